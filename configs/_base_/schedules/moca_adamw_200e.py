@@ -1,0 +1,37 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# On a CPU this wrapper falls back to bfloat16 autocast without loss scaling.
+optim_wrapper = dict(
+    type='mmmoca.MixedPrecisionOptimWrapper',
+    dtype='float16',
+    loss_scale='dynamic',
+    constructor='mmmoca.MOCAOptimWrapperConstructor',
+    optimizer=dict(
+        type='AdamW',
+        lr=1.5e-4 * 2048 / 256,  # base rate of the paper's Table 7b
+        betas=(0.9, 0.999),
+        weight_decay=0.05,
+        fused=True),  # on a CPU this needs torch>=2.4
+    clip_grad=dict(max_norm=0.1),
+    paramwise_cfg=dict(prototype_lr=1e-4, prototype_weight_decay=0.05))
+
+# The cosine would reach 0 after 1.25 times the epochs: it is cut before.
+param_scheduler = [
+    dict(
+        type='mmmoca.MainGroupsLinearLR',
+        start_factor=1e-9,
+        by_epoch=True,
+        begin=0,
+        end=30,
+        convert_to_iter_based=True),
+    dict(
+        type='mmmoca.MainGroupsCosineAnnealingLR',
+        T_max=1.25 * 200 - 30,
+        by_epoch=True,
+        begin=30,
+        end=200,
+        convert_to_iter_based=True),
+]
+
+train_cfg = dict(
+    type='EpochBasedTrainLoop', max_epochs=200, val_interval=20)
+auto_scale_lr = dict(base_batch_size=2048)

@@ -1,0 +1,179 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# The quick start: minutes on two CPU cores. A small ViT on small grey images;
+# what differs from the paper's recipe is what a run of 960 steps needs.
+_base_ = ['../_base_/default_runtime.py']
+
+data_root = 'data/textures/'  # tools/dataset_converters/make_textures.py
+max_iters = 960
+warmup_iters = max_iters // 10
+
+model = dict(
+    type='mmmoca.MOCA',
+    data_preprocessor=dict(
+        type='SelfSupDataPreprocessor',
+        mean=[127.5, 127.5, 127.5],
+        std=[63.75, 63.75, 63.75],
+        to_rgb=True),
+    backbone=dict(
+        type='mmmoca.MOCAViT',
+        arch=dict(
+            embed_dims=128,
+            num_layers=4,
+            num_heads=4,
+            feedforward_channels=512),
+        img_size=48,
+        patch_size=8,
+        tap_layer=3),
+    codebook=dict(
+        type='mmmoca.OnlineCodebook', num_words=256, num_new_words=4,
+        border=1),
+    neck=dict(
+        type='mmmoca.CondenserNeck', embed_dims=96, depth=1, num_heads=4),
+    head=dict(type='mmmoca.AssignmentHead', lambda_img=0.5, kappa=3.),
+    masking=dict(
+        mask_ratios=(0.55, 0.75), decoder_mask_ratios=(0.35, 0.55)))
+
+view_pipeline1 = [
+    dict(
+        type='mmmoca.RandomResizedCrop',
+        scale=48,
+        crop_ratio_range=(0.3, 1.0)),
+    dict(
+        type='RandomApply',
+        transforms=[
+            dict(
+                type='mmmoca.ColorJitter',
+                brightness=0.4,
+                contrast=0.4,
+                saturation=0.,
+                hue=0.)
+        ],
+        prob=0.8),
+    dict(
+        type='mmmoca.GaussianBlur',
+        magnitude_range=(0.1, 1.0),
+        magnitude_std='inf',
+        prob=0.5),
+    dict(type='RandomFlip', prob=0.5),
+]
+view_pipeline2 = [
+    dict(
+        type='mmmoca.RandomResizedCrop',
+        scale=48,
+        crop_ratio_range=(0.3, 1.0)),
+    dict(
+        type='RandomApply',
+        transforms=[
+            dict(
+                type='mmmoca.ColorJitter',
+                brightness=0.4,
+                contrast=0.4,
+                saturation=0.,
+                hue=0.)
+        ],
+        prob=0.8),
+    dict(
+        type='mmmoca.GaussianBlur',
+        magnitude_range=(0.1, 1.0),
+        magnitude_std='inf',
+        prob=0.1),
+    dict(type='Solarize', thr=128, prob=0.2),
+    dict(type='RandomFlip', prob=0.5),
+]
+train_pipeline = [
+    dict(type='mmmoca.LoadImage'),
+    dict(
+        type='MultiView',
+        transforms=[view_pipeline1, view_pipeline2],
+        num_views=[1, 1]),
+    dict(type='PackInputs'),
+]
+test_pipeline = [
+    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(type='ResizeEdge', scale=48, edge='short'),
+    dict(type='CenterCrop', crop_size=48),
+    dict(type='PackInputs'),
+]
+
+train_dataloader = dict(
+    batch_size=64,
+    num_workers=1,
+    persistent_workers=True,
+    drop_last=True,
+    sampler=dict(type='InfiniteSampler', shuffle=True),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='mmmoca.ImageFolder',
+        data_root=data_root,
+        data_prefix='train',
+        with_label=False,
+        pipeline=train_pipeline))
+val_dataloader = dict(
+    batch_size=250,
+    num_workers=0,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='mmmoca.ImageFolder',
+        data_root=data_root,
+        data_prefix='val',
+        pipeline=test_pipeline))
+bank_dataloader = dict(
+    batch_size=250,
+    num_workers=0,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='mmmoca.ImageFolder',
+        data_root=data_root,
+        data_prefix='train',
+        pipeline=test_pipeline))
+test_dataloader = val_dataloader
+val_evaluator = dict(type='mmmoca.KNNAccuracy')
+test_evaluator = val_evaluator
+val_cfg = dict(
+    type='mmmoca.KNNValLoop',
+    bank_dataloader=bank_dataloader,
+    k=20,
+    temperature=0.07)
+test_cfg = dict(
+    type='mmmoca.KNNTestLoop',
+    bank_dataloader=bank_dataloader,
+    k=20,
+    temperature=0.07)
+
+optim_wrapper = dict(
+    type='mmmoca.MixedPrecisionOptimWrapper',
+    dtype='bfloat16',
+    constructor='mmmoca.MOCAOptimWrapperConstructor',
+    optimizer=dict(
+        type='AdamW', lr=2e-3, betas=(0.9, 0.999), weight_decay=0.05,
+        fused=True),
+    clip_grad=dict(max_norm=0.1),
+    paramwise_cfg=dict(prototype_lr=2e-3, prototype_weight_decay=0.05))
+param_scheduler = [
+    dict(
+        type='mmmoca.MainGroupsLinearLR',
+        start_factor=1e-9,
+        by_epoch=False,
+        begin=0,
+        end=warmup_iters),
+    dict(
+        type='mmmoca.MainGroupsCosineAnnealingLR',
+        T_max=1.25 * max_iters - warmup_iters,
+        by_epoch=False,
+        begin=warmup_iters,
+        end=max_iters),
+]
+train_cfg = dict(
+    type='IterBasedTrainLoop', max_iters=max_iters, val_interval=240)
+auto_scale_lr = dict(base_batch_size=64)
+
+custom_hooks = [
+    dict(type='mmmoca.CodebookHook'),
+    dict(type='mmmoca.TeacherEMAHook', momentum=0.95),
+]
+default_hooks = dict(
+    logger=dict(interval=40),
+    checkpoint=dict(by_epoch=False, interval=240, max_keep_ckpts=1))
+log_processor = dict(by_epoch=False)

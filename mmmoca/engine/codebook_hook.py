@@ -1,0 +1,117 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from typing import List, Optional
+
+import torch
+from mmengine.dist import all_reduce, get_rank, get_world_size
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from torch import Tensor
+
+from mmmoca.registry import HOOKS
+from .steps import optimizer_steps, stepped, unwrap_model
+
+__all__ = ['CodebookHook', 'pick_new_words']
+
+
+@HOOKS.register_module()
+class CodebookHook(Hook):
+    """Writes the new words and mu into the codebook, its only writer.
+
+    After each optimiser step, K_new images are drawn from the global batch
+    (all processes, all accumulated micro-batches), the same on every
+    process, and one teacher token of each, all from one view, overwrites the
+    oldest words (paper, section 3.1). The draw depends on the run's seed and
+    the step alone, so a resumed run draws the same.
+
+    Raises:
+        ValueError: Before training, if the global batch has fewer than
+            K_new images.
+    """
+
+    # Before the RuntimeInfoHook, which logs every output it finds.
+    priority = 'HIGHEST'
+
+    def __init__(self) -> None:
+        self._updates: List[dict] = []
+
+    def before_train(self, runner: Runner) -> None:
+        """Check that every step has enough images for the new words."""
+        needed = unwrap_model(runner.model).codebook.num_new_words
+        loader = runner.train_dataloader
+        batch_size = getattr(loader, 'batch_size', None)
+        if batch_size is None:
+            return
+        if not loader.drop_last and hasattr(loader.sampler, '__len__'):
+            batch_size = len(loader.sampler) % batch_size or batch_size
+        images = batch_size * get_world_size()
+        images *= runner.optim_wrapper._accumulative_counts
+        if images < needed:
+            raise ValueError(
+                f'a step can have as few as {images} images, but the '
+                f'codebook takes num_new_words={needed} from different '
+                'images; use a larger batch, drop_last=True in the '
+                'train_dataloader, or a smaller num_new_words')
+
+    def after_train_iter(self,
+                         runner: Runner,
+                         batch_idx: int,
+                         data_batch: Optional[dict] = None,
+                         outputs: Optional[dict] = None) -> None:
+        """Collect the update of a micro-batch; commit it after the step."""
+        self._updates.append(outputs.pop('codebook_update'))
+        codebook = unwrap_model(runner.model).codebook
+        outputs['msd'] = codebook.msd
+        if not stepped(runner):
+            return
+        updates, self._updates = self._updates, []
+        if getattr(runner.optim_wrapper, 'step_skipped', False):
+            return
+        msd = torch.stack([update['msd'] for update in updates]).mean(dim=0)
+        all_reduce(msd, op='mean')
+        codebook.update_msd(msd)
+        seed = _step_seed(runner.seed, optimizer_steps(runner))
+        generator = torch.Generator().manual_seed(seed)
+        codebook.enqueue(
+            pick_new_words([update['candidates'] for update in updates],
+                           [update['batch_size'] for update in updates],
+                           codebook.num_new_words, generator))
+
+
+def pick_new_words(candidates: List[Tensor], batch_sizes: List[int],
+                   num_words: int, generator: torch.Generator) -> Tensor:
+    """Pick words as if drawn from different images of the global batch.
+
+    Every process holds candidates of its own images in random order. The
+    shared generator says how many of the images each micro-batch of each
+    process gives; the first so many of its candidates are taken.
+
+    Args:
+        candidates (List[Tensor]): This process's, from view 1 and view 2,
+            one tensor (2, n, D) for each micro-batch.
+        batch_sizes (List[int]): Images of each micro-batch on a process.
+        num_words (int): K_new.
+        generator (torch.Generator): In the same state on every process.
+
+    Returns:
+        Tensor: New words, (K_new, D), the same on every process.
+    """
+    view = int(torch.randint(2, (), generator=generator))
+    micro_batch = torch.arange(len(batch_sizes)).repeat_interleave(
+        torch.tensor(batch_sizes)).repeat(get_world_size())
+    rank = torch.arange(get_world_size()).repeat_interleave(sum(batch_sizes))
+    images = torch.randperm(len(rank), generator=generator)[:num_words]
+    words = candidates[0].new_zeros(num_words, candidates[0].shape[-1])
+    used = [0] * len(candidates)
+    for row, image in enumerate(images.tolist()):
+        if rank[image] == get_rank():
+            source = int(micro_batch[image])
+            words[row] = candidates[source][view, used[source]]
+            used[source] += 1
+    # One process fills each row and the others add zeros: exact.
+    all_reduce(words, op='sum')
+    return words
+
+
+def _step_seed(seed: int, step: int) -> int:
+    """A 63-bit seed that is different for neighbouring seeds and steps."""
+    return (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**63

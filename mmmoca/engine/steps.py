@@ -1,0 +1,38 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a hook needs to know of optimiser steps and wrapped models."""
+
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from torch import nn
+
+__all__ = ['optimizer_steps', 'stepped', 'total_optimizer_steps',
+           'unwrap_model']
+
+
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """The algorithm itself, whatever wraps it for several processes."""
+    while is_model_wrapper(model):
+        model = model.module
+    return model
+
+
+def stepped(runner: Runner) -> bool:
+    """Whether the iteration that just ran ended in an optimiser step."""
+    return runner.optim_wrapper.should_update()
+
+
+def optimizer_steps(runner: Runner) -> int:
+    """Optimiser steps done, the one of the current iteration included.
+
+    To be called in ``after_train_iter``.
+    """
+    return _to_steps(runner.iter + 1, runner)
+
+
+def total_optimizer_steps(runner: Runner) -> int:
+    """Optimiser steps of the whole run."""
+    return _to_steps(runner.max_iters, runner)
+
+
+def _to_steps(iterations: int, runner: Runner) -> int:
+    return -(-iterations // runner.optim_wrapper._accumulative_counts)

@@ -1,0 +1,81 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import math
+from typing import Optional
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from torch import nn
+
+from mmmoca.registry import HOOKS
+from .steps import (optimizer_steps, stepped, total_optimizer_steps,
+                    unwrap_model)
+
+__all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
+
+
+@HOOKS.register_module()
+class TeacherEMAHook(Hook):
+    """Moves the teacher towards the student after each optimiser step.
+
+    The momentum rises from ``momentum`` to 1 over the run along a cosine. It
+    is a function of the steps done, so there is no counter to resume.
+
+    Args:
+        momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 7b;
+            release v1.0 has 0.994).
+
+    Raises:
+        ValueError: If ``momentum`` is outside [0, 1].
+    """
+
+    def __init__(self, momentum: float = 0.99) -> None:
+        if not 0 <= momentum <= 1:
+            raise ValueError(f'momentum must lie in [0, 1], got {momentum}')
+        self.momentum = momentum
+
+    def after_train_iter(self,
+                         runner: Runner,
+                         batch_idx: int,
+                         data_batch: Optional[dict] = None,
+                         outputs: Optional[dict] = None) -> None:
+        """Update the teacher if the iteration ended in a step."""
+        skipped = getattr(runner.optim_wrapper, 'step_skipped', False)
+        if not stepped(runner) or skipped:
+            return
+        momentum = cosine_momentum(self.momentum, optimizer_steps(runner),
+                                   total_optimizer_steps(runner))
+        model = unwrap_model(runner.model)
+        update_teacher(model.teacher, model.backbone, momentum)
+        runner.message_hub.update_scalar('train/momentum', momentum)
+
+
+def cosine_momentum(initial: float, step: int, total_steps: int) -> float:
+    """m(t) = 1 - (1 + cos(pi t / T)) / 2 * (1 - m_0).
+
+    Args:
+        initial (float): m_0.
+        step (int): t, optimiser steps done.
+        total_steps (int): T, optimiser steps of the run.
+
+    Returns:
+        float: Momentum, from m_0 at t=0 to 1 at t=T.
+    """
+    cosine = (1 + math.cos(math.pi * step / total_steps)) / 2
+    return 1 - cosine * (1 - initial)
+
+
+@torch.no_grad()
+def update_teacher(teacher: nn.Module, student: nn.Module,
+                   momentum: float) -> None:
+    """theta_T <- m theta_T + (1 - m) theta_S for trainable parameters.
+
+    Args:
+        teacher (nn.Module): Updated in place.
+        student (nn.Module): Of the same architecture.
+        momentum (float): m.
+    """
+    pairs = [(target, source) for target, source in zip(
+        teacher.parameters(), student.parameters()) if source.requires_grad]
+    targets, sources = zip(*pairs)
+    torch._foreach_lerp_(list(targets), list(sources), 1 - momentum)

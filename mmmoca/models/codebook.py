@@ -1,0 +1,176 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from typing import NamedTuple, Tuple
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor
+from torch.nn import functional as F
+
+from mmmoca.registry import MODELS
+from .objectives import assignments, summarize_assignments
+from .precision import normalize_fp32
+
+__all__ = ['OnlineCodebook', 'TeacherTargets']
+
+
+class TeacherTargets(NamedTuple):
+    """What the teacher asks the student to predict, for N images.
+
+    The token assignments q_T are not held: (tokens, words, sharpness)
+    recompute any of them.
+
+    Attributes:
+        tokens (Tensor): Teacher patch tokens, (N, L, D).
+        words (Tensor): Codebook C of this step, (K, D).
+        sharpness (Tensor): Inverse temperature 10 / mu, a scalar.
+        bags (Tensor): Bag of codes y_T of each image, (N, K), float32.
+        msd (Tensor): Mean similarity difference of each image, (N, ).
+    """
+
+    tokens: Tensor
+    words: Tensor
+    sharpness: Tensor
+    bags: Tensor
+    msd: Tensor
+
+
+@MODELS.register_module()
+class OnlineCodebook(BaseModule):
+    """FIFO queue of teacher tokens that serves as the codebook C.
+
+    Paper, section 3.1. The module only reads its state;
+    :class:`~mmmoca.engine.CodebookHook` writes it once per optimiser step
+    through :meth:`enqueue` and :meth:`update_msd`.
+
+    The softmax temperature of the targets is mu / 10, with mu the running
+    mean similarity difference, as in the authors' code; the paper prints the
+    inverse, 1 / (10 mu).
+
+    Args:
+        embed_dims (int): D, width of the teacher's tokens.
+        patch_resolution (Tuple[int, int]): Patch rows and columns (H, W).
+        num_words (int): K. Defaults to 4096.
+        num_new_words (int): K_new, words replaced per optimiser step, taken
+            from as many images of the global batch. Defaults to 4.
+        border (int): Patch rows and columns dropped on each side from the
+            bags and from the new words. Defaults to 2.
+        inv_delta (float): Sharpness of the targets times mu. Defaults to 10.
+        msd_momentum (float): Momentum of mu. Defaults to 0.99.
+        initial_msd (float): mu at step 0. Defaults to 0.5.
+
+    Raises:
+        ValueError: If K is not a multiple of K_new or no patch is left
+            inside the border.
+    """
+
+    def __init__(self,
+                 embed_dims: int,
+                 patch_resolution: Tuple[int, int],
+                 num_words: int = 4096,
+                 num_new_words: int = 4,
+                 border: int = 2,
+                 inv_delta: float = 10.,
+                 msd_momentum: float = 0.99,
+                 initial_msd: float = 0.5) -> None:
+        super().__init__()
+        if num_new_words < 1 or num_words % num_new_words:
+            raise ValueError(
+                f'num_words={num_words} must be a multiple of num_new_words='
+                f'{num_new_words}, so that the queue wraps around evenly')
+        height, width = patch_resolution
+        if border < 0 or 2 * border >= min(height, width):
+            raise ValueError(
+                f'border={border} leaves no patch of a {height} x {width} '
+                'grid; choose a border below half of its shorter side')
+        self.num_new_words = num_new_words
+        self.inv_delta = inv_delta
+        self.msd_momentum = msd_momentum
+        self.initial_msd = initial_msd
+        patches = torch.arange(height * width).view(height, width)
+        inner = patches[border:height - border, border:width - border]
+        self.register_buffer('inner', inner.flatten(), persistent=False)
+        self.register_buffer('words', torch.empty(num_words, embed_dims))
+        self.register_buffer('pointer', torch.zeros((), dtype=torch.long))
+        self.register_buffer('msd', torch.tensor(initial_msd))
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """Fill the queue with random non-negative unit vectors."""
+        self.words.normal_().relu_()
+        self.words.copy_(F.normalize(self.words, dim=1))
+        self.pointer.zero_()
+        self.msd.fill_(self.initial_msd)
+
+    @property
+    def sharpness(self) -> Tensor:
+        """Tensor: Inverse temperature of the assignments, 10 / mu."""
+        return self.inv_delta / self.msd
+
+    @torch.no_grad()
+    def assign(self, tokens: Tensor) -> Tensor:
+        """Soft-assign tokens to the words, q_T.
+
+        Args:
+            tokens (Tensor): (..., D).
+
+        Returns:
+            Tensor: (..., K), float32.
+        """
+        return assignments(tokens, self.words, self.sharpness)
+
+    @torch.no_grad()
+    def targets(self, tokens: Tensor) -> TeacherTargets:
+        """Make the targets of a step from the teacher's patch tokens.
+
+        Args:
+            tokens (Tensor): (N, L, D).
+
+        Returns:
+            TeacherTargets: For the N images.
+        """
+        bags, msd = summarize_assignments(tokens, self.words, self.sharpness,
+                                          self.inner)
+        return TeacherTargets(tokens, self.words, self.sharpness, bags, msd)
+
+    @torch.no_grad()
+    def draw_candidates(self, tokens: Tensor) -> Tensor:
+        """Draw this process's candidates for the new words.
+
+        Up to K_new different images in random order, one random inner token
+        of each.
+
+        Args:
+            tokens (Tensor): Teacher tokens of both views, (2B, L, D).
+
+        Returns:
+            Tensor: Unit vectors from view 1 and from view 2,
+            (2, min(K_new, B), D), float32.
+        """
+        tokens = tokens.unflatten(0, (2, -1))  # (2, B, L, D)
+        device, batch_size = tokens.device, tokens.shape[1]
+        images = torch.randperm(
+            batch_size, device=device)[:self.num_new_words]
+        patches = torch.randint(
+            len(self.inner), images.shape, device=device)
+        return normalize_fp32(tokens[:, images, self.inner[patches]])
+
+    @torch.no_grad()
+    def enqueue(self, words: Tensor) -> None:
+        """Overwrite the oldest words.
+
+        Args:
+            words (Tensor): Unit vectors, (K_new, D).
+        """
+        rows = self.pointer + torch.arange(len(words), device=words.device)
+        self.words[rows] = words.to(self.words)
+        self.pointer.copy_((self.pointer + len(words)) % len(self.words))
+
+    @torch.no_grad()
+    def update_msd(self, msd: Tensor) -> None:
+        """Move mu by one step for each view, view 1 first.
+
+        Args:
+            msd (Tensor): MSD of view 1 and view 2, (2, ).
+        """
+        for value in msd:
+            self.msd.lerp_(value.to(self.msd), 1 - self.msd_momentum)

@@ -1,0 +1,151 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Which patches the student sees and which the decoder predicts."""
+
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch import Tensor
+
+__all__ = ['Mask', 'MaskingPlan']
+
+
+class Mask(NamedTuple):
+    """Patch indices of one masking round; each sample has its own.
+
+    Attributes:
+        visible (Tensor): What the student sees, (N, n_visible), int64.
+        predicted (Tensor): What is masked from the student and enters the
+            decoder as mask embeddings, (N, n_predicted), int64.
+    """
+
+    visible: Tensor
+    predicted: Tensor
+
+    @property
+    def decoded(self) -> Tensor:
+        """Tensor: Patches of the decoder's tokens in their order, visible
+        ones first, (N, n_visible + n_predicted)."""
+        return torch.cat((self.visible, self.predicted), dim=1)
+
+
+class MaskingPlan:
+    """Random masking in one or more rounds with partial decoding.
+
+    The paper's sections 3.4 ("Partial decoding", "2nd masking round"). Of L
+    patches, ``int(L * (1 - mask_ratio))`` are visible in a round and
+    ``int(L * (1 - decoder_mask_ratio))`` enter the decoder.
+
+    Two complementary rounds share one permutation P: what round 1 sees is
+    masked in round 2 and the reverse, and both predict the same patches::
+
+        P = [ visible 1 | predicted 1 = predicted 2 | visible 2 | rest ]
+
+    Args:
+        num_patches (int): L, patches of an image.
+        mask_ratios (Sequence[float]): Share of the patches masked from the
+            student, one number a round, each in (0, 1).
+        decoder_mask_ratios (Sequence[float]): Share of the patches that do
+            not even enter the decoder, one a round, each at least 0 (full
+            decoding) and below its mask ratio.
+        complementary (bool, optional): Whether round 2 complements round 1.
+            Defaults to None: yes if there are two rounds.
+
+    Raises:
+        ValueError: If the ratios are out of range or the complementary
+            rounds do not fit into L patches.
+    """
+
+    def __init__(self,
+                 num_patches: int,
+                 mask_ratios: Sequence[float] = (0.55, 0.75),
+                 decoder_mask_ratios: Sequence[float] = (0.35, 0.55),
+                 complementary: Optional[bool] = None) -> None:
+        if len(mask_ratios) != len(decoder_mask_ratios) or not mask_ratios:
+            raise ValueError(
+                'mask_ratios and decoder_mask_ratios need one number for '
+                f'each masking round, got {list(mask_ratios)} and '
+                f'{list(decoder_mask_ratios)}')
+        if complementary is None:
+            complementary = len(mask_ratios) == 2
+        if complementary and len(mask_ratios) != 2:
+            raise ValueError('complementary=True needs exactly two masking '
+                             f'rounds, got {len(mask_ratios)}')
+        self.num_patches = num_patches
+        self.complementary = complementary
+        self.counts = [
+            _count(num_patches, mask, decoder)
+            for mask, decoder in zip(mask_ratios, decoder_mask_ratios)
+        ]
+        if complementary:
+            (visible1, predicted1), (visible2, _) = self.counts
+            if visible1 + predicted1 + visible2 > num_patches:
+                raise ValueError(
+                    'complementary rounds do not fit: round 1 sees '
+                    f'{visible1} and predicts {predicted1} patches, round 2 '
+                    f'sees {visible2}, together more than {num_patches}; '
+                    'raise mask_ratios, or set complementary=False')
+
+    def draw(self, num_samples: int, device: torch.device) -> List[Mask]:
+        """Draw the masks of every round from torch's generator.
+
+        Args:
+            num_samples (int): N, each gets its own permutation.
+            device (torch.device): Where the indices go.
+
+        Returns:
+            List[Mask]: One a round.
+        """
+        shape = num_samples, self.num_patches
+        order = torch.rand(shape, device=device).argsort(dim=1)  # (N, L)
+        return self.split(order)
+
+    def split(self, order: Tensor) -> List[Mask]:
+        """Cut a permutation of the patches into the rounds' masks.
+
+        Args:
+            order (Tensor): Permutation(s) P, (N, L).
+
+        Returns:
+            List[Mask]: One a round. Rounds that are not complementary
+            after the first draw permutations of their own.
+        """
+        masks = []
+        for index, (visible, predicted) in enumerate(self.counts):
+            if index and self.complementary:
+                order = self._complement(order)
+            elif index:
+                order = torch.rand(
+                    order.shape, device=order.device).argsort(dim=1)
+            masks.append(
+                Mask(order[:, :visible],
+                     order[:, visible:visible + predicted]))
+        return masks
+
+    def _complement(self, order: Tensor) -> Tensor:
+        """Reorder P as [visible 2 | predicted 1 | rest | visible 1]."""
+        (visible, predicted), (visible2, _) = self.counts
+        start = visible + predicted
+        return torch.cat(
+            (order[:, start:start + visible2], order[:, visible:start],
+             order[:, start + visible2:], order[:, :visible]),
+            dim=1)
+
+
+def _count(num_patches: int, mask_ratio: float,
+           decoder_mask_ratio: float) -> Tuple[int, int]:
+    """Numbers of visible and of predicted patches of one round."""
+    if not 0 < mask_ratio < 1:
+        raise ValueError(f'a mask ratio must lie in (0, 1), got {mask_ratio}')
+    if not 0 <= decoder_mask_ratio < mask_ratio:
+        raise ValueError(
+            'a decoder mask ratio must be at least 0 (decode every masked '
+            f'patch) and below its mask ratio {mask_ratio}, got '
+            f'{decoder_mask_ratio}')
+    visible = int(num_patches * (1 - mask_ratio))
+    predicted = int(num_patches * (1 - decoder_mask_ratio)) - visible
+    if visible < 1 or predicted < 1:
+        raise ValueError(
+            f'mask ratio {mask_ratio} with decoder mask ratio '
+            f'{decoder_mask_ratio} leaves {visible} visible and {predicted} '
+            f'predicted of {num_patches} patches; both need at least 1')
+    return visible, predicted

@@ -1,0 +1,203 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import copy
+from typing import Dict, List, Optional, Tuple
+
+import torch
+from mmpretrain.models.selfsup import BaseSelfSupervisor
+from mmpretrain.structures import DataSample
+from torch import Tensor
+
+from mmmoca.registry import MODELS
+from .codebook import TeacherTargets
+from .masking import MaskingPlan
+from .vit import EncodedTokens, MOCAViT
+
+__all__ = ['MOCA']
+
+
+@MODELS.register_module()
+class MOCA(BaseSelfSupervisor):
+    """Masked Online Codebook Assignments.
+
+    Implementation of `MOCA: Self-supervised Representation Learning by
+    Predicting Masked Online Codebook Assignments
+    <https://arxiv.org/abs/2307.09361>`_.
+
+    A teacher sees two views whole and assigns their patches to the words of
+    an online codebook. The student sees the views masked and predicts the
+    mean assignment of the opposite view (L_IMG) and, through a bottleneck,
+    the assignment of each patch of its own view (L_LOC).
+
+    :meth:`loss` changes no state. :class:`~mmmoca.engine.CodebookHook` and
+    :class:`~mmmoca.engine.TeacherEMAHook` must be among the custom hooks:
+    they move the codebook and the teacher after each optimiser step.
+
+    Widths and the patch grid follow from the backbone: they are filled into
+    ``codebook``, ``neck`` and ``head`` where these leave them out.
+
+    Args:
+        backbone (dict): The student, a :class:`MOCAViT`.
+        codebook (dict): Config of :class:`OnlineCodebook`.
+        head (dict): Config of :class:`AssignmentHead`.
+        neck (dict, optional): Config of :class:`CondenserNeck`. None if
+            ``lambda_img`` of the head is 1.
+        masking (dict): Arguments of :class:`MaskingPlan`, without
+            ``num_patches``.
+        image_embedding (str): 'avg' (default), the mean visible patch token,
+            or 'cls' (paper, Table 2d).
+        data_preprocessor (dict, optional): See :class:`BaseSelfSupervisor`.
+        init_cfg (dict, optional): See :class:`BaseSelfSupervisor`.
+
+    Raises:
+        ValueError: If parts do not fit each other, see their docstrings.
+    """
+
+    def __init__(self,
+                 backbone: dict,
+                 codebook: dict,
+                 head: dict,
+                 neck: Optional[dict] = None,
+                 masking: Optional[dict] = None,
+                 image_embedding: str = 'avg',
+                 data_preprocessor: Optional[dict] = None,
+                 init_cfg: Optional[dict] = None) -> None:
+        super().__init__(
+            backbone, data_preprocessor=data_preprocessor, init_cfg=init_cfg)
+        if not isinstance(self.backbone, MOCAViT):
+            raise ValueError(
+                "MOCA needs a backbone of type 'mmmoca.MOCAViT', got "
+                f'{type(self.backbone).__name__}')
+        if image_embedding not in ('avg', 'cls'):
+            raise ValueError("image_embedding must be 'avg' or 'cls', got "
+                             f'{image_embedding!r}')
+        self.image_embedding = image_embedding
+        dims = self.backbone.embed_dims
+        grid = self.backbone.patch_resolution
+        self.codebook = MODELS.build(
+            dict(embed_dims=dims, patch_resolution=grid) | codebook)
+        if neck is not None:
+            self.neck = MODELS.build(
+                dict(in_channels=dims, patch_resolution=grid) | neck)
+            head = dict(decoder_dims=self.neck.embed_dims) | head
+            if self.neck.condenser and self.backbone.tap_layer is None:
+                raise ValueError('the condenser reads an intermediate layer: '
+                                 'set tap_layer in the backbone (8 of 12)')
+        self.head = MODELS.build(dict(embed_dims=dims) | head)
+        self.masking = MaskingPlan(grid[0] * grid[1], **(masking or {}))
+        self.teacher = copy.deepcopy(self.backbone).requires_grad_(False)
+
+    def init_weights(self) -> None:
+        """Initialise the student, then copy it to the teacher."""
+        super().init_weights()
+        self.teacher.load_state_dict(self.backbone.state_dict())
+
+    def train(self, mode: bool = True) -> 'MOCA':
+        """Set the training mode; the teacher stays in evaluation mode."""
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    def loss(self,
+             inputs: List[Tensor],
+             data_samples: Optional[List[DataSample]] = None
+             ) -> Dict[str, object]:
+        """One training step (paper, section 3), without side effects.
+
+        Args:
+            inputs (List[Tensor]): Two views, (B, C, H, W) each.
+            data_samples (List[DataSample], optional): Not used.
+
+        Returns:
+            Dict[str, object]: ``loss_img`` and ``loss_loc`` as weighted in
+            equation 1 and in KL form, ``codebook_perplexity`` for the log,
+            and ``codebook_update``, what :class:`CodebookHook` needs.
+        """
+        views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
+        targets = self.teacher_targets(views)
+        prototypes = self.head.generate_prototypes(targets.words)
+        losses_img, losses_loc = [], []
+        for mask in self.masking.draw(len(views), views.device):
+            student = self.backbone.encode(views, mask.visible)
+            embedding = self.embed_image(student)  # (2B, D)
+            if prototypes.img is not None:
+                losses_img.append(
+                    self.head.loss_img(embedding, prototypes, targets))
+            if prototypes.loc is not None:
+                decoded = self.neck(student, embedding, mask)  # (2B, n, d)
+                losses_loc.append(
+                    self.head.loss_loc(decoded, prototypes, targets, mask))
+
+        losses = dict(loss_img=losses_img, loss_loc=losses_loc)
+        losses = {
+            name: sum(rounds) / len(rounds)
+            for name, rounds in losses.items() if rounds
+        }
+        losses['codebook_perplexity'] = _perplexity(targets.bags.mean(dim=0))
+        losses['codebook_update'] = dict(
+            candidates=self.codebook.draw_candidates(targets.tokens),
+            msd=targets.msd.unflatten(0, (2, -1)).mean(dim=1),
+            batch_size=len(views) // 2)
+        return losses
+
+    @torch.no_grad()
+    def teacher_targets(self, views: Tensor) -> TeacherTargets:
+        """Targets of the whole views (paper, section 3.1).
+
+        Args:
+            views (Tensor): View 1 and view 2, (2B, C, H, W).
+
+        Returns:
+            TeacherTargets: For the 2B views.
+        """
+        return self.codebook.targets(self.teacher.encode(views).patches)
+
+    def embed_image(self, encoded: EncodedTokens) -> Tensor:
+        """The image embedding of equation 5: [AVG] or [CLS], (N, D)."""
+        return getattr(encoded, self.image_embedding)
+
+    def parse_losses(self, losses: dict) -> Tuple[Tensor, dict]:
+        """Sum the losses; hand the codebook's update on to the hooks.
+
+        Args:
+            losses (dict): What :meth:`loss` returned.
+
+        Returns:
+            Tuple[Tensor, dict]: The loss, and what hooks get as ``outputs``:
+            the scalars to log and ``codebook_update``.
+        """
+        update = losses['codebook_update']
+        scalars = {k: v for k, v in losses.items() if v is not update}
+        loss, log_vars = super().parse_losses(scalars)
+        log_vars['codebook_update'] = update
+        return loss, log_vars
+
+    @torch.no_grad()
+    def extract_feat(self, inputs: Tensor, which: str = 'teacher') -> Tensor:
+        """Mean patch token after the final norm, the feature of k-NN.
+
+        Args:
+            inputs (Tensor): Whole images, (B, C, H, W).
+            which (str): 'teacher' (default, as in the paper's evaluations)
+                or 'student'.
+
+        Returns:
+            Tensor: Image features, (B, D).
+        """
+        encoders = dict(teacher=self.teacher, student=self.backbone)
+        return encoders[which].encode(inputs).avg
+
+    def _stack_views(self, inputs: List[Tensor]) -> Tensor:
+        """Check the two views and concatenate them -> (2B, C, H, W)."""
+        size = tuple(self.backbone.img_size)
+        if len(inputs) != 2 or any(v.shape[-2:] != size for v in inputs):
+            shapes = [tuple(view.shape) for view in inputs]
+            raise ValueError(
+                f'MOCA trains on two views of size {size}, got {shapes}; '
+                "set the backbone's img_size to the pipeline's crop and use "
+                'MultiView with two views')
+        return torch.cat(list(inputs))
+
+
+def _perplexity(distribution: Tensor) -> Tensor:
+    """Exponential of the entropy: how many words are in use, a scalar."""
+    return torch.special.entr(distribution).sum().exp()

@@ -1,0 +1,100 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Registries of scope ``mmmoca``, children of MMEngine's.
+
+``type='mmmoca.X'`` resolves from any OpenMMLab config: MMEngine imports
+``mmmoca.registry`` by the prefix, and each registry imports its own modules
+from ``locations`` on first use, so no ``custom_imports`` is needed.
+"""
+
+from typing import Any
+
+from mmengine import registry as mmengine
+from mmengine.registry import Registry
+
+__all__ = [
+    'DATASETS',
+    'DATA_SAMPLERS',
+    'EVALUATOR',
+    'FUNCTIONS',
+    'HOOKS',
+    'INFERENCERS',
+    'LOG_PROCESSORS',
+    'LOOPS',
+    'METRICS',
+    'MODELS',
+    'MODEL_WRAPPERS',
+    'OPTIMIZERS',
+    'OPTIM_WRAPPERS',
+    'OPTIM_WRAPPER_CONSTRUCTORS',
+    'PARAM_SCHEDULERS',
+    'RUNNERS',
+    'RUNNER_CONSTRUCTORS',
+    'STRATEGIES',
+    'TASK_UTILS',
+    'TRANSFORMS',
+    'VISBACKENDS',
+    'VISUALIZERS',
+    'WEIGHT_INITIALIZERS',
+]
+
+
+class _Registry(Registry):
+    """A registry that knows the names of mmpretrain, too.
+
+    A config inherited by ``_base_ = 'mmmoca::...'`` is built in the scope
+    ``mmmoca``, although it was written in the scope ``mmpretrain``.
+    """
+
+    def get(self, key: str) -> Any:
+        """Get a registered class or function.
+
+        Args:
+            key (str): Its name. Without a scope it is looked up here, then
+                in MMEngine, then in mmpretrain.
+
+        Returns:
+            The class or function, or None where the name is unknown.
+        """
+        found = super().get(key)
+        if found is None and '.' not in key:
+            found = super().get(f'mmpretrain.{key}')
+        return found
+
+
+def _child(parent: Registry, location: str) -> Registry:
+    # Every registry of MMEngine needs a child and every child a location:
+    # MMEngine warns in the scope `mmmoca` where either is missing.
+    return _Registry(
+        parent.name, parent=parent, scope='mmmoca', locations=[location]
+    )
+
+
+MODELS = _child(mmengine.MODELS, 'mmmoca.models')
+MODEL_WRAPPERS = _child(mmengine.MODEL_WRAPPERS, 'mmmoca.models')
+WEIGHT_INITIALIZERS = _child(mmengine.WEIGHT_INITIALIZERS, 'mmmoca.models')
+TASK_UTILS = _child(mmengine.TASK_UTILS, 'mmmoca.models')
+
+RUNNERS = _child(mmengine.RUNNERS, 'mmmoca.engine')
+RUNNER_CONSTRUCTORS = _child(mmengine.RUNNER_CONSTRUCTORS, 'mmmoca.engine')
+LOOPS = _child(mmengine.LOOPS, 'mmmoca.engine')
+HOOKS = _child(mmengine.HOOKS, 'mmmoca.engine')
+LOG_PROCESSORS = _child(mmengine.LOG_PROCESSORS, 'mmmoca.engine')
+STRATEGIES = _child(mmengine.STRATEGIES, 'mmmoca.engine')
+OPTIMIZERS = _child(mmengine.OPTIMIZERS, 'mmmoca.engine')
+OPTIM_WRAPPERS = _child(mmengine.OPTIM_WRAPPERS, 'mmmoca.engine')
+OPTIM_WRAPPER_CONSTRUCTORS = _child(
+    mmengine.OPTIM_WRAPPER_CONSTRUCTORS, 'mmmoca.engine'
+)
+PARAM_SCHEDULERS = _child(mmengine.PARAM_SCHEDULERS, 'mmmoca.engine')
+INFERENCERS = _child(mmengine.INFERENCERS, 'mmmoca.engine')
+
+DATASETS = _child(mmengine.DATASETS, 'mmmoca.datasets')
+DATA_SAMPLERS = _child(mmengine.DATA_SAMPLERS, 'mmmoca.datasets')
+TRANSFORMS = _child(mmengine.TRANSFORMS, 'mmmoca.datasets')
+FUNCTIONS = _child(mmengine.FUNCTIONS, 'mmmoca.datasets')
+
+METRICS = _child(mmengine.METRICS, 'mmmoca.evaluation')
+EVALUATOR = _child(mmengine.EVALUATOR, 'mmmoca.evaluation')
+
+VISUALIZERS = _child(mmengine.VISUALIZERS, 'mmmoca.visualization')
+VISBACKENDS = _child(mmengine.VISBACKENDS, 'mmmoca.visualization')

@@ -1,0 +1,269 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""One training step against the figures of the authors' released code."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
+from mmpretrain.registry import MODELS
+
+from mmmoca.checkpoints import (convert_release_name,
+                                convert_release_state_dict)
+from mmmoca.engine.teacher_ema_hook import update_teacher
+
+CASES = ('two_rounds', 'one_round', 'cls_embedding', 'init')
+GOLDEN = Path(__file__).parents[1] / 'data' / 'golden'
+
+
+class Case:
+    """A golden case: its arrays as tensors, and its nested groups."""
+
+    def __init__(self, name):
+        arrays = np.load(GOLDEN / f'{name}.npz')
+        self.meta = json.loads(bytes(arrays['meta']))
+        self.data = {
+            key: torch.from_numpy(arrays[key])
+            for key in arrays.files if key != 'meta'
+        }
+
+    def __getitem__(self, key):
+        return self.data[key]
+
+    def group(self, prefix):
+        start = len(prefix) + 1
+        return {
+            key[start:]: value
+            for key, value in self.data.items()
+            if key.startswith(f'{prefix}/')
+        }
+
+    def rounds(self, key):
+        return list(self.group(key).values())
+
+
+def build(case):
+    config = case.meta['config']
+    model = MODELS.build(
+        dict(
+            type='mmmoca.MOCA',
+            backbone=dict(
+                type='mmmoca.MOCAViT',
+                arch=dict(
+                    embed_dims=config['embed_dim'],
+                    num_layers=config['depth'],
+                    num_heads=config['num_heads'],
+                    feedforward_channels=4 * config['embed_dim']),
+                img_size=config['img_size'],
+                patch_size=config['patch_size'],
+                tap_layer=config['depth'] - config['early_layer']),
+            codebook=dict(
+                type='mmmoca.OnlineCodebook',
+                num_words=config['num_words'],
+                num_new_words=config['num_new_words'],
+                border=config['skip_offset'],
+                inv_delta=config['inv_delta']),
+            neck=dict(
+                type='mmmoca.CondenserNeck',
+                embed_dims=config['decoder_embed_dim'],
+                depth=config['decoder_depth'],
+                num_heads=config['decoder_num_heads']),
+            head=dict(
+                type='mmmoca.AssignmentHead',
+                kappa=config['kappa'],
+                lambda_img=case.meta['img_weight']),
+            masking=dict(
+                mask_ratios=case.meta['mask_ratio'],
+                decoder_mask_ratios=case.meta['dec_mask_ratio']),
+            image_embedding='avg' if case.meta['avg_pooling'] else 'cls'))
+    model.load_state_dict(convert_release_state_dict(case.group('state_dict')))
+    update_teacher(model.teacher, model.backbone, float(case['momentum']))
+    # The temperature is mu of the previous step's end; the case tells both
+    # values apart, which in a run are the same.
+    model.codebook.msd.copy_(case['dist_norm_prev_before'][0])
+    return model.train()
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return Case(request.param)
+
+
+@pytest.fixture
+def model(case):
+    return build(case)
+
+
+@pytest.fixture
+def step(case, model):
+    """A forward pass with the case's masks; records the intermediates."""
+    record = dict(decoded=[], students=[])
+    masks = model.masking.split(case['ids_shuffle/0'])
+    model.masking.draw = lambda *_: masks
+    encode, neck = model.backbone.encode, model.neck.forward
+
+    def keep(tensor):
+        tensor.retain_grad()
+        return tensor
+
+    def record_student(*args):
+        record['students'].append(encode(*args))
+        return record['students'][-1]
+
+    def record_decoded(*args):
+        keep(args[1])
+        record['decoded'].append(keep(neck(*args)))
+        return record['decoded'][-1]
+
+    def record_embedding(encoded):
+        embedding = type(model).embed_image(model, encoded)
+        record.setdefault('embeddings', []).append(embedding)
+        return embedding
+
+    model.backbone.encode = record_student
+    model.neck.forward = record_decoded
+    model.embed_image = record_embedding
+    record['masks'] = masks
+    losses = model.loss([case['x1'], case['x2']])
+    record['loss'], record['logs'] = model.parse_losses(losses)
+    return record
+
+
+def close(actual, expected, rtol=1e-4, atol=0.):
+    """Compare; fp32 rounds an entry near 0 as it rounds the largest one."""
+    rounding = 2e-6 * expected.abs().max().item()
+    torch.testing.assert_close(
+        actual, expected.to(actual.dtype), rtol=rtol, atol=atol + rounding)
+
+
+def test_teacher_after_ema(case, model):
+    teacher = model.teacher.state_dict()
+    expected = case.group('teacher_after_ema')
+    assert len(expected) == len(teacher)
+    for name, value in expected.items():
+        name = convert_release_name(f'encoder_teacher.{name}')
+        close(teacher[name.removeprefix('teacher.')], value)
+
+
+def test_teacher_targets(case, model):
+    with torch.no_grad():
+        encoded = model.teacher.encode(torch.cat((case['x1'], case['x2'])))
+    expected = torch.cat(case.rounds('teacher_features'))
+    close(torch.cat((encoded.cls[:, None], encoded.patches), 1), expected)
+    targets = model.codebook.targets(encoded.patches)
+    close(targets.words, case['dictionary_used'])
+    codes = model.codebook.assign(encoded.patches)
+    close(codes, torch.cat(case.rounds('codes')))
+    close(codes, case['same_view_codes'])
+    close(targets.bags, torch.cat(case.rounds('bow')))
+
+
+def test_masks(case, step):
+    for index, mask in enumerate(step['masks']):
+        order = case[f'ids_shuffle/{index}']
+        assert torch.equal(mask.visible,
+                           order[:, :int(case[f'len_keep/{index}'])])
+        assert torch.equal(mask.decoded, case[f'ids_pred/{index}'])
+
+
+def test_student_and_decoder(case, step, model):
+    prototypes = model.head.generate_prototypes(model.codebook.words)
+    close(prototypes.img, case['wgen_img_weight'])
+    close(prototypes.loc, case['wgen_loc_weight'])
+    kappa = model.head.kappa
+    for index, (student, embedding, decoded) in enumerate(
+            zip(step['students'], step['embeddings'], step['decoded'])):
+        close(torch.cat((student.cls[:, None], student.patches), 1),
+              case[f'x_last/{index}'])
+        close(student.tap, case[f'x_intermediate/{index}'][:, 1:])
+        close(embedding, case[f'x_cls/{index}'])
+        decoded = decoded.flatten(0, 1)
+        close(decoded, case[f'dec_features/{index}'])
+        close(kappa * embedding @ prototypes.img.T,
+              case[f'logits_img/{index}'])
+        close(kappa * decoded @ prototypes.loc.T, case[f'logits_loc/{index}'])
+
+
+def test_losses(case, step):
+    weight = case.meta['img_weight']
+    close(step['loss'], case['loss'])
+    close(step['logs']['loss_img'], weight * case['loss_img'])
+    close(step['logs']['loss_loc'], (1 - weight) * case['loss_loc'])
+
+
+def test_gradients(case, step, model):
+    step['loss'].backward()
+    for index, (embedding, decoded) in enumerate(
+            zip(step['embeddings'], step['decoded'])):
+        close(embedding.grad, case[f'grad_x_cls/{index}'], rtol=1e-3)
+        close(decoded.grad.flatten(0, 1), case[f'grad_dec_features/{index}'],
+              rtol=1e-3)
+    expected = {
+        convert_release_name(name): value
+        for name, value in case.group('grads').items()
+    }
+    expected.pop(None, None)
+    trained = {k: p for k, p in model.named_parameters() if p.requires_grad}
+    assert set(expected) == set(trained)
+    for name, parameter in trained.items():
+        close(parameter.grad, expected[name], rtol=1e-3)
+    norm = torch.stack([p.grad.norm() for p in trained.values()]).norm()
+    close(norm, case['grad_norm'])
+
+
+@pytest.mark.parametrize('fused', [False, True])
+def test_parameters_after_adamw(case, step, model, fused):
+    optim = case.meta['optim']
+    constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
+        dict(
+            type='mmmoca.MOCAOptimWrapperConstructor',
+            optim_wrapper_cfg=dict(
+                optimizer=dict(
+                    type='AdamW',
+                    lr=optim['lr'],
+                    betas=tuple(optim['betas']),
+                    eps=optim['eps'],
+                    weight_decay=optim['wd'],
+                    fused=fused),
+                clip_grad=dict(max_norm=optim['clip'])),
+            paramwise_cfg=dict(
+                prototype_lr=optim['lr_wgen'],
+                prototype_weight_decay=optim['wd'])))
+    wrapper = constructor(model)
+    names = {id(p): name for name, p in model.named_parameters()}
+    for ours, theirs in zip(wrapper.param_groups,
+                            ('decay', 'no_decay', 'wgen_decay',
+                             'wgen_no_decay')):
+        expected = {
+            convert_release_name(name)
+            for name in optim['group_names'][theirs]
+        }
+        assert {names[id(p)] for p in ours['params']} == expected
+    wrapper.update_params(step['loss'])
+    parameters = dict(model.named_parameters())
+    for name, value in case.group('params_after_step').items():
+        name = convert_release_name(name)
+        if name is not None:
+            # Adam's first step is a sign for gradients far above eps only.
+            close(parameters[name], value, rtol=1e-3, atol=2e-5)
+
+
+def test_codebook_after_step(case, step, model):
+    codebook = model.codebook
+    codebook.msd.copy_(case['dist_norm_before'][0])
+    msd = step['logs']['codebook_update']['msd']
+    codebook.update_msd(msd[:1])
+    close(codebook.msd, case['dist_norm_seq/0'][0])
+    codebook.update_msd(msd[1:])
+    close(codebook.msd, case['dist_norm_after'][0])
+
+    tokens = case[f'teacher_features/{int(case["codebook_view"]) - 1}']
+    words = tokens[case['upd_batch_idx'], case['upd_token_idx_with_cls']]
+    words = torch.nn.functional.normalize(words, dim=1)
+    close(words, case['upd_new_words'])
+    close(codebook.words, case['codebook_before'])
+    codebook.enqueue(words)
+    close(codebook.words, case['codebook_after'])
+    assert int(codebook.pointer) == int(case['embedding_ptr_after'])
