@@ -8,13 +8,15 @@ param_scheduler = [
         by_epoch=True,
         begin=0,
         end=30,
-        convert_to_iter_based=True),
+        convert_to_iter_based=True,
+    ),
     dict(
         type='mmmoca.MainGroupsCosineAnnealingLR',
         T_max=1.25 * 100 - 30,
         by_epoch=True,
         begin=30,
         end=100,
-        convert_to_iter_based=True),
+        convert_to_iter_based=True,
+    ),
 ]
 train_cfg = dict(max_epochs=100)

@@ -10,21 +10,24 @@ param_scheduler = [
         by_epoch=True,
         begin=0,
         end=30,
-        convert_to_iter_based=True),
+        convert_to_iter_based=True,
+    ),
     dict(
         type='mmmoca.MainGroupsCosineAnnealingLR',
         T_max=1.25 * 200 - 30,
         by_epoch=True,
         begin=30,
         end=200,
-        convert_to_iter_based=True),
+        convert_to_iter_based=True,
+    ),
     dict(
         type='mmmoca.CosineWeightDecay',
         eta_min=0.2,  # where it ends; it starts at the optimiser's 0.05
         by_epoch=True,
         begin=0,
         end=200,
-        convert_to_iter_based=True),
+        convert_to_iter_based=True,
+    ),
 ]
 custom_hooks = [
     dict(type='mmmoca.CodebookHook'),

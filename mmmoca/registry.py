@@ -96,5 +96,5 @@ FUNCTIONS = _child(mmengine.FUNCTIONS, 'mmmoca.datasets')
 METRICS = _child(mmengine.METRICS, 'mmmoca.evaluation')
 EVALUATOR = _child(mmengine.EVALUATOR, 'mmmoca.evaluation')
 
-VISUALIZERS = _child(mmengine.VISUALIZERS, 'mmmoca.visualization')
-VISBACKENDS = _child(mmengine.VISBACKENDS, 'mmmoca.visualization')
+VISUALIZERS = _child(mmengine.VISUALIZERS, 'mmmoca.evaluation')
+VISBACKENDS = _child(mmengine.VISBACKENDS, 'mmmoca.evaluation')

@@ -13,31 +13,31 @@ model = dict(
         type='SelfSupDataPreprocessor',
         mean=[127.5, 127.5, 127.5],
         std=[63.75, 63.75, 63.75],
-        to_rgb=True),
+        to_rgb=True,
+    ),
     backbone=dict(
         type='mmmoca.MOCAViT',
         arch=dict(
-            embed_dims=128,
-            num_layers=4,
-            num_heads=4,
-            feedforward_channels=512),
+            embed_dims=128, num_layers=4, num_heads=4, feedforward_channels=512
+        ),
         img_size=48,
         patch_size=8,
-        tap_layer=3),
+        tap_layer=3,
+    ),
     codebook=dict(
-        type='mmmoca.OnlineCodebook', num_words=256, num_new_words=4,
-        border=1),
+        type='mmmoca.OnlineCodebook', num_words=256, num_new_words=4, border=1
+    ),
     neck=dict(
-        type='mmmoca.CondenserNeck', embed_dims=96, depth=1, num_heads=4),
-    head=dict(type='mmmoca.AssignmentHead', lambda_img=0.5, kappa=3.),
-    masking=dict(
-        mask_ratios=(0.55, 0.75), decoder_mask_ratios=(0.35, 0.55)))
+        type='mmmoca.CondenserNeck', embed_dims=96, depth=1, num_heads=4
+    ),
+    head=dict(type='mmmoca.AssignmentHead', lambda_img=0.5, kappa=3.0),
+    masking=dict(mask_ratios=(0.55, 0.75), decoder_mask_ratios=(0.35, 0.55)),
+)
 
 view_pipeline1 = [
     dict(
-        type='mmmoca.RandomResizedCrop',
-        scale=48,
-        crop_ratio_range=(0.3, 1.0)),
+        type='mmmoca.RandomResizedCrop', scale=48, crop_ratio_range=(0.3, 1.0)
+    ),
     dict(
         type='RandomApply',
         transforms=[
@@ -45,22 +45,24 @@ view_pipeline1 = [
                 type='mmmoca.ColorJitter',
                 brightness=0.4,
                 contrast=0.4,
-                saturation=0.,
-                hue=0.)
+                saturation=0.0,
+                hue=0.0,
+            )
         ],
-        prob=0.8),
+        prob=0.8,
+    ),
     dict(
         type='mmmoca.GaussianBlur',
         magnitude_range=(0.1, 1.0),
         magnitude_std='inf',
-        prob=0.5),
+        prob=0.5,
+    ),
     dict(type='RandomFlip', prob=0.5),
 ]
 view_pipeline2 = [
     dict(
-        type='mmmoca.RandomResizedCrop',
-        scale=48,
-        crop_ratio_range=(0.3, 1.0)),
+        type='mmmoca.RandomResizedCrop', scale=48, crop_ratio_range=(0.3, 1.0)
+    ),
     dict(
         type='RandomApply',
         transforms=[
@@ -68,15 +70,18 @@ view_pipeline2 = [
                 type='mmmoca.ColorJitter',
                 brightness=0.4,
                 contrast=0.4,
-                saturation=0.,
-                hue=0.)
+                saturation=0.0,
+                hue=0.0,
+            )
         ],
-        prob=0.8),
+        prob=0.8,
+    ),
     dict(
         type='mmmoca.GaussianBlur',
         magnitude_range=(0.1, 1.0),
         magnitude_std='inf',
-        prob=0.1),
+        prob=0.1,
+    ),
     dict(type='Solarize', thr=128, prob=0.2),
     dict(type='RandomFlip', prob=0.5),
 ]
@@ -85,7 +90,8 @@ train_pipeline = [
     dict(
         type='MultiView',
         transforms=[view_pipeline1, view_pipeline2],
-        num_views=[1, 1]),
+        num_views=[1, 1],
+    ),
     dict(type='PackInputs'),
 ]
 test_pipeline = [
@@ -107,7 +113,9 @@ train_dataloader = dict(
         data_root=data_root,
         data_prefix='train',
         with_label=False,
-        pipeline=train_pipeline))
+        pipeline=train_pipeline,
+    ),
+)
 val_dataloader = dict(
     batch_size=250,
     num_workers=0,
@@ -117,7 +125,9 @@ val_dataloader = dict(
         type='mmmoca.ImageFolder',
         data_root=data_root,
         data_prefix='val',
-        pipeline=test_pipeline))
+        pipeline=test_pipeline,
+    ),
+)
 bank_dataloader = dict(
     batch_size=250,
     num_workers=0,
@@ -127,7 +137,9 @@ bank_dataloader = dict(
         type='mmmoca.ImageFolder',
         data_root=data_root,
         data_prefix='train',
-        pipeline=test_pipeline))
+        pipeline=test_pipeline,
+    ),
+)
 test_dataloader = val_dataloader
 val_evaluator = dict(type='mmmoca.KNNAccuracy')
 test_evaluator = val_evaluator
@@ -135,38 +147,48 @@ val_cfg = dict(
     type='mmmoca.KNNValLoop',
     bank_dataloader=bank_dataloader,
     k=20,
-    temperature=0.07)
+    temperature=0.07,
+)
 test_cfg = dict(
     type='mmmoca.KNNTestLoop',
     bank_dataloader=bank_dataloader,
     k=20,
-    temperature=0.07)
+    temperature=0.07,
+)
 
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
     dtype='bfloat16',
     constructor='mmmoca.MOCAOptimWrapperConstructor',
     optimizer=dict(
-        type='AdamW', lr=2e-3, betas=(0.9, 0.999), weight_decay=0.05,
-        fused=True),
+        type='AdamW',
+        lr=2e-3,
+        betas=(0.9, 0.999),
+        weight_decay=0.05,
+        fused=True,
+    ),
     clip_grad=dict(max_norm=0.1),
-    paramwise_cfg=dict(prototype_lr=2e-3, prototype_weight_decay=0.05))
+    paramwise_cfg=dict(prototype_lr=2e-3, prototype_weight_decay=0.05),
+)
 param_scheduler = [
     dict(
         type='mmmoca.MainGroupsLinearLR',
         start_factor=1e-9,
         by_epoch=False,
         begin=0,
-        end=warmup_iters),
+        end=warmup_iters,
+    ),
     dict(
         type='mmmoca.MainGroupsCosineAnnealingLR',
         T_max=1.25 * max_iters - warmup_iters,
         by_epoch=False,
         begin=warmup_iters,
-        end=max_iters),
+        end=max_iters,
+    ),
 ]
 train_cfg = dict(
-    type='IterBasedTrainLoop', max_iters=max_iters, val_interval=240)
+    type='IterBasedTrainLoop', max_iters=max_iters, val_interval=240
+)
 auto_scale_lr = dict(base_batch_size=64)
 
 custom_hooks = [
@@ -175,5 +197,6 @@ custom_hooks = [
 ]
 default_hooks = dict(
     logger=dict(interval=40),
-    checkpoint=dict(by_epoch=False, interval=240, max_keep_ckpts=1))
+    checkpoint=dict(by_epoch=False, interval=240, max_keep_ckpts=1),
+)
 log_processor = dict(by_epoch=False)

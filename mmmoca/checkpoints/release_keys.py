@@ -2,12 +2,14 @@
 """Names of the authors' released checkpoints and the names used here."""
 
 import re
-from typing import Dict, Mapping, Optional
+from collections.abc import Mapping
 
 from torch import Tensor
 
 __all__ = [
-    'convert_release_name', 'convert_release_state_dict', 'convert_timm_name'
+    'convert_release_name',
+    'convert_release_state_dict',
+    'convert_timm_name',
 ]
 
 _TIMM_VIT = (
@@ -43,9 +45,11 @@ _SINGLE = {
 }
 # Constants, derived tables, and statistics that nothing reads: BatchNorm
 # normalises over the current codebook, and mu of the previous step is mu.
-_DROPPED = re.compile(r'decoder_pos_embed|(en|de)coder_pred\.scale'
-                      r'|.*\.b0_bn\.(running_|num_batches)'
-                      r'|.*\._(track_num_batches|dist_norm_prev)')
+_DROPPED = re.compile(
+    r'decoder_pos_embed|(en|de)coder_pred\.scale'
+    r'|.*\.b0_bn\.(running_|num_batches)'
+    r'|.*\._(track_num_batches|dist_norm_prev)'
+)
 
 
 def convert_timm_name(name: str) -> str:
@@ -62,7 +66,7 @@ def convert_timm_name(name: str) -> str:
     return name
 
 
-def convert_release_name(name: str) -> Optional[str]:
+def convert_release_name(name: str) -> str | None:
     """Turn a name of the authors' full model into :class:`MOCA`'s.
 
     Args:
@@ -81,7 +85,7 @@ def convert_release_name(name: str) -> Optional[str]:
     for old, new in _PREFIXES.items():
         if not name.startswith(old):
             continue
-        rest = name[len(old):]
+        rest = name[len(old) :]
         if new in ('backbone.', 'teacher.'):
             return new + convert_timm_name(rest)
         if new == 'neck.layers.':
@@ -92,7 +96,8 @@ def convert_release_name(name: str) -> Optional[str]:
 
 
 def convert_release_state_dict(
-        state_dict: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+    state_dict: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
     """Convert the authors' full model to :class:`MOCA`'s state dict.
 
     Args:

@@ -2,12 +2,21 @@
 from .codebook_hook import CodebookHook
 from .knn_loop import KNNTestLoop, KNNValLoop
 from .optim import MixedPrecisionOptimWrapper, MOCAOptimWrapperConstructor
-from .schedulers import (CosineWeightDecay, MainGroupsCosineAnnealingLR,
-                         MainGroupsLinearLR)
+from .schedulers import (
+    CosineWeightDecay,
+    MainGroupsCosineAnnealingLR,
+    MainGroupsLinearLR,
+)
 from .teacher_ema_hook import TeacherEMAHook
 
 __all__ = [
-    'CodebookHook', 'CosineWeightDecay', 'KNNTestLoop', 'KNNValLoop',
-    'MOCAOptimWrapperConstructor', 'MainGroupsCosineAnnealingLR',
-    'MainGroupsLinearLR', 'MixedPrecisionOptimWrapper', 'TeacherEMAHook'
+    'CodebookHook',
+    'CosineWeightDecay',
+    'KNNTestLoop',
+    'KNNValLoop',
+    'MOCAOptimWrapperConstructor',
+    'MainGroupsCosineAnnealingLR',
+    'MainGroupsLinearLR',
+    'MixedPrecisionOptimWrapper',
+    'TeacherEMAHook',
 ]

@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import List, Optional
 
 import torch
 from mmengine.dist import all_reduce, get_rank, get_world_size
@@ -8,6 +7,7 @@ from mmengine.runner import Runner
 from torch import Tensor
 
 from mmmoca.registry import HOOKS
+
 from .steps import optimizer_steps, stepped, unwrap_model
 
 __all__ = ['CodebookHook', 'pick_new_words']
@@ -32,7 +32,7 @@ class CodebookHook(Hook):
     priority = 'HIGHEST'
 
     def __init__(self) -> None:
-        self._updates: List[dict] = []
+        self._updates: list[dict] = []
 
     def before_train(self, runner: Runner) -> None:
         """Check that every step has enough images for the new words."""
@@ -50,13 +50,16 @@ class CodebookHook(Hook):
                 f'a step can have as few as {images} images, but the '
                 f'codebook takes num_new_words={needed} from different '
                 'images; use a larger batch, drop_last=True in the '
-                'train_dataloader, or a smaller num_new_words')
+                'train_dataloader, or a smaller num_new_words'
+            )
 
-    def after_train_iter(self,
-                         runner: Runner,
-                         batch_idx: int,
-                         data_batch: Optional[dict] = None,
-                         outputs: Optional[dict] = None) -> None:
+    def after_train_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: dict | None = None,
+        outputs: dict | None = None,
+    ) -> None:
         """Collect the update of a micro-batch; commit it after the step."""
         self._updates.append(outputs.pop('codebook_update'))
         codebook = unwrap_model(runner.model).codebook
@@ -72,13 +75,21 @@ class CodebookHook(Hook):
         seed = _step_seed(runner.seed, optimizer_steps(runner))
         generator = torch.Generator().manual_seed(seed)
         codebook.enqueue(
-            pick_new_words([update['candidates'] for update in updates],
-                           [update['batch_size'] for update in updates],
-                           codebook.num_new_words, generator))
+            pick_new_words(
+                [update['candidates'] for update in updates],
+                [update['batch_size'] for update in updates],
+                codebook.num_new_words,
+                generator,
+            )
+        )
 
 
-def pick_new_words(candidates: List[Tensor], batch_sizes: List[int],
-                   num_words: int, generator: torch.Generator) -> Tensor:
+def pick_new_words(
+    candidates: list[Tensor],
+    batch_sizes: list[int],
+    num_words: int,
+    generator: torch.Generator,
+) -> Tensor:
     """Pick words as if drawn from different images of the global batch.
 
     Every process holds candidates of its own images in random order. The
@@ -96,8 +107,11 @@ def pick_new_words(candidates: List[Tensor], batch_sizes: List[int],
         Tensor: New words, (K_new, D), the same on every process.
     """
     view = int(torch.randint(2, (), generator=generator))
-    micro_batch = torch.arange(len(batch_sizes)).repeat_interleave(
-        torch.tensor(batch_sizes)).repeat(get_world_size())
+    micro_batch = (
+        torch.arange(len(batch_sizes))
+        .repeat_interleave(torch.tensor(batch_sizes))
+        .repeat(get_world_size())
+    )
     rank = torch.arange(get_world_size()).repeat_interleave(sum(batch_sizes))
     images = torch.randperm(len(rank), generator=generator)[:num_words]
     words = candidates[0].new_zeros(num_words, candidates[0].shape[-1])

@@ -1,13 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Parameter groups of MOCA and mixed precision on any device."""
 
-from typing import List, Optional, Union
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from mmengine.device import get_device
-from mmengine.optim import (AmpOptimWrapper, DefaultOptimWrapperConstructor,
-                            OptimWrapper)
+from mmengine.optim import (
+    AmpOptimWrapper,
+    DefaultOptimWrapperConstructor,
+    OptimWrapper,
+)
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
 
@@ -33,18 +38,20 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         ValueError: If ``paramwise_cfg`` has any other key.
     """
 
-    def __init__(self,
-                 optim_wrapper_cfg: dict,
-                 paramwise_cfg: Optional[dict] = None) -> None:
+    def __init__(
+        self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None
+    ) -> None:
         options = dict(prototype_lr=1e-4, prototype_weight_decay=0.05)
         unknown = set(paramwise_cfg or {}) - set(options)
         if unknown:
-            raise ValueError(f'paramwise_cfg takes {sorted(options)}, got '
-                             f'{sorted(unknown)}')
+            raise ValueError(
+                f'paramwise_cfg takes {sorted(options)}, got {sorted(unknown)}'
+            )
         super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
 
-    def add_params(self, params: List[dict], module: nn.Module,
-                   **kwargs) -> None:
+    def add_params(
+        self, params: list[dict], module: nn.Module, **kwargs
+    ) -> None:
         """Sort all parameters of the model into the groups.
 
         Args:
@@ -60,12 +67,16 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             if isinstance(part, PrototypeGenerator)
             for parameter in part.parameters()
         }
-        groups = {(own, decays): []
-                  for own in (False, True) for decays in (True, False)}
+        groups = {
+            (own, decays): []
+            for own in (False, True)
+            for decays in (True, False)
+        }
         for parameter in module.parameters():
             if parameter.requires_grad:
-                groups[id(parameter) in generators,
-                       parameter.ndim > 1].append(parameter)
+                groups[id(parameter) in generators, parameter.ndim > 1].append(
+                    parameter
+                )
         for (own, decays), parameters in groups.items():
             if not parameters:
                 continue
@@ -77,11 +88,13 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 dict(
                     params=parameters,
                     lr=lr,
-                    weight_decay=weight_decay if decays else 0.,
-                    constant=self._constant(own, decays)))
+                    weight_decay=weight_decay if decays else 0.0,
+                    constant=self._constant(own, decays),
+                )
+            )
 
     @staticmethod
-    def _constant(own: bool, decays: bool) -> List[str]:
+    def _constant(own: bool, decays: bool) -> list[str]:
         if own:
             return ['lr', 'weight_decay']
         return [] if decays else ['weight_decay']
@@ -92,7 +105,10 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     """:class:`AmpOptimWrapper` that also runs where there is no GPU.
 
     On a CPU it autocasts to bfloat16, whatever ``dtype`` says: float16 has
-    no fast CPU kernels. The loss is scaled for float16 only.
+    no fast CPU kernels. It also has attention computed by plain matrix
+    products there: the backward pass of the fused CPU kernel is many times
+    slower for the short sequences that masking leaves. The loss is scaled
+    for float16 only.
 
     Attributes:
         step_skipped (bool): Whether the last step was dropped because its
@@ -105,12 +121,15 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         **kwargs: See :class:`AmpOptimWrapper`.
     """
 
-    def __init__(self,
-                 loss_scale: Union[str, float, dict] = 'dynamic',
-                 dtype: Union[str, torch.dtype] = 'float16',
-                 **kwargs) -> None:
+    def __init__(
+        self,
+        loss_scale: str | float | dict = 'dynamic',
+        dtype: str | torch.dtype = 'float16',
+        **kwargs,
+    ) -> None:
         self.step_skipped = False
-        if get_device() == 'cpu':
+        self.on_cpu = get_device() == 'cpu'
+        if self.on_cpu:
             kwargs.pop('use_fsdp', None)
             OptimWrapper.__init__(self, **kwargs)
             self.cast_dtype = torch.bfloat16
@@ -118,9 +137,19 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         else:
             super().__init__(loss_scale=loss_scale, dtype=dtype, **kwargs)
         if self.cast_dtype == torch.bfloat16:
-            scaler = getattr(torch.amp, 'GradScaler',
-                             torch.cuda.amp.GradScaler)
+            scaler = getattr(
+                torch.amp, 'GradScaler', torch.cuda.amp.GradScaler
+            )
             self.loss_scaler = scaler(enabled=False)
+
+    @contextmanager
+    def optim_context(self, model: nn.Module) -> Iterator[None]:
+        """Context of the forward pass: autocast, and attention's kernel."""
+        attention = (
+            sdpa_kernel(SDPBackend.MATH) if self.on_cpu else nullcontext()
+        )
+        with super().optim_context(model), attention:
+            yield
 
     def step(self, **kwargs) -> None:
         """Step the optimiser unless the scaled gradients overflowed."""

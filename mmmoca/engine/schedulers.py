@@ -1,13 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """MMEngine's schedules, for the groups that follow one."""
 
-from mmengine.optim import (CosineAnnealingLR, CosineAnnealingParamScheduler,
-                            LinearLR)
+from mmengine.optim import (
+    CosineAnnealingLR,
+    CosineAnnealingParamScheduler,
+    LinearLR,
+)
 
 from mmmoca.registry import PARAM_SCHEDULERS
 
 __all__ = [
-    'CosineWeightDecay', 'MainGroupsCosineAnnealingLR', 'MainGroupsLinearLR'
+    'CosineWeightDecay',
+    'MainGroupsCosineAnnealingLR',
+    'MainGroupsLinearLR',
 ]
 
 
@@ -17,8 +22,9 @@ class _SkipConstantGroups:
     def _get_value(self) -> list:
         groups = self.optimizer.param_groups
         return [
-            group[self.param_name] if self.param_name in group.get(
-                'constant', ()) else value
+            group[self.param_name]
+            if self.param_name in group.get('constant', ())
+            else value
             for group, value in zip(groups, super()._get_value())
         ]
 

@@ -5,8 +5,12 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
-__all__ = ['optimizer_steps', 'stepped', 'total_optimizer_steps',
-           'unwrap_model']
+__all__ = [
+    'optimizer_steps',
+    'stepped',
+    'total_optimizer_steps',
+    'unwrap_model',
+]
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:

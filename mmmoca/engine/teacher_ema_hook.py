@@ -1,6 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import math
-from typing import Optional
 
 import torch
 from mmengine.hooks import Hook
@@ -8,8 +7,13 @@ from mmengine.runner import Runner
 from torch import nn
 
 from mmmoca.registry import HOOKS
-from .steps import (optimizer_steps, stepped, total_optimizer_steps,
-                    unwrap_model)
+
+from .steps import (
+    optimizer_steps,
+    stepped,
+    total_optimizer_steps,
+    unwrap_model,
+)
 
 __all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
 
@@ -34,17 +38,22 @@ class TeacherEMAHook(Hook):
             raise ValueError(f'momentum must lie in [0, 1], got {momentum}')
         self.momentum = momentum
 
-    def after_train_iter(self,
-                         runner: Runner,
-                         batch_idx: int,
-                         data_batch: Optional[dict] = None,
-                         outputs: Optional[dict] = None) -> None:
+    def after_train_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: dict | None = None,
+        outputs: dict | None = None,
+    ) -> None:
         """Update the teacher if the iteration ended in a step."""
         skipped = getattr(runner.optim_wrapper, 'step_skipped', False)
         if not stepped(runner) or skipped:
             return
-        momentum = cosine_momentum(self.momentum, optimizer_steps(runner),
-                                   total_optimizer_steps(runner))
+        momentum = cosine_momentum(
+            self.momentum,
+            optimizer_steps(runner),
+            total_optimizer_steps(runner),
+        )
         model = unwrap_model(runner.model)
         update_teacher(model.teacher, model.backbone, momentum)
         runner.message_hub.update_scalar('train/momentum', momentum)
@@ -66,8 +75,9 @@ def cosine_momentum(initial: float, step: int, total_steps: int) -> float:
 
 
 @torch.no_grad()
-def update_teacher(teacher: nn.Module, student: nn.Module,
-                   momentum: float) -> None:
+def update_teacher(
+    teacher: nn.Module, student: nn.Module, momentum: float
+) -> None:
     """theta_T <- m theta_T + (1 - m) theta_S for trainable parameters.
 
     Args:
@@ -75,7 +85,10 @@ def update_teacher(teacher: nn.Module, student: nn.Module,
         student (nn.Module): Of the same architecture.
         momentum (float): m.
     """
-    pairs = [(target, source) for target, source in zip(
-        teacher.parameters(), student.parameters()) if source.requires_grad]
+    pairs = [
+        (target, source)
+        for target, source in zip(teacher.parameters(), student.parameters())
+        if source.requires_grad
+    ]
     targets, sources = zip(*pairs)
     torch._foreach_lerp_(list(targets), list(sources), 1 - momentum)

@@ -9,7 +9,16 @@ from .prototypes import PrototypeGenerator
 from .vit import EncodedTokens, MOCAViT
 
 __all__ = [
-    'AssignmentHead', 'CondenserNeck', 'EncodedTokens', 'MOCA', 'MOCAViT',
-    'Mask', 'MaskingPlan', 'OnlineCodebook', 'PrototypeGenerator',
-    'Prototypes', 'TeacherTargets', 'sincos_positions_2d'
+    'AssignmentHead',
+    'CondenserNeck',
+    'EncodedTokens',
+    'MOCA',
+    'MOCAViT',
+    'Mask',
+    'MaskingPlan',
+    'OnlineCodebook',
+    'PrototypeGenerator',
+    'Prototypes',
+    'TeacherTargets',
+    'sincos_positions_2d',
 ]

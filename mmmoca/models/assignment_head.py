@@ -1,11 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
 from mmmoca.registry import MODELS
+
 from .codebook import TeacherTargets
 from .masking import Mask
 from .objectives import bag_assignment_loss, token_assignment_loss
@@ -22,8 +23,8 @@ class Prototypes(NamedTuple):
         loc (Tensor, optional): W^d, (K, d).
     """
 
-    img: Optional[Tensor]
-    loc: Optional[Tensor]
+    img: Tensor | None
+    loc: Tensor | None
 
 
 @MODELS.register_module()
@@ -47,28 +48,36 @@ class AssignmentHead(BaseModule):
             off or on without the decoder being so.
     """
 
-    def __init__(self,
-                 embed_dims: int,
-                 decoder_dims: Optional[int] = None,
-                 lambda_img: float = 0.5,
-                 kappa: float = 3.) -> None:
+    def __init__(
+        self,
+        embed_dims: int,
+        decoder_dims: int | None = None,
+        lambda_img: float = 0.5,
+        kappa: float = 3.0,
+    ) -> None:
         super().__init__()
         if not 0 <= lambda_img <= 1:
             raise ValueError(
-                f'lambda_img must lie in [0, 1], got {lambda_img}')
+                f'lambda_img must lie in [0, 1], got {lambda_img}'
+            )
         if (lambda_img == 1) != (decoder_dims is None):
             raise ValueError(
                 'lambda_img=1 switches L_LOC off and needs neck=None, any '
                 f'other needs a neck; got lambda_img={lambda_img} and '
-                f'decoder width {decoder_dims}')
+                f'decoder width {decoder_dims}'
+            )
         self.lambda_img = lambda_img
         self.kappa = kappa
         self.img_generator = (
             PrototypeGenerator(embed_dims, embed_dims)
-            if lambda_img > 0 else None)
+            if lambda_img > 0
+            else None
+        )
         self.loc_generator = (
             PrototypeGenerator(embed_dims, decoder_dims)
-            if lambda_img < 1 else None)
+            if lambda_img < 1
+            else None
+        )
 
     def generate_prototypes(self, words: Tensor) -> Prototypes:
         """Generate W^b and W^d from the codebook, once a step.
@@ -79,12 +88,19 @@ class AssignmentHead(BaseModule):
         Returns:
             Prototypes: Unit rows.
         """
-        return Prototypes(*(
-            generator and generator(words)
-            for generator in (self.img_generator, self.loc_generator)))
+        return Prototypes(
+            *(
+                generator and generator(words)
+                for generator in (self.img_generator, self.loc_generator)
+            )
+        )
 
-    def loss_img(self, image_embedding: Tensor, prototypes: Prototypes,
-                 targets: TeacherTargets) -> Tensor:
+    def loss_img(
+        self,
+        image_embedding: Tensor,
+        prototypes: Prototypes,
+        targets: TeacherTargets,
+    ) -> Tensor:
         """Weighted L_IMG of one round, summed over the two views.
 
         Args:
@@ -96,12 +112,18 @@ class AssignmentHead(BaseModule):
             Tensor: 2 lambda times the mean over samples, a scalar.
         """
         opposite = torch.cat(targets.bags.chunk(2)[::-1])  # (2B, K)
-        loss = bag_assignment_loss(image_embedding, prototypes.img,
-                                   self.kappa, opposite)
+        loss = bag_assignment_loss(
+            image_embedding, prototypes.img, self.kappa, opposite
+        )
         return 2 * self.lambda_img * loss
 
-    def loss_loc(self, decoded: Tensor, prototypes: Prototypes,
-                 targets: TeacherTargets, mask: Mask) -> Tensor:
+    def loss_loc(
+        self,
+        decoded: Tensor,
+        prototypes: Prototypes,
+        targets: TeacherTargets,
+        mask: Mask,
+    ) -> Tensor:
         """Weighted L_LOC of one round, summed over the two views.
 
         Args:
@@ -113,10 +135,14 @@ class AssignmentHead(BaseModule):
         Returns:
             Tensor: 2 (1 - lambda) times the mean over tokens, a scalar.
         """
-        index = mask.decoded[..., None].expand(-1, -1,
-                                               targets.tokens.shape[2])
+        index = mask.decoded[..., None].expand(-1, -1, targets.tokens.shape[2])
         tokens = targets.tokens.gather(1, index)  # (2B, L, D) -> (2B, n, D)
         loss = token_assignment_loss(
-            decoded.flatten(0, 1), prototypes.loc, self.kappa,
-            tokens.flatten(0, 1), targets.words, targets.sharpness)
+            decoded.flatten(0, 1),
+            prototypes.loc,
+            self.kappa,
+            tokens.flatten(0, 1),
+            targets.words,
+            targets.sharpness,
+        )
         return 2 * (1 - self.lambda_img) * loss

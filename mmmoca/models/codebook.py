@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 import torch
 from mmengine.model import BaseModule
@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
+
 from .objectives import assignments, summarize_assignments
 from .precision import normalize_fp32
 
@@ -63,31 +64,35 @@ class OnlineCodebook(BaseModule):
             inside the border.
     """
 
-    def __init__(self,
-                 embed_dims: int,
-                 patch_resolution: Tuple[int, int],
-                 num_words: int = 4096,
-                 num_new_words: int = 4,
-                 border: int = 2,
-                 inv_delta: float = 10.,
-                 msd_momentum: float = 0.99,
-                 initial_msd: float = 0.5) -> None:
+    def __init__(
+        self,
+        embed_dims: int,
+        patch_resolution: tuple[int, int],
+        num_words: int = 4096,
+        num_new_words: int = 4,
+        border: int = 2,
+        inv_delta: float = 10.0,
+        msd_momentum: float = 0.99,
+        initial_msd: float = 0.5,
+    ) -> None:
         super().__init__()
         if num_new_words < 1 or num_words % num_new_words:
             raise ValueError(
                 f'num_words={num_words} must be a multiple of num_new_words='
-                f'{num_new_words}, so that the queue wraps around evenly')
+                f'{num_new_words}, so that the queue wraps around evenly'
+            )
         height, width = patch_resolution
         if border < 0 or 2 * border >= min(height, width):
             raise ValueError(
                 f'border={border} leaves no patch of a {height} x {width} '
-                'grid; choose a border below half of its shorter side')
+                'grid; choose a border below half of its shorter side'
+            )
         self.num_new_words = num_new_words
         self.inv_delta = inv_delta
         self.msd_momentum = msd_momentum
         self.initial_msd = initial_msd
         patches = torch.arange(height * width).view(height, width)
-        inner = patches[border:height - border, border:width - border]
+        inner = patches[border : height - border, border : width - border]
         self.register_buffer('inner', inner.flatten(), persistent=False)
         self.register_buffer('words', torch.empty(num_words, embed_dims))
         self.register_buffer('pointer', torch.zeros((), dtype=torch.long))
@@ -128,8 +133,9 @@ class OnlineCodebook(BaseModule):
         Returns:
             TeacherTargets: For the N images.
         """
-        bags, msd = summarize_assignments(tokens, self.words, self.sharpness,
-                                          self.inner)
+        bags, msd = summarize_assignments(
+            tokens, self.words, self.sharpness, self.inner
+        )
         return TeacherTargets(tokens, self.words, self.sharpness, bags, msd)
 
     @torch.no_grad()
@@ -148,10 +154,10 @@ class OnlineCodebook(BaseModule):
         """
         tokens = tokens.unflatten(0, (2, -1))  # (2, B, L, D)
         device, batch_size = tokens.device, tokens.shape[1]
-        images = torch.randperm(
-            batch_size, device=device)[:self.num_new_words]
-        patches = torch.randint(
-            len(self.inner), images.shape, device=device)
+        images = torch.randperm(batch_size, device=device)[
+            : self.num_new_words
+        ]
+        patches = torch.randint(len(self.inner), images.shape, device=device)
         return normalize_fp32(tokens[:, images, self.inner[patches]])
 
     @torch.no_grad()

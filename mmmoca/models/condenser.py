@@ -1,13 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import Tuple
 
 import torch
 from mmengine.model import BaseModule
-from mmpretrain.models.backbones.vision_transformer import \
-    TransformerEncoderLayer
+from mmpretrain.models.backbones.vision_transformer import (
+    TransformerEncoderLayer,
+)
 from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
+
 from .initialization import init_transformer
 from .masking import Mask
 from .position_encoding import sincos_positions_2d
@@ -39,19 +40,22 @@ class CondenserNeck(BaseModule):
         ValueError: If ``embed_dims`` does not divide by ``num_heads``.
     """
 
-    def __init__(self,
-                 in_channels: int,
-                 patch_resolution: Tuple[int, int],
-                 embed_dims: int = 512,
-                 depth: int = 2,
-                 num_heads: int = 16,
-                 mlp_ratio: float = 4.,
-                 condenser: bool = True) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        patch_resolution: tuple[int, int],
+        embed_dims: int = 512,
+        depth: int = 2,
+        num_heads: int = 16,
+        mlp_ratio: float = 4.0,
+        condenser: bool = True,
+    ) -> None:
         super().__init__()
         if embed_dims % num_heads:
             raise ValueError(
                 f'decoder width embed_dims={embed_dims} must be a multiple '
-                f'of num_heads={num_heads}')
+                f'of num_heads={num_heads}'
+            )
         self.embed_dims = embed_dims
         self.condenser = condenser
         norm_cfg = dict(type='LN', eps=1e-6)
@@ -64,12 +68,16 @@ class CondenserNeck(BaseModule):
                 embed_dims,
                 num_heads,
                 int(mlp_ratio * embed_dims),
-                norm_cfg=norm_cfg) for _ in range(depth))
+                norm_cfg=norm_cfg,
+            )
+            for _ in range(depth)
+        )
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
         self.register_buffer(
             'positions',
             sincos_positions_2d(patch_resolution, embed_dims),
-            persistent=False)
+            persistent=False,
+        )
 
     def init_weights(self) -> None:
         """Initialise as MAE's decoder."""
@@ -77,8 +85,9 @@ class CondenserNeck(BaseModule):
         init_transformer(self)
         nn.init.normal_(self.mask_token, std=0.02)
 
-    def forward(self, encoded: EncodedTokens, image_embedding: Tensor,
-                mask: Mask) -> Tensor:
+    def forward(
+        self, encoded: EncodedTokens, image_embedding: Tensor, mask: Mask
+    ) -> Tensor:
         """Decode visible and predicted patches.
 
         Args:

@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Which patches the student sees and which the decoder predicts."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +25,8 @@ class Mask(NamedTuple):
     @property
     def decoded(self) -> Tensor:
         """Tensor: Patches of the decoder's tokens in their order, visible
-        ones first, (N, n_visible + n_predicted)."""
+        ones first, (N, n_visible + n_predicted).
+        """
         return torch.cat((self.visible, self.predicted), dim=1)
 
 
@@ -55,21 +57,26 @@ class MaskingPlan:
             rounds do not fit into L patches.
     """
 
-    def __init__(self,
-                 num_patches: int,
-                 mask_ratios: Sequence[float] = (0.55, 0.75),
-                 decoder_mask_ratios: Sequence[float] = (0.35, 0.55),
-                 complementary: Optional[bool] = None) -> None:
+    def __init__(
+        self,
+        num_patches: int,
+        mask_ratios: Sequence[float] = (0.55, 0.75),
+        decoder_mask_ratios: Sequence[float] = (0.35, 0.55),
+        complementary: bool | None = None,
+    ) -> None:
         if len(mask_ratios) != len(decoder_mask_ratios) or not mask_ratios:
             raise ValueError(
                 'mask_ratios and decoder_mask_ratios need one number for '
                 f'each masking round, got {list(mask_ratios)} and '
-                f'{list(decoder_mask_ratios)}')
+                f'{list(decoder_mask_ratios)}'
+            )
         if complementary is None:
             complementary = len(mask_ratios) == 2
         if complementary and len(mask_ratios) != 2:
-            raise ValueError('complementary=True needs exactly two masking '
-                             f'rounds, got {len(mask_ratios)}')
+            raise ValueError(
+                'complementary=True needs exactly two masking '
+                f'rounds, got {len(mask_ratios)}'
+            )
         self.num_patches = num_patches
         self.complementary = complementary
         self.counts = [
@@ -83,9 +90,10 @@ class MaskingPlan:
                     'complementary rounds do not fit: round 1 sees '
                     f'{visible1} and predicts {predicted1} patches, round 2 '
                     f'sees {visible2}, together more than {num_patches}; '
-                    'raise mask_ratios, or set complementary=False')
+                    'raise mask_ratios, or set complementary=False'
+                )
 
-    def draw(self, num_samples: int, device: torch.device) -> List[Mask]:
+    def draw(self, num_samples: int, device: torch.device) -> list[Mask]:
         """Draw the masks of every round from torch's generator.
 
         Args:
@@ -99,7 +107,7 @@ class MaskingPlan:
         order = torch.rand(shape, device=device).argsort(dim=1)  # (N, L)
         return self.split(order)
 
-    def split(self, order: Tensor) -> List[Mask]:
+    def split(self, order: Tensor) -> list[Mask]:
         """Cut a permutation of the patches into the rounds' masks.
 
         Args:
@@ -114,11 +122,14 @@ class MaskingPlan:
             if index and self.complementary:
                 order = self._complement(order)
             elif index:
-                order = torch.rand(
-                    order.shape, device=order.device).argsort(dim=1)
+                order = torch.rand(order.shape, device=order.device).argsort(
+                    dim=1
+                )
             masks.append(
-                Mask(order[:, :visible],
-                     order[:, visible:visible + predicted]))
+                Mask(
+                    order[:, :visible], order[:, visible : visible + predicted]
+                )
+            )
         return masks
 
     def _complement(self, order: Tensor) -> Tensor:
@@ -126,13 +137,19 @@ class MaskingPlan:
         (visible, predicted), (visible2, _) = self.counts
         start = visible + predicted
         return torch.cat(
-            (order[:, start:start + visible2], order[:, visible:start],
-             order[:, start + visible2:], order[:, :visible]),
-            dim=1)
+            (
+                order[:, start : start + visible2],
+                order[:, visible:start],
+                order[:, start + visible2 :],
+                order[:, :visible],
+            ),
+            dim=1,
+        )
 
 
-def _count(num_patches: int, mask_ratio: float,
-           decoder_mask_ratio: float) -> Tuple[int, int]:
+def _count(
+    num_patches: int, mask_ratio: float, decoder_mask_ratio: float
+) -> tuple[int, int]:
     """Numbers of visible and of predicted patches of one round."""
     if not 0 < mask_ratio < 1:
         raise ValueError(f'a mask ratio must lie in (0, 1), got {mask_ratio}')
@@ -140,12 +157,14 @@ def _count(num_patches: int, mask_ratio: float,
         raise ValueError(
             'a decoder mask ratio must be at least 0 (decode every masked '
             f'patch) and below its mask ratio {mask_ratio}, got '
-            f'{decoder_mask_ratio}')
+            f'{decoder_mask_ratio}'
+        )
     visible = int(num_patches * (1 - mask_ratio))
     predicted = int(num_patches * (1 - decoder_mask_ratio)) - visible
     if visible < 1 or predicted < 1:
         raise ValueError(
             f'mask ratio {mask_ratio} with decoder mask ratio '
             f'{decoder_mask_ratio} leaves {visible} visible and {predicted} '
-            f'predicted of {num_patches} patches; both need at least 1')
+            f'predicted of {num_patches} patches; both need at least 1'
+        )
     return visible, predicted

@@ -1,6 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import copy
-from typing import Dict, List, Optional, Tuple
 
 import torch
 from mmpretrain.models.selfsup import BaseSelfSupervisor
@@ -8,6 +7,7 @@ from mmpretrain.structures import DataSample
 from torch import Tensor
 
 from mmmoca.registry import MODELS
+
 from .codebook import TeacherTargets
 from .masking import MaskingPlan
 from .vit import EncodedTokens, MOCAViT
@@ -52,36 +52,46 @@ class MOCA(BaseSelfSupervisor):
         ValueError: If parts do not fit each other, see their docstrings.
     """
 
-    def __init__(self,
-                 backbone: dict,
-                 codebook: dict,
-                 head: dict,
-                 neck: Optional[dict] = None,
-                 masking: Optional[dict] = None,
-                 image_embedding: str = 'avg',
-                 data_preprocessor: Optional[dict] = None,
-                 init_cfg: Optional[dict] = None) -> None:
+    def __init__(
+        self,
+        backbone: dict,
+        codebook: dict,
+        head: dict,
+        neck: dict | None = None,
+        masking: dict | None = None,
+        image_embedding: str = 'avg',
+        data_preprocessor: dict | None = None,
+        init_cfg: dict | None = None,
+    ) -> None:
         super().__init__(
-            backbone, data_preprocessor=data_preprocessor, init_cfg=init_cfg)
+            backbone, data_preprocessor=data_preprocessor, init_cfg=init_cfg
+        )
         if not isinstance(self.backbone, MOCAViT):
             raise ValueError(
                 "MOCA needs a backbone of type 'mmmoca.MOCAViT', got "
-                f'{type(self.backbone).__name__}')
+                f'{type(self.backbone).__name__}'
+            )
         if image_embedding not in ('avg', 'cls'):
-            raise ValueError("image_embedding must be 'avg' or 'cls', got "
-                             f'{image_embedding!r}')
+            raise ValueError(
+                "image_embedding must be 'avg' or 'cls', got "
+                f'{image_embedding!r}'
+            )
         self.image_embedding = image_embedding
         dims = self.backbone.embed_dims
         grid = self.backbone.patch_resolution
         self.codebook = MODELS.build(
-            dict(embed_dims=dims, patch_resolution=grid) | codebook)
+            dict(embed_dims=dims, patch_resolution=grid) | codebook
+        )
         if neck is not None:
             self.neck = MODELS.build(
-                dict(in_channels=dims, patch_resolution=grid) | neck)
+                dict(in_channels=dims, patch_resolution=grid) | neck
+            )
             head = dict(decoder_dims=self.neck.embed_dims) | head
             if self.neck.condenser and self.backbone.tap_layer is None:
-                raise ValueError('the condenser reads an intermediate layer: '
-                                 'set tap_layer in the backbone (8 of 12)')
+                raise ValueError(
+                    'the condenser reads an intermediate layer: '
+                    'set tap_layer in the backbone (8 of 12)'
+                )
         self.head = MODELS.build(dict(embed_dims=dims) | head)
         self.masking = MaskingPlan(grid[0] * grid[1], **(masking or {}))
         self.teacher = copy.deepcopy(self.backbone).requires_grad_(False)
@@ -97,10 +107,11 @@ class MOCA(BaseSelfSupervisor):
         self.teacher.eval()
         return self
 
-    def loss(self,
-             inputs: List[Tensor],
-             data_samples: Optional[List[DataSample]] = None
-             ) -> Dict[str, object]:
+    def loss(
+        self,
+        inputs: list[Tensor],
+        data_samples: list[DataSample] | None = None,
+    ) -> dict[str, object]:
         """One training step (paper, section 3), without side effects.
 
         Args:
@@ -121,22 +132,26 @@ class MOCA(BaseSelfSupervisor):
             embedding = self.embed_image(student)  # (2B, D)
             if prototypes.img is not None:
                 losses_img.append(
-                    self.head.loss_img(embedding, prototypes, targets))
+                    self.head.loss_img(embedding, prototypes, targets)
+                )
             if prototypes.loc is not None:
                 decoded = self.neck(student, embedding, mask)  # (2B, n, d)
                 losses_loc.append(
-                    self.head.loss_loc(decoded, prototypes, targets, mask))
+                    self.head.loss_loc(decoded, prototypes, targets, mask)
+                )
 
         losses = dict(loss_img=losses_img, loss_loc=losses_loc)
         losses = {
             name: sum(rounds) / len(rounds)
-            for name, rounds in losses.items() if rounds
+            for name, rounds in losses.items()
+            if rounds
         }
         losses['codebook_perplexity'] = _perplexity(targets.bags.mean(dim=0))
         losses['codebook_update'] = dict(
             candidates=self.codebook.draw_candidates(targets.tokens),
             msd=targets.msd.unflatten(0, (2, -1)).mean(dim=1),
-            batch_size=len(views) // 2)
+            batch_size=len(views) // 2,
+        )
         return losses
 
     @torch.no_grad()
@@ -155,7 +170,7 @@ class MOCA(BaseSelfSupervisor):
         """The image embedding of equation 5: [AVG] or [CLS], (N, D)."""
         return getattr(encoded, self.image_embedding)
 
-    def parse_losses(self, losses: dict) -> Tuple[Tensor, dict]:
+    def parse_losses(self, losses: dict) -> tuple[Tensor, dict]:
         """Sum the losses; hand the codebook's update on to the hooks.
 
         Args:
@@ -186,7 +201,7 @@ class MOCA(BaseSelfSupervisor):
         encoders = dict(teacher=self.teacher, student=self.backbone)
         return encoders[which].encode(inputs).avg
 
-    def _stack_views(self, inputs: List[Tensor]) -> Tensor:
+    def _stack_views(self, inputs: list[Tensor]) -> Tensor:
         """Check the two views and concatenate them -> (2B, C, H, W)."""
         size = tuple(self.backbone.img_size)
         if len(inputs) != 2 or any(v.shape[-2:] != size for v in inputs):
@@ -194,7 +209,8 @@ class MOCA(BaseSelfSupervisor):
             raise ValueError(
                 f'MOCA trains on two views of size {size}, got {shapes}; '
                 "set the backbone's img_size to the pipeline's crop and use "
-                'MultiView with two views')
+                'MultiView with two views'
+            )
         return torch.cat(list(inputs))
 
 

@@ -10,8 +10,6 @@ Losses are in their KL form, which differs from the paper's cross-entropy by
 the entropy of the target alone: same gradients, and 0 for a perfect student.
 """
 
-from typing import Optional, Tuple
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -20,8 +18,10 @@ from torch.nn import functional as F
 from .precision import at_least_fp32, no_autocast, normalize_fp32
 
 __all__ = [
-    'assignments', 'bag_assignment_loss', 'summarize_assignments',
-    'token_assignment_loss'
+    'assignments',
+    'bag_assignment_loss',
+    'summarize_assignments',
+    'token_assignment_loss',
 ]
 
 
@@ -41,12 +41,13 @@ def assignments(tokens: Tensor, words: Tensor, sharpness: Tensor) -> Tensor:
         return (similarity * sharpness).softmax(dim=-1)
 
 
-def summarize_assignments(tokens: Tensor,
-                          words: Tensor,
-                          sharpness: Tensor,
-                          inner: Tensor,
-                          chunk_size: Optional[int] = None
-                          ) -> Tuple[Tensor, Tensor]:
+def summarize_assignments(
+    tokens: Tensor,
+    words: Tensor,
+    sharpness: Tensor,
+    inner: Tensor,
+    chunk_size: int | None = None,
+) -> tuple[Tensor, Tensor]:
     """Bags of codes y_T and the spread of the similarities, per image.
 
     Args:
@@ -76,8 +77,9 @@ def summarize_assignments(tokens: Tensor,
     return torch.cat(bags), torch.cat(spreads)
 
 
-def bag_assignment_loss(embeddings: Tensor, prototypes: Tensor, kappa: float,
-                        bags: Tensor) -> Tensor:
+def bag_assignment_loss(
+    embeddings: Tensor, prototypes: Tensor, kappa: float, bags: Tensor
+) -> Tensor:
     """L_IMG of one masking round (paper, equations 5 and 6).
 
     Args:
@@ -95,13 +97,15 @@ def bag_assignment_loss(embeddings: Tensor, prototypes: Tensor, kappa: float,
         return F.kl_div(log_prediction, bags, reduction='batchmean')
 
 
-def token_assignment_loss(features: Tensor,
-                          prototypes: Tensor,
-                          kappa: float,
-                          tokens: Tensor,
-                          words: Tensor,
-                          sharpness: Tensor,
-                          chunk_size: Optional[int] = None) -> Tensor:
+def token_assignment_loss(
+    features: Tensor,
+    prototypes: Tensor,
+    kappa: float,
+    tokens: Tensor,
+    words: Tensor,
+    sharpness: Tensor,
+    chunk_size: int | None = None,
+) -> Tensor:
     """L_LOC of one masking round (paper, equations 2 to 4).
 
     The assignments q_T are recomputed from the teacher's tokens chunk by
@@ -122,17 +126,25 @@ def token_assignment_loss(features: Tensor,
         Tensor: Mean KL divergence over the N tokens, a scalar.
     """
     chunk_size = chunk_size or _chunk_size(features, words)
-    return _TokenAssignmentLoss.apply(features, prototypes, kappa, tokens,
-                                      words, sharpness, chunk_size)
+    return _TokenAssignmentLoss.apply(
+        features, prototypes, kappa, tokens, words, sharpness, chunk_size
+    )
 
 
 class _TokenAssignmentLoss(torch.autograd.Function):
     """Chunked KL divergence that computes its gradients on the way."""
 
     @staticmethod
-    def forward(ctx, features: Tensor, prototypes: Tensor, kappa: float,
-                tokens: Tensor, words: Tensor, sharpness: Tensor,
-                chunk_size: int) -> Tensor:
+    def forward(
+        ctx,
+        features: Tensor,
+        prototypes: Tensor,
+        kappa: float,
+        tokens: Tensor,
+        words: Tensor,
+        sharpness: Tensor,
+        chunk_size: int,
+    ) -> Tensor:
         with no_autocast(features):
             # The same prototypes serve both matrix products with kappa in.
             scaled = kappa * at_least_fp32(prototypes)  # (K, d)
@@ -140,8 +152,10 @@ class _TokenAssignmentLoss(torch.autograd.Function):
             grad_features = torch.empty_like(features, dtype=scaled.dtype)
             grad_prototypes = torch.zeros_like(scaled)
             for x, t, grad_x in zip(
-                    features.split(chunk_size), tokens.split(chunk_size),
-                    grad_features.split(chunk_size)):
+                features.split(chunk_size),
+                tokens.split(chunk_size),
+                grad_features.split(chunk_size),
+            ):
                 x = at_least_fp32(x)
                 log_q = (normalize_fp32(t) * sharpness) @ words.T  # (n, K)
                 log_q = log_q.log_softmax(dim=1)
@@ -161,9 +175,15 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         grad_features, grad_prototypes = ctx.saved_tensors
         scale = grad_output / len(grad_features)
         # Scaled before the cast: fp16 would lose unscaled gradients.
-        return ((grad_features * scale).to(ctx.dtypes[0]),
-                (grad_prototypes * scale).to(ctx.dtypes[1]), None, None, None,
-                None, None)
+        return (
+            (grad_features * scale).to(ctx.dtypes[0]),
+            (grad_prototypes * scale).to(ctx.dtypes[1]),
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _chunk_size(tensor: Tensor, words: Tensor) -> int:

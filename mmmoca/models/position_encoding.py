@@ -1,17 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Fixed 2-D sine-cosine positions with explicit (H, W) grids."""
 
-from typing import Tuple
-
 import torch
 from torch import Tensor
 
 __all__ = ['sincos_positions_2d']
 
 
-def sincos_positions_2d(grid: Tuple[int, int],
-                        dim: int,
-                        temperature: float = 10000.) -> Tensor:
+def sincos_positions_2d(
+    grid: tuple[int, int], dim: int, temperature: float = 10000.0
+) -> Tensor:
     """Sine-cosine positions in MAE's order: column index first.
 
     Channels are [sin(x), cos(x), sin(y), cos(y)], a quarter of ``dim`` each,
@@ -29,8 +27,10 @@ def sincos_positions_2d(grid: Tuple[int, int],
         ValueError: If ``dim`` is not a multiple of 4.
     """
     if dim % 4:
-        raise ValueError('2-D sine-cosine positions need a width that is a '
-                         f'multiple of 4, got {dim}')
+        raise ValueError(
+            '2-D sine-cosine positions need a width that is a '
+            f'multiple of 4, got {dim}'
+        )
     height, width = grid
     quarter = torch.arange(dim // 4, dtype=torch.float64) / (dim // 4)
     frequency = temperature**-quarter
@@ -38,5 +38,6 @@ def sincos_positions_2d(grid: Tuple[int, int],
     columns = torch.arange(width, dtype=torch.float64).repeat(height)
     angles_x = columns[:, None] * frequency  # (H * W, dim / 4)
     angles_y = rows[:, None] * frequency
-    return torch.cat((angles_x.sin(), angles_x.cos(), angles_y.sin(),
-                      angles_y.cos()), dim=1).float()
+    return torch.cat(
+        (angles_x.sin(), angles_x.cos(), angles_y.sin(), angles_y.cos()), dim=1
+    ).float()

@@ -32,8 +32,10 @@ class PrototypeGenerator(BaseModule):
         self.bn = nn.BatchNorm1d(hidden, track_running_stats=False)
         self.fc2 = nn.Linear(hidden, out_channels)
         self.skip = (
-            nn.Identity() if out_channels == in_channels else nn.Linear(
-                in_channels, out_channels))
+            nn.Identity()
+            if out_channels == in_channels
+            else nn.Linear(in_channels, out_channels)
+        )
 
     def init_weights(self) -> None:
         """Xavier-uniform weights, zero biases."""

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import torch
 from mmpretrain.models.backbones import VisionTransformer
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
+
 from .initialization import init_transformer
 from .position_encoding import sincos_positions_2d
 
@@ -26,7 +27,7 @@ class EncodedTokens(NamedTuple):
 
     cls: Tensor
     patches: Tensor
-    tap: Optional[Tensor]
+    tap: Tensor | None
 
     @property
     def avg(self) -> Tensor:
@@ -54,41 +55,41 @@ class MOCAViT(VisionTransformer):
             not a multiple of the patch, or a needed part is switched off.
     """
 
-    def __init__(self,
-                 *args,
-                 tap_layer: Optional[int] = None,
-                 **kwargs) -> None:
+    def __init__(self, *args, tap_layer: int | None = None, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         if self.cls_token is None or not self.final_norm:
-            raise ValueError('MOCAViT needs with_cls_token=True and '
-                             'final_norm=True')
+            raise ValueError(
+                'MOCAViT needs with_cls_token=True and final_norm=True'
+            )
         if tap_layer is not None and not 1 <= tap_layer <= self.num_layers:
             raise ValueError(
                 f'tap_layer={tap_layer} is outside the {self.num_layers} '
-                f'layers of this encoder; choose 1 to {self.num_layers}')
+                f'layers of this encoder; choose 1 to {self.num_layers}'
+            )
         self.tap_layer = tap_layer
-        self.patch_size: Tuple[int, int] = self.patch_embed.projection.stride
+        self.patch_size: tuple[int, int] = self.patch_embed.projection.stride
         self.check_image_size(self.img_size)
 
         self.pos_embed.requires_grad = False
-        positions = sincos_positions_2d(self.patch_resolution,
-                                        self.embed_dims)
+        positions = sincos_positions_2d(self.patch_resolution, self.embed_dims)
         self.pos_embed.data[:, 1:] = positions
 
-    def check_image_size(self, size: Tuple[int, int]) -> None:
+    def check_image_size(self, size: tuple[int, int]) -> None:
         """Raise a ValueError if (H, W) is not a multiple of the patch."""
         if any(side % patch for side, patch in zip(size, self.patch_size)):
             raise ValueError(
                 f'image size {tuple(size)} is not a multiple of the patch '
                 f'size {tuple(self.patch_size)}; change img_size (and the '
-                'crop of the pipeline) or patch_size')
+                'crop of the pipeline) or patch_size'
+            )
 
     def init_weights(self) -> None:
         """Initialise as MAE does; positions stay as they are."""
         positions = self.pos_embed.detach().clone()
         pretrained = (
             isinstance(self.init_cfg, dict)
-            and self.init_cfg['type'] == 'Pretrained')
+            and self.init_cfg['type'] == 'Pretrained'
+        )
         super().init_weights()
         if pretrained:
             return
@@ -96,9 +97,9 @@ class MOCAViT(VisionTransformer):
         self.pos_embed.data.copy_(positions)
         nn.init.normal_(self.cls_token, std=0.02)
 
-    def encode(self,
-               images: Tensor,
-               visible: Optional[Tensor] = None) -> EncodedTokens:
+    def encode(
+        self, images: Tensor, visible: Tensor | None = None
+    ) -> EncodedTokens:
         """Encode all patches, or the visible ones only.
 
         Args:
@@ -125,26 +126,29 @@ class MOCAViT(VisionTransformer):
         x = self.ln1(x)
         return EncodedTokens(x[:, 0], x[:, 1:], tap)
 
-    def _embed_patches(self, images: Tensor,
-                       visible: Optional[Tensor]) -> Tensor:
+    def _embed_patches(self, images: Tensor, visible: Tensor | None) -> Tensor:
         """Project patches and add their positions -> (B, n, D)."""
         grid = tuple(
             side // patch
-            for side, patch in zip(images.shape[-2:], self.patch_size))
+            for side, patch in zip(images.shape[-2:], self.patch_size)
+        )
         positions = resize_pos_embed(
             self.pos_embed,
             self.patch_resolution,
             grid,
-            mode=self.interpolate_mode)[:, 1:]  # (1, L, D)
+            mode=self.interpolate_mode,
+        )[:, 1:]  # (1, L, D)
         if visible is None:
             return self.patch_embed(images)[0] + positions
         patches = images.unflatten(3, (grid[1], self.patch_size[1])).unflatten(
-            2, (grid[0], self.patch_size[0]))  # (B, C, rows, p, columns, q)
+            2, (grid[0], self.patch_size[0])
+        )  # (B, C, rows, p, columns, q)
         patches = patches.permute(0, 2, 4, 1, 3, 5)
         sample = torch.arange(len(images), device=images.device)[:, None]
         rows, columns = visible // grid[1], visible % grid[1]
         patches = patches[sample, rows, columns]  # -> (B, n, C, p, q)
         projection = self.patch_embed.projection
         tokens = F.linear(
-            patches.flatten(2), projection.weight.flatten(1), projection.bias)
+            patches.flatten(2), projection.weight.flatten(1), projection.bias
+        )
         return tokens + positions[0, visible]

@@ -10,8 +10,7 @@ import torch
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from mmpretrain.registry import MODELS
 
-from mmmoca.checkpoints import (convert_release_name,
-                                convert_release_state_dict)
+from mmmoca.checkpoints import convert_release_name, convert_release_state_dict
 from mmmoca.engine.teacher_ema_hook import update_teacher
 
 CASES = ('two_rounds', 'one_round', 'cls_embedding', 'init')
@@ -26,7 +25,8 @@ class Case:
         self.meta = json.loads(bytes(arrays['meta']))
         self.data = {
             key: torch.from_numpy(arrays[key])
-            for key in arrays.files if key != 'meta'
+            for key in arrays.files
+            if key != 'meta'
         }
 
     def __getitem__(self, key):
@@ -55,29 +55,37 @@ def build(case):
                     embed_dims=config['embed_dim'],
                     num_layers=config['depth'],
                     num_heads=config['num_heads'],
-                    feedforward_channels=4 * config['embed_dim']),
+                    feedforward_channels=4 * config['embed_dim'],
+                ),
                 img_size=config['img_size'],
                 patch_size=config['patch_size'],
-                tap_layer=config['depth'] - config['early_layer']),
+                tap_layer=config['depth'] - config['early_layer'],
+            ),
             codebook=dict(
                 type='mmmoca.OnlineCodebook',
                 num_words=config['num_words'],
                 num_new_words=config['num_new_words'],
                 border=config['skip_offset'],
-                inv_delta=config['inv_delta']),
+                inv_delta=config['inv_delta'],
+            ),
             neck=dict(
                 type='mmmoca.CondenserNeck',
                 embed_dims=config['decoder_embed_dim'],
                 depth=config['decoder_depth'],
-                num_heads=config['decoder_num_heads']),
+                num_heads=config['decoder_num_heads'],
+            ),
             head=dict(
                 type='mmmoca.AssignmentHead',
                 kappa=config['kappa'],
-                lambda_img=case.meta['img_weight']),
+                lambda_img=case.meta['img_weight'],
+            ),
             masking=dict(
                 mask_ratios=case.meta['mask_ratio'],
-                decoder_mask_ratios=case.meta['dec_mask_ratio']),
-            image_embedding='avg' if case.meta['avg_pooling'] else 'cls'))
+                decoder_mask_ratios=case.meta['dec_mask_ratio'],
+            ),
+            image_embedding='avg' if case.meta['avg_pooling'] else 'cls',
+        )
+    )
     model.load_state_dict(convert_release_state_dict(case.group('state_dict')))
     update_teacher(model.teacher, model.backbone, float(case['momentum']))
     # The temperature is mu of the previous step's end; the case tells both
@@ -131,11 +139,12 @@ def step(case, model):
     return record
 
 
-def close(actual, expected, rtol=1e-4, atol=0.):
+def close(actual, expected, rtol=1e-4, atol=0.0):
     """Compare; fp32 rounds an entry near 0 as it rounds the largest one."""
     rounding = 2e-6 * expected.abs().max().item()
     torch.testing.assert_close(
-        actual, expected.to(actual.dtype), rtol=rtol, atol=atol + rounding)
+        actual, expected.to(actual.dtype), rtol=rtol, atol=atol + rounding
+    )
 
 
 def test_teacher_after_ema(case, model):
@@ -163,8 +172,9 @@ def test_teacher_targets(case, model):
 def test_masks(case, step):
     for index, mask in enumerate(step['masks']):
         order = case[f'ids_shuffle/{index}']
-        assert torch.equal(mask.visible,
-                           order[:, :int(case[f'len_keep/{index}'])])
+        assert torch.equal(
+            mask.visible, order[:, : int(case[f'len_keep/{index}'])]
+        )
         assert torch.equal(mask.decoded, case[f'ids_pred/{index}'])
 
 
@@ -174,15 +184,19 @@ def test_student_and_decoder(case, step, model):
     close(prototypes.loc, case['wgen_loc_weight'])
     kappa = model.head.kappa
     for index, (student, embedding, decoded) in enumerate(
-            zip(step['students'], step['embeddings'], step['decoded'])):
-        close(torch.cat((student.cls[:, None], student.patches), 1),
-              case[f'x_last/{index}'])
+        zip(step['students'], step['embeddings'], step['decoded'])
+    ):
+        close(
+            torch.cat((student.cls[:, None], student.patches), 1),
+            case[f'x_last/{index}'],
+        )
         close(student.tap, case[f'x_intermediate/{index}'][:, 1:])
         close(embedding, case[f'x_cls/{index}'])
         decoded = decoded.flatten(0, 1)
         close(decoded, case[f'dec_features/{index}'])
-        close(kappa * embedding @ prototypes.img.T,
-              case[f'logits_img/{index}'])
+        close(
+            kappa * embedding @ prototypes.img.T, case[f'logits_img/{index}']
+        )
         close(kappa * decoded @ prototypes.loc.T, case[f'logits_loc/{index}'])
 
 
@@ -196,10 +210,14 @@ def test_losses(case, step):
 def test_gradients(case, step, model):
     step['loss'].backward()
     for index, (embedding, decoded) in enumerate(
-            zip(step['embeddings'], step['decoded'])):
+        zip(step['embeddings'], step['decoded'])
+    ):
         close(embedding.grad, case[f'grad_x_cls/{index}'], rtol=1e-3)
-        close(decoded.grad.flatten(0, 1), case[f'grad_dec_features/{index}'],
-              rtol=1e-3)
+        close(
+            decoded.grad.flatten(0, 1),
+            case[f'grad_dec_features/{index}'],
+            rtol=1e-3,
+        )
     expected = {
         convert_release_name(name): value
         for name, value in case.group('grads').items()
@@ -226,19 +244,24 @@ def test_parameters_after_adamw(case, step, model, fused):
                     betas=tuple(optim['betas']),
                     eps=optim['eps'],
                     weight_decay=optim['wd'],
-                    fused=fused),
-                clip_grad=dict(max_norm=optim['clip'])),
+                    fused=fused,
+                ),
+                clip_grad=dict(max_norm=optim['clip']),
+            ),
             paramwise_cfg=dict(
                 prototype_lr=optim['lr_wgen'],
-                prototype_weight_decay=optim['wd'])))
+                prototype_weight_decay=optim['wd'],
+            ),
+        )
+    )
     wrapper = constructor(model)
     names = {id(p): name for name, p in model.named_parameters()}
-    for ours, theirs in zip(wrapper.param_groups,
-                            ('decay', 'no_decay', 'wgen_decay',
-                             'wgen_no_decay')):
+    for ours, theirs in zip(
+        wrapper.param_groups,
+        ('decay', 'no_decay', 'wgen_decay', 'wgen_no_decay'),
+    ):
         expected = {
-            convert_release_name(name)
-            for name in optim['group_names'][theirs]
+            convert_release_name(name) for name in optim['group_names'][theirs]
         }
         assert {names[id(p)] for p in ours['params']} == expected
     wrapper.update_params(step['loss'])

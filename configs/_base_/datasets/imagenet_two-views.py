@@ -5,9 +5,8 @@ data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
 
 view_pipeline1 = [
     dict(
-        type='mmmoca.RandomResizedCrop',
-        scale=224,
-        crop_ratio_range=(0.2, 1.0)),
+        type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
+    ),
     dict(
         type='RandomApply',
         transforms=[
@@ -16,22 +15,24 @@ view_pipeline1 = [
                 brightness=0.4,
                 contrast=0.4,
                 saturation=0.2,
-                hue=0.1)
+                hue=0.1,
+            )
         ],
-        prob=0.8),
+        prob=0.8,
+    ),
     dict(type='mmmoca.RandomGrayscale', prob=0.2),
     dict(
         type='mmmoca.GaussianBlur',
         magnitude_range=(0.1, 2.0),
         magnitude_std='inf',
-        prob=1.0),
+        prob=1.0,
+    ),
     dict(type='RandomFlip', prob=0.5),
 ]
 view_pipeline2 = [
     dict(
-        type='mmmoca.RandomResizedCrop',
-        scale=224,
-        crop_ratio_range=(0.2, 1.0)),
+        type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
+    ),
     dict(
         type='RandomApply',
         transforms=[
@@ -40,15 +41,18 @@ view_pipeline2 = [
                 brightness=0.4,
                 contrast=0.4,
                 saturation=0.2,
-                hue=0.1)
+                hue=0.1,
+            )
         ],
-        prob=0.8),
+        prob=0.8,
+    ),
     dict(type='mmmoca.RandomGrayscale', prob=0.2),
     dict(
         type='mmmoca.GaussianBlur',
         magnitude_range=(0.1, 2.0),
         magnitude_std='inf',
-        prob=0.1),
+        prob=0.1,
+    ),
     dict(type='Solarize', thr=128, prob=0.2),
     dict(type='RandomFlip', prob=0.5),
 ]
@@ -57,7 +61,8 @@ train_pipeline = [
     dict(
         type='MultiView',
         transforms=[view_pipeline1, view_pipeline2],
-        num_views=[1, 1]),
+        num_views=[1, 1],
+    ),
     dict(type='PackInputs'),
 ]
 test_pipeline = [
@@ -67,7 +72,8 @@ test_pipeline = [
         scale=256,
         edge='short',
         backend='pillow',
-        interpolation='bicubic'),
+        interpolation='bicubic',
+    ),
     dict(type='CenterCrop', crop_size=224),
     dict(type='PackInputs'),
 ]
@@ -85,7 +91,9 @@ train_dataloader = dict(
         data_root=data_root,
         data_prefix='train',
         with_label=False,
-        pipeline=train_pipeline))
+        pipeline=train_pipeline,
+    ),
+)
 val_dataloader = dict(
     batch_size=256,
     num_workers=8,
@@ -97,7 +105,9 @@ val_dataloader = dict(
         type=dataset_type,
         data_root=data_root,
         data_prefix='val',
-        pipeline=test_pipeline))
+        pipeline=test_pipeline,
+    ),
+)
 bank_dataloader = dict(
     batch_size=256,
     num_workers=8,
@@ -108,7 +118,9 @@ bank_dataloader = dict(
         type=dataset_type,
         data_root=data_root,
         data_prefix='train',
-        pipeline=test_pipeline))
+        pipeline=test_pipeline,
+    ),
+)
 test_dataloader = val_dataloader
 
 val_evaluator = dict(type='mmmoca.KNNAccuracy')
@@ -118,10 +130,12 @@ val_cfg = dict(
     bank_dataloader=bank_dataloader,
     k=(10, 20),
     temperature=0.07,
-    fp16=True)
+    fp16=True,
+)
 test_cfg = dict(
     type='mmmoca.KNNTestLoop',
     bank_dataloader=bank_dataloader,
     k=(10, 20),
     temperature=0.07,
-    fp16=True)
+    fp16=True,
+)

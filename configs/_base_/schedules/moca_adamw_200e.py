@@ -10,9 +10,11 @@ optim_wrapper = dict(
         lr=1.5e-4 * 2048 / 256,  # base rate of the paper's Table 7b
         betas=(0.9, 0.999),
         weight_decay=0.05,
-        fused=True),  # on a CPU this needs torch>=2.4
+        fused=True,
+    ),  # on a CPU this needs torch>=2.4
     clip_grad=dict(max_norm=0.1),
-    paramwise_cfg=dict(prototype_lr=1e-4, prototype_weight_decay=0.05))
+    paramwise_cfg=dict(prototype_lr=1e-4, prototype_weight_decay=0.05),
+)
 
 # The cosine would reach 0 after 1.25 times the epochs: it is cut before.
 param_scheduler = [
@@ -22,16 +24,17 @@ param_scheduler = [
         by_epoch=True,
         begin=0,
         end=30,
-        convert_to_iter_based=True),
+        convert_to_iter_based=True,
+    ),
     dict(
         type='mmmoca.MainGroupsCosineAnnealingLR',
         T_max=1.25 * 200 - 30,
         by_epoch=True,
         begin=30,
         end=200,
-        convert_to_iter_based=True),
+        convert_to_iter_based=True,
+    ),
 ]
 
-train_cfg = dict(
-    type='EpochBasedTrainLoop', max_epochs=200, val_interval=20)
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=200, val_interval=20)
 auto_scale_lr = dict(base_batch_size=2048)

@@ -1,0 +1,73 @@
+# `make test` and `make demo` need a Python of 3.10 to 3.12 and nothing else:
+# the first call makes .venv with the pinned versions of requirements.txt.
+PYTHON ?=
+DATA ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.complete
+UV := $(PY) -m uv
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo lint format lock clean
+
+help:
+	@echo 'make test             run the linter and all tests'
+	@echo 'make demo             pretrain on a small image set, show the result'
+	@echo 'make demo DATA=DIR    the same on your own images'
+	@echo 'make lint             run the linter'
+	@echo 'make format           format the code'
+	@echo 'make lock             renew the pins of requirements.txt'
+	@echo 'make clean            remove the environment and all caches'
+	@echo 'PYTHON=/path/to/python chooses the Python to make .venv with'
+
+test: lint
+	$(PY) -m pytest -q
+
+demo: $(STAMP)
+	$(PY) tools/demo.py $(if $(DATA),--data '$(DATA)')
+
+lint: $(STAMP)
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+
+format: $(STAMP)
+	$(PY) -m ruff check --fix --exit-zero
+	$(PY) -m ruff format
+
+# Keeps the present pins where they still fit; see `make lock ARGS=--upgrade`.
+lock: $(STAMP)
+	$(UV) pip compile pyproject.toml -o requirements.txt -q --universal \
+	    --python-version 3.10 --no-annotate --no-emit-index-url \
+	    --no-emit-find-links --custom-compile-command 'make lock' \
+	    $(foreach extra,onedl seg det eval mim dev,--extra $(extra)) $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A version manager may put a python3.x on PATH that only says it is absent,
+# and Debian's comes without ensurepip: try each instead of looking for names.
+define FIND_PYTHON
+found=; \
+for python in $(or $(PYTHON),python3.11 python3.12 python3.10 python3 python); \
+do \
+    if $$python -c 'import ensurepip, sys, venv; \
+        sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+        >/dev/null 2>&1; then found=$$python; break; fi; \
+done; \
+if [ -z "$$found" ]; then \
+    echo 'mmmoca needs Python 3.10, 3.11 or 3.12 with its venv module (on' \
+        'Debian: apt install python3-venv), and found none on PATH.' \
+        'Install one, or run make PYTHON=/path/to/python ...' >&2; exit 1; \
+fi
+endef
+
+# setuptools comes from requirements.txt: nothing is fetched for the build.
+$(STAMP): requirements.txt pyproject.toml setup.py
+	@$(FIND_PYTHON); echo "Making $(VENV) with $$found"; \
+	$$found -m venv --clear $(VENV)
+	$(PY) -m pip install -q --disable-pip-version-check \
+	    $(shell grep '^uv==' requirements.txt)
+	$(UV) pip install --python $(PY) -r requirements.txt
+	$(UV) pip install --python $(PY) --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,12 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Image folders and the fast two-view augmentation."""
+
+from .image_folder import ImageFolder
+from .loading import LoadImage
+from .transforms import (ColorJitter, GaussianBlur, RandomGrayscale,
+                         RandomResizedCrop)
+
+__all__ = [
+    'ColorJitter', 'GaussianBlur', 'ImageFolder', 'LoadImage',
+    'RandomGrayscale', 'RandomResizedCrop'
+]  # yapf: disable

@@ -1,0 +1,156 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Image operations that give PIL's results at OpenCV's speed.
+
+MOCA's augmentation is defined by torchvision on PIL images (paper, appendix
+"Image augmentations pseudo-code"). Each function here reproduces PIL's
+arithmetic, its truncation of fractions included, so that swapping the
+pipeline does not move the distribution of the views.
+"""
+
+import math
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+__all__ = [
+    'adjust_brightness', 'adjust_contrast', 'adjust_hue',
+    'adjust_saturation', 'gaussian_blur', 'grayscale', 'resize'
+]  # yapf: disable
+
+
+def resize(img: np.ndarray,
+           size: tuple[int, int],
+           interpolation: str = 'bilinear') -> np.ndarray:
+    """Resize with PIL's antialiasing.
+
+    ``cv2.resize`` does not filter before it shrinks (or, with
+    ``INTER_AREA``, filters less than PIL does); PyTorch's antialiased
+    kernel equals PIL's to one grey level and is faster than either.
+
+    Args:
+        img: Image of shape (H, W) or (H, W, C), uint8 or float32.
+        size: Height and width to resize to, in pixels.
+        interpolation: ``'bilinear'`` or ``'bicubic'``.
+
+    Returns:
+        The image, of shape (*size) or (*size, C), contiguous.
+
+    Raises:
+        TypeError: If the image is neither uint8 nor float32.
+    """
+    if img.dtype not in (np.uint8, np.float32):
+        raise TypeError(
+            f'images of type {img.dtype} cannot be resized: load them with '
+            'LoadImage(to_float32=True)')
+    x = torch.from_numpy(np.atleast_3d(img)).permute(2, 0, 1)[None]
+    x = x.contiguous(memory_format=torch.channels_last)  # (1, C, H, W)
+    x = F.interpolate(x, size, mode=interpolation, antialias=True)
+    out = np.ascontiguousarray(x[0].permute(1, 2, 0).numpy())
+    return out.reshape(*size, *img.shape[2:])
+
+
+def _blend_table(base: int, factor: float) -> np.ndarray:
+    """Table (256,) of ``base + factor * (value - base)``, cut to uint8."""
+    values = np.arange(256, dtype=np.float32)
+    values = base + np.float32(factor) * (values - base)
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
+def adjust_brightness(img: np.ndarray, factor: float) -> np.ndarray:
+    """Blend with black: ``factor * img``.
+
+    Args:
+        img: Image of shape (H, W, 3), uint8.
+        factor: 0 gives black, 1 the image itself.
+
+    Returns:
+        The image, of the same shape and type.
+    """
+    return cv2.LUT(img, _blend_table(0, factor))
+
+
+def adjust_contrast(img: np.ndarray, factor: float) -> np.ndarray:
+    """Blend with the mean grey level of the image.
+
+    Args:
+        img: BGR image of shape (H, W, 3), uint8.
+        factor: 0 gives uniform grey, 1 the image itself.
+
+    Returns:
+        The image, of the same shape and type.
+    """
+    mean = cv2.mean(cv2.cvtColor(img, cv2.COLOR_BGR2GRAY))[0]
+    return cv2.LUT(img, _blend_table(int(mean + 0.5), factor))
+
+
+def adjust_saturation(img: np.ndarray, factor: float) -> np.ndarray:
+    """Blend with the grey version of the image.
+
+    Args:
+        img: BGR image of shape (H, W, 3), uint8.
+        factor: 0 gives a grey image, 1 the image itself.
+
+    Returns:
+        The image, of the same shape and type.
+    """
+    # addWeighted rounds to nearest where PIL truncates: shift by just under
+    # one half, so that whole numbers stay what they are.
+    return cv2.addWeighted(img, factor, grayscale(img), 1 - factor, -0.499)
+
+
+def adjust_hue(img: np.ndarray, shift: float) -> np.ndarray:
+    """Rotate the hue.
+
+    Args:
+        img: BGR image of shape (H, W, 3), uint8.
+        shift: Part of the whole circle, in [-0.5, 0.5].
+
+    Returns:
+        The image, of the same shape and type.
+    """
+    hsv = cv2.cvtColor(img, cv2.COLOR_BGR2HSV_FULL)
+    # uint8 wraps round, as the hue circle does; 255 is torchvision's scale.
+    hsv[..., 0] += np.uint8(int(shift * 255) % 256)
+    return cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR_FULL)
+
+
+def grayscale(img: np.ndarray) -> np.ndarray:
+    """Grey version of an image, in three equal channels.
+
+    Args:
+        img: BGR image of shape (H, W, 3), uint8.
+
+    Returns:
+        The image, of the same shape and type.
+    """
+    grey = cv2.cvtColor(img, cv2.COLOR_BGR2GRAY)
+    return cv2.cvtColor(grey, cv2.COLOR_GRAY2BGR)
+
+
+def gaussian_blur(img: np.ndarray, sigma: float) -> np.ndarray:
+    """Blur as ``PIL.ImageFilter.GaussianBlur(sigma)`` does.
+
+    PIL applies a box of fractional width three times (Gwosdek et al.,
+    "Theoretical foundations of Gaussian convolution by extended box
+    filtering", 2011). Its variance is exact even for a small ``sigma``,
+    where a sampled Gaussian hardly blurs at all.
+
+    Args:
+        img: Image of shape (H, W) or (H, W, C), uint8 or float32.
+        sigma: Standard deviation, in pixels; PIL calls it the radius.
+
+    Returns:
+        The image, of the same shape and type.
+    """
+    variance = sigma**2 / 3  # of one of the three boxes
+    radius = math.floor((math.sqrt(12 * variance + 1) - 1) / 2)
+    edge = (2 * radius + 1) * (radius * (radius + 1) - 3 * variance)
+    edge /= 6 * (variance - (radius + 1)**2)
+    box = np.array([edge] + [1.] * (2 * radius + 1) + [edge])
+    box /= box.sum()
+    kernel = np.convolve(np.convolve(box, box), box).astype(np.float32)
+    out = cv2.sepFilter2D(
+        img, -1, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
+    return out.reshape(img.shape)  # OpenCV drops a single channel

@@ -1,0 +1,149 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
+
+import numpy as np
+from mmcv.transforms import LoadImageFromFile
+from mmengine.fileio import get_file_backend
+from mmpretrain.datasets import CustomDataset
+from mmpretrain.datasets.base_dataset import expanduser
+
+from mmmoca.registry import DATASETS
+from .loading import LoadImage
+
+__all__ = ['ImageFolder']
+
+
+@DATASETS.register_module()
+class ImageFolder(CustomDataset):
+    """A folder of images, sorted into class folders or not at all.
+
+    With ``with_label=True``, each folder directly under the root is a class
+    (in alphabetical order) and holds its images at any depth. With
+    ``with_label=False``, every image at any depth below the root is taken,
+    the root itself included. Hidden files and folders are left out, and the
+    case of an extension does not matter.
+
+    The folder is checked when the data set is built: at least one image has
+    to decode with the pipeline's own loader. In ``test_mode`` an image that
+    the pipeline skips is an error that names the file.
+
+    Args:
+        data_root: The folder; ``~`` is understood.
+        data_prefix: Sub-folder of ``data_root``, if any.
+        ann_file: Optional list of images, one a line, each followed by its
+            label if ``with_label``; see MMPreTrain's ``CustomDataset``.
+        with_label: Whether folders (or the list) give labels.
+        extensions: Endings of the files to take.
+        **kwargs: Further arguments of ``CustomDataset``: ``pipeline``,
+            ``test_mode``, ``indices``, ``lazy_init``, ...
+
+    Raises:
+        FileNotFoundError: At build time, if the folder does not exist or
+            holds no file with one of the extensions.
+        OSError: At build time, if none of its images can be decoded; later,
+            in ``test_mode``, for an image that cannot be decoded.
+    """
+
+    # Far more files than a readable folder needs, still checked in seconds.
+    MAX_PROBES = 500
+
+    def __init__(self,
+                 data_root: str = '',
+                 data_prefix: str | dict = '',
+                 ann_file: str = '',
+                 with_label: bool = True,
+                 extensions: Sequence[str] = ('.bmp', '.jpeg', '.jpg', '.pgm',
+                                              '.png', '.ppm', '.tif', '.tiff',
+                                              '.webp'),
+                 **kwargs) -> None:
+        super().__init__(
+            data_root=expanduser(data_root),
+            data_prefix=data_prefix,
+            ann_file=ann_file,
+            with_label=with_label,
+            extensions=extensions,
+            **kwargs)
+
+    def load_data_list(self) -> list[dict]:
+        """Find the images and check that they can be read.
+
+        Returns:
+            One dict an image: ``img_path`` and, with labels, ``gt_label``.
+        """
+        root = self.img_prefix
+        if not get_file_backend(root, enable_singleton=True).isdir(root):
+            raise FileNotFoundError(
+                f'image folder not found: {root!r}. Set data_root (and '
+                'data_prefix, if any) to the folder that holds the images')
+        data_list = super().load_data_list()
+        self._check_readable(data_list)
+        return data_list
+
+    def _find_samples(self) -> list:
+        try:
+            return super()._find_samples()
+        except RuntimeError as error:
+            raise FileNotFoundError(self._nothing_found()) from error
+
+    def _nothing_found(self) -> str:
+        root = self.img_prefix
+        accepted = ', '.join(sorted(self.extensions))
+        message = f'no image in {root!r} (accepted: {accepted}). '
+        if not self.with_label:
+            return message + ('Set data_root to the folder that holds the '
+                              'images, or name other endings in extensions')
+        files = get_file_backend(root, enable_singleton=True).list_dir_or_file(
+            root, list_dir=False, list_file=True)
+        if any(self.is_valid_file(file) for file in files):
+            return message.replace('no image in', 'no class folder in') + (
+                'The images lie in the folder itself: write '
+                'with_label=False, or sort them into one folder a class')
+        return message + ('Expected one folder a class, '
+                          '<data_root>/<class>/<image>; write '
+                          'with_label=False for images without labels')
+
+    def _check_readable(self, data_list: list[dict]) -> None:
+        """Raise unless one of some images, spread evenly, decodes."""
+        if not data_list:
+            raise FileNotFoundError(f'no image is listed in {self.ann_file!r}')
+        loader = next((transform for transform in self.pipeline.transforms
+                       if isinstance(transform, LoadImageFromFile)),
+                      LoadImage())
+        if not isinstance(loader, LoadImage):
+            loader = LoadImage(
+                color_type=loader.color_type,
+                imdecode_backend=loader.imdecode_backend,
+                backend_args=loader.backend_args)
+        number = min(len(data_list), self.MAX_PROBES)
+        for i in np.linspace(0, len(data_list) - 1, number).astype(int):
+            try:
+                loader.read(data_list[i]['img_path'])
+                return
+            except OSError as error:
+                last = error
+        raise OSError(
+            f'none of the {number} files tried of the {len(data_list)} in '
+            f'{self.img_prefix!r} is a readable image (accepted: '
+            f'{", ".join(sorted(self.extensions))}). Replace the damaged '
+            f'files or set data_root to another folder. Last error: {last}'
+        ) from last
+
+    def prepare_data(self, idx: int) -> dict | None:
+        """Run the pipeline on one image.
+
+        Args:
+            idx: Index of the image.
+
+        Returns:
+            The pipeline's result; None in training if it skipped the image.
+
+        Raises:
+            OSError: In ``test_mode``, if the pipeline skipped the image.
+        """
+        data = super().prepare_data(idx)
+        if data is None and self.test_mode:
+            raise OSError(
+                f'cannot read the image {self.get_data_info(idx)["img_path"]}'
+                ': evaluation skips nothing, so replace the file or remove '
+                'it from the data set')
+        return data

@@ -1,0 +1,168 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import io
+import logging
+
+import cv2
+import mmcv
+import mmengine.fileio as fileio
+import numpy as np
+from mmcv.transforms import LoadImageFromFile
+from mmengine.dist import get_rank
+from mmengine.logging import print_log
+from PIL import Image
+
+from mmmoca.registry import TRANSFORMS
+
+__all__ = ['LoadImage']
+
+COLOR_TYPES = ('color', 'grayscale', 'unchanged', 'color_ignore_orientation',
+               'grayscale_ignore_orientation')
+BACKENDS = ('cv2', 'turbojpeg', 'pillow', 'tifffile')
+REDUCED_FLAGS = ((8, cv2.IMREAD_REDUCED_COLOR_8),
+                 (4, cv2.IMREAD_REDUCED_COLOR_4),
+                 (2, cv2.IMREAD_REDUCED_COLOR_2))
+
+
+@TRANSFORMS.register_module()
+class LoadImage(LoadImageFromFile):
+    """Load an image; skip one that cannot be read; shrink a huge one.
+
+    In training an unreadable image is skipped: the transform returns None
+    and the data set draws another image. The first time that a process (a
+    loader worker, say) meets such a file, it logs a warning with its name,
+    the reason and the number of such files so far. In evaluation nothing
+    may be skipped, or the score would belong to another set of images: set
+    ``skip_unreadable=False`` there, and the file is named in an error.
+    :class:`mmmoca.ImageFolder` raises that error by itself in
+    ``test_mode``.
+
+    **Required Keys:** ``img_path``.
+
+    **Added Keys:** ``img``, uint8 unless ``to_float32``, (H, W, 3) in BGR
+    order for ``'color'``, (H, W) for ``'grayscale'``, and whatever is in the
+    file for ``'unchanged'``; ``img_shape`` and ``ori_shape``, the (H, W) of
+    ``img`` as decoded.
+
+    Args:
+        color_type: ``'color'``, ``'grayscale'``, ``'unchanged'`` (any number
+            of channels), or one of MMCV's ``'*_ignore_orientation'``.
+        imdecode_backend: ``'cv2'``, ``'pillow'``, ``'turbojpeg'`` or
+            ``'tifffile'``.
+        to_float32: Give float32 instead of the file's own type, with the
+            same values. Needed for 16-bit images.
+        reduce_to: Decode a JPEG file at 1/2, 1/4 or 1/8 of its size as long
+            as its shorter side keeps this many pixels. For crops of at least
+            a part ``a`` of the area, with a ratio of at least 3/4, resized
+            to ``n`` pixels, ``n / (0.75 * a)**0.5`` loses nothing: no crop
+            gets smaller than its view. None always decodes the full size.
+        skip_unreadable: Skip unreadable images with a warning; False raises
+            an error instead.
+        backend_args: Storage backend, see :func:`mmengine.fileio.get`.
+
+    Raises:
+        ValueError: At build time, for an unknown colour type or backend, or
+            a ``reduce_to`` without ``color_type='color'`` and
+            ``imdecode_backend='cv2'``.
+        OSError: For an unreadable image if ``skip_unreadable`` is False.
+    """
+
+    def __init__(self,
+                 *,
+                 color_type: str = 'color',
+                 imdecode_backend: str = 'cv2',
+                 to_float32: bool = False,
+                 reduce_to: int | None = None,
+                 skip_unreadable: bool = True,
+                 backend_args: dict | None = None) -> None:
+        for name, value, known in (('color_type', color_type, COLOR_TYPES),
+                                   ('imdecode_backend', imdecode_backend,
+                                    BACKENDS)):
+            if value not in known:
+                raise ValueError(f'{name} must be one of {", ".join(known)} '
+                                 f'but got {value!r}')
+        if reduce_to is not None:
+            if (color_type, imdecode_backend) != ('color', 'cv2'):
+                raise ValueError("reduce_to works with color_type='color' "
+                                 "and imdecode_backend='cv2' only: leave it "
+                                 'out, or leave these two at their defaults')
+            if reduce_to < 1:
+                raise ValueError('reduce_to must be a number of pixels or '
+                                 f'None but got {reduce_to}')
+        super().__init__(
+            to_float32=to_float32,
+            color_type=color_type,
+            imdecode_backend=imdecode_backend,
+            backend_args=backend_args)
+        self.reduce_to = reduce_to
+        self.skip_unreadable = skip_unreadable
+        self._unreadable: set[str] = set()
+
+    def _flag(self, content: bytes) -> str | int:
+        """Decoding flag for the bytes of a file."""
+        if self.reduce_to is None or not content.startswith(b'\xff\xd8'):
+            return self.color_type
+        with Image.open(io.BytesIO(content)) as header:
+            side = min(header.size)
+        for divisor, flag in REDUCED_FLAGS:
+            if side >= divisor * self.reduce_to:
+                return flag
+        return self.color_type
+
+    def read(self, path: str) -> np.ndarray:
+        """Read and decode one file.
+
+        Args:
+            path: Path or URL of the file.
+
+        Returns:
+            The image, see the class.
+
+        Raises:
+            OSError: If the file cannot be read or decoded; it names the
+                file and says why.
+        """
+        try:
+            content = fileio.get(path, backend_args=self.backend_args)
+            img = mmcv.imfrombytes(
+                content,
+                flag=self._flag(content),
+                backend=self.imdecode_backend)
+        except Exception as error:  # each decoder has errors of its own
+            raise OSError(f'cannot read the image {path}: {error}') from error
+        if img is None:
+            raise OSError(f'cannot read the image {path}: it is damaged or '
+                          f'no image that {self.imdecode_backend} knows')
+        return img.astype(np.float32) if self.to_float32 else img
+
+    def transform(self, results: dict) -> dict | None:
+        """Load ``results['img_path']``; None for an unreadable file."""
+        path = results['img_path']
+        try:
+            img = self.read(path)
+        except OSError as error:
+            if not self.skip_unreadable:
+                raise
+            self._warn(path, error)
+            return None
+        results['img'] = img
+        results['img_shape'] = results['ori_shape'] = img.shape[:2]
+        return results
+
+    def _warn(self, path: str, error: OSError) -> None:
+        if path in self._unreadable:
+            return
+        self._unreadable.add(path)
+        print_log(
+            f'{error}. Skipped; {len(self._unreadable)} unreadable so far in '
+            'this process.',
+            logger='current',
+            # MMLogger does not show the warnings of other ranks.
+            level=logging.WARNING if get_rank() == 0 else logging.ERROR)
+
+    def __repr__(self) -> str:
+        return (f'{type(self).__name__}(color_type={self.color_type!r}, '
+                f'imdecode_backend={self.imdecode_backend!r}, '
+                f'to_float32={self.to_float32}, '
+                f'reduce_to={self.reduce_to}, '
+                f'skip_unreadable={self.skip_unreadable}, '
+                f'backend_args={self.backend_args})')

@@ -1,0 +1,191 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The slow ones of the two-view augmentation's transforms, made fast.
+
+They replace MMPreTrain's transforms of the same names one for one; flip,
+solarize, ``RandomApply``, ``MultiView`` and ``PackInputs`` are MMPreTrain's.
+All images are BGR, as MMCV loads them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from mmcv.transforms import BaseTransform
+from mmcv.transforms.utils import cache_randomness
+from mmpretrain.datasets.transforms import ColorJitter as _ColorJitter
+from mmpretrain.datasets.transforms import GaussianBlur as _GaussianBlur
+from mmpretrain.datasets.transforms import \
+    RandomResizedCrop as _RandomResizedCrop
+
+from mmmoca.registry import TRANSFORMS
+from . import functional as F
+
+__all__ = [
+    'ColorJitter', 'GaussianBlur', 'RandomGrayscale', 'RandomResizedCrop'
+]  # yapf: disable
+
+
+def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
+    if img.dtype != np.uint8 or img.shape[2:] != (3, ):
+        raise ValueError(
+            f'{type(transform).__name__} needs uint8 images of shape '
+            f'(H, W, 3) but got {img.dtype} of shape {img.shape}: load with '
+            "color_type='color', or take the transform out of the pipeline")
+
+
+@TRANSFORMS.register_module()
+class RandomResizedCrop(_RandomResizedCrop):
+    """Crop a random box and resize it with PIL's antialiasing.
+
+    Boxes follow torchvision's distribution. Any number of channels.
+
+    **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
+
+    **Modified Keys:** ``img``, ``img_shape``.
+
+    Args:
+        scale: Height and width of the output in pixels, or one number.
+        crop_ratio_range: Area of the box as a part of the image's.
+        aspect_ratio_range: Width of the box over its height.
+        max_attempts: Draws before falling back to a central crop.
+        interpolation: ``'bilinear'`` or ``'bicubic'``.
+
+    Raises:
+        ValueError: At build time, for another interpolation or a range
+            that is not (min, max).
+        TypeError: For images that are neither uint8 nor float32.
+    """
+
+    def __init__(self,
+                 scale: int | Sequence[int],
+                 crop_ratio_range: tuple[float, float] = (0.08, 1.0),
+                 aspect_ratio_range: tuple[float, float] = (3 / 4, 4 / 3),
+                 max_attempts: int = 10,
+                 interpolation: str = 'bilinear') -> None:
+        if interpolation not in ('bilinear', 'bicubic'):
+            raise ValueError("interpolation must be 'bilinear' or 'bicubic' "
+                             f'but got {interpolation!r}')
+        super().__init__(
+            scale=scale,
+            crop_ratio_range=crop_ratio_range,
+            aspect_ratio_range=aspect_ratio_range,
+            max_attempts=max_attempts,
+            interpolation=interpolation)
+
+    def transform(self, results: dict) -> dict:
+        """Crop and resize ``results['img']``."""
+        img = results['img']
+        top, left, height, width = self.rand_crop_params(img)
+        box = img[top:top + height, left:left + width]
+        results['img'] = F.resize(box, tuple(self.scale), self.interpolation)
+        results['img_shape'] = tuple(self.scale)
+        return results
+
+
+@TRANSFORMS.register_module()
+class ColorJitter(_ColorJitter):
+    """Change brightness, contrast, saturation and hue in random order.
+
+    **Required Keys:** ``img``, BGR, (H, W, 3), uint8.
+
+    **Modified Keys:** ``img``.
+
+    Args:
+        brightness: Factor is drawn from [1 - brightness, 1 + brightness],
+            or from the given (min, max).
+        contrast: Likewise.
+        saturation: Likewise.
+        hue: Shift is drawn from [-hue, hue], at most 0.5, or from the given
+            (min, max).
+
+    Raises:
+        ValueError: For images that are not uint8 with three channels.
+    """
+
+    def __init__(self,
+                 brightness: float | Sequence[float] = 0.,
+                 contrast: float | Sequence[float] = 0.,
+                 saturation: float | Sequence[float] = 0.,
+                 hue: float | Sequence[float] = 0.) -> None:
+        super().__init__(
+            brightness=brightness,
+            contrast=contrast,
+            saturation=saturation,
+            hue=hue)
+
+    def transform(self, results: dict) -> dict:
+        """Change the colours of ``results['img']``."""
+        img = results['img']
+        _check_colour(self, img)
+        steps = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation,
+                 F.adjust_hue)
+        order, *amounts = self._rand_params()
+        for i in order:
+            if amounts[i] is not None:
+                img = steps[i](img, amounts[i])
+        results['img'] = img
+        return results
+
+
+@TRANSFORMS.register_module()
+class RandomGrayscale(BaseTransform):
+    """Replace the colours by grey, in three equal channels.
+
+    **Required Keys:** ``img``, BGR, (H, W, 3), uint8.
+
+    **Modified Keys:** ``img``.
+
+    Args:
+        prob: Probability of doing it, in [0, 1].
+
+    Raises:
+        ValueError: At build time, for a probability outside [0, 1]; later,
+            for images that are not uint8 with three channels.
+    """
+
+    def __init__(self, prob: float = 0.2) -> None:
+        if not 0 <= prob <= 1:
+            raise ValueError(f'prob must lie in [0, 1] but got {prob}')
+        self.prob = prob
+
+    @cache_randomness
+    def _draw(self) -> bool:
+        return np.random.rand() < self.prob
+
+    def transform(self, results: dict) -> dict:
+        """Perhaps make ``results['img']`` grey."""
+        _check_colour(self, results['img'])
+        if self._draw():
+            results['img'] = F.grayscale(results['img'])
+        return results
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(prob={self.prob})'
+
+
+@TRANSFORMS.register_module()
+class GaussianBlur(_GaussianBlur):
+    """Blur as PIL does; the arguments are MMPreTrain's.
+
+    Any number of channels.
+
+    **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
+
+    **Modified Keys:** ``img``.
+
+    Args:
+        radius: Standard deviation in pixels; None draws it from
+            ``magnitude_range``.
+        prob: Probability of blurring, in [0, 1].
+        **kwargs: ``magnitude_range=(0.1, 2.0), magnitude_std='inf'`` draws
+            the standard deviation uniformly from that range.
+    """
+
+    def transform(self, results: dict) -> dict:
+        """Perhaps blur ``results['img']``."""
+        if self.random_disable():
+            return results
+        sigma = self.radius
+        if sigma is None:
+            sigma = self.random_magnitude()
+        results['img'] = F.gaussian_blur(results['img'], sigma)
+        return results

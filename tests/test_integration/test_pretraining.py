@@ -1,0 +1,188 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Pretraining through the real Runner, configs, tools and image files."""
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.runner import Runner
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
+
+
+@pytest.fixture(scope='module')
+def images(tmp_path_factory):
+    """Class folders train/ and val/ of small JPEG files."""
+    root = tmp_path_factory.mktemp('images')
+    rng = np.random.default_rng(0)
+    for split, count in (('train', 16), ('val', 5)):
+        for label in range(3):
+            folder = root / split / f'class_{label}'
+            folder.mkdir(parents=True)
+            for index in range(count):
+                low = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+                low[..., label] //= 2
+                image = Image.fromarray(low).resize((80, 60), Image.BICUBIC)
+                image.save(folder / f'{index}.jpg')
+    return root
+
+
+def demo_config(images, work_dir, **options):
+    cfg = Config.fromfile(DEMO)
+    root = str(images)
+    cfg.merge_from_dict({
+        'work_dir': str(work_dir),
+        'train_dataloader.dataset.data_root': root,
+        'train_dataloader.batch_size': 8,
+        'train_dataloader.num_workers': 0,
+        'train_dataloader.persistent_workers': False,
+        'val_dataloader.dataset.data_root': root,
+        'val_cfg.bank_dataloader.dataset.data_root': root,
+        'test_dataloader.dataset.data_root': root,
+        'test_cfg.bank_dataloader.dataset.data_root': root,
+        'train_cfg.max_iters': 6,
+        'train_cfg.val_interval': 3,
+        'default_hooks.checkpoint.interval': 3,
+        'default_hooks.checkpoint.max_keep_ckpts': 5,
+        'default_hooks.logger.interval': 1,
+        'log_level': 'WARNING',
+    } | options)
+    return cfg
+
+
+def run(cfg):
+    cfg = copy.deepcopy(cfg)
+    cfg.experiment_name = f'run{np.random.default_rng().integers(1 << 40)}'
+    runner = Runner.from_cfg(cfg)
+    runner.train()
+    return runner
+
+
+def scalars(runner, name):
+    return runner.message_hub.get_scalar(name).data[0]
+
+
+def test_training_moves_everything_once_a_step(images, tmp_path):
+    runner = run(demo_config(images, tmp_path))
+    model, steps = runner.model, 6
+    assert int(model.codebook.pointer) == steps * 4
+    initial = Runner.from_cfg(
+        demo_config(images, tmp_path / 'init', experiment_name='init'))
+    initial.model.init_weights()
+    words = model.codebook.words
+    torch.testing.assert_close(words.norm(dim=1), torch.ones(256))
+    # New words are signed, the initial ones were not.
+    assert (words[:24] < 0).any(dim=1).all() and (words[24:] >= 0).all()
+    assert 0.4 < float(model.codebook.msd) < 0.7
+    assert float(model.codebook.msd) != 0.5
+    student, teacher = model.backbone.ln1.weight, model.teacher.ln1.weight
+    assert not torch.equal(student, teacher)
+    momentum = scalars(runner, 'train/momentum')
+    assert len(momentum) == steps
+    assert momentum[-1] == pytest.approx(1)
+    for name in ('loss', 'loss_img', 'loss_loc', 'codebook_perplexity'):
+        values = scalars(runner, f'train/{name}')
+        assert len(values) == steps and np.isfinite(values).all(), name
+    accuracy = scalars(runner, 'val/knn/top1_k20')
+    assert len(accuracy) == 2 and (0 <= accuracy).all()
+
+
+def test_gradient_accumulation_steps_once(images, tmp_path):
+    cfg = demo_config(
+        images, tmp_path, **{
+            'optim_wrapper.accumulative_counts': 2,
+            'train_dataloader.batch_size': 2
+        })
+    runner = run(cfg)
+    assert int(runner.model.codebook.pointer) == 3 * 4
+    assert len(scalars(runner, 'train/momentum')) == 3
+
+
+def test_resumed_state(images, tmp_path):
+    """All mutable state lives in the checkpoint."""
+    cfg = demo_config(images, tmp_path)
+    first = run(cfg)
+    cfg.resume, cfg.load_from = True, str(tmp_path / 'iter_3.pth')
+    cfg.work_dir = str(tmp_path / 'resumed')
+    cfg.experiment_name = 'resumed'
+    resumed = Runner.from_cfg(cfg)
+    resumed.load_or_resume()
+    saved = torch.load(
+        tmp_path / 'iter_3.pth', map_location='cpu', weights_only=False)
+    for name, value in resumed.model.state_dict().items():
+        assert torch.equal(value, saved['state_dict'][name]), name
+    assert int(resumed.model.codebook.pointer) == 12
+    resumed = run(cfg)
+    assert resumed.iter == first.iter == 6
+    assert int(resumed.model.codebook.pointer) == 24
+    np.testing.assert_allclose(
+        scalars(resumed, 'train/lr')[-3:],
+        scalars(first, 'train/lr')[-3:])
+    np.testing.assert_allclose(
+        scalars(resumed, 'train/momentum')[-3:],
+        scalars(first, 'train/momentum')[-3:])
+
+
+def test_batch_smaller_than_the_new_words(images, tmp_path):
+    cfg = demo_config(images, tmp_path, **{'train_dataloader.batch_size': 3})
+    with pytest.raises(ValueError, match='num_new_words=4'):
+        run(cfg)
+
+
+def launch(*command, **environment):
+    environment = dict(
+        os.environ,
+        PYTHONPATH=str(ROOT),
+        OMP_NUM_THREADS='1',
+        PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
+        **environment)
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300)
+    output = result.stdout + result.stderr
+    assert result.returncode == 0, output[-3000:]
+    return output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('processes', [1, 2])
+def test_full_recipe(images, tmp_path, processes):
+    """ViT-B/16, K=4096, through the AMP fallback; two steps at batch 4."""
+    folder = images / f'eight_a_process_{processes}'
+    shutil.copytree(images / 'train' / 'class_0', folder)
+    for path in sorted(folder.iterdir())[8 * processes:]:
+        path.unlink()
+    config = str(ROOT / 'configs' / 'moca_vit-b16_200e.py')
+    if processes == 1:
+        command = [sys.executable, 'tools/train.py', config]
+    else:
+        command = ['tools/dist_train.sh', config, str(processes)]
+    output = launch(
+        *command,
+        *('--work-dir', str(tmp_path), '--no-validate', '--cfg-options'),
+        f'train_dataloader.dataset.data_root={folder}',
+        'train_dataloader.dataset.data_prefix=',
+        'train_dataloader.batch_size=4',
+        'train_dataloader.num_workers=0',
+        'train_cfg.max_epochs=1',
+        'default_hooks.checkpoint.save_last=False',
+        'default_hooks.checkpoint.interval=2',
+        'default_hooks.logger.interval=1',
+        PORT='29517')
+    losses = re.findall(r' loss: ([\d.]+)', output)
+    assert len(losses) == 2, output[-3000:]
+    assert all(1 < float(loss) < 20 for loss in losses)

@@ -1,0 +1,86 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import pytest
+import torch
+
+from mmmoca.models import MaskingPlan
+
+
+def test_counts_of_the_paper():
+    """Table 7a: 55 % and 75 % masked of 196, 20 % predicted in each."""
+    plan = MaskingPlan(196)
+    assert plan.counts == [(88, 39), (49, 39)]
+    # The counts are int(L * (1 - ratio)), float error included.
+    assert MaskingPlan(100, [0.55], [0.35]).counts == [(44, 21)]
+
+
+def test_complementary_rounds():
+    plan = MaskingPlan(196)
+    first, second = plan.draw(5, torch.device('cpu'))
+    assert torch.equal(first.predicted, second.predicted)
+    for one, two in zip(first.visible.tolist(), second.visible.tolist()):
+        assert not set(one) & set(two)
+    for mask in (first, second):
+        for ids in mask.decoded.tolist():
+            assert len(set(ids)) == len(ids)
+            assert set(ids) <= set(range(196))
+    # Every sample has its own permutation.
+    assert not torch.equal(first.visible[0], first.visible[1])
+
+
+def test_split_of_a_given_permutation():
+    order = torch.arange(196).expand(2, -1)
+    first, second = MaskingPlan(196).split(order)
+    assert first.visible[0].tolist() == list(range(88))
+    assert first.predicted[0].tolist() == list(range(88, 127))
+    assert second.visible[0].tolist() == list(range(127, 176))
+    assert second.predicted[0].tolist() == list(range(88, 127))
+
+
+def test_independent_rounds_and_full_decoding():
+    plan = MaskingPlan(36, [0.65] * 3, [0.0] * 3)
+    masks = plan.draw(4, torch.device('cpu'))
+    assert len(masks) == 3
+    for mask in masks:
+        assert (
+            mask.decoded.sort(dim=1).values.tolist() == [list(range(36))] * 4
+        )
+    assert not torch.equal(masks[0].visible, masks[1].visible)
+
+
+def test_masks_are_uniform():
+    torch.manual_seed(0)
+    mask = MaskingPlan(36, [0.5], [0.25]).draw(4000, torch.device('cpu'))[0]
+    seen = torch.bincount(mask.visible.flatten(), minlength=36) / 4000
+    torch.testing.assert_close(seen, torch.full((36,), 0.5), rtol=0, atol=0.04)
+
+
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        (dict(mask_ratios=[1.0], decoder_mask_ratios=[0.5]), r'in \(0, 1\)'),
+        (dict(mask_ratios=[0.0], decoder_mask_ratios=[0.0]), r'in \(0, 1\)'),
+        (dict(mask_ratios=[0.5], decoder_mask_ratios=[0.5]), 'below its mask'),
+        (dict(mask_ratios=[0.5], decoder_mask_ratios=[-0.1]), 'at least 0'),
+        (
+            dict(mask_ratios=[0.5], decoder_mask_ratios=[0.3, 0.3]),
+            'one number',
+        ),
+        (dict(mask_ratios=[], decoder_mask_ratios=[]), 'one number'),
+        (dict(mask_ratios=[0.999], decoder_mask_ratios=[0.5]), '0 visible'),
+        (
+            dict(mask_ratios=[0.4, 0.4], decoder_mask_ratios=[0.2, 0.2]),
+            'do not fit',
+        ),
+        (
+            dict(
+                mask_ratios=[0.5],
+                decoder_mask_ratios=[0.3],
+                complementary=True,
+            ),
+            'exactly two',
+        ),
+    ],
+)
+def test_bad_plans(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MaskingPlan(196, **arguments)

@@ -1,0 +1,187 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import copy
+
+import pytest
+import torch
+from mmpretrain.registry import MODELS
+
+SIZE = (32, 48)
+
+
+def config(**changes):
+    """A small MOCA on a non-square grid of 4 x 6 patches, 2 channels."""
+    cfg = dict(
+        type='mmmoca.MOCA',
+        backbone=dict(
+            type='mmmoca.MOCAViT',
+            arch=dict(
+                embed_dims=16,
+                num_layers=3,
+                num_heads=2,
+                feedforward_channels=32,
+            ),
+            img_size=SIZE,
+            patch_size=8,
+            in_channels=2,
+            tap_layer=2,
+        ),
+        codebook=dict(type='mmmoca.OnlineCodebook', num_words=24, border=1),
+        neck=dict(
+            type='mmmoca.CondenserNeck', embed_dims=8, depth=1, num_heads=2
+        ),
+        head=dict(type='mmmoca.AssignmentHead'),
+        masking=dict(mask_ratios=(0.5, 0.75), decoder_mask_ratios=(0.25, 0.5)),
+    )
+    for key, value in changes.items():
+        part, _, name = key.partition('__')
+        if name:
+            cfg[part][name] = value
+        else:
+            cfg[part] = value
+    return cfg
+
+
+def build(**changes):
+    torch.manual_seed(0)
+    model = MODELS.build(config(**changes))
+    model.init_weights()
+    return model.train()
+
+
+def views(batch_size=4):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.randn(batch_size, 2, *SIZE, generator=generator)
+        for _ in range(2)
+    ]
+
+
+def test_teacher_starts_as_the_student():
+    model = build()
+    student = model.backbone.state_dict()
+    for name, value in model.teacher.state_dict().items():
+        assert torch.equal(value, student[name]), name
+    assert not any(p.requires_grad for p in model.teacher.parameters())
+    assert model.backbone.training and not model.teacher.training
+
+
+def test_loss_has_no_side_effects():
+    model = build()
+    before = copy.deepcopy(model.state_dict())
+    torch.manual_seed(3)
+    first, _ = model.parse_losses(model.loss(views()))
+    first.backward()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    torch.manual_seed(3)
+    second, _ = model.parse_losses(model.loss(views()))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        dict(),
+        dict(image_embedding='cls'),
+        dict(neck__condenser=False, backbone__tap_layer=None),
+        dict(head__lambda_img=1.0, neck=None),
+        dict(head__lambda_img=0.0),
+        dict(masking=dict(mask_ratios=[0.65], decoder_mask_ratios=[0.45])),
+        dict(
+            masking=dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
+        ),
+    ],
+)
+def test_every_trained_parameter_gets_a_gradient(changes):
+    """As DDP demands, in each variant the paper measures."""
+    model = build(**changes)
+    loss, logs = model.parse_losses(model.loss(views()))
+    loss.backward()
+    assert torch.isfinite(loss) and loss > 0
+    parts = [logs[k] for k in ('loss_img', 'loss_loc') if k in logs]
+    torch.testing.assert_close(loss, sum(parts))
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            assert parameter.grad is None
+        elif changes.get('neck__condenser', True) or 'cls_token' not in name:
+            assert parameter.grad is not None, name
+
+
+def test_lambda_weighs_the_objectives():
+    values = {}
+    for weight in (0.25, 0.75):
+        torch.manual_seed(0)
+        model = build(head__lambda_img=weight)
+        torch.manual_seed(5)
+        _, values[weight] = model.parse_losses(model.loss(views()))
+    for weight in values:
+        torch.testing.assert_close(
+            values[0.75]['loss_img'], 3 * values[0.25]['loss_img']
+        )
+        torch.testing.assert_close(
+            3 * values[0.75]['loss_loc'], values[0.25]['loss_loc']
+        )
+
+
+def test_update_for_the_codebook():
+    model = build()
+    tokens = model.teacher.encode(torch.cat(views())).patches
+    update = model.loss(views())['codebook_update']
+    assert update['batch_size'] == 4
+    similarity = torch.nn.functional.cosine_similarity(
+        tokens[:, :, None], model.codebook.words, dim=3
+    )
+    spread = (similarity.amax(2) - similarity.mean(2)).view(2, -1).mean(1)
+    torch.testing.assert_close(update['msd'], spread)
+    assert update['candidates'].shape == (2, 4, 16)
+
+
+def test_features_are_the_teachers():
+    model = build()
+    with torch.no_grad():
+        model.backbone.cls_token.add_(1)
+    images = views()[0]
+    for which, encoder in (
+        ('teacher', model.teacher),
+        ('student', model.backbone),
+    ):
+        torch.testing.assert_close(
+            model.extract_feat(images, which),
+            encoder.encode(images).patches.mean(dim=1),
+        )
+    torch.testing.assert_close(
+        model(images), model.extract_feat(images, 'teacher')
+    )
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(image_embedding='max'), "'avg' or 'cls'"),
+        (dict(head__lambda_img=1.0), 'needs neck=None'),
+        (dict(neck=None), 'any other needs a neck'),
+        (dict(head__lambda_img=2.0), r'in \[0, 1\]'),
+        (dict(backbone__tap_layer=None), 'set tap_layer'),
+        (dict(neck__num_heads=3), 'multiple of num_heads'),
+        (dict(codebook__border=2), 'leaves no patch'),
+        (
+            dict(
+                backbone=dict(
+                    type='mmpretrain.VisionTransformer', arch='deit-tiny'
+                )
+            ),
+            "type 'mmmoca.MOCAViT'",
+        ),
+    ],
+)
+def test_bad_models(changes, message):
+    with pytest.raises(ValueError, match=message):
+        build(**changes)
+
+
+def test_bad_views():
+    model = build()
+    with pytest.raises(ValueError, match='two views of size'):
+        model.loss(views()[:1])
+    with pytest.raises(ValueError, match='two views of size'):
+        model.loss([torch.zeros(4, 2, 40, 48)] * 2)

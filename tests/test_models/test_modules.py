@@ -1,0 +1,206 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import math
+
+import pytest
+import torch
+from mmpretrain.models.backbones import VisionTransformer
+from torch.nn import functional as F
+
+from mmmoca.models import (
+    MOCAViT,
+    OnlineCodebook,
+    PrototypeGenerator,
+    sincos_positions_2d,
+)
+
+ARCH = dict(embed_dims=32, num_layers=3, num_heads=4, feedforward_channels=64)
+
+
+@pytest.fixture
+def vit():
+    torch.manual_seed(0)
+    model = MOCAViT(
+        ARCH, img_size=(32, 48), patch_size=8, in_channels=5, tap_layer=2
+    )
+    model.init_weights()
+    model.eval()
+    return model
+
+
+def test_positions_are_maes():
+    """Checked entry by entry against the formula, on a non-square grid."""
+    positions = sincos_positions_2d((3, 5), 8).view(3, 5, 8)
+    for row in range(3):
+        for column in range(5):
+            expected = []
+            for coordinate in (column, row):
+                for function in (math.sin, math.cos):
+                    expected += [
+                        function(coordinate / 10000 ** (i / 2))
+                        for i in range(2)
+                    ]
+            assert positions[row, column].tolist() == pytest.approx(
+                expected, abs=1e-6
+            )
+    with pytest.raises(ValueError, match='multiple of 4'):
+        sincos_positions_2d((3, 5), 6)
+
+
+def test_encode_equals_the_stock_forward(vit):
+    images = torch.randn(2, 5, 32, 48)
+    stock = VisionTransformer(
+        ARCH, img_size=(32, 48), patch_size=8, in_channels=5, out_type='raw'
+    )
+    stock.load_state_dict(vit.state_dict())
+    stock.eval()
+    expected = stock(images)[0]
+    encoded = vit.encode(images)
+    torch.testing.assert_close(encoded.cls, expected[:, 0])
+    torch.testing.assert_close(encoded.patches, expected[:, 1:])
+    torch.testing.assert_close(encoded.avg, expected[:, 1:].mean(dim=1))
+    # At another size positions are interpolated as downstream does.
+    images = torch.randn(1, 5, 64, 40)
+    torch.testing.assert_close(
+        vit.encode(images).patches, stock(images)[0][:, 1:]
+    )
+
+
+def test_encode_visible_patches(vit):
+    """As the stock blocks on the visible rows of all patch embeddings."""
+    images = torch.randn(2, 5, 32, 48)
+    visible = torch.stack([torch.randperm(24)[:7] for _ in range(2)])
+    tokens = vit.patch_embed(images)[0] + vit.pos_embed[:, 1:]
+    tokens = tokens.gather(1, visible[..., None].expand(-1, -1, 32))
+    cls = (vit.cls_token + vit.pos_embed[:, :1]).expand(2, -1, -1)
+    x = torch.cat((cls, tokens), dim=1)
+    for index, layer in enumerate(vit.layers):
+        x = layer(x)
+        if index == 1:
+            tap = x[:, 1:]
+    encoded = vit.encode(images, visible)
+    torch.testing.assert_close(encoded.tap, tap)
+    torch.testing.assert_close(encoded.patches, vit.ln1(x)[:, 1:])
+
+
+def test_initialisation(vit):
+    projection = vit.patch_embed.projection
+    bound = math.sqrt(6 / (5 * 64 + 32))
+    assert 0.95 * bound < projection.weight.abs().max() <= bound
+    for name, parameter in vit.named_parameters():
+        if name.endswith('bias'):
+            assert not parameter.any(), name
+    assert 0.01 < vit.cls_token.std() < 0.03
+    assert not vit.pos_embed.requires_grad
+    assert not vit.pos_embed[:, 0].any()
+    torch.testing.assert_close(
+        vit.pos_embed[0, 1:], sincos_positions_2d((4, 6), 32)
+    )
+
+
+def test_bad_backbones():
+    with pytest.raises(ValueError, match='choose 1 to 3'):
+        MOCAViT(ARCH, img_size=32, patch_size=8, tap_layer=4)
+    with pytest.raises(ValueError, match='not a multiple of the patch'):
+        MOCAViT(ARCH, img_size=(32, 30), patch_size=8)
+    with pytest.raises(ValueError, match='final_norm=True'):
+        MOCAViT(ARCH, img_size=32, patch_size=8, final_norm=False)
+    with pytest.raises(ValueError, match='not a multiple of the patch'):
+        MOCAViT(ARCH, img_size=32, patch_size=8).encode(
+            torch.zeros(1, 3, 32, 36)
+        )
+
+
+@pytest.mark.parametrize('out_channels', [8, 5])
+def test_prototypes(out_channels):
+    torch.manual_seed(0)
+    generator = PrototypeGenerator(8, out_channels)
+    words = torch.randn(30, 8)
+    x = words / words.norm(dim=1, keepdim=True)
+    hidden = x @ generator.fc1.weight.T
+    hidden = (hidden - hidden.mean(0)) / (
+        hidden.var(0, unbiased=False) + 1e-5
+    ).sqrt()
+    output = hidden.relu() @ generator.fc2.weight.T + generator.fc2.bias
+    skip = x if out_channels == 8 else generator.skip(x)
+    expected = F.normalize(output + skip, dim=1)
+    state = {k: v.clone() for k, v in generator.state_dict().items()}
+    torch.testing.assert_close(generator(words), expected)
+    torch.testing.assert_close(generator.eval()(words), expected)
+    for name, value in generator.state_dict().items():
+        assert torch.equal(value, state[name]), 'a forward pass changed it'
+
+
+def test_codebook_queue():
+    codebook = OnlineCodebook(
+        3, (5, 6), num_words=6, num_new_words=2, border=1
+    )
+    assert codebook.inner.tolist() == [
+        7,
+        8,
+        9,
+        10,
+        13,
+        14,
+        15,
+        16,
+        19,
+        20,
+        21,
+        22,
+    ]
+    assert (codebook.words >= 0).all()
+    torch.testing.assert_close(codebook.words.norm(dim=1), torch.ones(6))
+    initial = codebook.words.clone()
+    new = [torch.full((2, 3), float(i)) for i in range(4)]
+    codebook.enqueue(new[0])
+    assert torch.equal(codebook.words, torch.cat((new[0], initial[2:])))
+    for words in new[1:]:
+        codebook.enqueue(words)
+    assert torch.equal(codebook.words, torch.cat((new[3], new[1], new[2])))
+    assert int(codebook.pointer) == 2
+
+
+def test_codebook_msd():
+    codebook = OnlineCodebook(3, (5, 5), num_words=8)
+    assert float(codebook.sharpness) == 20
+    codebook.update_msd(torch.tensor([0.3, 0.1]))
+    expected = 0.99 * (0.99 * 0.5 + 0.01 * 0.3) + 0.01 * 0.1
+    assert float(codebook.msd) == pytest.approx(expected)
+    assert float(codebook.sharpness) == pytest.approx(10 / expected)
+
+
+def test_codebook_candidates():
+    """Unit tokens of different images, from the inner patches."""
+    codebook = OnlineCodebook(2, (4, 4), num_words=4, border=1)
+    # Direction tells view and image, length would tell the patch.
+    angle = torch.arange(20.0).view(2, 10) / 7
+    unit = torch.stack((angle.cos(), angle.sin()), dim=-1)
+    tokens = unit[:, :, None] * torch.arange(1.0, 17.0)[:, None]
+    tokens[:, :, [0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 14, 15]] = 0
+    seen = set()
+    for _ in range(50):
+        candidates = codebook.draw_candidates(tokens.flatten(0, 1))
+        images = [
+            (unit[view] - word).norm(dim=1).argmin().item()
+            for view in range(2)
+            for word in candidates[view]
+        ]
+        torch.testing.assert_close(
+            candidates.flatten(0, 1),
+            torch.cat((unit[0, images[:4]], unit[1, images[4:]])),
+        )
+        assert images[:4] == images[4:] and len(set(images[:4])) == 4
+        seen |= set(images)
+    assert seen == set(range(10))
+    assert codebook.draw_candidates(tokens[:, :3].flatten(0, 1)).shape == (
+        2,
+        3,
+        2,
+    )
+
+
+def test_bad_codebooks():
+    with pytest.raises(ValueError, match='multiple of num_new_words'):
+        OnlineCodebook(3, (5, 5), num_words=10, num_new_words=4)
+    with pytest.raises(ValueError, match='leaves no patch of a 6 x 4'):
+        OnlineCodebook(3, (6, 4), num_words=8, border=2)

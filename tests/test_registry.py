@@ -1,0 +1,96 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Lookups in the scope ``mmmoca`` and into it."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import mmengine.registry
+import pytest
+from mmengine.registry import DefaultScope, Registry
+
+from mmmoca import registry
+
+ROOTS = {
+    name: value
+    for name, value in vars(mmengine.registry).items()
+    if isinstance(value, Registry)
+}
+
+
+@pytest.mark.parametrize('name', ROOTS)
+def test_every_registry_of_mmengine_has_a_child(name):
+    child = getattr(registry, name)
+    assert name in registry.__all__
+    assert child.scope == 'mmmoca'
+    assert child.parent is ROOTS[name]
+    assert child.build_func is ROOTS[name].build_func
+    # A folder without __init__.py would import here, but not be packaged.
+    assert import_module(child._locations[0]).__file__ is not None
+
+
+def test_modules_register_what_they_export():
+    expected = {
+        'MODELS': ('MOCA', 'MOCAViT', 'CondenserNeck', 'AssignmentHead'),
+        'HOOKS': ('CodebookHook', 'TeacherEMAHook'),
+        'LOOPS': ('KNNValLoop', 'KNNTestLoop'),
+        'OPTIM_WRAPPERS': ('MixedPrecisionOptimWrapper',),
+        'OPTIM_WRAPPER_CONSTRUCTORS': ('MOCAOptimWrapperConstructor',),
+        'METRICS': ('KNNAccuracy',),
+        'DATASETS': ('ImageFolder',),
+    }
+    for name, keys in expected.items():
+        child = getattr(registry, name)
+        for key in keys:
+            found = child.get(key)
+            assert found.__module__.startswith('mmmoca.')
+            assert ROOTS[name].get(f'mmmoca.{key}') is found
+
+
+@pytest.mark.parametrize('library', ['mmengine', 'mmpretrain', 'mmseg'])
+def test_prefix_resolves_without_an_import(library):
+    code = (
+        f'from {library}.registry import MODELS\n'
+        "print(MODELS.get('mmmoca.MOCA'))"
+    )
+    output = subprocess.run(
+        [sys.executable, '-c', code],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    assert output.endswith("<class 'mmmoca.models.moca.MOCA'>\n")
+
+
+def test_scope_knows_mmpretrain_after_itself_and_mmengine():
+    from mmengine.model import MMDistributedDataParallel
+    from mmpretrain.models import SelfSupDataPreprocessor
+
+    from mmmoca.models import MOCA
+
+    models = registry.MODELS
+    assert models.get('MOCA') is MOCA
+    assert models.get('SelfSupDataPreprocessor') is SelfSupDataPreprocessor
+    assert models.get('mmpretrain.MOCA') is None
+    assert models.get('NoSuchModel') is None
+    assert models.get('mmmoca.NoSuchModel') is None
+    wrapper = registry.MODEL_WRAPPERS.get('MMDistributedDataParallel')
+    assert wrapper is MMDistributedDataParallel
+
+
+def test_types_of_mmpretrain_build_in_the_scope():
+    # The nested type carries no scope: it is looked up in the outer one.
+    pipeline = dict(
+        type='RandomApply',
+        transforms=[dict(type='mmpretrain.Solarize', thr=128)],
+        _scope_='mmmoca',
+    )
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        built = mmengine.registry.TRANSFORMS.build(pipeline)
+    solarize = built.transforms.transforms[0]
+    assert type(solarize).__module__.startswith('mmpretrain.')
+
+    pipeline['transforms'] = [dict(type='Solarize', thr=128)]
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        built = mmengine.registry.TRANSFORMS.build(pipeline)
+    assert type(built.transforms.transforms[0]) is type(solarize)

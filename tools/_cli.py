@@ -1,0 +1,162 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What train.py and test.py have in common."""
+
+import argparse
+import difflib
+import os
+from pathlib import Path
+
+import torch
+from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.device import get_device
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+__all__ = ['add_common_arguments', 'build_runner', 'load_config']
+
+# Beside this folder both in a checkout and in an installed mmmoca/.mim.
+CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that training and testing share.
+
+    Args:
+        parser (argparse.ArgumentParser): Where to add them.
+    """
+    parser.add_argument(
+        'config', help='a config file, or the name of one of mmmoca'
+    )
+    parser.add_argument(
+        '--work-dir',
+        help='where logs, metrics and checkpoints go (by default '
+        'work_dirs/ and the name of the config)',
+    )
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        default={},
+        metavar='KEY=VALUE',
+        help='settings that override those of the config, such as '
+        'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
+        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks',
+    )
+    parser.add_argument(
+        '--launcher',
+        choices=['none', 'pytorch', 'slurm', 'mpi'],
+        default='none',
+        help='what started the processes',
+    )
+    # Launchers of PyTorch before 2.0 write it with an underscore.
+    parser.add_argument(
+        '--local_rank', '--local-rank', default='0', help=argparse.SUPPRESS
+    )
+
+
+def load_config(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> Config:
+    """Load the config and apply the arguments that all tools share.
+
+    Ends the program with one line where there is no such config.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        args (argparse.Namespace): The parsed arguments.
+
+    Returns:
+        Config: The config, ready for the tool's own changes.
+    """
+    os.environ.setdefault('LOCAL_RANK', args.local_rank)
+    path = _find_config(parser, args.config)
+    cfg = Config.fromfile(path)
+    cfg.launcher = args.launcher
+    if args.work_dir is not None:
+        cfg.work_dir = args.work_dir
+    elif cfg.get('work_dir') is None:
+        cfg.work_dir = os.path.join('work_dirs', path.stem)
+    cfg.merge_from_dict(args.cfg_options)
+    _complete_dataloaders(cfg)
+    return cfg
+
+
+def build_runner(cfg: Config) -> Runner:
+    """Build the runner, on processes without a GPU too.
+
+    Args:
+        cfg (Config): The config.
+
+    Returns:
+        Runner: The runner of the config, or the one that its ``runner_type``
+            names.
+
+    Raises:
+        RuntimeError: If processes without a GPU were not started by torchrun.
+    """
+    if cfg.launcher != 'none' and get_device() == 'cpu':
+        _join_cpu_processes(cfg)
+    if 'runner_type' in cfg:
+        return RUNNERS.build(cfg)
+    return Runner.from_cfg(cfg)
+
+
+def _find_config(parser: argparse.ArgumentParser, name: str) -> Path:
+    for path in (Path(name), CONFIGS / name, CONFIGS.parent / name):
+        if path.is_file():
+            return path
+    known = sorted(
+        path.relative_to(CONFIGS).as_posix()
+        for path in CONFIGS.rglob('*.py')
+        if '_base_' not in path.parts
+    )
+    like = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known
+    parser.error(
+        f'there is no config {name}: write the path of a file, or the name of '
+        f'a config of mmmoca, such as {", ".join(like)}'
+    )
+
+
+def _complete_dataloaders(cfg: ConfigDict | Config) -> None:
+    # The defaults of mmpretrain's tools, which its base configs count on.
+    for key, value in cfg.items():
+        if not isinstance(value, ConfigDict):
+            continue
+        if key.endswith('dataloader'):
+            collate = value.setdefault(
+                'collate_fn', dict(type='default_collate')
+            )
+            if isinstance(collate, dict):
+                # Inheritance (`mmmoca::...`) marks all dicts that have a type;
+                # MMEngine passes this one's mark to the function.
+                collate.pop('_scope_', None)
+            value.setdefault('pin_memory', True)
+            value.setdefault('persistent_workers', True)
+            # PyTorch warns of the one without a GPU and refuses the other
+            # without workers, although num_workers=0 is a usual override.
+            value.pin_memory &= torch.cuda.is_available()
+            value.persistent_workers &= value.get('num_workers', 0) > 0
+        _complete_dataloaders(value)
+
+
+def _join_cpu_processes(cfg: Config) -> None:
+    # MMEngine's own initialisation selects a GPU whatever the backend is, and
+    # it wraps the model for a GPU unless told otherwise.
+    if cfg.launcher != 'pytorch':
+        raise RuntimeError(
+            f'There is no GPU here, and --launcher {cfg.launcher} needs one. '
+            'Start the processes by tools/dist_train.sh or by torchrun, with '
+            '--launcher pytorch.'
+        )
+    torch.distributed.init_process_group('gloo')
+    if cfg.get('env_cfg') is None:
+        cfg.env_cfg = dict()
+    cfg.env_cfg.dist_cfg = dict(backend='gloo')
+    if cfg.get('model_wrapper_cfg') is None:
+        cfg.model_wrapper_cfg = dict(
+            type='MMDistributedDataParallel',
+            broadcast_buffers=False,
+            find_unused_parameters=cfg.get('find_unused_parameters', False),
+        )
+    if cfg.model_wrapper_cfg.type.endswith('DistributedDataParallel'):
+        cfg.model_wrapper_cfg.setdefault('device_ids', None)

@@ -1,0 +1,62 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Test a checkpoint by a config: ``python tools/test.py CONFIG CKPT``."""
+
+import argparse
+
+import mmmoca  # noqa: F401  checks the installation before all else
+
+# isort: split
+
+import mmengine
+from _cli import add_common_arguments, build_runner, load_config
+from mmengine.dist import master_only
+from mmengine.evaluator import DumpResults
+
+
+def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Parse the command line and check that its arguments fit together."""
+    parser = argparse.ArgumentParser(description='Test a checkpoint')
+    add_common_arguments(parser)
+    parser.add_argument('checkpoint', help='the checkpoint file')
+    parser.add_argument(
+        '--out',
+        metavar='FILE',
+        help='where to write predictions (.pkl) or metrics (.json, .yml, '
+        '.pkl)',
+    )
+    parser.add_argument(
+        '--out-item',
+        choices=['metrics', 'pred'],
+        help='what to write there (by default pred)',
+    )
+    args = parser.parse_args()
+    if args.out_item is not None and args.out is None:
+        parser.error('--out-item needs --out FILE')
+    suffixes = ('.pkl', '.pickle')
+    if args.out_item == 'metrics':
+        suffixes += ('.json', '.yml', '.yaml')
+    if args.out is not None and not args.out.endswith(suffixes):
+        parser.error(f'--out {args.out} must end in {", ".join(suffixes)}')
+    return parser, args
+
+
+def main() -> None:
+    """Run the test."""
+    parser, args = parse_args()
+    cfg = load_config(parser, args)
+    if cfg.get('test_cfg') is None:
+        parser.error(
+            f'{args.config} has no test_cfg, test_dataloader and '
+            'test_evaluator: it can be trained only'
+        )
+    cfg.load_from = args.checkpoint
+    runner = build_runner(cfg)
+    if args.out is not None and args.out_item != 'metrics':
+        runner.test_evaluator.metrics.append(DumpResults(args.out))
+    metrics = runner.test()
+    if args.out_item == 'metrics':
+        master_only(mmengine.dump)(metrics, args.out)
+
+
+if __name__ == '__main__':
+    main()

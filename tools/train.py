@@ -1,0 +1,97 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Train a model by a config: ``python tools/train.py CONFIG``."""
+
+import argparse
+
+import mmmoca  # noqa: F401  checks the installation before all else
+
+# isort: split
+
+from _cli import add_common_arguments, build_runner, load_config
+from mmengine.config import Config
+
+
+def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description='Train a model')
+    add_common_arguments(parser)
+    parser.add_argument(
+        '--resume',
+        nargs='?',
+        const='auto',
+        metavar='CHECKPOINT',
+        help='go on from this checkpoint, or from the latest one in the '
+        'work dir where none is named',
+    )
+    parser.add_argument(
+        '--amp',
+        action='store_true',
+        help='train in mixed precision (bf16 on a CPU)',
+    )
+    parser.add_argument(
+        '--no-validate',
+        action='store_true',
+        help='leave out the validation during training',
+    )
+    parser.add_argument(
+        '--auto-scale-lr',
+        action='store_true',
+        help='scale the learning rate by the actual total batch size over '
+        'auto_scale_lr.base_batch_size',
+    )
+    return parser, parser.parse_args()
+
+
+def apply_arguments(
+    parser: argparse.ArgumentParser, cfg: Config, args: argparse.Namespace
+) -> None:
+    """Write the arguments of training into the config.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        cfg (Config): The config, changed in place.
+        args (argparse.Namespace): The parsed arguments.
+    """
+    if args.no_validate:
+        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    if args.resume is not None:
+        cfg.resume = True
+        cfg.load_from = None if args.resume == 'auto' else args.resume
+    if args.auto_scale_lr:
+        if cfg.get('auto_scale_lr') is None:
+            parser.error(
+                '--auto-scale-lr needs the batch size that the learning rate '
+                'was chosen for: write auto_scale_lr=dict(base_batch_size=...)'
+                ' in the config'
+            )
+        cfg.auto_scale_lr.enable = True
+    if args.amp:
+        wrapper = cfg.optim_wrapper
+        kind = wrapper.get('type', 'OptimWrapper')
+        if kind == 'OptimWrapper':
+            wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
+        elif kind not in (
+            'AmpOptimWrapper',
+            'mmmoca.MixedPrecisionOptimWrapper',
+        ):
+            parser.error(
+                '--amp can replace an OptimWrapper only, but the type of '
+                f'optim_wrapper is {kind}: choose its precision in the config'
+            )
+
+
+def main() -> None:
+    """Run the training."""
+    parser, args = parse_args()
+    cfg = load_config(parser, args)
+    apply_arguments(parser, cfg, args)
+    runner = build_runner(cfg)
+    if args.amp:
+        runner.logger.info(
+            f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
+        )
+    runner.train()
+
+
+if __name__ == '__main__':
+    main()
