@@ -7,6 +7,10 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.complete
 UV := $(PY) -m uv
 
+# Some machines set it; each process would then compile its imports anew,
+# which takes it 7 seconds more to start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help test demo lint format lock clean
 

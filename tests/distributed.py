@@ -26,7 +26,8 @@ def run_processes(function, world_size, *args):
         port = free.getsockname()[1]
         free.close()
         torch.multiprocessing.spawn(
-            _run, (world_size, port, folder, function, args), world_size)
+            _run, (world_size, port, folder, function, args), world_size
+        )
         return [
             torch.load(f'{folder}/{rank}.pt', weights_only=False)
             for rank in range(world_size)
@@ -39,7 +40,8 @@ def _run(rank, world_size, port, folder, function, args):
         LOCAL_RANK=str(rank),
         WORLD_SIZE=str(world_size),
         MASTER_ADDR='127.0.0.1',
-        MASTER_PORT=str(port))
+        MASTER_PORT=str(port),
+    )
     torch.set_num_threads(1)
     torch.distributed.init_process_group('gloo')
     torch.save(function(*args), f'{folder}/{rank}.pt')

@@ -45,7 +45,9 @@ def pretend(monkeypatch):
 
         def find_spec(module):
             suffixes = ('', '-lite')
-            names = {f'{p}{module}{s}' for p in ('', 'onedl-') for s in suffixes}
+            names = {
+                f'{p}{module}{s}' for p in ('', 'onedl-') for s in suffixes
+            }
             return names & distributions.keys() or checkouts.get(module)
 
         def import_module(module):

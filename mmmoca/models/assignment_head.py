@@ -66,6 +66,7 @@ class AssignmentHead(BaseModule):
                 f'other needs a neck; got lambda_img={lambda_img} and '
                 f'decoder width {decoder_dims}'
             )
+        self.embed_dims = embed_dims
         self.lambda_img = lambda_img
         self.kappa = kappa
         self.img_generator = (

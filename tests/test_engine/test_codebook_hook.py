@@ -22,15 +22,28 @@ def draw(num_draws):
     for micro_batch, size in enumerate(BATCH_SIZES):
         places = min(NUM_WORDS, size)
         candidates.append(
-            torch.tensor([[[get_rank(), micro_batch, view, place]
-                           for place in range(places)]
-                          for view in range(2)],
-                         dtype=torch.float32))
-    return torch.stack([
-        pick_new_words(candidates, BATCH_SIZES, NUM_WORDS,
-                       torch.Generator().manual_seed(seed))
-        for seed in range(num_draws)
-    ])
+            torch.tensor(
+                [
+                    [
+                        [get_rank(), micro_batch, view, place]
+                        for place in range(places)
+                    ]
+                    for view in range(2)
+                ],
+                dtype=torch.float32,
+            )
+        )
+    return torch.stack(
+        [
+            pick_new_words(
+                candidates,
+                BATCH_SIZES,
+                NUM_WORDS,
+                torch.Generator().manual_seed(seed),
+            )
+            for seed in range(num_draws)
+        ]
+    )
 
 
 @pytest.mark.parametrize('world_size', [1, 2, 3])

@@ -21,37 +21,50 @@ def model():
     return MODELS.build(cfg.model)
 
 
-def run(config):
+def run(config, micro_batches=1):
     """Step a config's schedulers; every group's lr and wd by iteration."""
     cfg = Config.fromfile(CONFIGS / config)
-    wrapper_cfg = dict(cfg.optim_wrapper)
+    wrapper_cfg = dict(cfg.optim_wrapper, accumulative_counts=micro_batches)
     wrapper = OPTIM_WRAPPER_CONSTRUCTORS.build(
         dict(
             type=wrapper_cfg.pop('constructor'),
             paramwise_cfg=wrapper_cfg.pop('paramwise_cfg'),
-            optim_wrapper_cfg=wrapper_cfg))(
-                model())
+            optim_wrapper_cfg=wrapper_cfg,
+        )
+    )(model())
     schedulers = [
         PARAM_SCHEDULERS.build(
             scheduler,
-            default_args=dict(optimizer=wrapper, epoch_length=EPOCH_LENGTH))
+            default_args=dict(
+                optimizer=wrapper, epoch_length=EPOCH_LENGTH * micro_batches
+            ),
+        )
         for scheduler in cfg.param_scheduler
     ]
     history = []
-    for _ in range(cfg.train_cfg.max_epochs * EPOCH_LENGTH):
-        history.append([(group['lr'], group['weight_decay'])
-                        for group in wrapper.optimizer.param_groups])
-        wrapper.optimizer.step()
+    for _ in range(cfg.train_cfg.max_epochs * EPOCH_LENGTH * micro_batches):
+        history.append(
+            [
+                (group['lr'], group['weight_decay'])
+                for group in wrapper.optimizer.param_groups
+            ]
+        )
+        wrapper._inner_count += 1
+        if wrapper.should_update():
+            wrapper.optimizer.step()
         for scheduler in schedulers:
             scheduler.step()
     return history
 
 
-@pytest.mark.parametrize('config, epochs', [
-    ('moca_vit-b16_100e.py', 100),
-    ('moca_vit-b16_200e.py', 200),
-    ('moca_vit-b16_400e.py', 400),
-])
+@pytest.mark.parametrize(
+    'config, epochs',
+    [
+        ('moca_vit-b16_100e.py', 100),
+        ('moca_vit-b16_200e.py', 200),
+        ('moca_vit-b16_400e.py', 400),
+    ],
+)
 def test_learning_rate(config, epochs):
     """Warm-up from 0 over 30 epochs; a cosine cut at 1 / 1.25 of its way."""
     warmup = 30 * EPOCH_LENGTH
@@ -72,6 +85,18 @@ def test_learning_rate(config, epochs):
     assert history[-1][0][0] > 1e-4
 
 
+def test_accumulation_follows_the_optimiser():
+    """Each micro-batch sees what its optimiser step sees without it."""
+    plain, accumulated = (
+        run('moca_vit-b16_100e.py'),
+        run('moca_vit-b16_100e.py', micro_batches=4),
+    )
+    for step, groups in enumerate(plain):
+        for micro_batch in accumulated[4 * step : 4 * step + 4]:
+            for ours, expected in zip(micro_batch, groups):
+                assert ours == pytest.approx(expected, rel=1e-9, abs=1e-13)
+
+
 def test_weight_decay_of_release_v1():
     history = run('moca_vit-b16_200e_v1.0.py')
     for step, groups in enumerate(history):
@@ -85,7 +110,8 @@ def test_momentum():
     assert cosine_momentum(0.99, 25, 50) == pytest.approx(0.995)
     assert cosine_momentum(0.99, 50, 50) == 1
     assert cosine_momentum(0.994, 10, 40) == pytest.approx(
-        1 - 0.006 * (1 + math.sqrt(.5)) / 2)
+        1 - 0.006 * (1 + math.sqrt(0.5)) / 2
+    )
 
 
 def test_update_of_the_teacher():
@@ -93,8 +119,9 @@ def test_update_of_the_teacher():
     student.bias.requires_grad = False
     before = {k: v.clone() for k, v in teacher.state_dict().items()}
     update_teacher(teacher, student, 0.9)
-    torch.testing.assert_close(teacher.weight.data,
-                               .9 * before['weight'] + .1 * student.weight)
+    torch.testing.assert_close(
+        teacher.weight.data, 0.9 * before['weight'] + 0.1 * student.weight
+    )
     assert torch.equal(teacher.bias, before['bias'])
 
 
@@ -104,4 +131,6 @@ def test_unknown_option():
             dict(
                 type='mmmoca.MOCAOptimWrapperConstructor',
                 optim_wrapper_cfg=dict(optimizer=dict(type='AdamW')),
-                paramwise_cfg=dict(norm_decay_mult=0)))
+                paramwise_cfg=dict(norm_decay_mult=0),
+            )
+        )

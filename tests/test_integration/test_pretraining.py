@@ -40,23 +40,26 @@ def images(tmp_path_factory):
 def demo_config(images, work_dir, **options):
     cfg = Config.fromfile(DEMO)
     root = str(images)
-    cfg.merge_from_dict({
-        'work_dir': str(work_dir),
-        'train_dataloader.dataset.data_root': root,
-        'train_dataloader.batch_size': 8,
-        'train_dataloader.num_workers': 0,
-        'train_dataloader.persistent_workers': False,
-        'val_dataloader.dataset.data_root': root,
-        'val_cfg.bank_dataloader.dataset.data_root': root,
-        'test_dataloader.dataset.data_root': root,
-        'test_cfg.bank_dataloader.dataset.data_root': root,
-        'train_cfg.max_iters': 6,
-        'train_cfg.val_interval': 3,
-        'default_hooks.checkpoint.interval': 3,
-        'default_hooks.checkpoint.max_keep_ckpts': 5,
-        'default_hooks.logger.interval': 1,
-        'log_level': 'WARNING',
-    } | options)
+    cfg.merge_from_dict(
+        {
+            'work_dir': str(work_dir),
+            'train_dataloader.dataset.data_root': root,
+            'train_dataloader.batch_size': 8,
+            'train_dataloader.num_workers': 0,
+            'train_dataloader.persistent_workers': False,
+            'val_dataloader.dataset.data_root': root,
+            'val_cfg.bank_dataloader.dataset.data_root': root,
+            'test_dataloader.dataset.data_root': root,
+            'test_cfg.bank_dataloader.dataset.data_root': root,
+            'train_cfg.max_iters': 6,
+            'train_cfg.val_interval': 3,
+            'default_hooks.checkpoint.interval': 3,
+            'default_hooks.checkpoint.max_keep_ckpts': 5,
+            'default_hooks.logger.interval': 1,
+            'log_level': 'WARNING',
+        }
+        | options
+    )
     return cfg
 
 
@@ -77,7 +80,8 @@ def test_training_moves_everything_once_a_step(images, tmp_path):
     model, steps = runner.model, 6
     assert int(model.codebook.pointer) == steps * 4
     initial = Runner.from_cfg(
-        demo_config(images, tmp_path / 'init', experiment_name='init'))
+        demo_config(images, tmp_path / 'init', experiment_name='init')
+    )
     initial.model.init_weights()
     words = model.codebook.words
     torch.testing.assert_close(words.norm(dim=1), torch.ones(256))
@@ -99,10 +103,13 @@ def test_training_moves_everything_once_a_step(images, tmp_path):
 
 def test_gradient_accumulation_steps_once(images, tmp_path):
     cfg = demo_config(
-        images, tmp_path, **{
+        images,
+        tmp_path,
+        **{
             'optim_wrapper.accumulative_counts': 2,
-            'train_dataloader.batch_size': 2
-        })
+            'train_dataloader.batch_size': 2,
+        },
+    )
     runner = run(cfg)
     assert int(runner.model.codebook.pointer) == 3 * 4
     assert len(scalars(runner, 'train/momentum')) == 3
@@ -118,7 +125,8 @@ def test_resumed_state(images, tmp_path):
     resumed = Runner.from_cfg(cfg)
     resumed.load_or_resume()
     saved = torch.load(
-        tmp_path / 'iter_3.pth', map_location='cpu', weights_only=False)
+        tmp_path / 'iter_3.pth', map_location='cpu', weights_only=False
+    )
     for name, value in resumed.model.state_dict().items():
         assert torch.equal(value, saved['state_dict'][name]), name
     assert int(resumed.model.codebook.pointer) == 12
@@ -126,11 +134,12 @@ def test_resumed_state(images, tmp_path):
     assert resumed.iter == first.iter == 6
     assert int(resumed.model.codebook.pointer) == 24
     np.testing.assert_allclose(
-        scalars(resumed, 'train/lr')[-3:],
-        scalars(first, 'train/lr')[-3:])
+        scalars(resumed, 'train/lr')[-3:], scalars(first, 'train/lr')[-3:]
+    )
     np.testing.assert_allclose(
         scalars(resumed, 'train/momentum')[-3:],
-        scalars(first, 'train/momentum')[-3:])
+        scalars(first, 'train/momentum')[-3:],
+    )
 
 
 def test_batch_smaller_than_the_new_words(images, tmp_path):
@@ -145,14 +154,16 @@ def launch(*command, **environment):
         PYTHONPATH=str(ROOT),
         OMP_NUM_THREADS='1',
         PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
-        **environment)
+        **environment,
+    )
     result = subprocess.run(
         command,
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300)
+        timeout=300,
+    )
     output = result.stdout + result.stderr
     assert result.returncode == 0, output[-3000:]
     return output
@@ -164,7 +175,7 @@ def test_full_recipe(images, tmp_path, processes):
     """ViT-B/16, K=4096, through the AMP fallback; two steps at batch 4."""
     folder = images / f'eight_a_process_{processes}'
     shutil.copytree(images / 'train' / 'class_0', folder)
-    for path in sorted(folder.iterdir())[8 * processes:]:
+    for path in sorted(folder.iterdir())[8 * processes :]:
         path.unlink()
     config = str(ROOT / 'configs' / 'moca_vit-b16_200e.py')
     if processes == 1:
@@ -182,7 +193,8 @@ def test_full_recipe(images, tmp_path, processes):
         'default_hooks.checkpoint.save_last=False',
         'default_hooks.checkpoint.interval=2',
         'default_hooks.logger.interval=1',
-        PORT='29517')
+        PORT='29517',
+    )
     losses = re.findall(r' loss: ([\d.]+)', output)
     assert len(losses) == 2, output[-3000:]
     assert all(1 < float(loss) < 20 for loss in losses)

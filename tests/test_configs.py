@@ -1,0 +1,54 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Every shipped config builds, and says what the paper says."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.dataset import Compose
+from mmengine.registry import HOOKS, init_default_scope
+from mmpretrain.registry import MODELS
+
+CONFIGS = Path(__file__).parents[1] / 'configs'
+NAMES = sorted(
+    str(path.relative_to(CONFIGS))
+    for path in CONFIGS.rglob('*.py')
+    if '_base_' not in path.parts
+)
+
+
+@pytest.fixture(params=NAMES)
+def config(request):
+    cfg = Config.fromfile(CONFIGS / request.param)
+    init_default_scope(cfg.default_scope)
+    return cfg
+
+
+def test_config_builds(config):
+    with torch.device('meta'):
+        model = MODELS.build(config.model)
+    assert model.head.embed_dims == model.backbone.embed_dims
+    for hook in config.custom_hooks:
+        HOOKS.build(hook)
+    for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
+        if config.get(name) is not None:
+            Compose(config[name].dataset.pipeline)
+
+
+def test_recipe_of_the_paper():
+    cfg = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py')
+    init_default_scope(cfg.default_scope)
+    with torch.device('meta'):
+        model = MODELS.build(cfg.model)
+    assert model.codebook.words.shape == (4096, 768)
+    assert model.codebook.num_new_words == 4
+    assert len(model.codebook.inner) == 100
+    assert model.masking.counts == [(88, 39), (49, 39)]
+    assert model.backbone.tap_layer == 8 and model.backbone.num_layers == 12
+    assert len(model.neck.layers) == 2 and model.neck.embed_dims == 512
+    assert model.head.lambda_img == 0.5 and model.head.kappa == 3
+    assert cfg.train_dataloader.batch_size * 8 == 2048
+    assert cfg.optim_wrapper.optimizer.lr == pytest.approx(1.2e-3)
+    assert cfg.optim_wrapper.clip_grad.max_norm == 0.1
+    assert cfg.train_cfg.max_epochs == 200
