@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Run a function in several gloo processes."""
 
+import multiprocessing
 import os
 import socket
 import tempfile
@@ -8,6 +9,12 @@ import tempfile
 import torch
 import torch.distributed
 import torch.multiprocessing
+
+# Importing OpenMMLab takes seconds: one process does it, and all others are
+# forked from that one, which never started a thread.
+multiprocessing.set_forkserver_preload(
+    ['mmpretrain.models', 'mmmoca.models', 'mmmoca.engine', 'mmmoca.datasets']
+)
 
 
 def run_processes(function, world_size, *args):
@@ -25,8 +32,11 @@ def run_processes(function, world_size, *args):
         free.bind(('127.0.0.1', 0))
         port = free.getsockname()[1]
         free.close()
-        torch.multiprocessing.spawn(
-            _run, (world_size, port, folder, function, args), world_size
+        torch.multiprocessing.start_processes(
+            _run,
+            (world_size, port, folder, function, args),
+            world_size,
+            start_method='forkserver',
         )
         return [
             torch.load(f'{folder}/{rank}.pt', weights_only=False)

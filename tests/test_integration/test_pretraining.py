@@ -14,43 +14,26 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
-from PIL import Image
+
+from ..images import DEMO_CONFIG, point_to, write_images
 
 ROOT = Path(__file__).parents[2]
-DEMO = ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
 
 
 @pytest.fixture(scope='module')
 def images(tmp_path_factory):
-    """Class folders train/ and val/ of small JPEG files."""
     root = tmp_path_factory.mktemp('images')
-    rng = np.random.default_rng(0)
-    for split, count in (('train', 16), ('val', 5)):
-        for label in range(3):
-            folder = root / split / f'class_{label}'
-            folder.mkdir(parents=True)
-            for index in range(count):
-                low = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-                low[..., label] //= 2
-                image = Image.fromarray(low).resize((80, 60), Image.BICUBIC)
-                image.save(folder / f'{index}.jpg')
+    write_images(root)
     return root
 
 
 def demo_config(images, work_dir, **options):
-    cfg = Config.fromfile(DEMO)
-    root = str(images)
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, images)
     cfg.merge_from_dict(
         {
             'work_dir': str(work_dir),
-            'train_dataloader.dataset.data_root': root,
             'train_dataloader.batch_size': 8,
-            'train_dataloader.num_workers': 0,
-            'train_dataloader.persistent_workers': False,
-            'val_dataloader.dataset.data_root': root,
-            'val_cfg.bank_dataloader.dataset.data_root': root,
-            'test_dataloader.dataset.data_root': root,
-            'test_cfg.bank_dataloader.dataset.data_root': root,
             'train_cfg.max_iters': 6,
             'train_cfg.val_interval': 3,
             'default_hooks.checkpoint.interval': 3,

@@ -114,13 +114,9 @@ def test_lambda_weighs_the_objectives():
         model = build(head__lambda_img=weight)
         torch.manual_seed(5)
         _, values[weight] = model.parse_losses(model.loss(views()))
-    for weight in values:
-        torch.testing.assert_close(
-            values[0.75]['loss_img'], 3 * values[0.25]['loss_img']
-        )
-        torch.testing.assert_close(
-            3 * values[0.75]['loss_loc'], values[0.25]['loss_loc']
-        )
+    low, high = values[0.25], values[0.75]
+    torch.testing.assert_close(high['loss_img'], 3 * low['loss_img'])
+    torch.testing.assert_close(3 * high['loss_loc'], low['loss_loc'])
 
 
 def test_update_for_the_codebook():

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Tests of the tool that draws the texture image set."""
+
 import json
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ def tool(monkeypatch):
     # be able to import it too.
     monkeypatch.syspath_prepend(str(TOOLS))
     import make_textures
+
     yield make_textures
     sys.modules.pop('make_textures')
 
@@ -27,14 +29,16 @@ def tool(monkeypatch):
 def _files(root):
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.rglob('*') if path.is_file()
+        for path in root.rglob('*')
+        if path.is_file()
     }
 
 
 def test_same_bytes_for_any_number_of_workers(tool, tmp_path):
     for workers in (1, 2):
         assert tool.make_textures(
-            tmp_path / str(workers), **COUNTS, workers=workers)
+            tmp_path / str(workers), **COUNTS, workers=workers
+        )
     one, two = _files(tmp_path / '1'), _files(tmp_path / '2')
     assert len(one) == 125 + 30 + 1
     assert one == two
@@ -53,7 +57,8 @@ def test_layout_balance_and_format(tool, tmp_path):
         assert sum(number.values()) == count
         assert max(number.values()) - min(number.values()) == 1
     assert sorted(p.name for p in (out / 'train' / 'rings').iterdir()) == [
-        f'{i:05d}.jpg' for i in range(10)]
+        f'{i:05d}.jpg' for i in range(10)
+    ]
     for path in (out / 'val').glob('*/*.jpg'):
         assert path.read_bytes()[:3] == b'\xff\xd8\xff'
         image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
@@ -61,8 +66,11 @@ def test_layout_balance_and_format(tool, tmp_path):
         assert np.ptp(image, axis=2).max() == 0
         assert image.min() < 30 and image.max() > 225
     assert json.loads((out / 'meta.json').read_text()) == {
-        'format': tool.FORMAT, **COUNTS, 'size': 32, 'seed': 3,
-        'classes': list(tool.CLASSES)
+        'format': tool.FORMAT,
+        **COUNTS,
+        'size': 32,
+        'seed': 3,
+        'classes': list(tool.CLASSES),
     }
 
 
@@ -71,7 +79,8 @@ def test_file_holds_its_own_drawing(tool, tmp_path):
     for split, split_number in (('train', 0), ('val', 1)):
         index = 1 * 12 + tool.CLASSES.index('dots')
         expected = tool.draw(
-            index % 12, np.random.default_rng((5, split_number, index)), 48)
+            index % 12, np.random.default_rng((5, split_number, index)), 48
+        )
         path = tmp_path / 'set' / split / 'dots' / '00001.jpg'
         image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
         # JPEG is lossy, at quality 95 by a few grey levels.
@@ -95,7 +104,8 @@ def test_draw(tool, size):
     for label in range(12):
         first, again, other = (
             tool.draw(label, np.random.default_rng(seed), size)
-            for seed in (7, 7, 8))
+            for seed in (7, 7, 8)
+        )
         assert first.shape == (size, size) and first.dtype == np.uint8
         assert first.min() == 0 and first.max() == 255
         assert (first == again).all() and (first != other).any()
@@ -104,9 +114,9 @@ def test_draw(tool, size):
 def test_stripes_have_the_declared_period(tool):
     field, period = tool._TEXTURES['stripes']
     u = np.arange(480) / period
-    ink = field(u, u, 1., np.random.default_rng(0)) > 0
+    ink = field(u, u, 1.0, np.random.default_rng(0)) > 0
     spectrum = np.abs(np.fft.rfft(ink - ink.mean()))
-    assert 480 / spectrum.argmax() == pytest.approx(period, rel=.02)
+    assert 480 / spectrum.argmax() == pytest.approx(period, rel=0.02)
 
 
 def _spectral_shape(image):
@@ -114,17 +124,23 @@ def _spectral_shape(image):
     window = np.outer(np.hanning(48), np.hanning(48))
     power = np.abs(np.fft.fft2((image - image.mean()) * window))
     polar = cv2.warpPolar(
-        np.log1p(np.fft.fftshift(power)), (24, 64), (24, 24), 24,
-        cv2.WARP_POLAR_LINEAR)
+        np.log1p(np.fft.fftshift(power)),
+        (24, 64),
+        (24, 24),
+        24,
+        cv2.WARP_POLAR_LINEAR,
+    )
     return np.abs(np.fft.rfft(polar, axis=0))[:14:2].ravel()
 
 
 def test_texture_tells_the_class_and_pixels_do_not(tool):
     labels = np.arange(1800) % 12
-    images = np.stack([
-        tool.draw(label, np.random.default_rng((0, 0, index)), 48)
-        for index, label in enumerate(labels)
-    ])
+    images = np.stack(
+        [
+            tool.draw(label, np.random.default_rng((0, 0, index)), 48)
+            for index, label in enumerate(labels)
+        ]
+    )
 
     def accuracy(features):
         knn = KNeighborsClassifier(20, metric='cosine', algorithm='brute')
@@ -195,9 +211,10 @@ def test_failure_leaves_nothing(tool, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize('name, value', [('train', 11), ('val', 0),
-                                         ('size', 23), ('seed', -1),
-                                         ('workers', 0)])
+@pytest.mark.parametrize(
+    'name, value',
+    [('train', 11), ('val', 0), ('size', 23), ('seed', -1), ('workers', 0)],
+)
 def test_bad_arguments(tool, tmp_path, name, value):
     arguments = {**COUNTS, name: value}
     with pytest.raises(ValueError, match=f'{name} must be .* got {value}'):
@@ -208,9 +225,11 @@ def test_bad_arguments(tool, tmp_path, name, value):
 def test_command_line(tool, tmp_path, monkeypatch):
     out = tmp_path / 'set'
     monkeypatch.setattr(
-        sys, 'argv',
+        sys,
+        'argv',
         f'make_textures {out} --train 24 --val 12 --size 24 --seed 2 '
-        '--workers 1'.split())
+        '--workers 1'.split(),
+    )
     tool.main()
     assert json.loads((out / 'meta.json').read_text())['seed'] == 2
     assert len(list(out.glob('train/*/*.jpg'))) == 24

@@ -1,0 +1,42 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Small image folders, and configs that read them."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+CONFIGS = Path(__file__).parents[1] / 'configs'
+DEMO_CONFIG = CONFIGS / 'demo' / 'moca_vit-tiny_textures.py'
+
+
+def write_images(root, train=16, val=5, classes=3):
+    """Write class folders of JPEG files under ``train`` and ``val``.
+
+    Args:
+        root (Path): Where to write.
+        train (int): Training images of each class.
+        val (int): Validation images of each class.
+        classes (int): Number of classes.
+    """
+    rng = np.random.default_rng(0)
+    for split, count in (('train', train), ('val', val)):
+        for label in range(classes):
+            folder = Path(root) / split / f'class_{label}'
+            folder.mkdir(parents=True)
+            for index in range(count):
+                low = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+                low[..., label % 3] //= 2
+                image = Image.fromarray(low).resize((80, 60), Image.BICUBIC)
+                image.save(folder / f'{index}.jpg')
+
+
+def point_to(cfg, root):
+    """Let every data loader of a config read ``root``, in one process."""
+    root = str(root)
+    for name in ('train', 'val', 'test'):
+        loader = cfg.get(f'{name}_dataloader')
+        loader.dataset.data_root = root
+        loader.update(num_workers=0, persistent_workers=False)
+    for name in ('val', 'test'):
+        cfg[f'{name}_cfg'].bank_dataloader.dataset.data_root = root

@@ -1,0 +1,336 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Command lines of training and testing, in one process and in two."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config, ConfigDict
+from mmengine.fileio import load
+
+TOOLS = Path(__file__).parents[2] / 'tools'
+CONFIG = 'moca_vit-b16_200e.py'
+SMALL = [
+    'model.backbone.arch=deit-t',
+    'model.codebook.num_words=64',
+    'train_dataloader.batch_size=4',
+    'train_dataloader.num_workers=0',
+    'val_dataloader.num_workers=0',
+    'test_dataloader.num_workers=0',
+    'val_cfg.bank_dataloader.num_workers=0',
+    'test_cfg.bank_dataloader.num_workers=0',
+    'param_scheduler=[]',
+    'train_cfg.val_interval=1',
+    'default_hooks.logger.interval=1',
+]
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+
+    def load_tool(name):
+        path = TOOLS / f'{name}.py'
+        # Not by its name: `test` is a package of Python's own.
+        spec = importlib.util.spec_from_file_location(f'tool_{name}', path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    yield load_tool
+    sys.modules.pop('_cli', None)
+
+
+def _arguments(**changed):
+    default = dict(
+        config=CONFIG,
+        work_dir=None,
+        cfg_options={},
+        launcher='none',
+        local_rank='0',
+        no_validate=False,
+        resume=None,
+        auto_scale_lr=False,
+        amp=False,
+    )
+    return Namespace(**{**default, **changed})
+
+
+def _error(capsys, function, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        function(*arguments)
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_config_is_a_path_or_a_name(tool, tmp_path, monkeypatch):
+    load_config = tool('train').load_config
+    monkeypatch.chdir(tmp_path)
+    by_name = load_config(ArgumentParser(), _arguments())
+    assert by_name.work_dir == os.path.join('work_dirs', 'moca_vit-b16_200e')
+    for config in (
+        f'configs/{CONFIG}',
+        str(TOOLS.parent / 'configs' / CONFIG),
+    ):
+        same = load_config(ArgumentParser(), _arguments(config=config))
+        assert same._cfg_dict == by_name._cfg_dict
+
+    (tmp_path / CONFIG).write_text("work_dir = 'mine'\n")
+    nearby = load_config(ArgumentParser(), _arguments())
+    assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
+
+
+def test_unknown_config_is_one_line_that_names_near_ones(tool, capsys):
+    error = _error(
+        capsys,
+        tool('train').load_config,
+        ArgumentParser(),
+        _arguments(config='moca_vit-b16_200.py'),
+    )
+    assert 'there is no config moca_vit-b16_200.py' in error
+    assert CONFIG in error
+
+
+def test_dataloaders_get_defaults_that_work(tool):
+    options = {
+        'train_dataloader.num_workers': 0,
+        'train_dataloader.pin_memory': False,
+        'val_cfg.bank_dataloader.num_workers': 3,
+    }
+    cfg = tool('train').load_config(
+        ArgumentParser(), _arguments(cfg_options=options)
+    )
+    train, bank = cfg.train_dataloader, cfg.val_cfg.bank_dataloader
+    assert not train.persistent_workers and not train.pin_memory
+    assert bank.persistent_workers and bank.num_workers == 3
+    assert bank.collate_fn == dict(type='default_collate')
+
+
+def test_arguments_of_training(tool, capsys):
+    train = tool('train')
+    parser = ArgumentParser()
+
+    def apply(cfg=None, **arguments):
+        cfg = Config(cfg or dict(optim_wrapper=dict(type='OptimWrapper')))
+        train.apply_arguments(parser, cfg, _arguments(**arguments))
+        return cfg
+
+    assert apply(resume='auto').resume is True
+    assert apply(resume='auto').load_from is None
+    assert apply(resume='a.pth').load_from == 'a.pth'
+    assert apply(no_validate=True).val_cfg is None
+    ours = 'mmmoca.MixedPrecisionOptimWrapper'
+    assert apply(amp=True).optim_wrapper.type == ours
+    for kind in (ours, 'AmpOptimWrapper'):
+        cfg = dict(optim_wrapper=dict(type=kind, dtype='bfloat16'))
+        assert apply(cfg, amp=True).optim_wrapper == cfg['optim_wrapper']
+    cfg = dict(optim_wrapper=dict(type='ApexOptimWrapper'))
+    assert 'is ApexOptimWrapper' in _error(
+        capsys, lambda: apply(cfg, amp=True)
+    )
+    cfg = dict(auto_scale_lr=dict(base_batch_size=64))
+    assert apply(cfg, auto_scale_lr=True).auto_scale_lr.enable is True
+    assert 'auto_scale_lr=dict(base_batch_size=' in _error(
+        capsys, lambda: apply(auto_scale_lr=True)
+    )
+
+
+def test_inherited_collate_functions_lose_their_scope(tool):
+    cfg = ConfigDict(
+        train_dataloader=dict(
+            num_workers=0,
+            collate_fn=dict(type='default_collate', _scope_='mmmoca'),
+        )
+    )
+    tool('_cli')._complete_dataloaders(cfg)
+    assert cfg.train_dataloader.collate_fn == dict(type='default_collate')
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--out-item', 'metrics'], '--out-item needs --out'),
+        (['--out', 'a.json'], 'must end in .pkl, .pickle'),
+        (['--out', 'a.txt', '--out-item', 'metrics'], 'must end in .pkl'),
+    ],
+)
+def test_outputs_of_testing_are_checked_first(
+    tool, capsys, monkeypatch, arguments, message
+):
+    monkeypatch.setattr(sys, 'argv', ['test.py', CONFIG, 'a.pth', *arguments])
+    assert message in _error(capsys, tool('test').parse_args)
+
+
+def test_testing_what_has_no_test_is_one_line(tool, capsys, monkeypatch):
+    config = 'moca_vit-b16_200e_own-images.py'
+    monkeypatch.setattr(sys, 'argv', ['test.py', config, 'a.pth'])
+    assert f'{config} has no test_cfg' in _error(capsys, tool('test').main)
+
+
+def test_cpu_processes_need_torchrun(tool, monkeypatch):
+    tool('train')  # puts _cli on the path
+    import _cli
+
+    monkeypatch.setattr(_cli, 'get_device', lambda: 'cpu')
+    with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
+        _cli.build_runner(Config(dict(launcher='slurm')))
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """Run a script of tools with stand-ins for what it starts."""
+    for name in ('python', 'srun'):
+        stand_in = tmp_path / name
+        stand_in.write_text(
+            '#!/bin/bash\n'
+            'echo "OMP=${OMP_NUM_THREADS-}"; printf "%s\\n" "$0" "$@"\n'
+        )
+        stand_in.chmod(0o755)
+    monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
+
+    def run(script, *arguments, **environment):
+        output = subprocess.run(
+            [TOOLS / script, *arguments],
+            env={**os.environ, **environment},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout.splitlines()
+        program = Path(output[1]).name
+        return output[0].removeprefix('OMP='), program, output[2:]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ('script', 'positional'),
+    [('dist_train.sh', ['c.py']), ('dist_test.sh', ['c.py', 'e.pth'])],
+)
+def test_dist_scripts(shell, script, positional):
+    extra = ['--cfg-options', 'a="[(1, 2)]"']
+    threads, program, arguments = shell(script, *positional, '1', *extra)
+    assert program == 'python'
+    assert int(threads) == len(os.sched_getaffinity(0))
+    tool = str(TOOLS / script.removeprefix('dist_').replace('.sh', '.py'))
+    assert arguments == [
+        '-m',
+        'torch.distributed.run',
+        '--nnodes=1',
+        '--node_rank=0',
+        '--master_addr=127.0.0.1',
+        '--master_port=29500',
+        '--nproc_per_node=1',
+        tool,
+        *positional,
+        '--launcher',
+        'pytorch',
+        *extra,
+    ]
+    threads, _, arguments = shell(
+        script,
+        *positional,
+        '1000',
+        NNODES='2',
+        NODE_RANK='1',
+        MASTER_ADDR='host',
+        PORT='3',
+    )
+    assert threads == '1'
+    assert arguments[2:7] == [
+        '--nnodes=2',
+        '--node_rank=1',
+        '--master_addr=host',
+        '--master_port=3',
+        '--nproc_per_node=1000',
+    ]
+    assert shell(script, *positional, '2', OMP_NUM_THREADS='7')[0] == '7'
+
+
+def test_slurm_scripts(shell):
+    sizes = dict(GPUS='16', GPUS_PER_NODE='4', CPUS_PER_TASK='6')
+    common = [
+        *('-p', 'part', '--job-name=job', '--gres=gpu:4', '--ntasks=16'),
+        *('--ntasks-per-node=4', '--cpus-per-task=6', '--kill-on-bad-exit=1'),
+        *('--mem=1', '--quiet', 'python', '-u'),
+    ]
+    _, program, arguments = shell(
+        'slurm_train.sh',
+        *('part', 'job', 'c.py', 'my dir', '--amp'),
+        SRUN_ARGS='--mem=1 --quiet',
+        **sizes,
+    )
+    assert program == 'srun'
+    end = ['--work-dir', 'my dir', '--launcher', 'slurm', '--amp']
+    assert arguments == [*common, str(TOOLS / 'train.py'), 'c.py', *end]
+    _, program, arguments = shell(
+        'slurm_test.sh',
+        *('part', 'job', 'c.py', 'e.pth'),
+        SRUN_ARGS='--mem=1 --quiet',
+        **sizes,
+    )
+    assert program == 'srun'
+    end = ['c.py', 'e.pth', '--launcher', 'slurm']
+    assert arguments == [*common, str(TOOLS / 'test.py'), *end]
+
+
+@pytest.mark.parametrize('script', sorted(TOOLS.glob('*.sh')))
+def test_scripts_are_executable_and_say_what_is_missing(script):
+    assert os.access(script, os.X_OK)
+    run = subprocess.run(
+        [script, 'c.py'], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert run.returncode != 0
+    assert f'Usage: {script}' in run.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
+    monkeypatch.chdir(workspace)
+    folder = str(Path(sys.executable).parent)
+    monkeypatch.setenv('PATH', folder, prepend=os.pathsep)
+    monkeypatch.setenv('PYTHONPATH', str(TOOLS.parent), prepend=os.pathsep)
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        monkeypatch.setenv('PORT', str(free.getsockname()[1]))
+    options = ['--work-dir', tmp_path, '--cfg-options', *SMALL]
+
+    def run(tool, *arguments):
+        start = [sys.executable] if tool.endswith('.py') else []
+        return subprocess.run(
+            [*start, TOOLS / tool, CONFIG, *arguments, *options],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+
+    options.append('train_cfg.max_epochs=1')
+    log = run('dist_train.sh', '2', '--auto-scale-lr')
+    assert "dist_cfg: {'backend': 'gloo'}" in log
+    assert 'GPU number: 2' in log
+    assert 'Scaling the original LR by 0.00390625' in log  # 8 / 2048
+
+    options[-1] = 'train_cfg.max_epochs=2'
+    log = run('train.py', '--resume', '--amp', '--no-validate')
+    assert 'resumed epoch: 1, iter: 1' in log
+    assert 'optim_wrapper is mmmoca.MixedPrecisionOptimWrapper' in log
+    assert 'Epoch(train) [2][2/2]' in log
+    assert 'Epoch(val)' not in log
+
+    checkpoint = tmp_path / 'epoch_2.pth'
+    metrics, predictions = tmp_path / 'm.json', tmp_path / 'p.pkl'
+    run('test.py', checkpoint, '--out', metrics, '--out-item', 'metrics')
+    run('dist_test.sh', checkpoint, '2', '--out', predictions)
+    samples = load(predictions)
+    assert len(samples) == 4
+    hits = [int(s['pred_label']) == int(s['gt_label']) for s in samples]
+    assert json.loads(metrics.read_text())['knn/top1_k10'] == pytest.approx(
+        100 * sum(hits) / 4
+    )
