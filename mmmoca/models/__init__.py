@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .assignment_head import AssignmentHead, Prototypes
-from .codebook import OnlineCodebook, TeacherTargets
+from .assignment_head import AssignmentHead, AssignmentLosses, Prototypes
+from .codebook import OnlineCodebook
 from .condenser import CondenserNeck
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
@@ -10,6 +10,7 @@ from .vit import EncodedTokens, MOCAViT
 
 __all__ = [
     'AssignmentHead',
+    'AssignmentLosses',
     'CondenserNeck',
     'EncodedTokens',
     'MOCA',
@@ -19,6 +20,5 @@ __all__ = [
     'OnlineCodebook',
     'PrototypeGenerator',
     'Prototypes',
-    'TeacherTargets',
     'sincos_positions_2d',
 ]

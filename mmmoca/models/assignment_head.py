@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from mmmoca.registry import MODELS
 
-from .codebook import TeacherTargets
+from .codebook import OnlineCodebook
 from .masking import Mask
 from .objectives import bag_assignment_loss, token_assignment_loss
 from .prototypes import PrototypeGenerator
@@ -25,6 +26,21 @@ class Prototypes(NamedTuple):
 
     img: Tensor | None
     loc: Tensor | None
+
+
+class AssignmentLosses(NamedTuple):
+    """Losses of a step, and figures of the targets behind them.
+
+    Attributes:
+        losses (dict[str, Tensor]): ``loss_img`` and ``loss_loc``, weighted,
+            without the one that is switched off.
+        bags (Tensor): Bag of codes y_T of each image, (2B, K).
+        msd (Tensor): Mean similarity difference of each image, (2B, ).
+    """
+
+    losses: dict[str, Tensor]
+    bags: Tensor
+    msd: Tensor
 
 
 @MODELS.register_module()
@@ -96,54 +112,51 @@ class AssignmentHead(BaseModule):
             )
         )
 
-    def loss_img(
+    def loss(
         self,
-        image_embedding: Tensor,
+        embeddings: Sequence[Tensor],
+        decoded: Sequence[Tensor],
+        masks: Sequence[Mask],
         prototypes: Prototypes,
-        targets: TeacherTargets,
-    ) -> Tensor:
-        """Weighted L_IMG of one round, summed over the two views.
+        tokens: Tensor,
+        codebook: OnlineCodebook,
+    ) -> AssignmentLosses:
+        """Both objectives, means over rounds and sums over the two views.
 
         Args:
-            image_embedding (Tensor): [AVG] of view 1 and view 2, (2B, D).
+            embeddings (Sequence[Tensor]): Image embeddings of each round,
+                view 1 then view 2, (2B, D).
+            decoded (Sequence[Tensor]): Decoder tokens of each round,
+                (2B, n, d); empty if there is no decoder.
+            masks (Sequence[Mask]): Patch indices of each round.
             prototypes (Prototypes): Of this step.
-            targets (TeacherTargets): Of view 1 and view 2.
+            tokens (Tensor): Teacher tokens of both views, (2B, L, D).
+            codebook (OnlineCodebook): Assigns them.
 
         Returns:
-            Tensor: 2 lambda times the mean over samples, a scalar.
+            AssignmentLosses: The weighted losses, and the targets' figures.
         """
-        opposite = torch.cat(targets.bags.chunk(2)[::-1])  # (2B, K)
-        loss = bag_assignment_loss(
-            image_embedding, prototypes.img, self.kappa, opposite
-        )
-        return 2 * self.lambda_img * loss
-
-    def loss_loc(
-        self,
-        decoded: Tensor,
-        prototypes: Prototypes,
-        targets: TeacherTargets,
-        mask: Mask,
-    ) -> Tensor:
-        """Weighted L_LOC of one round, summed over the two views.
-
-        Args:
-            decoded (Tensor): Decoder tokens, (2B, n, d).
-            prototypes (Prototypes): Of this step.
-            targets (TeacherTargets): Of view 1 and view 2.
-            mask (Mask): Patch indices of the round.
-
-        Returns:
-            Tensor: 2 (1 - lambda) times the mean over tokens, a scalar.
-        """
-        index = mask.decoded[..., None].expand(-1, -1, targets.tokens.shape[2])
-        tokens = targets.tokens.gather(1, index)  # (2B, L, D) -> (2B, n, D)
-        loss = token_assignment_loss(
-            decoded.flatten(0, 1),
+        loss_loc, bags, msd = token_assignment_loss(
+            decoded,
+            [mask.decoded for mask in masks],
             prototypes.loc,
             self.kappa,
-            tokens.flatten(0, 1),
-            targets.words,
-            targets.sharpness,
+            tokens,
+            codebook.words,
+            codebook.sharpness,
+            codebook.inner,
         )
-        return 2 * (1 - self.lambda_img) * loss
+        losses = {}
+        if prototypes.img is not None:
+            opposite = torch.cat(bags.chunk(2)[::-1])  # (2B, K)
+            rounds = [
+                bag_assignment_loss(
+                    embedding, prototypes.img, self.kappa, opposite
+                )
+                for embedding in embeddings
+            ]
+            loss_img = sum(rounds) / len(rounds)
+            losses['loss_img'] = 2 * self.lambda_img * loss_img
+        if prototypes.loc is not None:
+            losses['loss_loc'] = 2 * (1 - self.lambda_img) * loss_loc
+        return AssignmentLosses(losses, bags, msd)

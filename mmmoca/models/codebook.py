@@ -1,6 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import NamedTuple
-
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor
@@ -8,31 +6,10 @@ from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
 
-from .objectives import assignments, summarize_assignments
+from .objectives import assignments
 from .precision import normalize_fp32
 
-__all__ = ['OnlineCodebook', 'TeacherTargets']
-
-
-class TeacherTargets(NamedTuple):
-    """What the teacher asks the student to predict, for N images.
-
-    The token assignments q_T are not held: (tokens, words, sharpness)
-    recompute any of them.
-
-    Attributes:
-        tokens (Tensor): Teacher patch tokens, (N, L, D).
-        words (Tensor): Codebook C of this step, (K, D).
-        sharpness (Tensor): Inverse temperature 10 / mu, a scalar.
-        bags (Tensor): Bag of codes y_T of each image, (N, K), float32.
-        msd (Tensor): Mean similarity difference of each image, (N, ).
-    """
-
-    tokens: Tensor
-    words: Tensor
-    sharpness: Tensor
-    bags: Tensor
-    msd: Tensor
+__all__ = ['OnlineCodebook']
 
 
 @MODELS.register_module()
@@ -122,21 +99,6 @@ class OnlineCodebook(BaseModule):
             Tensor: (..., K), float32.
         """
         return assignments(tokens, self.words, self.sharpness)
-
-    @torch.no_grad()
-    def targets(self, tokens: Tensor) -> TeacherTargets:
-        """Make the targets of a step from the teacher's patch tokens.
-
-        Args:
-            tokens (Tensor): (N, L, D).
-
-        Returns:
-            TeacherTargets: For the N images.
-        """
-        bags, msd = summarize_assignments(
-            tokens, self.words, self.sharpness, self.inner
-        )
-        return TeacherTargets(tokens, self.words, self.sharpness, bags, msd)
 
     @torch.no_grad()
     def draw_candidates(self, tokens: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from mmmoca.registry import MODELS
 
-from .codebook import TeacherTargets
 from .masking import MaskingPlan
 from .vit import EncodedTokens, MOCAViT
 
@@ -124,47 +123,37 @@ class MOCA(BaseSelfSupervisor):
             and ``codebook_update``, what :class:`CodebookHook` needs.
         """
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
-        targets = self.teacher_targets(views)
-        prototypes = self.head.generate_prototypes(targets.words)
-        losses_img, losses_loc = [], []
-        for mask in self.masking.draw(len(views), views.device):
+        tokens = self.encode_teacher(views)  # (2B, L, D)
+        prototypes = self.head.generate_prototypes(self.codebook.words)
+        masks = self.masking.draw(len(views), views.device)
+        embeddings, decoded = [], []
+        for mask in masks:
             student = self.backbone.encode(views, mask.visible)
-            embedding = self.embed_image(student)  # (2B, D)
-            if prototypes.img is not None:
-                losses_img.append(
-                    self.head.loss_img(embedding, prototypes, targets)
-                )
-            if prototypes.loc is not None:
-                decoded = self.neck(student, embedding, mask)  # (2B, n, d)
-                losses_loc.append(
-                    self.head.loss_loc(decoded, prototypes, targets, mask)
-                )
-
-        losses = dict(loss_img=losses_img, loss_loc=losses_loc)
-        losses = {
-            name: sum(rounds) / len(rounds)
-            for name, rounds in losses.items()
-            if rounds
-        }
-        losses['codebook_perplexity'] = _perplexity(targets.bags.mean(dim=0))
+            embeddings.append(self.embed_image(student))  # (2B, D)
+            if self.with_neck:
+                decoded.append(self.neck(student, embeddings[-1], mask))
+        losses, bags, msd = self.head.loss(
+            embeddings, decoded, masks, prototypes, tokens, self.codebook
+        )
+        losses['codebook_perplexity'] = _perplexity(bags.mean(dim=0))
         losses['codebook_update'] = dict(
-            candidates=self.codebook.draw_candidates(targets.tokens),
-            msd=targets.msd.unflatten(0, (2, -1)).mean(dim=1),
+            candidates=self.codebook.draw_candidates(tokens),
+            msd=msd.unflatten(0, (2, -1)).mean(dim=1),
             batch_size=len(views) // 2,
         )
         return losses
 
     @torch.no_grad()
-    def teacher_targets(self, views: Tensor) -> TeacherTargets:
-        """Targets of the whole views (paper, section 3.1).
+    def encode_teacher(self, views: Tensor) -> Tensor:
+        """The teacher's patch tokens of the whole views (section 3.1).
 
         Args:
             views (Tensor): View 1 and view 2, (2B, C, H, W).
 
         Returns:
-            TeacherTargets: For the 2B views.
+            Tensor: (2B, L, D).
         """
-        return self.codebook.targets(self.teacher.encode(views).patches)
+        return self.teacher.encode(views).patches
 
     def embed_image(self, encoded: EncodedTokens) -> Tensor:
         """The image embedding of equation 5: [AVG] or [CLS], (N, D)."""

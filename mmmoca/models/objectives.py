@@ -10,6 +10,8 @@ Losses are in their KL form, which differs from the paper's cross-entropy by
 the entropy of the target alone: same gradients, and 0 for a perfect student.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -20,7 +22,6 @@ from .precision import at_least_fp32, no_autocast, normalize_fp32
 __all__ = [
     'assignments',
     'bag_assignment_loss',
-    'summarize_assignments',
     'token_assignment_loss',
 ]
 
@@ -39,42 +40,6 @@ def assignments(tokens: Tensor, words: Tensor, sharpness: Tensor) -> Tensor:
     with no_autocast(tokens):
         similarity = normalize_fp32(tokens) @ words.T
         return (similarity * sharpness).softmax(dim=-1)
-
-
-def summarize_assignments(
-    tokens: Tensor,
-    words: Tensor,
-    sharpness: Tensor,
-    inner: Tensor,
-    chunk_size: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Bags of codes y_T and the spread of the similarities, per image.
-
-    Args:
-        tokens (Tensor): Teacher tokens, (N, L, D).
-        words (Tensor): Codebook C of unit rows, (K, D).
-        sharpness (Tensor): Inverse temperature of the softmax, a scalar.
-        inner (Tensor): Indices of the patches that count for the bag,
-            (n_inner, ).
-        chunk_size (int, optional): Tokens at a time. Defaults to None, by
-            the device.
-
-    Returns:
-        Tuple[Tensor, Tensor]: Mean assignment vector of each image's inner
-        patches, (N, K), and the mean over its L tokens of the largest minus
-        the mean similarity (MSD), (N, ); both float32.
-    """
-    chunk_size = chunk_size or _chunk_size(tokens, words)
-    images_a_chunk = max(1, chunk_size // tokens.shape[1])
-    bags, spreads = [], []
-    with no_autocast(tokens):
-        for chunk in tokens.split(images_a_chunk):
-            similarity = normalize_fp32(chunk) @ words.T  # (n, L, K)
-            spread = similarity.amax(dim=2) - similarity.mean(dim=2)
-            spreads.append(spread.mean(dim=1))
-            similarity = similarity[:, inner] * sharpness
-            bags.append(similarity.softmax(dim=2).mean(dim=1))
-    return torch.cat(bags), torch.cat(spreads)
 
 
 def bag_assignment_loss(
@@ -98,36 +63,57 @@ def bag_assignment_loss(
 
 
 def token_assignment_loss(
-    features: Tensor,
-    prototypes: Tensor,
+    features: Sequence[Tensor],
+    positions: Sequence[Tensor],
+    prototypes: Tensor | None,
     kappa: float,
     tokens: Tensor,
     words: Tensor,
     sharpness: Tensor,
+    inner: Tensor,
     chunk_size: int | None = None,
-) -> Tensor:
-    """L_LOC of one masking round (paper, equations 2 to 4).
+) -> tuple[Tensor, Tensor, Tensor]:
+    """L_LOC of all masking rounds, and the bags of codes on the way.
 
-    The assignments q_T are recomputed from the teacher's tokens chunk by
-    chunk, together with the gradients: memory is O(chunk_size * K) instead
-    of O(N * K).
+    Paper, equations 2 to 4. Assigns each teacher token once, for the bags
+    and for whichever rounds predict it, and makes the gradients at the same
+    time: memory is O(chunk_size * L * K) instead of O(N * L * K).
 
     Args:
-        features (Tensor): Decoder outputs, (N, d).
-        prototypes (Tensor): W^d of unit rows, (K, d).
+        features (Sequence[Tensor]): Decoder outputs of each round,
+            (N, n, d); empty if there is no decoder.
+        positions (Sequence[Tensor]): Patch index of each of them, (N, n).
+        prototypes (Tensor | None): W^d of unit rows, (K, d).
         kappa (float): Inverse temperature of the prediction.
-        tokens (Tensor): Teacher tokens of the same view and patch, (N, D).
+        tokens (Tensor): Teacher tokens of the same views, (N, L, D).
         words (Tensor): Codebook C of unit rows, (K, D).
         sharpness (Tensor): Inverse temperature of the targets, a scalar.
-        chunk_size (int, optional): Tokens at a time. Defaults to None, by
-            the device.
+        inner (Tensor): Indices of the patches that count for the bags,
+            (n_inner, ).
+        chunk_size (int | None): Images at a time. Defaults to None, by the
+            device.
 
     Returns:
-        Tensor: Mean KL divergence over the N tokens, a scalar.
+        tuple[Tensor, Tensor, Tensor]: The KL divergence, a mean over the
+        tokens of a round and over rounds, a scalar; the bag of codes y_T of
+        each image, the mean assignment of its inner patches, (N, K); and
+        the mean over its L tokens of the largest minus the mean similarity
+        (MSD), (N, ). The last two in float32, without gradient.
     """
-    chunk_size = chunk_size or _chunk_size(features, words)
+    if chunk_size is None:
+        # Assignments of 8 MiB on a CPU, 256 MiB elsewhere.
+        numbers = 2**21 if tokens.device.type == 'cpu' else 2**26
+        chunk_size = max(1, numbers // (tokens.shape[1] * len(words)))
     return _TokenAssignmentLoss.apply(
-        features, prototypes, kappa, tokens, words, sharpness, chunk_size
+        kappa,
+        chunk_size,
+        tuple(positions),
+        tokens,
+        words,
+        sharpness,
+        inner,
+        prototypes,
+        *features,
     )
 
 
@@ -137,56 +123,62 @@ class _TokenAssignmentLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx,
-        features: Tensor,
-        prototypes: Tensor,
         kappa: float,
+        chunk_size: int,
+        positions: tuple[Tensor, ...],
         tokens: Tensor,
         words: Tensor,
         sharpness: Tensor,
-        chunk_size: int,
-    ) -> Tensor:
-        with no_autocast(features):
-            # The same prototypes serve both matrix products with kappa in.
+        inner: Tensor,
+        prototypes: Tensor | None,
+        *features: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = words.dtype
+        loss = words.new_zeros(())
+        bags = words.new_empty(len(tokens), len(words))
+        spreads = words.new_empty(len(tokens))
+        grads = [torch.empty_like(x, dtype=dtype) for x in features]
+        if features:
+            # The same prototypes serve both matrix products, kappa included.
             scaled = kappa * at_least_fp32(prototypes)  # (K, d)
-            total = scaled.new_zeros(())
-            grad_features = torch.empty_like(features, dtype=scaled.dtype)
-            grad_prototypes = torch.zeros_like(scaled)
-            for x, t, grad_x in zip(
-                features.split(chunk_size),
-                tokens.split(chunk_size),
-                grad_features.split(chunk_size),
-            ):
-                x = at_least_fp32(x)
-                log_q = (normalize_fp32(t) * sharpness) @ words.T  # (n, K)
-                log_q = log_q.log_softmax(dim=1)
-                log_p = (x @ scaled.T).log_softmax(dim=1)
-                q = log_q.exp()
-                total += torch.dot(q.flatten(), log_q.sub_(log_p).flatten())
-                grad_logits = log_p.exp_().sub_(q)
-                torch.mm(grad_logits, scaled, out=grad_x)
-                grad_prototypes.addmm_(grad_logits.T, x, alpha=kappa)
-        ctx.save_for_backward(grad_features, grad_prototypes)
-        ctx.dtypes = features.dtype, prototypes.dtype
-        return total / len(features)
+            grads.append(torch.zeros_like(scaled))
+        with no_autocast(tokens):
+            for start in range(0, len(tokens), chunk_size):
+                part = slice(start, start + chunk_size)
+                similarity = normalize_fp32(tokens[part]) @ words.T
+                spread = similarity.amax(dim=2) - similarity.mean(dim=2)
+                spreads[part] = spread.mean(dim=1)
+                log_q = similarity.mul_(sharpness).log_softmax(dim=2)
+                del similarity
+                bags[part] = log_q[:, inner].exp_().mean(dim=1)
+                image = torch.arange(len(log_q), device=tokens.device)
+                for x, position, grad in zip(features, positions, grads):
+                    weight = 1 / (len(features) * position.numel())
+                    x = at_least_fp32(x[part]).flatten(0, 1)  # -> (n, d)
+                    log_p = (x @ scaled.T).log_softmax(dim=1)
+                    target = log_q[image[:, None], position[part]]
+                    target = target.flatten(0, 1)  # -> (n, K)
+                    q = target.exp()
+                    divergence = torch.dot(
+                        q.flatten(), target.sub_(log_p).flatten()
+                    )
+                    loss += weight * divergence
+                    grad_logits = log_p.exp_().sub_(q).mul_(weight)
+                    torch.mm(grad_logits, scaled, out=grad[part].view(x.shape))
+                    grads[-1].addmm_(grad_logits.T, x, alpha=kappa)
+        ctx.save_for_backward(*grads)
+        ctx.dtypes = [x.dtype for x in features]
+        if features:
+            ctx.dtypes.append(prototypes.dtype)
+        ctx.mark_non_differentiable(bags, spreads)
+        return loss, bags, spreads
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_output: Tensor) -> tuple:
-        grad_features, grad_prototypes = ctx.saved_tensors
-        scale = grad_output / len(grad_features)
+    def backward(ctx, grad_loss: Tensor, *_: Tensor) -> tuple:
         # Scaled before the cast: fp16 would lose unscaled gradients.
-        return (
-            (grad_features * scale).to(ctx.dtypes[0]),
-            (grad_prototypes * scale).to(ctx.dtypes[1]),
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
-
-
-def _chunk_size(tensor: Tensor, words: Tensor) -> int:
-    """Tokens whose assignments take 16 MiB on a CPU, 256 MiB elsewhere."""
-    numbers = 2**22 if tensor.device.type == 'cpu' else 2**26
-    return max(1, numbers // len(words))
+        *grads, grad_prototypes = [
+            (grad * grad_loss).to(dtype)
+            for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
+        ] or [None]
+        return (*[None] * 7, grad_prototypes, *grads)

@@ -6,110 +6,140 @@ from torch.nn import functional as F
 from mmmoca.models.objectives import (
     assignments,
     bag_assignment_loss,
-    summarize_assignments,
     token_assignment_loss,
 )
+
+ROUNDS = 3, 5  # decoder tokens of each image
 
 
 @pytest.fixture
 def inputs():
+    """Seven images of six patches, two rounds, in float64."""
     generator = torch.Generator().manual_seed(0)
 
     def randn(*shape):
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     return dict(
-        features=randn(23, 6).requires_grad_(),
-        prototypes=F.normalize(randn(11, 6)).requires_grad_(),
+        features=[randn(7, n, 4).requires_grad_() for n in ROUNDS],
+        positions=[
+            torch.rand(7, 6, generator=generator).argsort(1)[:, :n]
+            for n in ROUNDS
+        ],
+        prototypes=F.normalize(randn(11, 4)).requires_grad_(),
         kappa=3.0,
-        tokens=randn(23, 8),
+        tokens=randn(7, 6, 8),
         words=F.normalize(randn(11, 8)),
         sharpness=torch.tensor(17.0, dtype=torch.float64),
+        inner=torch.tensor([1, 4]),
     )
 
 
-def reference(features, prototypes, kappa, tokens, words, sharpness):
-    similarity = F.normalize(tokens, dim=1) @ words.T
-    target = (similarity * sharpness).softmax(dim=1)
-    log_prediction = (kappa * features @ prototypes.T).log_softmax(dim=1)
-    return F.kl_div(log_prediction, target, reduction='batchmean')
+def reference(
+    features, positions, prototypes, kappa, tokens, words, sharpness, inner
+):
+    similarity = F.cosine_similarity(tokens[:, :, None], words, dim=3)
+    codes = (similarity * sharpness).softmax(dim=2)
+    loss = 0
+    for x, position in zip(features, positions):
+        index = position[..., None].expand(-1, -1, 11)
+        target = codes.gather(1, index)
+        log_p = (kappa * x @ prototypes.T).log_softmax(dim=2)
+        divergence = (target * (target.log() - log_p)).sum(dim=2)
+        loss = loss + divergence.mean() / len(features)
+    spread = (similarity.amax(2) - similarity.mean(2)).mean(1)
+    return loss, codes[:, inner].mean(1), spread
 
 
-@pytest.mark.parametrize('chunk_size', [1, 5, 23, 100])
+@pytest.mark.parametrize('chunk_size', [1, 3, 7, 100, None])
 def test_token_loss_and_gradients(inputs, chunk_size):
     expected = reference(**inputs)
-    leaves = inputs['features'], inputs['prototypes']
-    expected_grads = torch.autograd.grad(5 * expected, leaves)
-    loss = token_assignment_loss(**inputs, chunk_size=chunk_size)
-    grads = torch.autograd.grad(5 * loss, leaves)
-    torch.testing.assert_close((loss, *grads), (expected, *expected_grads))
+    leaves = inputs['prototypes'], *inputs['features']
+    expected_grads = torch.autograd.grad(5 * expected[0], leaves)
+    actual = token_assignment_loss(**inputs, chunk_size=chunk_size)
+    grads = torch.autograd.grad(5 * actual[0], leaves)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(grads, expected_grads)
 
 
 def test_token_loss_gradcheck(inputs):
-    rest = {
-        key: value
-        for key, value in inputs.items()
-        if key not in ('features', 'prototypes')
-    }
-    assert torch.autograd.gradcheck(
-        lambda x, w: token_assignment_loss(x, w, **rest, chunk_size=4),
-        (inputs['features'], inputs['prototypes']),
-    )
+    features = inputs.pop('features')
+    prototypes = inputs.pop('prototypes')
+
+    def loss(prototypes, *features):
+        return token_assignment_loss(
+            features, prototypes=prototypes, **inputs, chunk_size=2
+        )[0]
+
+    assert torch.autograd.gradcheck(loss, (prototypes, *features))
+
+
+def test_bags_without_a_decoder(inputs):
+    _, bags, spread = reference(**inputs)
+    inputs.update(features=[], positions=[], prototypes=None)
+    loss, *actual = token_assignment_loss(**inputs, chunk_size=2)
+    torch.testing.assert_close(actual, [bags, spread])
+    assert loss == 0
 
 
 def test_token_loss_is_zero_for_a_perfect_student(inputs):
-    tokens = F.normalize(inputs['tokens'], dim=1)
-    words, sharpness = inputs['words'], inputs['sharpness']
-    loss = token_assignment_loss(
-        tokens, words, float(sharpness), tokens, words, sharpness
+    tokens = F.normalize(inputs['tokens'], dim=2)
+    inputs.update(
+        features=[
+            tokens.gather(1, p[..., None].expand(-1, -1, 8))
+            for p in inputs['positions']
+        ],
+        prototypes=inputs['words'],
+        kappa=17.0,
     )
-    assert abs(float(loss)) < 1e-12
+    assert abs(float(token_assignment_loss(**inputs)[0])) < 1e-12
+
+
+def test_certain_targets_keep_gradients_finite(inputs):
+    """Assignments of zero probability, to the last float32 digit."""
+    for key in ('tokens', 'words', 'prototypes'):
+        inputs[key] = inputs[key].detach().float()
+    inputs['features'] = [
+        x.detach().float().requires_grad_() for x in inputs['features']
+    ]
+    inputs['sharpness'] = torch.tensor(500.0)
+    loss, _, _ = token_assignment_loss(**inputs)
+    loss.backward()
+    assert torch.isfinite(loss)
+    for x in inputs['features']:
+        assert torch.isfinite(x.grad).all() and x.grad.any()
 
 
 def test_bag_loss(inputs):
-    bags = torch.rand(23, 11, dtype=torch.float64)
-    bags /= bags.sum(dim=1, keepdim=True)
-    features, prototypes = inputs['features'], inputs['prototypes']
+    features = inputs['features'][0].flatten(0, 1)
+    prototypes = inputs['prototypes']
+    bags = torch.rand(21, 11, dtype=torch.float64).softmax(dim=1)
     loss = bag_assignment_loss(features, prototypes, 3.0, bags)
     log_p = (3 * features @ prototypes.T).log_softmax(dim=1)
-    expected = (bags * (bags.log() - log_p)).sum() / 23
+    expected = (bags * (bags.log() - log_p)).sum() / 21
     torch.testing.assert_close(loss, expected)
-
-
-@pytest.mark.parametrize('chunk_size', [1, 9, 1000])
-def test_summary(chunk_size):
-    tokens = torch.randn(5, 4, 8)
-    words = F.normalize(torch.randn(11, 8))
-    inner = torch.tensor([1, 2])
-    sharpness = torch.tensor(20.0)
-    bags, spread = summarize_assignments(
-        tokens, words, sharpness, inner, chunk_size
-    )
-    similarity = F.cosine_similarity(tokens[:, :, None], words, dim=3)
-    codes = (similarity * 20).softmax(dim=2)
-    torch.testing.assert_close(bags, codes[:, [1, 2]].mean(dim=1))
-    torch.testing.assert_close(
-        spread, (similarity.amax(2) - similarity.mean(2)).mean(1)
-    )
-    torch.testing.assert_close(assignments(tokens, words, sharpness), codes)
 
 
 def test_full_precision_inside_autocast():
     """bf16 would shift the assignments' logits by up to 0.08."""
-    tokens, words = torch.randn(40, 64), F.normalize(torch.randn(50, 64))
-    features, prototypes = (
-        torch.randn(40, 16),
-        F.normalize(torch.randn(50, 16)),
-    )
+    torch.manual_seed(0)
+    tokens, words = torch.randn(8, 5, 64), F.normalize(torch.randn(50, 64))
+    prototypes = F.normalize(torch.randn(50, 16))
     sharpness = torch.tensor(20.0)
-    arguments = features, prototypes, 3.0, tokens, words, sharpness
+    arguments = (
+        [torch.randn(8, 5, 16)],
+        [torch.arange(5).expand(8, -1)],
+        prototypes,
+        3.0,
+        tokens,
+        words,
+        sharpness,
+        torch.tensor([0]),
+    )
     expected = token_assignment_loss(*arguments)
     codes = assignments(tokens, words, sharpness)
     with torch.autocast('cpu', torch.bfloat16):
-        loss = token_assignment_loss(*arguments)
-        bags, _ = summarize_assignments(
-            tokens[:, None], words, sharpness, torch.tensor([0])
-        )
-    assert loss.dtype == bags.dtype == torch.float32
-    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)
-    torch.testing.assert_close(bags, codes, rtol=1e-5, atol=1e-7)
+        actual = token_assignment_loss(*arguments)
+        assert torch.equal(assignments(tokens, words, sharpness), codes)
+    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(actual[1], codes[:, 0], rtol=1e-5, atol=1e-7)

@@ -1,0 +1,96 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Images, masks and features as pictures: arrays (H, W, 3) in [0, 1]."""
+
+import numpy as np
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+__all__ = ['masked_picture', 'pca_colors', 'to_picture']
+
+MASKED = (0.89, 0.89, 0.89)
+HATCH = (0.45, 0.62, 0.8)
+
+
+def to_picture(image: Tensor) -> np.ndarray:
+    """Make a packed image ready to be shown.
+
+    Args:
+        image (Tensor): As ``PackInputs`` gives it, (C, H, W), uint8; BGR if
+            it has three channels. Of more channels the first three are
+            shown, of two the first.
+
+    Returns:
+        np.ndarray: RGB, (H, W, 3), float in [0, 1].
+    """
+    picture = image.permute(1, 2, 0).numpy() / 255
+    if picture.shape[2] < 3:
+        return picture[..., :1].repeat(3, axis=2)
+    return picture[..., :3][..., ::-1]
+
+
+def masked_picture(
+    picture: np.ndarray,
+    visible: np.ndarray,
+    predicted: np.ndarray,
+    grid: tuple[int, int],
+) -> np.ndarray:
+    """Show the visible patches; hatch the predicted ones, grey out the rest.
+
+    Args:
+        picture (np.ndarray): (H, W, 3), float in [0, 1].
+        visible (np.ndarray): Indices of the patches that the student sees,
+            row by row, (n, ).
+        predicted (np.ndarray): Indices of the masked patches that it has to
+            predict, (m, ).
+        grid (Tuple[int, int]): Rows and columns of patches; divide the
+            picture evenly.
+
+    Returns:
+        np.ndarray: (H, W, 3), equal to ``picture`` where it is visible.
+    """
+    height, width = picture.shape[:2]
+    patch = height // grid[0], width // grid[1]
+
+    def pixels(indices: np.ndarray) -> np.ndarray:
+        chosen = np.zeros(grid[0] * grid[1], bool)
+        chosen[indices] = True
+        cells = chosen.reshape(grid)
+        return cells.repeat(patch[0], axis=0).repeat(patch[1], axis=1)
+
+    y, x = np.mgrid[:height, :width]
+    # Four stripes a patch that join at its edges.
+    stripes = (4 * (x / patch[1] + y / patch[0])) % 1 < 0.35
+    result = np.full(picture.shape, MASKED)
+    result[pixels(predicted) & stripes] = HATCH
+    seen = pixels(visible)
+    result[seen] = picture[seen]
+    return result
+
+
+def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
+    """Turn features into colours, similar ones into similar colours.
+
+    The first three principal components of ``features`` become red, green
+    and blue, from their 2nd to their 98th percentile. Their signs are
+    scikit-learn's, which depend on the features alone.
+
+    Args:
+        features (np.ndarray): (..., D), at least three of them.
+        *others (np.ndarray): More features to colour in the same way,
+            (..., D).
+
+    Returns:
+        List[np.ndarray]: Colours of ``features`` and of each of ``others``,
+        (..., 3), in [0, 1].
+    """
+    flat = features.reshape(-1, features.shape[-1])
+    pca = PCA(3, random_state=0).fit(flat)
+    low, high = np.percentile(pca.transform(flat), (2, 98), axis=0)
+    span = np.maximum(high - low, 1e-12)
+
+    def colors(array: np.ndarray) -> np.ndarray:
+        components = pca.transform(array.reshape(-1, array.shape[-1]))
+        scaled = np.clip((components - low) / span, 0, 1)
+        return scaled.reshape(*array.shape[:-1], 3)
+
+    return [colors(array) for array in (features, *others)]

@@ -1,0 +1,259 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The built wheel, and what mim does with it in a fresh environment."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).parents[1]
+MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
+SOURCES = (
+    *('mmmoca', *MIM_CONTENTS, 'pyproject.toml', 'setup.py'),
+    *('MANIFEST.in', 'LICENSE', 'README.md'),
+)
+CONFIG = 'moca_vit-b16_200e.py'
+
+
+def _files(*roots):
+    """Files of the checkout that belong into a package, relative to it."""
+    paths = [p for root in roots for p in [REPO / root, *_walk(REPO / root)]]
+    return {p.relative_to(REPO).as_posix() for p in paths if p.is_file()}
+
+
+def _walk(folder):
+    ignored = {'__pycache__', '.mim', '.ruff_cache'}
+    for path in folder.rglob('*'):
+        if not ignored & set(path.relative_to(folder).parts):
+            yield path
+
+
+def _run(*command, cwd=None):
+    """Run a command as on a machine that knows nothing of this checkout."""
+    alien = {'PYTHONPATH', 'PYTHONDONTWRITEBYTECODE', 'VIRTUAL_ENV'}
+    run = subprocess.run(
+        command,
+        cwd=cwd,
+        env={k: v for k, v in os.environ.items() if k not in alien},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, f'{command}\n{run.stdout[-5000:]}'
+    return run.stdout
+
+
+@pytest.fixture(scope='module')
+def uv():
+    folder = str(Path(sys.executable).parent)
+    found = shutil.which('uv', path=folder) or shutil.which('uv')
+    assert found, 'uv is missing: see `make test`'
+    return found
+
+
+@pytest.fixture(scope='module')
+def sources(tmp_path_factory):
+    """A copy of the checkout to build in."""
+    folder = tmp_path_factory.mktemp('sources')
+    ignore = shutil.ignore_patterns('__pycache__', '.mim', '.ruff_cache')
+    for name in SOURCES:
+        if (REPO / name).is_dir():
+            shutil.copytree(REPO / name, folder / name, ignore=ignore)
+        else:
+            shutil.copy2(REPO / name, folder / name)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def built(uv, sources, tmp_path_factory):
+    """Paths of the sdist and of the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp('dist')
+    command = [uv, 'build', '--no-build-isolation', '--python', sys.executable]
+    _run(*command, '--out-dir', str(folder), str(sources))
+    (sdist,) = folder.glob('*.tar.gz')
+    (wheel,) = folder.glob('*.whl')
+    return sdist, wheel
+
+
+def test_sdist_and_wheel_hold_all_files(built):
+    sdist, wheel = built
+    root = sdist.name.removesuffix('.tar.gz')
+    with tarfile.open(sdist) as archive:
+        names = {m.name for m in archive.getmembers() if m.isfile()}
+    assert {f'{root}/{name}' for name in _files(*SOURCES)} <= names
+
+    expected = _files('mmmoca') | {
+        f'mmmoca/.mim/{name}' for name in _files(*MIM_CONTENTS)
+    }
+    assert 'mmmoca/.mim/configs/_base_/default_runtime.py' in expected
+    with zipfile.ZipFile(wheel) as archive:
+        infos = {
+            info.filename: info
+            for info in archive.infolist()
+            if '.dist-info/' not in info.filename
+        }
+        (license_name,) = [
+            name for name in archive.namelist() if name.endswith('/LICENSE')
+        ]
+        license_text = archive.read(license_name)
+    assert set(infos) == expected
+    script = infos['mmmoca/.mim/tools/dist_train.sh']
+    assert script.external_attr >> 16 & 0o111
+    assert license_text == (REPO / 'LICENSE').read_bytes()
+
+
+def test_rebuilding_leaves_no_stale_config(sources, tmp_path):
+    for name in ('gone.py', 'kept.py'):
+        (sources / 'configs' / name).write_text('a = 1\n')
+        command = [sys.executable, 'setup.py', '-q', 'build_py']
+        _run(*command, '--build-lib', str(tmp_path), cwd=sources)
+        (sources / 'configs' / name).unlink()
+    configs = tmp_path / 'mmmoca' / '.mim' / 'configs'
+    assert not (configs / 'gone.py').exists()
+    assert (configs / 'kept.py').exists()
+
+
+def test_editable_install_links_to_the_sources(sources, tmp_path):
+    code = 'from setuptools.build_meta import build_editable as build; '
+    _run(sys.executable, '-c', f'{code}build({str(tmp_path)!r})', cwd=sources)
+    mim = sources / 'mmmoca' / '.mim'
+    for name in MIM_CONTENTS:
+        assert (mim / name).is_symlink()
+        assert (mim / name).samefile(sources / name)
+    shutil.rmtree(mim)
+    assert (sources / 'configs' / CONFIG).exists()
+
+
+def _metafile_models():
+    index = yaml.safe_load((REPO / 'model-index.yml').read_text())
+    for name in index['Import']:
+        yield from yaml.safe_load((REPO / name).read_text())['Models']
+
+
+def test_model_index_names_configs_that_exist():
+    models = list(_metafile_models())
+    assert f'configs/{CONFIG}' in [model['Config'] for model in models]
+    for model in models:
+        path = REPO / model['Config']
+        assert path.is_file()
+        assert path.stem == model['Name']
+        assert 'Weights' not in model
+        assert model['Metadata']['Source of Results']
+
+
+def test_the_name_of_a_config_is_enough():
+    # mim searches the package for the bare name, and refuses to choose.
+    files = [Path(name) for name in _files('mmmoca', 'configs', 'tools')]
+    names = [path.name for path in files]
+    for path in files:
+        if path.parts[0] == 'configs' and '_base_' not in path.parts:
+            assert names.count(path.name) == 1 or path.suffix != '.py', path
+
+
+def test_pins_cover_the_extras():
+    lines = (REPO / 'requirements.txt').read_text().splitlines()
+    assert not [line for line in lines if '://' in line or '--' in line]
+    pins = {}
+    for line in lines:
+        if line.strip() and not line.lstrip().startswith('#'):
+            requirement = Requirement(line)
+            (specifier,) = requirement.specifier
+            assert specifier.operator == '==', line
+            if requirement.marker is None or requirement.marker.evaluate():
+                pins[requirement.name] = specifier.version
+    project = tomllib.loads((REPO / 'pyproject.toml').read_text())['project']
+    extras = project['optional-dependencies']
+    wanted = [*project['dependencies']]
+    for name in extras.keys() - {'openmmlab'}:
+        wanted += extras[name]
+    for text in wanted:
+        requirement = Requirement(text)
+        if requirement.name != 'mmmoca':
+            assert requirement.specifier.contains(pins[requirement.name]), text
+
+
+@pytest.fixture(scope='module')
+def installed(uv, built, tmp_path_factory):
+    """Folder of the programs of an environment with wheel, stack and mim."""
+    folder = tmp_path_factory.mktemp('environment')
+    _run(uv, 'venv', '-q', '--clear', '--python', sys.executable, str(folder))
+    programs = folder / 'bin'
+    install = [uv, 'pip', 'install', '-q', '--python', programs / 'python']
+    pins = ['-c', REPO / 'requirements.txt']
+    wheel = f'mmmoca[onedl,mim] @ {built[1].as_uri()}'
+    _run(*install, *pins, wheel)
+    yield programs
+    shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_mim_trains_and_tests(installed, workspace, tmp_path):
+    options = [
+        *('--work-dir', tmp_path, '--cfg-options'),
+        *('model.backbone.arch=deit-t', 'model.codebook.num_words=64'),
+        *('train_cfg.max_epochs=1', 'param_scheduler=[]', 'val_cfg=None'),
+        *('val_dataloader=None', 'val_evaluator=None'),
+        *('train_dataloader.batch_size=4', 'train_dataloader.num_workers=0'),
+        *('test_dataloader.num_workers=0',),
+        *('test_cfg.bank_dataloader.num_workers=0',),
+    ]
+    mim = installed / 'mim'
+    train = [mim, 'train', 'mmmoca', CONFIG, '--gpus', '0', *options]
+    log = _run(*train, cwd=workspace)
+    assert 'find the config file in codebase mmmoca' in log
+    assert re.search(r'Epoch\(train\) +\[1\]\[2/2\].* loss: [\d.]+', log)
+
+    metrics = tmp_path / 'metrics.json'
+    test = [mim, 'test', 'mmmoca', CONFIG, '--checkpoint']
+    output = ['--out', metrics, '--out-item', 'metrics']
+    _run(*test, tmp_path / 'epoch_1.pth', *output, *options, cwd=workspace)
+    # 4 images: quarters.
+    assert json.loads(metrics.read_text())['knn/top1_k10'] % 25 == 0
+
+
+@pytest.mark.slow
+def test_mim_shows_the_published_results(installed):
+    log = _run(installed / 'mim', 'search', 'mmmoca')
+    for model in _metafile_models():
+        assert f'config id: {model["Name"]}' in log
+        assert (
+            str(model['Results'][0]['Metrics']['k-NN Top 1 Accuracy']) in log
+        )
+
+
+@pytest.mark.slow
+def test_configs_inherit_from_the_package(installed, tmp_path):
+    (tmp_path / 'child.py').write_text(
+        f"_base_ = 'mmmoca::_base_/../{CONFIG}'\n"
+        "model = dict(backbone=dict(arch='deit-t'))\n"
+    )
+    (tmp_path / 'script.py').write_text(
+        'import mmmoca\n'
+        'from mmengine.config import Config\n'
+        'from mmengine.registry import init_default_scope\n'
+        'from mmpretrain.registry import MODELS, TRANSFORMS\n'
+        "cfg = Config.fromfile('child.py')\n"
+        'init_default_scope(cfg.default_scope)\n'
+        'model = MODELS.build(cfg.model)\n'
+        'for transform in [*cfg.train_pipeline, *cfg.test_pipeline]:\n'
+        '    TRANSFORMS.build(transform)\n'
+        'print(type(model).__name__, model.backbone.embed_dims)\n'
+    )
+    log = _run(installed / 'python', 'script.py', cwd=tmp_path)
+    assert log.endswith('MOCA 192\n')
+    assert 'Failed to search registry' not in log
