@@ -69,6 +69,7 @@ view_pipeline2 = [
     dict(type='RandomFlip', prob=0.5),
 ]
 train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
     dict(
         type='MultiView',
         transforms=[view_pipeline1, view_pipeline2],

@@ -2,6 +2,7 @@
 default_scope = 'mmpretrain'
 
 custom_hooks = [
+    dict(type='mmmoca.ReproducibilityHook'),
     dict(type='mmmoca.CodebookHook'),
     dict(type='mmmoca.TeacherEMAHook', momentum=0.99),
 ]
@@ -9,7 +10,9 @@ default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=100),
     param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(type='CheckpointHook', interval=1, max_keep_ckpts=3),
+    checkpoint=dict(
+        type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3
+    ),
     sampler_seed=dict(type='DistSamplerSeedHook'),
 )
 env_cfg = dict(

@@ -3,10 +3,22 @@
 
 from .image_folder import ImageFolder
 from .loading import LoadImage
-from .transforms import (ColorJitter, GaussianBlur, RandomGrayscale,
-                         RandomResizedCrop)
+from .sampler import SeededIndex, SeededSampler, SeedTransforms
+from .transforms import (
+    ColorJitter,
+    GaussianBlur,
+    RandomGrayscale,
+    RandomResizedCrop,
+)
 
 __all__ = [
-    'ColorJitter', 'GaussianBlur', 'ImageFolder', 'LoadImage',
-    'RandomGrayscale', 'RandomResizedCrop'
-]  # yapf: disable
+    'ColorJitter',
+    'GaussianBlur',
+    'ImageFolder',
+    'LoadImage',
+    'RandomGrayscale',
+    'RandomResizedCrop',
+    'SeedTransforms',
+    'SeededIndex',
+    'SeededSampler',
+]

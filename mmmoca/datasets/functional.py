@@ -15,14 +15,19 @@ import torch
 import torch.nn.functional as F
 
 __all__ = [
-    'adjust_brightness', 'adjust_contrast', 'adjust_hue',
-    'adjust_saturation', 'gaussian_blur', 'grayscale', 'resize'
-]  # yapf: disable
+    'adjust_brightness',
+    'adjust_contrast',
+    'adjust_hue',
+    'adjust_saturation',
+    'gaussian_blur',
+    'grayscale',
+    'resize',
+]
 
 
-def resize(img: np.ndarray,
-           size: tuple[int, int],
-           interpolation: str = 'bilinear') -> np.ndarray:
+def resize(
+    img: np.ndarray, size: tuple[int, int], interpolation: str = 'bilinear'
+) -> np.ndarray:
     """Resize with PIL's antialiasing.
 
     ``cv2.resize`` does not filter before it shrinks (or, with
@@ -43,9 +48,12 @@ def resize(img: np.ndarray,
     if img.dtype not in (np.uint8, np.float32):
         raise TypeError(
             f'images of type {img.dtype} cannot be resized: load them with '
-            'LoadImage(to_float32=True)')
-    x = torch.from_numpy(np.atleast_3d(img)).permute(2, 0, 1)[None]
-    x = x.contiguous(memory_format=torch.channels_last)  # (1, C, H, W)
+            'LoadImage(to_float32=True)'
+        )
+    x = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(img)))
+    # This order makes a channels-last tensor, for which alone PyTorch's
+    # kernel is fast.
+    x = x[None].permute(0, 3, 1, 2)  # (H, W, C) -> (1, C, H, W)
     x = F.interpolate(x, size, mode=interpolation, antialias=True)
     out = np.ascontiguousarray(x[0].permute(1, 2, 0).numpy())
     return out.reshape(*size, *img.shape[2:])
@@ -147,10 +155,11 @@ def gaussian_blur(img: np.ndarray, sigma: float) -> np.ndarray:
     variance = sigma**2 / 3  # of one of the three boxes
     radius = math.floor((math.sqrt(12 * variance + 1) - 1) / 2)
     edge = (2 * radius + 1) * (radius * (radius + 1) - 3 * variance)
-    edge /= 6 * (variance - (radius + 1)**2)
-    box = np.array([edge] + [1.] * (2 * radius + 1) + [edge])
+    edge /= 6 * (variance - (radius + 1) ** 2)
+    box = np.array([edge] + [1.0] * (2 * radius + 1) + [edge])
     box /= box.sum()
     kernel = np.convolve(np.convolve(box, box), box).astype(np.float32)
     out = cv2.sepFilter2D(
-        img, -1, kernel, kernel, borderType=cv2.BORDER_REPLICATE)
+        img, -1, kernel, kernel, borderType=cv2.BORDER_REPLICATE
+    )
     return out.reshape(img.shape)  # OpenCV drops a single channel

@@ -8,6 +8,7 @@ from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 
 from mmmoca.registry import DATASETS
+
 from .loading import LoadImage
 
 __all__ = ['ImageFolder']
@@ -47,22 +48,33 @@ class ImageFolder(CustomDataset):
     # Far more files than a readable folder needs, still checked in seconds.
     MAX_PROBES = 500
 
-    def __init__(self,
-                 data_root: str = '',
-                 data_prefix: str | dict = '',
-                 ann_file: str = '',
-                 with_label: bool = True,
-                 extensions: Sequence[str] = ('.bmp', '.jpeg', '.jpg', '.pgm',
-                                              '.png', '.ppm', '.tif', '.tiff',
-                                              '.webp'),
-                 **kwargs) -> None:
+    def __init__(
+        self,
+        data_root: str = '',
+        data_prefix: str | dict = '',
+        ann_file: str = '',
+        with_label: bool = True,
+        extensions: Sequence[str] = (
+            '.bmp',
+            '.jpeg',
+            '.jpg',
+            '.pgm',
+            '.png',
+            '.ppm',
+            '.tif',
+            '.tiff',
+            '.webp',
+        ),
+        **kwargs,
+    ) -> None:
         super().__init__(
             data_root=expanduser(data_root),
             data_prefix=data_prefix,
             ann_file=ann_file,
             with_label=with_label,
             extensions=extensions,
-            **kwargs)
+            **kwargs,
+        )
 
     def load_data_list(self) -> list[dict]:
         """Find the images and check that they can be read.
@@ -73,47 +85,66 @@ class ImageFolder(CustomDataset):
         root = self.img_prefix
         if not get_file_backend(root, enable_singleton=True).isdir(root):
             raise FileNotFoundError(
-                f'image folder not found: {root!r}. Set data_root (and '
-                'data_prefix, if any) to the folder that holds the images')
+                f'no folder {self._searched()}. Set data_root (and '
+                'data_prefix, if any) to the folder that holds the images'
+            )
         data_list = super().load_data_list()
         self._check_readable(data_list)
         return data_list
+
+    def _searched(self) -> str:
+        """Where and what to look for, for messages."""
+        extensions = ', '.join(sorted(self.extensions))
+        return f'{self.img_prefix!r} (accepted extensions: {extensions})'
 
     def _find_samples(self) -> list:
         try:
             return super()._find_samples()
         except RuntimeError as error:
-            raise FileNotFoundError(self._nothing_found()) from error
+            message = f'no image in {self._searched()}. {self._advice()}'
+            raise FileNotFoundError(message) from error
 
-    def _nothing_found(self) -> str:
-        root = self.img_prefix
-        accepted = ', '.join(sorted(self.extensions))
-        message = f'no image in {root!r} (accepted: {accepted}). '
+    def _advice(self) -> str:
         if not self.with_label:
-            return message + ('Set data_root to the folder that holds the '
-                              'images, or name other endings in extensions')
+            return (
+                'Set data_root to the folder that holds the images, or name '
+                'their extension in extensions'
+            )
+        root = self.img_prefix
         files = get_file_backend(root, enable_singleton=True).list_dir_or_file(
-            root, list_dir=False, list_file=True)
+            root, list_dir=False, list_file=True
+        )
         if any(self.is_valid_file(file) for file in files):
-            return message.replace('no image in', 'no class folder in') + (
-                'The images lie in the folder itself: write '
-                'with_label=False, or sort them into one folder a class')
-        return message + ('Expected one folder a class, '
-                          '<data_root>/<class>/<image>; write '
-                          'with_label=False for images without labels')
+            return (
+                'Its images lie in no class folder: write with_label=False, '
+                'or sort them into one folder a class'
+            )
+        return (
+            'Expected one folder a class, <data_root>/<class>/<image>; '
+            'write with_label=False for images without labels'
+        )
 
     def _check_readable(self, data_list: list[dict]) -> None:
         """Raise unless one of some images, spread evenly, decodes."""
         if not data_list:
-            raise FileNotFoundError(f'no image is listed in {self.ann_file!r}')
-        loader = next((transform for transform in self.pipeline.transforms
-                       if isinstance(transform, LoadImageFromFile)),
-                      LoadImage())
+            raise FileNotFoundError(
+                f'{self.ann_file!r} lists no image. Write one path a line, '
+                f'relative to {self._searched()}'
+            )
+        loader = next(
+            (
+                transform
+                for transform in self.pipeline.transforms
+                if isinstance(transform, LoadImageFromFile)
+            ),
+            LoadImage(),
+        )
         if not isinstance(loader, LoadImage):
             loader = LoadImage(
                 color_type=loader.color_type,
                 imdecode_backend=loader.imdecode_backend,
-                backend_args=loader.backend_args)
+                backend_args=loader.backend_args,
+            )
         number = min(len(data_list), self.MAX_PROBES)
         for i in np.linspace(0, len(data_list) - 1, number).astype(int):
             try:
@@ -122,9 +153,8 @@ class ImageFolder(CustomDataset):
             except OSError as error:
                 last = error
         raise OSError(
-            f'none of the {number} files tried of the {len(data_list)} in '
-            f'{self.img_prefix!r} is a readable image (accepted: '
-            f'{", ".join(sorted(self.extensions))}). Replace the damaged '
+            f'none of the {number} files tried of {len(data_list)} in '
+            f'{self._searched()} is a readable image. Replace the damaged '
             f'files or set data_root to another folder. Last error: {last}'
         ) from last
 
@@ -145,5 +175,6 @@ class ImageFolder(CustomDataset):
             raise OSError(
                 f'cannot read the image {self.get_data_info(idx)["img_path"]}'
                 ': evaluation skips nothing, so replace the file or remove '
-                'it from the data set')
+                'it from the data set'
+            )
         return data

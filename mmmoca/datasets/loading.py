@@ -1,12 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import io
 import logging
+from importlib.util import find_spec
 
 import cv2
 import mmcv
-import mmengine.fileio as fileio
 import numpy as np
 from mmcv.transforms import LoadImageFromFile
+from mmengine import fileio
 from mmengine.dist import get_rank
 from mmengine.logging import print_log
 from PIL import Image
@@ -15,12 +16,19 @@ from mmmoca.registry import TRANSFORMS
 
 __all__ = ['LoadImage']
 
-COLOR_TYPES = ('color', 'grayscale', 'unchanged', 'color_ignore_orientation',
-               'grayscale_ignore_orientation')
-BACKENDS = ('cv2', 'turbojpeg', 'pillow', 'tifffile')
-REDUCED_FLAGS = ((8, cv2.IMREAD_REDUCED_COLOR_8),
-                 (4, cv2.IMREAD_REDUCED_COLOR_4),
-                 (2, cv2.IMREAD_REDUCED_COLOR_2))
+COLOR_TYPES = (
+    'color',
+    'grayscale',
+    'unchanged',
+    'color_ignore_orientation',
+    'grayscale_ignore_orientation',
+)
+BACKENDS = ('cv2', 'pillow', 'tifffile')
+REDUCED_FLAGS = (
+    (8, cv2.IMREAD_REDUCED_COLOR_8),
+    (4, cv2.IMREAD_REDUCED_COLOR_4),
+    (2, cv2.IMREAD_REDUCED_COLOR_2),
+)
 
 
 @TRANSFORMS.register_module()
@@ -46,15 +54,16 @@ class LoadImage(LoadImageFromFile):
     Args:
         color_type: ``'color'``, ``'grayscale'``, ``'unchanged'`` (any number
             of channels), or one of MMCV's ``'*_ignore_orientation'``.
-        imdecode_backend: ``'cv2'``, ``'pillow'``, ``'turbojpeg'`` or
-            ``'tifffile'``.
+        imdecode_backend: ``'cv2'``, ``'pillow'`` or ``'tifffile'``, which
+            takes the file as it is, with more than four channels too.
         to_float32: Give float32 instead of the file's own type, with the
             same values. Needed for 16-bit images.
         reduce_to: Decode a JPEG file at 1/2, 1/4 or 1/8 of its size as long
-            as its shorter side keeps this many pixels. For crops of at least
-            a part ``a`` of the area, with a ratio of at least 3/4, resized
-            to ``n`` pixels, ``n / (0.75 * a)**0.5`` loses nothing: no crop
-            gets smaller than its view. None always decodes the full size.
+            as its shorter side keeps this many pixels. None always decodes
+            the full size. For views of n pixels cut from at least a part a
+            of the area at a ratio of 3/4 or more, ``n / (0.75 * a)**0.5``
+            loses nothing: no crop gets smaller than its view. For 224 and
+            0.2 that is 579, which spares work from 1158 pixels on.
         skip_unreadable: Skip unreadable images with a warning; False raises
             an error instead.
         backend_args: Storage backend, see :func:`mmengine.fileio.get`.
@@ -63,36 +72,51 @@ class LoadImage(LoadImageFromFile):
         ValueError: At build time, for an unknown colour type or backend, or
             a ``reduce_to`` without ``color_type='color'`` and
             ``imdecode_backend='cv2'``.
+        ImportError: At build time, if tifffile is asked for and missing.
         OSError: For an unreadable image if ``skip_unreadable`` is False.
     """
 
-    def __init__(self,
-                 *,
-                 color_type: str = 'color',
-                 imdecode_backend: str = 'cv2',
-                 to_float32: bool = False,
-                 reduce_to: int | None = None,
-                 skip_unreadable: bool = True,
-                 backend_args: dict | None = None) -> None:
-        for name, value, known in (('color_type', color_type, COLOR_TYPES),
-                                   ('imdecode_backend', imdecode_backend,
-                                    BACKENDS)):
+    def __init__(
+        self,
+        *,
+        color_type: str = 'color',
+        imdecode_backend: str = 'cv2',
+        to_float32: bool = False,
+        reduce_to: int | None = None,
+        skip_unreadable: bool = True,
+        backend_args: dict | None = None,
+    ) -> None:
+        for name, value, known in (
+            ('color_type', color_type, COLOR_TYPES),
+            ('imdecode_backend', imdecode_backend, BACKENDS),
+        ):
             if value not in known:
-                raise ValueError(f'{name} must be one of {", ".join(known)} '
-                                 f'but got {value!r}')
+                raise ValueError(
+                    f'{name} must be one of {", ".join(known)} '
+                    f'but got {value!r}'
+                )
+        if imdecode_backend == 'tifffile' and not find_spec('tifffile'):
+            raise ImportError(
+                "imdecode_backend='tifffile' needs: pip install tifffile"
+            )
         if reduce_to is not None:
             if (color_type, imdecode_backend) != ('color', 'cv2'):
-                raise ValueError("reduce_to works with color_type='color' "
-                                 "and imdecode_backend='cv2' only: leave it "
-                                 'out, or leave these two at their defaults')
+                raise ValueError(
+                    "reduce_to works with color_type='color' "
+                    "and imdecode_backend='cv2' only: leave it "
+                    'out, or leave these two at their defaults'
+                )
             if reduce_to < 1:
-                raise ValueError('reduce_to must be a number of pixels or '
-                                 f'None but got {reduce_to}')
+                raise ValueError(
+                    'reduce_to must be a number of pixels or '
+                    f'None but got {reduce_to}'
+                )
         super().__init__(
             to_float32=to_float32,
             color_type=color_type,
             imdecode_backend=imdecode_backend,
-            backend_args=backend_args)
+            backend_args=backend_args,
+        )
         self.reduce_to = reduce_to
         self.skip_unreadable = skip_unreadable
         self._unreadable: set[str] = set()
@@ -126,12 +150,15 @@ class LoadImage(LoadImageFromFile):
             img = mmcv.imfrombytes(
                 content,
                 flag=self._flag(content),
-                backend=self.imdecode_backend)
+                backend=self.imdecode_backend,
+            )
         except Exception as error:  # each decoder has errors of its own
             raise OSError(f'cannot read the image {path}: {error}') from error
         if img is None:
-            raise OSError(f'cannot read the image {path}: it is damaged or '
-                          f'no image that {self.imdecode_backend} knows')
+            raise OSError(
+                f'cannot read the image {path}: it is damaged or '
+                f'no image that {self.imdecode_backend} knows'
+            )
         return img.astype(np.float32) if self.to_float32 else img
 
     def transform(self, results: dict) -> dict | None:
@@ -157,12 +184,15 @@ class LoadImage(LoadImageFromFile):
             'this process.',
             logger='current',
             # MMLogger does not show the warnings of other ranks.
-            level=logging.WARNING if get_rank() == 0 else logging.ERROR)
+            level=logging.WARNING if get_rank() == 0 else logging.ERROR,
+        )
 
     def __repr__(self) -> str:
-        return (f'{type(self).__name__}(color_type={self.color_type!r}, '
-                f'imdecode_backend={self.imdecode_backend!r}, '
-                f'to_float32={self.to_float32}, '
-                f'reduce_to={self.reduce_to}, '
-                f'skip_unreadable={self.skip_unreadable}, '
-                f'backend_args={self.backend_args})')
+        return (
+            f'{type(self).__name__}(color_type={self.color_type!r}, '
+            f'imdecode_backend={self.imdecode_backend!r}, '
+            f'to_float32={self.to_float32}, '
+            f'reduce_to={self.reduce_to}, '
+            f'skip_unreadable={self.skip_unreadable}, '
+            f'backend_args={self.backend_args})'
+        )

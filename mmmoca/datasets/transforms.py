@@ -13,23 +13,29 @@ from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
 from mmpretrain.datasets.transforms import ColorJitter as _ColorJitter
 from mmpretrain.datasets.transforms import GaussianBlur as _GaussianBlur
-from mmpretrain.datasets.transforms import \
-    RandomResizedCrop as _RandomResizedCrop
+from mmpretrain.datasets.transforms import (
+    RandomResizedCrop as _RandomResizedCrop,
+)
 
 from mmmoca.registry import TRANSFORMS
+
 from . import functional as F
 
 __all__ = [
-    'ColorJitter', 'GaussianBlur', 'RandomGrayscale', 'RandomResizedCrop'
-]  # yapf: disable
+    'ColorJitter',
+    'GaussianBlur',
+    'RandomGrayscale',
+    'RandomResizedCrop',
+]
 
 
 def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
-    if img.dtype != np.uint8 or img.shape[2:] != (3, ):
+    if img.dtype != np.uint8 or img.shape[2:] != (3,):
         raise ValueError(
             f'{type(transform).__name__} needs uint8 images of shape '
             f'(H, W, 3) but got {img.dtype} of shape {img.shape}: load with '
-            "color_type='color', or take the transform out of the pipeline")
+            "color_type='color', or take the transform out of the pipeline"
+        )
 
 
 @TRANSFORMS.register_module()
@@ -55,27 +61,32 @@ class RandomResizedCrop(_RandomResizedCrop):
         TypeError: For images that are neither uint8 nor float32.
     """
 
-    def __init__(self,
-                 scale: int | Sequence[int],
-                 crop_ratio_range: tuple[float, float] = (0.08, 1.0),
-                 aspect_ratio_range: tuple[float, float] = (3 / 4, 4 / 3),
-                 max_attempts: int = 10,
-                 interpolation: str = 'bilinear') -> None:
+    def __init__(
+        self,
+        scale: int | Sequence[int],
+        crop_ratio_range: tuple[float, float] = (0.08, 1.0),
+        aspect_ratio_range: tuple[float, float] = (3 / 4, 4 / 3),
+        max_attempts: int = 10,
+        interpolation: str = 'bilinear',
+    ) -> None:
         if interpolation not in ('bilinear', 'bicubic'):
-            raise ValueError("interpolation must be 'bilinear' or 'bicubic' "
-                             f'but got {interpolation!r}')
+            raise ValueError(
+                "interpolation must be 'bilinear' or 'bicubic' "
+                f'but got {interpolation!r}'
+            )
         super().__init__(
             scale=scale,
             crop_ratio_range=crop_ratio_range,
             aspect_ratio_range=aspect_ratio_range,
             max_attempts=max_attempts,
-            interpolation=interpolation)
+            interpolation=interpolation,
+        )
 
     def transform(self, results: dict) -> dict:
         """Crop and resize ``results['img']``."""
         img = results['img']
         top, left, height, width = self.rand_crop_params(img)
-        box = img[top:top + height, left:left + width]
+        box = img[top : top + height, left : left + width]
         results['img'] = F.resize(box, tuple(self.scale), self.interpolation)
         results['img_shape'] = tuple(self.scale)
         return results
@@ -101,23 +112,30 @@ class ColorJitter(_ColorJitter):
         ValueError: For images that are not uint8 with three channels.
     """
 
-    def __init__(self,
-                 brightness: float | Sequence[float] = 0.,
-                 contrast: float | Sequence[float] = 0.,
-                 saturation: float | Sequence[float] = 0.,
-                 hue: float | Sequence[float] = 0.) -> None:
+    def __init__(
+        self,
+        brightness: float | Sequence[float] = 0.0,
+        contrast: float | Sequence[float] = 0.0,
+        saturation: float | Sequence[float] = 0.0,
+        hue: float | Sequence[float] = 0.0,
+    ) -> None:
         super().__init__(
             brightness=brightness,
             contrast=contrast,
             saturation=saturation,
-            hue=hue)
+            hue=hue,
+        )
 
     def transform(self, results: dict) -> dict:
         """Change the colours of ``results['img']``."""
         img = results['img']
         _check_colour(self, img)
-        steps = (F.adjust_brightness, F.adjust_contrast, F.adjust_saturation,
-                 F.adjust_hue)
+        steps = (
+            F.adjust_brightness,
+            F.adjust_contrast,
+            F.adjust_saturation,
+            F.adjust_hue,
+        )
         order, *amounts = self._rand_params()
         for i in order:
             if amounts[i] is not None:

@@ -1,7 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .checkpoint_hook import AtomicCheckpointHook
 from .codebook_hook import CodebookHook
 from .knn_loop import KNNTestLoop, KNNValLoop
 from .optim import MixedPrecisionOptimWrapper, MOCAOptimWrapperConstructor
+from .reproducibility_hook import ReproducibilityHook
 from .schedulers import (
     CosineWeightDecay,
     MainGroupsCosineAnnealingLR,
@@ -10,6 +12,8 @@ from .schedulers import (
 from .teacher_ema_hook import TeacherEMAHook
 
 __all__ = [
+    'AtomicCheckpointHook',
+    'ReproducibilityHook',
     'CodebookHook',
     'CosineWeightDecay',
     'KNNTestLoop',

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmmoca.registry import HOOKS
 
-from .steps import optimizer_steps, stepped, unwrap_model
+from .steps import mix_seed, optimizer_steps, stepped, unwrap_model
 
 __all__ = ['CodebookHook', 'pick_new_words']
 
@@ -72,7 +72,7 @@ class CodebookHook(Hook):
         msd = torch.stack([update['msd'] for update in updates]).mean(dim=0)
         all_reduce(msd, op='mean')
         codebook.update_msd(msd)
-        seed = _step_seed(runner.seed, optimizer_steps(runner))
+        seed = mix_seed(runner.seed, optimizer_steps(runner))
         generator = torch.Generator().manual_seed(seed)
         codebook.enqueue(
             pick_new_words(
@@ -124,8 +124,3 @@ def pick_new_words(
     # One process fills each row and the others add zeros: exact.
     all_reduce(words, op='sum')
     return words
-
-
-def _step_seed(seed: int, step: int) -> int:
-    """A 63-bit seed that is different for neighbouring seeds and steps."""
-    return (seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9) % 2**63

@@ -4,9 +4,9 @@
 import copy
 import random
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -83,33 +83,44 @@ class KNNValLoop(ValLoop):
 
     stage = 'val'
 
-    def __init__(self,
-                 runner,
-                 dataloader: Union[DataLoader, Dict],
-                 evaluator: Union[Evaluator, Dict, List],
-                 bank_dataloader: Union[DataLoader, Dict],
-                 k: Union[int, Sequence[int]] = (10, 20),
-                 temperature: Union[float, Sequence[float]] = 0.07,
-                 which: Optional[str] = None,
-                 fp16: bool = False,
-                 bank_dtype: str = 'float32',
-                 chunk_size: int = 8192,
-                 log_interval: int = 50) -> None:
+    def __init__(
+        self,
+        runner,
+        dataloader: DataLoader | dict,
+        evaluator: Evaluator | dict | list,
+        bank_dataloader: DataLoader | dict,
+        k: int | Sequence[int] = (10, 20),
+        temperature: float | Sequence[float] = 0.07,
+        which: str | None = None,
+        fp16: bool = False,
+        bank_dtype: str = 'float32',
+        chunk_size: int = 8192,
+        log_interval: int = 50,
+    ) -> None:
         super().__init__(runner, dataloader, evaluator, fp16=fp16)
-        self.k = (k, ) if isinstance(k, int) else tuple(k)
+        self.k = (k,) if isinstance(k, int) else tuple(k)
         if not self.k or any(not isinstance(n, int) or n < 1 for n in self.k):
-            raise ValueError('k must be one or several integers of at least '
-                             f'1, such as k=(10, 20), but got {k!r}.')
-        self.temperature = ((temperature, ) if isinstance(
-            temperature, (int, float)) else tuple(temperature))
+            raise ValueError(
+                'k must be one or several integers of at least '
+                f'1, such as k=(10, 20), but got {k!r}.'
+            )
+        self.temperature = (
+            (temperature,)
+            if isinstance(temperature, (int, float))
+            else tuple(temperature)
+        )
         if not self.temperature or any(
-                not isinstance(t, (int, float)) or t <= 0
-                for t in self.temperature):
-            raise ValueError('temperature must be one or several numbers above'
-                             f' 0, such as 0.07, but got {temperature!r}.')
+            not isinstance(t, (int, float)) or t <= 0 for t in self.temperature
+        ):
+            raise ValueError(
+                'temperature must be one or several numbers above'
+                f' 0, such as 0.07, but got {temperature!r}.'
+            )
         if bank_dtype not in ('float32', 'float16'):
-            raise ValueError("bank_dtype must be 'float32' or 'float16', but "
-                             f'got {bank_dtype!r}.')
+            raise ValueError(
+                "bank_dtype must be 'float32' or 'float16', but "
+                f'got {bank_dtype!r}.'
+            )
         self.which = which
         self.bank_dtype = getattr(torch, bank_dtype)
         self.chunk_size = chunk_size
@@ -117,30 +128,37 @@ class KNNValLoop(ValLoop):
         if isinstance(bank_dataloader, dict):
             bank_dataloader = copy.deepcopy(bank_dataloader)
             bank_dataloader.setdefault(
-                'sampler', dict(type='DefaultSampler', shuffle=False))
+                'sampler', dict(type='DefaultSampler', shuffle=False)
+            )
             # Shards of a shuffled bank fit together only if all ranks shuffle
-            # alike: this flag makes the sampler's seed a common one.
-            bank_dataloader = runner.build_dataloader(
-                bank_dataloader, seed=runner.seed, diff_rank_seed=True)
+            # alike: this flag makes the sampler draw a common seed.
+            with _rng_untouched():
+                bank_dataloader = runner.build_dataloader(
+                    bank_dataloader, seed=runner.seed, diff_rank_seed=True
+                )
         self.bank_dataloader = bank_dataloader
         self._check_data()
 
     def _check_data(self) -> None:
         """Refuse at build time what would go wrong hours later."""
         classes = {}
-        for role, loader in (('bank', self.bank_dataloader),
-                             ('query', self.dataloader)):
+        for role, loader in (
+            ('bank', self.bank_dataloader),
+            ('query', self.dataloader),
+        ):
             dataset = loader.dataset
             sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
             if isinstance(sampler, InfiniteSampler):
                 raise ValueError(
                     f'The k-NN {role} loader would never end: write '
-                    "sampler=dict(type='DefaultSampler', shuffle=False).")
+                    "sampler=dict(type='DefaultSampler', shuffle=False)."
+                )
             if isinstance(dataset, ConcatDataset):
                 raise ValueError(
                     f'The k-NN {role} images are told apart by sample_idx, '
                     'which ConcatDataset repeats: list all images in one '
-                    'data set, for example by CustomDataset(ann_file=...).')
+                    'data set, for example by CustomDataset(ann_file=...).'
+                )
             if hasattr(dataset, 'get_data_info'):
                 self._check_label(dataset.get_data_info(0), role)
             classes[role] = getattr(dataset, 'metainfo', {}).get('classes')
@@ -151,21 +169,25 @@ class KNNValLoop(ValLoop):
                 f'Bank ({len(bank)}) and query images ({len(query)}) must '
                 'have the same classes in the same order, but these differ: '
                 f'{", ".join(differ[:5]) or "order"}. Make the same folders '
-                'on both sides, empty ones for absent classes.')
+                'on both sides, empty ones for absent classes.'
+            )
         size = len(self.bank_dataloader.dataset)
         if max(self.k) > size:
             self.runner.logger.warning(
                 f'k-NN with k={max(self.k)}, but the bank has only {size} '
-                'images: all of them vote.')
+                'images: all of them vote.'
+            )
 
     def _check_label(self, sample, role: str) -> None:
-        """Raise an error unless the sample has a class label."""
-        if 'gt_label' not in sample:
+        """Raise an error unless the sample has one class label."""
+        label = sample.get('gt_label')
+        if label is None or torch.as_tensor(label).numel() != 1:
             raise ValueError(
                 f'The k-NN {role} images have no class label. Use a data set '
                 'with one integer label per image (CustomDataset: a folder '
                 f'per class, with_label=True), or leave out {self.stage}_cfg, '
-                f'{self.stage}_dataloader and {self.stage}_evaluator.')
+                f'{self.stage}_dataloader and {self.stage}_evaluator.'
+            )
 
     def run(self) -> dict:
         """Extract the bank, classify the queries, compute the metrics.
@@ -212,8 +234,9 @@ class KNNValLoop(ValLoop):
         for k in self.k:
             for t in self.temperature:
                 name = f'k{k}_t{t:g}' if len(self.temperature) > 1 else f'k{k}'
-                shares[name] = knn_vote(sims[:, :k], labels[:, :k],
-                                        len(classes), t).cpu()
+                shares[name] = knn_vote(
+                    sims[:, :k], labels[:, :k], len(classes), t
+                ).cpu()
         first = shares[next(iter(shares))]
         best = {
             name: share.topk(min(5, len(classes)))
@@ -228,15 +251,17 @@ class KNNValLoop(ValLoop):
             sample.set_field(first[i], 'pred_score')
             sample.set_field(classes[first[i].argmax(0, True)], 'pred_label')
             sample.set_field(
-                len(classes), 'num_classes', field_type='metainfo')
+                len(classes), 'num_classes', field_type='metainfo'
+            )
         self.evaluator.process(data_samples=samples, data_batch=data_batch)
         hook(
             f'after_{self.stage}_iter',
             batch_idx=idx,
             data_batch=data_batch,
-            outputs=samples)
+            outputs=samples,
+        )
 
-    def _features(self, data_batch: dict, role: str) -> Tuple[Tensor, list]:
+    def _features(self, data_batch: dict, role: str) -> tuple[Tensor, list]:
         """L2-normalised features (B, D) and the data samples of a batch."""
         model = self.runner.model
         if is_model_wrapper(model):
@@ -250,19 +275,21 @@ class KNNValLoop(ValLoop):
         if feats.ndim != 2:
             raise ValueError(
                 f'k-NN needs extract_feat of {type(model).__name__} to return '
-                f'one vector per image, (B, D), but got {tuple(feats.shape)}.')
+                f'one vector per image, (B, D), but got {tuple(feats.shape)}.'
+            )
         samples = data.get('data_samples') or [{}]
         for sample in samples:
             self._check_label(sample, role)
             if 'sample_idx' not in sample:
                 raise ValueError(
                     f'The k-NN {role} images have no sample_idx: keep it '
-                    'among the meta_keys of PackInputs.')
+                    'among the meta_keys of PackInputs.'
+                )
         return F.normalize(feats.float(), dim=1), samples
 
     @torch.no_grad()
-    def _extract_bank(self) -> Tuple[Tensor, Tensor, Tensor]:
-        """Features (N, D), class rows (N,) and the label of each class (C,)."""
+    def _extract_bank(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Features (N, D), class rows (N,) and labels of the classes (C,)."""
         logger, loader = self.runner.logger, self.bank_dataloader
         feats = [torch.empty(0, 0, dtype=self.bank_dtype)]
         labels, ids = [], []
@@ -275,18 +302,25 @@ class KNNValLoop(ValLoop):
             if i % self.log_interval == 0:
                 each = (time.time() - start) / i
                 eta = timedelta(seconds=int(each * (len(loader) - i)))
-                logger.info(f'k-NN bank [{i}/{len(loader)}]  eta: {eta}  '
-                            f'time: {each:.4f}')
+                logger.info(
+                    f'k-NN bank [{i}/{len(loader)}]  eta: {eta}  '
+                    f'time: {each:.4f}'
+                )
         ids, bank, labels = gather_samples(
             torch.tensor(ids, dtype=torch.int64),
             torch.cat(feats[1:] or feats),
-            torch.tensor(labels, dtype=torch.int64))
+            torch.tensor(labels, dtype=torch.int64),
+        )
         if not bank.isfinite().all():
-            raise ValueError('The model gives features that are not finite: '
-                             'it has diverged or its weights do not fit.')
-        logger.info(f'k-NN bank: {len(ids)} of {len(loader.dataset)} images, '
-                    f'{bank.shape[1]} features, {bank.nbytes / 2**20:.1f} MiB,'
-                    f' {time.time() - start:.1f} s')
+            raise ValueError(
+                'The model gives features that are not finite: '
+                'it has diverged or its weights do not fit.'
+            )
+        logger.info(
+            f'k-NN bank: {len(ids)} of {len(loader.dataset)} images, '
+            f'{bank.shape[1]} features, {bank.nbytes / 2**20:.1f} MiB,'
+            f' {time.time() - start:.1f} s'
+        )
         names = getattr(loader.dataset, 'metainfo', {}).get('classes') or ()
         classes = torch.arange(len(names))
         if labels.min() < 0 or labels.max() >= len(names):

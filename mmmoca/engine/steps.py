@@ -1,11 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What a hook needs to know of optimiser steps and wrapped models."""
 
+import numpy as np
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
 __all__ = [
+    'mix_seed',
     'optimizer_steps',
     'stepped',
     'total_optimizer_steps',
@@ -23,6 +25,19 @@ def unwrap_model(model: nn.Module) -> nn.Module:
 def stepped(runner: Runner) -> bool:
     """Whether the iteration that just ran ended in an optimiser step."""
     return runner.optim_wrapper.should_update()
+
+
+def mix_seed(*numbers: int) -> int:
+    """A 63-bit seed from numbers whose neighbours get unlike seeds.
+
+    Args:
+        *numbers (int): Seed of the run, rank, iteration and the like.
+
+    Returns:
+        int: The same for the same numbers, in [0, 2**63).
+    """
+    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return int(state[0] >> 1)
 
 
 def optimizer_steps(runner: Runner) -> int:

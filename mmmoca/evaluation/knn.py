@@ -8,8 +8,9 @@ from torch import Tensor
 __all__ = ['gather_samples', 'knn_scores', 'knn_search', 'knn_vote']
 
 
-def gather_samples(ids: Tensor, feats: Tensor,
-                   labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def gather_samples(
+    ids: Tensor, feats: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Join the shards of all ranks into one row per sample, sorted by id.
 
     A padded sampler hands some samples to two ranks and the shards may differ
@@ -46,10 +47,9 @@ def gather_samples(ids: Tensor, feats: Tensor,
     return ids[first], feats[order.to(feats.device)], labels[order]
 
 
-def knn_search(query: Tensor,
-               bank: Tensor,
-               k: int,
-               chunk_size: int = 8192) -> tuple[Tensor, Tensor]:
+def knn_search(
+    query: Tensor, bank: Tensor, k: int, chunk_size: int = 8192
+) -> tuple[Tensor, Tensor]:
     """Find the k rows of the bank that are most similar to each query.
 
     Streams over both sets, so that at most ``chunk_size`` squared
@@ -74,8 +74,10 @@ def knn_search(query: Tensor,
     if len(bank) == 0:
         raise ValueError('k-NN needs a bank of at least one feature.')
     if k < 1 or chunk_size < 1:
-        raise ValueError('k and chunk_size must be at least 1, but got '
-                         f'k={k}, chunk_size={chunk_size}.')
+        raise ValueError(
+            'k and chunk_size must be at least 1, but got '
+            f'k={k}, chunk_size={chunk_size}.'
+        )
     if query.dtype != torch.float64:
         query = query.float()
     found = []
@@ -83,7 +85,7 @@ def knn_search(query: Tensor,
         sims = part.new_empty(len(part), 0)
         rows = sims.long()
         for start in range(0, len(bank), chunk_size):
-            chunk = bank[start:start + chunk_size].to(part)
+            chunk = bank[start : start + chunk_size].to(part)
             new_sims, new_rows = (part @ chunk.T).topk(min(k, len(chunk)))
             sims = torch.cat([sims, new_sims], 1)
             rows = torch.cat([rows, new_rows + start], 1)
@@ -94,8 +96,9 @@ def knn_search(query: Tensor,
     return torch.cat(sims), torch.cat(rows)
 
 
-def knn_vote(sims: Tensor, labels: Tensor, num_classes: int,
-             temperature: float) -> Tensor:
+def knn_vote(
+    sims: Tensor, labels: Tensor, num_classes: int, temperature: float
+) -> Tensor:
     """Let neighbours vote for their classes with weight exp(sim / T).
 
     The weights of a query are divided by their sum, which changes no decision
@@ -120,13 +123,15 @@ def knn_vote(sims: Tensor, labels: Tensor, num_classes: int,
     return votes.scatter_add_(1, labels.to(sims.device), weights)
 
 
-def knn_scores(query: Tensor,
-               bank: Tensor,
-               bank_labels: Tensor,
-               num_classes: int,
-               k: int = 20,
-               temperature: float = 0.07,
-               chunk_size: int = 8192) -> Tensor:
+def knn_scores(
+    query: Tensor,
+    bank: Tensor,
+    bank_labels: Tensor,
+    num_classes: int,
+    k: int = 20,
+    temperature: float = 0.07,
+    chunk_size: int = 8192,
+) -> Tensor:
     """Classify by weighted k-NN; :func:`knn_search` plus :func:`knn_vote`.
 
     Args:
@@ -147,13 +152,16 @@ def knn_scores(query: Tensor,
             as :func:`knn_search` and :func:`knn_vote` do.
     """
     if len(bank_labels) != len(bank):
-        raise ValueError(f'The bank has {len(bank)} features, but '
-                         f'{len(bank_labels)} labels.')
+        raise ValueError(
+            f'The bank has {len(bank)} features, but '
+            f'{len(bank_labels)} labels.'
+        )
     sims, rows = knn_search(query, bank, k, chunk_size)
     low, high = int(bank_labels.min()), int(bank_labels.max())
     if low < 0 or high >= num_classes:
         raise ValueError(
             f'bank_labels must lie in [0, num_classes={num_classes}), but '
-            f'span {low} to {high}.')
+            f'span {low} to {high}.'
+        )
     labels = bank_labels.to(rows.device)[rows]
     return knn_vote(sims, labels, num_classes, temperature)

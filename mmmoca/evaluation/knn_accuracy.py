@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Accuracy of the predictions that the k-NN loops make."""
 
-from typing import Any, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from mmengine.evaluator import BaseMetric
 
@@ -27,11 +28,11 @@ class KNNAccuracy(BaseMetric):
         prefix (str, optional): Replaces the ``knn`` of the names.
     """
 
-    default_prefix: Optional[str] = 'knn'
+    default_prefix: str | None = 'knn'
 
-    def __init__(self,
-                 collect_device: str = 'gpu',
-                 prefix: Optional[str] = None) -> None:
+    def __init__(
+        self, collect_device: str = 'gpu', prefix: str | None = None
+    ) -> None:
         super().__init__(collect_device=collect_device, prefix=prefix)
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
@@ -51,10 +52,11 @@ class KNNAccuracy(BaseMetric):
                 raise ValueError(
                     'KNNAccuracy needs the predictions of a k-NN loop: write '
                     "val_cfg=dict(type='mmmoca.KNNValLoop', ...) or "
-                    "test_cfg=dict(type='mmmoca.KNNTestLoop', ...).")
+                    "test_cfg=dict(type='mmmoca.KNNTestLoop', ...)."
+                )
             truth = int(sample['gt_label'])
             hits = {}
-            for top in (1, 5) if sample['num_classes'] > 5 else (1, ):
+            for top in (1, 5) if sample['num_classes'] > 5 else (1,):
                 for name, labels in sample['knn_pred'].items():
                     hits[f'top{top}_{name}'] = truth in labels[:top]
             self.results.append((sample['sample_idx'], hits))

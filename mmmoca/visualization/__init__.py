@@ -2,7 +2,7 @@
 """Pictures of what a model learnt and of how its training went."""
 
 from .curves import draw_curves, read_scalars
-from .features import dense_patches, extract_features, nearest, raw_pixels
+from .features import dense_patches, extract_features, raw_pixels
 from .overview import Neighbours, draw_overview, pick_images
 from .pictures import masked_picture, pca_colors, to_picture
 
@@ -13,7 +13,6 @@ __all__ = [
     'draw_overview',
     'extract_features',
     'masked_picture',
-    'nearest',
     'pca_colors',
     'pick_images',
     'raw_pixels',

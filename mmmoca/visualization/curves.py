@@ -127,9 +127,12 @@ def draw_curves(
                 label=label,
                 marker=marker,
                 markersize=4,
+                clip_on=False,
             )
         if name in accuracies:
-            for color, (label, value) in zip(DASHES, (baselines or {}).items()):
+            for color, (label, value) in zip(
+                DASHES, (baselines or {}).items()
+            ):
                 axes.axhline(value, color=color, label=label, linestyle='--')
             axes.set_ylim(0, 100)
         if any(names.values()):

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Features of whole data sets, and of every place of an image."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from mmengine.dataset import default_collate
@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from mmmoca.evaluation import knn_search
 from mmmoca.models import MOCAViT
 
-__all__ = ['dense_patches', 'extract_features', 'nearest', 'raw_pixels']
+__all__ = ['dense_patches', 'extract_features', 'raw_pixels']
 
 
 def raw_pixels(inputs: Tensor, max_side: int = 48) -> Tensor:
@@ -79,32 +78,6 @@ def extract_features(
             features[name].append(F.normalize(feature, dim=1).cpu())
     joined = {name: torch.cat(parts) for name, parts in features.items()}
     return joined, torch.cat(labels).cpu() if labels else None
-
-
-def nearest(
-    query: Tensor,
-    bank: Tensor,
-    count: int,
-    own_rows: Sequence[int] | None = None,
-) -> list[list[int]]:
-    """Rows of the most similar bank images, best first.
-
-    Args:
-        query (Tensor): L2-normalised features, (Q, D).
-        bank (Tensor): L2-normalised features, (N, D).
-        count (int): Neighbours of each query; fewer if the bank is smaller.
-        own_rows (Sequence[int], optional): If the queries are in the bank,
-            the row of each, which is left out.
-
-    Returns:
-        List[List[int]]: Q lists of up to ``count`` rows.
-    """
-    rows = knn_search(query, bank, count + 1)[1].tolist()
-    own_rows = [None] * len(rows) if own_rows is None else own_rows
-    return [
-        [row for row in found if row != own][:count]
-        for found, own in zip(rows, own_rows, strict=True)
-    ]
 
 
 @torch.no_grad()

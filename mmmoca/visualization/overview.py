@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import Dataset
 
+from mmmoca.evaluation import knn_search
 from mmmoca.models import MOCA, MOCAViT
 
 from .features import dense_patches
@@ -33,16 +34,57 @@ class Neighbours(NamedTuple):
     Attributes:
         title (str): What the block is headed by.
         dataset (Dataset): The bank.
-        rows (Sequence[Sequence[int]]): Indices into it for each image, best
-            first.
-        correct (Sequence[Sequence[bool]], optional): Whether each is of the
-            same class as its image.
+        rows (List[List[int]]): Indices into it for each image, best first.
+        same_class (List[List[bool]], optional): Whether each of them is of
+            the same class as its image.
     """
 
     title: str
     dataset: Dataset
-    rows: Sequence[Sequence[int]]
-    correct: Sequence[Sequence[bool]] | None = None
+    rows: list[list[int]]
+    same_class: list[list[bool]] | None = None
+
+    @classmethod
+    def search(
+        cls,
+        title: str,
+        dataset: Dataset,
+        query: Tensor,
+        bank: Tensor,
+        labels: tuple[Tensor, Tensor] | None = None,
+        own_rows: Sequence[int] | None = None,
+        count: int = 5,
+    ) -> 'Neighbours':
+        """Find the nearest images of each query by cosine similarity.
+
+        Args:
+            title (str): What the block is headed by.
+            dataset (Dataset): The bank.
+            query (Tensor): L2-normalised features, (Q, D).
+            bank (Tensor): L2-normalised features of the bank, (N, D).
+            labels (Tuple[Tensor, Tensor], optional): Classes of queries and
+                bank, (Q, ) and (N, ).
+            own_rows (Sequence[int], optional): If the queries are in the
+                bank, the row of each, which is left out.
+            count (int): Neighbours of each query. Defaults to 5.
+
+        Returns:
+            Neighbours: The block.
+        """
+        own_rows = [None] * len(query) if own_rows is None else own_rows
+        rows = [
+            [row for row in found if row != own][:count]
+            for found, own in zip(
+                knn_search(query, bank, count + 1)[1].tolist(), own_rows
+            )
+        ]
+        same_class = None
+        if labels is not None:
+            same_class = [
+                (labels[1][found] == label).tolist()
+                for found, label in zip(rows, labels[0])
+            ]
+        return cls(title, dataset, rows, same_class)
 
 
 def pick_images(labels: Tensor | None, total: int, count: int) -> list[int]:
@@ -103,7 +145,9 @@ def draw_overview(
         )
     data = dict(inputs=images, data_samples=[])
     inputs = model.data_preprocessor(data, False)['inputs']
-    pictures = [to_picture(image) for image in images]
+    # Images are BGR if they are to become RGB.
+    bgr = model.data_preprocessor._channel_conversion
+    pictures = [to_picture(image, bgr) for image in images]
     features, words = _feature_maps(model, inputs)
     blocks = [
         ('image', [''], [[picture] for picture in pictures]),
@@ -121,12 +165,12 @@ def draw_overview(
     ]
     for block in neighbours:
         found = [
-            [to_picture(block.dataset[row]['inputs']) for row in rows]
+            [to_picture(block.dataset[row]['inputs'], bgr) for row in rows]
             for rows in block.rows
         ]
         titles = [''] * max(map(len, found))
         blocks.append((block.title, titles, found))
-    frames = [None] * 4 + [block.correct for block in neighbours]
+    frames = [None] * 4 + [block.same_class for block in neighbours]
     return _compose(blocks, frames, names, shape[0] / shape[1])
 
 

@@ -11,13 +11,13 @@ MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
 
 
-def to_picture(image: Tensor) -> np.ndarray:
+def to_picture(image: Tensor, bgr: bool = True) -> np.ndarray:
     """Make a packed image ready to be shown.
 
     Args:
-        image (Tensor): As ``PackInputs`` gives it, (C, H, W), uint8; BGR if
-            it has three channels. Of more channels the first three are
-            shown, of two the first.
+        image (Tensor): As ``PackInputs`` gives it, (C, H, W), uint8. Of more
+            than three channels the first three are shown, of two the first.
+        bgr (bool): Whether the first channel is blue. Defaults to True.
 
     Returns:
         np.ndarray: RGB, (H, W, 3), float in [0, 1].
@@ -25,7 +25,8 @@ def to_picture(image: Tensor) -> np.ndarray:
     picture = image.permute(1, 2, 0).numpy() / 255
     if picture.shape[2] < 3:
         return picture[..., :1].repeat(3, axis=2)
-    return picture[..., :3][..., ::-1]
+    picture = picture[..., :3]
+    return picture[..., ::-1] if bgr else picture
 
 
 def masked_picture(

@@ -297,6 +297,7 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv('PATH', folder, prepend=os.pathsep)
     monkeypatch.setenv('PYTHONPATH', str(TOOLS.parent), prepend=os.pathsep)
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
     with socket.socket() as free:
         free.bind(('127.0.0.1', 0))
         monkeypatch.setenv('PORT', str(free.getsockname()[1]))

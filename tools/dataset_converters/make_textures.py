@@ -5,6 +5,7 @@ Twelve balanced classes are told apart by the texture inside a random
 polygon. Place, scale, rotation, polarity, light, noise and clutter vary from
 image to image, so nearest neighbours in pixel space hardly know the class.
 """
+
 import argparse
 import json
 import math
@@ -32,8 +33,9 @@ CHUNK = 50
 # A field takes the texture's two coordinates (arrays, in periods), the stroke
 # width factor and the generator, and gives the signed distance to the ink's
 # edge in periods, positive inside the ink.
-Field = Callable[[np.ndarray, np.ndarray, float, np.random.Generator],
-                 np.ndarray]
+Field = Callable[
+    [np.ndarray, np.ndarray, float, np.random.Generator], np.ndarray
+]
 
 
 def _wrap(x: np.ndarray) -> np.ndarray:
@@ -51,14 +53,14 @@ def _stripes(u, v, width, rng):
 
 
 def _waves(u, v, width, rng):
-    return 0.24 * width - np.abs(
-        _wrap(v + 0.5 * np.sin(2 * math.pi * u / 3)))
+    return 0.24 * width - np.abs(_wrap(v + 0.5 * np.sin(2 * math.pi * u / 3)))
 
 
 def _zigzag(u, v, width, rng):
     # The division by sqrt(2) makes the slanted bars' width a true distance.
-    return (0.24 * width - np.abs(_wrap(v + 2 * np.abs(_wrap(u / 2))))
-            ) / math.sqrt(2)
+    return (
+        0.24 * width - np.abs(_wrap(v + 2 * np.abs(_wrap(u / 2))))
+    ) / math.sqrt(2)
 
 
 def _checks(u, v, width, rng):
@@ -72,8 +74,7 @@ def _grid(u, v, width, rng):
 
 def _bricks(u, v, width, rng):
     across = np.abs(_wrap(_stagger(u / 2, v)))
-    return np.minimum(0.5 - np.abs(_wrap(v)),
-                      2 * (0.5 - across)) - 0.1 * width
+    return np.minimum(0.5 - np.abs(_wrap(v)), 2 * (0.5 - across)) - 0.1 * width
 
 
 def _dashes(u, v, width, rng):
@@ -91,8 +92,7 @@ def _rings(u, v, width, rng):
 
 def _crosses(u, v, width, rng):
     u, v = np.abs(_wrap(u)), np.abs(_wrap(v))
-    return np.minimum(0.1 * width - np.minimum(u, v),
-                      0.36 - np.maximum(u, v))
+    return np.minimum(0.1 * width - np.minimum(u, v), 0.36 - np.maximum(u, v))
 
 
 def _triangles(u, v, width, rng):
@@ -136,17 +136,19 @@ def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
     """Coverage (size, size) in [0, 1] of a polygon over 35 to 75 %."""
     while True:
         corners = rng.integers(5, 9)
-        angle = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)
-                 ) * 2 * math.pi / corners + rng.uniform(0, 2 * math.pi)
+        angle = (
+            np.arange(corners) + rng.uniform(-0.3, 0.3, corners)
+        ) * 2 * math.pi / corners + rng.uniform(0, 2 * math.pi)
         radius = rng.uniform(0.75, 1.25, corners) * rng.uniform(0.4, 0.58)
         centre = rng.uniform(0.36, 0.64, 2)
         points = centre + radius[:, None] * np.stack(
-            [np.cos(angle), np.sin(angle)], 1)
+            [np.cos(angle), np.sin(angle)], 1
+        )
         # OpenCV takes fixed-point corners: 4 bits after the point.
         points = np.rint(points * size * 16).astype(np.int32)
         mask = np.zeros((size, size), np.uint8)
         cv2.fillPoly(mask, [points], 255, cv2.LINE_AA, 4)
-        mask = mask / 255.
+        mask = mask / 255.0
         if 0.35 <= mask.mean() <= 0.75:
             return mask
 
@@ -154,8 +156,10 @@ def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
 def _smooth(rng: np.random.Generator, size: int) -> np.ndarray:
     """Smooth noise (size, size) of about unit variance."""
     return cv2.resize(
-        rng.standard_normal((5, 5)), (size, size),
-        interpolation=cv2.INTER_CUBIC)
+        rng.standard_normal((5, 5)),
+        (size, size),
+        interpolation=cv2.INTER_CUBIC,
+    )
 
 
 def _background(rng: np.random.Generator, size: int) -> np.ndarray:
@@ -172,8 +176,7 @@ def _background(rng: np.random.Generator, size: int) -> np.ndarray:
     return image
 
 
-def draw(class_index: int, rng: np.random.Generator,
-         size: int) -> np.ndarray:
+def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
     """Draw one grey image of a class.
 
     Args:
@@ -186,11 +189,11 @@ def draw(class_index: int, rng: np.random.Generator,
         np.ndarray: Image of shape (size, size), uint8, of full contrast.
     """
     field, period = _TEXTURES[CLASSES[class_index]]
-    period *= size / NOMINAL_SIZE * 1.25**rng.uniform(-1, 1)
+    period *= size / NOMINAL_SIZE * 1.25 ** rng.uniform(-1, 1)
     turn = rng.uniform(0, 2 * math.pi)
     y, x = np.mgrid[:size, :size] / period
     shift = rng.uniform(0, 16, 2)
-    stretch = 1.1**rng.uniform(-1, 1)
+    stretch = 1.1 ** rng.uniform(-1, 1)
     u = (math.cos(turn) * x + math.sin(turn) * y) * stretch + shift[0]
     v = (math.cos(turn) * y - math.sin(turn) * x) / stretch + shift[1]
     # The edge of the ink is one pixel wide, which is the anti-aliasing.
@@ -207,7 +210,8 @@ def draw(class_index: int, rng: np.random.Generator,
         image = -image
     low, high = np.percentile(image, (1, 99))
     return np.rint(255 * np.clip((image - low) / (high - low), 0, 1)).astype(
-        np.uint8)
+        np.uint8
+    )
 
 
 def _write(root: Path, size: int, seed: int, job: tuple[int, range]) -> None:
@@ -223,13 +227,17 @@ def _write(root: Path, size: int, seed: int, job: tuple[int, range]) -> None:
 
 
 def _check(train: int, val: int, size: int, seed: int, workers: int) -> None:
-    for name, value, low in (('train', train, len(CLASSES)),
-                             ('val', val, len(CLASSES)),
-                             ('size', size, MIN_SIZE), ('seed', seed, 0),
-                             ('workers', workers, 1)):
+    for name, value, low in (
+        ('train', train, len(CLASSES)),
+        ('val', val, len(CLASSES)),
+        ('size', size, MIN_SIZE),
+        ('seed', seed, 0),
+        ('workers', workers, 1),
+    ):
         if value < low:
             raise ValueError(
-                f'{name} must be at least {low}, but got {value}.')
+                f'{name} must be at least {low}, but got {value}.'
+            )
 
 
 def _is_made(out: Path, counts: tuple[int, int], meta: str) -> bool:
@@ -237,21 +245,29 @@ def _is_made(out: Path, counts: tuple[int, int], meta: str) -> bool:
     if not out.exists() or out.is_dir() and not any(out.iterdir()):
         return False
     record = out / 'meta.json'
-    if record.is_file() and record.read_text() == meta and all(
+    if (
+        record.is_file()
+        and record.read_text() == meta
+        and all(
             len(list((out / split).glob('*/*.jpg'))) == count
-            for split, count in zip(SPLITS, counts, strict=True)):
+            for split, count in zip(SPLITS, counts, strict=True)
+        )
+    ):
         return True
     raise FileExistsError(
         f'{out} holds something else than the set asked for (see its '
-        'meta.json if there is one). Give another folder or remove this one.')
+        'meta.json if there is one). Give another folder or remove this one.'
+    )
 
 
-def make_textures(out: str | Path,
-                  train: int = 5000,
-                  val: int = 1000,
-                  size: int = 48,
-                  seed: int = 0,
-                  workers: int = 2) -> bool:
+def make_textures(
+    out: str | Path,
+    train: int = 5000,
+    val: int = 1000,
+    size: int = 48,
+    seed: int = 0,
+    workers: int = 2,
+) -> bool:
     """Draw the texture set in ImageFolder layout.
 
     Writes ``out/{train,val}/<class>/<number>.jpg`` (three equal channels) and
@@ -279,22 +295,34 @@ def make_textures(out: str | Path,
     _check(train, val, size, seed, workers)
     out = Path(out).absolute()
     counts = (train, val)
-    meta = json.dumps(
-        {
-            'format': FORMAT, 'train': train, 'val': val, 'size': size,
-            'seed': seed, 'classes': CLASSES
-        }, indent=2) + '\n'
+    meta = (
+        json.dumps(
+            {
+                'format': FORMAT,
+                'train': train,
+                'val': val,
+                'size': size,
+                'seed': seed,
+                'classes': CLASSES,
+            },
+            indent=2,
+        )
+        + '\n'
+    )
     if _is_made(out, counts, meta):
         print(f'{out} already holds this set: nothing to do.')
         return False
 
-    jobs = [(split, range(first, min(first + CHUNK, count)))
-            for split, count in enumerate(counts)
-            for first in range(0, count, CHUNK)]
+    jobs = [
+        (split, range(first, min(first + CHUNK, count)))
+        for split, count in enumerate(counts)
+        for first in range(0, count, CHUNK)
+    ]
     out.parent.mkdir(parents=True, exist_ok=True)
     # A sibling is on the same file system, so the rename is atomic.
     with tempfile.TemporaryDirectory(
-            prefix=f'.{out.name}-', dir=out.parent) as temporary:
+        prefix=f'.{out.name}-', dir=out.parent
+    ) as temporary:
         root = Path(temporary) / 'set'
         for split in SPLITS:
             for name in CLASSES:
@@ -302,14 +330,16 @@ def make_textures(out: str | Path,
         (root / 'meta.json').write_text(meta)
         write = partial(_write, root, size, seed)
         progress = partial(
-            track, description='Drawing textures', total=len(jobs))
+            track, description='Drawing textures', total=len(jobs)
+        )
         if workers == 1:
             for _ in progress(map(write, jobs)):
                 pass
         else:
             # Spawned, because forking a process with threads may deadlock.
             with ProcessPoolExecutor(
-                    workers, multiprocessing.get_context('spawn')) as pool:
+                workers, multiprocessing.get_context('spawn')
+            ) as pool:
                 for _ in progress(pool.map(write, jobs)):
                     pass
         root.rename(out)
@@ -319,17 +349,22 @@ def make_textures(out: str | Path,
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description='Draw the texture image set of the quick start.')
+        description='Draw the texture image set of the quick start.'
+    )
     parser.add_argument('out', help='folder to make')
     parser.add_argument(
-        '--train', type=int, default=5000, help='number of training images')
+        '--train', type=int, default=5000, help='number of training images'
+    )
     parser.add_argument(
-        '--val', type=int, default=1000, help='number of validation images')
+        '--val', type=int, default=1000, help='number of validation images'
+    )
     parser.add_argument(
-        '--size', type=int, default=48, help='side of an image in pixels')
+        '--size', type=int, default=48, help='side of an image in pixels'
+    )
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(
-        '--workers', type=int, default=2, help='number of processes')
+        '--workers', type=int, default=2, help='number of processes'
+    )
     make_textures(**vars(parser.parse_args()))
 
 

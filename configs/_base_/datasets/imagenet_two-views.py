@@ -57,6 +57,7 @@ view_pipeline2 = [
     dict(type='RandomFlip', prob=0.5),
 ]
 train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
     dict(type='mmmoca.LoadImage'),
     dict(
         type='MultiView',
@@ -84,7 +85,7 @@ train_dataloader = dict(
     persistent_workers=True,
     pin_memory=True,
     drop_last=True,
-    sampler=dict(type='DefaultSampler', shuffle=True),
+    sampler=dict(type='mmmoca.SeededSampler'),
     collate_fn=dict(type='default_collate'),
     dataset=dict(
         type=dataset_type,

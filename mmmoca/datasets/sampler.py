@@ -1,0 +1,110 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A data order and augmentations that depend on seed and place alone."""
+
+import random
+from collections.abc import Iterator, Sized
+
+import numpy as np
+import torch
+from mmcv.transforms import BaseTransform
+from mmengine.dataset import DefaultSampler
+
+from mmmoca.registry import DATA_SAMPLERS, TRANSFORMS
+
+__all__ = ['SeedTransforms', 'SeededIndex', 'SeededSampler']
+
+
+class SeededIndex(int):
+    """Index of a sample that carries the seed of its augmentation."""
+
+    seed: int
+
+    def __new__(cls, index: int, seed: int) -> 'SeededIndex':
+        """Make the index."""
+        self = super().__new__(cls, index)
+        self.seed = seed
+        return self
+
+    def __reduce__(self) -> tuple:
+        """Keep the seed on the way to a worker process."""
+        return SeededIndex, (int(self), self.seed)
+
+
+@DATA_SAMPLERS.register_module()
+class SeededSampler(DefaultSampler):
+    """:class:`DefaultSampler` whose indices carry seeds.
+
+    With :class:`SeedTransforms` first in the pipeline, what a sample looks
+    like depends on the run's seed, the epoch and the sample alone: not on
+    the number of workers, nor on what they loaded before. So a run can go
+    on from the middle of an epoch, exactly and without loading what it
+    skips. :class:`~mmmoca.engine.ReproducibilityHook` sets seed and skip.
+
+    Args:
+        dataset (Sized): The data set.
+        shuffle (bool): Whether to shuffle. Defaults to True.
+        seed (int | None): Seed of the order. Defaults to None, the same
+            random one on every rank.
+        infinite (bool): Go on with the next epoch for ever, for
+            iteration-based loops. Defaults to False.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        shuffle: bool = True,
+        seed: int | None = None,
+        infinite: bool = False,
+    ) -> None:
+        super().__init__(dataset, shuffle=shuffle, seed=seed)
+        self.infinite = infinite
+        self._to_skip = 0
+
+    def skip(self, num_samples: int) -> None:
+        """Leave out samples at the next iteration over the sampler.
+
+        Args:
+            num_samples (int): Samples of this rank that a resumed run has
+                already seen.
+        """
+        self._to_skip = num_samples
+
+    def __iter__(self) -> Iterator[SeededIndex]:
+        """Iterate over this rank's indices, the skipped ones left out."""
+        skip, self._to_skip = self._to_skip, 0
+        epoch = self.epoch
+        while True:
+            seeds = np.random.SeedSequence((self.seed, epoch)).generate_state(
+                len(self.dataset)
+            )
+            generator = torch.Generator().manual_seed(self.seed + epoch)
+            order = torch.arange(len(self.dataset))
+            if self.shuffle:
+                order = torch.randperm(len(order), generator=generator)
+            # Every rank gets as many: the first ones come twice.
+            places = torch.arange(self.rank, self.total_size, self.world_size)
+            for index in order[places[skip:] % len(order)].tolist():
+                yield SeededIndex(index, int(seeds[index]))
+            if not self.infinite:
+                return
+            epoch, skip = epoch + 1, max(0, skip - len(places))
+
+
+@TRANSFORMS.register_module()
+class SeedTransforms(BaseTransform):
+    """Seed the generators that the next transforms draw from.
+
+    To stand first in the pipeline. Without :class:`SeededSampler` it leaves
+    the generators as they are.
+
+    **Required Keys:** ``sample_idx``.
+    """
+
+    def transform(self, results: dict) -> dict:
+        """Seed Python's, NumPy's and PyTorch's generators."""
+        seed = getattr(results['sample_idx'], 'seed', None)
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+        return results

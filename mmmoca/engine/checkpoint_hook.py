@@ -1,0 +1,62 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import os
+from collections import deque
+
+from mmengine.dist import is_main_process
+from mmengine.fileio import LocalBackend
+from mmengine.hooks import CheckpointHook
+from mmengine.runner import Runner
+
+from mmmoca.registry import HOOKS
+
+__all__ = ['AtomicCheckpointHook']
+
+
+@HOOKS.register_module()
+class AtomicCheckpointHook(CheckpointHook):
+    """:class:`CheckpointHook` that never loses the latest checkpoint.
+
+    On a local disk a checkpoint is written under another name and renamed
+    when it is complete. Only then are ``last_checkpoint`` updated and older
+    checkpoints removed. Arguments are those of :class:`CheckpointHook`.
+    """
+
+    def _save_checkpoint_with_step(
+        self, runner: Runner, step: int, meta: dict
+    ) -> None:
+        if not isinstance(self.file_backend, LocalBackend):
+            super()._save_checkpoint_with_step(runner, step, meta)
+            return
+        kept = [old for old in self._kept() if old != step] + [step]
+        limit = self.max_keep_ckpts if self.max_keep_ckpts > 0 else len(kept)
+        outdated = kept[:-limit]
+        kept = kept[len(outdated) :]
+        self.keep_ckpt_ids = deque(kept)
+        name = self.filename_tmpl.format(step)
+        self.last_ckpt = os.path.join(self.out_dir, name)
+        runner.message_hub.update_info('keep_ckpt_ids', kept)
+        runner.message_hub.update_info('last_ckpt', self.last_ckpt)
+        runner.save_checkpoint(
+            self.out_dir,
+            f'{name}.incomplete',
+            save_optimizer=self.save_optimizer,
+            save_param_scheduler=self.save_param_scheduler,
+            meta=meta,
+            by_epoch=self.by_epoch,
+            **self.args,
+        )
+        if not is_main_process():
+            return
+        os.replace(f'{self.last_ckpt}.incomplete', self.last_ckpt)
+        pointer = os.path.join(runner.work_dir, 'last_checkpoint')
+        with open(f'{pointer}.incomplete', 'w') as file:
+            file.write(self.last_ckpt)
+        os.replace(f'{pointer}.incomplete', pointer)
+        for old in outdated:
+            path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
+            if os.path.isfile(path):
+                os.remove(path)
+
+    def _kept(self) -> list[int]:
+        # The base class makes the attribute only if it removes any.
+        return list(getattr(self, 'keep_ckpt_ids', ()))

@@ -1,0 +1,171 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The k-NN functions against scikit-learn and plain recomputations."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.neighbors import KNeighborsClassifier
+
+from mmmoca.evaluation import (
+    KNNAccuracy,
+    gather_samples,
+    knn_scores,
+    knn_search,
+    knn_vote,
+)
+
+
+def _features(n, dim, seed, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    feats = torch.randn(n, dim, generator=generator, dtype=dtype)
+    return F.normalize(feats + 0.5, dim=1)
+
+
+@pytest.mark.parametrize('k', [1, 5, 20])
+@pytest.mark.parametrize('temperature', [0.03, 0.07, 0.5])
+@pytest.mark.parametrize('chunk_size', [7, 8192])
+def test_scores_equal_sklearn(k, temperature, chunk_size):
+    bank, query = _features(157, 12, 0), _features(61, 12, 1)
+    labels = torch.from_numpy(np.random.RandomState(2).randint(0, 9, 157))
+    judge = KNeighborsClassifier(
+        k,
+        metric='cosine',
+        algorithm='brute',
+        weights=lambda dist: np.exp((1 - dist) / temperature),
+    )
+    judge.fit(bank.numpy(), labels.numpy())
+    expected = torch.from_numpy(judge.predict_proba(query.numpy()))
+    scores = knn_scores(query, bank, labels, 9, k, temperature, chunk_size)
+    torch.testing.assert_close(scores, expected)
+
+    single = knn_scores(
+        query.float(), bank.float(), labels, 9, k, temperature, chunk_size
+    )
+    assert single.dtype == torch.float32
+    assert torch.equal(
+        single.argmax(1), torch.from_numpy(judge.predict(query.numpy()))
+    )
+
+
+@pytest.mark.parametrize(
+    'queries, bank_size, chunk_size',
+    [(1, 1, 8), (3, 10, 4), (10, 3, 4), (5, 16, 4), (9, 100, 1), (0, 5, 2)],
+)
+def test_search_equals_full_sort(queries, bank_size, chunk_size):
+    query, bank = _features(queries, 6, 3), _features(bank_size, 6, 4)
+    k = 5
+    sims, rows = knn_search(query, bank, k, chunk_size)
+    full = (query @ bank.T).sort(dim=1, descending=True)
+    assert sims.shape == (queries, min(k, bank_size))
+    torch.testing.assert_close(sims, full.values[:, :k])
+    assert torch.equal(rows, full.indices[:, :k])
+
+
+def test_half_bank_is_compared_in_single_precision():
+    query = _features(20, 64, 5, torch.float32)
+    bank = _features(300, 64, 6, torch.float32).half()
+    sims, rows = knn_search(query, bank, 10, 128)
+    expected, where = (query @ bank.float().T).topk(10)
+    assert sims.dtype == torch.float32
+    torch.testing.assert_close(sims, expected)
+    assert torch.equal(rows, where)
+
+
+def test_search_never_holds_the_similarity_matrix(monkeypatch):
+    sizes = []
+    matmul = torch.Tensor.__matmul__
+
+    def spy(left, right):
+        out = matmul(left, right)
+        sizes.append(out.numel())
+        return out
+
+    monkeypatch.setattr(torch.Tensor, '__matmul__', spy)
+    knn_search(_features(40, 4, 7), _features(90, 4, 8), 3, 16)
+    assert max(sizes) == 16 * 16
+    assert sum(sizes) == 40 * 90
+
+
+def test_low_temperature_does_not_overflow():
+    sims = torch.tensor([[1.0, 0.999, 0.5]])
+    votes = knn_vote(sims, torch.tensor([[0, 1, 1]]), 3, 1e-3)
+    weights = torch.tensor([1.0, np.exp(-1.0)])
+    expected = torch.tensor([[*(weights / weights.sum()), 0.0]])
+    torch.testing.assert_close(votes, expected.float(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (dict(k=0), 'k and chunk_size must be at least 1'),
+        (dict(chunk_size=0), 'k and chunk_size must be at least 1'),
+        (dict(temperature=0.0), 'temperature must be above 0'),
+        (dict(bank=torch.empty(0, 4)), 'bank of at least one feature'),
+        (dict(bank_labels=torch.tensor([0, 1])), '3 features, but 2 labels'),
+        (dict(num_classes=2), r'\[0, num_classes=2\), but span 0 to 2'),
+    ],
+)
+def test_bad_arguments(change, message):
+    good = dict(
+        query=torch.eye(4),
+        bank=torch.eye(4)[:3],
+        bank_labels=torch.arange(3),
+        num_classes=3,
+    )
+    knn_scores(**good)
+    bad = good | change
+    if len(bad['bank']) == 0:
+        bad['bank_labels'] = torch.arange(0)
+    with pytest.raises(ValueError, match=message):
+        knn_scores(**bad)
+
+
+def test_gather_on_one_process_drops_repeats_and_sorts():
+    ids = torch.tensor([5, 2, 9, 2, 5])
+    feats = torch.tensor([[5.0], [2.0], [9.0], [-2.0], [-5.0]])
+    ids, feats, labels = gather_samples(ids, feats, torch.arange(5))
+    assert ids.tolist() == [2, 5, 9]
+    assert feats.tolist() == [[2.0], [5.0], [9.0]]
+    assert labels.tolist() == [1, 0, 2]
+
+
+def _sample(idx, label, pred, num_classes=6):
+    return dict(
+        sample_idx=idx,
+        gt_label=torch.tensor([label]),
+        num_classes=num_classes,
+        knn_pred=pred,
+    )
+
+
+def test_accuracy_counts_each_image_once():
+    metric = KNNAccuracy()
+    metric.process(
+        None,
+        [
+            _sample(0, 3, dict(k1=[3], k5=[1, 2, 3])),
+            _sample(1, 2, dict(k1=[4], k5=[2, 4])),
+            _sample(2, 0, dict(k1=[4], k5=[1, 2, 3, 4, 5])),
+            _sample(0, 3, dict(k1=[3], k5=[1, 2, 3])),
+        ],
+    )
+    result = metric.evaluate(4)
+    assert result == {
+        'knn/top1_k1': pytest.approx(100 / 3),
+        'knn/top1_k5': pytest.approx(100 / 3),
+        'knn/top5_k1': pytest.approx(100 / 3),
+        'knn/top5_k5': pytest.approx(200 / 3),
+    }
+    assert next(iter(result)) == 'knn/top1_k1'
+
+
+def test_accuracy_gives_top5_only_above_five_classes():
+    metric = KNNAccuracy()
+    metric.process(None, [_sample(0, 1, dict(k1=[1]), num_classes=5)])
+    assert metric.evaluate(1) == {'knn/top1_k1': 100.0}
+
+
+def test_accuracy_without_a_knn_loop():
+    with pytest.raises(ValueError, match='KNNValLoop'):
+        KNNAccuracy().process(None, [dict(gt_label=torch.tensor([0]))])

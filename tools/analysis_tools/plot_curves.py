@@ -1,0 +1,46 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Draw the curves of a run: ``python .../plot_curves.py WORK_DIR``."""
+
+import argparse
+from pathlib import Path
+
+from mmmoca.visualization import draw_curves, read_scalars
+
+
+def parse_args() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description='Draw losses, k-NN accuracy, state of the codebook and '
+        'schedules of a MOCA run'
+    )
+    parser.add_argument(
+        'run', type=Path, help='a work dir, or the scalars.json of one run'
+    )
+    parser.add_argument(
+        '--out',
+        type=Path,
+        help='the picture (by default curves.png beside what is read)',
+    )
+    parser.add_argument(
+        '--baseline',
+        nargs=2,
+        action='append',
+        default=[],
+        metavar=('NAME', 'ACCURACY'),
+        help='draw a dashed line, such as --baseline "raw pixels" 30.7',
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Draw them."""
+    args = parse_args()
+    folder = args.run if args.run.is_dir() else args.run.parent
+    out = args.out or folder / 'curves.png'
+    baselines = {name: float(value) for name, value in args.baseline}
+    draw_curves(read_scalars(args.run), baselines).savefig(out, dpi=130)
+    print(out)
+
+
+if __name__ == '__main__':
+    main()
