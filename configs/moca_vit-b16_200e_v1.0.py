@@ -32,5 +32,6 @@ param_scheduler = [
 custom_hooks = [
     dict(type='mmmoca.ReproducibilityHook'),
     dict(type='mmmoca.CodebookHook'),
+    dict(type='mmmoca.StepLogHook'),
     dict(type='mmmoca.TeacherEMAHook', momentum=0.994),
 ]

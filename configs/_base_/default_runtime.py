@@ -4,6 +4,7 @@ default_scope = 'mmpretrain'
 custom_hooks = [
     dict(type='mmmoca.ReproducibilityHook'),
     dict(type='mmmoca.CodebookHook'),
+    dict(type='mmmoca.StepLogHook'),
     dict(type='mmmoca.TeacherEMAHook', momentum=0.99),
 ]
 default_hooks = dict(

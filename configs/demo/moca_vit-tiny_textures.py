@@ -195,6 +195,7 @@ auto_scale_lr = dict(base_batch_size=64)
 custom_hooks = [
     dict(type='mmmoca.ReproducibilityHook'),
     dict(type='mmmoca.CodebookHook'),
+    dict(type='mmmoca.StepLogHook'),
     dict(type='mmmoca.TeacherEMAHook', momentum=0.95),
 ]
 default_hooks = dict(

@@ -9,9 +9,12 @@ from .schedulers import (
     MainGroupsCosineAnnealingLR,
     MainGroupsLinearLR,
 )
+from .step_log_hook import NonFiniteLossError, StepLogHook
 from .teacher_ema_hook import TeacherEMAHook
 
 __all__ = [
+    'NonFiniteLossError',
+    'StepLogHook',
     'AtomicCheckpointHook',
     'ReproducibilityHook',
     'CodebookHook',

@@ -67,8 +67,6 @@ class CodebookHook(Hook):
         if not stepped(runner):
             return
         updates, self._updates = self._updates, []
-        if getattr(runner.optim_wrapper, 'step_skipped', False):
-            return
         msd = torch.stack([update['msd'] for update in updates]).mean(dim=0)
         all_reduce(msd, op='mean')
         codebook.update_msd(msd)

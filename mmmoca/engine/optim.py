@@ -111,8 +111,8 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     for float16 only.
 
     Attributes:
-        step_skipped (bool): Whether the last step was dropped because its
-            scaled gradients overflowed. Teacher and codebook then stay.
+        grad_norm (Tensor | None): Norm of the last step's gradients before
+            they were clipped, a scalar on the device.
 
     Args:
         loss_scale (str | float | dict): See :class:`AmpOptimWrapper`.
@@ -127,7 +127,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         dtype: str | torch.dtype = 'float16',
         **kwargs,
     ) -> None:
-        self.step_skipped = False
+        self.grad_norm = None
         self.on_cpu = get_device() == 'cpu'
         if self.on_cpu:
             kwargs.pop('use_fsdp', None)
@@ -151,11 +151,15 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         with super().optim_context(model), attention:
             yield
 
-    def step(self, **kwargs) -> None:
-        """Step the optimiser unless the scaled gradients overflowed."""
-        scale = self.loss_scaler.get_scale()
-        super().step(**kwargs)
-        self.step_skipped = self.loss_scaler.get_scale() < scale
+    def _clip_grad(self) -> None:
+        """Clip, and leave the norm on the device for :class:`StepLogHook`."""
+        parameters = [
+            parameter
+            for group in self.optimizer.param_groups
+            for parameter in group['params']
+            if parameter.grad is not None
+        ]
+        self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Load, also from a run that did not scale its loss."""

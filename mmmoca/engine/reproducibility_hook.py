@@ -4,6 +4,7 @@ from mmengine.dist import get_rank, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from mmmoca.datasets import SeededSampler
 from mmmoca.registry import HOOKS
 
 from .steps import mix_seed
@@ -22,19 +23,37 @@ class ReproducibilityHook(Hook):
     what it has seen.
 
     The number of ranks may change at resume as long as the global batch
-    stays: order of the images, codebook draws and schedules go on exactly,
-    while masks and augmentation-free rounding follow the new ranks.
+    stays: the order and the views of the images, the codebook's draws and
+    the schedules go on exactly; masks and rounding depend on the ranks.
 
     Raises:
         ValueError: At resume, if the global batch size has changed: the
             schedules count iterations.
     """
 
+    def __init__(self) -> None:
+        self._resumed_batch_size: int | None = None
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Note the global batch size of the run to be resumed."""
+        if runner._resume:
+            meta = checkpoint.get('meta', {})
+            self._resumed_batch_size = meta.get('global_batch_size')
+
     def before_train(self, runner: Runner) -> None:
-        """Seed the sampler and let it skip what a resumed run has seen."""
+        """Check the batch size; let the sampler skip what has been seen."""
+        before, now = self._resumed_batch_size, _global_batch_size(runner)
+        if before is not None and before != now:
+            raise ValueError(
+                f'the run to resume had {before} images a step, this one has '
+                f'{now} ({get_world_size()} processes), and schedules count '
+                'steps: change train_dataloader.batch_size or '
+                'optim_wrapper.accumulative_counts to match, or start a new '
+                'run with load_from'
+            )
         loop = runner.train_loop
         sampler = loop.dataloader.sampler
-        if not hasattr(sampler, 'skip'):
+        if not isinstance(sampler, SeededSampler):
             return
         sampler.seed = runner.seed
         # An iteration-based loop skips by itself.
@@ -49,23 +68,8 @@ class ReproducibilityHook(Hook):
         torch.manual_seed(mix_seed(runner.seed, get_rank(), runner.iter))
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Note the global batch size."""
+        """Save the global batch size with the checkpoint."""
         checkpoint['meta']['global_batch_size'] = _global_batch_size(runner)
-
-    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Check the global batch size of a run to be resumed."""
-        saved = checkpoint.get('meta', {}).get('global_batch_size')
-        if not runner._resume or saved is None:
-            return
-        current = _global_batch_size(runner)
-        if saved != current:
-            raise ValueError(
-                f'the run to resume had {saved} images a step, this one has '
-                f'{current} ({get_world_size()} processes), and schedules '
-                'count steps: change train_dataloader.batch_size or '
-                'optim_wrapper.accumulative_counts to match, or start a new '
-                'run with load_from'
-            )
 
 
 def _global_batch_size(runner: Runner) -> int:

@@ -46,8 +46,7 @@ class TeacherEMAHook(Hook):
         outputs: dict | None = None,
     ) -> None:
         """Update the teacher if the iteration ended in a step."""
-        skipped = getattr(runner.optim_wrapper, 'step_skipped', False)
-        if not stepped(runner) or skipped:
+        if not stepped(runner):
             return
         momentum = cosine_momentum(
             self.momentum,

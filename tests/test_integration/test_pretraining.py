@@ -98,33 +98,6 @@ def test_gradient_accumulation_steps_once(images, tmp_path):
     assert len(scalars(runner, 'train/momentum')) == 3
 
 
-def test_resumed_state(images, tmp_path):
-    """All mutable state lives in the checkpoint."""
-    cfg = demo_config(images, tmp_path)
-    first = run(cfg)
-    cfg.resume, cfg.load_from = True, str(tmp_path / 'iter_3.pth')
-    cfg.work_dir = str(tmp_path / 'resumed')
-    cfg.experiment_name = 'resumed'
-    resumed = Runner.from_cfg(cfg)
-    resumed.load_or_resume()
-    saved = torch.load(
-        tmp_path / 'iter_3.pth', map_location='cpu', weights_only=False
-    )
-    for name, value in resumed.model.state_dict().items():
-        assert torch.equal(value, saved['state_dict'][name]), name
-    assert int(resumed.model.codebook.pointer) == 12
-    resumed = run(cfg)
-    assert resumed.iter == first.iter == 6
-    assert int(resumed.model.codebook.pointer) == 24
-    np.testing.assert_allclose(
-        scalars(resumed, 'train/lr')[-3:], scalars(first, 'train/lr')[-3:]
-    )
-    np.testing.assert_allclose(
-        scalars(resumed, 'train/momentum')[-3:],
-        scalars(first, 'train/momentum')[-3:],
-    )
-
-
 def test_batch_smaller_than_the_new_words(images, tmp_path):
     cfg = demo_config(images, tmp_path, **{'train_dataloader.batch_size': 3})
     with pytest.raises(ValueError, match='num_new_words=4'):

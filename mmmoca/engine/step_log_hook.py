@@ -1,0 +1,120 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from mmengine.hooks import Hook, LoggerHook
+from mmengine.runner import Runner
+from torch import Tensor
+
+from mmmoca.registry import HOOKS
+
+__all__ = ['NonFiniteLossError', 'StepLogHook']
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss or the gradients of a step were not finite."""
+
+
+class _Step(NamedTuple):
+    """A step whose scalars are still on the device."""
+
+    iteration: int
+    names: Sequence[str]
+    values: Tensor
+    images: Sequence[str]
+
+
+@HOOKS.register_module()
+class StepLogHook(Hook):
+    """Keeps a step's scalars on the device until they are logged.
+
+    MMEngine reads every logged scalar after every step, which makes the host
+    wait for the device each time. This hook reads those of all steps since
+    the last log line at once, before the next line, an epoch's end or a
+    checkpoint. It logs the same numbers.
+
+    It is also the guard against non-finite numbers: a step whose loss is not
+    finite stops the run when its scalars are read, before any checkpoint is
+    written, and so does a step with non-finite gradients unless a loss
+    scaler deals with them.
+
+    Raises:
+        NonFiniteLossError: Names the step, the images of this process's
+            batch and the last checkpoint.
+    """
+
+    # Before the RuntimeInfoHook, after the CodebookHook (listed before it).
+    priority = 'HIGHEST'
+
+    def __init__(self) -> None:
+        self._steps: list[_Step] = []
+
+    def before_train(self, runner: Runner) -> None:
+        """Find out how often the run logs."""
+        self._interval = min(
+            (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
+            default=100,
+        )
+
+    def after_train_iter(
+        self,
+        runner: Runner,
+        batch_idx: int,
+        data_batch: dict | None = None,
+        outputs: dict | None = None,
+    ) -> None:
+        """Take the step's scalars; read them if they are due."""
+        norm = getattr(runner.optim_wrapper, 'grad_norm', None)
+        if norm is not None:
+            outputs['grad_norm'] = norm
+        samples = (data_batch or {}).get('data_samples') or ()
+        self._steps.append(
+            _Step(
+                runner.iter,
+                tuple(outputs),
+                torch.stack([v.detach().float() for v in outputs.values()]),
+                [str(s.metainfo.get('img_path', '?')) for s in samples],
+            )
+        )
+        outputs.clear()
+        last = self.is_last_train_iter(runner) or self.end_of_epoch(
+            runner.train_dataloader, batch_idx
+        )
+        if last or self.every_n_inner_iters(batch_idx, self._interval):
+            self._read(runner)
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Let no checkpoint be written after a non-finite step."""
+        self._read(runner)
+
+    def _read(self, runner: Runner) -> None:
+        steps, self._steps = self._steps, []
+        if not steps:
+            return
+        # One transfer for all of them.
+        values = torch.cat([step.values for step in steps]).tolist()
+        scaler = getattr(runner.optim_wrapper, 'loss_scaler', None)
+        scaled = scaler is not None and scaler.is_enabled()
+        for step in steps:
+            scalars = dict(zip(step.names, values))
+            values = values[len(step.names) :]
+            watched = [scalars['loss']]
+            if not scaled:
+                watched.append(scalars.get('grad_norm', 0.0))
+            if not all(map(math.isfinite, watched)):
+                raise NonFiniteLossError(_message(runner, step, scalars))
+            for name, value in scalars.items():
+                runner.message_hub.update_scalar(f'train/{name}', value)
+
+
+def _message(runner: Runner, step: _Step, scalars: dict) -> str:
+    checkpoint = runner.message_hub.runtime_info.get('last_ckpt')
+    return (
+        f'the step of iteration {step.iteration + 1} is not finite '
+        f'({", ".join(f"{k}={v:.4g}" for k, v in scalars.items())}). '
+        f'The last good checkpoint is {checkpoint or "none"}. Resume from it '
+        'with bfloat16 or a lower learning rate, or look at the images of '
+        f'the step: {", ".join(step.images)}'
+    )

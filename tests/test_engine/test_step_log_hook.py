@@ -1,0 +1,74 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.runner import Runner
+
+from mmmoca.engine import NonFiniteLossError
+
+from ..images import DEMO_CONFIG, point_to, write_images
+
+
+def build(root, name, **options):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, root)
+    cfg.merge_from_dict(
+        {
+            'work_dir': f'{root}/{name}',
+            'experiment_name': name,
+            'train_dataloader.batch_size': 8,
+            'train_cfg.max_iters': 7,
+            'train_cfg.val_interval': 100,
+            'default_hooks.checkpoint.interval': 2,
+            'default_hooks.logger.interval': 3,
+            'log_level': 'ERROR',
+        }
+        | options
+    )
+    return Runner.from_cfg(cfg)
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp('log')
+    write_images(root)
+    return root
+
+
+def test_same_numbers_as_without(root):
+    with_hook = build(root, 'with')
+    with_hook.train()
+    without = build(root, 'without')
+    without._hooks = [
+        hook for hook in without.hooks if type(hook).__name__ != 'StepLogHook'
+    ]
+    without.train()
+    for name in ('loss', 'loss_img', 'loss_loc', 'codebook_perplexity', 'msd'):
+        ours, expected = (
+            runner.message_hub.get_scalar(f'train/{name}').data[0]
+            for runner in (with_hook, without)
+        )
+        assert len(ours) == 7 and ours.tolist() == expected.tolist(), name
+    assert 'train/grad_norm' in with_hook.message_hub.log_scalars
+
+
+def test_non_finite_step_stops_the_run(root):
+    runner = build(root, 'poisoned')
+
+    def poison(self, runner, batch_idx, data_batch=None):
+        if runner.iter == 4:
+            with torch.no_grad():
+                runner.model.neck.mask_token.fill_(float('nan'))
+
+    hook = next(h for h in runner.hooks if type(h).__name__ == 'CodebookHook')
+    hook.before_train_iter = poison.__get__(hook)
+    with pytest.raises(NonFiniteLossError) as error:
+        runner.train()
+    message = str(error.value)
+    assert 'iteration 5 ' in message and 'loss_loc=nan' in message
+    assert 'poisoned/iter_4.pth' in message
+    assert message.count('.jpg') == 8
+    assert not (root / 'poisoned' / 'iter_6.pth').exists()
+    saved = torch.load(root / 'poisoned' / 'iter_4.pth', weights_only=False)
+    for name, value in saved['state_dict'].items():
+        assert torch.isfinite(value).all(), name
