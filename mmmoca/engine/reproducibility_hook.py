@@ -72,7 +72,9 @@ class ReproducibilityHook(Hook):
         checkpoint['meta']['global_batch_size'] = _global_batch_size(runner)
 
 
-def _global_batch_size(runner: Runner) -> int:
+def _global_batch_size(runner: Runner) -> int | None:
     loader = runner.train_loop.dataloader
+    if loader.batch_size is None:  # a batch sampler of its own
+        return None
     images = loader.batch_size * get_world_size()
     return images * runner.optim_wrapper._accumulative_counts
