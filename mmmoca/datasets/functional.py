@@ -32,7 +32,7 @@ def resize(
 
     ``cv2.resize`` does not filter before it shrinks (or, with
     ``INTER_AREA``, filters less than PIL does); PyTorch's antialiased
-    kernel equals PIL's to one grey level and is faster than either.
+    kernel equals PIL's but for rounding, and is fast.
 
     Args:
         img: Image of shape (H, W) or (H, W, C), uint8 or float32.

@@ -58,7 +58,8 @@ view_pipeline2 = [
 ]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
-    dict(type='mmmoca.LoadImage'),
+    # 224 / (3 / 4 * 0.2)**0.5: no crop gets smaller than its view.
+    dict(type='mmmoca.LoadImage', reduce_to=579),
     dict(
         type='MultiView',
         transforms=[view_pipeline1, view_pipeline2],

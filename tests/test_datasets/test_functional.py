@@ -1,0 +1,132 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Each operation against torchvision's or PIL's own, at fixed amounts."""
+
+import numpy as np
+import pytest
+import torchvision.transforms.functional as tv
+from PIL import Image, ImageFilter
+
+from mmmoca.datasets import functional as F
+
+from .photos import photo
+
+
+def to_pil(img):
+    return Image.fromarray(img[..., ::-1])
+
+
+def difference(ours, theirs):
+    """Ours, in BGR, minus theirs, a PIL image."""
+    return ours.astype(float) - np.asarray(theirs)[..., ::-1]
+
+
+@pytest.fixture(params=['photo', 'noise'])
+def img(request):
+    if request.param == 'photo':
+        return photo()
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (90, 120, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize('factor', [0.0, 0.6, 0.83, 1.0, 1.3, 2.5])
+@pytest.mark.parametrize('name', ['adjust_brightness', 'adjust_contrast'])
+def test_brightness_and_contrast_are_those_of_pil(img, name, factor):
+    ours = getattr(F, name)(img, factor)
+    assert not difference(ours, getattr(tv, name)(to_pil(img), factor)).any()
+
+
+@pytest.mark.parametrize('factor', [0.8, 0.93, 1.0, 1.2])
+def test_saturation_is_that_of_pil(img, factor):
+    delta = difference(
+        F.adjust_saturation(img, factor),
+        tv.adjust_saturation(to_pil(img), factor),
+    )
+    assert np.abs(delta).max() <= 1
+    assert np.abs(delta).mean() < 0.02  # 0.4 if fractions were rounded
+
+
+@pytest.mark.parametrize('shift', [-0.1, -0.03, 0.0, 0.07, 0.1])
+def test_hue_agrees_with_pil(shift):
+    img = photo()
+    theirs = tv.adjust_hue(to_pil(img), shift)
+    delta = difference(F.adjust_hue(img, shift), theirs)
+    # Both keep the hue in 8 bits, so neither is exact.
+    assert np.abs(delta).mean() < 1.2
+    assert np.abs(delta.mean(axis=(0, 1))).max() < 0.6
+    wrong = difference(F.adjust_hue(img, shift + 0.03), theirs)
+    assert np.abs(wrong).mean() > 3
+
+
+def test_grayscale_is_that_of_pil(img):
+    delta = difference(F.grayscale(img), tv.to_grayscale(to_pil(img), 3))
+    assert np.abs(delta).max() <= 1
+    assert np.abs(delta).mean() < 0.01
+
+
+@pytest.mark.parametrize('sigma', [0.1, 0.3, 0.5, 0.8, 1.2, 1.6, 2.0])
+def test_blur_is_that_of_pil(img, sigma):
+    theirs = to_pil(img).filter(ImageFilter.GaussianBlur(sigma))
+    delta = difference(F.gaussian_blur(img, sigma), theirs)
+    assert np.abs(delta).max() <= 2
+    assert np.abs(delta).mean() < 0.13  # where many sums end in one half
+
+
+@pytest.mark.parametrize('sigma', [0.1, 0.3, 0.7, 1.3, 2.0, 5.0])
+def test_blur_has_the_variance_asked_for(sigma):
+    impulse = np.zeros((61, 61), dtype=np.float32)
+    impulse[30, 30] = 1
+    blurred = F.gaussian_blur(impulse, sigma).astype(float)
+    place = np.arange(61) - 30
+    assert blurred.sum() == pytest.approx(1, abs=1e-5)
+    assert (blurred.sum(0) * place**2).sum() == pytest.approx(
+        sigma**2, rel=1e-4
+    )
+    np.testing.assert_allclose(blurred, blurred.T, atol=1e-7)
+
+
+@pytest.mark.parametrize('shape', [(), (1,), (2,), (3,), (5,), (13,)])
+@pytest.mark.parametrize('dtype', [np.uint8, np.float32])
+def test_blur_treats_channels_alike(shape, dtype):
+    rng = np.random.default_rng(0)
+    img = rng.integers(0, 256, (20, 30, *shape)).astype(dtype)
+    out = F.gaussian_blur(img, 1.3)
+    assert out.shape == img.shape and out.dtype == dtype
+    for i in np.ndindex(shape):
+        alone = F.gaussian_blur(np.ascontiguousarray(img[(..., *i)]), 1.3)
+        np.testing.assert_allclose(out[(..., *i)], alone, atol=1)
+
+
+@pytest.mark.parametrize('size', [(64, 64), (48, 96), (300, 260)])
+@pytest.mark.parametrize('interpolation', ['bilinear', 'bicubic'])
+def test_resize_is_that_of_pil(img, size, interpolation):
+    method = Image.Resampling[interpolation.upper()]
+    delta = difference(
+        F.resize(img, size, interpolation),
+        to_pil(img).resize(size[::-1], method),
+    )
+    assert np.abs(delta).max() <= 2
+    assert np.abs(delta).mean() < 0.06
+
+
+@pytest.mark.parametrize('shape', [(), (1,), (2,), (4,), (5,), (13,)])
+def test_resize_treats_channels_alike(shape):
+    rng = np.random.default_rng(0)
+    img = rng.integers(0, 256, (50, 70, *shape), dtype=np.uint8)
+    out = F.resize(img, (24, 32))
+    assert out.shape == (24, 32, *shape) and out.flags.c_contiguous
+    exact = F.resize(img.astype(np.float32), (24, 32))
+    assert exact.dtype == np.float32
+    np.testing.assert_allclose(out, exact, atol=1)
+    for i in np.ndindex(shape):
+        alone = Image.fromarray(np.ascontiguousarray(img[(..., *i)]))
+        alone = np.asarray(alone.resize((32, 24), Image.Resampling.BILINEAR))
+        np.testing.assert_allclose(out[(..., *i)], alone, atol=1)
+
+
+def test_resize_takes_flipped_images_and_refuses_16_bits():
+    img = photo()
+    flipped = F.resize(img[:, ::-1], (40, 50))
+    delta = flipped[:, ::-1].astype(int) - F.resize(img, (40, 50))
+    assert np.abs(delta).max() <= 1
+    with pytest.raises(TypeError, match=r'LoadImage\(to_float32=True\)'):
+        F.resize(img.astype(np.uint16), (40, 50))

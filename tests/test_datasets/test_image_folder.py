@@ -1,0 +1,266 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import re
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine import Config
+from mmengine.dataset import default_collate, worker_init_fn
+from mmengine.registry import DefaultScope
+from mmpretrain.models.utils import SelfSupDataPreprocessor
+from mmpretrain.registry import DATASETS
+from torch.utils.data import DataLoader
+
+from mmmoca.datasets import ImageFolder, LoadImage
+
+from .photos import photo
+
+CONFIG = (
+    Path(__file__).parents[2] / 'configs/_base_/datasets/imagenet_two-views.py'
+)
+LOAD = [LoadImage()]
+
+
+def write(path, seed=0):
+    """Write an image, in the format of the name's lower-case extension."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    img = photo(seed, height=40, width=50)
+    path.write_bytes(cv2.imencode(path.suffix.lower(), img)[1].tobytes())
+
+
+@pytest.fixture
+def classes(tmp_path):
+    for i, name in enumerate(
+        (
+            'dog/b.JPG',
+            'cat/a.JPEG',
+            'cat/deep/er/c.webp',
+            'cat/d.tiff',
+            'dog/e.PNG',
+            'dog/f.bmp',
+        )
+    ):
+        write(tmp_path / name, seed=i)
+    write(tmp_path / 'dog/.hidden.jpg')
+    (tmp_path / 'dog/notes.txt').write_text('no image')
+    return tmp_path
+
+
+def names(dataset, root):
+    infos = [dataset.get_data_info(i) for i in range(len(dataset))]
+    return [str(Path(info['img_path']).relative_to(root)) for info in infos]
+
+
+def test_class_folders(classes):
+    dataset = ImageFolder(str(classes), pipeline=LOAD)
+    assert dataset.CLASSES == ('cat', 'dog')
+    assert names(dataset, classes) == [
+        'cat/a.JPEG',
+        'cat/d.tiff',
+        'cat/deep/er/c.webp',
+        'dog/b.JPG',
+        'dog/e.PNG',
+        'dog/f.bmp',
+    ]
+    assert dataset.get_gt_labels().tolist() == [0, 0, 0, 1, 1, 1]
+    for i in range(len(dataset)):
+        results = dataset[i]
+        assert results['img'].shape == (40, 50, 3)
+        assert results['sample_idx'] == i
+
+
+def test_without_labels_any_depth_counts(classes):
+    write(classes / 'top.png')
+    cfg = dict(
+        type='mmmoca.ImageFolder',
+        data_root=str(classes.parent),
+        data_prefix=classes.name,
+        with_label=False,
+    )
+    dataset = DATASETS.build(cfg)
+    assert len(dataset) == 7
+    assert 'top.png' in names(dataset, classes)
+    assert 'gt_label' not in dataset.get_data_info(0)
+
+
+def test_list_of_images(classes):
+    (classes / 'list.txt').write_text('dog/b.JPG 4\ncat/a.JPEG 2\n')
+    dataset = ImageFolder(str(classes), ann_file='list.txt')
+    assert names(dataset, classes) == ['dog/b.JPG', 'cat/a.JPEG']
+    assert dataset.get_gt_labels().tolist() == [4, 2]
+
+
+def test_home_is_understood(classes, monkeypatch):
+    monkeypatch.setenv('HOME', str(classes.parent))
+    assert len(ImageFolder(f'~/{classes.name}')) == 6
+
+
+def raises(error, *parts):
+    pattern = '.*'.join(re.escape(part) for part in parts)
+    return pytest.raises(error, match=f'(?s){pattern}')
+
+
+@pytest.mark.parametrize('with_label', [True, False])
+def test_missing_folder(tmp_path, with_label):
+    root = str(tmp_path / 'nowhere')
+    with raises(FileNotFoundError, 'no folder', root, '.png', 'data_root'):
+        ImageFolder(root, with_label=with_label)
+
+
+def test_no_image(tmp_path):
+    (tmp_path / 'a').mkdir()
+    (tmp_path / 'a' / 'b.txt').write_text('no image')
+    parts = 'no image in', str(tmp_path), '.jpg', '.webp'
+    with raises(FileNotFoundError, *parts, '<data_root>/<class>/<image>'):
+        ImageFolder(str(tmp_path))
+    with raises(FileNotFoundError, *parts, 'Set data_root'):
+        ImageFolder(str(tmp_path), with_label=False)
+    with raises(FileNotFoundError, '(accepted extensions: .gif)'):
+        ImageFolder(str(tmp_path), with_label=False, extensions=['.gif'])
+
+
+def test_flat_folder_taken_for_classes(tmp_path):
+    write(tmp_path / 'a.jpg')
+    with raises(FileNotFoundError, str(tmp_path), 'write with_label=False'):
+        ImageFolder(str(tmp_path))
+    assert len(ImageFolder(str(tmp_path), with_label=False)) == 1
+
+
+def test_empty_list(classes):
+    (classes / 'list.txt').write_text('')
+    with raises(FileNotFoundError, 'list.txt', 'one path a line'):
+        ImageFolder(str(classes), ann_file='list.txt')
+
+
+def test_none_readable(tmp_path):
+    for i in range(9):
+        (tmp_path / f'{i}.jpg').write_text('not an image')
+    parts = 'none of the 9 files', str(tmp_path), '.jpeg', 'Replace'
+    with raises(OSError, *parts, '8.jpg'):
+        ImageFolder(str(tmp_path), with_label=False)
+    write(tmp_path / '5.jpg')
+    assert len(ImageFolder(str(tmp_path), with_label=False)) == 9
+
+
+def test_check_reads_one_good_file_and_not_too_many_bad_ones(
+    classes, monkeypatch
+):
+    read, paths = LoadImage.read, []
+    monkeypatch.setattr(
+        LoadImage,
+        'read',
+        lambda self, path: paths.append(path) or read(self, path),
+    )
+    ImageFolder(str(classes), pipeline=LOAD)
+    assert len(paths) == 1
+    paths.clear()
+    for i in range(600):
+        (classes / f'{i:03}.jpg').write_bytes(b'')
+    lines = '\n'.join(f'{i:03}.jpg' for i in range(600))
+    (classes / 'list.txt').write_text(lines)
+    with raises(OSError, 'none of the 500 files tried of 600'):
+        ImageFolder(str(classes), ann_file='list.txt', with_label=False)
+    assert len(set(paths)) == 500
+
+
+def test_check_uses_the_loader_of_the_pipeline(tmp_path):
+    """Here one whose decoder knows no JPEG."""
+    pytest.importorskip('tifffile')
+    write(tmp_path / 'a.jpg')
+    for kind in ('mmmoca.LoadImage', 'LoadImageFromFile'):
+        loader = dict(type=kind, imdecode_backend='tifffile')
+        cfg = dict(
+            type='mmmoca.ImageFolder',
+            data_root=str(tmp_path),
+            with_label=False,
+            pipeline=[loader],
+        )
+        with raises(OSError, 'none of the 1 files'):
+            DATASETS.build(cfg)
+
+
+def test_bad_image_is_replaced_in_training_and_named_in_tests(classes):
+    bad = classes / 'cat/bad.jpg'
+    bad.write_text('not an image')
+    dataset = ImageFolder(str(classes), pipeline=LOAD)
+    place = names(dataset, classes).index('cat/bad.jpg')
+    drawn = {dataset[place]['sample_idx'] for _ in range(60)}
+    assert drawn == set(range(7)) - {place}
+    dataset = ImageFolder(str(classes), pipeline=LOAD, test_mode=True)
+    assert dataset[0]['img'].shape == (40, 50, 3)
+    with raises(OSError, str(bad), 'evaluation skips nothing'):
+        dataset[place]
+
+
+@pytest.fixture
+def preprocessor():
+    return SelfSupDataPreprocessor(
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        to_rgb=True,
+    )
+
+
+def test_two_views_through_worker_processes(classes, preprocessor):
+    (classes / 'cat/bad.jpg').write_text('not an image')
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        dataset = ImageFolder(
+            str(classes),
+            with_label=False,
+            pipeline=Config.fromfile(CONFIG).train_pipeline,
+        )
+    loader = DataLoader(
+        dataset,
+        batch_size=4,
+        num_workers=2,
+        collate_fn=default_collate,
+        worker_init_fn=partial(worker_init_fn, num_workers=2, rank=0, seed=0),
+    )
+    seen = []
+    for batch in loader:
+        assert len(batch['inputs']) == 2
+        size = len(batch['data_samples'])
+        for view in batch['inputs']:
+            assert view.shape == (size, 3, 224, 224)
+            assert view.dtype == torch.uint8
+        assert (batch['inputs'][0] != batch['inputs'][1]).any()
+        seen += [int(sample.sample_idx) for sample in batch['data_samples']]
+        raw = [view.numpy().astype(float) for view in batch['inputs']]
+        views = preprocessor(batch)['inputs']
+        for view, img in zip(views, raw):
+            red = (img[:, 2] - 123.675) / 58.395
+            np.testing.assert_allclose(view[:, 0], red, atol=1e-5)
+    place = names(dataset, classes).index('cat/bad.jpg')
+    assert len(seen) == 7 and place not in seen
+    assert set(range(7)) - {place} <= set(seen)
+
+
+def test_colours_reach_the_model_as_rgb(tmp_path, preprocessor):
+    orange = np.full((40, 40, 3), (10, 120, 240), dtype=np.uint8)  # BGR
+    cv2.imwrite(str(tmp_path / 'a.png'), orange)
+    pipeline = [
+        dict(type='mmmoca.LoadImage'),
+        dict(
+            type='MultiView',
+            transforms=[[dict(type='mmmoca.RandomResizedCrop', scale=16)]],
+            num_views=[2],
+        ),
+        dict(type='PackInputs'),
+    ]
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        dataset = ImageFolder(
+            str(tmp_path), with_label=False, pipeline=pipeline
+        )
+    batch = default_collate([dataset[0]])
+    for view in preprocessor(batch)['inputs']:
+        expected = [
+            (240 - 123.675) / 58.395,
+            (120 - 116.28) / 57.12,
+            (10 - 103.53) / 57.375,
+        ]
+        np.testing.assert_allclose(
+            view.mean(dim=(0, 2, 3)), expected, atol=1e-4
+        )

@@ -1,0 +1,185 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import logging
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.logging import MMLogger
+
+from mmmoca.datasets import LoadImage, RandomResizedCrop, functional, loading
+
+from .photos import photo
+
+
+@pytest.fixture
+def records():
+    """What is logged during a test."""
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = MMLogger.get_current_instance()
+    logger.addHandler(handler)
+    yield records
+    logger.removeHandler(handler)
+
+
+def write(path, img, *params):
+    assert cv2.imwrite(str(path), img, params)
+    return str(path)
+
+
+def write_unreadable(folder, kind):
+    path = folder / f'{kind}.jpg'
+    good = cv2.imencode('.jpg', photo())[1].tobytes()
+    if kind == 'truncated':
+        path.write_bytes(good[: len(good) // 2])
+    elif kind == 'text':
+        path.write_text('not an image')
+    elif kind == 'empty':
+        path.write_bytes(b'')
+    elif kind == 'folder':
+        path.mkdir()
+    return str(path)  # `missing` is not written
+
+
+KINDS = ('truncated', 'text', 'empty', 'folder', 'missing')
+
+
+def test_loads_what_is_in_the_file(tmp_path):
+    img = photo()
+    path = write(tmp_path / 'a.png', img)
+    results = LoadImage()({'img_path': path, 'sample_idx': 3})
+    np.testing.assert_array_equal(results['img'], img)
+    assert results['img_shape'] == results['ori_shape'] == (180, 240)
+    assert results['sample_idx'] == 3
+    pillow = LoadImage(imdecode_backend='pillow').read(path)
+    np.testing.assert_array_equal(pillow, img)
+
+
+@pytest.mark.parametrize('channels', [1, 3, 4])
+def test_unchanged_keeps_channels_and_depth(tmp_path, channels):
+    rng = np.random.default_rng(0)
+    img = rng.integers(0, 65536, (12, 16, channels), dtype=np.uint16)
+    path = write(tmp_path / 'a.png', img)
+    img = img.reshape(12, 16, channels) if channels > 1 else img[..., 0]
+    results = LoadImage(color_type='unchanged', to_float32=True)(
+        {'img_path': path}
+    )
+    assert results['img'].dtype == np.float32
+    np.testing.assert_array_equal(results['img'], img)
+    crop = RandomResizedCrop(8, crop_ratio_range=(1, 1), max_attempts=0)
+    view = crop(results)['img']
+    np.testing.assert_array_equal(
+        view, functional.resize(img.astype(np.float32), (8, 8))
+    )
+
+
+def test_grayscale_and_five_channels(tmp_path):
+    img = photo()
+    path = write(tmp_path / 'a.png', img)
+    grey = LoadImage(color_type='grayscale').read(path)
+    np.testing.assert_allclose(grey, functional.grayscale(img)[..., 0], atol=1)
+    tifffile = pytest.importorskip('tifffile')
+    bands = np.random.default_rng(0).integers(0, 256, (9, 7, 5), np.uint8)
+    tifffile.imwrite(tmp_path / 'a.tif', bands)
+    loader = LoadImage(imdecode_backend='tifffile')
+    np.testing.assert_array_equal(loader.read(tmp_path / 'a.tif'), bands)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_unreadable_is_skipped_or_named(tmp_path, records, kind):
+    path = write_unreadable(tmp_path, kind)
+    assert LoadImage()({'img_path': path}) is None
+    (record,) = records
+    assert record.levelno == logging.WARNING
+    assert path in record.getMessage()
+    assert '1 unreadable so far' in record.getMessage()
+    strict = LoadImage(skip_unreadable=False)
+    with pytest.raises(OSError, match=f'cannot read the image {path}: '):
+        strict({'img_path': path})
+
+
+def test_warns_once_a_file_and_counts(tmp_path, records):
+    loader = LoadImage()
+    paths = [write_unreadable(tmp_path, kind) for kind in KINDS]
+    for path in [*paths, *paths]:
+        assert loader({'img_path': path}) is None
+    messages = [record.getMessage() for record in records]
+    assert len(messages) == len(paths)
+    for count, (path, message) in enumerate(zip(paths, messages), start=1):
+        assert path in message and f'; {count} unreadable' in message
+
+
+def test_warning_of_another_rank_gets_through(tmp_path, records, monkeypatch):
+    monkeypatch.setattr(loading, 'get_rank', lambda: 1)
+    assert LoadImage()({'img_path': str(tmp_path / 'a.jpg')}) is None
+    assert records[0].levelno == logging.ERROR
+
+
+def test_an_error_of_the_pipeline_is_not_taken_for_a_bad_image():
+    with pytest.raises(KeyError, match='img_path'):
+        LoadImage()({'path': 'a.jpg'})
+
+
+@pytest.mark.parametrize(
+    ('reduce_to', 'shape'),
+    [
+        (None, (200, 300)),
+        (101, (200, 300)),
+        (100, (100, 150)),
+        (51, (100, 150)),
+        (50, (50, 75)),
+        (25, (25, 38)),
+        (1, (25, 38)),
+    ],
+)
+def test_jpeg_is_decoded_at_the_scale_that_suffices(
+    tmp_path, reduce_to, shape
+):
+    path = write(tmp_path / 'a.jpg', photo(height=200, width=300))
+    results = LoadImage(reduce_to=reduce_to)({'img_path': path})
+    assert results['img'].shape == (*shape, 3)
+    assert results['img_shape'] == results['ori_shape'] == shape
+    png = write(tmp_path / 'a.png', photo(height=200, width=300))
+    assert LoadImage(reduce_to=reduce_to).read(png).shape == (200, 300, 3)
+
+
+@pytest.mark.parametrize('part', [1.0, 0.6, 0.39])
+def test_reduced_decoding_shows_the_same(tmp_path, part):
+    """A view of 64 pixels, from 0.2 of the area or more."""
+    path = write(
+        tmp_path / 'a.jpg',
+        photo(height=340, width=440),
+        cv2.IMWRITE_JPEG_QUALITY,
+        90,
+    )
+    views = []
+    for reduce_to in (None, 166):  # 64 / (0.75 * 0.2) ** 0.5
+        img = LoadImage(reduce_to=reduce_to).read(path)
+        height, width = (round(part * side) for side in img.shape[:2])
+        view = functional.resize(img[:height, :width], (64, 64))
+        views.append(view.astype(float))
+    assert np.abs(views[0] - views[1]).mean() < 1.5
+    assert views[0].mean() == pytest.approx(views[1].mean(), abs=0.3)
+    assert views[0].std() == pytest.approx(views[1].std(), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (dict(color_type='colour'), 'color_type must be one of color, '),
+        (dict(imdecode_backend='opencv'), 'must be one of cv2, pillow'),
+        (dict(reduce_to=0), 'number of pixels'),
+        (dict(reduce_to=99, color_type='unchanged'), 'leave it out'),
+        (dict(reduce_to=99, imdecode_backend='pillow'), 'leave it out'),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LoadImage(**arguments)
+
+
+def test_missing_tifffile(monkeypatch):
+    monkeypatch.setattr(loading, 'find_spec', lambda name: None)
+    with pytest.raises(ImportError, match='pip install tifffile'):
+        LoadImage(imdecode_backend='tifffile')

@@ -1,0 +1,254 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The transforms' random draws, and whole views, against torchvision's."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import torchvision.transforms as T
+import torchvision.transforms.functional as tv
+from mmcv.transforms import Compose
+from mmengine import Config
+from mmengine.registry import DefaultScope
+from PIL import Image, ImageFilter, ImageOps
+from scipy.stats import ks_2samp, kstest
+
+from mmmoca.datasets import (
+    ColorJitter,
+    GaussianBlur,
+    RandomGrayscale,
+    RandomResizedCrop,
+    functional,
+)
+
+from .photos import photo
+
+CONFIG = (
+    Path(__file__).parents[2] / 'configs/_base_/datasets/imagenet_two-views.py'
+)
+
+
+@pytest.fixture(autouse=True)
+def seeds():
+    np.random.seed(0)
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize('shape', [(375, 500), (120, 300)])
+def test_crop_boxes_are_drawn_as_torchvision_does(shape):
+    crop = RandomResizedCrop(224, crop_ratio_range=(0.2, 1.0))
+    img = np.zeros((*shape, 3), dtype=np.uint8)
+    pil = Image.fromarray(img)
+    ours = [crop.rand_crop_params(img) for _ in range(3000)]
+    theirs = [
+        T.RandomResizedCrop.get_params(pil, (0.2, 1.0), (3 / 4, 4 / 3))
+        for _ in range(3000)
+    ]
+    ours, theirs = np.array(ours), np.array(theirs)
+    for i, name in enumerate(('top', 'left', 'height', 'width')):
+        assert ks_2samp(ours[:, i], theirs[:, i]).pvalue > 1e-3, name
+    area, ratio = ours[:, 2] * ours[:, 3], ours[:, 3] / ours[:, 2]
+    their_area = theirs[:, 2] * theirs[:, 3]
+    their_ratio = theirs[:, 3] / theirs[:, 2]
+    assert ks_2samp(area, their_area).pvalue > 1e-3
+    assert ks_2samp(ratio, their_ratio).pvalue > 1e-3
+
+
+def test_crop_is_the_resized_box():
+    crop = RandomResizedCrop((48, 64), crop_ratio_range=(0.2, 1.0))
+    img = photo()
+    np.random.seed(3)
+    top, left, height, width = crop.rand_crop_params(img)
+    np.random.seed(3)
+    results = crop({'img': img})
+    box = Image.fromarray(img).crop((left, top, left + width, top + height))
+    expected = np.asarray(box.resize((64, 48), Image.Resampling.BILINEAR))
+    np.testing.assert_allclose(results['img'], expected, atol=1)
+    assert results['img_shape'] == (48, 64)
+
+
+def test_jitter_applies_the_drawn_amounts_in_the_drawn_order():
+    jitter = ColorJitter(0.4, 0.4, 0.2, 0.1)
+    names = ('brightness', 'contrast', 'saturation', 'hue')
+    img, orders = photo(), set()
+    for seed in range(12):
+        np.random.seed(seed)
+        order, *amounts = jitter._rand_params()
+        expected = Image.fromarray(img[..., ::-1])
+        for i in order:
+            adjust = getattr(tv, f'adjust_{names[i]}')
+            expected = adjust(expected, amounts[i])
+        np.random.seed(seed)
+        out = jitter({'img': img.copy()})['img'].astype(float)
+        delta = out - np.asarray(expected)[..., ::-1]
+        assert np.abs(delta).mean() < 1.5
+        orders.add(tuple(order))
+    assert len(orders) > 6
+
+
+def test_jitter_draws_as_torchvision_does():
+    ours = ColorJitter(0.4, 0.4, 0.2, 0.1)
+    theirs = T.ColorJitter(0.4, 0.4, 0.2, 0.1)
+    ranges = (theirs.brightness, theirs.contrast, theirs.saturation)
+    draws = [ours._rand_params()[1:] for _ in range(2000)]
+    for amounts, (low, high) in zip(
+        np.transpose(draws), (*ranges, theirs.hue)
+    ):
+        uniform = (low, high - low)
+        assert kstest(amounts, 'uniform', uniform).pvalue > 1e-3
+
+
+def test_jitter_without_amounts_changes_nothing():
+    img = photo()
+    np.testing.assert_array_equal(ColorJitter()({'img': img})['img'], img)
+
+
+def test_grayscale_has_its_probability():
+    gray = RandomGrayscale(prob=0.2)
+    img = photo(height=8, width=8)
+    grey = functional.grayscale(img)
+    outs = [gray({'img': img})['img'] for _ in range(2000)]
+    changed = [np.array_equal(out, grey) for out in outs]
+    assert np.mean(changed) == pytest.approx(0.2, abs=0.03)
+    assert all(
+        np.array_equal(out, img) for out, c in zip(outs, changed) if not c
+    )
+
+
+@pytest.mark.parametrize('prob', [1.0, 0.1])
+def test_blur_draws_its_sigma(prob, monkeypatch):
+    sigmas = []
+    monkeypatch.setattr(
+        functional,
+        'gaussian_blur',
+        lambda img, sigma: sigmas.append(sigma) or img,
+    )
+    blur = GaussianBlur(
+        magnitude_range=(0.1, 2.0), magnitude_std='inf', prob=prob
+    )
+    for _ in range(3000):
+        blur({'img': None})
+    assert len(sigmas) / 3000 == pytest.approx(prob, abs=0.02)
+    assert kstest(sigmas, 'uniform', (0.1, 1.9)).pvalue > 1e-3
+
+
+def test_blur_of_a_given_radius():
+    img = photo()
+    out = GaussianBlur(radius=1.2, prob=1.0)({'img': img})['img']
+    np.testing.assert_array_equal(out, functional.gaussian_blur(img, 1.2))
+
+
+def paper_view(blur, solarize, size):
+    """A view of the paper's listing, before normalisation."""
+
+    def pil_blur(img):
+        radius = np.random.uniform(0.1, 2.0)
+        return img.filter(ImageFilter.GaussianBlur(radius))
+
+    return T.Compose(
+        [
+            T.RandomResizedCrop(size, scale=(0.2, 1.0)),
+            T.RandomApply([T.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
+            T.RandomGrayscale(p=0.2),
+            T.RandomApply([T.Lambda(pil_blur)], p=blur),
+            T.RandomApply([T.Lambda(ImageOps.solarize)], p=solarize),
+            T.RandomHorizontalFlip(),
+        ]
+    )
+
+
+def statistics(img):
+    """Numbers that a wrong pipeline would move; of an RGB image."""
+    img = np.asarray(img).astype(float)
+    return np.array(
+        [
+            *img.mean(axis=(0, 1)),
+            *img.std(axis=(0, 1)),
+            np.abs(np.diff(img, axis=0)).mean(),  # sharpness
+            np.abs(np.diff(img, axis=1)).mean(),
+            (img.max(axis=2) - img.min(axis=2)).mean(),  # colourfulness
+            img[:, :32].mean() - img[:, 32:].mean(),  # left against right
+            np.quantile(img, 0.99),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ('number', 'blur', 'solarize'), [(1, 1.0, 0.0), (2, 0.1, 0.2)]
+)
+def test_views_of_the_config_are_those_of_the_paper(number, blur, solarize):
+    view = Config.fromfile(CONFIG)[f'view_pipeline{number}']
+    view[0]['scale'] = 64
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        view = Compose(view)
+    img = photo(1)
+    pil = Image.fromarray(img[..., ::-1])
+    reference = paper_view(blur, solarize, 64)
+    ours = [view({'img': img})['img'][..., ::-1] for _ in range(1000)]
+    ours = np.array([statistics(out) for out in ours])
+    theirs = np.array([statistics(reference(pil)) for _ in range(1000)])
+    pvalues = [ks_2samp(a, b).pvalue for a, b in zip(ours.T, theirs.T)]
+    assert min(pvalues) > 1e-3, pvalues
+    grey = (ours[:, 8] == 0).mean(), (theirs[:, 8] == 0).mean()
+    assert grey == pytest.approx((0.2, 0.2), abs=0.04)
+
+
+@pytest.mark.parametrize('shape', [(60, 80), (60, 80, 1), (60, 80, 5)])
+def test_geometry_blur_and_solarize_take_any_channels(shape):
+    channels = np.arange(20, 20 + 40 * np.prod(shape[2:], dtype=int), 40)
+    img = np.broadcast_to(channels if shape[2:] else 20, shape)
+    img = img.astype(np.uint8)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        pipeline = Compose(
+            [
+                dict(type='mmmoca.RandomResizedCrop', scale=32),
+                dict(type='mmmoca.GaussianBlur', radius=1.5, prob=1.0),
+                dict(type='Solarize', thr=128, prob=1.0),
+                dict(type='RandomFlip', prob=1.0),
+                dict(type='PackInputs'),
+            ]
+        )
+    packed = pipeline({'img': img})['inputs']
+    expected = np.where(channels < 128, channels, 255 - channels)
+    expected = torch.from_numpy(expected.astype(np.uint8))
+    assert packed.dtype == torch.uint8
+    assert torch.equal(packed, expected[:, None, None].expand(-1, 32, 32))
+
+
+@pytest.mark.parametrize('make', [ColorJitter, RandomGrayscale])
+@pytest.mark.parametrize(
+    'img',
+    [
+        np.zeros((8, 8), np.uint8),
+        np.zeros((8, 8, 1), np.uint8),
+        np.zeros((8, 8, 5), np.uint8),
+        np.zeros((8, 8, 3), np.float32),
+    ],
+)
+def test_colour_operations_refuse_other_images(make, img):
+    with pytest.raises(ValueError, match="color_type='color'"):
+        make()({'img': img})
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="'bilinear' or 'bicubic'"):
+        RandomResizedCrop(224, interpolation='area')
+    with pytest.raises(ValueError, match='prob'):
+        RandomGrayscale(prob=20)
+
+
+def test_one_thread_or_many_give_the_same(monkeypatch):
+    """OpenCV's and PyTorch's thread counts must not change an image."""
+    img = photo()
+    threads = cv2.getNumThreads(), torch.get_num_threads()
+    outs = []
+    for count in (1, 2):
+        cv2.setNumThreads(count)
+        torch.set_num_threads(count)
+        out = functional.gaussian_blur(functional.resize(img, (99, 87)), 1.1)
+        outs.append(functional.adjust_hue(out, 0.05))
+    cv2.setNumThreads(threads[0])
+    torch.set_num_threads(threads[1])
+    np.testing.assert_array_equal(*outs)
