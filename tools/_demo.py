@@ -57,7 +57,8 @@ class ProgressHook(Hook):
 
     Args:
         console (Console): Where to show it.
-        interval (int): Steps from one line to the next.
+        interval (int): Steps from one line to the next, a multiple of the
+            LoggerHook's.
     """
 
     priority = 'LOWEST'
@@ -93,8 +94,9 @@ class ProgressHook(Hook):
         self.bar.update(self.task, completed=done)
         if self.lines and done % self.interval == 0:
             left = (time.time() - self.start) / done * (total - done)
+            loss = runner.message_hub.get_scalar('train/loss').current()
             print(
-                f'  step {done:4d}/{total}  loss {outputs["loss"]:.2f}  '
+                f'  step {done:4d}/{total}  loss {loss:.2f}  '
                 f'eta {left // 60:.0f}:{left % 60:02.0f}',
                 flush=True,
             )

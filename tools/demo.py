@@ -281,7 +281,7 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
         init_default_scope(cfg.default_scope)
         sets = Sets(cfg)
         runner = QuietRunner.from_cfg(cfg)
-        interval = max(1, cfg.train_cfg.max_iters // 15)
+        interval = 2 * cfg.default_hooks.logger.interval
         runner.register_hook(ProgressHook(console, interval))
         model = runner.model
         with torch.random.fork_rng():

@@ -164,7 +164,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
                     )
                     loss += weight * divergence
                     grad_logits = log_p.exp_().sub_(q).mul_(weight)
-                    torch.mm(grad_logits, scaled, out=grad[part].view(x.shape))
+                    grad[part] = (grad_logits @ scaled).view_as(grad[part])
                     grads[-1].addmm_(grad_logits.T, x, alpha=kappa)
         ctx.save_for_backward(*grads)
         ctx.dtypes = [x.dtype for x in features]

@@ -2,6 +2,7 @@
 from typing import NamedTuple
 
 import torch
+from mmcv.cnn.bricks import DropPath
 from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor, nn
@@ -69,6 +70,10 @@ class MOCAViT(VisionTransformer):
         self.tap_layer = tap_layer
         self.patch_size: tuple[int, int] = self.patch_embed.projection.stride
         self.check_image_size(self.img_size)
+        for module in self.modules():
+            if isinstance(module, DropPath):
+                # NumPy's number would break the graph of torch.compile.
+                module.drop_prob = float(module.drop_prob)
 
         self.pos_embed.requires_grad = False
         positions = sincos_positions_2d(self.patch_resolution, self.embed_dims)

@@ -1,0 +1,307 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The quick start, on sets that are much too small to learn from."""
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.runner import CheckpointLoader, load_checkpoint
+from PIL import Image
+from sklearn.neighbors import KNeighborsClassifier
+
+from mmmoca.registry import MODELS
+
+TOOLS = Path(__file__).parents[2] / 'tools'
+TRAIN, VAL = 130, 36
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+
+    def load_tool(name):
+        spec = importlib.util.spec_from_file_location(
+            f'tool_{Path(name).stem}', TOOLS / f'{name}.py'
+        )
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load_tool
+
+
+def call(*command):
+    environment = dict(
+        os.environ, PYTHONPATH=str(TOOLS.parent), OMP_NUM_THREADS='1'
+    )
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope='module')
+def demo(tmp_path_factory):
+    """Folder of a run on its own textures, and what it printed."""
+    out = tmp_path_factory.mktemp('demo') / 'out'
+    drawing = TOOLS / 'dataset_converters' / 'make_textures.py'
+    drawn = call(
+        *(drawing, out / 'textures', '--train', TRAIN, '--val', VAL),
+        *('--workers', 1),
+    )
+    assert drawn.returncode == 0, drawn.stderr
+    result = call(TOOLS / 'demo.py', '--out', out, '--iters', 4, '--seed', 3)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return out, result.stdout
+
+
+def read_textures(out, split):
+    files = sorted((out / 'textures' / split).glob('*/*.jpg'))
+    names = sorted({file.parent.name for file in files})
+    images = np.stack([cv2.imread(str(file)) for file in files])
+    return images, np.array([names.index(file.parent.name) for file in files])
+
+
+def knn_accuracy(features, labels):
+    knn = KNeighborsClassifier(
+        20,
+        metric='cosine',
+        algorithm='brute',
+        weights=lambda distance: np.exp((1 - distance) / 0.07),
+    )
+    knn.fit(features['train'], labels['train'])
+    return 100 * knn.score(features['val'], labels['val'])
+
+
+def test_accuracies(demo):
+    out, _ = demo
+    result = json.loads((out / 'result.json').read_text())
+    cfg = Config.fromfile(out / 'moca_vit-tiny_textures.py')
+    assert (result['bank_images'], result['query_images']) == (TRAIN, VAL)
+    assert (result['k'], result['temperature']) == (20, 0.07)
+    assert (result['seed'], result['iters']) == (3, 4)
+    model = MODELS.build(cfg.model)
+    load_checkpoint(model, str(out / 'iter_4.pth'), map_location='cpu')
+    model.eval()
+    kinds = ('raw_pixels', 'teacher', 'student')
+    features = {kind: {} for kind in kinds}
+    labels = {}
+    for split in ('train', 'val'):
+        images, labels[split] = read_textures(out, split)
+        pixels = images.reshape(len(images), -1).astype(float)
+        pixels -= pixels.mean(axis=1, keepdims=True)
+        features['raw_pixels'][split] = pixels
+        inputs = torch.tensor((images - 127.5) / 63.75).float()
+        inputs = inputs.permute(0, 3, 1, 2)
+        for kind in ('teacher', 'student'):
+            features[kind][split] = model.extract_feat(inputs, kind).numpy()
+    for kind in kinds:
+        expected = knn_accuracy(features[kind], labels)
+        # A tie may go either way.
+        assert result['knn'][kind] == pytest.approx(
+            expected, abs=100 / VAL + 1e-6
+        )
+    scalars = next(out.glob('*/vis_data/scalars.json')).read_text()
+    last = json.loads(scalars.splitlines()[-1])
+    assert last['step'] == 4
+    assert last['knn/top1_k20'] == pytest.approx(result['knn']['teacher'])
+
+
+def test_pictures_and_output(demo):
+    out, printed = demo
+    for name in ('moca.png', 'curves.png'):
+        picture = cv2.imread(str(out / name))
+        assert min(picture.shape[:2]) > 500 and picture.std() > 20
+        assert str(out / name) in printed
+    lines = printed.splitlines()
+    assert lines[0] == '1/5 images'
+    assert any(line.startswith('  step    4/4  loss') for line in lines)
+    assert 'eta' in printed and 'raw pixels' in printed
+    assert 'mmengine' not in printed
+    # The log is kept in its file, and nothing else is left behind.
+    assert 'Config:' in next(out.glob('*/*.log')).read_text()
+    assert not list(out.glob('.images-*'))
+
+
+@pytest.mark.parametrize('source', ['config', 'unlabelled', 'folder'])
+def test_overview_of_any_checkpoint(
+    demo, tool, tmp_path, monkeypatch, capsys, source
+):
+    out, _ = demo
+    picture = tmp_path / 'picture.png'
+    arguments = [
+        *('overview', out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'),
+        *('--images', 2, '--bank', 30, '--num-workers', 0, '--out', picture),
+    ]
+    if source == 'unlabelled':
+        arguments += ['--cfg-options', 'val_cfg=None', 'val_dataloader=None']
+    elif source == 'folder':
+        arguments += ['--data', out / 'textures' / 'val']
+    monkeypatch.setattr(sys, 'argv', [str(word) for word in arguments])
+    tool('visualization/overview').main()
+    assert cv2.imread(str(picture)).std() > 20
+    assert capsys.readouterr().out.endswith(f'{picture}\n')
+
+
+def test_overview_needs_the_whole_model(demo, tool, tmp_path, monkeypatch):
+    out, _ = demo
+    checkpoint = CheckpointLoader.load_checkpoint(str(out / 'iter_4.pth'))
+    weights = {
+        name: value
+        for name, value in checkpoint['state_dict'].items()
+        if name.startswith('backbone.')
+    }
+    torch.save(weights, tmp_path / 'backbone.pth')
+    config = out / 'moca_vit-tiny_textures.py'
+    arguments = ['overview', config, tmp_path / 'backbone.pth']
+    monkeypatch.setattr(sys, 'argv', [str(word) for word in arguments])
+    with pytest.raises(RuntimeError, match='codebook.words'):
+        tool('visualization/overview').main()
+
+
+def test_curves_of_any_run(demo, tool, tmp_path, monkeypatch):
+    out, _ = demo
+    picture = tmp_path / 'picture.png'
+    arguments = [out, '--baseline', 'pixels', 20, '--out', picture]
+    monkeypatch.setattr(sys, 'argv', ['', *(str(word) for word in arguments)])
+    tool('analysis_tools/plot_curves').main()
+    assert cv2.imread(str(picture)).std() > 20
+
+
+def write_odd_images(root, count):
+    """Images of many kinds and shapes in a tree, and files that are none."""
+    rng = np.random.default_rng(0)
+    modes = ('RGB', 'L', 'P', 'RGBA', '1', 'I;16')
+    for index in range(count):
+        folder = root / f'a{index % 3}' / ('deep' if index % 2 else '')
+        folder.mkdir(parents=True, exist_ok=True)
+        height, width = (700, 900) if index == 0 else rng.integers(20, 120, 2)
+        pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        mode = modes[index % len(modes)]
+        if mode == 'I;16':
+            image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 257)
+        else:
+            image = Image.fromarray(pixels).convert(mode)
+        image.save(folder / f'{index}.{"jpg" if mode == "RGB" else "PNG"}')
+    (root / 'broken.jpg').write_bytes(b'\xff\xd8\xff broken')
+    (root / 'notes.txt').write_text('no image')
+
+
+def test_own_images(tool, tmp_path, capfd):
+    write_odd_images(tmp_path / 'my images', 102)
+    out = tmp_path / 'out'
+    tool('demo').main(
+        [
+            *('--data', str(tmp_path / 'my images'), '--out', str(out)),
+            *('--iters', '2'),
+        ]
+    )
+    result = json.loads((out / 'result.json').read_text())
+    assert result['knn'] == {} and result['bank_images'] == 102
+    printed = capfd.readouterr().out
+    assert '102 images of 103' in printed
+    assert '1 left out' in printed and 'broken.jpg' in printed
+    assert 'k-NN' not in printed
+    for name in ('moca.png', 'curves.png'):
+        assert cv2.imread(str(out / name)).std() > 20
+    assert not list(out.glob('.images-*'))
+
+
+def test_images_are_shrunk(tool, tmp_path, monkeypatch):
+    tool('demo')
+    helpers = sys.modules['_demo']
+    monkeypatch.setattr(helpers, 'MAX_IMAGES', 101)
+    rng = np.random.default_rng(0)
+    for index in range(110):
+        size = [(300, 208), (104, 500), (20, 30)][index % 3]
+        image = np.full((*size, 3), rng.integers(256, size=3), np.uint8)
+        cv2.imwrite(str(tmp_path / f'{index:03d}.png'), image)
+    copies = []
+    for seed in (0, 0, 1):
+        folder = tmp_path / f'copies{len(copies)}'
+        folder.mkdir()
+        source = tmp_path if seed == 0 else str(tmp_path)
+        # Copies must not be found as images of the next turn.
+        for file in tmp_path.glob('copies*/*'):
+            file.rename(file.with_suffix('.copy'))
+        assert helpers.shrink_images(str(source), folder, seed) == folder
+        copies.append([cv2.imread(str(f)) for f in sorted(folder.iterdir())])
+    assert len(copies[0]) == 101
+    assert {c.shape[:2] for c in copies[0]} == {
+        (150, 104),
+        (104, 500),
+        (20, 30),
+    }
+    assert all((c == c[0, 0]).all() for c in copies[0])
+    tones = [[tuple(copy[0, 0]) for copy in part] for part in copies]
+    assert tones[0] == tones[1] != tones[2]
+    assert len(set(tones[0])) == 101
+
+
+@pytest.mark.parametrize(
+    'count, message',
+    [
+        (None, 'no folder'),
+        (0, 'no image in'),
+        (99, 'at least 100'),
+    ],
+)
+def test_folders_that_will_not_do(tool, tmp_path, count, message):
+    data = tmp_path / 'data'
+    if count is not None:
+        data.mkdir()
+        for index in range(count):
+            Image.new('L', (9, 9)).save(data / f'{index}.png')
+    out = tmp_path / 'out'
+    with pytest.raises(SystemExit, match=f'demo.py: error: .*{message}'):
+        tool('demo').main(['--data', str(data), '--out', str(out)])
+    assert list(out.iterdir()) == []
+
+
+def test_arguments(tool, capsys):
+    demo = tool('demo')
+    with pytest.raises(SystemExit):
+        demo.parse_args(['--iters', '1'])
+    assert '--iters must be at least 2' in capsys.readouterr().err
+    assert demo.parse_args([]).out == 'work_dirs/demo'
+    args = demo.parse_args(['--data', '/some/Photos/'])
+    assert args.out == 'work_dirs/demo_Photos'
+
+
+@pytest.mark.parametrize('iters', [None, 50])
+def test_schedules_follow_the_number_of_steps(tool, tmp_path, iters):
+    cfg = tool('demo').demo_config(tmp_path, True, tmp_path, 5, iters)
+    steps = iters or cfg.max_iters
+    warmup, cosine = cfg.param_scheduler
+    assert warmup.end == cosine.begin == steps // 10
+    assert cosine.end == cfg.train_cfg.max_iters == steps
+    assert cosine.T_max == 1.25 * steps - steps // 10
+    assert steps % cfg.train_cfg.val_interval == 0
+    assert cfg.randomness.seed == 5
+
+
+def test_textures_are_drawn_once(tool, tmp_path, monkeypatch):
+    demo = tool('demo')
+    calls = []
+    monkeypatch.setattr(
+        demo.subprocess, 'run', lambda *args, **kwargs: calls.append(args)
+    )
+    folder = tmp_path / 'textures'
+    assert demo.draw_textures(tmp_path) == folder
+    assert str(calls[0][0][1]).endswith('make_textures.py')
+    assert calls[0][0][2] == folder
+    folder.mkdir()
+    (folder / 'meta.json').write_text('{}')
+    assert demo.draw_textures(tmp_path) == folder and len(calls) == 1

@@ -1,0 +1,98 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Curves of a run."""
+
+import json
+
+import pytest
+
+from mmmoca.visualization import draw_curves, read_scalars
+
+
+def write(path, *records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(''.join(json.dumps(record) + '\n' for record in records))
+    return path
+
+
+def train(step, **values):
+    return dict(loss=10 - step, time=0.5, iter=step, step=step) | values
+
+
+def curves(scalars):
+    return {
+        name: list(zip(*(part.tolist() for part in curve)))
+        for name, curve in scalars.items()
+    }
+
+
+def test_iterations(tmp_path):
+    path = write(
+        tmp_path / 'scalars.json',
+        train(2, msd=0.5),
+        train(4),
+        {'knn/top1_k20': 30, 'time': 9, 'step': 5},
+        train(6, msd=0.25),
+        {'knn/top1_k20': 50, 'time': 9, 'step': 6},
+    )
+    assert curves(read_scalars(path)) == {
+        'loss': [(2, 8), (4, 6), (6, 4)],
+        'time': [(2, 0.5), (4, 0.5), (6, 0.5)],
+        'msd': [(2, 0.5), (6, 0.25)],
+        'knn/top1_k20': [(5, 30), (6, 50)],
+    }
+
+
+def test_validations_counted_in_epochs(tmp_path):
+    path = write(
+        tmp_path / 'scalars.json',
+        train(50, epoch=1),
+        train(100, epoch=1),
+        {'knn/top1_k20': 30, 'step': 1},
+        train(200, epoch=2),
+        {'knn/top1_k20': 50, 'step': 2},
+    )
+    scalars = curves(read_scalars(path))
+    assert set(scalars) == {'loss', 'time', 'knn/top1_k20'}
+    assert scalars['knn/top1_k20'] == [(100, 30), (200, 50)]
+
+
+def test_latest_run_of_a_work_dir(tmp_path):
+    for name, step in (('20260102_000000', 7), ('20260101_000000', 3)):
+        write(tmp_path / name / 'vis_data' / 'scalars.json', train(step))
+    assert curves(read_scalars(tmp_path))['loss'] == [(7, 3)]
+
+
+def test_nothing_to_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match='no run has written'):
+        read_scalars(tmp_path)
+    with pytest.raises(ValueError, match='holds no scalars'):
+        read_scalars(write(tmp_path / 'scalars.json'))
+
+
+def test_curves(tmp_path):
+    path = write(
+        tmp_path / 'scalars.json',
+        train(2, loss_img=3, loss_loc=5, lr=0.1),
+        {'knn/top1_k20': 30, 'knn/top5_k20': 60, 'step': 3},
+        train(4, loss_img=1, loss_loc=2, lr=0.2),
+    )
+    figure = draw_curves(read_scalars(path), {'raw pixels': 19.5})
+    accuracy, loss, rate = figure.axes
+    dots, dashes = accuracy.lines
+    assert dots.get_xydata().tolist() == [[3, 30]]
+    assert set(dashes.get_ydata()) == {19.5}
+    assert dashes.get_label() == 'raw pixels'
+    assert [line.get_xydata().tolist() for line in loss.lines] == [
+        [[2, 8], [4, 6]],
+        [[2, 3], [4, 1]],
+        [[2, 5], [4, 2]],
+    ]
+    assert rate.lines[0].get_xydata().tolist() == [[2, 0.1], [4, 0.2]]
+    assert rate.get_title(loc='left') == 'learning rate'
+    figure.savefig(tmp_path / 'curves.png')
+
+
+def test_scalars_of_something_else(tmp_path):
+    path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
+    with pytest.raises(ValueError, match="nothing to draw among .*'mIoU'"):
+        draw_curves(read_scalars(path))

@@ -1,0 +1,88 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Pictures of images, masks and features."""
+
+import numpy as np
+import pytest
+import torch
+
+from mmmoca.visualization import masked_picture, pca_colors, to_picture
+
+
+@pytest.mark.parametrize(
+    'channels, bgr, shown',
+    [
+        (1, True, [0, 0, 0]),
+        (2, True, [0, 0, 0]),
+        (3, True, [2, 1, 0]),
+        (3, False, [0, 1, 2]),
+        (5, True, [2, 1, 0]),
+    ],
+)
+def test_channels_of_a_picture(channels, bgr, shown):
+    image = torch.randint(0, 256, (channels, 4, 6), dtype=torch.uint8)
+    expected = np.stack([image[i].numpy() / 255 for i in shown], axis=2)
+    np.testing.assert_array_equal(to_picture(image, bgr), expected)
+
+
+def test_masked_picture_shows_the_visible_patches_only():
+    rng = np.random.default_rng(0)
+    picture = rng.uniform(0.2, 0.3, (24, 48, 3))
+    grid, patch = (2, 3), (12, 16)
+    result = masked_picture(picture, np.array([1, 3]), np.array([0, 5]), grid)
+    for index in range(6):
+        row, column = divmod(index, 3)
+        place = np.s_[
+            row * patch[0] : (row + 1) * patch[0],
+            column * patch[1] : (column + 1) * patch[1],
+        ]
+        tones = np.unique(result[place].reshape(-1, 3), axis=0)
+        if index in (1, 3):
+            np.testing.assert_array_equal(result[place], picture[place])
+        elif index in (0, 5):
+            grey = (np.ptp(result[place], axis=2) == 0).mean()
+            assert len(tones) == 2 and 0.5 < grey < 0.75
+        else:
+            assert len(tones) == 1 and np.ptp(tones) == 0
+
+
+def test_colours_separate_clusters():
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((2, 16))
+    cluster = np.zeros((3, 8, 10), int)
+    cluster[:, :, 6:] = 1
+    features = centres[cluster] + 0.01 * rng.standard_normal((3, 8, 10, 16))
+    colors, other = pca_colors(features, centres)
+    assert colors.shape == (3, 8, 10, 3) and other.shape == (2, 3)
+    assert colors.min() == 0 and colors.max() == 1
+    first, second = colors[cluster == 0][:, 0], colors[cluster == 1][:, 0]
+    assert abs(first.mean() - second.mean()) > 0.9
+    assert first.std() < 0.05 and second.std() < 0.05
+    # The same map for what is not fitted.
+    np.testing.assert_allclose(
+        other[:, 0], [first.mean(), second.mean()], atol=0.05
+    )
+    np.testing.assert_array_equal(colors, pca_colors(features)[0])
+
+
+def test_colours_are_scaled_components():
+    features = np.random.default_rng(0).standard_normal((500, 5))
+    features *= [5, 4, 3, 0.1, 0.1]
+    centred = features - features.mean(axis=0)
+    axes = np.linalg.svd(centred, full_matrices=False)[2][:3]
+    components = centred @ axes.T
+    low, high = np.percentile(components, (2, 98), axis=0)
+    expected = np.clip((components - low) / (high - low), 0, 1)
+    colors = pca_colors(features)[0]
+    for index in range(3):
+        # Axes have a sign by convention only.
+        error = min(
+            np.abs(colors[:, index] - expected[:, index]).max(),
+            np.abs(1 - colors[:, index] - expected[:, index]).max(),
+        )
+        assert error < 1e-6
+
+
+@pytest.mark.filterwarnings('ignore:invalid value:RuntimeWarning')
+def test_colours_of_equal_features():
+    colors = pca_colors(np.ones((4, 4, 8)))[0]
+    assert colors.shape == (4, 4, 3) and np.isfinite(colors).all()
