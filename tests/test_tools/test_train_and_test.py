@@ -319,10 +319,11 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     assert 'Scaling the original LR by 0.00390625' in log  # 8 / 2048
 
     options[-1] = 'train_cfg.max_epochs=2'
+    options.append('train_dataloader.batch_size=8')  # the same global batch
     log = run('train.py', '--resume', '--amp', '--no-validate')
     assert 'resumed epoch: 1, iter: 1' in log
     assert 'optim_wrapper is mmmoca.MixedPrecisionOptimWrapper' in log
-    assert 'Epoch(train) [2][2/2]' in log
+    assert 'Epoch(train) [2][1/1]' in log
     assert 'Epoch(val)' not in log
 
     checkpoint = tmp_path / 'epoch_2.pth'

@@ -1,0 +1,134 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The forward pass compiles whole, with the losses and gradients of eager."""
+
+import contextlib
+
+import pytest
+import torch
+
+from mmmoca.models.objectives import token_assignment_loss
+
+from .test_moca import build, views
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def with_fixed_masks(**changes):
+    model = build(**changes)
+    masks = model.masking.draw(8, torch.device('cpu'))
+    model.masking.draw = lambda num_samples, device: masks
+    return model
+
+
+def losses_and_gradients(model, forward, precision=None):
+    model.zero_grad()
+    with precision or contextlib.nullcontext():
+        losses = forward(views(), None, 'loss')
+    loss, scalars = model.parse_losses(losses)
+    loss.backward()
+    update = scalars.pop('codebook_update')
+    # The candidates are drawn at random; their number is part of the shape.
+    figures = {name: value.detach() for name, value in scalars.items()}
+    figures['msd'] = update['msd']
+    gradients = {
+        name: parameter.grad.clone()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    return figures, gradients, update['candidates'].shape
+
+
+def assert_same_as_eager(model, backend, precision=None, rtol=1e-3):
+    figures, gradients, shape = losses_and_gradients(
+        model, model.forward, precision
+    )
+    compiled = torch.compile(model.forward, backend=backend, fullgraph=True)
+    figures2, gradients2, shape2 = losses_and_gradients(
+        model, compiled, precision
+    )
+    assert shape == shape2
+    for name, value in figures.items():
+        torch.testing.assert_close(
+            figures2[name], value, rtol=1e-4, atol=1e-5, msg=name
+        )
+    for name, value in gradients.items():
+        assert value.norm() > 0, name
+        error = (gradients2[name] - value).norm() / value.norm()
+        assert error < rtol, (name, float(error))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {},
+        dict(
+            neck=None,
+            head__lambda_img=1.0,
+            image_embedding='cls',
+            masking=dict(mask_ratios=[0.6], decoder_mask_ratios=[0.3]),
+        ),
+    ],
+    ids=['two rounds', 'no decoder'],
+)
+def test_no_graph_break(changes):
+    assert_same_as_eager(with_fixed_masks(**changes), 'aot_eager')
+
+
+@pytest.mark.slow
+def test_no_graph_break_under_autocast():
+    autocast = torch.autocast('cpu', torch.bfloat16)
+    assert_same_as_eager(with_fixed_masks(), 'aot_eager', autocast)
+
+
+@pytest.mark.slow
+def test_random_masks_and_drop_path_compile():
+    model = build(backbone__drop_path_rate=0.2)
+    forward = torch.compile(model.forward, backend='aot_eager', fullgraph=True)
+    torch.manual_seed(5)
+    expected = model(views(), mode='loss')['loss_loc']
+    torch.manual_seed(5)
+    losses = forward(views(), mode='loss')
+    torch.testing.assert_close(losses['loss_loc'], expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('backend', ['aot_eager', 'inductor'])
+def test_chunks_keep_their_gradients(backend):
+    """In-place sums in an autograd.Function can lose them silently."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    words = torch.nn.functional.normalize(random(12, 6), dim=1)
+    tokens, positions = random(5, 9, 6), torch.arange(4).repeat(5, 1)
+    leaves = [random(12, 7), random(5, 4, 7), random(5, 4, 7)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+
+    def loss(prototypes, *features):
+        return token_assignment_loss(
+            [2 * feature for feature in features],
+            [positions, positions + 3],
+            prototypes,
+            3.0,
+            tokens,
+            words,
+            torch.tensor(20.0),
+            torch.arange(4),
+            chunk_size=2,
+        )
+
+    expected, *targets = loss(*leaves)
+    gradients = torch.autograd.grad(expected, leaves)
+    compiled = torch.compile(loss, backend=backend, fullgraph=True)
+    result, *targets2 = compiled(*leaves)
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(targets2, targets)
+    found = torch.autograd.grad(result, leaves)
+    torch.testing.assert_close(found, gradients)
