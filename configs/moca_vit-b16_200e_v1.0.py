@@ -30,6 +30,7 @@ param_scheduler = [
     ),
 ]
 custom_hooks = [
+    dict(type='mmmoca.CompileHook'),
     dict(type='mmmoca.CheckpointFitHook'),
     dict(type='mmmoca.ReproducibilityHook'),
     dict(type='mmmoca.CodebookHook'),

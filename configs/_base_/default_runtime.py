@@ -2,6 +2,7 @@
 default_scope = 'mmpretrain'
 
 custom_hooks = [
+    dict(type='mmmoca.CompileHook'),
     dict(type='mmmoca.CheckpointFitHook'),
     dict(type='mmmoca.ReproducibilityHook'),
     dict(type='mmmoca.CodebookHook'),

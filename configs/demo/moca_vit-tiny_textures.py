@@ -193,6 +193,7 @@ train_cfg = dict(
 auto_scale_lr = dict(base_batch_size=64)
 
 custom_hooks = [
+    dict(type='mmmoca.CompileHook'),
     dict(type='mmmoca.CheckpointFitHook'),
     dict(type='mmmoca.ReproducibilityHook'),
     dict(type='mmmoca.CodebookHook'),

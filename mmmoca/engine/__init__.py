@@ -2,6 +2,7 @@
 from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook
 from .codebook_hook import CodebookHook
+from .compile_hook import CompileHook
 from .knn_loop import KNNTestLoop, KNNValLoop
 from .optim import MixedPrecisionOptimWrapper, MOCAOptimWrapperConstructor
 from .reproducibility_hook import ReproducibilityHook
@@ -14,6 +15,7 @@ from .step_log_hook import NonFiniteLossError, StepLogHook
 from .teacher_ema_hook import TeacherEMAHook
 
 __all__ = [
+    'CompileHook',
     'CheckpointFitHook',
     'NonFiniteLossError',
     'StepLogHook',

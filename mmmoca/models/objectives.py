@@ -162,9 +162,10 @@ class _TokenAssignmentLoss(torch.autograd.Function):
                     divergence = torch.dot(
                         q.flatten(), target.sub_(log_p).flatten()
                     )
-                    loss += weight * divergence
+                    # In place, torch.compile would lose the gradients.
+                    loss = loss + weight * divergence
                     grad_logits = log_p.exp_().sub_(q).mul_(weight)
-                    grad[part] = (grad_logits @ scaled).view_as(grad[part])
+                    torch.mm(grad_logits, scaled, out=grad[part].view(x.shape))
                     grads[-1].addmm_(grad_logits.T, x, alpha=kappa)
         ctx.save_for_backward(*grads)
         ctx.dtypes = [x.dtype for x in features]

@@ -98,6 +98,19 @@ def test_gradient_accumulation_steps_once(images, tmp_path):
     assert len(scalars(runner, 'train/momentum')) == 3
 
 
+def test_compiled_training(images, tmp_path):
+    """The same losses, through MMEngine's own switch."""
+    losses = []
+    for options in ({}, {'compile': dict(backend='aot_eager')}):
+        name = 'compiled' if options else 'eager'
+        options['train_cfg.max_iters'] = 2
+        runner = run(demo_config(images, tmp_path / name, **options))
+        losses.append(scalars(runner, 'train/loss'))
+    # The first step is the same; bf16 rounds the second one otherwise.
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-4)
+    assert losses[0][1] == pytest.approx(losses[1][1], rel=1e-2)
+
+
 def test_batch_smaller_than_the_new_words(images, tmp_path):
     cfg = demo_config(images, tmp_path, **{'train_dataloader.batch_size': 3})
     with pytest.raises(ValueError, match='num_new_words=4'):

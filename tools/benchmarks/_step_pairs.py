@@ -1,0 +1,189 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Parts of a step with and without each optimisation."""
+
+import copy
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+
+import torch
+from _step import TrainingStep
+from benchmark_objective import lean, make_inputs, straightforward
+from mmengine.optim import build_optim_wrapper
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from mmmoca.engine.teacher_ema_hook import update_teacher
+
+__all__ = ['pairs']
+
+Forms = dict[str, Callable[[], object]]
+
+
+def pairs(step: TrainingStep) -> Iterator[tuple[str, Forms]]:
+    """What is compared and its forms, ours first.
+
+    Args:
+        step (TrainingStep): Gives modules, masks and precision.
+
+    Yields:
+        tuple[str, dict[str, Callable]]: Forms are freed with each pair, so
+        none may be kept.
+    """
+    views = 2 * step.batch_size
+    masks = step.model.masking.draw(views, step.device)
+    yield 'patch embedding, all rounds', _patch_embedding(step, masks)
+    yield 'EMA', _ema(step)
+    yield 'AdamW', _optimisers(step)
+    patches = step.model.masking.num_patches
+    for what, tokens, backward in (
+        ('attention, teacher', patches, False),
+        ('attention, student', masks[0].visible.shape[1], True),
+    ):
+        yield f'{what}, bf16', _attention(step, tokens + 1, backward)
+    yield 'prototypes', _prototypes(step, len(masks))
+    yield "objective, ViT-B's shapes", _objective(step)
+
+
+def _in_precision(step: TrainingStep, function: Callable[[], Tensor]):
+    """Forward in the step's precision and backward, gradients dropped."""
+
+    def run() -> None:
+        with step.wrapper.optim_context(step.model):
+            loss = function()
+        loss.backward()
+        step.model.zero_grad()
+
+    return run
+
+
+def _patch_embedding(step: TrainingStep, masks: list) -> Forms:
+    backbone = step.model.backbone
+    shape = (2 * step.batch_size, 3, *backbone.img_size)
+    images = torch.randn(shape, device=step.device)
+    sample = torch.arange(len(images), device=step.device)[:, None]
+
+    def visible_only() -> Tensor:
+        return sum(
+            backbone._embed_patches(images, mask.visible).float().sum()
+            for mask in masks
+        )
+
+    def all_then_gather() -> Tensor:
+        return sum(
+            backbone._embed_patches(images, None)[sample, mask.visible]
+            .float()
+            .sum()
+            for mask in masks
+        )
+
+    return {
+        'visible patches': _in_precision(step, visible_only),
+        'all, then gather': _in_precision(step, all_then_gather),
+    }
+
+
+def _ema(step: TrainingStep) -> Forms:
+    student = step.model.backbone
+    teacher = copy.deepcopy(step.model.teacher)
+
+    @torch.no_grad()
+    def loop() -> None:
+        for target, source in zip(teacher.parameters(), student.parameters()):
+            if source.requires_grad:
+                target.mul_(0.99).add_(source, alpha=0.01)
+
+    return {
+        'one foreach lerp': lambda: update_teacher(teacher, student, 0.99),
+        'loop of mul_ and add_': loop,
+    }
+
+
+def _optimisers(step: TrainingStep) -> Forms:
+    for parameter in step.model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.full_like(parameter, 1e-6)
+    forms = {}
+    for groups in ('4 groups', 'a group a parameter'):
+        for fused in (True, None):
+            cfg = copy.deepcopy(step.wrapper_cfg)
+            # Nothing may move: the forms share the parameters.
+            cfg.optimizer.update(fused=fused, lr=0.0)
+            cfg.paramwise_cfg.prototype_lr = 0.0
+            if groups != '4 groups':
+                cfg.constructor = 'DefaultOptimWrapperConstructor'
+                cfg.paramwise_cfg = dict(norm_decay_mult=0, bias_decay_mult=0)
+            optimizer = build_optim_wrapper(step.model, cfg).optimizer
+            name = f'{"fused" if fused else "default"}, {groups}'
+            forms[name] = optimizer.step
+    return forms
+
+
+def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
+    attention = step.model.backbone.layers[0].attn
+    shape = (
+        2 * step.batch_size,
+        attention.num_heads,
+        tokens,
+        attention.head_dims,
+    )
+    q, k, v = (
+        torch.randn(shape, device=step.device, dtype=torch.bfloat16)
+        for _ in range(3)
+    )
+
+    def run(*kernels: SDPBackend) -> None:
+        leaves = [x.detach().requires_grad_(backward) for x in (q, k, v)]
+        with sdpa_kernel(list(kernels)):
+            result = F.scaled_dot_product_attention(*leaves)
+        if backward:
+            result.backward(v)
+
+    fused = (
+        SDPBackend.FLASH_ATTENTION,
+        SDPBackend.EFFICIENT_ATTENTION,
+    )
+    forms = {
+        'math': lambda: run(SDPBackend.MATH),
+        'fused kernel': lambda: run(*fused),
+    }
+    # Ours first: MixedPrecisionOptimWrapper takes math on CPUs alone.
+    on_cpu = step.device.type == 'cpu'
+    return forms if on_cpu else dict(reversed(forms.items()))
+
+
+def _prototypes(step: TrainingStep, rounds: int) -> Forms:
+    def times(count: int) -> Callable[[], None]:
+        def forward() -> Tensor:
+            made = [
+                step.model.head.generate_prototypes(step.model.codebook.words)
+                for _ in range(count)
+            ]
+            return sum(w[:, 0].sum() for both in made for w in both)
+
+        return _in_precision(step, forward)
+
+    return {'once a step': times(1), 'once a round': times(rounds)}
+
+
+def _objective(step: TrainingStep) -> Forms:
+    inputs = make_inputs(
+        Namespace(
+            batch_size=step.batch_size,
+            num_words=len(step.model.codebook.words),
+            device=step.device.type,
+        )
+    )
+
+    def with_backward(function: Callable[[dict], Tensor]):
+        def run() -> None:
+            function(inputs).backward()
+            for leaf in (inputs['prototypes'], *inputs['features']):
+                leaf.grad = None
+
+        return run
+
+    return {
+        'lean': with_backward(lean),
+        'straightforward': with_backward(straightforward),
+    }

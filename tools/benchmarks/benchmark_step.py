@@ -1,0 +1,296 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Where the time of a training step goes, and what each optimisation gives.
+
+Builds the model, the parameter groups and the optimiser wrapper of
+``configs/_base_`` and trains on synthetic views. Prints the sections of a
+step, images a second, memory, model FLOPs and, on a GPU whose peak is known,
+the share of it that is used (MFU). Then each part with and without its
+optimisation, the two measured in turns. ``--table1`` prints the paper's
+Table 1 instead: full against partial decoding, and one mask against two,
+each measurement in a process of its own.
+
+Example:
+    python tools/benchmarks/benchmark_step.py --arch b --dtype bf16
+    python tools/benchmarks/benchmark_step.py --table1
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+import torch
+from _step import TrainingStep, alternate
+from _step_pairs import pairs
+from mmengine.device import get_device
+from rich.console import Console
+from rich.table import Table
+
+from mmmoca.models.objectives import token_assignment_loss
+
+# Dense bf16 (and fp16) operations a second, from the vendor's data sheets.
+PEAKS = {'A100': 312e12, 'H100': 989e12, 'H200': 989e12}
+
+# Decoder depth, rounds -> minutes an epoch and GB of full and of partial
+# decoding: the paper's Table 1, ViT-B/16, batch 2048 on 8 A100.
+PAPER = {
+    (2, 1): ((9.00, 30.4), (8.15, 23.0)),
+    (4, 1): ((10.25, 37.7), (8.55, 26.2)),
+    (8, 1): ((12.41, 52.4), (9.30, 32.6)),
+    (2, 2): (None, (10.35, 39.5)),
+}
+MASKING = {
+    'full 1': dict(mask_ratios=(0.65,), decoder_mask_ratios=(0.0,)),
+    'partial 1': dict(mask_ratios=(0.65,), decoder_mask_ratios=(0.45,)),
+    'partial 2': None,  # the config's 55 % and 75 %
+}
+
+
+def build(args: argparse.Namespace, **options) -> TrainingStep:
+    """The step that the command line asks for."""
+    return TrainingStep(
+        args.arch, args.batch_size, args.dtype, args.device, **options
+    )
+
+
+def section_table(
+    args: argparse.Namespace, step: TrainingStep
+) -> tuple[Table, str]:
+    """Measure a step and its sections; the table and a line below it."""
+    floor = step.peak_mebibytes()
+    step.run()
+    seconds = step.time(args.repeats)
+    memory = step.peak_mebibytes()
+    flops = step.flops()
+    sections = step.sections(args.repeats)
+    whole = sections.pop('step')
+    model, codebook = step.model, step.model.codebook
+    if not args.compile:
+        sections['objective, of it targets'] = targets_seconds(args, step)
+    rate, speed = args.batch_size / seconds, flops / seconds
+    above = memory if args.device == 'cuda' else memory - floor
+    kind = 'allocated' if args.device == 'cuda' else 'above the floor'
+    summary = (
+        f'Step without stops {seconds * 1e3:.1f} ms, {rate:.1f} img/s, '
+        f'{above:.0f} MiB {kind}, {flops / 1e9:.1f} GFLOP, '
+        f'{speed / 1e12:.2f} TFLOP/s{mfu(args, speed)}'
+    )
+    table = Table(
+        title=f'{title(args)}, {len(model.masking.counts)} rounds, '
+        f'K={len(codebook.words)}',
+        min_width=72,
+    )
+    for column in ('section', 'ms', '%'):
+        table.add_column(column, justify='right')
+    parts = [v for k, v in sections.items() if ', of it' not in k]
+    sections['other'] = whole - sum(parts)
+    sections['step, stopping at borders'] = whole
+    for name, value in sections.items():
+        table.add_row(name, f'{value * 1e3:.1f}', f'{value / whole:.1%}')
+    return table, summary
+
+
+@torch.no_grad()
+def targets_seconds(args: argparse.Namespace, step: TrainingStep) -> float:
+    """Seconds that the objective takes for the targets alone."""
+    model, clock = step.model, step.clock
+    shape = (
+        2 * args.batch_size,
+        model.masking.num_patches,
+        model.backbone.embed_dims,
+    )
+    tokens = torch.randn(shape, device=step.device)
+    codebook = model.codebook
+    times = alternate(
+        {
+            'targets': lambda: token_assignment_loss(
+                [],
+                [],
+                None,
+                model.head.kappa,
+                tokens,
+                codebook.words,
+                codebook.sharpness,
+                codebook.inner,
+            )
+        },
+        clock,
+        args.repeats,
+    )
+    return times['targets']
+
+
+def mfu(args: argparse.Namespace, speed: float) -> str:
+    """Share of the device's peak, where it is known and comparable."""
+    if args.device != 'cuda' or args.dtype == 'fp32':
+        return ''
+    name = torch.cuda.get_device_name()
+    for known, peak in PEAKS.items():
+        if known in name:
+            return f', MFU {speed / peak:.1%} of {peak / 1e12:.0f} TFLOP/s'
+    return f', MFU unknown: no peak noted for {name}'
+
+
+def pair_table(args: argparse.Namespace, step: TrainingStep) -> Table:
+    """Measure every part with and without its optimisation."""
+    table = Table(title=f'With and without, {title(args)}')
+    for column in ('part', 'form', 'ms', 'against the first'):
+        table.add_column(column, justify='right')
+    for part, forms in pairs(step):
+        seconds = alternate(forms, step.clock, args.repeats)
+        first = next(iter(seconds.values()))
+        for form, value in seconds.items():
+            table.add_row(
+                part, form, f'{value * 1e3:.1f}', f'{value / first:.2f}x'
+            )
+        table.add_section()
+    return table
+
+
+def compile_table(args: argparse.Namespace, step: TrainingStep) -> Table:
+    """Measure whole steps, eager and compiled, in turns."""
+    eager = build(args)
+    forms = {'compiled': step.run, 'eager': eager.run}
+    seconds = alternate(forms, step.clock, args.repeats)
+    table = Table(title=f'Whole step, {title(args)}')
+    for column in ('form', 'ms', 'against the first'):
+        table.add_column(column, justify='right')
+    for form, value in seconds.items():
+        ratio = value / seconds['compiled']
+        table.add_row(form, f'{value * 1e3:.1f}', f'{ratio:.2f}x')
+    return table
+
+
+def measure_decoding(args: argparse.Namespace) -> None:
+    """Print seconds and extra MiB of one cell of Table 1."""
+    depth, masking = args.decoding.split(' ', 1)
+    step = build(
+        args,
+        compiled=args.compile,
+        masking=MASKING[masking],
+        decoder_depth=int(depth),
+    )
+    floor = 0 if args.device == 'cuda' else step.peak_mebibytes()
+    step.run()
+    seconds = step.time(args.repeats)
+    print(json.dumps([seconds, step.peak_mebibytes() - floor]))
+
+
+def in_process(args: argparse.Namespace, depth: int, masking: str) -> list:
+    """Run :func:`measure_decoding` in a process of its own."""
+    command = [sys.executable, *sys.argv, '--decoding', f'{depth} {masking}']
+    output = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(output.stdout.splitlines()[-1])
+
+
+def decoding_table(args: argparse.Namespace) -> Table:
+    """Measure the paper's Table 1."""
+    cells = {(d, m): [] for d in (2, 4, 8) for m in ('full 1', 'partial 1')}
+    cells[2, 'partial 2'] = []
+    for _ in range(args.rounds):
+        for cell, results in cells.items():
+            results.append(in_process(args, *cell))
+    measured = {
+        cell: [statistics.median(column) for column in zip(*results)]
+        for cell, results in cells.items()
+    }
+    table = Table(
+        title=f"The paper's Table 1, {title(args)}",
+        caption="The paper's ratios: ViT-B/16, batch 2048 on 8 A100.",
+    )
+    for column in (
+        'decoder depth',
+        'change',
+        's a step',
+        'time',
+        "paper's",
+        'MiB',
+        'memory',
+        "paper's",
+    ):
+        table.add_column(column, justify='right')
+    changes = [
+        ('full -> partial', (d, 'full 1'), (d, 'partial 1'), *PAPER[d, 1])
+        for d in (2, 4, 8)
+    ]
+    two_masks = 'partial: 1 -> 2 masks', (2, 'partial 1'), (2, 'partial 2')
+    changes.append((*two_masks, PAPER[2, 1][1], PAPER[2, 2][1]))
+    for name, before, after, paper_before, paper_after in changes:
+        row = [str(before[0]), name]
+        for index, form in enumerate(('{:.2f}', '{:.0f}')):
+            old, new = measured[before][index], measured[after][index]
+            row += [
+                f'{form.format(old)} -> {form.format(new)}',
+                f'{new / old:.2f}x',
+                f'{paper_after[index] / paper_before[index]:.2f}x',
+            ]
+        table.add_row(*row)
+    return table
+
+
+def title(args: argparse.Namespace) -> str:
+    """What was measured."""
+    where = f'CPU with {torch.get_num_threads()} threads'
+    if args.device == 'cuda':
+        where = torch.cuda.get_device_name()
+    how = 'compiled' if args.compile else 'eager'
+    return (
+        f'ViT-{args.arch}, batch {args.batch_size}, {args.dtype}, {how}, '
+        f'{where}'
+    )
+
+
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument('--arch', default='b', help='of mmpretrain (b)')
+    parser.add_argument('--batch-size', type=int, help='16; on a GPU 256')
+    parser.add_argument(
+        '--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16']
+    )
+    parser.add_argument('--compile', action='store_true')
+    parser.add_argument('--device', choices=['cpu', 'cuda'])
+    parser.add_argument('--repeats', type=int, default=5)
+    parser.add_argument('--table1', action='store_true')
+    parser.add_argument(
+        '--rounds', type=int, default=1, help='of processes, for --table1'
+    )
+    parser.add_argument('--decoding', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    found = get_device()
+    args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
+    if args.device != found:
+        parser.error(
+            f'the stack trains on {found!r} here; for --device cpu hide the '
+            "GPU with CUDA_VISIBLE_DEVICES='', for cuda install a CUDA "
+            'build of PyTorch'
+        )
+    if args.device == 'cpu' and args.dtype == 'fp16':
+        parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
+    args.batch_size = args.batch_size or (16 if args.device == 'cpu' else 256)
+    if args.decoding:
+        measure_decoding(args)
+        return
+    console = Console(width=max(Console().width, 100))
+    if args.table1:
+        console.print(decoding_table(args))
+        return
+    step = build(args, compiled=args.compile)
+    console.print(*section_table(args, step))
+    if args.compile:
+        console.print(compile_table(args, step))
+    console.print(pair_table(args, step))
+    if hasattr(os, 'getloadavg'):
+        load = ', '.join(f'{value:.1f}' for value in os.getloadavg())
+        console.print(f'Load average of the machine: {load}')
+
+
+if __name__ == '__main__':
+    main()
