@@ -28,10 +28,8 @@ def run_processes(function, world_size, *args):
     Returns:
         list: What each rank's call returned.
     """
-    with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
-        free.bind(('127.0.0.1', 0))
-        port = free.getsockname()[1]
-        free.close()
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(
             _run,
             (world_size, port, folder, function, args),
@@ -42,6 +40,13 @@ def run_processes(function, world_size, *args):
             torch.load(f'{folder}/{rank}.pt', weights_only=False)
             for rank in range(world_size)
         ]
+
+
+def free_port():
+    """A TCP port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        return free.getsockname()[1]
 
 
 def _run(rank, world_size, port, folder, function, args):

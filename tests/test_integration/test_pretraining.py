@@ -15,6 +15,7 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from ..distributed import free_port
 from ..images import DEMO_CONFIG, point_to, write_images
 
 ROOT = Path(__file__).parents[2]
@@ -162,7 +163,7 @@ def test_full_recipe(images, tmp_path, processes):
         'default_hooks.checkpoint.save_last=False',
         'default_hooks.checkpoint.interval=2',
         'default_hooks.logger.interval=1',
-        PORT='29517',
+        PORT=str(free_port()),
     )
     losses = re.findall(r' loss: ([\d.]+)', output)
     assert len(losses) == 2, output[-3000:]

@@ -4,7 +4,6 @@
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
@@ -13,6 +12,8 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config, ConfigDict
 from mmengine.fileio import load
+
+from ..distributed import free_port
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 CONFIG = 'moca_vit-b16_200e.py'
@@ -298,9 +299,7 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', str(TOOLS.parent), prepend=os.pathsep)
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
     monkeypatch.setenv('OMP_NUM_THREADS', '1')
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        monkeypatch.setenv('PORT', str(free.getsockname()[1]))
+    monkeypatch.setenv('PORT', str(free_port()))
     options = ['--work-dir', tmp_path, '--cfg-options', *SMALL]
 
     def run(tool, *arguments):
