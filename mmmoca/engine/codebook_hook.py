@@ -8,7 +8,13 @@ from torch import Tensor
 
 from mmmoca.registry import HOOKS
 
-from .steps import mix_seed, optimizer_steps, stepped, unwrap_model
+from .steps import (
+    images_per_step,
+    mix_seed,
+    optimizer_steps,
+    stepped,
+    unwrap_model,
+)
 
 __all__ = ['CodebookHook', 'pick_new_words']
 
@@ -43,8 +49,7 @@ class CodebookHook(Hook):
             return
         if not loader.drop_last and hasattr(loader.sampler, '__len__'):
             batch_size = len(loader.sampler) % batch_size or batch_size
-        images = batch_size * get_world_size()
-        images *= runner.optim_wrapper._accumulative_counts
+        images = images_per_step(runner, batch_size)
         if images < needed:
             raise ValueError(
                 f'a step can have as few as {images} images, but the '

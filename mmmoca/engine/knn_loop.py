@@ -14,13 +14,14 @@ import torch.nn.functional as F
 from mmengine.dataset import InfiniteSampler
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import IterTimerHook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import ValLoop, autocast
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader
 
 from mmmoca.evaluation.knn import gather_samples, knn_search, knn_vote
 from mmmoca.registry import LOOPS
+
+from .steps import unwrap_model
 
 __all__ = ['KNNTestLoop', 'KNNValLoop']
 
@@ -263,9 +264,7 @@ class KNNValLoop(ValLoop):
 
     def _features(self, data_batch: dict, role: str) -> tuple[Tensor, list]:
         """L2-normalised features (B, D) and the data samples of a batch."""
-        model = self.runner.model
-        if is_model_wrapper(model):
-            model = model.module
+        model = unwrap_model(self.runner.model)
         data = model.data_preprocessor(data_batch, False)
         kwargs = {} if self.which is None else dict(which=self.which)
         with autocast(enabled=self.fp16):

@@ -7,7 +7,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmmoca.datasets import SeededSampler
 from mmmoca.registry import HOOKS
 
-from .steps import mix_seed
+from .steps import images_per_step, mix_seed
 
 __all__ = ['ReproducibilityHook']
 
@@ -76,5 +76,4 @@ def _global_batch_size(runner: Runner) -> int | None:
     loader = runner.train_loop.dataloader
     if loader.batch_size is None:  # a batch sampler of its own
         return None
-    images = loader.batch_size * get_world_size()
-    return images * runner.optim_wrapper._accumulative_counts
+    return images_per_step(runner, loader.batch_size)

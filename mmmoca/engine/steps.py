@@ -2,11 +2,13 @@
 """What a hook needs to know of optimiser steps and wrapped models."""
 
 import numpy as np
+from mmengine.dist import get_world_size
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
 __all__ = [
+    'images_per_step',
     'mix_seed',
     'optimizer_steps',
     'stepped',
@@ -38,6 +40,20 @@ def mix_seed(*numbers: int) -> int:
     """
     state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
     return int(state[0] >> 1)
+
+
+def images_per_step(runner: Runner, batch_size: int) -> int:
+    """Images of an optimiser step, of all processes and micro-batches.
+
+    Args:
+        runner (Runner): The runner of the training.
+        batch_size (int): Images of a micro-batch on one process.
+
+    Returns:
+        int: The global batch size.
+    """
+    micro_batches = runner.optim_wrapper._accumulative_counts
+    return batch_size * get_world_size() * micro_batches
 
 
 def optimizer_steps(runner: Runner) -> int:
