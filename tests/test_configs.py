@@ -7,8 +7,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose
-from mmengine.registry import HOOKS, init_default_scope
-from mmpretrain.registry import MODELS
+from mmengine.registry import HOOKS, MODELS, init_default_scope
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
 NAMES = sorted(
@@ -27,13 +26,15 @@ def config(request):
 
 def test_config_builds(config):
     with torch.device('meta'):
-        model = MODELS.build(config.model)
-    assert model.head.embed_dims == model.backbone.embed_dims
-    for hook in config.custom_hooks:
+        MODELS.build(config.model)
+    for hook in config.get('custom_hooks', []):
         HOOKS.build(hook)
     for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
-        if config.get(name) is not None:
-            Compose(config[name].dataset.pipeline)
+        dataset = (config.get(name) or {}).get('dataset', {})
+        while 'dataset' in dataset:
+            dataset = dataset['dataset']
+        if 'pipeline' in dataset:
+            Compose(dataset['pipeline'])
 
 
 def test_recipe_of_the_paper():
