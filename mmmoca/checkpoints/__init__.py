@@ -1,12 +1,43 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .grids import adapt_in_channels, position_grid, resize_positions
+from .layouts import Backbone, find_backbone, read_backbone
+from .pretrained import (
+    check_grids,
+    check_pretrained_inits,
+    compare_states,
+)
+from .reading import CheckpointError, listed, read_checkpoint
 from .release_keys import (
     convert_release_name,
     convert_release_state_dict,
     convert_timm_name,
+    convert_to_timm_name,
 )
+from .release_model import convert_release, model_of_shapes
+from .scheme import load_from_mmmoca
+from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [
+    'Backbone',
+    'CheckpointError',
+    'adapt_in_channels',
+    'backbone_checkpoint',
+    'check_grids',
+    'check_pretrained_inits',
+    'compare_states',
+    'convert_release',
     'convert_release_name',
     'convert_release_state_dict',
     'convert_timm_name',
+    'convert_to_timm_name',
+    'file_sha256',
+    'find_backbone',
+    'listed',
+    'load_from_mmmoca',
+    'model_of_shapes',
+    'position_grid',
+    'read_backbone',
+    'read_checkpoint',
+    'resize_positions',
+    'write_checkpoint',
 ]

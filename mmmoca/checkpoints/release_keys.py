@@ -10,6 +10,7 @@ __all__ = [
     'convert_release_name',
     'convert_release_state_dict',
     'convert_timm_name',
+    'convert_to_timm_name',
 ]
 
 _TIMM_VIT = (
@@ -19,6 +20,16 @@ _TIMM_VIT = (
     (r'\.mlp\.fc1\.', '.ffn.layers.0.0.'),
     (r'\.mlp\.fc2\.', '.ffn.layers.1.'),
     (r'^norm\.', 'ln1.'),
+    (r'^fc_norm\.', 'ln2.'),  # after mean pooling
+)
+_TO_TIMM = (
+    (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
+    (r'^ln1\.', 'norm.'),
+    (r'^ln2\.', 'fc_norm.'),
+    (r'^layers\.(\d+)\.', r'blocks.\1.'),
+    (r'\.ln([12])\.', r'.norm\1.'),
+    (r'\.ffn\.layers\.0\.0\.', '.mlp.fc1.'),
+    (r'\.ffn\.layers\.1\.', '.mlp.fc2.'),
 )
 _GENERATOR = {
     'generator.b0_fc': 'fc1',
@@ -62,6 +73,20 @@ def convert_timm_name(name: str) -> str:
         str: For example ``layers.0.ffn.layers.0.0.weight``.
     """
     for pattern, replacement in _TIMM_VIT:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def convert_to_timm_name(name: str) -> str:
+    """Turn an mmpretrain ViT parameter name into timm's.
+
+    Args:
+        name (str): For example ``layers.0.ffn.layers.0.0.weight``.
+
+    Returns:
+        str: For example ``blocks.0.mlp.fc1.weight``.
+    """
+    for pattern, replacement in _TO_TIMM:
         name = re.sub(pattern, replacement, name)
     return name
 

@@ -1,0 +1,143 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Fitting a ViT's weights to other image sizes and other channels."""
+
+import ast
+import math
+
+from mmpretrain.models.utils import resize_pos_embed
+from torch import Tensor
+
+from .reading import CheckpointError
+
+__all__ = [
+    'adapt_in_channels',
+    'position_grid',
+    'recorded_grid',
+    'resize_positions',
+]
+
+
+def recorded_grid(
+    meta: dict | None, projection: Tensor
+) -> tuple[int, int] | None:
+    """The patch grid that a checkpoint says its ViT was trained on.
+
+    Args:
+        meta (dict, optional): ``meta`` of the checkpoint: the record of this
+            package's tools, or the config that MMEngine's runner saves. The
+            config is parsed, not run.
+        projection (Tensor): Weight of the patch projection, (D, C, P, Q).
+
+    Returns:
+        Tuple[int, int], optional: Rows and columns; None if not recorded.
+    """
+    if not isinstance(meta, dict):
+        return None
+    record = meta.get('mmmoca')
+    if isinstance(record, dict) and record.get('grid'):
+        rows, columns = record['grid']
+        return rows, columns
+    if not isinstance(meta.get('cfg'), str):
+        return None
+    try:
+        img_size = _backbone_img_size(meta['cfg'])
+    except (SyntaxError, ValueError):  # not a config of literals
+        return None
+    if img_size is None:
+        return None
+    sides = (img_size, img_size) if isinstance(img_size, int) else img_size
+    rows, columns = (
+        side // patch for side, patch in zip(sides, projection.shape[2:])
+    )
+    return rows, columns
+
+
+def position_grid(
+    meta: dict | None, pos_embed: Tensor, projection: Tensor
+) -> tuple[int, int] | None:
+    """The patch grid of a position embedding.
+
+    Args:
+        meta (dict, optional): ``meta`` of the checkpoint.
+        pos_embed (Tensor): (1, 1 + L, D), [CLS] first.
+        projection (Tensor): Weight of the patch projection, (D, C, P, Q).
+
+    Returns:
+        Tuple[int, int], optional: Rows and columns as recorded, see
+        :func:`recorded_grid`. Where nothing is recorded that fits, L is
+        taken for a square, as every public checkpoint's is; None if it is
+        none.
+    """
+    patches = pos_embed.shape[1] - 1
+    grid = recorded_grid(meta, projection)
+    if grid is not None and grid[0] * grid[1] == patches:
+        return grid
+    side = math.isqrt(patches)
+    return (side, side) if side**2 == patches else None
+
+
+def _backbone_img_size(config: str) -> int | tuple[int, int] | None:
+    for node in ast.walk(ast.parse(config)):
+        if (
+            isinstance(node, ast.keyword)
+            and node.arg == 'backbone'
+            and isinstance(node.value, ast.Call)
+        ):
+            for setting in node.value.keywords:
+                if setting.arg == 'img_size':
+                    return ast.literal_eval(setting.value)
+    return None
+
+
+def resize_positions(
+    pos_embed: Tensor,
+    source: tuple[int, int],
+    target: tuple[int, int],
+    mode: str = 'bicubic',
+) -> Tensor:
+    """Resize a position embedding between two patch grids.
+
+    Args:
+        pos_embed (Tensor): (1, 1 + h w, D), [CLS] first.
+        source (Tuple[int, int]): Its rows and columns (h, w).
+        target (Tuple[int, int]): Rows and columns (H, W) wanted.
+        mode (str): Interpolation. Defaults to 'bicubic', without
+            antialiasing, as mmpretrain does while it runs.
+
+    Returns:
+        Tensor: (1, 1 + H W, D).
+
+    Raises:
+        CheckpointError: If it has not h w patches.
+    """
+    if pos_embed.shape[1] != 1 + source[0] * source[1]:
+        raise CheckpointError(
+            f'the position embedding has {pos_embed.shape[1] - 1} patches, '
+            f'which is not {source[0]} x {source[1]}: give the rows and '
+            'columns it was trained on (--source-grid H W)'
+        )
+    return resize_pos_embed(pos_embed, source, target, mode)
+
+
+def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
+    """Adapt a patch projection to another number of input channels.
+
+    To one channel: the sum over the old ones, so that a grey image gives
+    what its three equal channels gave. To N: the old channels in turn until
+    there are N, times C / N, so that activations keep their scale. This is
+    the rule of timm's ``adapt_input_conv``.
+
+    Args:
+        projection (Tensor): Weight of the patch projection, (D, C, P, Q).
+        channels (int): N, 1 or more.
+
+    Returns:
+        Tensor: (D, N, P, Q).
+    """
+    old = projection.shape[1]
+    if channels == old:
+        return projection
+    if channels == 1:
+        return projection.sum(dim=1, keepdim=True)
+    repeated = projection.repeat(1, -(-channels // old), 1, 1)[:, :channels]
+    return repeated * (old / channels)

@@ -1,0 +1,206 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Checking ``init_cfg=dict(type='Pretrained', ...)`` before it is used."""
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from mmengine.model import PretrainedInit
+from mmengine.runner.checkpoint import CheckpointLoader
+from mmpretrain.models.backbones import VisionTransformer
+from torch import Tensor, nn
+
+from .grids import position_grid
+from .layouts import find_backbone
+from .reading import CheckpointError, listed, read_checkpoint
+
+__all__ = ['check_grids', 'check_pretrained_inits', 'compare_states']
+
+# mmpretrain's backbones resize these while they are loaded.
+_RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
+_WRAPPER = re.compile(r'^module\.')
+
+
+def check_pretrained_inits(model: nn.Module) -> list[str]:
+    """Check what each ``Pretrained`` init of a model will load.
+
+    MMEngine loads what matches and only logs the rest, so that a wrong
+    prefix leaves a module untrained without a word.
+
+    Args:
+        model (nn.Module): A model before its ``init_weights``. Modules that
+            were initialised already are left alone.
+
+    Returns:
+        List[str]: A line for each such module: how many of its names match.
+
+    Raises:
+        CheckpointError: If nothing matches, or shapes differ.
+    """
+    files: dict[str, dict] = {}
+    reports = []
+    for name, module, init in _pretrained_inits(model):
+        path = init['checkpoint']
+        if path not in files:
+            files[path] = _load(path)
+        role = f'Pretrained init of {name or type(model).__name__} ({path})'
+        reports.append(_check(role, module, files[path], init.get('prefix')))
+    return reports
+
+
+def compare_states(
+    saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
+) -> tuple[set[str], list[str]]:
+    """Compare a checkpoint's tensors with a module's.
+
+    Args:
+        saved (Mapping[str, Tensor]): The checkpoint's.
+        own (Mapping[str, Tensor]): The module's.
+
+    Returns:
+        Tuple[Set[str], List[str]]: Names in both, and those of them that
+        differ in shape, without those that are resized while loading.
+    """
+    shared = saved.keys() & own.keys()
+    misshapen = sorted(
+        name
+        for name in shared
+        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
+    )
+    return shared, misshapen
+
+
+def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
+    """Refuse position embeddings that mmpretrain would resize wrongly.
+
+    While it loads, mmpretrain takes every embedding of another length for a
+    square one, and one of the same length for one of the same grid.
+
+    Args:
+        model (nn.Module): Its ViTs are checked.
+        saved (Mapping[str, Tensor]): What it will load.
+        meta (dict, optional): ``meta`` of the checkpoint.
+
+    Raises:
+        CheckpointError: If a grid differs and is not resized rightly.
+    """
+    for name, module in model.named_modules():
+        prefix = f'{name}.' if name else ''
+        positions = saved.get(f'{prefix}pos_embed')
+        projection = saved.get(f'{prefix}patch_embed.projection.weight')
+        if (
+            not isinstance(module, VisionTransformer)
+            or positions is None
+            or projection is None
+        ):
+            continue
+        source = position_grid(meta, positions, projection)
+        target = tuple(module.patch_resolution)
+        square = source is not None and source[0] == source[1]
+        resized = positions.shape[1] != module.pos_embed.shape[1]
+        if source == target or (square and resized):
+            continue
+        known = f'{source[0]} x {source[1]}' if source else 'not square'
+        raise CheckpointError(
+            f'the positions of {name or type(model).__name__} were trained on '
+            f'a grid that is {known}, and mmpretrain cannot resize it to '
+            f'{target[0]} x {target[1]}: resize it by tools/model_converters/'
+            f'extract_backbone.py --img-size {module.img_size[0]} '
+            f'{module.img_size[1]}'
+        )
+
+
+def _check(
+    role: str, module: nn.Module, checkpoint: dict, prefix: str | None
+) -> str:
+    state = {
+        _WRAPPER.sub('', name): value
+        for name, value in checkpoint.get('state_dict', checkpoint).items()
+        if isinstance(value, Tensor)
+    }
+    start = f'{prefix.rstrip(".")}.' if prefix else ''
+    part = {
+        name[len(start) :]: value
+        for name, value in state.items()
+        if name.startswith(start)
+    }
+    own = module.state_dict()
+    shared, misshapen = compare_states(part, own)
+    if not shared:
+        raise CheckpointError(
+            f'{role} matches none of its {len(own)} names: '
+            + _advice(checkpoint, state, own)
+        )
+    if misshapen:
+        raise CheckpointError(
+            f'{role}: {listed(misshapen)} differ in shape from the module. '
+            'Build it as the one that was saved, or load only its backbone '
+            "by an init_cfg of the backbone with prefix='backbone.'"
+        )
+    check_grids(module, part, checkpoint.get('meta'))
+    report = f'{role}: {len(shared)} of its {len(own)} names match'
+    for title, names in (
+        ('missing', own.keys() - shared),
+        ('unexpected', part.keys() - shared),
+    ):
+        if names:
+            report += f'; {len(names)} {title} ({listed(sorted(names))})'
+    if start == 'backbone.' and 'teacher.cls_token' in state:
+        report += (
+            ". This is a pretraining run's student; prefix='teacher.' is the "
+            'teacher, which the paper evaluates'
+        )
+    return report
+
+
+def _pretrained_inits(
+    model: nn.Module,
+) -> Iterator[tuple[str, nn.Module, dict]]:
+    for name, module in model.named_modules():
+        if getattr(module, 'is_init', False):
+            continue
+        init_cfg = getattr(module, 'init_cfg', None) or []
+        for init in [init_cfg] if isinstance(init_cfg, dict) else init_cfg:
+            if init['type'] in ('Pretrained', PretrainedInit):
+                yield name, module, init
+
+
+def _load(path: str) -> dict:
+    if '://' in path:
+        return CheckpointLoader.load_checkpoint(path, 'cpu')
+    if path.endswith('.safetensors'):
+        raise CheckpointError(
+            f'MMEngine reads no safetensors: write checkpoint='
+            f"'mmmoca-teacher://{path}', prefix='backbone.'"
+        )
+    return read_checkpoint(path, lazy=True)
+
+
+def _advice(
+    checkpoint: dict, state: Mapping[str, Tensor], own: Mapping[str, Tensor]
+) -> str:
+    """What to write where a prefix matched nothing."""
+    fits = Counter(
+        name.removesuffix(suffix)
+        for name in state
+        for suffix in own
+        if f'.{name}'.endswith(f'.{suffix}')
+    )
+    has = sorted({f'{name.split(".")[0]}.' for name in state})
+    text = f'the file has {listed(has)}'
+    if fits:
+        most = max(fits.values())
+        best = [prefix for prefix in fits if fits[prefix] == most]
+        # The teacher is what to load where both fit.
+        best.sort(key=lambda prefix: ('teacher' not in prefix, prefix))
+        if '' in best:
+            return f'{text}; leave out prefix'
+        return f'{text}; write ' + ' or '.join(f'prefix={p!r}' for p in best)
+    with contextlib.suppress(CheckpointError):
+        layout = find_backbone(checkpoint).layout
+        return (
+            f"{text} in the layout {layout}; write checkpoint='mmmoca-teacher"
+            "://FILE', prefix='backbone.'"
+        )
+    return f'{text}; it is the checkpoint of another model'

@@ -1,0 +1,170 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Reading checkpoint files of others without running what they pickle."""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import zipfile
+from pickle import UnpicklingError
+
+import torch
+from torch import Tensor
+
+import mmmoca
+
+__all__ = ['CheckpointError', 'listed', 'read_checkpoint', 'tensors_of']
+
+# Where known layouts keep their tensors, most specific first. '' is the file
+# itself, for those that hold nothing else.
+_CONTAINERS = (
+    'teacher',
+    'student',
+    'target_encoder',
+    'encoder',
+    'state_dict',
+    'model',
+    '',
+)
+# What DistributedDataParallel and torch.compile put before every name.
+_WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')
+
+
+class CheckpointError(ValueError):
+    """A checkpoint file that cannot be used, and what to do about it."""
+
+
+def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
+    """Read a checkpoint file, tensors on the CPU.
+
+    Nothing that a file pickles is run: beside tensors and plain Python
+    values only ``argparse.Namespace`` is let through (the authors' files and
+    DINO's carry one), MMEngine's log history, and what the caller added by
+    ``torch.serialization.add_safe_globals``.
+
+    Args:
+        path (str | os.PathLike): A file of ``torch.save`` in any format, or
+            ``.safetensors``.
+        lazy (bool): Read tensors from the file as they are used, such as no
+            optimiser's state. The file must not be overwritten in place
+            while they live. Defaults to False.
+
+    Returns:
+        dict: What the file holds. Of a safetensors file ``state_dict`` and
+        ``meta``, its metadata.
+
+    Raises:
+        CheckpointError: If there is no such file, it is truncated or no
+            checkpoint at all, or pickles anything else.
+    """
+    path = os.path.expanduser(os.fspath(path))
+    if not os.path.isfile(path):
+        raise CheckpointError(
+            f'{path} is no file on this machine: give the path of a local '
+            'file (download a URL first)'
+        )
+    if path.endswith('.safetensors'):
+        return _read_safetensors(path)
+    checkpoint = _read_pickle(path, lazy)
+    if not isinstance(checkpoint, dict):
+        raise CheckpointError(
+            f'{path} holds a {type(checkpoint).__name__} where a checkpoint '
+            'is a dict: save model.state_dict() instead'
+        )
+    return checkpoint
+
+
+def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
+    """The state dicts that a checkpoint holds.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+
+    Returns:
+        Dict[str, Dict[str, Tensor]]: For each key of the file that known
+        layouts use ('' for the file itself) its tensors, their names without
+        the prefixes of DDP and ``torch.compile``.
+    """
+    found = {}
+    for key in _CONTAINERS:
+        values = checkpoint if key == '' else checkpoint.get(key)
+        if isinstance(values, dict):
+            found[key] = {
+                _WRAPPERS.sub('', name): value
+                for name, value in values.items()
+                if isinstance(name, str) and isinstance(value, Tensor)
+            }
+    return {key: tensors for key, tensors in found.items() if tensors}
+
+
+def listed(names: object, limit: int = 5) -> str:
+    """The first names, and how many there are beside them.
+
+    Args:
+        names (Iterable[str]): Names, listed in the order given.
+        limit (int): How many to write out. Defaults to 5.
+
+    Returns:
+        str: For example ``a, b and 7 more``.
+    """
+    names = list(names)
+    rest = len(names) - limit
+    return ', '.join(names[:limit]) + (f' and {rest} more' if rest > 0 else '')
+
+
+def _read_pickle(path: str, lazy: bool) -> object:
+    # MMEngine takes these off the list again each time it reads a file.
+    mmmoca._allow_checkpoint_contents()
+    allowed = contextlib.nullcontext()
+    if hasattr(torch.serialization, 'safe_globals'):  # PyTorch 2.5
+        known = torch.serialization.get_safe_globals()
+        allowed = torch.serialization.safe_globals(
+            [kind for kind in (argparse.Namespace,) if kind not in known]
+        )
+    try:
+        with allowed:
+            return torch.load(
+                path,
+                map_location='cpu',
+                weights_only=True,
+                # Older formats cannot be mapped.
+                mmap=lazy and zipfile.is_zipfile(path),
+            )
+    except UnpicklingError as error:
+        refused = re.search(
+            r'(?:GLOBAL|class|function) ([\w.]+\.\w+)', str(error)
+        )
+        if refused is None:
+            raise CheckpointError(_unreadable(path)) from error
+        raise CheckpointError(
+            f'{path} is refused: beside tensors it pickles {refused[1]}, and '
+            'unpickling can run any code. If you trust the file, allow it by '
+            'torch.serialization.add_safe_globals, or save its state dict '
+            'alone'
+        ) from error
+    # What torch.load raises for files cut short or of other kinds.
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        raise CheckpointError(_unreadable(path)) from error
+
+
+def _read_safetensors(path: str) -> dict:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework='pt') as file:
+            meta = dict(file.metadata() or {})
+            state_dict = {name: file.get_tensor(name) for name in file.keys()}
+    except SafetensorError as error:
+        raise CheckpointError(_unreadable(path)) from error
+    # Its metadata are strings.
+    if 'mmmoca' in meta:
+        meta['mmmoca'] = json.loads(meta['mmmoca'])
+    return dict(state_dict=state_dict, meta=meta)
+
+
+def _unreadable(path: str) -> str:
+    return (
+        f'{path} ({os.path.getsize(path)} bytes) is truncated or no '
+        'checkpoint: copy or download it again'
+    )

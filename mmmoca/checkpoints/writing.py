@@ -1,0 +1,109 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Writing checkpoints whole or not at all."""
+
+import hashlib
+import json
+import os
+import tempfile
+
+import torch
+
+from mmmoca.version import __version__
+
+from .layouts import Backbone
+
+__all__ = [
+    'backbone_checkpoint',
+    'file_sha256',
+    'record',
+    'write_checkpoint',
+]
+
+
+def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
+    """A checkpoint that mmpretrain, mmseg and mmdet load.
+
+    Args:
+        backbone (Backbone): What :func:`read_backbone` returned.
+        source (str): Path of the file it was read from.
+
+    Returns:
+        dict: ``state_dict`` with names after ``backbone.``, for ``load_from``
+        and ``Pretrained`` (with ``prefix='backbone.'``), and ``meta.mmmoca``:
+        file, layout, which encoder, patch grid and version of this package.
+    """
+    return dict(
+        state_dict={
+            f'backbone.{name}': value
+            for name, value in backbone.state_dict.items()
+        },
+        meta=dict(
+            mmmoca=record(
+                source, backbone.layout, backbone.which, backbone.grid
+            )
+        ),
+    )
+
+
+def record(
+    source: str | os.PathLike,
+    layout: str,
+    which: str,
+    grid: tuple[int, int] | None,
+) -> dict:
+    """What a checkpoint says it was made from, as ``meta.mmmoca``.
+
+    Args:
+        source (str | os.PathLike): Path of the file it was read from.
+        layout (str): Its layout, see :class:`Backbone`.
+        which (str): The encoder, see :class:`Backbone`; 'full' for a model.
+        grid (Tuple[int, int], optional): Rows and columns of patches.
+
+    Returns:
+        dict: These, with the file's name and the version of this package.
+    """
+    return dict(
+        source=os.path.basename(source),
+        layout=layout,
+        which=which,
+        grid=grid,
+        version=__version__,
+    )
+
+
+def file_sha256(path: str | os.PathLike) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
+    """Write a checkpoint under its name only when it is complete.
+
+    Args:
+        checkpoint (dict): ``state_dict`` and ``meta`` of plain values.
+        path (str | os.PathLike): Where to; ``.safetensors`` for that format,
+            with ``meta`` as JSON in its metadata, else as ``torch.save``.
+    """
+    path = os.path.abspath(path)
+    # Copies, since views would be saved with all they are views of.
+    state_dict = {
+        name: value.detach().clone(memory_format=torch.contiguous_format)
+        for name, value in checkpoint['state_dict'].items()
+    }
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix='.incomplete-', dir=os.path.dirname(path)
+    ) as folder:
+        temporary = os.path.join(folder, os.path.basename(path))
+        if path.endswith('.safetensors'):
+            from safetensors.torch import save_file
+
+            meta = {k: json.dumps(v) for k, v in checkpoint['meta'].items()}
+            save_file(state_dict, temporary, dict(format='pt') | meta)
+        else:
+            torch.save(dict(checkpoint, state_dict=state_dict), temporary)
+        os.replace(temporary, path)

@@ -1,0 +1,238 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Reading the ViT out of files of all layouts."""
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.logging import HistoryBuffer
+from mmpretrain.models.backbones import ResNet, SwinTransformer
+
+from mmmoca.checkpoints import (
+    CheckpointError,
+    find_backbone,
+    read_backbone,
+    read_checkpoint,
+    write_checkpoint,
+)
+
+from .files import LAYOUTS, PAIRED, SIZE, checkpoint, mm_vit, tokens
+
+NAMES = {
+    'classifier': 'mmpretrain',
+    'dino-backbone': 'timm',
+    'ibot-backbone': 'timm',
+    'deit': 'timm',
+}
+
+
+def load(state_dict, **kwargs):
+    model = mm_vit(seed=9, **kwargs)
+    model.load_state_dict(state_dict)
+    return model
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+@pytest.mark.parametrize('zipped', [True, False])
+def test_outputs_of_every_layout(tmp_path, layout, zipped):
+    content, teacher, student = checkpoint(layout)
+    path = tmp_path / 'a.pth'
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    backbone = read_backbone(path)
+    assert backbone.layout == NAMES.get(layout, layout)
+    assert backbone.which == ('teacher' if layout in PAIRED else 'only')
+    assert backbone.grid == (4, 4)
+    images = torch.randn(2, 3, SIZE, SIZE)
+    expected = tokens(teacher, images)
+    torch.testing.assert_close(
+        tokens(load(backbone.state_dict), images),
+        expected,
+        atol=1e-5,
+        rtol=1e-5,
+    )
+    if layout not in PAIRED:
+        with pytest.raises(CheckpointError, match='one encoder only'):
+            read_backbone(path, 'student')
+        return
+    other = read_backbone(path, 'student')
+    assert other.which == 'student'
+    actual = tokens(load(other.state_dict), images)
+    torch.testing.assert_close(
+        actual, tokens(student, images), atol=1e-5, rtol=1e-5
+    )
+    assert (actual - expected).abs().max() > 0.1
+
+
+def test_what_is_left_out_is_named():
+    assert find_backbone(checkpoint('mae')[0]).ignored == [
+        'mask_token',
+        'decoder_pos_embed',
+        'decoder_blocks.0.attn.qkv.weight',
+    ]
+    assert find_backbone(checkpoint('msn')[0]).ignored == ['fc.fc1.weight']
+    # Found by the prefix, so that nothing beside them belongs to it.
+    assert find_backbone(checkpoint('dino')[0]).ignored == []
+
+
+def test_mean_pooling_norm_is_kept():
+    content = checkpoint('timm')[0]
+    content['fc_norm.weight'] = content.pop('norm.weight')
+    content['fc_norm.bias'] = content.pop('norm.bias')
+    state = find_backbone(content).state_dict
+    assert torch.equal(state['ln2.weight'], content['fc_norm.weight'])
+    load(state, final_norm=False, out_type='avg_featmap')
+
+
+def test_grids_that_are_not_square():
+    content = checkpoint('mmmoca', (16, 72))[0]
+    assert find_backbone(content).grid == (2, 9)
+    # 36 patches would be a square, too; the config says what they are.
+    content = checkpoint('mmmoca', (32, 72))[0]
+    assert find_backbone(content).grid == (4, 9)
+    del content['meta']
+    assert find_backbone(content).grid == (6, 6)
+    assert find_backbone(checkpoint('timm', (16, 72))[0]).grid is None
+
+
+def test_recorded_configs_are_not_run(tmp_path):
+    content = checkpoint('mmmoca')[0]
+    mark = tmp_path / 'ran'
+    content['meta']['cfg'] = (
+        f'open({str(mark)!r}, "w")\n'
+        'model = dict(backbone=dict(img_size=get_size()))'
+    )
+    assert find_backbone(content).grid == (4, 4)
+    assert not mark.exists()
+
+
+def test_foreign_models():
+    resnet = ResNet(18).state_dict()
+    message = r'has no ViT .*it has conv1.weight, bn1.weight, .* more$'
+    with pytest.raises(CheckpointError, match=message):
+        find_backbone(resnet)
+    with pytest.raises(CheckpointError, match='has no ViT'):
+        find_backbone(dict(state_dict=SwinTransformer('tiny').state_dict()))
+    with pytest.raises(CheckpointError, match='it has no tensors'):
+        find_backbone(dict(epoch=3))
+
+
+def test_vits_that_are_not_plain():
+    for name in ('blocks.0.ls1.gamma', 'dist_token', 'reg_token'):
+        content = checkpoint('timm')[0] | {name: torch.ones(3)}
+        with pytest.raises(CheckpointError, match=f'has {name}: it is no pla'):
+            find_backbone(content)
+    content = checkpoint('timm')[0]
+    del content['pos_embed']
+    with pytest.raises(CheckpointError, match='lacks pos_embed'):
+        find_backbone(content)
+
+
+def test_unclear_roles():
+    content = checkpoint('dino')[0]
+    del content['teacher']
+    with pytest.raises(CheckpointError, match='0 encoders that could be the '):
+        find_backbone(content)
+    assert find_backbone(content, 'student').layout == 'dino'
+    state = checkpoint('timm')[0]
+    both = {f'{side}.{k}': v for side in 'ab' for k, v in state.items()}
+    with pytest.raises(CheckpointError, match='several encoders.* a., b'):
+        find_backbone(both)
+    with pytest.raises(ValueError, match="'teacher' or 'student', but got"):
+        find_backbone(content, 'ema')
+
+
+class Malicious:
+    """Unpickles to a call that leaves a file behind."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f'touch {self.path}',)
+
+
+@pytest.mark.parametrize('zipped', [True, False])
+def test_pickles_are_refused(tmp_path, zipped):
+    mark = tmp_path / 'ran'
+    for content, found in (
+        (Malicious(mark), 'system'),
+        (Namespace(hidden=Malicious(mark)), 'system'),
+        (Path('a'), 'pathlib'),
+        (torch.nn.Linear(1, 1), 'Linear'),
+    ):
+        path = tmp_path / 'a.pth'
+        saved = checkpoint('timm')[0] | dict(args=content)
+        torch.save(saved, path, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(CheckpointError, match=f'is refused.*{found}'):
+            read_backbone(path)
+    assert not mark.exists()
+
+
+def test_what_runs_pickle_is_read(tmp_path):
+    path = tmp_path / 'a.pth'
+    history = HistoryBuffer([1.0], [1])
+    torch.save(dict(message_hub=history, args=Namespace(lr=0.1)), path)
+    content = read_checkpoint(path)
+    assert content['args'] == Namespace(lr=0.1)
+    assert content['message_hub'].current() == 1.0
+
+
+@pytest.mark.parametrize('zipped', [True, False])
+@pytest.mark.parametrize('share', [0, 0.01, 0.5, 0.999])
+def test_truncated_files(tmp_path, share, zipped):
+    path = tmp_path / 'a.pth'
+    content = checkpoint('moca')[0]
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))])
+    with pytest.raises(CheckpointError, match='truncated or no checkpoint'):
+        read_checkpoint(path)
+
+
+def test_files_of_other_kinds(tmp_path):
+    for name, data in (
+        ('page.pth', b'<html>Not found</html>'),
+        ('pointer.pth', b'version https://git-lfs.github.com/spec/v1\n'),
+        ('page.safetensors', b'<html>Not found</html>'),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(CheckpointError, match='truncated or no checkpo'):
+            read_checkpoint(tmp_path / name)
+    torch.save([torch.ones(1)], tmp_path / 'list.pth')
+    with pytest.raises(CheckpointError, match='holds a list'):
+        read_checkpoint(tmp_path / 'list.pth')
+    with pytest.raises(CheckpointError, match='is no file on this machine'):
+        read_checkpoint('https://host/a.pth')
+
+
+@pytest.mark.parametrize('suffix', ['pth', 'safetensors'])
+def test_written_checkpoints(tmp_path, suffix):
+    path = tmp_path / 'new' / f'a.{suffix}'
+    values = torch.arange(12.0).view(3, 4)
+    record = dict(grid=(2, 3), source='b.pth', which=None)
+    write_checkpoint(
+        dict(
+            # A view of more, and one that is not contiguous.
+            state_dict={'a': values[1], 'b': values.T},
+            meta=dict(mmmoca=record),
+        ),
+        path,
+    )
+    assert [child.name for child in path.parent.iterdir()] == [path.name]
+    read = read_checkpoint(path)
+    assert torch.equal(read['state_dict']['a'], values[1])
+    assert torch.equal(read['state_dict']['b'], values.T)
+    read = read['meta']['mmmoca']
+    assert read | dict(grid=tuple(read['grid'])) == record
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / 'a.pth'
+    path.write_text('old')
+    broken = dict(state_dict={}, meta=dict(a=lambda: None))
+    with pytest.raises(Exception, match='lambda'):
+        write_checkpoint(broken, path)
+    assert path.read_text() == 'old'
+    assert [child.name for child in tmp_path.iterdir()] == ['a.pth']

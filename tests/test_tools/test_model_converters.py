@@ -1,0 +1,413 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Converters of checkpoints, by outputs of the models on both sides."""
+
+import hashlib
+import sys
+from argparse import Namespace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from mmengine.config import Config
+from mmengine.runner import Runner, load_checkpoint
+from mmpretrain.models.backbones import VisionTransformer
+from timm.models import adapt_input_conv
+from timm.models import load_checkpoint as timm_load_checkpoint
+
+from mmmoca.checkpoints import CheckpointError, read_checkpoint
+from mmmoca.engine.teacher_ema_hook import update_teacher
+from mmmoca.version import __version__
+
+from ..images import DEMO_CONFIG, point_to, write_images
+from ..test_checkpoints.files import (
+    LAYOUTS,
+    PAIRED,
+    SIZE,
+    checkpoint,
+    mm_vit,
+    randomise,
+    timm_vit,
+    tokens,
+)
+from ..test_models.test_golden import CASES, Case, build, close
+
+TOOLS = Path(__file__).parents[2] / 'tools' / 'model_converters'
+IMAGES = torch.randn(2, 3, SIZE, SIZE, generator=torch.Generator())
+
+
+@pytest.fixture
+def convert(monkeypatch, tmp_path):
+    """Run a converter on what a file holds; gives the file it wrote."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    loaded = set(sys.modules)
+
+    def run(tool, content, *options, suffix='pth'):
+        source, target = tmp_path / 'in.pth', tmp_path / f'out.{suffix}'
+        if content is not None:
+            torch.save(content, source)
+        arguments = [tool, source, target, *options]
+        monkeypatch.setattr(sys, 'argv', [str(a) for a in arguments])
+        module = import_module(tool)
+        module.run(module.make_parser(), module.convert)
+        return target
+
+    yield run
+    for name in set(sys.modules) - loaded:
+        if hasattr(sys.modules[name], '__file__') and str(TOOLS) in str(
+            sys.modules[name].__file__
+        ):
+            del sys.modules[name]
+
+
+def error_of(capsys, *arguments, **kwargs):
+    with pytest.raises(SystemExit) as error:
+        arguments[0](*arguments[1:], **kwargs)
+    assert error.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def same(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def loaded(path, **kwargs):
+    """mmpretrain's ViT with what the file has, loaded as Pretrained does."""
+    model = mm_vit(
+        seed=9,
+        init_cfg=dict(
+            type='Pretrained', checkpoint=str(path), prefix='backbone.'
+        ),
+        **kwargs,
+    )
+    model.init_weights()
+    return model
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_extracted_backbones(convert, capsys, layout):
+    content, teacher, student = checkpoint(layout)
+    path = convert('extract_backbone', content)
+    same(tokens(loaded(path), IMAGES), tokens(teacher, IMAGES))
+    total = len(teacher.state_dict())
+    output = capsys.readouterr().out
+    assert f'matched: {total} of the {total} names' in output
+    assert 'missing: 0\nunexpected: 0\n' in output
+    if layout == 'mae':
+        assert 'left out: 3 (decoder_blocks.0.attn.qkv.weight, ' in output
+    if layout in PAIRED:
+        path = convert('extract_backbone', content, '--which', 'student')
+        same(tokens(loaded(path), IMAGES), tokens(student, IMAGES))
+
+
+@pytest.mark.parametrize('suffix', ['pth', 'safetensors'])
+def test_records_of_what_was_made(convert, tmp_path, suffix):
+    path = convert('extract_backbone', checkpoint('moca')[0], suffix=suffix)
+    content = read_checkpoint(path)
+    record = content['meta']['mmmoca']
+    assert tuple(record.pop('grid')) == (4, 4)
+    assert record == dict(
+        source='in.pth',
+        sha256=hashlib.sha256((tmp_path / 'in.pth').read_bytes()).hexdigest(),
+        layout='moca',
+        which='teacher',
+        version=__version__,
+    )
+    # What was made is a source itself.
+    path.rename(tmp_path / f'in.{suffix}')
+    again = convert('extract_backbone', content)
+    for name, value in read_checkpoint(again)['state_dict'].items():
+        assert torch.equal(value, content['state_dict'][name])
+
+
+def interpolated(model, grid, size):
+    """The positions of a model at another size, computed here."""
+    old = model.pos_embed[:, 1:].unflatten(1, grid).permute(0, 3, 1, 2)
+    new = torch.nn.functional.interpolate(old, size, mode='bicubic')
+    patches = new.flatten(2).transpose(1, 2)
+    return torch.cat((model.pos_embed[:, :1], patches), dim=1)
+
+
+@pytest.mark.parametrize(
+    ('trained', 'options'),
+    [
+        ((32, 32), []),
+        ((16, 72), ['--source-grid', 2, 9]),
+        ((32, 72), ['--source-grid', 4, 9]),
+    ],
+)
+def test_resized_positions(convert, trained, options):
+    content, teacher, _ = checkpoint('moca', trained)
+    path = convert('extract_backbone', content, '--img-size', 48, 80, *options)
+    grid = (trained[0] // 8, trained[1] // 8)
+    expected = interpolated(teacher, grid, (6, 10))
+    content = read_checkpoint(path)
+    torch.testing.assert_close(
+        content['state_dict']['backbone.pos_embed'], expected
+    )
+    assert content['meta']['mmmoca']['grid'] == (6, 10)
+    model = timm_vit(img_size=(48, 80))
+    model.load_state_dict(teacher.state_dict() | dict(pos_embed=expected))
+    images = torch.randn(2, 3, 48, 80)
+    actual = loaded(path, img_size=(48, 80))
+    same(tokens(actual, images), tokens(model, images))
+
+
+def test_grids_on_record_are_used(convert):
+    content, teacher, _ = checkpoint('mmmoca', (32, 72))
+    path = convert('extract_backbone', content, '--img-size', 48, 80)
+    torch.testing.assert_close(
+        read_checkpoint(path)['state_dict']['backbone.pos_embed'],
+        interpolated(teacher, (4, 9), (6, 10)),
+    )
+
+
+@pytest.mark.parametrize('channels', [1, 2, 3, 4, 7])
+def test_other_input_channels(convert, channels):
+    content, teacher, _ = checkpoint('timm')
+    path = convert('extract_backbone', content, '--in-channels', channels)
+    model = loaded(path, in_channels=channels)
+    same(
+        model.patch_embed.projection.weight,
+        adapt_input_conv(channels, teacher.patch_embed.proj.weight),
+    )
+    if channels == 1:
+        grey = IMAGES[:, :1]
+        expected = tokens(teacher, grey.expand(-1, 3, -1, -1))
+        same(tokens(model, grey), expected)
+
+
+@pytest.mark.parametrize('layout', LAYOUTS)
+def test_backbones_in_timm(convert, layout):
+    """Any layout loads in timm strictly, MOCA's own included."""
+    content, teacher, _ = checkpoint(layout)
+    for suffix in ('pth', 'safetensors'):
+        path = convert('timm_vit', content, '--to', 'timm', suffix=suffix)
+        model = timm_vit(seed=9)
+        timm_load_checkpoint(model, str(path), strict=True)
+        same(tokens(model, IMAGES), tokens(teacher, IMAGES))
+    # And back again.
+    back = convert('timm_vit', read_checkpoint(path))
+    same(tokens(loaded(back), IMAGES), tokens(teacher, IMAGES))
+
+
+def test_timms_own_model_at_224_and_at_another_size(convert, tmp_path):
+    torch.manual_seed(0)
+    model = timm.create_model('vit_tiny_patch16_224', depth=2)
+    randomise(model, 0)
+    path = convert('timm_vit', model.state_dict())
+
+    def ours(path, size):
+        vit = VisionTransformer(
+            arch=dict(
+                embed_dims=192,
+                num_layers=2,
+                num_heads=3,
+                feedforward_channels=768,
+            ),
+            img_size=size,
+            out_type='raw',
+            init_cfg=dict(
+                type='Pretrained', checkpoint=str(path), prefix='backbone.'
+            ),
+        )
+        vit.init_weights()
+        vit.eval()
+        return vit
+
+    images = torch.randn(1, 3, 224, 224)
+    same(tokens(ours(path, 224), images), model.forward_features(images))
+    # Interpolation differs between the two (timm smooths), the tokens of
+    # equal position embeddings do not.
+    size = (160, 320)
+    resized = convert(
+        'extract_backbone', model.state_dict(), '--img-size', *size
+    )
+    vit = ours(resized, size)
+    resized.rename(tmp_path / 'in.pth')
+    path = convert('timm_vit', None, '--to', 'timm')
+    model = timm.create_model(
+        'vit_tiny_patch16_224',
+        depth=2,
+        img_size=size,
+        num_classes=0,
+        checkpoint_path=str(path),
+    ).eval()
+    images = torch.randn(1, 3, *size)
+    same(tokens(vit, images), model.forward_features(images))
+
+
+def released(case, **changes):
+    """A golden case's weights as the authors' training saves them."""
+    return dict(
+        model=case.group('state_dict') | changes,
+        optimizer=dict(state={}, param_groups=[dict(lr=0.1)]),
+        epoch=199,
+        scaler=dict(scale=65536.0, growth_factor=2.0),
+        args=Namespace(model='moca_vit', lr=None, norm_pix_loss=False),
+    )
+
+
+def test_released_backbones(convert):
+    """The authors' features of the teacher, after its EMA update."""
+    case = Case('two_rounds')
+    model = build(case)
+    model.init_weights()
+    for which, encoder in (
+        ('teacher', model.teacher),
+        ('student', model.backbone),
+    ):
+        path = convert('moca_release', released(case), '--which', which)
+        strip = [(r'^backbone\.', '')]
+        load_checkpoint(encoder, str(path), strict=True, revise_keys=strip)
+    update_teacher(model.teacher, model.backbone, float(case['momentum']))
+    with torch.no_grad():
+        encoded = model.teacher.encode(case['x1'])
+    actual = torch.cat((encoded.cls[:, None], encoded.patches), 1)
+    close(actual, case.rounds('teacher_features')[0])
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_the_full_released_model(convert, capsys, name):
+    """Every tensor, and one step's loss by the authors' own figures."""
+    case = Case(name)
+    expected = build(case).state_dict()
+    path = convert('moca_release', released(case), '--full')
+    output = capsys.readouterr().out
+    assert f'matched: {len(expected)} of the {len(expected)} names' in output
+    assert 'missing: 0\nunexpected: 0\nleft out: 11 (bow_extractor' in output
+    model = build(case)
+    model.init_weights()
+    load_checkpoint(model, str(path), strict=True)
+    raw = case.group('state_dict')
+    words = raw['bow_extractor.bow_extractor.0._embedding']
+    assert torch.equal(model.codebook.words, words)
+    pointer = raw['bow_extractor.bow_extractor.0._embedding_ptr']
+    assert int(model.codebook.pointer) == int(pointer)
+    mu = raw['bow_extractor.bow_extractor.0._dist_norm']
+    assert float(model.codebook.msd) == float(mu)
+
+    # As build() does: the case starts with the EMA update, and tells mu
+    # from that of the step before.
+    update_teacher(model.teacher, model.backbone, float(case['momentum']))
+    model.codebook.msd.copy_(case['dist_norm_prev_before'][0])
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, expected[key]), key
+    masks = model.masking.split(case['ids_shuffle/0'])
+    model.masking.draw = lambda *_: masks
+    loss, _ = model.parse_losses(model.loss([case['x1'], case['x2']]))
+    close(loss, case['loss'])
+
+
+def test_pretraining_goes_on_from_the_release(convert, tmp_path):
+    case = Case('two_rounds')
+    path = convert('moca_release', released(case), '--full')
+    config = case.meta['config']
+    write_images(tmp_path / 'images', train=3, val=1)
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, tmp_path / 'images')
+    cfg.model.backbone.arch = dict(
+        embed_dims=config['embed_dim'],
+        num_layers=config['depth'],
+        num_heads=config['num_heads'],
+        feedforward_channels=4 * config['embed_dim'],
+    )
+    cfg.model.codebook.num_words = config['num_words']
+    cfg.model.neck.update(
+        embed_dims=config['decoder_embed_dim'],
+        depth=config['decoder_depth'],
+        num_heads=config['decoder_num_heads'],
+    )
+    cfg.train_dataloader.batch_size = 4
+    cfg.train_cfg = dict(type='IterBasedTrainLoop', max_iters=1)
+    cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    cfg.work_dir = str(tmp_path / 'work')
+    cfg.load_from = str(path)
+    cfg.log_level = 'ERROR'
+    runner = Runner.from_cfg(cfg)
+    runner.train()
+    state = runner.model.state_dict()
+    before = read_checkpoint(path)['state_dict']
+    # The first rate is about 0; the codebook gets its four new words.
+    for name in before:
+        if name.startswith(('backbone.', 'teacher.', 'neck.')):
+            same(state[name], before[name])
+    words = config['num_words']
+    pointer = int(before['codebook.pointer'])
+    assert int(state['codebook.pointer']) == (pointer + 4) % words
+    changed = state['codebook.words'] != before['codebook.words']
+    rows = torch.arange(pointer, pointer + 4) % words
+    assert set(changed.any(1).nonzero().flatten().tolist()) == set(
+        rows.tolist()
+    )
+    runner._resume = True
+    with pytest.raises(CheckpointError, match='weights only'):
+        runner.load_checkpoint(str(path))
+
+
+def test_files_that_are_not_the_authors(convert, capsys, tmp_path):
+    message = error_of(capsys, convert, 'moca_release', checkpoint('dino')[0])
+    assert "in.pth is not the authors' full model but of the la" in message
+    message = error_of(
+        capsys, convert, 'moca_release', checkpoint('dino')[0], '--full'
+    )
+    assert 'which has names after encoder_teacher.' in message
+    case = Case('two_rounds')
+    other = {'decoder_blocks_full.0.norm1.weight': torch.ones(3)}
+    message = error_of(
+        capsys, convert, 'moca_release', released(case, **other), '--full'
+    )
+    assert "'decoder_blocks_full.0.norm1.weight' is not a para" in message
+    content = released(case)
+    for name in list(content['model']):
+        if name.startswith('bow_extractor.'):
+            del content['model'][name]
+    message = error_of(capsys, convert, 'moca_release', content, '--full')
+    assert 'has no codebook (bow_extractor.)' in message
+    content = released(case)
+    content['model']['decoder_norm_cls_pt.bias'] = torch.ones(3)
+    message = error_of(capsys, convert, 'moca_release', content, '--full')
+    assert 'do not fit each other: neck.norm.bias should be (16,)' in message
+    assert [path.name for path in tmp_path.iterdir()] == ['in.pth']
+
+
+@pytest.mark.parametrize(
+    ('layout', 'options', 'message'),
+    [
+        ('timm', ['--which', 'student'], 'has one encoder only'),
+        ('timm', ['--img-size', 30, 32], 'multiples of the patch, 8 x 8'),
+        ('timm', ['--img-size', 0, 32], 'multiples of the patch, 8 x 8'),
+        ('timm', ['--source-grid', 4, 5], 'has 16 patches, which is not 4 x'),
+        ('timm', ['--in-channels', 0], '--in-channels must be 1 or more'),
+    ],
+)
+def test_options_that_do_not_fit(
+    convert, capsys, tmp_path, layout, options, message
+):
+    content = checkpoint(layout)[0]
+    error = error_of(capsys, convert, 'extract_backbone', content, *options)
+    assert message in error
+    assert not (tmp_path / 'out.pth').exists()
+
+
+def test_sources_of_no_use(convert, capsys, tmp_path):
+    tool = 'extract_backbone'
+    flat = checkpoint('timm', (16, 72))[0]
+    error = error_of(capsys, convert, tool, flat, '--img-size', 32, 32)
+    assert 'has 18 patches, no square, and records no grid: give' in error
+    error = error_of(capsys, convert, tool, {'conv1.weight': torch.ones(2)})
+    assert 'has no ViT of a layout known' in error
+    assert 'it has conv1.weight' in error
+    error = error_of(capsys, convert, tool, dict(args=Path('a')))
+    assert 'is refused: beside tensors it pickles pathlib' in error
+    (tmp_path / 'in.pth').write_bytes(b'PK\x03\x04 cut')
+    error = error_of(capsys, convert, tool, None)
+    assert 'is truncated or no checkpoint' in error
+    (tmp_path / 'in.pth').unlink()
+    error = error_of(capsys, convert, tool, None)
+    assert 'is no file on this machine' in error
+    error = error_of(capsys, convert, tool, flat, suffix='onnx')
+    assert 'out.onnx must end in .pth or .safetensors' in error
+    (tmp_path / 'out.pth').hardlink_to(tmp_path / 'in.pth')
+    assert 'DST is SRC' in error_of(capsys, convert, tool, None)

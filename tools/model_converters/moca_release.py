@@ -1,0 +1,66 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Convert the authors' MOCA checkpoint: ``python moca_release.py SRC DST``.
+
+By default its teacher, for ``load_from`` and ``Pretrained`` (with
+``prefix='backbone.'``); by ``--full`` the whole model, for ``load_from`` of a
+pretraining config.
+"""
+
+import argparse
+
+import mmmoca  # noqa: F401  checks the installation before all else
+
+# isort: split
+
+from _convert import add_files, add_which, check, finish, run, vit_of_shapes
+
+from mmmoca.checkpoints import (
+    CheckpointError,
+    backbone_checkpoint,
+    convert_release,
+    model_of_shapes,
+    read_backbone,
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Convert the authors' released checkpoint"
+    )
+    add_files(parser)
+    add_which(parser)
+    parser.add_argument(
+        '--full',
+        action='store_true',
+        help='convert the whole model, that pretraining goes on from it: '
+        'load_from=DST. The optimiser and all schedules start anew',
+    )
+    return parser
+
+
+def convert(args: argparse.Namespace) -> None:
+    """Read, report and write."""
+    if args.full:
+        checkpoint, dropped = convert_release(args.src)
+        grid = checkpoint['meta']['mmmoca']['grid']
+        model = model_of_shapes(checkpoint['state_dict'], grid)
+        check(checkpoint['state_dict'], model, dropped)
+    else:
+        backbone = read_backbone(args.src, args.which)
+        if backbone.layout != 'moca':
+            raise CheckpointError(
+                f"{args.src} is not the authors' full model but of the "
+                f'layout {backbone.layout}: convert it by extract_backbone.py'
+            )
+        check(
+            backbone.state_dict,
+            vit_of_shapes(backbone.state_dict),
+            backbone.ignored,
+        )
+        checkpoint = backbone_checkpoint(backbone, args.src)
+    finish(checkpoint, args)
+
+
+if __name__ == '__main__':
+    run(make_parser(), convert)

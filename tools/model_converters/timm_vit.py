@@ -1,0 +1,57 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Convert a ViT between timm's and mmpretrain's names.
+
+``python timm_vit.py SRC DST --to timm`` makes what
+``timm.create_model(..., num_classes=0, checkpoint_path=DST)`` loads;
+``--to mmpretrain`` (the default) what ``Pretrained`` and ``load_from`` load.
+"""
+
+import argparse
+
+import mmmoca  # noqa: F401  checks the installation before all else
+
+# isort: split
+
+from _convert import add_files, add_which, check, finish, run, vit_of_shapes
+
+from mmmoca.checkpoints import (
+    backbone_checkpoint,
+    convert_to_timm_name,
+    read_backbone,
+)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description='Convert a ViT of DINO, iBOT, MAE, MSN, DeiT or timm to '
+        "mmpretrain, or any of them, MOCA's and mmpretrain's to timm"
+    )
+    add_files(parser)
+    add_which(parser)
+    parser.add_argument(
+        '--to', choices=['mmpretrain', 'timm'], default='mmpretrain'
+    )
+    return parser
+
+
+def convert(args: argparse.Namespace) -> None:
+    """Read, report and write."""
+    backbone = read_backbone(args.src, args.which)
+    print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
+    check(
+        backbone.state_dict,
+        vit_of_shapes(backbone.state_dict),
+        backbone.ignored,
+    )
+    checkpoint = backbone_checkpoint(backbone, args.src)
+    if args.to == 'timm':
+        checkpoint['state_dict'] = {
+            convert_to_timm_name(name): value
+            for name, value in backbone.state_dict.items()
+        }
+    finish(checkpoint, args)
+
+
+if __name__ == '__main__':
+    run(make_parser(), convert)
