@@ -1,12 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
+from torch import Tensor, nn
 
+from mmmoca.checkpoints import (
+    CheckpointError,
+    check_grids,
+    check_pretrained_inits,
+    compare_states,
+    listed,
+)
 from mmmoca.registry import HOOKS
 
-from .steps import unwrap_model
+from .steps import unwrap_model, whole_parameters, whole_state_dict
 
 __all__ = ['CheckpointFitHook']
 
@@ -16,13 +24,31 @@ class CheckpointFitHook(Hook):
     """Refuses a checkpoint that does not fit the config's model.
 
     MMEngine loads whatever matches and only logs the rest, so that a foreign
-    checkpoint leaves the model untrained without a word. Parameters of other
-    shapes, or none that match, are an error here; to resume, all must match.
+    checkpoint leaves the model untrained without a word. For every model of
+    mmpretrain, mmseg or mmdet these are errors here:
+
+    - ``load_from`` or a ``Pretrained`` init of a module that matches no name,
+      or names of other shapes (position embeddings are resized);
+    - a pretraining run whose student would pass for the teacher;
+    - a test of a part that nothing was loaded into, such as a head;
+    - a file that is resumed and does not match wholly.
+
     A partial match is logged with its count.
 
     Raises:
-        ValueError: Names examples of what does not fit.
+        CheckpointError: Names examples of what does not fit.
     """
+
+    def __init__(self) -> None:
+        self._training = True
+
+    def before_run(self, runner: Runner) -> None:
+        """Check what the ``Pretrained`` inits will load, before they do."""
+        # A test or validation alone initialises nothing.
+        self._training = isinstance(runner._train_loop, BaseLoop)
+        if self._training:
+            for line in check_pretrained_inits(unwrap_model(runner.model)):
+                runner.logger.info(line)
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Compare the checkpoint's parameters with the model's."""
@@ -30,18 +56,12 @@ class CheckpointFitHook(Hook):
             name.removeprefix('module.'): value
             for name, value in checkpoint.get('state_dict', checkpoint).items()
         }
-        model = unwrap_model(runner.model).state_dict()
-        shared = saved.keys() & model.keys()
-        # Position embeddings are resized while they are loaded.
-        misshapen = {
-            name
-            for name in shared
-            if saved[name].shape != model[name].shape
-            and not name.endswith('pos_embed')
-        }
-        missing, unexpected = model.keys() - shared, saved.keys() - shared
+        model = unwrap_model(runner.model)
+        own = whole_state_dict(runner.model)
+        shared, misshapen = compare_states(saved, own)
+        missing, unexpected = own.keys() - shared, saved.keys() - shared
         report = (
-            f'{len(shared) - len(misshapen)} of the {len(model)} parameters '
+            f'{len(shared) - len(misshapen)} of the {len(own)} parameters '
             'and buffers of the model are in the checkpoint'
         )
         for title, names in (
@@ -50,20 +70,53 @@ class CheckpointFitHook(Hook):
             ('unexpected', unexpected),
         ):
             if names:
-                report += f'; {len(names)} {title} ({_examples(names)})'
+                examples = listed(sorted(names), 3)
+                report += f'; {len(names)} {title} ({examples})'
         if (
             misshapen
             or not shared
             or (runner._resume and (missing or unexpected))
         ):
-            raise ValueError(
+            raise CheckpointError(
                 f'{report}. Use the config that the checkpoint was trained '
                 'with, or the checkpoint of this config'
             )
+        if runner._resume:
+            _check_resumable(checkpoint)
+        _check_teacher(saved, own)
+        with whole_parameters(runner.model):
+            check_grids(model, saved, checkpoint.get('meta'))
+        if not self._training:
+            _check_all_parts(model, saved)
         if missing or unexpected:
             runner.logger.warning(report)
 
 
-def _examples(names: Collection[str]) -> str:
-    listed = sorted(names)[:3]
-    return ', '.join(listed + ['...'] * (len(names) > len(listed)))
+def _check_resumable(checkpoint: dict) -> None:
+    if 'iter' not in checkpoint.get('meta', {}):
+        raise CheckpointError(
+            'the checkpoint holds weights only, no state of a run to resume: '
+            'start from it by load_from=FILE with resume=False'
+        )
+
+
+def _check_teacher(
+    saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
+) -> None:
+    if 'teacher.cls_token' in saved.keys() - own.keys():
+        raise CheckpointError(
+            "the checkpoint is a pretraining run: its 'backbone.' is the "
+            'student, while the paper evaluates the teacher. Add dict(type='
+            "'mmmoca.BackboneCheckpointHook') to custom_hooks, which loads "
+            "the teacher (which='student' for the other one)"
+        )
+
+
+def _check_all_parts(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    for part, module in model.named_children():
+        names = [f'{part}.{name}' for name, _ in module.named_parameters()]
+        if names and not saved.keys() & set(names):
+            raise CheckpointError(
+                f'nothing of {part} is in the checkpoint, so that it would be '
+                'tested untrained: give a checkpoint of the whole model'
+            )
