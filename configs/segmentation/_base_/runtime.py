@@ -1,0 +1,18 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+_base_ = ['../../_base_/default_runtime.py']
+
+default_scope = 'mmseg'
+
+custom_hooks = [
+    dict(type='mmmoca.CheckpointFitHook'),
+    dict(type='mmmoca.SegDataCheckHook'),
+    dict(type='mmmoca.ReproducibilityHook'),
+    dict(type='mmmoca.StepLogHook'),
+]
+default_hooks = dict(
+    logger=dict(interval=50),
+    checkpoint=dict(
+        interval=4, max_keep_ckpts=1, save_best='mIoU', rule='greater'
+    ),
+)
+visualizer = dict(type='SegLocalVisualizer', _scope_='mmseg', alpha=0.6)

@@ -1,0 +1,64 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from mmengine.dist import broadcast_object_list, is_main_process
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+from mmengine.runner.base_loop import BaseLoop
+
+from mmmoca.datasets.segmentation_checks import (
+    SegDataError,
+    check_classes,
+    check_crops,
+    check_files,
+    check_masks,
+    members,
+)
+from mmmoca.registry import HOOKS
+
+from .steps import unwrap_model
+
+__all__ = ['SegDataCheckHook']
+
+
+@HOOKS.register_module()
+class SegDataCheckHook(Hook):
+    """Refuses data that a segmentor would be trained wrong on, or fail on.
+
+    Before weights are loaded, all data sets of the run are checked: sizes of
+    crops against the patch, classes of the heads against those of the data
+    set, every image and mask for existence, and masks, as many as
+    ``num_masks`` says, for their size and label ids.
+
+    Args:
+        num_masks (int, optional): Masks of each data set that are read,
+            evenly spaced. None means all. Defaults to 200.
+
+    Raises:
+        SegDataError: On every rank, with what to write instead.
+    """
+
+    def __init__(self, num_masks: int | None = 200) -> None:
+        self.num_masks = num_masks
+
+    def before_run(self, runner: Runner) -> None:
+        """Check what the runner has built for the run."""
+        message = [None]
+        if is_main_process():
+            try:
+                self._check(runner)
+            except SegDataError as error:
+                message = [str(error)]
+        # All ranks must stop: one that goes on waits for the others forever.
+        broadcast_object_list(message)
+        if message[0] is not None:
+            raise SegDataError(message[0])
+
+    def _check(self, runner: Runner) -> None:
+        model = unwrap_model(runner.model)
+        for loop in (runner._train_loop, runner._val_loop, runner._test_loop):
+            if not isinstance(loop, BaseLoop):
+                continue  # not of this run: still a config
+            for dataset in members(loop.dataloader.dataset):
+                check_crops(model, dataset)
+                check_classes(model, dataset)
+                check_files(dataset)
+                check_masks(dataset, self.num_masks)

@@ -1,0 +1,176 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A small drawn Cityscapes tree, and configs that read it."""
+
+import itertools
+from pathlib import Path
+
+import cv2
+import numpy as np
+from mmengine.config import Config, ConfigDict
+from mmengine.runner import Runner
+
+CONFIGS = Path(__file__).parents[1] / 'configs' / 'segmentation'
+CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
+SIZE = (64, 128)  # height, width
+# Classes differ by their pattern, not by colour.
+ROAD, BUILDING, SKY, PERSON, CAR = 0, 2, 10, 11, 13
+PATTERNS = {
+    ROAD: lambda y, x: y % 6 < 3,
+    BUILDING: lambda y, x: x % 6 < 3,
+    SKY: lambda y, x: y < 0,  # plain
+    PERSON: lambda y, x: (y + x) % 6 < 3,
+    CAR: lambda y, x: (y % 6 < 3) ^ (x % 6 < 3),
+}
+RAW_IDS = {ROAD: 7, BUILDING: 11, SKY: 23, PERSON: 24, CAR: 26, 255: 0}
+
+
+def draw_scene(rng):
+    """An image of a street and its train ids.
+
+    Args:
+        rng (numpy.random.Generator): What it looks like.
+
+    Returns:
+        tuple: Image, (H, W, 3), uint8; train ids, (H, W), uint8.
+    """
+    height, width = SIZE
+    ids = np.full(SIZE, ROAD, np.uint8)
+    horizon = rng.integers(24, 36)
+    ids[:horizon] = SKY
+    left = rng.integers(0, width // 2)
+    ids[4:horizon, left : left + rng.integers(32, 64)] = BUILDING
+    for kind, (tall, wide) in ((CAR, (24, 40)), (PERSON, (36, 20))):
+        for _ in range(rng.integers(1, 3)):
+            y = rng.integers(4, height - tall - 4)
+            x = rng.integers(0, width - wide)
+            ids[y : y + tall, x : x + wide] = kind
+    y, x = np.mgrid[:height, :width]
+    image = np.zeros((*SIZE, 3))
+    for kind in np.unique(ids):
+        bright = PATTERNS[kind](y + rng.integers(0, 6), x + rng.integers(0, 6))
+        colours = rng.uniform(30, 225, (2, 3))
+        image[ids == kind] = colours[bright.astype(int)][ids == kind]
+    ids[-4:] = 255  # the bonnet
+    image += rng.normal(0, 8, image.shape)
+    return image.clip(0, 255).astype(np.uint8), ids
+
+
+def write_tree(root, train=12, val=4, seed=0):
+    """Write leftImg8bit and gtFine, with raw and with train ids.
+
+    Args:
+        root (Path): Where to write.
+        train (int): Training images of each city.
+        val (int): Validation images of each city.
+        seed (int): Of the drawing.
+    """
+    rng = np.random.default_rng(seed)
+    to_raw = np.zeros(256, np.uint8)
+    to_raw[list(RAW_IDS)] = list(RAW_IDS.values())
+    for split, count in (('train', train), ('val', val)):
+        for city, index in itertools.product(CITIES[split], range(count)):
+            image, ids = draw_scene(rng)
+            name = f'{city}_{index:06d}_000019'
+            files = {
+                f'leftImg8bit/{split}/{city}/{name}_leftImg8bit': image,
+                f'gtFine/{split}/{city}/{name}_gtFine_labelTrainIds': ids,
+                f'gtFine/{split}/{city}/{name}_gtFine_labelIds': to_raw[ids],
+            }
+            for path, pixels in files.items():
+                path = Path(root) / f'{path}.png'
+                path.parent.mkdir(parents=True, exist_ok=True)
+                assert cv2.imwrite(str(path), pixels)
+
+
+def small_config(name, root, work_dir, **options):
+    """A shipped config at the size of the drawn images.
+
+    Args:
+        name (str): File of ``configs/segmentation``.
+        root (Path): The tree.
+        work_dir (Path): Where the run writes.
+        **options: Overrides with dotted keys.
+
+    Returns:
+        Config: With a ViT of 3 layers and patches of 8 pixels.
+    """
+    cfg = Config.fromfile(CONFIGS / name)
+    width, crop = 64, (64, 64)
+    backbone = cfg.model.backbone
+    backbone.update(
+        arch=dict(
+            embed_dims=width,
+            num_layers=3,
+            num_heads=2,
+            feedforward_channels=2 * width,
+        ),
+        patch_size=8,
+        img_size=crop,
+    )
+    del backbone.init_cfg
+    if 'frozen_stages' in backbone:
+        backbone.frozen_stages = 3
+    if 'out_indices' in backbone:
+        backbone.arch.num_layers = 4
+        backbone.out_indices = [0, 1, 2, 3]
+        cfg.model.neck.in_channels = width
+    for head in (cfg.model.decode_head, cfg.model.get('auxiliary_head')):
+        if head is not None:
+            many = isinstance(head.in_channels, list)
+            head.in_channels = [width] * 4 if many else width
+            head.channels = width
+            if 'embed_dims' in head:
+                head.update(embed_dims=width, num_heads=2)
+    cfg.model.data_preprocessor.size = crop
+    cfg.model.test_cfg.update(crop_size=crop, stride=(48, 48))
+    for split in ('train', 'val', 'test'):
+        loader = cfg[f'{split}_dataloader']
+        loader.update(num_workers=0, persistent_workers=False)
+        loader.dataset.data_root = str(root)
+        for transform in loader.dataset.pipeline:
+            _shrink(transform, crop)
+    cfg.merge_from_dict(
+        {
+            'work_dir': str(work_dir),
+            'default_hooks.logger.interval': 5,
+            'log_level': 'WARNING',
+        }
+        | options
+    )
+    return cfg
+
+
+def run(name, root, work_dir, epochs=1, **options):
+    """Train by :func:`small_config` and validate twice at most.
+
+    Args:
+        name (str): File of ``configs/segmentation``.
+        root (Path): The tree.
+        work_dir (Path): Where the run writes.
+        epochs (int): Of the training and of its schedule.
+        **options: Overrides with dotted keys.
+
+    Returns:
+        Runner: After the training.
+    """
+    interval = -(-epochs // 2)
+    options = {
+        'train_cfg.max_epochs': epochs,
+        'train_cfg.val_interval': interval,
+        'default_hooks.checkpoint.interval': interval,
+        'param_scheduler.0.end': epochs,
+        # Each runner of a process needs a name of its own.
+        'experiment_name': f'{Path(work_dir).name}{np.random.random()}',
+    } | options
+    runner = Runner.from_cfg(small_config(name, root, work_dir, **options))
+    runner.train()
+    return runner
+
+
+def _shrink(transform: ConfigDict, crop) -> None:
+    if 'scale' in transform:
+        transform.scale = SIZE[::-1]
+    if 'ratio_range' in transform:
+        transform.ratio_range = (0.8, 1.25)
+    if 'crop_size' in transform:
+        transform.crop_size = crop

@@ -1,0 +1,120 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The backbone is the same inside mmseg, and configs the same inherited."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import DATASETS, MODELS, init_default_scope
+from mmengine.runner import save_checkpoint
+
+import mmmoca.engine  # noqa: F401  what the hooks of a config import
+
+from ..cityscapes import CONFIGS, small_config, write_tree
+from ..images import DEMO_CONFIG
+
+MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
+ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
+
+
+@pytest.fixture
+def pretraining(tmp_path):
+    """A MOCA model with random weights, and a checkpoint of it."""
+    cfg = Config.fromfile(DEMO_CONFIG)
+    cfg.model.backbone.update(arch=ARCH, tap_layer=2)
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    path = tmp_path / 'epoch_1.pth'
+    save_checkpoint(dict(state_dict=model.state_dict()), str(path))
+    return model.eval(), path
+
+
+@pytest.mark.parametrize(
+    ('checkpoint', 'prefix'),
+    [('mmmoca-teacher://{}', 'backbone.'), ('{}', 'teacher.')],
+)
+def test_outputs_equal_those_of_mmpretrain(
+    pretraining, tmp_path, checkpoint, prefix
+):
+    """At a size that is neither square nor the one of the pretraining."""
+    moca, path = pretraining
+    cfg = small_config(
+        MASK,
+        tmp_path,
+        tmp_path,
+        **{
+            'model.backbone.img_size': (64, 96),
+            'model.backbone.init_cfg': dict(
+                type='Pretrained',
+                checkpoint=checkpoint.format(path),
+                prefix=prefix,
+            ),
+        },
+    )
+    init_default_scope('mmseg')
+    segmentor = MODELS.build(cfg.model).eval()
+    segmentor.backbone.init_weights()
+
+    init_default_scope('mmpretrain')
+    plain = MODELS.build(
+        dict(
+            type='VisionTransformer',
+            arch=ARCH,
+            img_size=48,
+            patch_size=8,
+            out_type='featmap',
+        )
+    )
+    plain.eval()
+    state = moca.teacher.state_dict()
+    plain.load_state_dict({n: state[n] for n in plain.state_dict()})
+    images = torch.randn(2, 3, 64, 96)
+    with torch.no_grad():
+        (found,) = segmentor.extract_feat(images)
+        (expected,) = plain(images)
+        tokens = moca.teacher.encode(images).patches
+    assert found.shape == (2, 64, 8, 12)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        found.flatten(2).transpose(1, 2), tokens, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_inherited_config_builds_the_same(tmp_path, monkeypatch):
+    """`_base_ = 'mmmoca::...'` marks all dicts with another scope."""
+    path = tmp_path / 'mine.py'
+    path.write_text(
+        f"_base_ = 'mmmoca::_base_/../segmentation/{MASK}'\n"
+        "model = dict(backbone=dict(init_cfg=dict(checkpoint='mine.pth')))\n"
+    )
+
+    # As MMEngine does for an installed package.
+    def find(base, _):
+        inside = isinstance(base, str) and base.startswith('mmmoca::')
+        name = base.split('../')[-1] if inside else base
+        folder = CONFIGS.parent if inside else Path(_).parent
+        return str(folder / name), 'mmmoca' if inside else None
+
+    monkeypatch.setattr(Config, '_get_cfg_path', staticmethod(find))
+    inherited = Config.fromfile(path)
+    own = Config.fromfile(CONFIGS / MASK)
+    assert inherited.model.backbone.init_cfg.checkpoint == 'mine.pth'
+    assert inherited.test_dataloader.sampler._scope_ == 'mmmoca'
+    write_tree(tmp_path, train=1, val=1)
+    built = []
+    for cfg in (inherited, own):
+        init_default_scope(cfg.default_scope)
+        model = MODELS.build(cfg.model)
+        datasets = []
+        for loader in (cfg.train_dataloader, cfg.test_dataloader):
+            loader.dataset.data_root = str(tmp_path)
+            datasets.append(DATASETS.build(loader.dataset))
+        parts = [*model.modules()]
+        for dataset in datasets:
+            parts += dataset.pipeline.transforms
+        built.append([type(part) for part in parts])
+    assert built[0] == built[1]

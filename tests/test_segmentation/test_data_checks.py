@@ -1,0 +1,228 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Bad input is one clear error before the training starts."""
+
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+from PIL import Image
+
+from mmmoca.datasets.segmentation_checks import (
+    SegDataError,
+    check_files,
+    check_masks,
+    members,
+)
+
+from ..cityscapes import CONFIGS, run, write_tree
+
+MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
+OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+NAME = 'aachen_000001_000019'
+TRUTH = f'gtFine/train/aachen/{NAME}_gtFine_labelTrainIds.png'
+IMAGE = f'leftImg8bit/train/aachen/{NAME}_leftImg8bit.png'
+
+
+@pytest.fixture(scope='module')
+def template(tmp_path_factory):
+    root = tmp_path_factory.mktemp('cityscapes')
+    write_tree(root, train=3, val=1)
+    return root
+
+
+@pytest.fixture
+def tree(template, tmp_path):
+    return shutil.copytree(template, tmp_path / 'cityscapes')
+
+
+def error(tree, tmp_path, **options):
+    """What stops the run; nothing was trained, and no weights loaded."""
+    options['model.backbone.init_cfg'] = dict(
+        type='Pretrained', checkpoint='absent.pth'
+    )
+    # The hook that reads the checkpoint comes before.
+    options['custom_hooks'] = [dict(type='mmmoca.SegDataCheckHook')]
+    with pytest.raises(SegDataError) as caught:
+        run(MASK, tree, tmp_path / 'work', **options)
+    message = str(caught.value)
+    assert '\n' not in message
+    return message
+
+
+def test_right_data_pass(tree, tmp_path):
+    """So does a crop that is not square."""
+    options = {'custom_hooks': [dict(type='mmmoca.SegDataCheckHook')]}
+    for key in ('data_preprocessor.size', 'test_cfg.crop_size'):
+        options[f'model.{key}'] = (48, 64)
+    options['train_dataloader.dataset.pipeline.4.crop_size'] = (48, 64)
+    run(MASK, tree, tmp_path / 'work', **options)
+
+
+def test_raw_label_ids_by_suffix(tree, tmp_path):
+    options = {
+        'train_dataloader.dataset.seg_map_suffix': '_gtFine_labelIds.png'
+    }
+    message = error(tree, tmp_path, **options)
+    assert "Write seg_map_suffix='_gtFine_labelTrainIds.png'" in message
+
+
+def test_only_raw_label_ids(tree, tmp_path):
+    for path in tree.glob('gtFine/val/*/*_labelTrainIds.png'):
+        path.unlink()
+    message = error(tree, tmp_path)
+    assert message.startswith('2 of 2 masks do not exist')
+    assert 'csCreateTrainIdLabelImgs' in message
+
+
+def test_raw_label_ids_under_the_other_name(tree, tmp_path):
+    raw = TRUTH.replace('labelTrainIds', 'labelIds')
+    shutil.copy(tree / raw, tree / TRUTH)
+    message = error(tree, tmp_path)
+    assert str(tree / TRUTH) in message and '[23' in message
+    assert '19 classes' in message and 'raw labelIds' in message
+
+
+def test_split_that_names_absent_files(tree, tmp_path):
+    split = tree / 'splits' / 'mine.txt'
+    split.parent.mkdir()
+    split.write_text(f'aachen/{NAME}\nulm/ulm_000000_000019\n')
+    options = {'train_dataloader.dataset.ann_file': 'splits/mine.txt'}
+    message = error(tree, tmp_path, **options)
+    assert message.startswith('1 of 2 images do not exist')
+    assert 'ulm/ulm_000000_000019_leftImg8bit.png' in message
+    assert 'splits/mine.txt' in message and 'cityscapes_splits.py' in message
+
+
+@pytest.mark.parametrize(
+    'key',
+    [
+        'train_dataloader.dataset.pipeline.4.crop_size',
+        'model.data_preprocessor.size',
+        'model.test_cfg.crop_size',
+    ],
+)
+def test_crop_that_is_no_multiple_of_the_patch(tree, tmp_path, key):
+    message = error(tree, tmp_path, **{key: (64, 60)})
+    assert '(64, 60), not a multiple of the patch (8, 8)' in message
+    assert 'write (64, 64)' in message  # 7.5 patches round to 8
+
+
+def test_crop_that_would_be_padded(tree, tmp_path):
+    options = {'train_dataloader.dataset.pipeline.4.crop_size': (48, 48)}
+    assert 'RandomCrop cuts (48, 48)' in error(tree, tmp_path, **options)
+
+
+def test_mask_of_another_size(tree, tmp_path):
+    mask = cv2.imread(str(tree / TRUTH), cv2.IMREAD_UNCHANGED)
+    cv2.imwrite(str(tree / TRUTH), mask[:-2])
+    message = error(tree, tmp_path)
+    assert '62 x 128 pixels' in message and '64 x 128' in message
+    assert str(tree / IMAGE) in message
+
+
+def test_label_ids_outside_the_classes(tree, tmp_path):
+    name = 'gtFine/val/lindau/lindau_000000_000019_gtFine_labelTrainIds.png'
+    mask = cv2.imread(str(tree / name), cv2.IMREAD_UNCHANGED)
+    mask[3, 4] = 19
+    cv2.imwrite(str(tree / name), mask)
+    assert 'has the label ids [19], but there are 19' in error(tree, tmp_path)
+
+
+def test_heads_of_other_classes(tree, tmp_path):
+    message = error(tree, tmp_path, **{'model.decode_head.num_classes': 5})
+    assert 'write model.decode_head.num_classes=19' in message
+
+
+def own_masks(root, masks, suffix='.png', **changed):
+    """The config's own-masks training set, with these masks."""
+    for folder in ('images', 'masks'):
+        (root / folder / 'train').mkdir(parents=True)
+    for index, mask in enumerate(masks):
+        image = np.zeros((*mask.shape[:2], 3), np.uint8)
+        Image.fromarray(image).save(root / f'images/train/{index}.jpg')
+        Image.fromarray(mask).save(root / f'masks/train/{index}{suffix}')
+    cfg = Config.fromfile(CONFIGS / OWN)
+    init_default_scope(cfg.default_scope)
+    source = cfg.train_dataloader.dataset
+    source.update(data_root=str(root), **changed)
+    return DATASETS.build(source)
+
+
+def mask(*values, dtype=np.uint8):
+    return np.resize(np.array(values, dtype), (6, 8))
+
+
+def test_own_masks_that_are_right(tmp_path):
+    for index, found in enumerate(
+        (mask(0, 1, 255), mask(0, 1), mask(0, 1, dtype=bool))
+    ):
+        dataset = own_masks(tmp_path / str(index), [found])
+        check_files(dataset)
+        check_masks(dataset)
+
+
+@pytest.mark.parametrize(
+    ('found', 'message'),
+    [
+        (mask(0, 255), '1 in the place of 255'),
+        (mask(0, 1, 2), r'label ids \[2\].* use 0 to 1, and 255'),
+        # mmseg would read 1 of 257.
+        (mask(0, 257, dtype=np.uint16), r'label ids \[257\]'),
+        (np.zeros((6, 8, 3), np.uint8), 'has 3 channels'),
+    ],
+)
+def test_own_masks_that_are_wrong(tmp_path, found, message):
+    dataset = own_masks(tmp_path, [mask(0, 255), found])
+    with pytest.raises(SegDataError, match=message):
+        check_masks(dataset)
+
+
+def test_zero_label_that_is_left_out(tmp_path):
+    """As in ADE20K: 0 is no class, and 1 the first one."""
+    options = dict(reduce_zero_label=True)
+    check_masks(own_masks(tmp_path / 'a', [mask(0, 1, 2)], **options))
+    dataset = own_masks(tmp_path / 'b', [mask(0, 3)], **options)
+    with pytest.raises(
+        SegDataError, match=r'\[3\].* use 1 to 2, and 0 or 255'
+    ):
+        check_masks(dataset)
+
+
+def test_only_some_masks_are_read(tmp_path):
+    masks = [mask(0, 1)] * 10
+    masks[5] = mask(9)
+    dataset = own_masks(tmp_path, masks)
+    check_masks(dataset, 2)  # the first and the last
+    with pytest.raises(SegDataError, match=r'5\.png'):
+        check_masks(dataset, 10)
+
+
+def test_photo_that_is_turned_when_loaded(tmp_path):
+    """Phones store how to turn a photo; OpenCV turns it."""
+    dataset = own_masks(tmp_path, [mask(0, 1)])
+    photo = Image.new('RGB', (6, 8))
+    exif = photo.getexif()
+    exif[0x0112] = 6
+    photo.save(tmp_path / 'images/train/0.jpg', exif=exif)
+    assert dataset[0]['inputs'].ndim == 3
+    check_masks(dataset)
+
+
+def test_missing_mask_and_empty_folder(tmp_path):
+    dataset = own_masks(tmp_path / 'a', [mask(0, 1)], suffix='.bmp')
+    with pytest.raises(SegDataError, match=r'needs a mask NAME\.png'):
+        check_files(dataset)
+    with pytest.raises(SegDataError, match=r'no image \*\.jpeg in'):
+        own_masks(tmp_path / 'b', [mask(0, 1)], img_suffix='.jpeg')
+
+
+def test_repeated_and_concatenated_sets(tmp_path):
+    init_default_scope('mmseg')
+    parts = [own_masks(tmp_path / name, [mask(0, 1)]) for name in 'ab']
+    joined = DATASETS.build(dict(type='ConcatDataset', datasets=parts))
+    assert list(members(joined)) == parts
+    repeated = dict(type='RepeatDataset', times=2, dataset=parts[1])
+    assert list(members(DATASETS.build(repeated))) == parts[1:]

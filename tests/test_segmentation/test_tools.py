@@ -1,0 +1,346 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Splits, the sweep of learning rates, pictures and the benchmark."""
+
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import init_default_scope
+from mmengine.runner import save_checkpoint
+from mmseg.datasets import CityscapesDataset
+
+from ..cityscapes import PATTERNS, small_config, write_tree
+
+TOOLS = Path(__file__).parents[2] / 'tools'
+LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
+
+
+def load_tool(name):
+    spec = importlib.util.spec_from_file_location(
+        Path(name).stem, TOOLS / f'{name}.py'
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope='module')
+def tree(tmp_path_factory):
+    root = tmp_path_factory.mktemp('cityscapes')
+    write_tree(root, train=3, val=1)
+    return root
+
+
+@pytest.fixture
+def splits():
+    return load_tool('dataset_converters/cityscapes_splits')
+
+
+def sha(ids):
+    text = ''.join(f'{name}\n' for name in ids)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# How many images each city of the real training set has.
+CITIES = dict(
+    aachen=174,
+    bochum=96,
+    bremen=316,
+    cologne=154,
+    darmstadt=85,
+    dusseldorf=221,
+    erfurt=109,
+    hamburg=248,
+    hanover=196,
+    jena=119,
+    krefeld=99,
+    monchengladbach=94,
+    strasbourg=365,
+    stuttgart=196,
+    tubingen=144,
+    ulm=95,
+    weimar=142,
+    zurich=122,
+)
+
+
+def test_splits_begin_with_the_public_ids(splits):
+    """Of two cities the real names are numbered without holes."""
+    ids = [
+        f'{city}/{city}_{number:06d}_000019'
+        for city, count in CITIES.items()
+        for number in range(count)
+    ]
+    assert ids == sorted(ids) and len(ids) == splits.NUM_IDS
+    first = {
+        seed: splits.draw_split(ids, 100, seed)[0] for seed in splits.SEEDS
+    }
+    assert first[12345] == 'jena/jena_000088_000019'
+    assert first[23456].startswith('hanover/')
+    assert first[34567] == 'cologne/cologne_000110_000019'
+    small, large = (splits.draw_split(ids, n, 12345) for n in (100, 372))
+    assert large[:100] == small and len(set(large)) == 372
+
+
+def run_splits(splits, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, 'argv', ['splits', *map(str, arguments)])
+    splits.main()
+
+
+def test_splits_of_a_tree(splits, tree, tmp_path, monkeypatch, capsys):
+    """Drawn as described, named as the configs name them, readable by mmseg.
+
+    They are not called the paper's.
+    """
+    run_splits(splits, monkeypatch, tree, '--sizes', 2, '--out', tmp_path)
+    assert 'NOT the splits of the paper' in capsys.readouterr().out
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f'2_split{i}.txt' for i in range(3)}
+    ids = sorted(
+        f'{path.parent.name}/{path.name[: -len("_leftImg8bit.png")]}'
+        for path in tree.glob('leftImg8bit/train/*/*.png')
+    )
+    order = np.random.RandomState(23456).permutation(6)[:2]
+    path = tmp_path / '2_split1.txt'
+    assert path.read_text() == ''.join(f'{ids[i]}\n' for i in order)
+    dataset = CityscapesDataset(
+        data_root=str(tree),
+        ann_file=str(path),
+        data_prefix=dict(
+            img_path='leftImg8bit/train', seg_map_path='gtFine/train'
+        ),
+    )
+    for index in range(2):
+        info = dataset.get_data_info(index)
+        assert Path(info['img_path']).exists()
+        assert Path(info['seg_map_path']).exists()
+
+
+def test_splits_of_the_complete_set_are_verified(
+    splits, tree, tmp_path, monkeypatch, capsys
+):
+    ids = splits.list_ids(tree)
+    right = {(2, s): sha(splits.draw_split(ids, 2, s)) for s in splits.SEEDS}
+    monkeypatch.setattr(splits, 'CHECKSUM_OF_IDS', sha(ids))
+    monkeypatch.setattr(splits, 'CHECKSUMS', right)
+    arguments = (tree, '--sizes', 2, 3, '--out', tmp_path / 'splits')
+    run_splits(splits, monkeypatch, *arguments)
+    assert 'checksums of 3 of 6 splits are right' in capsys.readouterr().out
+
+    right[2, 34567] = '0' * 16
+    arguments = (tree, '--sizes', 2, '--out', tmp_path / 'wrong')
+    with pytest.raises(SystemExit, match='seed 34567 has the checksum'):
+        run_splits(splits, monkeypatch, *arguments)
+    assert not (tmp_path / 'wrong').exists()
+
+
+def test_splits_of_bad_input(splits, tree, tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match='give the folder that has leftImg'):
+        run_splits(splits, monkeypatch, tmp_path)
+    with pytest.raises(SystemExit, match='cannot draw 100 of 6 images'):
+        run_splits(splits, monkeypatch, tree, '--out', tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def sweep(monkeypatch):
+    """The tool, with a stand-in for the training: values by rate and split.
+
+    A run writes its log as MMEngine does; the best value is not the last.
+    """
+    tool = load_tool('analysis_tools/lr_sweep')
+    tool.values = {
+        (0.001, 'a.txt'): 30.0,
+        (0.01, 'a.txt'): 50.0,
+        (0.01, 'b.txt'): 53.0,
+        (0.01, 'c.txt'): 56.0,
+    }
+    tool.runs = []
+
+    def train(command, **_):
+        options = dict(
+            option.split('=')
+            for option in command[command.index('--cfg-options') + 1 :]
+        )
+        lr = float(options['optim_wrapper.optimizer.lr'])
+        split = options['train_dataloader.dataset.ann_file'].split('/')[-1]
+        tool.runs.append((lr, split))
+        folder = Path(command[command.index('--work-dir') + 1])
+        best = tool.values.get((lr, split))
+        if best is None:
+            text = 'mmmoca...NonFiniteLossError: the step'
+            return subprocess.CompletedProcess(command, 1, None, text)
+        for part, values in (('1', (1.0, best)), ('2', (best - 2,))):
+            logs = folder / part / 'vis_data'
+            logs.mkdir(parents=True)
+            lines = [dict(loss=1.0), *(dict(mIoU=v) for v in values)]
+            text = '\n'.join(map(json.dumps, lines))
+            (logs / 'scalars.json').write_text(text)
+        return subprocess.CompletedProcess(command, 0, None, '')
+
+    monkeypatch.setattr(tool.subprocess, 'run', train)
+    return tool
+
+
+def run_sweep(tool, monkeypatch, folder, *arguments):
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        [
+            *('sweep', 'config.py', '--work-dir', str(folder)),
+            *('--lrs', '0.001', '0.01', '1'),
+            *('--splits', 'splits/a.txt', 'splits/b.txt', 'splits/c.txt'),
+            *arguments,
+        ],
+    )
+    tool.main()
+    return json.loads((folder / 'sweep.json').read_text())
+
+
+def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
+    result = run_sweep(sweep, monkeypatch, tmp_path)
+    assert sweep.runs == [
+        *((0.001, 'a.txt'), (0.01, 'a.txt'), (1.0, 'a.txt')),
+        *((0.01, 'b.txt'), (0.01, 'c.txt')),
+    ]
+    assert result['lrs'] == {'0.001': 30.0, '0.01': 50.0, '1.0': None}
+    assert result['best_lr'] == 0.01
+    assert result['mean'] == pytest.approx(53)
+    assert result['std'] == pytest.approx(np.std([50, 53, 56]))
+    table = capsys.readouterr().out
+    assert '**50.00**' in table and 'diverged' in table
+    assert '53.00 ± 2.45' in table
+    assert (tmp_path / 'sweep.md').read_text() in table
+
+    # It goes on where it was, and refuses to mix settings.
+    assert run_sweep(sweep, monkeypatch, tmp_path) == result
+    assert len(sweep.runs) == 5
+    with pytest.raises(SystemExit, match='a run with other settings'):
+        run_sweep(
+            sweep, monkeypatch, tmp_path, '--cfg-options', 'train_cfg.a=1'
+        )
+
+
+def test_sweep_that_cannot_be_judged(sweep, tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="has the metric 'mDice'"):
+        run_sweep(sweep, monkeypatch, tmp_path / 'a', '--metric', 'mDice')
+    sweep.values.clear()
+    with pytest.raises(SystemExit, match='all runs diverged'):
+        run_sweep(sweep, monkeypatch, tmp_path / 'b')
+
+
+@pytest.mark.slow
+def test_sweep_of_real_runs(tree, tmp_path):
+    """Through tools/train.py in a process of its own."""
+    options = {
+        'train_cfg.max_epochs': 2,
+        'train_cfg.val_interval': 1,
+        'param_scheduler.0.end': 2,
+    }
+    config = tmp_path / 'small.py'
+    small_config(LINEAR, tree, tmp_path, **options).dump(config)
+    command = [sys.executable, str(TOOLS / 'analysis_tools/lr_sweep.py')]
+    run = subprocess.run(
+        [*command, str(config), '--lrs', '0.3', '--work-dir', tmp_path / 'w'],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    result = json.loads((tmp_path / 'w' / 'sweep.json').read_text())
+    (log,) = (tmp_path / 'w' / 'lr_0.3').glob('*/vis_data/scalars.json')
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    values = [line['mIoU'] for line in lines if 'mIoU' in line]
+    assert len(values) == 2 and result['lrs'] == {'0.3': max(values)}
+
+
+@pytest.fixture
+def trained(tree, tmp_path):
+    """A config, a checkpoint of random weights, and the tool."""
+    tool = load_tool('visualization/segmentation')
+    cfg = small_config(LINEAR, tree, tmp_path)
+    init_default_scope('mmseg')
+    torch.manual_seed(0)
+    model = tool.MODELS.build(cfg.model)
+    path = tmp_path / 'model.pth'
+    meta = dict(dataset_meta=dict(CityscapesDataset.METAINFO))
+    save_checkpoint(dict(state_dict=model.state_dict(), meta=meta), str(path))
+    config = tmp_path / 'config.py'
+    cfg.dump(config)
+    return tool, config, path
+
+
+def test_pictures_have_the_palette(trained, tree):
+    tool, config, checkpoint = trained
+    cfg = tool.Config.fromfile(config)
+    model, meta = tool.build_model(cfg, str(checkpoint))
+    visualizer = tool.SegLocalVisualizer(alpha=0.6)
+    visualizer.dataset_meta = meta
+    (data,) = tool.samples(cfg, [], [1])
+    row = tool.draw_row(model, visualizer, data)
+    assert row.titles == ['image', 'truth', 'prediction']
+    assert row.name == 'lindau_000000_000019_leftImg8bit.png'
+    path = tree / 'leftImg8bit/val/lindau' / row.name
+    image = cv2.imread(str(path))[..., ::-1]
+    ids = cv2.imread(
+        str(path)
+        .replace('leftImg8bit/', 'gtFine/')
+        .replace('_leftImg8bit', '_gtFine_labelTrainIds'),
+        cv2.IMREAD_UNCHANGED,
+    )
+    palette = np.zeros((256, 3))
+    palette[:19] = CityscapesDataset.METAINFO['palette']
+    for picture, labels in (
+        (row.pictures[1], ids),
+        (row.pictures[2], predicted(model, data)),
+    ):
+        expected = 0.4 * image + 0.6 * palette[labels]
+        assert np.abs(picture - expected).max() <= 1
+    assert set(PATTERNS) <= set(row.classes) and 255 not in row.classes
+
+
+def predicted(model, data):
+    return model.test_step(data)[0].pred_sem_seg.data[0].numpy()
+
+
+@pytest.mark.parametrize('files', [True, False])
+def test_picture_is_written(trained, tree, tmp_path, monkeypatch, files):
+    tool, config, checkpoint = trained
+    out = tmp_path / 'picture.png'
+    arguments = ['tool', str(config), str(checkpoint), '--out', str(out)]
+    if files:
+        arguments += ['--images']
+        arguments += map(str, tree.glob('leftImg8bit/train/jena/*.png'))
+    monkeypatch.setattr(sys, 'argv', arguments)
+    tool.main()
+    picture = cv2.imread(str(out))
+    # Three rows without truth, or four with it.
+    height, width = picture.shape[:2]
+    assert width == (990 if files else 1485)
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 1000
+
+
+def test_picture_of_another_model(trained, tmp_path):
+    tool, config, checkpoint = trained
+    cfg = tool.Config.fromfile(config)
+    cfg.model.decode_head.num_classes = 5
+    with pytest.raises(RuntimeError, match='do not match'):
+        tool.build_model(cfg, str(checkpoint))
+
+
+def test_benchmark_counts_the_windows(trained):
+    tool, config, _ = trained
+    benchmark = load_tool('benchmarks/benchmark_segmentation')
+    model = tool.MODELS.build(tool.Config.fromfile(config).model).eval()
+    result = benchmark.measure(model, (64, 128), repeat=2)
+    # Windows of 64 every 48 pixels: from 0, 48 and 64.
+    assert result['windows'] == 3
+    assert result['seconds'] > 0
+    assert result['peak_gib'] >= result['before_gib'] > 0.1

@@ -1,0 +1,258 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Both protocols of the paper through the real Runner, on drawn streets."""
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, init_default_scope
+from mmengine.runner import Runner
+
+from mmmoca.checkpoints import read_checkpoint
+
+from ..cityscapes import CONFIGS, run, small_config, write_tree
+
+LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
+LOWSHOT = 'segmenter_moca-vit-b16_linear_cityscapes-768x768_lowshot.py'
+MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
+UPERNET = 'upernet_moca-vit-b16_ade20k-512x512.py'
+
+
+@pytest.fixture(scope='module')
+def tree(tmp_path_factory):
+    root = tmp_path_factory.mktemp('cityscapes')
+    write_tree(root, train=24, val=6)
+    return root
+
+
+@pytest.fixture(scope='module')
+def pretrained(tree, tmp_path_factory):
+    """Overrides that start from a backbone which was trained on the tree."""
+    work_dir = tmp_path_factory.mktemp('pretrained')
+    run(
+        LINEAR,
+        tree,
+        work_dir,
+        epochs=60,
+        **{
+            'model.backbone.frozen_stages': -1,
+            'custom_hooks': [],
+            'optim_wrapper.optimizer': dict(
+                _delete_=True, type='AdamW', lr=1.5e-3, weight_decay=0.05
+            ),
+        },
+    )
+    return {
+        'model.backbone.init_cfg': dict(
+            type='Pretrained',
+            checkpoint=f'{work_dir}/epoch_60.pth',
+            prefix='backbone.',
+        )
+    }
+
+
+def scores(runner):
+    return runner.message_hub.get_scalar('val/mIoU').data[0]
+
+
+def backbone_state(runner):
+    return {
+        name: value.clone()
+        for name, value in runner.model.backbone.state_dict().items()
+    }
+
+
+@pytest.mark.slow
+def test_linear_probe(tree, pretrained, tmp_path):
+    """The trained backbone is far above the untrained one, and stays."""
+    options = {'optim_wrapper.optimizer.lr': 0.1, 'log_level': 'INFO'}
+    untrained = run(LINEAR, tree, tmp_path / 'untrained', 20, **options)
+    trained = run(
+        LINEAR, tree, tmp_path / 'trained', 20, **options, **pretrained
+    )
+    assert scores(trained).max() > 45
+    assert scores(trained).max() > scores(untrained).max() + 25
+
+    source = pretrained['model.backbone.init_cfg']['checkpoint']
+    saved = read_checkpoint(source)['state_dict']
+    for name, value in backbone_state(trained).items():
+        assert torch.equal(value, saved[f'backbone.{name}']), name
+
+    (log,) = (tmp_path / 'trained').glob('*/*.log')
+    count = len(backbone_state(trained))
+    assert f'{count} of its {count} names match' in log.read_text()
+    best = 10 * (1 + int(np.argmax(scores(trained))))
+    assert {path.name for path in (tmp_path / 'trained').glob('*.pth')} == {
+        'epoch_20.pth',
+        f'best_mIoU_epoch_{best}.pth',
+    }
+
+
+@pytest.mark.slow
+def test_fine_tuning(tree, pretrained, tmp_path):
+    """The protocol's own learning rate; the backbone moves."""
+    untrained = run(MASK, tree, tmp_path / 'untrained', 24)
+    trained = run(MASK, tree, tmp_path / 'trained', 24, **pretrained)
+    assert scores(trained).max() > 40
+    assert scores(trained).max() > scores(untrained).max() + 25
+    source = pretrained['model.backbone.init_cfg']['checkpoint']
+    saved = read_checkpoint(source)['state_dict']
+    for name, value in backbone_state(trained).items():
+        assert not torch.equal(value, saved[f'backbone.{name}']), name
+
+
+class Watch(Hook):
+    """Compares what the backbone gives in training with its eval mode."""
+
+    priority = 'LOWEST'
+
+    def before_train(self, runner):
+        self.errors = []
+        self.initial = backbone_state(runner)
+        runner.model.backbone.register_forward_hook(self.compare)
+
+    def compare(self, backbone, inputs, outputs):
+        if torch.is_grad_enabled() and self.errors is not None:
+            errors, self.errors = self.errors, None  # not of its own call
+            training = backbone.training
+            backbone.eval()
+            expected = backbone(*inputs)[-1]
+            backbone.train(training)
+            self.errors = [*errors, (outputs[-1] - expected).abs().max()]
+
+
+@pytest.fixture(scope='module')
+def small_tree(tmp_path_factory):
+    root = tmp_path_factory.mktemp('cityscapes')
+    write_tree(root, train=4, val=1)
+    return root
+
+
+def watched_training(tree, work_dir, frozen):
+    cfg = small_config(
+        LINEAR,
+        tree,
+        work_dir,
+        **{
+            'model.backbone.drop_rate': 0.5,
+            'model.backbone.drop_path_rate': 0.5,
+            'train_cfg.max_epochs': 2,
+            'train_cfg.val_interval': 1,
+            'param_scheduler.0.end': 2,
+            'experiment_name': f'watched{np.random.random()}',
+        },
+    )
+    if not frozen:
+        cfg.custom_hooks = []
+    runner = Runner.from_cfg(cfg)
+    watch = Watch()
+    runner.register_hook(watch)
+    runner.train()
+    changed = [
+        name
+        for name, value in backbone_state(runner).items()
+        if not torch.equal(value, watch.initial[name])
+    ]
+    return watch.errors, changed
+
+
+def test_dropout_sleeps_in_a_frozen_backbone(small_tree, tmp_path):
+    errors, changed = watched_training(small_tree, tmp_path, True)
+    assert len(errors) >= 2 and not any(errors) and not changed
+    # Without the hook it is awake: the test can fail.
+    errors, changed = watched_training(small_tree, tmp_path, False)
+    assert all(errors) and not changed
+
+
+def test_frozen_backbone_that_would_be_trained(small_tree, tmp_path):
+    options = {'model.backbone.frozen_stages': 2}
+    with pytest.raises(ValueError, match=r'backbone\.frozen_stages=3'):
+        run(LINEAR, small_tree, tmp_path, **options)
+
+
+def test_upernet_trains_by_layer_decay(small_tree, tmp_path):
+    """Iterations, the four scales and the auxiliary head."""
+    cfg = small_config(MASK, small_tree, tmp_path)
+    data = {
+        f'{split}_dataloader.dataset': dict(
+            _delete_=True, **cfg[f'{split}_dataloader'].dataset
+        )
+        for split in ('train', 'val', 'test')
+    }
+    runner = run(
+        UPERNET,
+        small_tree,
+        tmp_path,
+        **data,
+        **{
+            'train_cfg': dict(
+                _delete_=True,
+                type='IterBasedTrainLoop',
+                max_iters=3,
+                val_interval=3,
+            ),
+            'param_scheduler': [],
+            'model.decode_head.num_classes': 19,
+            'model.auxiliary_head.num_classes': 19,
+            'default_hooks.checkpoint.interval': 3,
+        },
+    )
+    assert len(scores(runner)) == 1
+    losses = runner.message_hub.get_scalar('train/loss').data[0]
+    assert len(losses) == 3 and np.isfinite(losses).all()
+    rate_of = {
+        id(parameter): group['lr']
+        for group in runner.optim_wrapper.param_groups
+        for parameter in group['params']
+    }
+    rates = {n: rate_of[id(p)] for n, p in runner.model.named_parameters()}
+    lr = 1e-4
+    assert rates['backbone.pos_embed'] == pytest.approx(lr * 0.65**5)
+    assert rates['backbone.layers.0.ln1.weight'] == pytest.approx(lr * 0.65**4)
+    assert rates['neck.scales.1.weight'] == pytest.approx(lr)
+    assert rates['decode_head.conv_seg.weight'] == pytest.approx(lr)
+
+
+@pytest.mark.parametrize('name', [LINEAR, LOWSHOT, MASK])
+def test_recipe_of_the_paper(name):
+    cfg = Config.fromfile(CONFIGS / name)
+    init_default_scope(cfg.default_scope)
+    model = MODELS.build(cfg.model)
+    linear, epochs = name != MASK, 100 if name == LOWSHOT else 216
+    assert cfg.train_cfg.max_epochs == epochs
+    assert cfg.train_cfg.val_interval == 4
+    assert cfg.train_dataloader.batch_size == 8
+    assert cfg.auto_scale_lr.base_batch_size == 8
+    trained = {n for n, p in model.named_parameters() if p.requires_grad}
+    if linear:
+        assert trained == {
+            'decode_head.conv_seg.weight',
+            'decode_head.conv_seg.bias',
+        }
+        assert model.decode_head.dropout is None
+        model.decode_head.init_weights()
+        weight = model.decode_head.conv_seg.weight
+        assert weight.shape == (19, 768, 1, 1)
+        assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.05)
+        assert model.backbone.layers[-1].attn.out_drop.drop_prob == 0
+    else:
+        assert len(trained) == len(list(model.parameters()))
+        drop = model.backbone.layers[-1].attn.out_drop
+        assert drop.drop_prob == pytest.approx(0.1)
+        (layer,) = model.decode_head.layers
+        assert layer.attn.attn.num_heads == 12
+        assert layer.attn.attn.dropout == 0.1
+    # Post-LN patch tokens at a stride of 16.
+    assert model.backbone.final_norm
+    assert model.backbone.patch_resolution == (48, 48)
+    assert model.test_cfg.crop_size == (768, 768)
+    assert model.test_cfg.stride == (512, 512)
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    (group,) = optimizer.param_groups
+    wanted = dict(lr=0.01, momentum=0.9, nesterov=True, weight_decay=0)
+    assert {key: group[key] for key in wanted} == wanted
+    (schedule,) = cfg.param_scheduler
+    assert (schedule.power, schedule.eta_min) == (0.9, 1e-5)
+    assert (schedule.begin, schedule.end) == (0, epochs)
