@@ -2,9 +2,11 @@
 # the first call makes .venv with the pinned versions of requirements.txt.
 PYTHON ?=
 DATA ?=
+OPS ?= 1
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.complete
+OPS_STAMP := $(VENV)/.ops
 UV := $(PY) -m uv
 
 # Some machines set it; each process would then compile its imports anew,
@@ -12,23 +14,27 @@ UV := $(PY) -m uv
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo lint format lock clean
+.PHONY: help test demo ops lint format lock clean
 
 help:
 	@echo 'make test             run the linter and all tests'
+	@echo 'make test OPS=0       the same without detection, which needs a compiler'
 	@echo 'make demo             pretrain on a small image set, show the result'
 	@echo 'make demo DATA=DIR    the same on your own images'
+	@echo 'make ops              build what detection needs, once for a machine'
 	@echo 'make lint             run the linter'
 	@echo 'make format           format the code'
 	@echo 'make lock             renew the pins of requirements.txt'
 	@echo 'make clean            remove the environment and all caches'
 	@echo 'PYTHON=/path/to/python chooses the Python to make .venv with'
 
-test: lint
-	$(PY) -m pytest -q
+test: lint $(if $(filter 0,$(OPS)),,$(OPS_STAMP))
+	$(PY) -m pytest -q $(if $(filter 0,$(OPS)),-m 'not ops')
 
 demo: $(STAMP)
 	$(PY) tools/demo.py $(if $(DATA),--data '$(DATA)')
+
+ops: $(OPS_STAMP)
 
 lint: $(STAMP)
 	$(PY) -m ruff check
@@ -74,4 +80,10 @@ $(STAMP): requirements.txt pyproject.toml setup.py
 	    $(shell grep '^uv==' requirements.txt)
 	$(UV) pip install --python $(PY) -r requirements.txt
 	$(UV) pip install --python $(PY) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Only detection needs compiled operators: `make demo` does without. The wheel
+# is kept for later environments; see tools/build_mmcv_ops.py.
+$(OPS_STAMP): $(STAMP)
+	$(PY) tools/build_mmcv_ops.py
 	@touch $@

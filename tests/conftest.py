@@ -5,6 +5,15 @@ import cv2
 import numpy as np
 import pytest
 
+from mmmoca.compiled_ops import check_compiled_ops
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Fail with the command that helps where mmcv's operators are missing."""
+    if item.get_closest_marker('ops'):
+        check_compiled_ops()
+
 
 @pytest.fixture(scope='session')
 def workspace(tmp_path_factory):

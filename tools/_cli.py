@@ -12,6 +12,8 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmmoca.compiled_ops import MissingOpsError, check_compiled_ops
+
 __all__ = ['add_common_arguments', 'build_runner', 'load_config']
 
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
@@ -59,7 +61,8 @@ def load_config(
 ) -> Config:
     """Load the config and apply the arguments that all tools share.
 
-    Ends the program with one line where there is no such config.
+    Ends the program with one line where there is no such config, or where it
+    is one of detection and what that needs is not installed.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
@@ -77,7 +80,15 @@ def load_config(
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', path.stem)
     cfg.merge_from_dict(args.cfg_options)
-    _complete_dataloaders(cfg)
+    if cfg.get('default_scope') == 'mmdet':
+        try:
+            check_compiled_ops()
+        except MissingOpsError as error:
+            parser.error(str(error))
+    stacked = cfg.get('default_scope') not in ('mmseg', 'mmdet')
+    _complete_dataloaders(
+        cfg, 'default_collate' if stacked else 'pseudo_collate'
+    )
     return cfg
 
 
@@ -117,15 +128,16 @@ def _find_config(parser: argparse.ArgumentParser, name: str) -> Path:
     )
 
 
-def _complete_dataloaders(cfg: ConfigDict | Config) -> None:
-    # The defaults of mmpretrain's tools, which its base configs count on.
+def _complete_dataloaders(
+    cfg: ConfigDict | Config, collate_fn: str = 'default_collate'
+) -> None:
+    # The defaults of mmpretrain's tools, which its base configs count on;
+    # images of segmentation and detection differ in size.
     for key, value in cfg.items():
         if not isinstance(value, ConfigDict):
             continue
         if key.endswith('dataloader'):
-            collate = value.setdefault(
-                'collate_fn', dict(type='default_collate')
-            )
+            collate = value.setdefault('collate_fn', dict(type=collate_fn))
             if isinstance(collate, dict):
                 # Inheritance (`mmmoca::...`) marks all dicts that have a type;
                 # MMEngine passes this one's mark to the function.
@@ -136,7 +148,7 @@ def _complete_dataloaders(cfg: ConfigDict | Config) -> None:
             # without workers, although num_workers=0 is a usual override.
             value.pin_memory &= torch.cuda.is_available()
             value.persistent_workers &= value.get('num_workers', 0) > 0
-        _complete_dataloaders(value)
+        _complete_dataloaders(value, collate_fn)
 
 
 def _join_cpu_processes(cfg: Config) -> None:
@@ -149,6 +161,7 @@ def _join_cpu_processes(cfg: Config) -> None:
             '--launcher pytorch.'
         )
     torch.distributed.init_process_group('gloo')
+    _replace_sync_bn(cfg)
     if cfg.get('env_cfg') is None:
         cfg.env_cfg = dict()
     cfg.env_cfg.dist_cfg = dict(backend='gloo')
@@ -160,3 +173,14 @@ def _join_cpu_processes(cfg: Config) -> None:
         )
     if cfg.model_wrapper_cfg.type.endswith('DistributedDataParallel'):
         cfg.model_wrapper_cfg.setdefault('device_ids', None)
+
+
+def _replace_sync_bn(part: object) -> None:
+    # PyTorch has it for GPUs only; on a CPU each process normalises alone.
+    if isinstance(part, (dict, Config)):
+        if part.get('type') == 'SyncBN':
+            part['type'] = 'BN'
+        part = [value for _, value in part.items()]
+    if isinstance(part, (list, tuple)):
+        for inner in part:
+            _replace_sync_bn(inner)

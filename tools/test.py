@@ -12,6 +12,8 @@ from _cli import add_common_arguments, build_runner, load_config
 from mmengine.dist import master_only
 from mmengine.evaluator import DumpResults
 
+from mmmoca.evaluation.report import write_whole
+
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line and check that its arguments fit together."""
@@ -55,7 +57,8 @@ def main() -> None:
         runner.test_evaluator.metrics.append(DumpResults(args.out))
     metrics = runner.test()
     if args.out_item == 'metrics':
-        master_only(mmengine.dump)(metrics, args.out)
+        write = master_only(write_whole)
+        write(args.out, lambda path: mmengine.dump(metrics, str(path)))
 
 
 if __name__ == '__main__':

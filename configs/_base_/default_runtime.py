@@ -29,5 +29,5 @@ log_level = 'INFO'
 load_from = None
 resume = False
 
-# Each process draws masks and crops of its own.
-randomness = dict(seed=0, diff_rank_seed=True)
+# ReproducibilityHook makes each process draw masks and crops of its own.
+randomness = dict(seed=0)

@@ -1,8 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Image folders and the fast two-view augmentation."""
 
+from .detection import coco
 from .image_folder import ImageFolder
 from .loading import LoadImage
+from .mask_folder import mask_folder
 from .sampler import SeededIndex, SeededSampler, SeedTransforms
 from .transforms import (
     ColorJitter,
@@ -21,4 +23,6 @@ __all__ = [
     'SeedTransforms',
     'SeededIndex',
     'SeededSampler',
+    'coco',
+    'mask_folder',
 ]

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import os
 from collections import deque
+from typing import Any
 
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend
@@ -16,10 +17,21 @@ __all__ = ['AtomicCheckpointHook']
 class AtomicCheckpointHook(CheckpointHook):
     """:class:`CheckpointHook` that never loses the latest checkpoint.
 
-    On a local disk a checkpoint is written under another name and renamed
-    when it is complete. Only then are ``last_checkpoint`` updated and older
-    checkpoints removed. Arguments are those of :class:`CheckpointHook`.
+    On a local disk a checkpoint, the best one too, is written under another
+    name and renamed when it is complete. Only then are ``last_checkpoint``
+    updated and older checkpoints removed. Arguments are those of
+    :class:`CheckpointHook`.
     """
+
+    def _save_checkpoint(self, runner: Runner) -> None:
+        super()._save_checkpoint(self._atomic(runner))
+
+    def _save_best_checkpoint(self, runner: Runner, metrics: dict) -> None:
+        super()._save_best_checkpoint(self._atomic(runner), metrics)
+
+    def _atomic(self, runner: Runner) -> 'Runner | _AtomicRunner':
+        local = isinstance(self.file_backend, LocalBackend)
+        return _AtomicRunner(runner) if local else runner
 
     def _save_checkpoint_with_step(
         self, runner: Runner, step: int, meta: dict
@@ -38,7 +50,7 @@ class AtomicCheckpointHook(CheckpointHook):
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
         runner.save_checkpoint(
             self.out_dir,
-            f'{name}.incomplete',
+            name,
             save_optimizer=self.save_optimizer,
             save_param_scheduler=self.save_param_scheduler,
             meta=meta,
@@ -47,7 +59,6 @@ class AtomicCheckpointHook(CheckpointHook):
         )
         if not is_main_process():
             return
-        os.replace(f'{self.last_ckpt}.incomplete', self.last_ckpt)
         pointer = os.path.join(runner.work_dir, 'last_checkpoint')
         with open(f'{pointer}.incomplete', 'w') as file:
             file.write(self.last_ckpt)
@@ -60,3 +71,22 @@ class AtomicCheckpointHook(CheckpointHook):
     def _kept(self) -> list[int]:
         # The base class makes the attribute only if it removes any.
         return list(getattr(self, 'keep_ckpt_ids', ()))
+
+
+class _AtomicRunner:
+    """A runner whose checkpoints appear whole or not at all."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def save_checkpoint(self, out_dir: str, filename: str, **kwargs) -> None:
+        """Write under another name and rename."""
+        path = os.path.join(out_dir, filename)
+        self._runner.save_checkpoint(
+            out_dir, f'{filename}.incomplete', **kwargs
+        )
+        if is_main_process():
+            os.replace(f'{path}.incomplete', path)

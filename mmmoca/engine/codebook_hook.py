@@ -12,6 +12,7 @@ from .steps import (
     images_per_step,
     mix_seed,
     optimizer_steps,
+    skipped,
     stepped,
     unwrap_model,
 )
@@ -28,6 +29,10 @@ class CodebookHook(Hook):
     process, and one teacher token of each, all from one view, overwrites the
     oldest words (paper, section 3.1). The draw depends on the run's seed and
     the step alone, so a resumed run draws the same.
+
+    The codebook stays as it was, words, pointer and mu, where the loss
+    scaler skipped the step or a process had tokens that are not finite. Every
+    process decides from the same numbers, on the device.
 
     Raises:
         ValueError: Before training, if the global batch has fewer than
@@ -74,17 +79,21 @@ class CodebookHook(Hook):
         updates, self._updates = self._updates, []
         msd = torch.stack([update['msd'] for update in updates]).mean(dim=0)
         all_reduce(msd, op='mean')
-        codebook.update_msd(msd)
         seed = mix_seed(runner.seed, optimizer_steps(runner))
         generator = torch.Generator().manual_seed(seed)
-        codebook.enqueue(
-            pick_new_words(
-                [update['candidates'] for update in updates],
-                [update['batch_size'] for update in updates],
-                codebook.num_new_words,
-                generator,
-            )
+        words = pick_new_words(
+            [update['candidates'] for update in updates],
+            [update['batch_size'] for update in updates],
+            codebook.num_new_words,
+            generator,
         )
+        # The loss, whose gradients a scaler checks, need not see every token.
+        accepted = msd.isfinite().all() & words.isfinite().all()
+        skip = skipped(runner)
+        if skip is not None:
+            accepted &= skip == 0
+        codebook.update_msd(msd, accepted)
+        codebook.enqueue(words, accepted)
 
 
 def pick_new_words(

@@ -1,44 +1,36 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Weighted k-NN classification as validation and test loops."""
+"""Weighted k-NN classification as a validation loop."""
 
 import copy
-import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from mmengine.dataset import InfiniteSampler
+from mmengine.dist import get_world_size
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import IterTimerHook
-from mmengine.runner import ValLoop, autocast
+from mmengine.runner import ValLoop
 from torch import Tensor
-from torch.utils.data import ConcatDataset, DataLoader
+from torch.utils.data import DataLoader
 
-from mmmoca.evaluation.knn import gather_samples, knn_search, knn_vote
+from mmmoca.evaluation.features import (
+    describe_batch,
+    extract_shard,
+    rng_untouched,
+)
+from mmmoca.evaluation.knn import knn_vote
+from mmmoca.evaluation.knn_bank import ShardedBank
+from mmmoca.evaluation.loaders import (
+    check_loader,
+    check_same_classes,
+    class_names,
+)
 from mmmoca.registry import LOOPS
 
 from .steps import unwrap_model
 
-__all__ = ['KNNTestLoop', 'KNNValLoop']
-
-
-@contextmanager
-def _rng_untouched() -> Iterator[None]:
-    """Give the caller its random states back, as if nothing had run."""
-    # A data loader draws a seed from the global generator each time that it
-    # is iterated over: training would go on differently after a validation.
-    states = random.getstate(), np.random.get_state()
-    cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    try:
-        with torch.random.fork_rng(devices=cuda):
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
+__all__ = ['KNNValLoop']
 
 
 @LOOPS.register_module()
@@ -48,8 +40,9 @@ class KNNValLoop(ValLoop):
     The features of the bank images and of the loop's own images (the queries)
     are L2-normalised; the k bank images of highest cosine similarity vote for
     their class with weight exp(sim / T). The result does not depend on the
-    number of ranks. Random states and the mode of the model are the same
-    before and after: training goes on as if the loop had not run.
+    number of ranks, each of which holds its own part of the bank only. Random
+    states and the mode of the model are the same before and after: training
+    goes on as if the loop had not run.
 
     Each query's data sample gets ``knn_pred`` (setting -> up to five labels,
     best first) for :class:`KNNAccuracy` and, for any other metric,
@@ -133,61 +126,31 @@ class KNNValLoop(ValLoop):
             )
             # Shards of a shuffled bank fit together only if all ranks shuffle
             # alike: this flag makes the sampler draw a common seed.
-            with _rng_untouched():
+            with rng_untouched():
                 bank_dataloader = runner.build_dataloader(
                     bank_dataloader, seed=runner.seed, diff_rank_seed=True
                 )
         self.bank_dataloader = bank_dataloader
-        self._check_data()
+        check_loader(bank_dataloader, 'k-NN bank')
+        check_loader(self.dataloader, 'k-NN query')
+        check_same_classes(bank_dataloader, self.dataloader, ('bank', 'query'))
+        self._check_bank_size()
 
-    def _check_data(self) -> None:
-        """Refuse at build time what would go wrong hours later."""
-        classes = {}
-        for role, loader in (
-            ('bank', self.bank_dataloader),
-            ('query', self.dataloader),
-        ):
-            dataset = loader.dataset
-            sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-            if isinstance(sampler, InfiniteSampler):
-                raise ValueError(
-                    f'The k-NN {role} loader would never end: write '
-                    "sampler=dict(type='DefaultSampler', shuffle=False)."
-                )
-            if isinstance(dataset, ConcatDataset):
-                raise ValueError(
-                    f'The k-NN {role} images are told apart by sample_idx, '
-                    'which ConcatDataset repeats: list all images in one '
-                    'data set, for example by CustomDataset(ann_file=...).'
-                )
-            if hasattr(dataset, 'get_data_info'):
-                self._check_label(dataset.get_data_info(0), role)
-            classes[role] = getattr(dataset, 'metainfo', {}).get('classes')
-        bank, query = classes.values()
-        if bank and query and tuple(bank) != tuple(query):
-            differ = [str(name) for name in sorted(set(bank) ^ set(query))]
-            raise ValueError(
-                f'Bank ({len(bank)}) and query images ({len(query)}) must '
-                'have the same classes in the same order, but these differ: '
-                f'{", ".join(differ[:5]) or "order"}. Make the same folders '
-                'on both sides, empty ones for absent classes.'
-            )
+    @property
+    def _settings(self) -> list[tuple[str, int, float]]:
+        """Name, k and T of everything that is tried."""
+        return [
+            (f'k{k}_t{t:g}' if len(self.temperature) > 1 else f'k{k}', k, t)
+            for k in self.k
+            for t in self.temperature
+        ]
+
+    def _check_bank_size(self) -> None:
         size = len(self.bank_dataloader.dataset)
         if max(self.k) > size:
             self.runner.logger.warning(
                 f'k-NN with k={max(self.k)}, but the bank has only {size} '
                 'images: all of them vote.'
-            )
-
-    def _check_label(self, sample, role: str) -> None:
-        """Raise an error unless the sample has one class label."""
-        label = sample.get('gt_label')
-        if label is None or torch.as_tensor(label).numel() != 1:
-            raise ValueError(
-                f'The k-NN {role} images have no class label. Use a data set '
-                'with one integer label per image (CustomDataset: a folder '
-                f'per class, with_label=True), or leave out {self.stage}_cfg, '
-                f'{self.stage}_dataloader and {self.stage}_evaluator.'
             )
 
     def run(self) -> dict:
@@ -201,8 +164,9 @@ class KNNValLoop(ValLoop):
         runner.call_hook(f'before_{stage}')
         runner.call_hook(f'before_{stage}_epoch')
         runner.model.eval()
-        with _rng_untouched():
+        with rng_untouched():
             self._bank = self._extract_bank()
+            self._classes = self._label_values(self._bank)
             for hook in runner.hooks:
                 # Else the bank's minutes count as loading of the first query
                 # batch and spoil the remaining time that is shown.
@@ -210,6 +174,7 @@ class KNNValLoop(ValLoop):
                     getattr(hook, f'before_{stage}_epoch')(runner)
             for idx, data_batch in enumerate(self.dataloader):
                 self.run_iter(idx, data_batch)
+            self._bank.serve(max(self.k))
             del self._bank
         metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
         runner.call_hook(f'after_{stage}_epoch', metrics=metrics)
@@ -227,17 +192,14 @@ class KNNValLoop(ValLoop):
         """
         hook = self.runner.call_hook
         hook(f'before_{self.stage}_iter', batch_idx=idx, data_batch=data_batch)
-        bank, targets, classes = self._bank
-        feats, samples = self._features(data_batch, 'query')
-        sims, rows = knn_search(feats, bank, max(self.k), self.chunk_size)
-        labels = targets.to(rows.device)[rows]
-        shares = {}
-        for k in self.k:
-            for t in self.temperature:
-                name = f'k{k}_t{t:g}' if len(self.temperature) > 1 else f'k{k}'
-                shares[name] = knn_vote(
-                    sims[:, :k], labels[:, :k], len(classes), t
-                ).cpu()
+        classes = self._classes
+        feats, samples = self._features(data_batch, 'k-NN query')
+        sims, _, labels = self._bank.search(feats, max(self.k))
+        rows = torch.searchsorted(classes.to(labels.device), labels)
+        shares = {
+            name: knn_vote(sims[:, :k], rows[:, :k], len(classes), t).cpu()
+            for name, k, t in self._settings
+        }
         first = shares[next(iter(shares))]
         best = {
             name: share.topk(min(5, len(classes)))
@@ -265,70 +227,36 @@ class KNNValLoop(ValLoop):
     def _features(self, data_batch: dict, role: str) -> tuple[Tensor, list]:
         """L2-normalised features (B, D) and the data samples of a batch."""
         model = unwrap_model(self.runner.model)
-        data = model.data_preprocessor(data_batch, False)
-        kwargs = {} if self.which is None else dict(which=self.which)
-        with autocast(enabled=self.fp16):
-            feats = model.extract_feat(data['inputs'], **kwargs)
-        if isinstance(feats, (tuple, list)):
-            feats = feats[-1]
-        if feats.ndim != 2:
-            raise ValueError(
-                f'k-NN needs extract_feat of {type(model).__name__} to return '
-                f'one vector per image, (B, D), but got {tuple(feats.shape)}.'
-            )
-        samples = data.get('data_samples') or [{}]
-        for sample in samples:
-            self._check_label(sample, role)
-            if 'sample_idx' not in sample:
-                raise ValueError(
-                    f'The k-NN {role} images have no sample_idx: keep it '
-                    'among the meta_keys of PackInputs.'
-                )
-        return F.normalize(feats.float(), dim=1), samples
+        feats, samples = describe_batch(
+            model, data_batch, role, self.which, self.fp16
+        )
+        return F.normalize(feats, dim=1), samples
 
-    @torch.no_grad()
-    def _extract_bank(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Features (N, D), class rows (N,) and labels of the classes (C,)."""
-        logger, loader = self.runner.logger, self.bank_dataloader
-        feats = [torch.empty(0, 0, dtype=self.bank_dtype)]
-        labels, ids = [], []
+    def _extract_bank(self) -> ShardedBank:
         start = time.time()
-        for i, data_batch in enumerate(loader, 1):
-            batch, samples = self._features(data_batch, 'bank')
-            feats.append(batch.to(self.bank_dtype))
-            labels += [int(sample.gt_label) for sample in samples]
-            ids += [int(sample.sample_idx) for sample in samples]
-            if i % self.log_interval == 0:
-                each = (time.time() - start) / i
-                eta = timedelta(seconds=int(each * (len(loader) - i)))
-                logger.info(
-                    f'k-NN bank [{i}/{len(loader)}]  eta: {eta}  '
-                    f'time: {each:.4f}'
-                )
-        ids, bank, labels = gather_samples(
-            torch.tensor(ids, dtype=torch.int64),
-            torch.cat(feats[1:] or feats),
-            torch.tensor(labels, dtype=torch.int64),
+        loader, logger = self.bank_dataloader, self.runner.logger
+        shard = extract_shard(
+            loader,
+            lambda data_batch: self._features(data_batch, 'k-NN bank'),
+            'k-NN bank',
+            logger,
+            self.bank_dtype,
+            self.log_interval,
         )
-        if not bank.isfinite().all():
-            raise ValueError(
-                'The model gives features that are not finite: '
-                'it has diverged or its weights do not fit.'
-            )
+        bank = ShardedBank(shard, self.chunk_size)
+        queries = (self.dataloader.batch_size or 1) * get_world_size()
+        own, compared = (size / 2**20 for size in bank.memory(queries))
         logger.info(
-            f'k-NN bank: {len(ids)} of {len(loader.dataset)} images, '
-            f'{bank.shape[1]} features, {bank.nbytes / 2**20:.1f} MiB,'
-            f' {time.time() - start:.1f} s'
+            f'k-NN bank: {bank.num_images} of {len(loader.dataset)} images, '
+            f'{bank.feats.shape[1]} features, {own:.1f} MiB on each of '
+            f'{get_world_size()} ranks, at most {compared:.1f} MiB more to '
+            f'compare, {time.time() - start:.1f} s'
         )
-        names = getattr(loader.dataset, 'metainfo', {}).get('classes') or ()
-        classes = torch.arange(len(names))
+        return bank
+
+    def _label_values(self, bank: ShardedBank) -> Tensor:
+        """Labels of the classes, ascending, (C,), on the CPU."""
+        names, labels = class_names(self.bank_dataloader), bank.class_labels
         if labels.min() < 0 or labels.max() >= len(names):
-            classes = labels.unique()
-        return bank, torch.searchsorted(classes, labels), classes
-
-
-@LOOPS.register_module()
-class KNNTestLoop(KNNValLoop):
-    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments."""
-
-    stage = 'test'
+            return labels
+        return torch.arange(len(names))

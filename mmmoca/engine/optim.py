@@ -6,15 +6,20 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from mmengine.device import get_device
+from mmengine.dist import all_reduce
 from mmengine.optim import (
     AmpOptimWrapper,
     DefaultOptimWrapperConstructor,
     OptimWrapper,
 )
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import clip_grad_norm_
 
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+
+from .steps import whole_parameters
 
 __all__ = ['MOCAOptimWrapperConstructor', 'MixedPrecisionOptimWrapper']
 
@@ -48,6 +53,18 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 f'paramwise_cfg takes {sorted(options)}, got {sorted(unknown)}'
             )
         super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
+
+    def __call__(self, model: nn.Module) -> OptimWrapper:
+        """Build the optimiser wrapper for the model.
+
+        Args:
+            model (nn.Module): The model, as it is wrapped for training.
+
+        Returns:
+            OptimWrapper: With its optimiser.
+        """
+        with whole_parameters(model):  # a shard has but one dimension
+            return super().__call__(model)
 
     def add_params(
         self, params: list[dict], module: nn.Module, **kwargs
@@ -104,8 +121,8 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     """:class:`AmpOptimWrapper` that also runs where there is no GPU.
 
-    On a CPU it autocasts to bfloat16, whatever ``dtype`` says: float16 has
-    no fast CPU kernels. It also has attention computed by plain matrix
+    On a CPU it autocasts to bfloat16 in the place of float16, which has no
+    fast CPU kernels. It also has attention computed by plain matrix
     products there: the backward pass of the fused CPU kernel is many times
     slower for the short sequences that masking leaves. The loss is scaled
     for float16 only.
@@ -113,12 +130,16 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     Attributes:
         grad_norm (Tensor | None): Norm of the last step's gradients before
             they were clipped, a scalar on the device.
+        skipped (Tensor | None): 1 if the loss scaler left the last step out,
+            since its gradients were not finite, else 0; a scalar on the
+            device. None if the loss is not scaled.
 
     Args:
         loss_scale (str | float | dict): See :class:`AmpOptimWrapper`.
-        dtype (str | torch.dtype): 'float16' or 'bfloat16'. Defaults to
-            'float16'.
-        **kwargs: See :class:`AmpOptimWrapper`.
+        dtype (str | torch.dtype): 'float16', 'bfloat16', or 'float32' for
+            no autocast. Defaults to 'float16'.
+        **kwargs: See :class:`AmpOptimWrapper`. ``use_fsdp`` is not needed:
+            sharded models are known when they are seen.
     """
 
     def __init__(
@@ -127,16 +148,17 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         dtype: str | torch.dtype = 'float16',
         **kwargs,
     ) -> None:
-        self.grad_norm = None
+        self.grad_norm = self.skipped = self._model = None
         self.on_cpu = get_device() == 'cpu'
+        kwargs.pop('use_fsdp', None)
         if self.on_cpu:
-            kwargs.pop('use_fsdp', None)
             OptimWrapper.__init__(self, **kwargs)
-            self.cast_dtype = torch.bfloat16
+            full = dtype in ('float32', torch.float32)
+            self.cast_dtype = torch.float32 if full else torch.bfloat16
             self._scale_update_param = None
         else:
             super().__init__(loss_scale=loss_scale, dtype=dtype, **kwargs)
-        if self.cast_dtype == torch.bfloat16:
+        if self.cast_dtype != torch.float16:
             scaler = getattr(
                 torch.amp, 'GradScaler', torch.cuda.amp.GradScaler
             )
@@ -145,11 +167,38 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Context of the forward pass: autocast, and attention's kernel."""
+        self._model = model
         attention = (
             sdpa_kernel(SDPBackend.MATH) if self.on_cpu else nullcontext()
         )
-        with super().optim_context(model), attention:
+        if self.cast_dtype == torch.float32:
+            precision = OptimWrapper.optim_context(self, model)
+        else:
+            precision = super().optim_context(model)
+        with precision, attention:
             yield
+
+    def step(self, **kwargs) -> None:
+        """Update the parameters unless the gradients are not finite.
+
+        Args:
+            **kwargs: Arguments of the optimiser's ``step``.
+        """
+        self.loss_scaler.unscale_(self.optimizer)
+        if self.loss_scaler.is_enabled():
+            flags = self.loss_scaler._found_inf_per_device(self.optimizer)
+            (flag,) = flags.values()  # the model is on one device
+            if self._is_sharded:
+                all_reduce(flag, op='max')
+            self.skipped = flag.clone()
+        if self.clip_grad_kwargs:
+            self._clip_grad()
+        self.loss_scaler.step(self.optimizer, **kwargs)
+        self.loss_scaler.update(self._scale_update_param)
+
+    @property
+    def _is_sharded(self) -> bool:
+        return isinstance(self._model, FullyShardedDataParallel)
 
     def _clip_grad(self) -> None:
         """Clip, and leave the norm on the device for :class:`StepLogHook`."""
@@ -159,7 +208,12 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
             for parameter in group['params']
             if parameter.grad is not None
         ]
-        self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
+        clip = self.clip_func
+        if clip is clip_grad_norm_ and self._is_sharded:
+            # The norm of all shards, not of this process's.
+            clip = FullyShardedDataParallel.clip_grad_norm_
+            parameters = self._model
+        self.grad_norm = clip(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Load, also from a run that did not scale its loss."""

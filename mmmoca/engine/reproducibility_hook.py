@@ -1,6 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import random
+
+import numpy as np
 import torch
-from mmengine.dist import get_rank, get_world_size
+from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
@@ -16,8 +19,9 @@ __all__ = ['ReproducibilityHook']
 class ReproducibilityHook(Hook):
     """Makes a run that was stopped and resumed the same as one that was not.
 
-    No random state has to be saved: PyTorch's generators are seeded from
-    the run's seed, the rank and the iteration before each iteration, and
+    No random state has to be saved: Python's, NumPy's and PyTorch's
+    generators are seeded from the run's seed, the rank and the iteration
+    before each iteration, and
     :class:`~mmmoca.datasets.SeededSampler` does the like for the data. An
     epoch-based run goes on where it stopped in the epoch without loading
     what it has seen.
@@ -27,8 +31,9 @@ class ReproducibilityHook(Hook):
     the schedules go on exactly; masks and rounding depend on the ranks.
 
     Raises:
-        ValueError: At resume, if the global batch size has changed: the
-            schedules count iterations.
+        ValueError: Before training, if the processes have different seeds;
+            at resume, if the global batch size has changed: the schedules
+            count iterations.
     """
 
     def __init__(self) -> None:
@@ -41,7 +46,15 @@ class ReproducibilityHook(Hook):
             self._resumed_batch_size = meta.get('global_batch_size')
 
     def before_train(self, runner: Runner) -> None:
-        """Check the batch size; let the sampler skip what has been seen."""
+        """Check seed and batch size; let the sampler skip what was seen."""
+        seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
+        if len(seeds.unique()) > 1:
+            raise ValueError(
+                'the processes have different seeds, so that they would not '
+                'share the images of an epoch among them: leave out '
+                'randomness.diff_rank_seed. Masks and augmentation differ '
+                'without it'
+            )
         before, now = self._resumed_batch_size, _global_batch_size(runner)
         if before is not None and before != now:
             raise ValueError(
@@ -64,8 +77,11 @@ class ReproducibilityHook(Hook):
     def before_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict | None = None
     ) -> None:
-        """Seed the generators of masks and dropout."""
-        torch.manual_seed(mix_seed(runner.seed, get_rank(), runner.iter))
+        """Seed the generators of masks, dropout, mixup and cutmix."""
+        seed = mix_seed(runner.seed, get_rank(), runner.iter)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Save the global batch size with the checkpoint."""

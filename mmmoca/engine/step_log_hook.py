@@ -10,6 +10,8 @@ from torch import Tensor
 
 from mmmoca.registry import HOOKS
 
+from .steps import skipped, stepped
+
 __all__ = ['NonFiniteLossError', 'StepLogHook']
 
 
@@ -38,7 +40,9 @@ class StepLogHook(Hook):
     It is also the guard against non-finite numbers: a step whose loss is not
     finite stops the run when its scalars are read, before any checkpoint is
     written, and so does a step with non-finite gradients unless a loss
-    scaler deals with them.
+    scaler deals with them. A scaler that skips 32 steps in a row has
+    nothing left to scale: that stops the run, too. ``skipped`` is logged
+    where the loss is scaled, 1 for a skipped step.
 
     Raises:
         NonFiniteLossError: Names the step, the images of this process's
@@ -47,9 +51,11 @@ class StepLogHook(Hook):
 
     # Before the RuntimeInfoHook, after the CodebookHook (listed before it).
     priority = 'HIGHEST'
+    max_skipped_steps = 32
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
+        self._skipped_in_a_row = 0
 
     def before_train(self, runner: Runner) -> None:
         """Find out how often the run logs."""
@@ -69,6 +75,9 @@ class StepLogHook(Hook):
         norm = getattr(runner.optim_wrapper, 'grad_norm', None)
         if norm is not None:
             outputs['grad_norm'] = norm
+        skip = skipped(runner)
+        if skip is not None and stepped(runner):
+            outputs['skipped'] = skip
         samples = (data_batch or {}).get('data_samples') or ()
         self._steps.append(
             _Step(
@@ -95,15 +104,17 @@ class StepLogHook(Hook):
             return
         # One transfer for all of them.
         values = torch.cat([step.values for step in steps]).tolist()
-        scaler = getattr(runner.optim_wrapper, 'loss_scaler', None)
-        scaled = scaler is not None and scaler.is_enabled()
         for step in steps:
             scalars = dict(zip(step.names, values))
             values = values[len(step.names) :]
-            watched = [scalars['loss']]
-            if not scaled:
-                watched.append(scalars.get('grad_norm', 0.0))
-            if not all(map(math.isfinite, watched)):
+            finite = math.isfinite(scalars['loss'])
+            if 'skipped' in scalars:
+                streak = (self._skipped_in_a_row + 1) * int(scalars['skipped'])
+                self._skipped_in_a_row = streak
+                finite &= streak < self.max_skipped_steps
+            elif skipped(runner) is None:
+                finite &= math.isfinite(scalars.get('grad_norm', 0.0))
+            if not finite:
                 raise NonFiniteLossError(_message(runner, step, scalars))
             for name, value in scalars.items():
                 runner.message_hub.update_scalar(f'train/{name}', value)

@@ -4,15 +4,17 @@ import math
 import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from torch import nn
+from torch import Tensor, nn
 
 from mmmoca.registry import HOOKS
 
 from .steps import (
     optimizer_steps,
+    skipped,
     stepped,
     total_optimizer_steps,
     unwrap_model,
+    whole_parameters,
 )
 
 __all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
@@ -23,7 +25,8 @@ class TeacherEMAHook(Hook):
     """Moves the teacher towards the student after each optimiser step.
 
     The momentum rises from ``momentum`` to 1 over the run along a cosine. It
-    is a function of the steps done, so there is no counter to resume.
+    is a function of the steps done, so there is no counter to resume. A step
+    that the loss scaler skipped leaves the teacher as it was.
 
     Args:
         momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 7b;
@@ -54,7 +57,10 @@ class TeacherEMAHook(Hook):
             total_optimizer_steps(runner),
         )
         model = unwrap_model(runner.model)
-        update_teacher(model.teacher, model.backbone, momentum)
+        with whole_parameters(runner.model):
+            update_teacher(
+                model.teacher, model.backbone, momentum, skipped(runner)
+            )
         runner.message_hub.update_scalar('train/momentum', momentum)
 
 
@@ -75,7 +81,10 @@ def cosine_momentum(initial: float, step: int, total_steps: int) -> float:
 
 @torch.no_grad()
 def update_teacher(
-    teacher: nn.Module, student: nn.Module, momentum: float
+    teacher: nn.Module,
+    student: nn.Module,
+    momentum: float,
+    skip: Tensor | None = None,
 ) -> None:
     """theta_T <- m theta_T + (1 - m) theta_S for trainable parameters.
 
@@ -83,6 +92,8 @@ def update_teacher(
         teacher (nn.Module): Updated in place.
         student (nn.Module): Of the same architecture.
         momentum (float): m.
+        skip (Tensor, optional): 1 to leave the teacher as it is, else 0, (),
+            on the device. Defaults to None, 0.
     """
     pairs = [
         (target, source)
@@ -90,4 +101,7 @@ def update_teacher(
         if source.requires_grad
     ]
     targets, sources = zip(*pairs)
-    torch._foreach_lerp_(list(targets), list(sources), 1 - momentum)
+    weight = 1 - momentum
+    if skip is not None:
+        weight = [(1 - skip) * weight] * len(pairs)
+    torch._foreach_lerp_(list(targets), list(sources), weight)

@@ -1,9 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Evaluation protocols: pure functions and the metrics built on them."""
 
-from .knn import gather_samples, knn_scores, knn_search, knn_vote
+from .gather import gather_samples
+from .knn import knn_scores, knn_search, knn_vote
 from .knn_accuracy import KNNAccuracy
+from .knn_bank import ShardedBank
+from .linear_probe_accuracy import LinearProbeAccuracy
+from .low_shot_accuracy import LowShotAccuracy
 
 __all__ = [
-    'KNNAccuracy', 'gather_samples', 'knn_scores', 'knn_search', 'knn_vote'
-]  # yapf: disable
+    'KNNAccuracy',
+    'LinearProbeAccuracy',
+    'LowShotAccuracy',
+    'ShardedBank',
+    'gather_samples',
+    'knn_scores',
+    'knn_search',
+    'knn_vote',
+]

@@ -2,49 +2,9 @@
 """Weighted k-NN classification on L2-normalised features."""
 
 import torch
-from mmengine.dist import all_gather
 from torch import Tensor
 
-__all__ = ['gather_samples', 'knn_scores', 'knn_search', 'knn_vote']
-
-
-def gather_samples(
-    ids: Tensor, feats: Tensor, labels: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Join the shards of all ranks into one row per sample, sorted by id.
-
-    A padded sampler hands some samples to two ranks and the shards may differ
-    in length, be empty even: the result is the same on every rank and for
-    every number of ranks. Called by all ranks together.
-
-    Args:
-        ids (Tensor): This rank's sample ids, int64, (n,).
-        feats (Tensor): Their features, (n, D); (0, anything) if n is 0. The
-            dtype is the same on all ranks.
-        labels (Tensor): Their labels, int64, (n,).
-
-    Returns:
-        tuple[Tensor, Tensor, Tensor]: ids (N,), feats (N, D), labels (N,), on
-        the device of the respective input.
-    """
-    shapes = torch.stack(all_gather(torch.tensor(feats.shape)))
-    rows, width = shapes.amax(0).tolist()
-    if len(feats) == 0:
-        feats = feats.new_empty(0, width)
-
-    def gather(shard: Tensor) -> Tensor:
-        if len(shard) < rows:
-            pad = shard.new_zeros(rows - len(shard), *shard.shape[1:])
-            shard = torch.cat([shard, pad])
-        parts = zip(all_gather(shard), shapes[:, 0].tolist())
-        return torch.cat([part[:n] for part, n in parts])
-
-    ids, order = gather(ids).sort(stable=True)
-    first = torch.ones_like(ids, dtype=torch.bool)
-    first[1:] = ids[1:] != ids[:-1]
-    order = order[first]
-    feats, labels = gather(feats), gather(labels)
-    return ids[first], feats[order.to(feats.device)], labels[order]
+__all__ = ['knn_scores', 'knn_search', 'knn_vote']
 
 
 def knn_search(
@@ -53,7 +13,8 @@ def knn_search(
     """Find the k rows of the bank that are most similar to each query.
 
     Streams over both sets, so that at most ``chunk_size`` squared
-    similarities exist at a time, whatever the size of the bank.
+    similarities exist at a time, whatever the size of the bank. Of equally
+    similar rows the first ones count.
 
     Args:
         query (Tensor): (Q, D), rows L2-normalised.
@@ -86,14 +47,28 @@ def knn_search(
         rows = sims.long()
         for start in range(0, len(bank), chunk_size):
             chunk = bank[start : start + chunk_size].to(part)
-            new_sims, new_rows = (part @ chunk.T).topk(min(k, len(chunk)))
+            new_sims, new_rows = _top_rows(part @ chunk.T, k)
             sims = torch.cat([sims, new_sims], 1)
             rows = torch.cat([rows, new_rows + start], 1)
-            sims, pick = sims.topk(min(k, sims.shape[1]))
-            rows = rows.gather(1, pick)
+            # The rows that were found earlier come first in the bank, too.
+            sims, pick = sims.sort(dim=1, descending=True, stable=True)
+            sims, rows = sims[:, :k], rows.gather(1, pick[:, :k])
         found.append((sims, rows))
     sims, rows = zip(*found)
     return torch.cat(sims), torch.cat(rows)
+
+
+def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Topk that takes the first of equal columns, which topk does not."""
+    k = min(k, sims.shape[1])
+    top, columns = sims.topk(k)
+    tied = (sims >= top[:, -1:]).sum(1) > k
+    if tied.any():
+        full, order = sims[tied].sort(dim=1, descending=True, stable=True)
+        top[tied], columns[tied] = full[:, :k], order[:, :k]
+    columns, order = columns.sort(1)
+    top, back = top.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return top, columns.gather(1, back)
 
 
 def knn_vote(

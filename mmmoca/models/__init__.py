@@ -1,18 +1,25 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from .assignment_head import AssignmentHead, AssignmentLosses, Prototypes
+from .batched_linear_head import BatchedLinearHead
 from .codebook import OnlineCodebook
 from .condenser import CondenserNeck
+from .detection import detector
+from .feature_pyramid import ViTFeaturePyramid
+from .linear_probe import LinearProbe
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
 from .position_encoding import sincos_positions_2d
 from .prototypes import PrototypeGenerator
+from .token_features import TokenFeatures
 from .vit import EncodedTokens, MOCAViT
 
 __all__ = [
     'AssignmentHead',
     'AssignmentLosses',
+    'BatchedLinearHead',
     'CondenserNeck',
     'EncodedTokens',
+    'LinearProbe',
     'MOCA',
     'MOCAViT',
     'Mask',
@@ -20,5 +27,8 @@ __all__ = [
     'OnlineCodebook',
     'PrototypeGenerator',
     'Prototypes',
+    'TokenFeatures',
     'sincos_positions_2d',
+    'detector',
+    'ViTFeaturePyramid',
 ]

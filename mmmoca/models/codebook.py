@@ -123,22 +123,32 @@ class OnlineCodebook(BaseModule):
         return normalize_fp32(tokens[:, images, self.inner[patches]])
 
     @torch.no_grad()
-    def enqueue(self, words: Tensor) -> None:
+    def enqueue(self, words: Tensor, accepted: Tensor | None = None) -> None:
         """Overwrite the oldest words.
 
         Args:
             words (Tensor): Unit vectors, (K_new, D).
+            accepted (Tensor, optional): A bool on the device, (); False
+                leaves everything as it was. Defaults to None, True.
         """
         rows = self.pointer + torch.arange(len(words), device=words.device)
-        self.words[rows] = words.to(self.words)
-        self.pointer.copy_((self.pointer + len(words)) % len(self.words))
+        pointer = (self.pointer + len(words)) % len(self.words)
+        words = words.to(self.words)
+        if accepted is not None:
+            words = torch.where(accepted, words, self.words[rows])
+            pointer = torch.where(accepted, pointer, self.pointer)
+        self.words[rows] = words
+        self.pointer.copy_(pointer)
 
     @torch.no_grad()
-    def update_msd(self, msd: Tensor) -> None:
+    def update_msd(self, msd: Tensor, accepted: Tensor | None = None) -> None:
         """Move mu by one step for each view, view 1 first.
 
         Args:
             msd (Tensor): MSD of view 1 and view 2, (2, ).
+            accepted (Tensor, optional): See :meth:`enqueue`.
         """
-        for value in msd:
-            self.msd.lerp_(value.to(self.msd), 1 - self.msd_momentum)
+        for value in msd.to(self.msd):
+            if accepted is not None:
+                value = torch.where(accepted, value, self.msd)
+            self.msd.lerp_(value, 1 - self.msd_momentum)

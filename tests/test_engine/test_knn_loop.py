@@ -2,9 +2,11 @@
 """The k-NN loops in real Runners, on image folders, on 1 to 3 processes."""
 
 import itertools
+import json
 import os
 import pickle
 import random
+import re
 import time
 
 import numpy as np
@@ -181,6 +183,47 @@ def test_test_loop_with_several_temperatures(root, tmp_path):
     for t in (0.05, 0.5):
         expected = expected_accuracy(root, 3, t, 'student')
         assert metrics[f'knn/top1_k3_t{t}'] == pytest.approx(expected)
+
+
+def test_test_loop_writes_what_it_measured(root, tmp_path, caplog):
+    run = runner(
+        **config(root, tmp_path, stage='test', k=(3, 5), temperature=(0.05, 1))
+    )
+    run.logger.addHandler(caplog.handler)
+    metrics = run.test()
+    report = json.loads((tmp_path / 'knn.json').read_text())
+    assert report['bank_images'] == 17 and report['query_images'] == 13
+    assert report['classes'] == 6
+    assert report['results'] == [
+        dict(
+            k=k,
+            temperature=t,
+            top1=metrics[f'knn/top1_k{k}_t{t:g}'],
+            top5=metrics[f'knn/top5_k{k}_t{t:g}'],
+        )
+        for k in (3, 5)
+        for t in (0.05, 1)
+    ]
+    text = '\n'.join(record.getMessage() for record in caplog.records)
+    row = [f'{metrics[f"knn/top1_k{k}_t1"]:.2f}' for k in (3, 5)]
+    assert re.search(rf'\| T = 1 +\| +{row[0]} \| +{row[1]} \|', text)
+
+    one = runner(**config(root, tmp_path, stage='test', k=4)).test()
+    report = json.loads((tmp_path / 'knn.json').read_text())
+    assert [r['top1'] for r in report['results']] == [one['knn/top1_k4']]
+
+
+def test_what_the_protocol_refuses(root, tmp_path):
+    run = runner(**config(root, tmp_path, stage='test', k=(10, 18)))
+    with pytest.raises(ValueError, match='k=18 .* only 17 images: write'):
+        run.test()
+    few = loader(root / 'one_class')
+    run = runner(
+        **config(root, tmp_path, bank=few, query=few, stage='test', k=2)
+    )
+    with pytest.raises(ValueError, match='of one class'):
+        run.test()
+    assert not (tmp_path / 'knn.json').exists()
 
 
 def test_other_metrics_can_read_the_predictions(root, tmp_path):

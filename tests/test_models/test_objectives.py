@@ -2,6 +2,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmmoca.models.objectives import (
     assignments,
@@ -72,6 +73,30 @@ def test_token_loss_gradcheck(inputs):
         )[0]
 
     assert torch.autograd.gradcheck(loss, (prototypes, *features))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the largest storage that any operation returned."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        tensors = result if isinstance(result, (tuple, list)) else [result]
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor):
+                size = tensor.untyped_storage().nbytes() // tensor.itemsize
+                self.numbers = max(self.numbers, size)
+        return result
+
+
+def test_token_loss_never_holds_all_assignments(inputs):
+    assignments_of_all = 7 * 6 * 11
+    with LargestTensor() as whole:
+        reference(**inputs)[0].backward()
+    with LargestTensor() as chunked:
+        token_assignment_loss(**inputs, chunk_size=1)[0].backward()
+    assert chunked.numbers < assignments_of_all <= whole.numbers
 
 
 def test_bags_without_a_decoder(inputs):

@@ -256,3 +256,34 @@ def test_recipe_of_the_paper(name):
     (schedule,) = cfg.param_scheduler
     assert (schedule.power, schedule.eta_min) == (0.9, 1e-5)
     assert (schedule.begin, schedule.end) == (0, epochs)
+
+
+def test_resumed_run_is_the_same(small_tree, tmp_path):
+    """Order, augmentation and dropout, bit for bit on a CPU."""
+    options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
+    whole = run(MASK, small_tree, tmp_path / 'whole', 2, **options)
+    resumed = run(
+        MASK,
+        small_tree,
+        tmp_path / 'resumed',
+        2,
+        load_from=str(tmp_path / 'whole' / 'epoch_1.pth'),
+        resume=True,
+    )
+    start = read_checkpoint(tmp_path / 'whole' / 'epoch_1.pth')['state_dict']
+    expected, found = whole.model.state_dict(), resumed.model.state_dict()
+    for name, value in expected.items():
+        assert torch.equal(value, found[name]), name
+    assert not torch.equal(
+        expected['decode_head.cls_emb'], start['decode_head.cls_emb']
+    )
+
+
+def test_mixed_precision(small_tree, tmp_path):
+    """bf16 on a CPU: what tools/train.py --amp makes of the config."""
+    options = {'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper'}
+    runner = run(MASK, small_tree, tmp_path, **options)
+    losses = runner.message_hub.get_scalar('train/loss').data[0]
+    assert len(losses) == 1 and np.isfinite(losses).all()
+    if not torch.cuda.is_available():
+        assert runner.optim_wrapper.cast_dtype == torch.bfloat16

@@ -26,6 +26,7 @@ SMALL = [
     'test_dataloader.num_workers=0',
     'val_cfg.bank_dataloader.num_workers=0',
     'test_cfg.bank_dataloader.num_workers=0',
+    'test_cfg.k=[2,4]',  # the bank has 8 images
     'param_scheduler=[]',
     'train_cfg.val_interval=1',
     'default_hooks.logger.interval=1',
@@ -332,6 +333,6 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     samples = load(predictions)
     assert len(samples) == 4
     hits = [int(s['pred_label']) == int(s['gt_label']) for s in samples]
-    assert json.loads(metrics.read_text())['knn/top1_k10'] == pytest.approx(
+    assert json.loads(metrics.read_text())['knn/top1_k2'] == pytest.approx(
         100 * sum(hits) / 4
     )

@@ -1,0 +1,46 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Whole images without augmentation, for what is judged on frozen features:
+# the validation images, and the training images as a bank of neighbours.
+data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
+
+test_pipeline = [
+    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(
+        type='ResizeEdge',
+        scale=256,
+        edge='short',
+        backend='pillow',
+        interpolation='bicubic',
+    ),
+    dict(type='CenterCrop', crop_size=224),
+    dict(type='PackInputs'),
+]
+
+test_dataloader = dict(
+    batch_size=256,
+    num_workers=8,
+    persistent_workers=True,
+    pin_memory=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='mmmoca.ImageFolder',
+        data_root=data_root,
+        data_prefix='val',
+        pipeline=test_pipeline,
+    ),
+)
+bank_dataloader = dict(
+    batch_size=256,
+    num_workers=8,
+    persistent_workers=True,
+    pin_memory=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='mmmoca.ImageFolder',
+        data_root=data_root,
+        data_prefix='train',
+        pipeline=test_pipeline,
+    ),
+)

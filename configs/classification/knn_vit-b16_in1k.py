@@ -1,0 +1,23 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Weighted k-NN, as in the paper's appendix C.3, with a sweep of T:
+# tools/test.py configs/classification/knn_vit-b16_in1k.py CHECKPOINT
+_base_ = [
+    '../_base_/models/vit-b16_features.py',
+    '../_base_/datasets/imagenet_eval.py',
+    '../_base_/default_runtime.py',
+]
+
+test_evaluator = dict(type='mmmoca.KNNAccuracy')
+test_cfg = dict(
+    type='mmmoca.KNNTestLoop',
+    bank_dataloader=_base_.bank_dataloader,
+    k=(10, 20),
+    temperature=(0.03, 0.05, 0.07, 0.1, 0.13, 0.16, 0.2),
+    fp16=True,
+    bank_dtype='float16',
+)
+
+custom_hooks = [
+    dict(type='mmmoca.BackboneCheckpointHook'),
+    dict(type='mmmoca.CheckpointFitHook'),
+]

@@ -1,0 +1,60 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Linear probing of a frozen ViT-B/16 as in iBOT, which the paper follows
+# (appendix, "Linear ImageNet classification"): 8 GPUs x 128 images.
+#   tools/dist_train.sh configs/classification/linear_vit-b16_100e_in1k.py 8 \
+#       --cfg-options load_from=CHECKPOINT
+_base_ = [
+    '../_base_/datasets/imagenet_classification.py',
+    '../_base_/default_runtime.py',
+]
+
+model = dict(
+    type='mmmoca.LinearProbe',
+    data_preprocessor=dict(
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        to_rgb=True,
+    ),
+    # The mean patch token after the final norm, [AVG]. For [CLS]:
+    # out_type='cls_token', neck=None.
+    backbone=dict(
+        type='VisionTransformer',
+        arch='b',
+        img_size=224,
+        patch_size=16,
+        out_type='featmap',
+    ),
+    neck=dict(type='GlobalAveragePooling'),
+    head=dict(
+        type='mmmoca.BatchedLinearHead',
+        num_classes=1000,
+        # 45 rates, the paper's 0.04 among them.
+        base_lrs=[n * 10.0**k for k in range(-4, 1) for n in range(1, 10)],
+    ),
+)
+
+val_evaluator = dict(type='mmmoca.LinearProbeAccuracy')
+test_evaluator = val_evaluator
+
+# The rate of each classifier is this one times its base rate.
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(type='SGD', lr=1024 / 256, momentum=0.9, weight_decay=0.0),
+)
+# To 0 over all epochs, one step an epoch as in iBOT.
+param_scheduler = dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=True)
+train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=100, val_interval=1)
+val_cfg = dict()
+test_cfg = dict()
+auto_scale_lr = dict(base_batch_size=1024)
+
+default_hooks = dict(checkpoint=dict(max_keep_ckpts=1))
+custom_hooks = [
+    dict(type='mmmoca.ClassifierCheckHook'),
+    dict(type='mmmoca.CompileHook'),
+    dict(type='mmmoca.BackboneCheckpointHook'),
+    dict(type='mmmoca.CheckpointFitHook'),
+    dict(type='mmmoca.ReproducibilityHook'),
+    dict(type='mmmoca.StepLogHook'),
+    dict(type='mmmoca.WinningHeadHook'),
+]

@@ -1,0 +1,10 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# [CLS] and [AVG] concatenated. iBOT's protocol for ViT-S, [CLS] of the last
+# four blocks: model.backbone.out_indices=[8,9,10,11], and in the neck
+# num_blocks=4, embed_dims=384, with_avg=False.
+_base_ = './linear_vit-b16_100e_in1k.py'
+
+model = dict(
+    backbone=dict(out_type='raw'),
+    neck=dict(_delete_=True, type='mmmoca.TokenFeatures'),
+)

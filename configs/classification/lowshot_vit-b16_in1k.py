@@ -1,0 +1,59 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Low-shot classification, as in the paper's Table 5d (MSN's protocol):
+# tools/test.py configs/classification/lowshot_vit-b16_in1k.py CHECKPOINT
+_base_ = [
+    '../_base_/models/vit-b16_features.py',
+    '../_base_/datasets/imagenet_eval.py',
+    '../_base_/default_runtime.py',
+]
+
+model = dict(backbone=dict(final_norm=False))
+
+test_pipeline = [
+    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(
+        type='ResizeEdge',
+        scale=256,
+        edge='short',
+        backend='pillow',
+        interpolation='bilinear',
+    ),
+    dict(type='CenterCrop', crop_size=224),
+    dict(type='PackInputs'),
+]
+test_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+
+# Drawn by tools/dataset_converters/make_subset.py, or the public lists.
+subset_root = 'data/imagenet/subsets/'
+test_evaluator = dict(type='mmmoca.LowShotAccuracy')
+test_cfg = dict(
+    type='mmmoca.LowShotTestLoop',
+    train_dataloader=dict(
+        batch_size=256,
+        num_workers=8,
+        pin_memory=True,
+        sampler=dict(type='DefaultSampler', shuffle=False),
+        collate_fn=dict(type='default_collate'),
+        dataset=dict(
+            type='mmmoca.ImageFolder',
+            data_root=_base_.data_root,
+            data_prefix='train',
+            pipeline=test_pipeline,
+        ),
+    ),
+    subsets={
+        '1shot': [f'{subset_root}1shot_set{i}.txt' for i in range(3)],
+        '2shot': [f'{subset_root}2shot_set{i}.txt' for i in range(3)],
+        '5shot': [f'{subset_root}5shot_set{i}.txt' for i in range(3)],
+        '1percent': [f'{subset_root}1percent.txt'],
+    },
+    regularization=0.1,
+)
+
+# The processes wait for the slowest regression, on CPU cores: seconds.
+env_cfg = dict(dist_cfg=dict(timeout=7200))
+
+custom_hooks = [
+    dict(type='mmmoca.BackboneCheckpointHook'),
+    dict(type='mmmoca.CheckpointFitHook'),
+]

@@ -1,0 +1,112 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# In the manner of ViTDet (arXiv:2203.16527): Mask R-CNN on a simple pyramid of
+# the ViT's last map, large-scale jitter at 1024 pixels, 100 epochs, batch 64.
+# Unlike ViTDet all layers attend globally and positions are absolute, as in
+# pretraining. Not in the paper of MOCA.
+_base_ = [
+    'mmdet::_base_/models/mask-rcnn_r50_fpn.py',
+    # The path by which MMEngine need not read all of mmdet's metafiles.
+    'mmdet::_base_/../common/lsj-100e_coco-instance.py',
+]
+
+norm_cfg = dict(type='mmpretrain.LN2d')
+
+model = dict(
+    type='mmmoca.detector',
+    detector='MaskRCNN',
+    num_classes=80,  # of both heads
+    backbone=dict(
+        _delete_=True,
+        type='mmpretrain.VisionTransformer',
+        arch='b',
+        img_size=1024,
+        patch_size=16,
+        out_type='featmap',
+        out_indices=-1,
+        final_norm=False,
+        drop_path_rate=0.1,
+        init_cfg=dict(
+            type='Pretrained',
+            checkpoint='mmmoca-teacher://'
+            'work_dirs/moca_vit-b16_200e/epoch_200.pth',
+            prefix='backbone.',
+        ),
+    ),
+    neck=[
+        dict(
+            type='mmmoca.ViTFeaturePyramid',
+            in_channels=768,
+            norm_cfg=norm_cfg,
+        ),
+        dict(
+            type='ChannelMapper',
+            in_channels=[768] * 4,
+            out_channels=256,
+            kernel_size=1,
+            norm_cfg=norm_cfg,
+            act_cfg=None,
+        ),
+        dict(
+            type='ChannelMapper',
+            in_channels=[256] * 4,
+            out_channels=256,
+            kernel_size=3,
+            norm_cfg=norm_cfg,
+            act_cfg=None,
+            num_outs=5,
+        ),
+    ],
+    rpn_head=dict(num_convs=2),
+    roi_head=dict(
+        bbox_head=dict(
+            type='Shared4Conv1FCBBoxHead',
+            conv_out_channels=256,
+            norm_cfg=norm_cfg,
+        ),
+        mask_head=dict(norm_cfg=norm_cfg),
+    ),
+)
+activation_checkpointing = [f'backbone.layers.{i}' for i in range(12)]
+
+train_dataloader = dict(dataset=dict(dataset=dict(type='mmmoca.coco')))
+val_dataloader = dict(dataset=dict(type='mmmoca.coco'))
+test_dataloader = dict(dataset=dict(type='mmmoca.coco'))
+
+optim_wrapper = dict(
+    _delete_=True,
+    type='mmmoca.GPUMixedPrecisionOptimWrapper',
+    dtype='float16',
+    constructor='mmmoca.LayerDecayOptimWrapperConstructor',
+    optimizer=dict(
+        type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.1
+    ),
+    paramwise_cfg=dict(
+        layer_decay_rate=0.7,
+        norm_decay_mult=0.0,
+        bias_decay_mult=0.0,
+        flat_decay_mult=0.0,
+    ),
+)
+# 25 epochs of a set that is repeated 4 times.
+param_scheduler = [
+    dict(
+        type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=250
+    ),
+    dict(
+        type='MultiStepLR',
+        by_epoch=True,
+        begin=0,
+        end=25,
+        milestones=[22, 24],
+        gamma=0.1,
+    ),
+]
+
+custom_hooks = [
+    dict(type='mmmoca.CheckpointFitHook'),
+    dict(type='mmmoca.StepLogHook'),
+    dict(type='mmdet.NumClassCheckHook'),
+]
+default_hooks = dict(
+    checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2)
+)

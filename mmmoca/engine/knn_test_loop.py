@@ -1,0 +1,93 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Weighted k-NN classification as a protocol."""
+
+from pathlib import Path
+
+from mmengine.dist import is_main_process
+from torch import Tensor
+
+from mmmoca.evaluation.knn_bank import ShardedBank
+from mmmoca.evaluation.report import render_table, write_json
+from mmmoca.registry import LOOPS
+
+from .knn_loop import KNNValLoop
+
+__all__ = ['KNNTestLoop']
+
+
+@LOOPS.register_module()
+class KNNTestLoop(KNNValLoop):
+    """:class:`KNNValLoop` as a protocol: for ``test_cfg``.
+
+    The same arguments and the same result. What a warning does during
+    training is an error here, and the accuracies of all k and T are printed
+    as a table and written to ``knn.json`` in the work dir.
+
+    Raises:
+        ValueError: As :class:`KNNValLoop`; if k is larger than the bank; or
+            if the images are of one class only.
+    """
+
+    stage = 'test'
+
+    def _check_bank_size(self) -> None:
+        size = len(self.bank_dataloader.dataset)
+        if max(self.k) > size:
+            raise ValueError(
+                f'k={max(self.k)} neighbours, but the bank has only {size} '
+                f'images: write test_cfg.k={min(10, size)}, or use more '
+                'images.'
+            )
+
+    def _label_values(self, bank: ShardedBank) -> Tensor:
+        if len(bank.class_labels) < 2:
+            raise ValueError(
+                'All bank images are of one class, so any accuracy would be '
+                '100 %: put the images of each class into a folder of its '
+                'own, <data_root>/<class>/<image>.'
+            )
+        return super()._label_values(bank)
+
+    def run(self) -> dict:
+        """Classify the queries, show and write the accuracies.
+
+        Returns:
+            dict: Metrics of the evaluator.
+        """
+        metrics = super().run()
+        by_name = {name.rpartition('/')[2]: v for name, v in metrics.items()}
+        results = [
+            dict(k=k, temperature=t)
+            | {
+                top: by_name[f'{top}_{name}']
+                for top in ('top1', 'top5')
+                if f'{top}_{name}' in by_name
+            }
+            for name, k, t in self._settings
+        ]
+        if is_main_process() and 'top1' in results[0]:
+            self._report(results)
+        return metrics
+
+    def _report(self, results: list[dict]) -> None:
+        top1 = {(r['k'], r['temperature']): r['top1'] for r in results}
+        table = render_table(
+            ['k-NN top-1 (%)', *(f'k = {k}' for k in self.k)],
+            [
+                [f'T = {t:g}', *(f'{top1[k, t]:.2f}' for k in self.k)]
+                for t in self.temperature
+            ],
+        )
+        path = Path(self.runner.work_dir) / 'knn.json'
+        write_json(
+            path,
+            dict(
+                protocol='k-NN',
+                checkpoint=self.runner.cfg.get('load_from'),
+                bank_images=len(self.bank_dataloader.dataset),
+                query_images=len(self.dataloader.dataset),
+                classes=len(self._classes),
+                results=results,
+            ),
+        )
+        self.runner.logger.info(f'{path}\n{table}')

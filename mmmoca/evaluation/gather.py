@@ -1,0 +1,91 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Shards of samples that several ranks hold, padded and uneven."""
+
+import torch
+from mmengine.dist import all_gather, get_rank, get_world_size
+from torch import Tensor
+
+__all__ = ['gather_rows', 'gather_samples', 'owned_rows']
+
+
+def gather_rows(shard: Tensor) -> list[Tensor]:
+    """Gather shards that may differ in length, be empty even.
+
+    Called by all ranks together.
+
+    Args:
+        shard (Tensor): This rank's rows, (n, *); all ranks have the same
+            number of dimensions and dtype, and the same further dimensions
+            unless n is 0.
+
+    Returns:
+        list[Tensor]: The shard of each rank, on the device of ``shard``.
+    """
+    if get_world_size() == 1:
+        return [shard]
+    shapes = torch.stack(all_gather(torch.tensor(shard.shape)))
+    rows, *others = shapes.amax(0).tolist()
+    padded = shard.new_zeros(rows, *others)
+    if len(shard):
+        padded[: len(shard)] = shard
+    parts = zip(all_gather(padded), shapes[:, 0].tolist())
+    return [part[:count] for part, count in parts]
+
+
+def owned_rows(ids: Tensor) -> tuple[Tensor, int]:
+    """Choose the rows of this rank so that each sample belongs to one rank.
+
+    A padded sampler hands some samples to two ranks. The lowest rank, and
+    there the first row, keeps them. Called by all ranks together.
+
+    Args:
+        ids (Tensor): This rank's sample ids, int64, (n,), on the CPU.
+
+    Returns:
+        tuple[Tensor, int]: The rows to keep, in the order of their ids,
+        int64, (m,); and the number of samples on all ranks together.
+    """
+    shards = gather_rows(ids)
+    order = _first_rows(torch.cat(shards))
+    start = sum(len(shard) for shard in shards[: get_rank()])
+    own = order[(order >= start) & (order < start + len(ids))]
+    return own - start, len(order)
+
+
+def gather_samples(
+    ids: Tensor, feats: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Join the shards of all ranks into one row per sample, sorted by id.
+
+    The result is the same on every rank and for every number of ranks, which
+    holds all of it: for sets that fit. Called by all ranks together.
+
+    Args:
+        ids (Tensor): This rank's sample ids, int64, (n,).
+        feats (Tensor): Their features, (n, D); (0, anything) if n is 0. The
+            dtype is the same on all ranks.
+        labels (Tensor): Their labels, int64, (n,).
+
+    Returns:
+        tuple[Tensor, Tensor, Tensor]: ids (N,), feats (N, D), labels (N,), on
+        the device of the respective input.
+    """
+    ids, feats, labels = (
+        _join(gather_rows(shard)) for shard in (ids, feats, labels)
+    )
+    order = _first_rows(ids)
+    if torch.equal(order, torch.arange(len(ids))):
+        return ids, feats, labels  # copies would double the memory
+    return ids[order], feats[order.to(feats.device)], labels[order]
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _first_rows(ids: Tensor) -> Tensor:
+    """The first row of each id, in the order of the ids."""
+    ids, order = ids.sort(stable=True)
+    first = torch.ones_like(ids, dtype=torch.bool)
+    first[1:] = ids[1:] != ids[:-1]
+    return order[first]

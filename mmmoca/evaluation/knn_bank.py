@@ -1,0 +1,126 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A k-NN bank of which each rank holds its own part only."""
+
+import torch
+from mmengine.dist import all_gather, get_rank
+from torch import Tensor
+
+from .features import FeatureShard
+from .gather import gather_rows, owned_rows
+from .knn import knn_search
+
+__all__ = ['ShardedBank']
+
+
+class ShardedBank:
+    """Search in a bank that is spread over the ranks.
+
+    Every rank searches its own part for the queries of all ranks, and the
+    neighbours that they found are merged: of the bank no feature ever moves.
+    Of equally similar images those of lower id count, so the result does not
+    depend on the number of ranks, on padding or on the order of the shards.
+
+    All methods are called by all ranks together; a rank that has run out of
+    queries calls :meth:`serve`.
+
+    Args:
+        shard (FeatureShard): This rank's part; rows L2-normalised, in any
+            floating dtype. Samples that a padded sampler repeated are
+            dropped.
+        chunk_size (int): Rows compared at a time, see
+            :func:`mmmoca.evaluation.knn_search`. Defaults to 8192.
+
+    Attributes:
+        num_images (int): Images of the whole bank.
+        class_labels (Tensor): The labels that occur in it, sorted, (C,).
+    """
+
+    def __init__(self, shard: FeatureShard, chunk_size: int = 8192) -> None:
+        rows, self.num_images = owned_rows(shard.ids)
+        device, feats = shard.feats.device, shard.feats
+        if torch.equal(rows, torch.arange(len(rows))):
+            self.feats = feats[: len(rows)]  # a copy would double the memory
+        else:
+            self.feats = feats[rows.to(device)]
+        self.ids = shard.ids[rows].to(device)
+        self.labels = shard.labels[rows].to(device)
+        self.chunk_size = chunk_size
+        self.class_labels = torch.cat(
+            gather_rows(shard.labels.unique())
+        ).unique()
+
+    def memory(self, num_queries: int) -> tuple[int, int]:
+        """Bytes on this rank of its part, and of comparing with it.
+
+        Args:
+            num_queries (int): Queries of all ranks at a time.
+
+        Returns:
+            tuple[int, int]: Bytes of the features, and at most of the chunks
+            that :func:`mmmoca.evaluation.knn_search` holds: a raised part of
+            the bank, similarities, and a mask of the ties.
+        """
+        count, width = self.feats.shape
+        rows = min(count, self.chunk_size)
+        queries = min(num_queries, self.chunk_size)
+        return self.feats.nbytes, rows * (4 * width + 5 * queries)
+
+    def search(self, query: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Find the k nearest images of each query in the whole bank.
+
+        Args:
+            query (Tensor): This rank's queries, L2-normalised, (Q, D), float;
+                Q may differ between the ranks.
+            k (int): Number of neighbours; all N images if there are no more.
+                The same on all ranks.
+
+        Returns:
+            tuple[Tensor, Tensor, Tensor]: Cosine similarities, descending,
+            ids and labels of the neighbours, (Q, min(k, N)) each.
+        """
+        return self._exchange(query, k)
+
+    def serve(self, k: int) -> None:
+        """Search for the other ranks until they have no more queries."""
+        while self._exchange(None, k) is not None:
+            pass
+
+    def _exchange(
+        self, query: Tensor | None, k: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        active = all_gather(torch.tensor(query is not None).int())
+        if not any(active):
+            return None
+        if query is None:
+            query = torch.empty(0, 0, device=self.feats.device)
+        queries = gather_rows(query)
+        found = [
+            torch.stack(all_gather(part))
+            for part in self._search_own(torch.cat(queries), k)
+        ]  # (ranks, queries, k) each
+        start = sum(len(part) for part in queries[: get_rank()])
+        sims, ids, labels = (
+            part[:, start : start + len(query)].transpose(0, 1).flatten(1)
+            for part in found
+        )
+        by_id = ids.argsort(1)
+        by_sim = sims.gather(1, by_id).argsort(
+            dim=1, descending=True, stable=True
+        )
+        best = by_id.gather(1, by_sim)[:, : min(k, self.num_images)]
+        return tuple(part.gather(1, best) for part in (sims, ids, labels))
+
+    def _search_own(
+        self, query: Tensor, k: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Neighbours in this part, filled up to k by some at -inf."""
+        sims = query.new_full((len(query), k), -torch.inf)
+        ids = torch.zeros_like(sims, dtype=torch.int64)
+        labels = torch.zeros_like(ids)
+        count = min(k, len(self.feats))
+        if count:
+            found, rows = knn_search(query, self.feats, k, self.chunk_size)
+            sims[:, :count] = found
+            ids[:, :count] = self.ids[rows]
+            labels[:, :count] = self.labels[rows]
+        return sims, ids, labels

@@ -1,0 +1,67 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What is wrong with two sets of labelled images, said at build time."""
+
+from mmengine.dataset import InfiniteSampler
+from torch.utils.data import ConcatDataset, DataLoader
+
+from .features import class_label
+
+__all__ = ['check_loader', 'check_same_classes', 'class_names']
+
+
+def class_names(loader: DataLoader) -> tuple[str, ...]:
+    """Names of the classes of a loader's data set; () if it has none."""
+    metainfo = getattr(loader.dataset, 'metainfo', {})
+    return tuple(metainfo.get('classes') or ())
+
+
+def check_loader(loader: DataLoader, role: str) -> None:
+    """Refuse a loader whose labelled images cannot be read once each.
+
+    Args:
+        loader (DataLoader): The loader.
+        role (str): What its images are for, for messages.
+
+    Raises:
+        ValueError: If it never ends, its images are not told apart by their
+            index, or they have no labels.
+    """
+    dataset = loader.dataset
+    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
+    if isinstance(sampler, InfiniteSampler):
+        raise ValueError(
+            f'The {role} loader would never end: write '
+            "sampler=dict(type='DefaultSampler', shuffle=False)."
+        )
+    if isinstance(dataset, ConcatDataset):
+        raise ValueError(
+            f'The {role} images are told apart by sample_idx, which '
+            'ConcatDataset repeats: list all images in one data set, for '
+            'example by CustomDataset(ann_file=...).'
+        )
+    if hasattr(dataset, 'get_data_info'):
+        class_label(dataset.get_data_info(0), role)
+
+
+def check_same_classes(
+    first: DataLoader, second: DataLoader, roles: tuple[str, str]
+) -> None:
+    """Refuse sets whose labels mean different classes.
+
+    Args:
+        first (DataLoader): One of them.
+        second (DataLoader): The other.
+        roles (tuple[str, str]): What their images are for, for the message.
+
+    Raises:
+        ValueError: If both name their classes, and not the same ones.
+    """
+    names, others = class_names(first), class_names(second)
+    if names and others and names != others:
+        differ = [str(name) for name in sorted(set(names) ^ set(others))]
+        raise ValueError(
+            f'{roles[0].capitalize()} ({len(names)}) and {roles[1]} images '
+            f'({len(others)}) must have the same classes in the same order, '
+            f'but these differ: {", ".join(differ[:5]) or "order"}. Make the '
+            'same folders on both sides, empty ones for absent classes.'
+        )

@@ -1,0 +1,123 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Logistic regression on frozen features, as MSN's low-shot protocol."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from .report import render_table
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
+__all__ = [
+    'fit_low_shot',
+    'low_shot_features',
+    'low_shot_results',
+    'low_shot_table',
+]
+
+
+def low_shot_features(feats: Tensor) -> Tensor:
+    """Subtract its mean from each row, then L2-normalise it.
+
+    Args:
+        feats (Tensor): (N, D).
+
+    Returns:
+        Tensor: (N, D).
+    """
+    return F.normalize(feats - feats.mean(dim=1, keepdim=True), dim=1)
+
+
+def fit_low_shot(
+    feats: np.ndarray,
+    labels: np.ndarray,
+    regularization: float = 0.1,
+    max_iter: int = 300,
+    tol: float = 1e-4,
+) -> 'LogisticRegression':
+    """Multinomial logistic regression without intercept.
+
+    Minimises the sum of the samples' cross-entropies plus lambda / 2 times
+    the squared norm of the weights. (Cyanure, which the authors and MSN use,
+    takes the mean: its lambda is this one divided by the number of samples.)
+
+    Args:
+        feats (np.ndarray): :func:`low_shot_features` of the training images,
+            (n, D).
+        labels (np.ndarray): Their labels, (n,).
+        regularization (float): Lambda. Defaults to 0.1.
+        max_iter (int): Iterations of L-BFGS. Defaults to 300.
+        tol (float): It stops when no gradient is larger. Defaults to 1e-4.
+
+    Returns:
+        LogisticRegression: Fitted.
+    """
+    # Not needed for pretraining, so not for the import of the loops either.
+    from sklearn.linear_model import LogisticRegression
+
+    c = 1 / regularization
+    if len(np.unique(labels)) == 2:
+        # Here scikit-learn fits one weight vector, the difference of the
+        # softmax's two, with twice the squared norm of both together.
+        c *= 2
+    return LogisticRegression(
+        C=c, fit_intercept=False, max_iter=max_iter, tol=tol
+    ).fit(feats, labels)
+
+
+def low_shot_results(
+    subsets: dict[str, list[list[int]]], accuracies: list[float]
+) -> list[dict]:
+    """Accuracies of all sets, with mean and deviation of each subset.
+
+    Args:
+        subsets (dict[str, list[list[int]]]): Name -> images of each set.
+        accuracies (list[float]): One for each set of each subset, in order.
+
+    Returns:
+        list[dict]: ``subset``, the numbers of ``images``, ``top1`` of each
+        set, and their ``mean`` and ``std`` (of the sets as the whole
+        population).
+    """
+    left = iter(accuracies)
+    results = []
+    for name, sets in subsets.items():
+        top1 = [next(left) for _ in sets]
+        results.append(
+            dict(
+                subset=name,
+                images=[len(rows) for rows in sets],
+                top1=top1,
+                mean=float(np.mean(top1)),
+                std=float(np.std(top1)),
+            )
+        )
+    return results
+
+
+def low_shot_table(results: list[dict]) -> str:
+    """Show results as a table in Markdown.
+
+    Args:
+        results (list[dict]): What :func:`low_shot_results` returned.
+
+    Returns:
+        str: One row a subset, accuracies in percent.
+    """
+    return render_table(
+        ['low-shot', 'images', 'sets', 'top-1 (%)'],
+        [
+            [
+                result['subset'],
+                f'{np.mean(result["images"]):.0f}',
+                str(len(result['top1'])),
+                f'{result["mean"]:.2f}'
+                + f' ± {result["std"]:.2f}' * (len(result['top1']) > 1),
+            ]
+            for result in results
+        ],
+    )

@@ -1,0 +1,204 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Lists of a few labelled images a class, for low-shot classification."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ['draw_subset', 'read_subset', 'read_subsets', 'subset_line']
+
+
+def read_subset(
+    path: str, folder: str, classes: Sequence[str]
+) -> dict[str, int]:
+    """Read a list of images in the public format.
+
+    One ``n04235860_14959.JPEG`` a line: the class is what stands before the
+    first ``_``, the image lies at ``<folder>/<class>/<line>``. Where file
+    names do not tell the class, a line is ``<class>/<image>``.
+
+    Args:
+        path (str): The list.
+        folder (str): Folder of the class folders.
+        classes (Sequence[str]): Their names, in the order of the labels.
+
+    Returns:
+        dict[str, int]: ``<class>/<image>`` -> label, in the order of the
+        list.
+
+    Raises:
+        ValueError: If there is no such list, it is empty, names an image
+            twice, an unknown class, or only one class.
+        FileNotFoundError: If images that it names are missing.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(
+            f'there is no subset list {path}: give the path of a file with '
+            'one image a line, or draw some by '
+            'tools/dataset_converters/make_subset.py'
+        )
+    with open(path) as file:
+        lines = [line.strip() for line in file]
+    lines = [line for line in lines if line]
+    images = [
+        line if '/' in line else f'{line.partition("_")[0]}/{line}'
+        for line in lines
+    ]
+    numbers = {name: label for label, name in enumerate(classes)}
+    subset = {
+        image: numbers.get(image.partition('/')[0], -1) for image in images
+    }
+    if not subset:
+        raise ValueError(f'the subset list {path} is empty')
+    if len(subset) < len(images):
+        raise ValueError(
+            f'the subset list {path} has {len(images)} lines, but names only '
+            f'{len(subset)} images: remove the repeated lines'
+        )
+    unknown = [image for image, label in subset.items() if label < 0]
+    if unknown:
+        raise ValueError(
+            f'{len(unknown)} images of the subset list {path} are of no class '
+            f'known ({_examples(unknown)}); the classes are '
+            f'{_examples(classes)}. Write <class>_<number>.<ending> or '
+            '<class>/<image>'
+        )
+    if len(set(subset.values())) < 2:
+        raise ValueError(
+            f'the subset list {path} names images of one class only: a '
+            'classifier needs at least two'
+        )
+    missing = [
+        image
+        for image in subset
+        if not os.path.isfile(os.path.join(folder, image))
+    ]
+    if missing:
+        raise FileNotFoundError(
+            f'{len(missing)} of {len(subset)} images of the subset list '
+            f'{path} are not in {folder} ({_examples(missing)}). Set '
+            'data_root and data_prefix to the folder of the class folders, '
+            'or draw a list from it by '
+            'tools/dataset_converters/make_subset.py'
+        )
+    return subset
+
+
+def read_subsets(
+    subsets: dict[str, str | Sequence[str]],
+    folder: str,
+    classes: Sequence[str],
+) -> tuple[dict[str, int], dict[str, list[list[int]]]]:
+    """Read several lists and join them, so that each image is named once.
+
+    Args:
+        subsets (dict[str, str | Sequence[str]]): Name -> one list or several.
+        folder (str): Folder of the class folders.
+        classes (Sequence[str]): Their names, in the order of the labels.
+
+    Returns:
+        tuple[dict[str, int], dict[str, list[list[int]]]]: All images, sorted,
+        ``<class>/<image>`` -> label; and name -> for each of its lists the
+        places of its images among them.
+
+    Raises:
+        ValueError: As :func:`read_subset`, or if there is no list.
+        FileNotFoundError: As :func:`read_subset`.
+    """
+    read = {
+        name: [
+            read_subset(path, folder, classes)
+            for path in ([paths] if isinstance(paths, str) else paths)
+        ]
+        for name, paths in subsets.items()
+    }
+    if not read or not all(read.values()):
+        raise ValueError(
+            'subsets must name at least one list of images each, such as '
+            "subsets={'1shot': ['1shot_set0.txt', '1shot_set1.txt']}"
+        )
+    union = {}
+    for lists in read.values():
+        for images in lists:
+            union.update(images)
+    union = dict(sorted(union.items()))
+    rows = {image: row for row, image in enumerate(union)}
+    return union, {
+        name: [[rows[image] for image in images] for images in lists]
+        for name, lists in read.items()
+    }
+
+
+def draw_subset(
+    images: dict[str, Sequence[str]],
+    seed: Sequence[int],
+    shots: int | None = None,
+    percent: float | None = None,
+) -> list[str]:
+    """Draw some images of each class.
+
+    The same seed draws the same first images, however many are drawn: the
+    two images a class of a seed include its one image a class.
+
+    Args:
+        images (dict[str, Sequence[str]]): Class -> its files, without the
+            class folder.
+        seed (Sequence[int]): Seed of the draw, such as (seed, set).
+        shots (int, optional): Images a class, at least 1.
+        percent (float, optional): Instead of that, percentage of each class,
+            above 0 and up to 100; at least one image of each class is drawn.
+
+    Returns:
+        list[str]: Lines of a subset list, sorted.
+
+    Raises:
+        ValueError: If not exactly one of ``shots`` and ``percent`` is given,
+            it is out of range, there are fewer than two classes, or a class
+            has fewer images than asked for.
+    """
+    if (shots is None) == (percent is None):
+        raise ValueError('give either shots or percent')
+    if shots is not None and shots < 1:
+        raise ValueError(f'shots must be at least 1, but got {shots}')
+    if percent is not None and not 0 < percent <= 100:
+        raise ValueError(
+            f'percent must be above 0 and at most 100, but got {percent}'
+        )
+    if len(images) < 2:
+        raise ValueError(
+            f'images of one class only ({_examples(images)}): a classifier '
+            'needs at least two'
+        )
+    lines = []
+    for number, (name, files) in enumerate(sorted(images.items())):
+        count = shots or max(1, round(len(files) * percent / 100))
+        if len(files) < count:
+            raise ValueError(
+                f'class {name} has {len(files)} images, fewer than {count}: '
+                'draw fewer, or add images'
+            )
+        order = np.random.default_rng((*seed, number)).permutation(len(files))
+        files = sorted(files)
+        lines += [subset_line(name, files[row]) for row in order[:count]]
+    return sorted(lines)
+
+
+def subset_line(name: str, file: str) -> str:
+    """Line of a subset list for one image.
+
+    Args:
+        name (str): Class.
+        file (str): Path of the image inside the folder of its class.
+
+    Returns:
+        str: ``file`` where it tells the class, as ImageNet's do, or
+        ``<class>/<file>``.
+    """
+    told = '/' not in file and file.partition('_')[0] == name and '_' in file
+    return file if told else f'{name}/{file}'
+
+
+def _examples(names: Sequence[str]) -> str:
+    listed = [str(name) for name in names][:3]
+    return ', '.join(listed + ['...'] * (len(names) > len(listed)))

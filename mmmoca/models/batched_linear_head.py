@@ -1,0 +1,155 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmmoca.registry import MODELS
+
+from .precision import at_least_fp32, no_autocast
+
+__all__ = ['BatchedLinearHead']
+
+
+@MODELS.register_module()
+class BatchedLinearHead(BaseModule):
+    r"""H linear classifiers on the same features, one for each learning rate.
+
+    Linear probing tries many learning rates, as iBOT does (the paper's
+    appendix, "Linear ImageNet classification"). Here the classifiers are one
+    parameter and one matrix product. The loss is
+
+    .. math:: \sum_h r_h \, \mathrm{CE}_h
+
+    Classifiers share no parameter, so that classifier h gets the gradient of
+    its own cross-entropy times :math:`r_h`. SGD, its momentum included, is
+    linear in the gradient: one SGD with rate :math:`s` takes, for classifier
+    h, the steps of an SGD with rate :math:`s r_h`. That holds for any
+    schedule of :math:`s` and without weight decay only; for optimisers that
+    normalise the gradient (Adam, LARS) it does not.
+
+    Computes in float32, in autocast regions too.
+
+    Args:
+        in_channels (int): D, width of the features.
+        num_classes (int): C.
+        base_lrs (Sequence[float]): :math:`r_h`, one for each classifier.
+            The optimiser's rate multiplies them.
+        init_std (float): Standard deviation of the initial weights; biases
+            start at 0. Defaults to 0.01, as in iBOT.
+
+    Raises:
+        ValueError: If there is no learning rate, one is not above 0, or
+            there are fewer than two classes.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int,
+        base_lrs: Sequence[float],
+        init_std: float = 0.01,
+    ) -> None:
+        super().__init__()
+        if not base_lrs or any(lr <= 0 for lr in base_lrs):
+            raise ValueError(
+                'base_lrs must be one or several numbers above 0, such as '
+                f'[0.01, 0.1, 1.0], but got {base_lrs!r}'
+            )
+        if num_classes < 2:
+            raise ValueError(
+                'a classifier needs at least two classes, but got '
+                f'num_classes={num_classes}'
+            )
+        self.in_channels = in_channels
+        self.num_classes = num_classes
+        self.base_lrs = tuple(map(float, base_lrs))
+        self.init_std = init_std
+        heads = len(self.base_lrs)
+        self.weight = nn.Parameter(
+            torch.empty(heads, num_classes, in_channels)
+        )
+        self.bias = nn.Parameter(torch.empty(heads, num_classes))
+        self.register_buffer(
+            'loss_weights', torch.tensor(self.base_lrs), persistent=False
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights from N(0, ``init_std``); zero the biases."""
+        nn.init.normal_(self.weight, std=self.init_std)
+        nn.init.zeros_(self.bias)
+
+    def init_weights(self) -> None:
+        """As :meth:`reset_parameters`."""
+        self.reset_parameters()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores of all classifiers.
+
+        Args:
+            features (Tensor): (B, D).
+
+        Returns:
+            Tensor: Logits, (H, B, C), at least float32.
+        """
+        return self._logits(features).transpose(0, 1)
+
+    def loss(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The loss to minimise by plain SGD.
+
+        Args:
+            features (Tensor): (B, D).
+            labels (Tensor): Class indices, int64, (B,).
+
+        Returns:
+            Dict[str, Tensor]: ``loss``, the weighted sum above, and
+            ``best_cross_entropy``, the smallest of the classifiers', for
+            the log.
+        """
+        logits = self._logits(features)  # (B, H, C)
+        with no_autocast(logits):
+            entropies = F.cross_entropy(
+                logits.flatten(0, 1),
+                labels.repeat_interleave(len(self.base_lrs)),
+                reduction='none',
+            ).unflatten(0, (-1, len(self.base_lrs)))
+            entropies = entropies.mean(dim=0)  # (H,)
+            return dict(
+                loss=(self.loss_weights * entropies).sum(),
+                best_cross_entropy=entropies.detach().min(),
+            )
+
+    @torch.no_grad()
+    def ranks(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Place of the true class among each classifier's scores.
+
+        Of classes with equal scores the one with the lowest index comes
+        first; a score that is not a number never wins.
+
+        Args:
+            features (Tensor): (B, D).
+            labels (Tensor): Class indices, int64, (B,).
+
+        Returns:
+            Tensor: int64, (B, H); 0 where the prediction is right, below 5
+            where the truth is among the best five.
+        """
+        logits = self._logits(features)
+        index = labels[:, None, None].expand(-1, len(self.base_lrs), 1)
+        truth = logits.gather(2, index)
+        later = torch.arange(self.num_classes, device=logits.device) > index
+        # Counted from below, so that comparisons with NaN count as lost.
+        beaten = (logits < truth) | ((logits == truth) & later)
+        return self.num_classes - 1 - beaten.sum(dim=2)
+
+    def _logits(self, features: Tensor) -> Tensor:
+        """One product for all classifiers -> (B, H, C)."""
+        with no_autocast(features):
+            return F.linear(
+                at_least_fp32(features),
+                self.weight.flatten(0, 1),
+                self.bias.flatten(),
+            ).unflatten(1, (len(self.base_lrs), self.num_classes))

@@ -1,0 +1,145 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import torch
+from mmpretrain.models.classifiers import ImageClassifier
+from mmpretrain.structures import DataSample
+from torch import Tensor
+
+from mmmoca.registry import MODELS
+
+from .batched_linear_head import BatchedLinearHead
+from .token_features import TokenFeatures
+
+__all__ = ['LinearProbe']
+
+
+@MODELS.register_module()
+class LinearProbe(ImageClassifier):
+    """Linear classifiers of many learning rates on a frozen backbone.
+
+    iBOT's protocol, which the paper follows (appendix, "Linear ImageNet
+    classification"): one classifier for each learning rate, all on the same
+    augmented images; the one that is best on the validation images counts.
+    :class:`~mmmoca.evaluation.LinearProbeAccuracy` finds it and
+    :class:`~mmmoca.engine.WinningHeadHook` writes it as an ordinary
+    classifier of MMPreTrain.
+
+    The backbone and the neck are frozen for good: they get no gradient, and
+    :meth:`train` leaves them in evaluation mode.
+
+    Args:
+        backbone (dict): A backbone of MMPreTrain.
+        head (dict): Config of :class:`BatchedLinearHead`; ``in_channels``
+            follows from the backbone and the neck if left out.
+        neck (dict, optional): What makes one vector of the outputs:
+            MMPreTrain's ``GlobalAveragePooling`` on patch tokens for [AVG],
+            :class:`TokenFeatures` to concatenate. None for [CLS].
+        data_preprocessor (dict, optional): See :class:`ImageClassifier`.
+        init_cfg (dict, optional): See :class:`ImageClassifier`.
+
+    Raises:
+        ValueError: If ``head`` is none of :class:`BatchedLinearHead`, or
+            earlier blocks need a final norm that the backbone has not.
+    """
+
+    def __init__(
+        self,
+        backbone: dict,
+        head: dict,
+        neck: dict | None = None,
+        data_preprocessor: dict | None = None,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(
+            backbone,
+            neck,
+            data_preprocessor=data_preprocessor,
+            init_cfg=init_cfg,
+        )
+        tokens = 1
+        if isinstance(self.neck, TokenFeatures):
+            tokens = self.neck.num_tokens
+            if self.neck.norm is not None:
+                if not getattr(self.backbone, 'final_norm', False):
+                    raise ValueError(
+                        'TokenFeatures of several blocks takes the final '
+                        'norm of the backbone: set final_norm=True there'
+                    )
+                # Shared, so that it has the weights of any checkpoint.
+                self.neck.norm = self.backbone.ln1
+        width = tokens * self.backbone.embed_dims
+        self.head = MODELS.build(dict(in_channels=width) | head)
+        if not isinstance(self.head, BatchedLinearHead):
+            raise ValueError(
+                "LinearProbe needs a head of type 'mmmoca.BatchedLinearHead', "
+                f'but got {type(self.head).__name__}'
+            )
+        for module in self._frozen():
+            module.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> 'LinearProbe':
+        """Set the training mode of the head alone."""
+        super().train(mode)
+        for module in self._frozen():
+            module.eval()
+        return self
+
+    @torch.no_grad()
+    def extract_feat(self, inputs: Tensor) -> Tensor:
+        """Frozen features.
+
+        Args:
+            inputs (Tensor): Images, (B, C, H, W).
+
+        Returns:
+            Tensor: (B, D).
+        """
+        return super().extract_feat(inputs)[-1]
+
+    def loss(
+        self, inputs: Tensor, data_samples: list[DataSample]
+    ) -> dict[str, Tensor]:
+        """See :meth:`BatchedLinearHead.loss`.
+
+        Args:
+            inputs (Tensor): Images, (B, C, H, W).
+            data_samples (List[DataSample]): With ``gt_label``, (1, ) each.
+
+        Returns:
+            Dict[str, Tensor]: ``loss`` and ``best_cross_entropy``.
+        """
+        return self.head.loss(self.extract_feat(inputs), _labels(data_samples))
+
+    @torch.no_grad()
+    def predict(
+        self, inputs: Tensor, data_samples: list[DataSample]
+    ) -> list[DataSample]:
+        """Judge every classifier's prediction.
+
+        Args:
+            inputs (Tensor): Images, (B, C, H, W).
+            data_samples (List[DataSample]): With ``gt_label``, (1, ) each.
+
+        Returns:
+            List[DataSample]: With ``label_ranks``, int64, (H, ), see
+            :meth:`BatchedLinearHead.ranks`, and what they are about:
+            ``base_lrs`` and ``num_classes``.
+        """
+        ranks = self.head.ranks(
+            self.extract_feat(inputs), _labels(data_samples)
+        ).cpu()
+        for sample, rank in zip(data_samples, ranks):
+            sample.set_field(rank, 'label_ranks')
+            for name in ('base_lrs', 'num_classes'):
+                sample.set_field(
+                    getattr(self.head, name), name, field_type='metainfo'
+                )
+        return data_samples
+
+    def _frozen(self) -> list[torch.nn.Module]:
+        parts = (self.backbone, self.neck)
+        return [part for part in parts if part is not None]
+
+
+def _labels(data_samples: list[DataSample]) -> Tensor:
+    """Class indices of the samples, int64, (B, )."""
+    return torch.cat([sample.gt_label for sample in data_samples])

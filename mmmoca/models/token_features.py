@@ -1,0 +1,82 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from mmmoca.registry import MODELS
+
+__all__ = ['TokenFeatures']
+
+
+@MODELS.register_module()
+class TokenFeatures(BaseModule):
+    """Concatenates [CLS] of the last blocks and [AVG], as iBOT's probes do.
+
+    The backbone is mmpretrain's ``VisionTransformer`` with ``out_type='raw'``,
+    ``final_norm=True`` and the wanted blocks as ``out_indices``, the last
+    one included. That backbone normalises its last output only; DINO and
+    iBOT normalise all by the same final norm, and so does this neck.
+
+    Args:
+        num_blocks (int): n, number of blocks whose [CLS] is taken. iBOT has
+            4 for ViT-S and 1 for larger ones. Defaults to 1.
+        with_avg (bool): Whether to append [AVG], the mean patch token of the
+            last block. Defaults to True.
+        embed_dims (int, optional): D, needed if ``num_blocks`` is above 1,
+            for the final norm of the earlier blocks.
+
+    Raises:
+        ValueError: If ``embed_dims`` is missing or ``num_blocks`` is not
+            positive; later, if the backbone's outputs are not those above.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int = 1,
+        with_avg: bool = True,
+        embed_dims: int | None = None,
+    ) -> None:
+        super().__init__()
+        if num_blocks < 1:
+            raise ValueError(
+                f'num_blocks must be at least 1, but got {num_blocks}'
+            )
+        if num_blocks > 1 and embed_dims is None:
+            raise ValueError(
+                f'TokenFeatures with num_blocks={num_blocks} needs '
+                "embed_dims, the backbone's width (384 for ViT-S)"
+            )
+        self.num_blocks = num_blocks
+        self.with_avg = with_avg
+        self.norm = (
+            nn.LayerNorm(embed_dims, eps=1e-6) if num_blocks > 1 else None
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """int: How many tokens are concatenated."""
+        return self.num_blocks + self.with_avg
+
+    def forward(self, feats: Sequence[Tensor]) -> tuple[Tensor]:
+        """Concatenate.
+
+        Args:
+            feats (Sequence[Tensor]): [CLS] and patch tokens of each block,
+                (B, 1 + L, D) each, the last one normalised.
+
+        Returns:
+            Tuple[Tensor]: The features, (B, num_tokens * D).
+        """
+        if len(feats) != self.num_blocks or feats[-1].ndim != 3:
+            raise ValueError(
+                f'TokenFeatures needs the tokens of {self.num_blocks} '
+                f'block(s), but got {[tuple(x.shape) for x in feats]}: set '
+                "out_type='raw' and as many out_indices in the backbone"
+            )
+        tokens = [self.norm(x[:, 0]) for x in feats[:-1]]
+        tokens.append(feats[-1][:, 0])
+        if self.with_avg:
+            tokens.append(feats[-1][:, 1:].mean(dim=1))
+        return (torch.cat(tokens, dim=1),)

@@ -1,0 +1,227 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The full-size configs: parameters, rates and classes by the formulas."""
+
+import re
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.config.utils import MODULE2PACKAGE
+from mmengine.registry import HOOKS, MODELS, OPTIM_WRAPPER_CONSTRUCTORS
+
+from .conftest import CONFIGS, ROOT
+
+pytestmark = pytest.mark.ops
+
+CASCADE = 'cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
+CHANNELS = 256
+
+
+def build(cfg):
+    with torch.device('meta'):
+        return MODELS.build(cfg.model)
+
+
+def count(module):
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def vit_parameters(width, layers, grid):
+    patches = 3 * 16 * 16 * width + width
+    positions = (grid[0] * grid[1] + 1) * width
+    layer = 12 * width**2 + 13 * width
+    return patches + positions + width + layers * layer
+
+
+@pytest.mark.parametrize(
+    'name, width, layers',
+    [
+        (CASCADE, 768, 12),
+        (CASCADE.replace('vit-b16', 'vit-l16'), 1024, 24),
+    ],
+)
+def test_parameters(name, width, layers):
+    model = build(Config.fromfile(CONFIGS / name))
+    assert count(model.backbone) == vit_parameters(width, layers, (42, 68))
+    pyramid, fpn = model.neck
+    assert count(pyramid) == 3 * (4 * width**2 + width) + 2 * width
+    assert count(fpn) == 4 * (width + 1) * CHANNELS + 4 * (
+        9 * CHANNELS**2 + CHANNELS
+    )
+    # Four 3 x 3 convolutions with norms, a layer of 1024, classes and boxes.
+    box_head = 4 * (9 * CHANNELS**2 + 2 * CHANNELS) + (
+        (49 * CHANNELS + 1) * 1024 + 1025 * 81 + 1025 * 4 * 80
+    )
+    # Four 3 x 3 convolutions, one transposed, masks of all classes.
+    mask_head = 4 * (9 * CHANNELS**2 + CHANNELS) + (
+        4 * CHANNELS**2 + CHANNELS + (CHANNELS + 1) * 80
+    )
+    assert count(model.roi_head) == 3 * (box_head + mask_head)
+
+
+def rate(name, layers):
+    """Powers of the decay: the stem has the highest, what follows none."""
+    if re.match(r'backbone\.(cls_token|pos_embed|patch_embed)', name):
+        return layers + 1
+    layer = re.match(r'backbone\.layers\.(\d+)\.', name)
+    return layers - int(layer[1]) if layer else 0
+
+
+@pytest.mark.parametrize(
+    'name, lr, decay, weight_decay',
+    [
+        (CASCADE, 2e-4, 0.75, 0.05),
+        (
+            'mask-rcnn_moca-vit-b16_simple-fpn_lsj-100e_coco.py',
+            1e-4,
+            0.7,
+            0.1,
+        ),
+    ],
+)
+def test_learning_rates(name, lr, decay, weight_decay):
+    cfg = Config.fromfile(CONFIGS / name)
+    model = build(cfg)
+    wrapper = dict(cfg.optim_wrapper)
+    constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
+        dict(
+            type=wrapper.pop('constructor'),
+            paramwise_cfg=wrapper.pop('paramwise_cfg'),
+            optim_wrapper_cfg=wrapper,
+        )
+    )
+    groups = constructor(model).optimizer.param_groups
+    found = {
+        id(parameter): (group['lr'], group['weight_decay'])
+        for group in groups
+        for parameter in group['params']
+    }
+    assert len(found) == len(list(model.parameters()))
+    for name, parameter in model.named_parameters():
+        expected = (
+            lr * decay ** rate(name, 12),
+            weight_decay if parameter.ndim > 1 else 0,
+        )
+        assert found[id(parameter)] == pytest.approx(expected), name
+
+
+def class_counts(model):
+    return {
+        name: module.num_classes
+        for name, module in model.named_modules()
+        if hasattr(module, 'num_classes') and name != 'rpn_head'
+    }
+
+
+def test_one_number_for_all_heads():
+    cfg = Config.fromfile(CONFIGS / CASCADE)
+    cfg.merge_from_dict({'model.num_classes': 7})  # as --cfg-options does
+    model = build(cfg)
+    counts = class_counts(model)
+    assert len(counts) == 6 and set(counts.values()) == {7}
+    for box_head, mask_head in zip(
+        model.roi_head.bbox_head, model.roi_head.mask_head
+    ):
+        assert box_head.fc_cls.out_features == 8
+        assert box_head.fc_reg.out_features == 28
+        assert mask_head.conv_logits.out_channels == 7
+
+
+@pytest.mark.parametrize(
+    'name, classes, heads',
+    [
+        ('cascade-mask-rcnn_moca-vit-b16_fpn_1x_lvis.py', 1203, 6),
+        ('cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py', 4, 6),
+        ('mask-rcnn_moca-vit-b16_simple-fpn_lsj-100e_coco.py', 80, 2),
+        ('retinanet_moca-vit-b16_fpn_1x_coco.py', 80, 1),
+    ],
+)
+def test_classes_of_the_configs(name, classes, heads):
+    cfg = Config.fromfile(CONFIGS / name)
+    counts = class_counts(build(cfg))
+    assert len(counts) == heads and set(counts.values()) == {classes}
+    assert cfg.model.num_classes == classes
+
+
+@pytest.mark.parametrize(
+    'name, losses',
+    [
+        (
+            'mask-rcnn_moca-vit-b16_simple-fpn_lsj-100e_coco.py',
+            {'loss_rpn_cls', 'loss_rpn_bbox'}
+            | {'loss_cls', 'loss_bbox', 'loss_mask'},
+        ),
+        (
+            'retinanet_moca-vit-b16_fpn_1x_coco.py',
+            {'loss_cls', 'loss_bbox'},
+        ),
+    ],
+)
+def test_other_detectors_train(name, losses):
+    """With a small ViT: all parameters get a finite gradient."""
+    from mmdet.testing import demo_mm_inputs
+
+    cfg = Config.fromfile(CONFIGS / name)
+    cfg.merge_from_dict(
+        {'model.backbone.arch': 'deit-t', 'model.backbone.init_cfg': None}
+    )
+    pyramid, *maps = cfg.model.neck
+    pyramid.in_channels = 192
+    maps[0].in_channels = [192] * len(maps[0].in_channels)
+    if 'roi_head' in cfg.model:
+        cfg.model.train_cfg.rcnn.sampler.num = 16
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    batch = demo_mm_inputs(2, (3, 128, 96), [3, 2], 80, with_mask=True)
+    batch = model.data_preprocessor(batch, training=True)
+    found = model(**batch, mode='loss')
+    assert losses <= set(found)
+    loss, _ = model.parse_losses(found)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+
+
+def test_config_of_a_user(tmp_path, monkeypatch):
+    """Inherited by the name of the package, with other classes."""
+    package = tmp_path / 'installed_mmmoca'
+    (package / '.mim').mkdir(parents=True)
+    (package / '__init__.py').touch()
+    for name in ('configs', 'model-index.yml'):
+        (package / '.mim' / name).symlink_to(ROOT / name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(MODULE2PACKAGE, 'mmmoca', package.name)
+    path = tmp_path / 'mine.py'
+    path.write_text(
+        f"_base_ = 'mmmoca::_base_/../detection/{CASCADE}'\n"
+        'model = dict(num_classes=2)\n'
+    )
+    cfg = Config.fromfile(path)
+    assert set(class_counts(build(cfg)).values()) == {2}
+    for hook in cfg.custom_hooks:
+        assert hook['_scope_'] == 'mmmoca'
+        HOOKS.build(hook)
+    assert cfg.train_dataloader.dataset['_scope_'] == 'mmdet'
+
+
+def test_recipe():
+    cfg = Config.fromfile(CONFIGS / CASCADE)
+    assert cfg.train_dataloader.batch_size * 8 == 16
+    assert cfg.train_cfg.max_epochs == 12
+    warmup, steps = cfg.param_scheduler
+    assert (warmup.start_factor, warmup.end) == (0.001, 500)
+    assert (steps.milestones, steps.gamma) == ([8, 11], 0.1)
+    assert cfg.model.test_cfg.rcnn.score_thr == 0.05
+    assert cfg.model.test_cfg.rcnn.nms.iou_threshold == 0.5
+    assert cfg.model.test_cfg.rcnn.max_per_img == 100
+    assert cfg.model.roi_head.stage_loss_weights == [1, 0.5, 0.25]
+    assert cfg.model.data_preprocessor.pad_size_divisor == 32
+    assert cfg.test_pipeline[1].scale == (1333, 800)
+    choices = cfg.train_pipeline[3].transforms
+    sides = [scale[0] for scale in choices[0][0].scales]
+    assert sides == [*range(480, 801, 32)]
+    assert cfg.model.backbone.drop_path_rate == 0.2
+    longer = Config.fromfile(CONFIGS / CASCADE.replace('_1x_', '_3x_'))
+    assert longer.train_cfg.max_epochs == 36
+    assert longer.param_scheduler[1].milestones == [27, 33]

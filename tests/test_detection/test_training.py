@@ -1,0 +1,259 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Training, validation, test and pictures of the small config."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import MODELS
+from mmengine.runner import Runner, turn_on_activation_checkpointing
+from mmpretrain.models.utils import resize_pos_embed
+
+from ..distributed import free_port
+from .conftest import ROOT, SHAPES_CONFIG, shapes_config
+
+pytestmark = pytest.mark.ops
+EPOCHS = 8
+
+
+def run(cfg):
+    cfg.experiment_name = f'run{np.random.default_rng().integers(1 << 40)}'
+    runner = Runner.from_cfg(cfg)
+    runner.train()
+    return runner
+
+
+def scalars(runner, name):
+    return runner.message_hub.get_scalar(name).data[0]
+
+
+@pytest.fixture(scope='module')
+def trained(shapes, tmp_path_factory):
+    """A runner after some epochs, and its folder."""
+    work_dir = tmp_path_factory.mktemp('trained')
+    cfg = shapes_config(
+        shapes,
+        work_dir,
+        **{
+            'train_cfg.max_epochs': EPOCHS,
+            'train_cfg.val_interval': EPOCHS,
+            'param_scheduler': [],
+            'randomness': dict(seed=0),
+            'default_hooks.logger.interval': 1,
+            'default_hooks.checkpoint.interval': EPOCHS,
+        },
+    )
+    return run(cfg), work_dir
+
+
+def test_losses_fall(trained):
+    runner, _ = trained
+    losses = scalars(runner, 'train/loss')
+    assert len(losses) == EPOCHS * 3 and np.isfinite(losses).all()
+    assert np.mean(losses[-3:]) < 0.8 * np.mean(losses[:3])
+    for stage in range(3):
+        for name in ('loss_cls', 'loss_bbox', 'loss_mask'):
+            values = scalars(runner, f'train/s{stage}.{name}')
+            assert np.isfinite(values).all(), (stage, name)
+
+
+def test_validation(trained):
+    runner, _ = trained
+    for kind in ('bbox', 'segm'):
+        (precision,) = scalars(runner, f'val/coco/{kind}_mAP')
+        assert 0 <= precision <= 1, kind
+
+
+def tool(*command, code=0):
+    """Run a tool in a process of its own; what it printed."""
+    result = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=ROOT,
+        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    output = result.stdout + result.stderr
+    assert result.returncode == code, output[-3000:]
+    return output
+
+
+def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
+    """The same figures as at the end of the training."""
+    runner, work_dir = trained
+    metrics = tmp_path / 'metrics.json'
+    tool(
+        *('tools/test.py', SHAPES_CONFIG, work_dir / f'epoch_{EPOCHS}.pth'),
+        *('--work-dir', tmp_path, '--out', metrics, '--out-item', 'metrics'),
+        *('--cfg-options', f'test_dataloader.dataset.data_root={shapes}'),
+        f'test_evaluator.ann_file={shapes}/annotations/train.json',
+    )
+    found = json.loads(metrics.read_text())
+    for name in ('coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP'):
+        assert found[name] == scalars(runner, f'val/{name}')[-1], name
+
+
+def test_tool_draws_predictions(trained, shapes, tmp_path):
+    _, work_dir = trained
+    checkpoint = work_dir / f'epoch_{EPOCHS}.pth'
+    image = shapes / 'val' / '000000.jpg'
+    command = ['tools/visualization/detections.py', SHAPES_CONFIG, checkpoint]
+    out = ['--out', tmp_path / 'drawn', '--score-thr']
+    tool(*command, image, shapes / 'val' / '000001.jpg', *out, 0)
+    assert sorted(p.name for p in (tmp_path / 'drawn').iterdir()) == [
+        '000000.jpg',
+        '000001.jpg',
+    ]
+    original = cv2.imread(str(image))
+    drawn = cv2.imread(str(tmp_path / 'drawn' / image.name))
+    assert drawn.shape == original.shape
+    changed = np.abs(drawn.astype(int) - original).max(2) > 60
+    assert changed.mean() > 0.005
+
+
+def test_picture_of_a_missing_image(tmp_path):
+    output = tool(
+        *('tools/visualization/detections.py', SHAPES_CONFIG, 'x.pth'),
+        tmp_path / 'no.jpg',
+        code=2,
+    )
+    assert f'there is no image {tmp_path}/no.jpg' in output
+
+
+def batch(shapes, count=2):
+    loader = shapes_config(shapes).train_dataloader
+    loader.batch_size = count
+    loader.collate_fn = dict(type='pseudo_collate')
+    return next(iter(Runner.build_dataloader(loader, seed=0)))
+
+
+def gradients(cfg, data, layers=()):
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    turn_on_activation_checkpointing(model, list(layers))
+    torch.manual_seed(1)
+    data = model.data_preprocessor(data, training=True)
+    loss, _ = model.parse_losses(model(**data, mode='loss'))
+    loss.backward()
+    return loss, {
+        name: parameter.grad for name, parameter in model.named_parameters()
+    }
+
+
+def test_activation_checkpointing(shapes):
+    """The gradients of the plain backward pass, drop path included."""
+    cfg = shapes_config(shapes, **{'model.backbone.drop_path_rate': 0.5})
+    data = batch(shapes)
+    layers = [f'backbone.layers.{i}' for i in range(4)]
+    plain_loss, plain = gradients(cfg, data)
+    loss, checkpointed = gradients(cfg, data, layers)
+    torch.testing.assert_close(loss, plain_loss)
+    for name, gradient in plain.items():
+        assert gradient is not None, name
+        torch.testing.assert_close(
+            checkpointed[name], gradient, rtol=1e-4, atol=1e-6, msg=name
+        )
+
+
+def test_images_without_objects(shapes):
+    """Finite losses, and a gradient for all: DDP would wait for it."""
+    data = batch(shapes)
+    for sample in data['data_samples']:
+        sample.gt_instances = sample.gt_instances[:0]
+    loss, found = gradients(shapes_config(shapes), data)
+    assert torch.isfinite(loss)
+    for name, gradient in found.items():
+        assert gradient is not None and torch.isfinite(gradient).all(), name
+
+
+@pytest.mark.slow
+def test_two_processes(shapes, tmp_path):
+    """Through gloo, without SyncBN, with activation checkpointing."""
+    result = subprocess.run(
+        ['tools/dist_train.sh', str(SHAPES_CONFIG), '2']
+        + ['--work-dir', str(tmp_path), '--cfg-options']
+        + ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1']
+        + ['default_hooks.logger.interval=1', 'train_dataloader.batch_size=2']
+        + ['activation_checkpointing=[backbone.layers.0,backbone.layers.3]']
+        + [
+            f'{loader}_dataloader.dataset.data_root={shapes}'
+            for loader in ('train', 'val')
+        ]
+        + [f'val_evaluator.ann_file={shapes}/annotations/train.json'],
+        cwd=ROOT,
+        env=dict(
+            os.environ,
+            PYTHONPATH=str(ROOT),
+            OMP_NUM_THREADS='1',
+            PORT=str(free_port()),
+            PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
+        ),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    output = result.stdout + result.stderr
+    assert result.returncode == 0, output[-3000:]
+    # Eleven images with objects: six for each process.
+    losses = re.findall(r'Epoch\(train\).* loss: ([\d.]+)', output)
+    assert len(losses) == 3 and all(1 < float(x) < 10 for x in losses)
+    assert re.search(r'Epoch\(val\).*coco/segm_mAP: ', output)
+
+
+def test_starts_from_a_pretraining_run(shapes, tmp_path):
+    """The teacher's weights, with positions for the other image size."""
+    cfg = shapes_config(shapes, tmp_path)
+    options = dict(cfg.model.backbone, img_size=64, final_norm=True)
+    teacher, student = (MODELS.build(options) for _ in range(2))
+    for module in (teacher, student):
+        module.init_weights()
+    torch.save(
+        dict(
+            meta=dict(),
+            state_dict={
+                f'{prefix}.{name}': value
+                for prefix, module in dict(
+                    teacher=teacher, backbone=student
+                ).items()
+                for name, value in module.state_dict().items()
+            },
+        ),
+        tmp_path / 'pretrained.pth',
+    )
+    cfg.model.backbone.init_cfg = dict(
+        type='Pretrained',
+        checkpoint=f'mmmoca-teacher://{tmp_path}/pretrained.pth',
+        prefix='backbone.',
+    )
+    cfg.merge_from_dict(
+        {
+            'optim_wrapper.optimizer.lr': 0.0,
+            'param_scheduler': [],
+            'train_cfg.max_epochs': 1,
+        }
+    )
+    model = run(cfg).model
+    expected = teacher.state_dict()
+    for name, value in model.backbone.state_dict().items():
+        if name == 'pos_embed':
+            resized = resize_pos_embed(expected[name], (4, 4), (8, 8))
+            torch.testing.assert_close(value, resized)
+        else:
+            assert torch.equal(value, expected[name]), name
+
+
+def test_other_number_of_classes(shapes, tmp_path):
+    """It stops before the first step."""
+    cfg = shapes_config(shapes, tmp_path, **{'model.num_classes': 80})
+    with pytest.raises(AssertionError, match=r'`num_classes` \(80\).* 4\)'):
+        run(cfg)
+    assert not list(tmp_path.glob('*.pth'))

@@ -1,0 +1,123 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Learning rates and weight decays of all parameters, by the formula."""
+
+import re
+
+import pytest
+from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
+from torch import nn
+
+RATE, LR, DECAY, LAYERS = 0.75, 2e-4, 0.05, 3
+
+
+def backbone():
+    arch = dict(
+        embed_dims=16,
+        num_layers=LAYERS,
+        num_heads=2,
+        feedforward_channels=32,
+    )
+    return dict(type='mmpretrain.VisionTransformer', arch=arch, img_size=32)
+
+
+def classifier():
+    return MODELS.build(
+        dict(
+            type='mmpretrain.ImageClassifier',
+            backbone=backbone(),
+            head=dict(
+                type='mmpretrain.VisionTransformerClsHead',
+                num_classes=3,
+                in_channels=16,
+            ),
+        )
+    )
+
+
+def segmentor():
+    return MODELS.build(
+        dict(
+            type='mmseg.EncoderDecoder',
+            backbone=dict(backbone(), out_type='featmap'),
+            decode_head=dict(
+                type='mmseg.FCNHead',
+                in_channels=16,
+                channels=8,
+                num_classes=3,
+            ),
+        )
+    )
+
+
+class Detector(nn.Module):
+    """What a detector looks like to the constructor."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = MODELS.build(backbone())
+        self.neck = nn.Sequential(nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8))
+
+
+def build(model):
+    paramwise_cfg = dict(
+        layer_decay_rate=RATE,
+        norm_decay_mult=0.0,
+        bias_decay_mult=0.0,
+        flat_decay_mult=0.0,
+    )
+    constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
+        dict(
+            type='mmmoca.LayerDecayOptimWrapperConstructor',
+            optim_wrapper_cfg=dict(
+                optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY)
+            ),
+            paramwise_cfg=paramwise_cfg,
+        )
+    )
+    return constructor(model)
+
+
+def expected_rate(name):
+    if re.match(r'backbone\.(cls_token|pos_embed|patch_embed)', name):
+        return LR * RATE ** (LAYERS + 1)
+    layer = re.match(r'backbone\.layers\.(\d+)\.', name)
+    if layer:
+        return LR * RATE ** (LAYERS - int(layer[1]))
+    return LR
+
+
+@pytest.mark.parametrize('make', [classifier, segmentor, Detector])
+def test_all_parameters(make):
+    model = make()
+    groups = build(model).optimizer.param_groups
+    found = {
+        id(parameter): (group['lr'], group['weight_decay'])
+        for group in groups
+        for parameter in group['params']
+    }
+    names = {name: id(p) for name, p in model.named_parameters()}
+    assert set(found) == set(names.values())
+    for name, parameter in model.named_parameters():
+        decay = DECAY if parameter.ndim > 1 else 0
+        expected = pytest.approx((expected_rate(name), decay), rel=1e-12)
+        assert found[id(parameter)] == expected, name
+    assert len({rate for rate, _ in found.values()}) == LAYERS + 2
+
+
+def test_frozen_parameters_are_left_out():
+    model = Detector()
+    model.backbone.patch_embed.requires_grad_(False)
+    groups = build(model).optimizer.param_groups
+    trained = {id(p) for group in groups for p in group['params']}
+    assert not trained & {
+        id(p) for p in model.backbone.patch_embed.parameters()
+    }
+    assert len(trained) == sum(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize('model', [nn.Linear(2, 3), nn.Module()])
+def test_backbone_without_depths(model):
+    if not isinstance(model, nn.Linear):
+        model.backbone = nn.Linear(2, 3)
+    with pytest.raises(TypeError, match='get_layer_depth.*VisionTransformer'):
+        build(model)

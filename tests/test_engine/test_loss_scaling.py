@@ -1,0 +1,241 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""float16 with a loss scaler: what a skipped step leaves behind."""
+
+import functools
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.dist import get_rank, get_world_size
+from mmengine.hooks import Hook
+from mmengine.registry import OPTIM_WRAPPERS
+
+from mmmoca.engine import MixedPrecisionOptimWrapper, NonFiniteLossError
+from mmmoca.engine.step_log_hook import StepLogHook
+from mmmoca.engine.steps import skipped, unwrap_model, whole_state_dict
+
+from ..distributed import run_processes
+from ..images import write_images
+from .test_fsdp import build
+
+STEPS, POISONED = 5, 2
+
+
+@OPTIM_WRAPPERS.register_module()
+class Float16OnCPU(MixedPrecisionOptimWrapper):
+    """float16 and its scaler, which the package has on GPUs only."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.loss_scaler = torch.amp.GradScaler('cpu', **kwargs['loss_scale'])
+
+    @contextmanager
+    def optim_context(self, model):
+        half = torch.autocast('cpu', torch.float16)
+        with super().optim_context(model), half:
+            yield
+
+
+WRAPPER = (
+    'mmmoca.MixedPrecisionOptimWrapper'
+    if torch.cuda.is_available()
+    else 'Float16OnCPU'
+)
+
+
+HALF = {
+    'train_cfg.max_iters': STEPS,
+    'val_cfg': None,
+    'val_dataloader': None,
+    'val_evaluator': None,
+    'default_hooks.checkpoint.interval': 100,
+    'default_hooks.checkpoint.save_last': False,
+    'optim_wrapper.type': WRAPPER,
+    'optim_wrapper.dtype': 'float16',
+    # A scale that the demo's model takes from the first step on.
+    'optim_wrapper.loss_scale': dict(init_scale=256.0),
+}
+
+
+class Recorder(Hook):
+    """Poisons iterations and takes the state after each."""
+
+    priority = 'VERY_LOW'
+
+    def __init__(self, poison, iterations):
+        self.poison, self.iterations = poison, iterations
+        self.states, self.scales = [], []
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        self.handle = None
+        if runner.iter in self.iterations:
+            self.handle = self.poison(unwrap_model(runner.model))
+
+    def after_train_iter(self, runner, *args, **kwargs):
+        if self.handle is not None:
+            self.handle.remove()
+        self.states.append(state(runner))
+        self.scales.append(runner.optim_wrapper.loss_scaler.get_scale())
+
+
+def state(runner):
+    """Everything that a step moves, the scale of the loss apart."""
+    optimizer = runner.optim_wrapper.optimizer.state_dict()
+    moments = {
+        f'{index}.{name}': value
+        for index, values in optimizer['state'].items()
+        for name, value in values.items()
+    }
+    state = whole_state_dict(runner.model) | moments
+    return {name: value.clone() for name, value in state.items()}
+
+
+def gradient_overflows(model):
+    """An infinite gradient on the last rank alone."""
+    scale = float('inf') if get_rank() == get_world_size() - 1 else 1.0
+
+    def poison(module, inputs, output):
+        output.register_hook(lambda grad: grad * scale)
+
+    return model.backbone.ln1.register_forward_hook(poison)
+
+
+def weight_overflows(model):
+    """An infinite gradient in one row of one weight, one process's shard."""
+
+    def poison(module, inputs, output):
+        scale = torch.ones_like(output)
+        scale[:, 0] = float('inf')
+        output.register_hook(lambda grad: grad * scale)
+
+    return model.head.img_generator.fc1.register_forward_hook(poison)
+
+
+def token_overflows(model):
+    """An infinite teacher token, of one image of the last rank alone."""
+
+    def poison(module, inputs, output):
+        if get_rank() == get_world_size() - 1:
+            output = output.clone()
+            output[0, 8] = float('inf')
+        return output
+
+    return model.teacher.ln1.register_forward_hook(poison)
+
+
+def run(root, name, poison, iterations=(POISONED,), sharded=False, **options):
+    """Train; states and scales by step, what was logged, and how it ended."""
+    runner = build(root, name, sharded, HALF | options)
+    recorder = Recorder(poison, iterations)
+    runner.register_hook(recorder)
+    error = None
+    try:
+        runner.train()
+    except NonFiniteLossError as caught:
+        error = str(caught)
+    logs = {
+        name: buffer.data[0].tolist()
+        for name, buffer in runner.message_hub.log_scalars.items()
+    }
+    return recorder.states, recorder.scales, logs, error
+
+
+def run_on(world_size, *args, **options):
+    """The same on each of several processes, a list by rank."""
+    call = functools.partial(run, *args, **options)
+    return [call()] if world_size == 1 else run_processes(call, world_size)
+
+
+def differing(first, second):
+    assert set(first) == set(second)
+    return {
+        name for name in first if not torch.equal(first[name], second[name])
+    }
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp('scaling')
+    write_images(root)
+    return str(root)
+
+
+@pytest.mark.parametrize(
+    'world_size, sharded, poison',
+    [
+        (1, False, gradient_overflows),
+        (2, False, gradient_overflows),
+        (2, True, gradient_overflows),
+        (2, True, weight_overflows),
+    ],
+)
+def test_skipped_step_changes_nothing(root, world_size, sharded, poison):
+    name = f'{poison.__name__}_{world_size}_{sharded}'
+    results = run_on(world_size, root, name, poison, sharded=sharded)
+    for states, scales, logs, error in results:
+        assert error is None
+        assert not differing(states[POISONED - 1], states[POISONED])
+        assert scales[POISONED] == scales[POISONED - 1] / 2
+        expected = [float(step == POISONED) for step in range(STEPS)]
+        assert logs['train/skipped'] == expected
+        for step in set(range(1, STEPS)) - {POISONED}:
+            moved = differing(states[step - 1], states[step])
+            assert moved >= {
+                'codebook.words',
+                'codebook.pointer',
+                'codebook.msd',
+                'backbone.ln1.weight',
+                # The teacher's momentum is 1 in the last step.
+                *(['teacher.ln1.weight'] if step < STEPS - 1 else []),
+            }, step
+        for after in states:
+            assert all(value.isfinite().all() for value in after.values())
+    for first, second in zip(results[0][0], results[-1][0]):
+        for name, value in first.items():
+            if not sharded or not name[0].isdigit():
+                assert torch.equal(value, second[name]), name
+
+
+def test_overflow_in_the_forward_pass(root):
+    """The guard stops the run at the next log line, the last iteration's."""
+    states, *_, error = run(root, 'token', token_overflows)
+    assert not differing(states[POISONED - 1], states[POISONED])
+    assert 'codebook.words' in differing(states[POISONED], states[-1])
+    assert all(value.isfinite().all() for value in states[-1].values())
+    assert f'iteration {POISONED + 1} is not finite' in error
+
+
+@pytest.mark.parametrize('world_size', [1, 2])
+def test_no_word_is_taken_that_is_not_finite(root, world_size):
+    """Without a scaler too, whose flag would tell."""
+    results = run_on(
+        world_size,
+        root,
+        f'word_{world_size}',
+        token_overflows,
+        **{
+            'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
+            'optim_wrapper.dtype': 'bfloat16',
+        },
+    )
+    for states, *_, error in results:
+        for after in states:
+            assert after['codebook.words'].isfinite().all()
+            assert after['codebook.msd'].isfinite()
+        moved = differing(states[POISONED - 1], states[POISONED])
+        assert not any(name.startswith('codebook') for name in moved)
+        assert f'iteration {POISONED + 1} is not finite' in error
+
+
+def test_endless_skipping_stops_the_run(root, monkeypatch):
+    monkeypatch.setattr(StepLogHook, 'max_skipped_steps', 3)
+    *_, error = run(root, 'endless', gradient_overflows, (0, 2, 3, 4))
+    assert 'iteration 5 is not finite' in error and 'skipped=1' in error
+
+
+def test_wrapper_that_hides_its_skipped_steps():
+    scaler = torch.amp.GradScaler('cpu')
+    runner = SimpleNamespace(optim_wrapper=SimpleNamespace(loss_scaler=scaler))
+    with pytest.raises(TypeError, match='MixedPrecisionOptimWrapper'):
+        skipped(runner)

@@ -1,0 +1,272 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Low-shot classification in real Runners, on 1 to 3 processes."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+from mmengine.fileio import load
+from mmengine.runner import Runner
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+
+from tests.distributed import run_processes
+from tests.test_engine.test_knn_loop import PIPELINE, ToyModel, draw, runner
+
+SUBSETS = dict(
+    few=[
+        ['class_0/0.jpg', 'class_1/0.jpg', 'class_2/1.jpg', 'class_3/2.jpg'],
+        ['class_0/1.jpg', 'class_1/0.jpg', 'class_2/0.jpg', 'class_3/0.jpg'],
+    ],
+    more=[[f'class_{label}/{i}.jpg' for label in range(4) for i in range(3)]],
+)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """20 training and 19 validation images of 4 classes, and subsets."""
+    draw(tmp_path / 'train', (5, 6, 5, 4), 0)
+    draw(tmp_path / 'val', (4, 5, 7, 3), 1)
+    for name, lists in SUBSETS.items():
+        for number, lines in enumerate(lists):
+            file = tmp_path / f'{name}{number}.txt'
+            file.write_text('\n'.join(lines) + '\n')
+    return tmp_path
+
+
+def loader(root, split, pipeline=PIPELINE):
+    return dict(
+        dataset=dict(
+            type='mmmoca.ImageFolder',
+            data_root=str(root),
+            data_prefix=split,
+            pipeline=pipeline,
+        ),
+        batch_size=4,
+        num_workers=0,
+        sampler=dict(type='DefaultSampler', shuffle=False),
+    )
+
+
+def config(root, pipeline=PIPELINE, subsets=None, **loop):
+    if subsets is None:
+        subsets = {
+            name: [str(root / f'{name}{i}.txt') for i in range(len(lists))]
+            for name, lists in SUBSETS.items()
+        }
+    return dict(
+        work_dir=str(root / 'work'),
+        test_dataloader=loader(root, 'val', pipeline),
+        test_evaluator=dict(type='mmmoca.LowShotAccuracy'),
+        test_cfg=dict(
+            type='mmmoca.LowShotTestLoop',
+            train_dataloader=loader(root, 'train', pipeline),
+            subsets=subsets,
+            **loop,
+        ),
+    )
+
+
+def expected(root):
+    """Name -> accuracy of each set, from features made one by one."""
+    model = ToyModel().eval()
+    feats, labels = {}, {}
+    for split in ('train', 'val'):
+        dataset = Runner.build_dataloader(loader(root, split)).dataset
+        for index in range(len(dataset)):
+            info = dataset.get_data_info(index)
+            batch = dict(inputs=[dataset[index]['inputs']])
+            with torch.no_grad():
+                feat = model.extract_feat(
+                    model.data_preprocessor(batch)['inputs']
+                )[0].numpy()
+            feat = feat - feat.mean()
+            path = info['img_path'].split(f'{root}/')[1]
+            feats[path] = feat / np.linalg.norm(feat)
+            labels[path] = info['gt_label']
+    val = [path for path in feats if path.startswith('val/')]
+    accuracies = {}
+    for name, lists in SUBSETS.items():
+        accuracies[name] = []
+        for lines in lists:
+            train = [f'train/{line}' for line in lines]
+            judge = LogisticRegression(
+                C=10, fit_intercept=False, max_iter=300, tol=1e-4
+            ).fit([feats[p] for p in train], [labels[p] for p in train])
+            accuracies[name].append(
+                100
+                * judge.score(
+                    [feats[p] for p in val], [labels[p] for p in val]
+                )
+            )
+    return accuracies
+
+
+def test_equals_sklearn(root):
+    accuracies = expected(root)
+    assert accuracies['few'][0] != accuracies['few'][1]
+    metrics = runner(**config(root)).test()
+    assert metrics == {
+        'lowshot/top1_few': pytest.approx(np.mean(accuracies['few'])),
+        'lowshot/top1_few_std': pytest.approx(np.std(accuracies['few'])),
+        'lowshot/top1_more': pytest.approx(accuracies['more'][0]),
+    }
+    report = json.loads((root / 'work' / 'lowshot.json').read_text())
+    assert report['test_images'] == 19 and report['classes'] == 4
+    assert report['regularization'] == 0.1
+    few, more = report['results']
+    assert few['top1'] == pytest.approx(accuracies['few'])
+    assert few['images'] == [4, 4] and more['images'] == [12]
+
+
+def test_table_and_predictions(root, caplog):
+    cfg = config(root)
+    dump = str(root / 'predictions.pkl')
+    cfg['test_evaluator'] = [
+        cfg['test_evaluator'],
+        dict(type='DumpResults', out_file_path=dump),
+    ]
+    run = runner(**cfg)
+    run.logger.addHandler(caplog.handler)
+    metrics = run.test()
+    samples = load(dump)
+    assert [sample['sample_idx'] for sample in samples] == list(range(19))
+    hits = np.mean(
+        [
+            [label == int(s['gt_label']) for label in s['lowshot_pred']['few']]
+            for s in samples
+        ],
+        axis=0,
+    )
+    mean, std = 100 * hits.mean(), 100 * hits.std()
+    assert metrics['lowshot/top1_few'] == pytest.approx(mean)
+    text = '\n'.join(record.getMessage() for record in caplog.records)
+    assert f'| {mean:.2f} ± {std:.2f} |' in text
+
+
+def _images_seen(root, change=None, **kwargs):
+    """Batches of 4 that the model gets, of 12 training and 19 others."""
+    model = ToyModel()
+    if change is not None:
+        change(model)
+    runner(model, **config(root, **kwargs)).test()
+    return len(model.log)
+
+
+def test_features_are_cached_until_something_changes(root):
+    both = 3 + 5  # batches of 12 and of 19 images
+    assert _images_seen(root) == both
+    assert _images_seen(root) == 0
+    # A subset of what is there needs no other features of the others.
+    subsets = dict(new=str(root / 'few1.txt'))
+    assert _images_seen(root, subsets=subsets) == 1
+    assert _images_seen(root, subsets=subsets) == 0
+
+    def move(model):
+        model.teacher.weight.data[0, 0] += 1e-3
+
+    assert _images_seen(root, move) == both
+    assert _images_seen(root, which='student') == both
+    assert _images_seen(root, fp16=True) == both
+    larger = [PIPELINE[0], dict(type='Resize', scale=24), PIPELINE[2]]
+    assert _images_seen(root, pipeline=larger) == both
+    assert _images_seen(root) == 0
+    Image.new('RGB', (20, 20)).save(root / 'val' / 'class_0' / '0.jpg')
+    assert _images_seen(root) == 5
+    os.utime(root / 'train' / 'class_0' / '0.jpg', (0, 0))
+    assert _images_seen(root) == 3
+    files = list((root / 'work' / 'features').iterdir())
+    assert len(files) == 13 and all(file.suffix == '.pt' for file in files)
+
+
+def test_cached_features_give_the_same(root):
+    first = runner(**config(root)).test()
+    model = ToyModel()
+    again = runner(model, **config(root)).test()
+    assert again == first and not model.log
+    elsewhere = root / 'elsewhere'
+    runner(**config(root, cache_dir=str(elsewhere))).test()
+    assert len(list(elsewhere.iterdir())) == 2
+
+
+def _evaluate(root):
+    cfg = config(root, cache_dir=str(root / 'of_many'))
+    run = runner(
+        **cfg,
+        launcher='pytorch',
+        cfg=dict(model_wrapper_cfg=dict(device_ids=None)),
+    )
+    model = run.model.module
+    first = run.test(), len(model.log)
+    model.log.clear()
+    return *first, run.test(), len(model.log)
+
+
+@pytest.mark.parametrize('world', [2, 3])
+def test_many_processes_agree_with_one(root, world):
+    expected = runner(**config(root)).test()
+    for first, seen, again, seen_again in run_processes(
+        _evaluate, world, root
+    ):
+        assert first == expected and again == expected
+        # A share of 12 and of 19 images, and nothing the second time.
+        assert seen == {2: 2 + 3, 3: 1 + 2}[world]
+        assert seen_again == 0
+
+
+@pytest.mark.parametrize(
+    'lines, error, message',
+    [
+        ('', ValueError, 'is empty'),
+        ('class_0/0.jpg\nclass_0/1.jpg', ValueError, 'of one class only'),
+        (
+            'class_0/0.jpg\nclass_1/77.jpg\nclass_1/78.jpg',
+            FileNotFoundError,
+            r'2 of 3 images .* are not in .*train \(class_1/77.jpg',
+        ),
+        ('class_0/0.jpg\nother/0.jpg', ValueError, r'no class known \(other/'),
+        ('class_0_0.jpg\nclass_1/0.jpg', ValueError, r'known \(class/class_0'),
+        (
+            'class_0/0.jpg\nclass_1/0.jpg\nclass_0/0.jpg',
+            ValueError,
+            '3 lines, but names only 2 images',
+        ),
+    ],
+)
+def test_bad_subsets(root, lines, error, message):
+    (root / 'bad.txt').write_text(lines)
+    run = runner(**config(root, subsets=dict(bad=str(root / 'bad.txt'))))
+    with pytest.raises(error, match=message):
+        run.test()
+    assert not (root / 'work' / 'lowshot.json').exists()
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (dict(subsets={}), 'at least one list'),
+        (dict(subsets=dict(a='no.txt')), 'no subset list no.txt'),
+        (dict(regularization=0), 'regularization must be above 0'),
+        (dict(max_iter=0), 'max_iter must be above 0'),
+    ],
+)
+def test_bad_arguments(root, change, message):
+    with pytest.raises(ValueError, match=message):
+        runner(**config(root, **change)).test()
+
+
+def test_one_class_only(root):
+    cfg = config(root)
+    draw(root / 'one', (3,), 2)
+    cfg['test_dataloader'] = loader(root, 'one')
+    with pytest.raises(ValueError, match='at least two classes, but have 1'):
+        runner(**cfg).test()
+
+
+def test_metric_without_the_loop():
+    from mmmoca.evaluation import LowShotAccuracy
+
+    with pytest.raises(ValueError, match='mmmoca.LowShotTestLoop'):
+        LowShotAccuracy().process(None, [dict(gt_label=torch.tensor([0]))])

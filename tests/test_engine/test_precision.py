@@ -1,0 +1,135 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""float32, bfloat16, and float16 with a scaler; on a GPU if there is one."""
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmpretrain.registry import MODELS
+
+from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
+
+from ..images import DEMO_CONFIG, write_images
+from .test_fsdp import build
+from .test_loss_scaling import HALF
+
+HALVES = [torch.bfloat16, torch.float16]
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason='needs a GPU'
+)
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp('precision')
+    write_images(root)
+    return str(root)
+
+
+def train(root, dtype):
+    """The runner after some steps, with the wrapper of this machine."""
+    options = {**HALF, 'optim_wrapper.dtype': dtype}
+    if dtype != 'float16':
+        kind = 'mmmoca.MixedPrecisionOptimWrapper'
+        options['optim_wrapper.type'] = kind
+    runner = build(root, dtype, False, options)
+    runner.train()
+    return runner
+
+
+@pytest.fixture(scope='module')
+def full(root):
+    return train(root, 'float32')
+
+
+@pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
+def test_trains_as_in_float32(root, full, dtype):
+    runner = train(root, dtype)
+    scales = runner.optim_wrapper.loss_scaler.is_enabled()
+    assert scales == (dtype == 'float16')
+    for name in ('loss', 'loss_img', 'loss_loc', 'msd'):
+        key = f'train/{name}'
+        values = runner.message_hub.get_scalar(key).data[0].tolist()
+        expected = full.message_hub.get_scalar(key).data[0].tolist()
+        assert values == pytest.approx(expected, rel=0.03), name
+        # Not the same by not having been cast at all.
+        assert values != expected
+    for name, value in runner.model.state_dict().items():
+        assert value.dtype in (torch.float32, torch.int64), name
+
+
+@pytest.mark.parametrize('dtype', HALVES)
+def test_assignments_and_losses_leave_autocast(dtype):
+    """What follows encoder and decoder is the same under autocast."""
+    torch.manual_seed(0)
+    model = MODELS.build(Config.fromfile(DEMO_CONFIG).model)
+    model.init_weights()
+    masks = model.masking.draw(4, torch.device('cpu'))
+    tokens = torch.randn(4, 36, 128)
+    embeddings = [torch.randn(4, 128) for _ in masks]
+    decoded = [torch.randn(*mask.decoded.shape, 96) for mask in masks]
+    prototypes = model.head.generate_prototypes(model.codebook.words)
+
+    def outputs():
+        losses, bags, msd = model.head.loss(
+            embeddings, decoded, masks, prototypes, tokens, model.codebook
+        )
+        torch.manual_seed(1)
+        candidates = model.codebook.draw_candidates(tokens)
+        codes = model.codebook.assign(tokens)
+        return dict(
+            losses, bags=bags, msd=msd, candidates=candidates, codes=codes
+        )
+
+    expected = outputs()
+    with torch.autocast('cpu', dtype):
+        actual = outputs()
+    assert set(expected) > {'loss_img', 'loss_loc', 'bags', 'msd'}
+    for name, value in expected.items():
+        assert actual[name].dtype == torch.float32, name
+        torch.testing.assert_close(actual[name], value, rtol=1e-6, atol=1e-7)
+
+
+@needs_gpu
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
+def test_hooks_do_not_wait_for_the_gpu(root, dtype, monkeypatch):
+    """PyTorch raises an error where a hook would wait."""
+
+    def watched(method):
+        def after_train_iter(hook, *args, **kwargs):
+            torch.cuda.set_sync_debug_mode('error')
+            try:
+                return method(hook, *args, **kwargs)
+            finally:
+                torch.cuda.set_sync_debug_mode('default')
+
+        return after_train_iter
+
+    for hook in (CodebookHook, TeacherEMAHook):
+        method = watched(hook.after_train_iter)
+        monkeypatch.setattr(hook, 'after_train_iter', method)
+    monkeypatch.setattr(StepLogHook, '_read', lambda hook, runner: None)
+    method = watched(StepLogHook.after_train_iter)
+    monkeypatch.setattr(StepLogHook, 'after_train_iter', method)
+    runner = train(root, dtype)
+    assert runner.iter == 5
+
+
+@needs_gpu
+@pytest.mark.slow
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
+def test_recipe_on_a_gpu(root, dtype):
+    """ViT-B/16 with K = 4096, scaler, fused AdamW and all, at batch 8."""
+    recipe = Config.fromfile(DEMO_CONFIG.parents[1] / 'moca_vit-b16_200e.py')
+    options = {**HALF, 'model': recipe.model}
+    options['optim_wrapper'] = recipe.optim_wrapper | dict(dtype=dtype)
+    for view in range(2):
+        pipeline = f'train_dataloader.dataset.pipeline.2.transforms.{view}'
+        options[f'{pipeline}.0.scale'] = 224
+    for name in ('type', 'dtype', 'loss_scale'):
+        options.pop(f'optim_wrapper.{name}', None)
+    runner = build(root, f'gpu_{dtype}', False, options)
+    runner.train()
+    losses = runner.message_hub.get_scalar('train/loss').data[0]
+    assert len(losses) == 5 and all(1 < loss < 20 for loss in losses)
+    for name, value in runner.model.state_dict().items():
+        assert value.isfinite().all(), name

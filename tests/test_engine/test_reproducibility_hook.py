@@ -1,0 +1,82 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The processes of a run share seed, images and the codebook's draws."""
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.dist import get_rank
+from mmengine.runner import Runner
+
+from mmmoca.engine import codebook_hook
+
+from ..distributed import run_processes
+from ..images import DEMO_CONFIG, point_to, write_images
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp('seeds')
+    write_images(root)  # 48 images
+    return root
+
+
+def train(root, seeds):
+    """Images of an epoch, seeds of the codebook's draws, a mask's noise."""
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, root)
+    cfg.merge_from_dict(
+        {
+            'work_dir': f'{root}/work',
+            'train_dataloader.batch_size': 4,
+            'train_dataloader.sampler.infinite': False,
+            'val_cfg': None,
+            'val_dataloader': None,
+            'val_evaluator': None,
+            'randomness': seeds or cfg.randomness,
+            'launcher': 'pytorch',
+            'model_wrapper_cfg': dict(
+                type='MMDistributedDataParallel', device_ids=None
+            ),
+            'log_level': 'ERROR',
+        }
+    )
+    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=1)
+    images, draws, noise = [], [], []
+    pick, step = codebook_hook.pick_new_words, Runner.call_hook
+
+    def record_draw(*args):
+        draws.append(args[-1].initial_seed())
+        return pick(*args)
+
+    def record_batch(self, name, **kwargs):
+        step(self, name, **kwargs)
+        if name == 'before_train_iter':
+            samples = kwargs['data_batch']['data_samples']
+            images.extend(int(sample.sample_idx) for sample in samples)
+            noise.append(torch.get_rng_state().sum().item())
+
+    # In a process of its own.
+    codebook_hook.pick_new_words = record_draw
+    Runner.call_hook = record_batch
+    Runner.from_cfg(cfg).train()
+    return images, draws, noise
+
+
+def test_processes_share_the_images_and_the_words(root):
+    first, second = run_processes(train, 2, str(root), None)
+    # Each image once in the whole epoch.
+    assert sorted(first[0] + second[0]) == list(range(48))
+    # One draw of the words for all, new ones in each step.
+    assert first[1] == second[1] and len(set(first[1])) == 6
+    # Masks and crops of their own.
+    assert not set(first[2]) & set(second[2])
+
+
+def train_with_other_seeds(root):
+    with pytest.raises(ValueError, match='leave out.*diff_rank_seed'):
+        train(root, dict(seed=0, diff_rank_seed=True))
+    return get_rank()
+
+
+def test_different_seeds_are_an_error(root):
+    assert run_processes(train_with_other_seeds, 2, str(root)) == [0, 1]

@@ -1,0 +1,130 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""When and how the winning classifier of a probe is written."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.logging import MMLogger
+
+from mmmoca.engine import WinningHeadHook
+from mmmoca.engine.winning_head_hook import classifier_config
+
+from ..digits import digits_config
+from ..test_models.test_linear_probe import FEATURES, build
+
+CLASSES = ('a', 'b', 'c', 'd', 'e', 'f')
+
+
+@pytest.fixture
+def runner(tmp_path):
+    model = build(**FEATURES['cls of two blocks'][0])
+    return SimpleNamespace(
+        model=model,
+        cfg=digits_config('linear_vit-b16_100e_in1k.py', '', ''),
+        work_dir=str(tmp_path),
+        epoch=1,
+        iter=10,
+        logger=MMLogger.get_current_instance(),
+        train_dataloader=SimpleNamespace(
+            dataset=SimpleNamespace(metainfo=dict(classes=CLASSES))
+        ),
+    )
+
+
+def validate(hook, runner, top1, head=1):
+    metrics = {'linear/top1': top1, 'linear/base_lr': 1.0, 'linear/head': head}
+    hook.after_val_epoch(runner, metrics)
+
+
+def load(runner):
+    return torch.load(f'{runner.work_dir}/linear_best.pth', weights_only=True)
+
+
+def test_best_so_far_is_kept(runner, tmp_path):
+    hook = WinningHeadHook()
+    hook.before_train(runner)
+    for epoch, top1 in enumerate((20.0, 60.0, 40.0, 60.0), start=1):
+        runner.epoch = epoch
+        validate(hook, runner, top1)
+    saved = load(runner)
+    assert saved['meta']['epoch'] == 2
+    result = dict(top1=60.0, base_lr=1.0, head=1)
+    assert saved['meta']['linear_probe'] == result
+    assert saved['meta']['dataset_meta'] == dict(classes=CLASSES)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {'linear_best.pth', 'linear_best.py'}
+
+
+@pytest.mark.parametrize('head', [0, 1])
+def test_weights(runner, head):
+    hook = WinningHeadHook()
+    validate(hook, runner, 50.0, head)
+    weights, model = load(runner)['state_dict'], runner.model
+    own = model.state_dict()
+    frozen = {name for name in own if not name.startswith('head.')}
+    assert weights.keys() == frozen | {'head.fc.weight', 'head.fc.bias'}
+    assert all(torch.equal(weights[name], own[name]) for name in frozen)
+    assert torch.equal(weights['head.fc.weight'], model.head.weight[head])
+    assert torch.equal(weights['neck.norm.weight'], model.backbone.ln1.weight)
+
+
+def test_resumed_run_knows_the_best(runner):
+    validate(WinningHeadHook(), runner, 50.0)
+    hook = WinningHeadHook()
+    hook.before_train(runner)
+    validate(hook, runner, 40.0)
+    assert load(runner)['meta']['linear_probe']['top1'] == 50.0
+    # A later result is none of the run that goes on from before it.
+    runner.epoch, runner.iter = 0, 5
+    hook = WinningHeadHook()
+    hook.before_train(runner)
+    validate(hook, runner, 30.0)
+    assert load(runner)['meta']['linear_probe']['top1'] == 30.0
+    # Nor is one of another run in the same folder.
+    runner.epoch, runner.iter = 1, 0
+    hook = WinningHeadHook()
+    hook.before_train(runner)
+    validate(hook, runner, 20.0)
+    assert load(runner)['meta']['linear_probe']['top1'] == 20.0
+
+
+def test_a_write_that_fails_leaves_the_old_file(runner, monkeypatch):
+    hook = WinningHeadHook()
+    validate(hook, runner, 50.0)
+
+    def save(content, path):
+        with open(path, 'wb') as file:
+            file.write(b'half')
+        raise OSError('disk full')
+
+    monkeypatch.setattr(torch, 'save', save)
+    with pytest.raises(OSError, match='disk full'):
+        validate(hook, runner, 60.0)
+    assert load(runner)['meta']['linear_probe']['top1'] == 50.0
+
+
+def test_foreign_metrics(runner):
+    with pytest.raises(KeyError, match='mmmoca.LinearProbeAccuracy'):
+        WinningHeadHook().after_val_epoch(runner, {'accuracy/top1': 50.0})
+
+
+def test_config_of_the_classifier(runner, tmp_path):
+    cfg = runner.cfg
+    cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='x.pth')
+    cfg.test_dataloader.pin_memory = True
+    config = classifier_config(cfg, 64)
+    assert config.model.head.to_dict() == dict(
+        type='LinearClsHead', num_classes=10, in_channels=64
+    )
+    assert 'init_cfg' not in config.model.backbone
+    assert 'pin_memory' not in config.test_dataloader
+    assert config.model.data_preprocessor == cfg.model.data_preprocessor
+    assert config.test_evaluator.topk == (1, 5)
+    cfg.model.head.num_classes = 3
+    assert classifier_config(cfg, 64).test_evaluator.topk == (1,)
+    # As it is when some tool reads it again.
+    path = tmp_path / 'config.py'
+    path.write_text(config.pretty_text)
+    assert Config.fromfile(path)._cfg_dict == config._cfg_dict

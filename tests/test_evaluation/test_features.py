@@ -1,0 +1,83 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Features of a loader, batch by batch."""
+
+import pytest
+import torch
+from mmengine.logging import MMLogger
+from mmpretrain.structures import DataSample
+from torch.utils.data import DataLoader
+
+from mmmoca.evaluation.features import extract_shard
+
+FEATS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+
+
+def _loader(rows=10, batch_size=4):
+    def collate(rows):
+        samples = [
+            DataSample(metainfo=dict(sample_idx=3 * row)).set_gt_label(row % 2)
+            for row in rows
+        ]
+        return dict(inputs=torch.tensor(rows), data_samples=samples)
+
+    return DataLoader(range(rows), batch_size, collate_fn=collate)
+
+
+def _extract(loader, feats=FEATS, **kwargs):
+    return extract_shard(
+        loader,
+        lambda batch: (feats[batch['inputs']], batch['data_samples']),
+        'images',
+        MMLogger.get_instance('features'),
+        **kwargs,
+    )
+
+
+def test_rows_in_order_of_the_loader():
+    ids, feats, labels = _extract(_loader())
+    assert ids.tolist() == list(range(0, 30, 3))
+    assert labels.tolist() == [0, 1] * 5
+    assert torch.equal(feats, FEATS)
+    half = _extract(_loader(), dtype=torch.float16).feats
+    assert half.dtype == torch.float16
+    assert torch.equal(half, FEATS.half())
+
+
+def test_memory_is_taken_once(monkeypatch):
+    sizes = []
+    new_empty = torch.Tensor.new_empty
+
+    def spy(self, *size, **kwargs):
+        sizes.append(size)
+        return new_empty(self, *size, **kwargs)
+
+    monkeypatch.setattr(torch.Tensor, 'new_empty', spy)
+    _extract(_loader(batch_size=2))
+    assert sizes == [(10, 4)]
+
+
+def test_a_loader_longer_than_its_sampler():
+    loader = _loader()
+    twice = list(loader) + list(loader)
+
+    class Twice:
+        sampler, batch_sampler = loader.sampler, loader.batch_sampler
+
+        def __iter__(self):
+            return iter(twice)
+
+        def __len__(self):
+            return len(twice)
+
+    shard = _extract(Twice())
+    assert torch.equal(shard.feats, FEATS.repeat(2, 1))
+
+
+def test_not_finite():
+    feats = FEATS.clone()
+    feats[9, 2] = torch.inf
+    with pytest.raises(ValueError, match='not finite'):
+        _extract(_loader(), feats)
+    # 1e5 is beyond the range of float16.
+    with pytest.raises(ValueError, match='not finite'):
+        _extract(_loader(), 1e5 * FEATS, dtype=torch.float16)

@@ -1,0 +1,69 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Logistic regression against its own definition."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mmmoca.evaluation.low_shot import (
+    fit_low_shot,
+    low_shot_features,
+    low_shot_results,
+    low_shot_table,
+)
+
+
+def test_rows_are_centred_and_normalised():
+    feats = torch.randn(5, 7, generator=torch.Generator().manual_seed(0)) + 3
+    found = low_shot_features(feats).numpy()
+    rows = feats.numpy() - feats.numpy().mean(1, keepdims=True)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, rows, rtol=1e-5, atol=1e-6)
+    # A factor, such as that of features normalised before, cancels.
+    torch.testing.assert_close(
+        low_shot_features(9 * feats), low_shot_features(feats)
+    )
+
+
+@pytest.mark.parametrize('classes', [2, 3, 5])
+def test_minimises_what_it_says(classes):
+    rng = np.random.default_rng(classes)
+    feats = low_shot_features(torch.from_numpy(rng.normal(size=(40, 6))))
+    labels = torch.from_numpy(np.arange(40) % classes)
+    weights = torch.zeros(classes, 6, dtype=torch.float64, requires_grad=True)
+    solver = torch.optim.LBFGS(
+        [weights], max_iter=1000, tolerance_grad=1e-10, tolerance_change=1e-15
+    )
+
+    def closure():
+        solver.zero_grad()
+        loss = F.cross_entropy(feats @ weights.T, labels, reduction='sum')
+        (loss + 0.1 / 2 * weights.square().sum()).backward()
+        return loss
+
+    solver.step(closure)
+    expected = (feats @ weights.detach().T).softmax(1).numpy()
+    judge = fit_low_shot(feats.numpy(), labels.numpy(), 0.1, 3000, 1e-9)
+    np.testing.assert_allclose(
+        judge.predict_proba(feats.numpy()), expected, atol=1e-5
+    )
+    other = fit_low_shot(feats.numpy(), labels.numpy(), 0.3, 3000, 1e-9)
+    assert abs(other.predict_proba(feats.numpy()) - expected).max() > 1e-2
+
+
+def test_results_of_sets():
+    subsets = dict(a=[[0, 1], [2, 3]], b=[[0, 1, 2]])
+    first, second = low_shot_results(subsets, [50.0, 60.0, 70.0])
+    assert first == dict(
+        subset='a', images=[2, 2], top1=[50, 60], mean=55.0, std=5.0
+    )
+    assert second['mean'] == 70 and second['std'] == 0
+    rows = [
+        [cell.strip() for cell in line.split('|')[1:-1]]
+        for line in low_shot_table([first, second]).splitlines()[2:]
+    ]
+    assert rows == [
+        ['a', '2', '2', '55.00 ± 5.00'],
+        ['b', '3', '1', '70.00'],
+    ]

@@ -1,0 +1,207 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Fine-tuning: the recipe's numbers, and runs on real digits."""
+
+import math
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
+from mmengine.runner import Runner
+from mmpretrain import ImageClassificationInferencer
+
+from ..digits import digits_config, save_pretraining, train, write_digits
+from ..images import CONFIGS
+
+CONFIG = 'finetune_vit-b16_100e_in1k.py'
+
+
+@pytest.fixture(scope='module')
+def recipe():
+    cfg = Config.fromfile(CONFIGS / 'classification' / CONFIG)
+    init_default_scope(cfg.default_scope)
+    return cfg
+
+
+@pytest.fixture(scope='module')
+def optimizer(recipe):
+    with torch.device('meta'):
+        model = MODELS.build(recipe.model)
+    return build_optim_wrapper(model, recipe.optim_wrapper).optimizer
+
+
+def exponent(name):
+    """How often the decay of 0.65 applies to a parameter of ViT-B."""
+    if name.startswith('backbone.layers.'):
+        return 12 - int(name.split('.')[2])
+    if name.startswith(('backbone.ln2.', 'head.')):
+        return 0
+    assert name.split('.')[1] in ('cls_token', 'pos_embed', 'patch_embed')
+    return 13
+
+
+def test_layer_decay(optimizer):
+    assert len(optimizer.param_groups) == 4 + 12 * 12 + 2 + 2
+    for group in optimizer.param_groups:
+        name, (parameter,) = group['param_name'], group['params']
+        lr = 4e-3 * 0.65 ** exponent(name)
+        assert group['lr'] == pytest.approx(lr, rel=1e-9), name
+        decays = parameter.ndim > 1 and not name.endswith(
+            ('cls_token', 'pos_embed')
+        )
+        assert group['weight_decay'] == (0.05 if decays else 0.0), name
+    assert {0, 1, 12, 13} <= {
+        exponent(group['param_name']) for group in optimizer.param_groups
+    }
+
+
+@pytest.mark.filterwarnings('ignore:Detected call of `scheduler.step')
+def test_schedule(recipe, optimizer):
+    """Of the authors' code, in each step and for each layer."""
+    steps = 10
+    schedulers = [
+        PARAM_SCHEDULERS.build(
+            dict({'end': 100} | cfg, optimizer=optimizer, epoch_length=steps)
+        )
+        for cfg in recipe.param_scheduler
+    ]
+    groups = {
+        exponent(group['param_name']): group
+        for group in optimizer.param_groups
+    }
+    for iteration in range(100 * steps):
+        epoch = iteration / steps
+        if epoch < 5:
+            lr = 4e-3 * epoch / 5
+        else:
+            cosine = 0.5 * (1 + math.cos(math.pi * (epoch - 5) / 95))
+            lr = 1e-6 + (4e-3 - 1e-6) * cosine
+        # MMEngine's warm-up gets to its end one step earlier.
+        rel = 0.03 if epoch < 5 else 2e-3
+        for times, group in groups.items():
+            wanted = lr * 0.65**times
+            assert group['lr'] == pytest.approx(wanted, rel=rel, abs=1e-11)
+        for scheduler in schedulers:
+            scheduler.step()
+
+
+def test_recipe_of_the_paper(recipe):
+    backbone = recipe.model.backbone
+    assert (backbone.drop_path_rate, backbone.final_norm) == (0.2, False)
+    assert recipe.model.head.loss.label_smooth_val == 0.1
+    augments = {a.type: a.alpha for a in recipe.model.train_cfg.augments}
+    assert augments == dict(Mixup=0.8, CutMix=1.0)
+    pipeline = {t.type: t for t in recipe.train_dataloader.dataset.pipeline}
+    assert pipeline['RandAugment'].magnitude_level == 9
+    assert pipeline['RandAugment'].magnitude_std == 0.5
+    assert pipeline['RandomErasing'].erase_prob == 0.25
+    assert recipe.train_dataloader.batch_size * 8 == 1024
+    assert recipe.train_cfg.max_epochs == 100
+    with torch.device('meta'):
+        rates = [
+            layer.attn.out_drop.drop_prob
+            for layer in MODELS.build(recipe.model).backbone.layers
+        ]
+    assert rates == pytest.approx([0.2 * i / 11 for i in range(12)])
+
+
+@pytest.fixture(scope='module')
+def digits(tmp_path_factory):
+    return write_digits(tmp_path_factory.mktemp('finetune') / 'digits', 600)
+
+
+@pytest.fixture(scope='module')
+def teacher(digits):
+    return save_pretraining(digits / 'moca.pth').teacher
+
+
+def config(digits, work_dir, **options):
+    settings = {
+        'load_from': str(digits / 'moca.pth'),
+        'auto_scale_lr.enable': False,
+        'optim_wrapper.optimizer.lr': 0.01,
+    }
+    return digits_config(CONFIG, digits, work_dir, **settings | options)
+
+
+def test_digits(digits, teacher, tmp_path):
+    """Far above chance; what was loaded is said; others load the result."""
+    options = {
+        'train_cfg.max_epochs': 8,
+        'train_cfg.val_interval': 4,
+        'default_hooks.checkpoint.interval': 8,
+    }
+    runner = train(config(digits, tmp_path, **options))
+    top1 = runner.message_hub.get_scalar('val/accuracy/top1').data[0]
+    assert len(top1) == 2 and top1.max() > 35  # chance is 10
+    log = next(tmp_path.glob('*/*.log')).read_text()
+    assert '28 of the 32 parameters and buffers' in log
+    assert '4 missing (backbone.ln2.bias' in log
+    best = next(tmp_path.glob('best_accuracy_top1_epoch_*.pth'))
+    cfg = runner.cfg
+    cfg.update(
+        work_dir=str(tmp_path / 'test'),
+        load_from=str(best),
+        experiment_name=f'test_{tmp_path.name}',
+    )
+    metrics = Runner.from_cfg(cfg).test()
+    assert metrics['accuracy/top1'] == pytest.approx(top1.max())
+    inferencer = ImageClassificationInferencer(
+        cfg, pretrained=str(best), device='cpu'
+    )
+    files = sorted((digits / 'val').glob('*/*.png'))
+    predictions = inferencer([str(file) for file in files], batch_size=100)
+    hits = [
+        prediction['pred_class'] == file.parent.name
+        for prediction, file in zip(predictions, files)
+    ]
+    assert 100 * sum(hits) / len(hits) == pytest.approx(top1.max())
+
+
+def test_starts_from_the_teacher(digits, teacher, tmp_path):
+    options = {
+        'optim_wrapper.optimizer.lr': 0.0,
+        'train_dataloader.dataset.indices': 50,
+    }
+    runner = train(config(digits, tmp_path, **options))
+    model = runner.model.backbone.state_dict()
+    for name, value in teacher.state_dict().items():
+        if not name.startswith('ln1.'):
+            assert torch.equal(model[name], value), name
+    assert torch.equal(model['ln2.weight'], torch.ones(64))
+
+
+def test_resumed_run_is_the_same(digits, teacher, tmp_path):
+    """Mixup, cutmix, drop path and augmentation included."""
+    options = {
+        'train_dataloader.dataset.indices': 150,
+        'train_dataloader.num_workers': 2,
+        'default_hooks.checkpoint.max_keep_ckpts': -1,
+    }
+    whole = train(config(digits, tmp_path / 'whole', **options))
+    options['resume'] = True
+    options['load_from'] = str(tmp_path / 'whole' / 'epoch_1.pth')
+    resumed = train(config(digits, tmp_path / 'resumed', **options))
+    assert resumed.iter == whole.iter == 6
+    second = resumed.model.state_dict()
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, second[name]), name
+    moments = [r.optim_wrapper.state_dict()['state'] for r in (whole, resumed)]
+    assert len(moments[0]) == len(moments[1]) == 32
+    for index, moment in moments[0].items():
+        for name, value in moment.items():
+            assert torch.equal(value, moments[1][index][name])
+
+
+def test_own_classes():
+    """One number and one folder for all parts of the config."""
+    path = CONFIGS / 'classification' / 'finetune_vit-b16_100e_own-classes.py'
+    cfg = Config.fromfile(path)
+    assert cfg.model.head.num_classes == cfg.num_classes == 10
+    assert cfg.model.data_preprocessor.num_classes == 10
+    for name in ('train', 'val', 'test'):
+        dataset = cfg[f'{name}_dataloader'].dataset
+        assert dataset.data_root == cfg.data_root == 'data/own-classes/'
+    # Those of ImageNet's config stay.
+    assert cfg.model.head.loss.label_smooth_val == 0.1

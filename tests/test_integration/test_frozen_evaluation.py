@@ -1,0 +1,142 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""k-NN and low-shot configs on a pretraining checkpoint, on two real sets."""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner
+from mmpretrain.registry import MODELS
+
+from tests.images import CONFIGS, DEMO_CONFIG, point_to
+
+TOOLS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
+COUNT = itertools.count()
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    """Textures, digits, subsets of both, and a network that knows neither."""
+    root = tmp_path_factory.mktemp('evaluation')
+    sys.path.insert(0, str(TOOLS))
+    import make_digits
+    import make_subset
+    import make_textures
+
+    make_textures.make_textures(root / 'textures', 240, 60, workers=1)
+    make_digits.make_digits(root / 'digits', limit=300)
+    for name in ('textures', 'digits'):
+        make_subset.make_subsets(
+            root / name / 'train', root / name / 'subsets', sets=2
+        )
+    cfg = Config.fromfile(DEMO_CONFIG)
+    init_default_scope(cfg.default_scope)
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    with torch.no_grad():
+        for param in model.teacher.parameters():
+            param += 0.05 * torch.randn_like(param)
+    torch.save(dict(state_dict=model.state_dict()), root / 'iter_1.pth')
+    yield root
+    sys.path.remove(str(TOOLS))
+    for name in ('make_digits', 'make_subset', 'make_textures'):
+        del sys.modules[name]
+
+
+def _run(cfg, data, work_dir):
+    cfg.work_dir = str(work_dir)
+    cfg.load_from = str(data / 'iter_1.pth')
+    cfg.experiment_name = f'frozen_{next(COUNT)}'
+    cfg.test_dataloader.pin_memory = False
+    for value in cfg.test_cfg.values():
+        if isinstance(value, dict) and 'dataset' in value:
+            value.pin_memory = False
+    return Runner.from_cfg(cfg).test()
+
+
+@pytest.mark.parametrize('name', ['textures', 'digits'])
+def test_knn_config_equals_the_pretraining_config(data, tmp_path, name):
+    pretraining = Config.fromfile(DEMO_CONFIG)
+    point_to(pretraining, data / name)
+    expected = _run(pretraining, data, tmp_path / 'pretraining')
+
+    cfg = Config.fromfile(CONFIGS / 'demo' / 'knn_vit-tiny_textures.py')
+    for loader in (cfg.test_dataloader, cfg.test_cfg.bank_dataloader):
+        loader.dataset.data_root = str(data / name)
+    metrics = _run(cfg, data, tmp_path / 'knn')
+    assert metrics['knn/top1_k20_t0.07'] == pytest.approx(
+        expected['knn/top1_k20']
+    )
+    report = json.loads((tmp_path / 'knn' / 'knn.json').read_text())
+    assert report['checkpoint'] == str(data / 'iter_1.pth')
+    assert len(report['results']) == 2 * 7
+    for result in report['results']:
+        setting = f'k{result["k"]}_t{result["temperature"]:g}'
+        assert result['top1'] == metrics[f'knn/top1_{setting}']
+        assert result['top5'] == metrics[f'knn/top5_{setting}']
+    if name == 'digits':  # far above chance, untrained as it is
+        assert report['results'][0]['top1'] > 60
+
+
+@pytest.mark.parametrize('name', ['textures', 'digits'])
+def test_low_shot_config(data, tmp_path, name):
+    cfg = Config.fromfile(CONFIGS / 'demo' / 'lowshot_vit-tiny_textures.py')
+    root = data / name
+    for loader in (cfg.test_dataloader, cfg.test_cfg.train_dataloader):
+        loader.dataset.data_root = str(root)
+    cfg.test_cfg.subsets = {
+        f'{shots}shot': [
+            str(root / 'subsets' / f'{shots}shot_set{i}.txt') for i in range(2)
+        ]
+        for shots in (1, 2, 5)
+    } | {'1percent': str(root / 'subsets' / '1percent.txt')}
+    metrics = _run(cfg, data, tmp_path / 'lowshot')
+    assert metrics['lowshot/top1_5shot'] > metrics['lowshot/top1_1shot']
+    chance = 100 / len(list((root / 'val').iterdir()))
+    assert metrics['lowshot/top1_5shot'] > 1.3 * chance
+    report = json.loads((tmp_path / 'lowshot' / 'lowshot.json').read_text())
+    assert [len(result['top1']) for result in report['results']] == [
+        2,
+        2,
+        2,
+        1,
+    ]
+
+
+def test_configs_of_the_paper():
+    for name in ('knn', 'lowshot'):
+        for arch, width in (('b', 768), ('l', 1024)):
+            path = CONFIGS / 'classification' / f'{name}_vit-{arch}16_in1k.py'
+            cfg = Config.fromfile(path)
+            init_default_scope(cfg.default_scope)
+            with torch.device('meta'):
+                model = MODELS.build(cfg.model)
+                feats = model.extract_feat(torch.empty(2, 3, 224, 224))[-1]
+            assert feats.shape == (2, width)
+            hooks = [hook.type for hook in cfg.custom_hooks]
+            assert hooks[0] == 'mmmoca.BackboneCheckpointHook'
+            resize = cfg.test_dataloader.dataset.pipeline[1]
+            assert resize.scale == 256 and resize.backend == 'pillow'
+            if name == 'knn':
+                assert resize.interpolation == 'bicubic'
+                assert cfg.test_cfg.k == (10, 20)
+                assert cfg.test_cfg.temperature[0] == 0.03
+                assert 0.07 in cfg.test_cfg.temperature
+                assert cfg.test_cfg.temperature[-1] == 0.2
+                assert cfg.test_cfg.bank_dtype == 'float16'
+            else:
+                assert resize.interpolation == 'bilinear'
+                assert not model.backbone.final_norm
+                assert cfg.test_cfg.regularization == 0.1
+                assert [len(s) for s in cfg.test_cfg.subsets.values()] == [
+                    3,
+                    3,
+                    3,
+                    1,
+                ]

@@ -1,0 +1,167 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The frozen model of linear probing and its features."""
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.structures import DataSample
+
+from mmmoca.models import TokenFeatures
+
+ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
+
+
+def build(neck=None, out_indices=-1, **backbone):
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    model = MODELS.build(
+        dict(
+            type='mmmoca.LinearProbe',
+            backbone=dict(
+                type='VisionTransformer',
+                arch=ARCH,
+                img_size=16,
+                patch_size=8,
+                out_indices=out_indices,
+                **backbone,
+            ),
+            neck=neck,
+            head=dict(
+                type='mmmoca.BatchedLinearHead',
+                num_classes=6,
+                base_lrs=[0.1, 1.0],
+            ),
+        )
+    )
+    torch.nn.init.normal_(model.backbone.cls_token)
+    torch.nn.init.normal_(model.backbone.ln1.weight)
+    torch.nn.init.normal_(model.backbone.ln1.bias)
+    return model
+
+
+def tokens(model, images):
+    """Tokens of each block after the final norm, as iBOT takes them."""
+    outputs = []
+    hooks = [
+        layer.register_forward_hook(lambda m, i, out: outputs.append(out))
+        for layer in model.backbone.layers
+    ]
+    with torch.no_grad():
+        model.backbone(images)
+    for hook in hooks:
+        hook.remove()
+    return [model.backbone.ln1(x).detach() for x in outputs]
+
+
+FEATURES = {
+    'avg': (
+        dict(out_type='featmap', neck=dict(type='GlobalAveragePooling')),
+        lambda t: [t[-1][:, 1:].mean(1)],
+    ),
+    'cls': (dict(out_type='cls_token'), lambda t: [t[-1][:, 0]]),
+    'cls and avg': (
+        dict(out_type='raw', neck=dict(type='mmmoca.TokenFeatures')),
+        lambda t: [t[-1][:, 0], t[-1][:, 1:].mean(1)],
+    ),
+    'cls of two blocks': (
+        dict(
+            out_type='raw',
+            out_indices=[1, 2],
+            neck=dict(
+                type='mmmoca.TokenFeatures',
+                num_blocks=2,
+                with_avg=False,
+                embed_dims=16,
+            ),
+        ),
+        lambda t: [t[1][:, 0], t[2][:, 0]],
+    ),
+    'cls of two blocks and avg': (
+        dict(
+            out_type='raw',
+            out_indices=[1, 2],
+            neck=dict(
+                type='mmmoca.TokenFeatures', num_blocks=2, embed_dims=16
+            ),
+        ),
+        lambda t: [t[1][:, 0], t[2][:, 0], t[2][:, 1:].mean(1)],
+    ),
+}
+
+
+@pytest.mark.parametrize('name', FEATURES)
+def test_features(name):
+    config, expected = FEATURES[name]
+    model = build(**config)
+    images = torch.randn(3, 3, 16, 16)
+    wanted = torch.cat(expected(tokens(model, images)), dim=1)
+    features = model.extract_feat(images)
+    torch.testing.assert_close(features, wanted)
+    assert model.head.in_channels == wanted.shape[1]
+
+
+def test_final_norm_of_earlier_blocks_comes_with_the_backbone():
+    config = dict(FEATURES['cls of two blocks'][0])
+    source, model = build(**config), build(**config)
+    torch.nn.init.normal_(source.backbone.ln1.weight)
+    weights = {
+        name: value
+        for name, value in source.state_dict().items()
+        if name.startswith('backbone.')
+    }
+    model.load_state_dict(weights, strict=False)
+    images = torch.randn(3, 3, 16, 16)
+    features = model.extract_feat(images)
+    torch.testing.assert_close(features, source.extract_feat(images))
+
+
+def test_training_cannot_wake_the_backbone():
+    model = build(out_type='cls_token', drop_rate=0.5, drop_path_rate=0.5)
+    model.train()
+    assert model.head.training
+    assert not any(m.training for m in model.backbone.modules())
+    images = torch.randn(4, 3, 16, 16)
+    first, second = (model.extract_feat(images) for _ in range(2))
+    assert torch.equal(first, second) and not first.requires_grad
+    samples = [DataSample().set_gt_label(i) for i in range(4)]
+    model.loss(images, samples)['loss'].backward()
+    trained = {n for n, p in model.named_parameters() if p.grad is not None}
+    assert trained == {'head.weight', 'head.bias'}
+    assert trained == {
+        n for n, p in model.named_parameters() if p.requires_grad
+    }
+
+
+def test_predictions_say_how_the_truth_ranks():
+    model = build(out_type='cls_token')
+    images = torch.randn(4, 3, 16, 16)
+    labels = torch.tensor([5, 0, 2, 2])
+    samples = [DataSample().set_gt_label(i) for i in labels]
+    predicted = model(images, samples, mode='predict')
+    ranks = torch.stack([sample.label_ranks for sample in predicted])
+    expected = model.head.ranks(model.extract_feat(images), labels)
+    assert torch.equal(ranks, expected)
+    assert predicted[0].base_lrs == (0.1, 1.0)
+    assert predicted[0].num_classes == 6
+
+
+def test_mistakes():
+    with pytest.raises(ValueError, match='needs embed_dims'):
+        TokenFeatures(num_blocks=2)
+    with pytest.raises(ValueError, match='num_blocks must be'):
+        TokenFeatures(num_blocks=0)
+    model = build(**FEATURES['cls and avg'][0])
+    model.backbone.out_type = 'cls_token'
+    with pytest.raises(ValueError, match="set out_type='raw'"):
+        model.extract_feat(torch.randn(1, 3, 16, 16))
+    config = FEATURES['cls of two blocks'][0]
+    with pytest.raises(ValueError, match='set final_norm=True'):
+        build(**config, final_norm=False)
+    with pytest.raises(ValueError, match="head of type 'mmmoca.Batched"):
+        MODELS.build(
+            dict(
+                type='mmmoca.LinearProbe',
+                backbone=dict(type='VisionTransformer', arch=ARCH),
+                head=dict(type='LinearClsHead', num_classes=3),
+            )
+        )

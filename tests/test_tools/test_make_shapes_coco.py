@@ -1,0 +1,111 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The drawn COCO set against its own images."""
+
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+
+TOOLS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
+
+
+@pytest.fixture
+def make(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    from make_shapes_coco import make_shapes
+
+    yield make_shapes
+    sys.modules.pop('make_shapes_coco')
+
+
+def files(root):
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob('*')
+        if path.is_file()
+    }
+
+
+def test_annotations_fit_the_images(make, tmp_path):
+    out = tmp_path / 'set'
+    assert make(out, train=30, val=10, size=96)
+    kinds, empty = set(), 0
+    for split, count in (('train', 30), ('val', 10)):
+        coco = COCO(out / 'annotations' / f'{split}.json')
+        assert len(coco.imgs) == len(list((out / split).iterdir())) == count
+        assert [c['name'] for c in coco.cats.values()] == [
+            *('circle', 'cross', 'square', 'triangle')
+        ]
+        for image in coco.imgs.values():
+            pixels = cv2.imread(str(out / split / image['file_name']))
+            size = (image['height'], image['width'])
+            assert pixels.shape == (*size, 3) and max(size) == 96
+            annotations = coco.imgToAnns[image['id']]
+            empty += not annotations
+            together = np.zeros(size, int)
+            for annotation in annotations:
+                shown = annotation['segmentation']
+                kinds.add(
+                    'polygon'
+                    if isinstance(shown, list)
+                    else (type(shown['counts']), annotation['iscrowd'])
+                )
+                mask = coco.annToMask(annotation)
+                assert mask.sum() == annotation['area'] > 0
+                rle = coco_mask.encode(np.asfortranarray(mask))
+                box = coco_mask.toBbox(rle).tolist()
+                assert box == annotation['bbox']
+                together += mask
+                if not annotation['iscrowd']:
+                    # One colour but for the noise and JPEG.
+                    core = cv2.erode(mask, np.ones((5, 5), np.uint8)) > 0
+                    assert (pixels[core].std(0) < 25).all()
+            assert together.max() <= 1
+    assert kinds == {'polygon', (str, 0), (list, 0), (list, 1)}
+    assert empty == 4
+
+
+def test_same_arguments_same_bytes(make, tmp_path):
+    for name in ('a', 'b'):
+        make(tmp_path / name, train=4, val=2, size=64, seed=3)
+    make(tmp_path / 'c', train=4, val=2, size=64, seed=4)
+    assert files(tmp_path / 'a') == files(tmp_path / 'b')
+    assert files(tmp_path / 'a') != files(tmp_path / 'c')
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['a', 'b', 'c']
+
+
+def test_a_set_is_made_once(make, tmp_path):
+    out = tmp_path / 'set'
+    said = []
+    assert make(out, train=2, val=1, size=64, report=said.append)
+    before = files(out)
+    assert not make(out, train=2, val=1, size=64, report=said.append)
+    assert files(out) == before and 'nothing to do' in said[1]
+    with pytest.raises(FileExistsError, match='something else'):
+        make(out, train=3, val=1, size=64)
+    (out / 'train' / '000000.jpg').unlink()
+    with pytest.raises(FileExistsError, match='something else'):
+        make(out, train=2, val=1, size=64)
+
+
+def test_interrupted_drawing_leaves_nothing(make, tmp_path, monkeypatch):
+    def killed(scene):
+        raise KeyboardInterrupt
+
+    module = sys.modules['make_shapes_coco']
+    monkeypatch.setattr(module._Scene, 'jpeg', killed)
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / 'set', train=2, val=1, size=64)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    'options', [dict(train=0), dict(val=0), dict(size=63), dict(seed=-1)]
+)
+def test_bad_numbers(make, tmp_path, options):
+    with pytest.raises(ValueError, match=f'{next(iter(options))} must be at'):
+        make(tmp_path / 'set', **options)

@@ -1,0 +1,107 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The tools that draw subset lists and write the digits."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from mmmoca.evaluation.subsets import read_subset
+from tests.images import write_images
+
+TOOLS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
+CLASSES = ('class_0', 'class_1', 'class_2')
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    import make_digits
+    import make_subset
+
+    yield make_subset, make_digits
+    del sys.modules['make_subset'], sys.modules['make_digits']
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp('images')
+    write_images(root, train=20, val=1)
+    return root
+
+
+def test_command_line(tools, root, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        f'make_subset {root}/train {tmp_path}/lists --shots 1 4 --sets 2 '
+        '--percent 10 50 --seed 7'.split(),
+    )
+    tools[0].main()
+    sizes = {
+        '1shot_set0.txt': 1,
+        '1shot_set1.txt': 1,
+        '4shot_set0.txt': 4,
+        '4shot_set1.txt': 4,
+        '10percent.txt': 2,
+        '50percent.txt': 10,
+    }
+    printed = capsys.readouterr().out.split()
+    assert printed == [f'{tmp_path}/lists/{name}' for name in sizes]
+    assert {p.name for p in (tmp_path / 'lists').iterdir()} == set(sizes)
+    lists = {}
+    for name, size in sizes.items():
+        # The loop reads what the tool writes.
+        lists[name] = read_subset(
+            f'{tmp_path}/lists/{name}', f'{root}/train', CLASSES
+        )
+        assert Counter(lists[name].values()) == {i: size for i in range(3)}
+    assert lists['4shot_set0.txt'] != lists['4shot_set1.txt']
+
+    again = tools[0].make_subsets(
+        root / 'train', tmp_path / 'again', (4,), (), 2, 7
+    )
+    for path in again:
+        assert path.read_text() == (tmp_path / 'lists' / path.name).read_text()
+
+
+def test_nothing_is_written_unless_all_can_be(tools, root, tmp_path):
+    make_subsets = tools[0].make_subsets
+    for kwargs, message in (
+        (dict(shots=(1, 21)), 'class class_0 has 20 images, fewer than 21'),
+        (dict(percent=(1, 101)), 'at most 100'),
+        (dict(sets=0), 'sets must be at least 1'),
+        (dict(seed=-1), 'seed at least 0'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_subsets(root / 'train', tmp_path / 'lists', **kwargs)
+    with pytest.raises(FileNotFoundError, match='no folder'):
+        make_subsets(tmp_path / 'none', tmp_path / 'lists')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_digits(tools, tmp_path, capsys, monkeypatch):
+    out = tmp_path / 'deep' / 'digits'
+    monkeypatch.setattr(sys, 'argv', f'make_digits {out} --size 8'.split())
+    tools[1].main()
+    assert '1347 training and 450 validation images' in capsys.readouterr().out
+    digits = load_digits()
+    files = sorted(out.glob('*/*/*.png'), key=lambda path: path.stem)
+    assert len(files) == 1797
+    for number in (0, 1, 2, 1796):
+        path = files[number]
+        split = 'val' if number % 4 == 0 else 'train'
+        assert path.parts[-3:-1] == (split, str(digits.target[number]))
+        image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+        np.testing.assert_allclose(
+            image, digits.images[number] * 255 / 16, atol=0.5
+        )
+    assert list(out.parent.iterdir()) == [out]
+    with pytest.raises(FileExistsError, match='remove it'):
+        tools[1].make_digits(out)
+    with pytest.raises(ValueError, match='at least 8'):
+        tools[1].make_digits(tmp_path / 'other', size=7)

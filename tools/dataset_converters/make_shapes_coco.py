@@ -1,0 +1,347 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Draw a small instance segmentation set in COCO's format.
+
+Rotated shapes of four classes lie over one another on noisy backgrounds. The
+annotations hold all that COCO's do: polygons where a shape is seen whole, run
+lengths (compressed and not) where another covers a part of it, crowds, and
+images without any object.
+"""
+
+import argparse
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+from pycocotools import mask as coco_mask
+
+__all__ = ['CLASSES', 'make_shapes']
+
+# Goes into meta.json; raise it whenever the same arguments give other images.
+FORMAT = 1
+SPLITS = ('train', 'val')
+MIN_SIZE = 64
+# Every tenth image is empty, another tenth has a crowd.
+PERIOD, EMPTY, CROWD = 10, 7, 3
+# What an object shows at least of itself.
+MIN_VISIBLE = 0.4
+
+
+def _regular(corners: int) -> np.ndarray:
+    angle = np.arange(corners) * 2 * math.pi / corners
+    return np.stack([np.cos(angle), np.sin(angle)], 1)
+
+
+def _cross() -> np.ndarray:
+    arm = np.array([(1, -0.35), (1, 0.35), (0.35, 0.35)])
+    turns = [_rotation(quarter * math.pi / 2) for quarter in range(4)]
+    return np.concatenate([arm @ turn for turn in turns])
+
+
+def _rotation(angle: float) -> np.ndarray:
+    cos, sin = math.cos(angle), math.sin(angle)
+    return np.array([(cos, sin), (-sin, cos)])
+
+
+# Outlines (corners, 2) of shapes in the unit circle.
+_OUTLINES: dict[str, np.ndarray] = {
+    'circle': _regular(40),
+    'cross': _cross(),
+    'square': _regular(4),
+    'triangle': _regular(3),
+}
+CLASSES = tuple(_OUTLINES)
+
+
+class _Object:
+    """One shape, or a crowd of them.
+
+    Args:
+        label (int): Index into :data:`CLASSES`.
+        visible (np.ndarray): What can be seen of it, (H, W), bool.
+        outline (np.ndarray, optional): Its corners, (corners, 2). Defaults to
+            None: a crowd.
+    """
+
+    def __init__(
+        self,
+        label: int,
+        visible: np.ndarray,
+        outline: np.ndarray | None = None,
+    ) -> None:
+        self.label = label
+        self.visible = visible
+        self.outline = outline
+        self.area = visible.sum()
+
+    def annotation(self, number: int) -> dict:
+        """COCO's annotation; even and odd numbers differ in their format."""
+        rle = coco_mask.encode(np.asfortranarray(self.visible, np.uint8))
+        crowd = self.outline is None
+        whole = self.visible.sum() == self.area
+        if whole and not crowd:
+            shown = [self.outline.ravel().tolist()]
+        elif crowd or number % 2:
+            shown = dict(size=rle['size'], counts=_run_lengths(self.visible))
+        else:
+            shown = dict(size=rle['size'], counts=rle['counts'].decode())
+        return dict(
+            category_id=self.label + 1,
+            iscrowd=int(crowd),
+            segmentation=shown,
+            area=float(coco_mask.area(rle)),
+            bbox=coco_mask.toBbox(rle).tolist(),
+        )
+
+
+class _Scene:
+    """An image and what lies in it, from the back to the front.
+
+    Args:
+        rng (np.random.Generator): Source of all that varies.
+        size (int): The longer side in pixels.
+    """
+
+    def __init__(self, rng: np.random.Generator, size: int) -> None:
+        self.rng = rng
+        sides = [size, round(size * rng.uniform(0.7, 1))]
+        rng.shuffle(sides)
+        self.height, self.width = sides
+        low = rng.uniform(60, 190, (4, 5, 3))
+        self.image = cv2.resize(
+            low, (self.width, self.height), interpolation=cv2.INTER_CUBIC
+        )
+        self.objects: list[_Object] = []
+
+    def _outline(
+        self, label: int, radius: float, centre: np.ndarray
+    ) -> np.ndarray:
+        """A shape that is turned by chance, cut at the border."""
+        turn = _rotation(self.rng.uniform(0, 2 * math.pi))
+        outline = _OUTLINES[CLASSES[label]] @ turn * radius + centre
+        return outline.clip(0, (self.width, self.height)).round(2)
+
+    def _mask(self, outline: np.ndarray) -> np.ndarray:
+        rles = coco_mask.frPyObjects(
+            [outline.ravel().tolist()], self.height, self.width
+        )
+        return coco_mask.decode(coco_mask.merge(rles)).astype(bool)
+
+    def _paint(self, mask: np.ndarray) -> None:
+        colour = self.rng.uniform(0, 255, 3)
+        # A grey shape on a grey ground could not be seen.
+        colour[self.rng.integers(3)] = self.rng.choice([0, 255])
+        self.image[mask] = colour
+
+    def _centre(self, margin: float) -> np.ndarray:
+        size = np.array([self.width, self.height])
+        return self.rng.uniform(margin, size - margin)
+
+    def add_object(self) -> None:
+        """Draw a shape in front of all others, if there is room for it."""
+        label = int(self.rng.integers(len(CLASSES)))
+        radius = min(self.height, self.width) * self.rng.uniform(0.12, 0.28)
+        for _ in range(20):
+            # Some are cut by the border.
+            centre = self._centre(radius * self.rng.uniform(0.7, 1))
+            outline = self._outline(label, radius, centre)
+            mask = self._mask(outline)
+            if all(
+                (other.visible & ~mask).sum() >= MIN_VISIBLE * other.area
+                for other in self.objects
+            ):
+                break
+        else:
+            return
+        self._paint(mask)
+        for other in self.objects:
+            other.visible &= ~mask
+        self.objects.append(_Object(label, mask, outline))
+
+    def add_crowd(self) -> None:
+        """Draw many small shapes of a class, one annotation for all."""
+        label = int(self.rng.integers(len(CLASSES)))
+        side = min(self.height, self.width)
+        centre = self._centre(side * 0.2)
+        visible = np.zeros((self.height, self.width), bool)
+        for _ in range(10):
+            offset = self.rng.uniform(-0.15, 0.15, 2) * side
+            outline = self._outline(label, side * 0.05, centre + offset)
+            mask = self._mask(outline)
+            self._paint(mask)
+            visible |= mask
+        self.objects.append(_Object(label, visible))
+
+    def annotations(self) -> list[dict]:
+        """COCO's annotations of all objects, without ids."""
+        return [
+            one.annotation(number) for number, one in enumerate(self.objects)
+        ]
+
+    def jpeg(self) -> bytes:
+        """The image with noise, as a file."""
+        noise = self.rng.normal(0, 6, self.image.shape)
+        image = np.clip(self.image + noise, 0, 255).astype(np.uint8)
+        quality = (cv2.IMWRITE_JPEG_QUALITY, 95)
+        return cv2.imencode('.jpg', image, quality)[1].tobytes()
+
+
+def _run_lengths(mask: np.ndarray) -> list[int]:
+    """Lengths of runs of zeros and ones in turn, down the columns."""
+    flat = mask.ravel('F').astype(np.int8)
+    ends = np.flatnonzero(np.diff(flat)) + 1
+    edges = np.concatenate([[0], ends, [flat.size]])
+    runs = np.diff(edges).tolist()
+    return [0, *runs] if flat[0] else runs
+
+
+def _scene(index: int, rng: np.random.Generator, size: int) -> _Scene:
+    scene = _Scene(rng, size)
+    if index % PERIOD == EMPTY:
+        return scene
+    if index % PERIOD == CROWD:
+        scene.add_crowd()
+    for _ in range(rng.integers(1, 5)):
+        scene.add_object()
+    return scene
+
+
+def _write_split(root: Path, split: int, count: int, size: int, seed: int):
+    name = SPLITS[split]
+    images, annotations = [], []
+    (root / name).mkdir()
+    for index in range(count):
+        rng = np.random.default_rng((seed, split, index))
+        scene = _scene(index, rng, size)
+        file_name = f'{index:06d}.jpg'
+        (root / name / file_name).write_bytes(scene.jpeg())
+        images.append(
+            dict(
+                id=index + 1,
+                file_name=file_name,
+                height=scene.height,
+                width=scene.width,
+            )
+        )
+        for annotation in scene.annotations():
+            annotations.append(
+                dict(id=len(annotations) + 1, image_id=index + 1, **annotation)
+            )
+    categories = [
+        dict(id=number, name=name, supercategory='shape')
+        for number, name in enumerate(CLASSES, start=1)
+    ]
+    content = dict(
+        info=dict(description='drawn shapes'),
+        images=images,
+        annotations=annotations,
+        categories=categories,
+    )
+    (root / 'annotations' / f'{name}.json').write_text(json.dumps(content))
+
+
+def _is_made(out: Path, counts: tuple[int, int], meta: str) -> bool:
+    """Whether ``out`` holds this very set; raises if it holds another."""
+    if not out.exists() or out.is_dir() and not any(out.iterdir()):
+        return False
+    record = out / 'meta.json'
+    if (
+        record.is_file()
+        and record.read_text() == meta
+        and all(
+            len(list((out / split).glob('*.jpg'))) == count
+            for split, count in zip(SPLITS, counts)
+        )
+    ):
+        return True
+    raise FileExistsError(
+        f'{out} holds something else than the set asked for (see its '
+        'meta.json if there is one). Give another folder or remove this one.'
+    )
+
+
+def make_shapes(
+    out: str | Path,
+    train: int = 200,
+    val: int = 50,
+    size: int = 192,
+    seed: int = 0,
+    report: Callable[[str], None] = print,
+) -> bool:
+    """Draw the set.
+
+    Writes ``out/{train,val}/<number>.jpg``,
+    ``out/annotations/{train,val}.json`` and ``out/meta.json``. The folder
+    appears whole or not at all; one that already holds this set is left
+    alone.
+
+    Args:
+        out (str | Path): Folder to make.
+        train (int): Number of training images, 1 or more.
+        val (int): Number of validation images, 1 or more.
+        size (int): Longer side of the images in pixels, at least 64.
+        seed (int): Seed, 0 or more.
+        report (Callable[[str], None]): Takes the closing line.
+
+    Returns:
+        bool: True if the set was drawn, False if it was already there.
+
+    Raises:
+        ValueError: If a number is below its minimum.
+        FileExistsError: If ``out`` holds anything else than this set.
+    """
+    for name, value, low in (
+        ('train', train, 1),
+        ('val', val, 1),
+        ('size', size, MIN_SIZE),
+        ('seed', seed, 0),
+    ):
+        if value < low:
+            raise ValueError(f'{name} must be at least {low}, but got {value}')
+    out = Path(out).absolute()
+    counts = (train, val)
+    meta = json.dumps(
+        dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
+    )
+    if _is_made(out, counts, meta):
+        report(f'{out} already holds this set: nothing to do.')
+        return False
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A sibling is on the same file system, so the rename is atomic.
+    with tempfile.TemporaryDirectory(
+        prefix=f'.{out.name}-', dir=out.parent
+    ) as temporary:
+        root = Path(temporary) / 'set'
+        (root / 'annotations').mkdir(parents=True)
+        for split, count in enumerate(counts):
+            _write_split(root, split, count, size, seed)
+        (root / 'meta.json').write_text(meta)
+        root.rename(out)
+    report(f'{out}: {train} training and {val} validation images.')
+    return True
+
+
+def main() -> None:
+    """Draw the set that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description='Draw a small set of shapes in the format of COCO.'
+    )
+    parser.add_argument('out', help='folder to make')
+    parser.add_argument(
+        '--train', type=int, default=200, help='number of training images'
+    )
+    parser.add_argument(
+        '--val', type=int, default=50, help='number of validation images'
+    )
+    parser.add_argument(
+        '--size', type=int, default=192, help='longer side in pixels'
+    )
+    parser.add_argument('--seed', type=int, default=0)
+    make_shapes(**vars(parser.parse_args()))
+
+
+if __name__ == '__main__':
+    main()
