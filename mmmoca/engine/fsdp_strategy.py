@@ -26,8 +26,9 @@ class MOCAFSDPStrategy(FSDPStrategy):
 
     Args:
         model_wrapper (dict, optional): Arguments of
-            :class:`MMFullyShardedDataParallel`, such as
-            ``dict(sharding_strategy='SHARD_GRAD_OP')``.
+            :class:`MMFullyShardedDataParallel`. Defaults to None:
+            ``sharding_strategy='SHARD_GRAD_OP'``, so that the student is
+            whole from its forward to its backward pass.
         state_dict_cfg (str | dict): See :class:`FSDPStrategy`. Defaults to
             'full': checkpoints are those of any other run, but for the
             optimiser's state, which goes by parameter name.
@@ -83,6 +84,9 @@ class MOCAFSDPStrategy(FSDPStrategy):
         self.model_wrapper = dict(
             type='MMFullyShardedDataParallel',
             device_id=device,
+            # The second masking round wants the whole student, too, and so
+            # does the backward pass: sharding it in between saves nothing.
+            sharding_strategy='SHARD_GRAD_OP',
             ignored_modules=whole,
             auto_wrap_policy=ModuleWrapPolicy(units),
         ) | (self.model_wrapper or {})

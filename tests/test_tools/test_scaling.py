@@ -1,0 +1,118 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The model of docs/scaling.md against real processes and tensors."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS
+
+from ..images import DEMO_CONFIG
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / 'tools' / 'benchmarks'
+
+
+@pytest.fixture
+def costs(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    import _scaling
+
+    yield _scaling
+    sys.modules.pop('_scaling')
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != 'linux', reason='counts sockets of Linux')
+def test_bytes_that_processes_send():
+    result = subprocess.run(
+        [
+            sys.executable,
+            TOOLS / 'scaling.py',
+            '--check',
+            '--ranks',
+            '2',
+        ],
+        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    rows = [
+        json.loads(line)
+        for line in result.stdout.splitlines()
+        if line.startswith('{')
+    ]
+    assert [row['mode'] for row in rows] == ['DDP', 'FSDP']
+    for row in rows:
+        # gloo's message headers, and what the kernel has not counted yet
+        assert row['ratio'] == pytest.approx(1, abs=0.02), row
+
+
+def test_bytes_that_a_process_keeps(costs):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    model = MODELS.build(cfg.model)
+    wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    views = list(torch.randn(2, 4, 3, 48, 48))
+    loss, _ = model.parse_losses(model.loss(views))
+    wrapper.backward(loss)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    wrapper.step()
+
+    def nbytes(tensors):
+        return sum(tensor.nbytes for tensor in tensors)
+
+    state = wrapper.optimizer.state.values()
+    kept = costs.kept_bytes(costs.count(model), ranks=1)
+    assert kept == dict(
+        parameters=nbytes(model.parameters())
+        - nbytes(model.teacher.parameters()),
+        gradients=nbytes(gradients),
+        moments=nbytes(
+            moments[name]
+            for moments in state
+            for name in ('exp_avg', 'exp_avg_sq')
+        ),
+        buckets=0,
+        teacher=nbytes(model.teacher.parameters()),
+        codebook=nbytes([model.codebook.words]),
+    )
+    halves = costs.kept_bytes(costs.count(model), ranks=2, sharded=True)
+    assert halves['moments'] == kept['moments'] / 2
+    assert halves['teacher'] == kept['teacher']
+
+
+def test_what_a_forward_pass_saves(costs, monkeypatch):
+    """With fake tensors as with real ones."""
+
+    def demo(arch, patch_size):
+        return Config.fromfile(DEMO_CONFIG).model
+
+    monkeypatch.setattr(costs, 'model_config', demo)
+    each, anyway = costs.saved_bytes('demo', 8, half=False)
+    model = MODELS.build(demo('demo', 8)).train()
+    own = {
+        tensor.untyped_storage().data_ptr()
+        for tensor in [*model.parameters(), *model.buffers()]
+    }
+    sizes = {}
+    kept = []
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        kept.append(tensor)
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    with hooks(pack, lambda tensor: tensor):
+        model.loss(list(torch.randn(2, 6, 3, 48, 48)))
+    assert sum(sizes.values()) == pytest.approx(6 * each + anyway, rel=1e-3)
