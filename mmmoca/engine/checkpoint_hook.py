@@ -27,7 +27,9 @@ class AtomicCheckpointHook(CheckpointHook):
         super()._save_checkpoint(self._atomic(runner))
 
     def _save_best_checkpoint(self, runner: Runner, metrics: dict) -> None:
-        super()._save_best_checkpoint(self._atomic(runner), metrics)
+        # A runner that only validates does not prepare the hook for saving.
+        if self.save_best:
+            super()._save_best_checkpoint(self._atomic(runner), metrics)
 
     def _atomic(self, runner: Runner) -> 'Runner | _AtomicRunner':
         local = isinstance(self.file_backend, LocalBackend)
