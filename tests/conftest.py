@@ -4,6 +4,7 @@
 import cv2
 import numpy as np
 import pytest
+from mmengine.registry import DefaultScope
 
 from mmmoca.compiled_ops import check_compiled_ops
 
@@ -13,6 +14,14 @@ def pytest_runtest_setup(item):
     """Fail with the command that helps where mmcv's operators are missing."""
     if item.get_closest_marker('ops'):
         check_compiled_ops()
+
+
+@pytest.fixture(autouse=True, scope='module')
+def default_scope():
+    """A runner sets the scope of types without a prefix: not for others."""
+    before = DefaultScope._instance_dict.copy()
+    yield
+    DefaultScope._instance_dict = before
 
 
 @pytest.fixture(scope='session')

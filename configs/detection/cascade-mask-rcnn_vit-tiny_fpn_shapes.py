@@ -25,7 +25,14 @@ model = dict(
     ),
     neck=[
         dict(_base_.pyramid, in_channels=128),
-        dict(type='FPN', in_channels=[128] * 4, out_channels=32, num_outs=5),
+        # Without pretraining, nothing else holds the scale of the features.
+        dict(
+            type='FPN',
+            in_channels=[128] * 4,
+            out_channels=32,
+            num_outs=5,
+            norm_cfg=dict(type='GN', num_groups=8),
+        ),
     ],
     rpn_head=dict(in_channels=32, feat_channels=32),
     roi_head=dict(
@@ -96,9 +103,9 @@ test_evaluator = val_evaluator
 
 train_cfg = dict(max_epochs=max_epochs, val_interval=max_epochs // 5)
 optim_wrapper = dict(
-    optimizer=dict(lr=5e-4),
+    optimizer=dict(lr=1e-3),
     paramwise_cfg=dict(layer_decay_rate=1.0),
-    clip_grad=dict(max_norm=5.0),
+    clip_grad=dict(max_norm=35.0),
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=100),

@@ -10,7 +10,8 @@ from mmmoca.registry import MODELS
 
 def build(channels=6, **options):
     torch.manual_seed(0)
-    cfg = dict(type='ViTFeaturePyramid', in_channels=channels, **options)
+    cfg = dict(in_channels=channels, **options)
+    cfg['type'] = 'mmmoca.ViTFeaturePyramid'
     return MODELS.build(cfg).double()
 
 
