@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
+from .attention import use_fastest_attention
 from .initialization import init_transformer
 from .masking import Mask
 from .position_encoding import sincos_positions_2d
@@ -72,6 +73,7 @@ class CondenserNeck(BaseModule):
             )
             for _ in range(depth)
         )
+        use_fastest_attention(self.layers)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
         self.register_buffer(
             'positions',

@@ -101,8 +101,9 @@ def token_assignment_loss(
         (MSD), (N, ). The last two in float32, without gradient.
     """
     if chunk_size is None:
-        # Assignments of 8 MiB on a CPU, 256 MiB elsewhere.
-        numbers = 2**21 if tokens.device.type == 'cpu' else 2**26
+        # Assignments of 4 MiB on a CPU, three of which a cache holds, and of
+        # 256 MiB elsewhere.
+        numbers = 2**20 if tokens.device.type == 'cpu' else 2**26
         chunk_size = max(1, numbers // (tokens.shape[1] * len(words)))
     return _TokenAssignmentLoss.apply(
         kappa,
@@ -133,44 +134,65 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         prototypes: Tensor | None,
         *features: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = words.dtype
+        (num, length), num_words = tokens.shape[:2], len(words)
+        chunk_size = min(chunk_size, num)
         loss = words.new_zeros(())
-        bags = words.new_empty(len(tokens), len(words))
-        spreads = words.new_empty(len(tokens))
-        grads = [torch.empty_like(x, dtype=dtype) for x in features]
+        bags = words.new_empty(num, num_words)
+        spreads = words.new_empty(num)
+        mean_word = words.mean(dim=0)
+        average = words.new_zeros(length)
+        average[inner] = 1 / len(inner)
+        counts = [position.shape[1] for position in positions]
         if features:
-            # The same prototypes serve both matrix products, kappa included.
-            scaled = kappa * at_least_fp32(prototypes)  # (K, d)
-            grads.append(torch.zeros_like(scaled))
+            # All rounds side by side; gradients will overwrite the features.
+            grads = torch.cat([at_least_fp32(x) for x in features], dim=1)
+            position = torch.cat(positions, dim=1)  # (N, n)
+            weight = torch.cat(
+                [words.new_full((n,), 1 / (num * n)) for n in counts]
+            ) / len(counts)
+            scaled = at_least_fp32(prototypes)  # (K, d)
+            grad_prototypes = torch.zeros_like(scaled)
+        # All chunks share it: blocks of this size that are freed go back to
+        # the system, which clears them before it gives them out again. A
+        # compiler plans memory itself.
+        rows = chunk_size * max(length, sum(counts))
+        scratch = (None,) * 3
+        if not torch.compiler.is_compiling():
+            scratch = words.new_empty(3, rows, num_words).unbind()
         with no_autocast(tokens):
-            for start in range(0, len(tokens), chunk_size):
+            for start in range(0, num, chunk_size):
                 part = slice(start, start + chunk_size)
-                similarity = normalize_fp32(tokens[part]) @ words.T
-                spread = similarity.amax(dim=2) - similarity.mean(dim=2)
-                spreads[part] = spread.mean(dim=1)
-                log_q = similarity.mul_(sharpness).log_softmax(dim=2)
-                del similarity
-                bags[part] = log_q[:, inner].exp_().mean(dim=1)
-                image = torch.arange(len(log_q), device=tokens.device)
-                for x, position, grad in zip(features, positions, grads):
-                    weight = 1 / (len(features) * position.numel())
-                    x = at_least_fp32(x[part]).flatten(0, 1)  # -> (n, d)
-                    log_p = (x @ scaled.T).log_softmax(dim=1)
-                    target = log_q[image[:, None], position[part]]
-                    target = target.flatten(0, 1)  # -> (n, K)
-                    q = target.exp()
-                    divergence = torch.dot(
-                        q.flatten(), target.sub_(log_p).flatten()
-                    )
-                    # In place, torch.compile would lose the gradients.
-                    loss = loss + weight * divergence
-                    grad_logits = log_p.exp_().sub_(q).mul_(weight)
-                    torch.mm(grad_logits, scaled, out=grad[part].view(x.shape))
-                    grads[-1].addmm_(grad_logits.T, x, alpha=kappa)
-        ctx.save_for_backward(*grads)
-        ctx.dtypes = [x.dtype for x in features]
+                unit = normalize_fp32(tokens[part]).flatten(0, 1)  # -> (m, D)
+                first, second, third = _rows(scratch, len(unit))
+                similarity = torch.mm(unit, words.T, out=first)
+                spread = similarity.amax(dim=1) - unit @ mean_word
+                spreads[part] = spread.view(-1, length).mean(dim=1)
+                similarity.mul_(sharpness)
+                log_q = torch.log_softmax(similarity, dim=1, out=second)
+                codes = torch.exp(log_q, out=third).unflatten(0, (-1, length))
+                bags[part] = torch.matmul(average, codes)
+                if not features:
+                    continue
+                first_row = torch.arange(
+                    0, len(unit), length, device=tokens.device
+                )
+                index = (position[part] + first_row[:, None]).flatten()
+                first, second, third = _rows(scratch, len(index))
+                target = torch.index_select(log_q, 0, index, out=first)
+                x = grads[part].flatten(0, 1).mul_(kappa)  # (m, d)
+                logits = torch.mm(x, scaled.T, out=second)
+                log_p = torch.log_softmax(logits, dim=1, out=third)
+                q = torch.exp(target, out=second)
+                divergence = target.sub_(log_p).mul_(q).sum(dim=1)
+                row_weight = weight.repeat(len(first_row))
+                # In place, torch.compile would lose the gradients.
+                loss = loss + divergence @ row_weight
+                grad_logits = log_p.exp_().sub_(q).mul_(row_weight[:, None])
+                grad_prototypes.addmm_(grad_logits.T, x)
+                torch.mm(grad_logits, scaled, out=x).mul_(kappa)
         if features:
-            ctx.dtypes.append(prototypes.dtype)
+            ctx.save_for_backward(grad_prototypes, *grads.split(counts, dim=1))
+            ctx.dtypes = [x.dtype for x in (prototypes, *features)]
         ctx.mark_non_differentiable(bags, spreads)
         return loss, bags, spreads
 
@@ -178,8 +200,13 @@ class _TokenAssignmentLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad_loss: Tensor, *_: Tensor) -> tuple:
         # Scaled before the cast: fp16 would lose unscaled gradients.
-        *grads, grad_prototypes = [
+        grads = [
             (grad * grad_loss).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
-        ] or [None]
-        return (*[None] * 7, grad_prototypes, *grads)
+        ]
+        return *[None] * 7, *(grads or [None])
+
+
+def _rows(scratch: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
+    """The first rows of each, or None for new memory."""
+    return [part if part is None else part[:count] for part in scratch]

@@ -25,7 +25,7 @@ from mmmoca.engine.teacher_ema_hook import update_teacher
 __all__ = ['Clock', 'TrainingStep', 'alternate']
 
 CONFIGS = Path(__file__).parents[2] / 'configs' / '_base_'
-DTYPES = dict(bf16='bfloat16', fp16='float16')
+DTYPES = dict(fp32='float32', bf16='bfloat16', fp16='float16')
 
 
 class Clock:
@@ -113,11 +113,8 @@ class TrainingStep:
         self.model.to(self.device).train()
         schedule = CONFIGS / 'schedules' / 'moca_adamw_200e.py'
         self.wrapper_cfg = Config.fromfile(schedule).optim_wrapper
-        if dtype == 'fp32':
-            self.wrapper_cfg.type = 'OptimWrapper'
-            del self.wrapper_cfg['dtype'], self.wrapper_cfg['loss_scale']
-        else:
-            self.wrapper_cfg.dtype = DTYPES[dtype]
+        self.dtype = getattr(torch, DTYPES[dtype])
+        self.wrapper_cfg.dtype = DTYPES[dtype]
         self.wrapper = build_optim_wrapper(self.model, self.wrapper_cfg)
         side = self.model.backbone.img_size[0]
         self.batch = dict(

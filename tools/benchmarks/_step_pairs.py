@@ -175,9 +175,9 @@ def _objective(step: TrainingStep) -> Forms:
         )
     )
 
-    def with_backward(function: Callable[[dict], Tensor]):
+    def with_backward(function: Callable[[dict], tuple]):
         def run() -> None:
-            function(inputs).backward()
+            function(inputs)[0].backward()
             for leaf in (inputs['prototypes'], *inputs['features']):
                 leaf.grad = None
 
