@@ -2,6 +2,7 @@
 """Test a checkpoint by a config: ``python tools/test.py CONFIG CKPT``."""
 
 import argparse
+import os
 
 import mmmoca  # noqa: F401  checks the installation before all else
 
@@ -53,12 +54,17 @@ def main() -> None:
         )
     cfg.load_from = args.checkpoint
     runner = build_runner(cfg)
-    if args.out is not None and args.out_item != 'metrics':
-        runner.test_evaluator.metrics.append(DumpResults(args.out))
-    metrics = runner.test()
-    if args.out_item == 'metrics':
+    if args.out is None:
+        runner.test()
+    elif args.out_item == 'metrics':
+        metrics = runner.test()
         write = master_only(write_whole)
         write(args.out, lambda path: mmengine.dump(metrics, str(path)))
+    else:
+        incomplete = f'{args.out}.incomplete.pkl'
+        runner.test_evaluator.metrics.append(DumpResults(incomplete))
+        runner.test()
+        master_only(os.replace)(incomplete, args.out)
 
 
 if __name__ == '__main__':
