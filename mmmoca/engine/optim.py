@@ -2,7 +2,7 @@
 """Parameter groups of MOCA and mixed precision on any device."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from mmengine.device import get_device
@@ -14,7 +14,6 @@ from mmengine.optim import (
 )
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import clip_grad_norm_
 
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
@@ -122,10 +121,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     """:class:`AmpOptimWrapper` that also runs where there is no GPU.
 
     On a CPU it autocasts to bfloat16 in the place of float16, which has no
-    fast CPU kernels. It also has attention computed by plain matrix
-    products there: the backward pass of the fused CPU kernel is many times
-    slower for the short sequences that masking leaves. The loss is scaled
-    for float16 only.
+    fast CPU kernels. The loss is scaled for float16 only.
 
     Attributes:
         grad_norm (Tensor | None): Norm of the last step's gradients before
@@ -149,9 +145,8 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         **kwargs,
     ) -> None:
         self.grad_norm = self.skipped = self._model = None
-        self.on_cpu = get_device() == 'cpu'
         kwargs.pop('use_fsdp', None)
-        if self.on_cpu:
+        if get_device() == 'cpu':
             OptimWrapper.__init__(self, **kwargs)
             full = dtype in ('float32', torch.float32)
             self.cast_dtype = torch.float32 if full else torch.bfloat16
@@ -166,16 +161,11 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Context of the forward pass: autocast, and attention's kernel."""
+        """Context of the forward pass: autocast, if any."""
         self._model = model
-        attention = (
-            sdpa_kernel(SDPBackend.MATH) if self.on_cpu else nullcontext()
-        )
-        if self.cast_dtype == torch.float32:
-            precision = OptimWrapper.optim_context(self, model)
-        else:
-            precision = super().optim_context(model)
-        with precision, attention:
+        full = self.cast_dtype == torch.float32
+        wrapper = OptimWrapper if full else AmpOptimWrapper
+        with wrapper.optim_context(self, model):
             yield
 
     def step(self, **kwargs) -> None:

@@ -14,9 +14,9 @@ def attention(
 ) -> Tensor:
     """Scaled dot-product attention by whatever is fastest on the device.
 
-    That is PyTorch's own choice but for bfloat16 on CPUs: there its fused
-    kernel takes up to five times as long in the backward pass as plain
-    matrix products, and its unfused one computes in float32.
+    That is PyTorch's own choice but for training in bfloat16 on CPUs: there
+    the backward pass of its fused kernel takes up to five times as long as
+    plain matrix products, and its unfused one computes in float32.
 
     Args:
         query (Tensor): (B, heads, N, d).
@@ -28,7 +28,8 @@ def attention(
         Tensor: (B, heads, N, d).
     """
     function = F.scaled_dot_product_attention
-    if query.device.type == 'cpu' and query.dtype == torch.bfloat16:
+    in_bf16 = query.device.type == 'cpu' and query.dtype == torch.bfloat16
+    if in_bf16 and query.requires_grad:
         function = scaled_dot_product_attention_pyimpl
     return function(query, key, value, dropout_p=dropout_p)
 

@@ -178,12 +178,12 @@ class _TokenAssignmentLoss(torch.autograd.Function):
                     0, len(unit), length, device=tokens.device
                 )
                 index = (position[part] + first_row[:, None]).flatten()
-                first, second, _ = _rows(scratch, len(index))
+                first, second, third = _rows(scratch, len(index))
                 x = grads[part].flatten(0, 1).mul_(kappa)  # (m, d)
                 logits = torch.mm(x, scaled.T, out=first)
                 log_p = torch.log_softmax(logits, dim=1, out=second)
                 q = torch.index_select(codes, 0, index, out=first)
-                cross_entropy = -torch.linalg.vecdot(q, log_p)
+                cross_entropy = -torch.mul(q, log_p, out=third).sum(dim=1)
                 divergence = negentropy[index] + cross_entropy
                 row_weight = weight.repeat(len(first_row))
                 # In place, torch.compile would lose the gradients.

@@ -60,3 +60,8 @@ def test_reference_step(monkeypatch, attention):
     assert (
         0 < (weight - old).abs().max() < 2 * reference.wrapper_cfg.optimizer.lr
     )
+
+    ours.run()  # makes the optimiser's state, which outlives a step
+    gradients = sum(g.nbytes for g in gradients.values() if g is not None)
+    taken = ours.own_mebibytes()
+    assert gradients / 2**20 < taken < reference.own_mebibytes()

@@ -2,6 +2,7 @@
 """One training step from the real config, and clocks for its sections."""
 
 import contextlib
+import itertools
 import resource
 import statistics
 import time
@@ -16,6 +17,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import mmmoca  # noqa: F401  registers the model
@@ -217,6 +219,29 @@ class TrainingStep:
         with self.wrapper.optim_context(self.model):
             data = self.model.data_preprocessor(self.batch, True)
             return self.model.loss(data['inputs'])
+
+    def own_mebibytes(self) -> float:
+        """Most memory that one step takes besides what outlives it.
+
+        Parameters, the optimiser's state and the codebook stay; activations,
+        gradients and everything that is passing count.
+        """
+        if self.device.type == 'cuda':
+            torch.cuda.reset_peak_memory_stats(self.device)
+            floor = torch.cuda.memory_allocated(self.device)
+            self.run()
+            return self.peak_mebibytes() - floor / 2**20
+        with profile(
+            activities=[ProfilerActivity.CPU], profile_memory=True
+        ) as recorded:
+            self.run()
+        changes = [
+            (event.start_ns(), event.nbytes())
+            for event in recorded.profiler.kineto_results.events()
+            if event.name() == '[memory]'
+        ]
+        held = itertools.accumulate(size for _, size in sorted(changes))
+        return max(held) / 2**20
 
     def peak_mebibytes(self) -> float:
         """Most memory so far: of the process, or allocated on the GPU."""

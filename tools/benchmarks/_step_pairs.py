@@ -4,6 +4,7 @@
 import copy
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import torch
 from _step import TrainingStep
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmmoca.engine.teacher_ema_hook import update_teacher
+from mmmoca.models.attention import attention
 
 __all__ = ['pairs']
 
@@ -120,36 +122,27 @@ def _optimisers(step: TrainingStep) -> Forms:
 
 
 def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
-    attention = step.model.backbone.layers[0].attn
-    shape = (
-        2 * step.batch_size,
-        attention.num_heads,
-        tokens,
-        attention.head_dims,
-    )
+    layer = step.model.backbone.layers[0].attn
+    shape = 2 * step.batch_size, layer.num_heads, tokens, layer.head_dims
     q, k, v = (
         torch.randn(shape, device=step.device, dtype=torch.bfloat16)
         for _ in range(3)
     )
 
-    def run(*kernels: SDPBackend) -> None:
+    def run(function: Callable, *kernels: SDPBackend) -> None:
         leaves = [x.detach().requires_grad_(backward) for x in (q, k, v)]
-        with sdpa_kernel(list(kernels)):
-            result = F.scaled_dot_product_attention(*leaves)
+        with sdpa_kernel(list(kernels)) if kernels else nullcontext():
+            result = function(*leaves)
         if backward:
             result.backward(v)
 
-    fused = (
-        SDPBackend.FLASH_ATTENTION,
-        SDPBackend.EFFICIENT_ATTENTION,
-    )
-    forms = {
-        'math': lambda: run(SDPBackend.MATH),
-        'fused kernel': lambda: run(*fused),
+    pytorchs = F.scaled_dot_product_attention
+    fused = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
+    return {
+        'ours': lambda: run(attention),
+        "PyTorch's fused kernel": lambda: run(pytorchs, *fused),
+        "PyTorch's unfused kernel": lambda: run(pytorchs, SDPBackend.MATH),
     }
-    # Ours first: MixedPrecisionOptimWrapper takes math on CPUs alone.
-    on_cpu = step.device.type == 'cpu'
-    return forms if on_cpu else dict(reversed(forms.items()))
 
 
 def _prototypes(step: TrainingStep, rounds: int) -> Forms:

@@ -3,14 +3,18 @@
 
 Builds the model, the parameter groups and the optimiser wrapper of
 ``configs/_base_`` and trains on synthetic views. Prints the sections of a
-step, images a second, memory, model FLOPs and, on a GPU whose peak is known,
-the share of it that is used (MFU). Then each part with and without its
-optimisation, the two measured in turns. ``--table1`` prints the paper's
-Table 1 instead: full against partial decoding, and one mask against two,
-each measurement in a process of its own.
+step, images a second, memory, model FLOPs and the share of the device's peak
+that is used (MFU; where no peak is known, of what a large product reaches).
+Then each part with and without its optimisation, the two measured in turns.
+
+``--reference`` compares whole steps instead: ours, and the same step as the
+authors' code takes it, from the same weights; the time in turns, the memory
+each in a process of its own. ``--table1`` prints the paper's Table 1: full
+against partial decoding, and one mask against two.
 
 Example:
     python tools/benchmarks/benchmark_step.py --arch b --dtype bf16
+    python tools/benchmarks/benchmark_step.py --reference
     python tools/benchmarks/benchmark_step.py --table1
 """
 
@@ -22,6 +26,7 @@ import subprocess
 import sys
 
 import torch
+from _reference_step import ATTENTIONS, ReferenceStep
 from _step import TrainingStep, alternate
 from _step_pairs import pairs
 from mmengine.device import get_device
@@ -70,12 +75,14 @@ def section_table(
     if not args.compile:
         sections['objective, of it targets'] = targets_seconds(args, step)
     rate, speed = args.batch_size / seconds, flops / seconds
+    peak = peak_speed(args, step)
     above = memory if args.device == 'cuda' else memory - floor
     kind = 'allocated' if args.device == 'cuda' else 'above the floor'
     summary = (
         f'Step without stops {seconds * 1e3:.1f} ms, {rate:.1f} img/s, '
         f'{above:.0f} MiB {kind}, {flops / 1e9:.1f} GFLOP, '
-        f'{speed / 1e12:.2f} TFLOP/s{mfu(args, speed)}'
+        f'{speed / 1e12:.2f} TFLOP/s, MFU {speed / peak:.1%} of '
+        f'{peak / 1e12:.2f} TFLOP/s'
     )
     table = Table(
         title=f'{title(args)}, {len(model.masking.counts)} rounds, '
@@ -122,15 +129,16 @@ def targets_seconds(args: argparse.Namespace, step: TrainingStep) -> float:
     return times['targets']
 
 
-def mfu(args: argparse.Namespace, speed: float) -> str:
-    """Share of the device's peak, where it is known and comparable."""
-    if args.device != 'cuda' or args.dtype == 'fp32':
-        return ''
-    name = torch.cuda.get_device_name()
-    for known, peak in PEAKS.items():
-        if known in name:
-            return f', MFU {speed / peak:.1%} of {peak / 1e12:.0f} TFLOP/s'
-    return f', MFU unknown: no peak noted for {name}'
+def peak_speed(args: argparse.Namespace, step: TrainingStep) -> float:
+    """Operations a second: the data sheet's, or of a large product here."""
+    if args.device == 'cuda' and args.dtype != 'fp32':
+        for known, peak in PEAKS.items():
+            if known in torch.cuda.get_device_name():
+                return peak
+    side = 2048 if args.device == 'cpu' else 8192
+    a, b = torch.randn(2, side, side, device=step.device, dtype=step.dtype)
+    seconds = alternate({'': lambda: a @ b}, step.clock, args.repeats)
+    return 2 * side**3 / seconds['']
 
 
 def pair_table(args: argparse.Namespace, step: TrainingStep) -> Table:
@@ -163,6 +171,58 @@ def compile_table(args: argparse.Namespace, step: TrainingStep) -> Table:
     return table
 
 
+def build_form(args: argparse.Namespace, form: str) -> TrainingStep:
+    """Our step, or the reference with one kind of attention."""
+    if form == 'ours':
+        return build(args, compiled=args.compile)
+    options = (args.arch, args.batch_size, args.dtype, args.device)
+    return ReferenceStep(*options, attention=form)
+
+
+def measure_memory(args: argparse.Namespace) -> None:
+    """Print the MiB of a step, and of its process above the built model."""
+    step = build_form(args, args.memory)
+    floor = 0 if args.device == 'cuda' else step.peak_mebibytes()
+    step.run()
+    step.run()
+    process = step.peak_mebibytes() - floor
+    print(json.dumps([step.own_mebibytes(), process]))
+
+
+def reference_table(args: argparse.Namespace) -> Table:
+    """Measure whole steps, ours and the reference's."""
+    forms = {
+        'ours': 'ours',
+        'fused': "reference, PyTorch's fused attention (timm >= 0.9)",
+        'products': 'reference, attention by products (older timm)',
+    }
+    assert set(forms) == {'ours', *ATTENTIONS}
+    memory = {form: in_process('--memory', form) for form in forms}
+    steps = {form: build_form(args, form) for form in forms}
+    seconds = alternate(
+        {form: step.run for form, step in steps.items()},
+        steps['ours'].clock,
+        args.repeats,
+    )
+    table = Table(
+        title=f'Whole step, {title(args)}',
+        caption='Ratios: ours against each. Step: what it takes besides '
+        'weights and optimiser state. Process: above the built model.',
+    )
+    for column in ('', 's', 'time', 'step MiB', '', 'process MiB', ''):
+        table.add_column(column, justify='right' if column else 'left')
+    for form, name in forms.items():
+        figures = seconds[form], *memory[form]
+        ours = seconds['ours'], *memory['ours']
+        row = [
+            text
+            for value, own, style in zip(figures, ours, ('.2f', '.0f', '.0f'))
+            for text in (f'{value:{style}}', f'{own / value:.2f}x')
+        ]
+        table.add_row(name, *row)
+    return table
+
+
 def measure_decoding(args: argparse.Namespace) -> None:
     """Print seconds and extra MiB of one cell of Table 1."""
     depth, masking = args.decoding.split(' ', 1)
@@ -178,9 +238,9 @@ def measure_decoding(args: argparse.Namespace) -> None:
     print(json.dumps([seconds, step.peak_mebibytes() - floor]))
 
 
-def in_process(args: argparse.Namespace, depth: int, masking: str) -> list:
-    """Run :func:`measure_decoding` in a process of its own."""
-    command = [sys.executable, *sys.argv, '--decoding', f'{depth} {masking}']
+def in_process(option: str, value: str) -> list:
+    """What this command prints with one more option, in a process."""
+    command = [sys.executable, *sys.argv, option, value]
     output = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True
     )
@@ -193,7 +253,7 @@ def decoding_table(args: argparse.Namespace) -> Table:
     cells[2, 'partial 2'] = []
     for _ in range(args.rounds):
         for cell, results in cells.items():
-            results.append(in_process(args, *cell))
+            results.append(in_process('--decoding', f'{cell[0]} {cell[1]}'))
     measured = {
         cell: [statistics.median(column) for column in zip(*results)]
         for cell, results in cells.items()
@@ -258,11 +318,13 @@ def main() -> None:
     parser.add_argument('--compile', action='store_true')
     parser.add_argument('--device', choices=['cpu', 'cuda'])
     parser.add_argument('--repeats', type=int, default=5)
+    parser.add_argument('--reference', action='store_true')
     parser.add_argument('--table1', action='store_true')
     parser.add_argument(
         '--rounds', type=int, default=1, help='of processes, for --table1'
     )
     parser.add_argument('--decoding', help=argparse.SUPPRESS)
+    parser.add_argument('--memory', help=argparse.SUPPRESS)
     args = parser.parse_args()
     found = get_device()
     args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
@@ -278,9 +340,13 @@ def main() -> None:
     if args.decoding:
         measure_decoding(args)
         return
+    if args.memory:
+        measure_memory(args)
+        return
     console = Console(width=max(Console().width, 100))
-    if args.table1:
-        console.print(decoding_table(args))
+    if args.reference or args.table1:
+        table = reference_table if args.reference else decoding_table
+        console.print(table(args))
         return
     step = build(args, compiled=args.compile)
     console.print(*section_table(args, step))
