@@ -1,9 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from mmengine.optim import OptimWrapper
-from torch import nn
+import torch
+from mmengine.device import get_device
 
 from mmmoca.registry import OPTIM_WRAPPERS
 
@@ -20,12 +17,12 @@ class GPUMixedPrecisionOptimWrapper(MixedPrecisionOptimWrapper):
     suppression, RoIAlign) take float32 only.
 
     Args:
+        dtype (str | torch.dtype): On a GPU, see
+            :class:`MixedPrecisionOptimWrapper`. Defaults to 'float16'.
         **kwargs: See :class:`MixedPrecisionOptimWrapper`.
     """
 
-    @contextmanager
-    def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Context of the forward pass: autocast if this is a GPU."""
-        parent = OptimWrapper if self.on_cpu else MixedPrecisionOptimWrapper
-        with parent.optim_context(self, model):
-            yield
+    def __init__(self, dtype: str | torch.dtype = 'float16', **kwargs) -> None:
+        if get_device() == 'cpu':
+            dtype = 'float32'
+        super().__init__(dtype=dtype, **kwargs)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
+from mmengine._strategy import FSDPStrategy
 from mmengine.dist import get_world_size
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import IterTimerHook
@@ -72,7 +73,8 @@ class KNNValLoop(ValLoop):
 
     Raises:
         ValueError: If an argument is out of range; bank or query images have
-            no label; their classes differ; or a loader never ends.
+            no label; their classes differ; a loader never ends; or the run
+            shards the student that ``which`` asks for.
     """
 
     stage = 'val'
@@ -114,6 +116,12 @@ class KNNValLoop(ValLoop):
             raise ValueError(
                 "bank_dtype must be 'float32' or 'float16', but "
                 f'got {bank_dtype!r}.'
+            )
+        strategy = getattr(runner, 'strategy', None)
+        if which == 'student' and isinstance(strategy, FSDPStrategy):
+            raise ValueError(
+                "which='student' needs the whole student, but this run shards "
+                "it: take which='teacher' here, or test the checkpoint"
             )
         self.which = which
         self.bank_dtype = getattr(torch, bank_dtype)

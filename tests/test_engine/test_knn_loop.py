@@ -21,6 +21,7 @@ from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
+from mmmoca.engine import MOCAFSDPStrategy
 from mmmoca.evaluation import gather_samples
 from tests.distributed import run_processes
 
@@ -441,6 +442,13 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path, by_epoch):
 def test_bad_arguments(root, tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         runner(**config(root, tmp_path, **change)).val()
+
+
+def test_refuses_a_sharded_student(root, tmp_path):
+    run = runner(**config(root, tmp_path, which='student'))
+    run.strategy = object.__new__(MOCAFSDPStrategy)
+    with pytest.raises(ValueError, match='this run shards it'):
+        run.val()
 
 
 def test_bad_data(root, tmp_path):
