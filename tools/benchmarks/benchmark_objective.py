@@ -157,12 +157,12 @@ def measure(args: argparse.Namespace) -> None:
     )
 
 
-def measure_in_process(form: str, extra: dict) -> dict:
-    """Run :func:`measure` in a process with more environment variables."""
-    command = [sys.executable, *sys.argv, '--form', form]
+def in_process(option: str, value: str, **environment: str) -> object:
+    """What this command prints with one more option, in its own process."""
+    command = [sys.executable, *sys.argv, option, value]
     output = subprocess.run(
         command,
-        env=os.environ | extra,
+        env=os.environ | environment,
         check=True,
         stdout=subprocess.PIPE,
         text=True,
@@ -196,7 +196,7 @@ def main() -> None:
         forms = {'straightforward': [], 'lean': []}
         for _ in range(args.rounds):
             for form, results in forms.items():
-                results.append(measure_in_process(form, extra))
+                results.append(in_process('--form', form, **extra))
         medians = {
             form: {
                 key: statistics.median(r[key] for r in results)

@@ -22,13 +22,12 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 
 import torch
 from _reference_step import ATTENTIONS, ReferenceStep
 from _step import TrainingStep, alternate
 from _step_pairs import pairs
+from benchmark_objective import in_process
 from mmengine.device import get_device
 from rich.console import Console
 from rich.table import Table
@@ -236,15 +235,6 @@ def measure_decoding(args: argparse.Namespace) -> None:
     step.run()
     seconds = step.time(args.repeats)
     print(json.dumps([seconds, step.peak_mebibytes() - floor]))
-
-
-def in_process(option: str, value: str) -> list:
-    """What this command prints with one more option, in a process."""
-    command = [sys.executable, *sys.argv, option, value]
-    output = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True
-    )
-    return json.loads(output.stdout.splitlines()[-1])
 
 
 def decoding_table(args: argparse.Namespace) -> Table:
