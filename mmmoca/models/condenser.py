@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
-from .attention import use_fastest_attention
 from .initialization import init_transformer
 from .masking import Mask
 from .position_encoding import sincos_positions_2d
+from .transformer import use_lean_layers
 from .vit import EncodedTokens
 
 __all__ = ['CondenserNeck']
@@ -73,7 +73,7 @@ class CondenserNeck(BaseModule):
             )
             for _ in range(depth)
         )
-        use_fastest_attention(self.layers)
+        use_lean_layers(self.layers)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
         self.register_buffer(
             'positions',

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
 
-from .attention import use_fastest_attention
 from .initialization import init_transformer
 from .position_encoding import sincos_positions_2d
+from .transformer import use_lean_layers
 
 __all__ = ['EncodedTokens', 'MOCAViT']
 
@@ -71,7 +71,7 @@ class MOCAViT(VisionTransformer):
         self.tap_layer = tap_layer
         self.patch_size: tuple[int, int] = self.patch_embed.projection.stride
         self.check_image_size(self.img_size)
-        use_fastest_attention(self.layers)
+        use_lean_layers(self.layers)
         for module in self.modules():
             if isinstance(module, DropPath):
                 # NumPy's number would break the graph of torch.compile.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from _step import TrainingStep
 from benchmark_objective import KAPPA, straightforward
+from mmengine.model import Sequential
 from mmpretrain.models.utils.attention import (
     scaled_dot_product_attention_pyimpl,
 )
@@ -32,8 +33,8 @@ class ReferenceStep(TrainingStep):
     the visible ones gathered, in every round. Targets and L_LOC are those of
     :func:`benchmark_objective.straightforward`. Autocast covers the losses.
     The optimiser is PyTorch's AdamW by default, the EMA a loop, and the
-    losses are read in every step. Transformer layers are our own, since the
-    authors' do the same.
+    losses are read in every step. Transformer layers are our own but for the
+    activations, which they keep.
 
     Args:
         *args: Arguments of :class:`TrainingStep`.
@@ -47,6 +48,7 @@ class ReferenceStep(TrainingStep):
         for part in (model.backbone, model.teacher, model.neck):
             for layer in part.layers:
                 layer.attn.scaled_dot_product_attention = ATTENTIONS[attention]
+                layer.ffn.layers.__class__ = Sequential  # keeps everything
         groups = [
             {k: group[k] for k in ('params', 'lr', 'weight_decay')}
             for group in self.wrapper.param_groups

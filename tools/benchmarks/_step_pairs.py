@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmmoca.engine.teacher_ema_hook import update_teacher
-from mmmoca.models.attention import attention
+from mmmoca.models.transformer import attention
 
 __all__ = ['pairs']
 

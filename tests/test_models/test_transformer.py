@@ -1,0 +1,136 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import copy
+
+import pytest
+import torch
+from mmpretrain.models.backbones.vision_transformer import (
+    TransformerEncoderLayer,
+)
+from torch.nn import functional as F
+from torch.profiler import profile
+from torch.utils.checkpoint import checkpoint
+
+from mmmoca.models.transformer import (
+    MLP,
+    Attention,
+    attention,
+    use_lean_layers,
+)
+
+from .test_moca import build
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'tolerance'), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)]
+)
+def test_same_as_pytorchs_in_float64(dtype, tolerance):
+    generator = torch.Generator().manual_seed(0)
+    shape = 2, 3, 10, 8
+    leaves = [
+        torch.randn(shape, generator=generator).to(dtype).requires_grad_()
+        for _ in range(3)
+    ]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    result = attention(*leaves)
+    assert result.dtype == dtype
+    expected = F.scaled_dot_product_attention(*exact)
+    upstream = torch.randn(shape, generator=generator)
+    grads = torch.autograd.grad(result, leaves, upstream.to(dtype))
+    expected_grads = torch.autograd.grad(expected, exact, upstream.double())
+    without_grad = attention(*(leaf.detach() for leaf in leaves))
+    for a, b in zip(
+        (without_grad, result, *grads), (expected, expected, *expected_grads)
+    ):
+        error = (a.double() - b).norm() / b.norm()
+        assert error < tolerance
+
+
+def test_drops_weights():
+    torch.manual_seed(0)
+    x = torch.ones(1, 1, 400, 4, dtype=torch.bfloat16)
+    dropped = attention(x, x, x, dropout_p=0.5)
+    assert dropped.std() > 0
+    assert abs(float(dropped.mean()) - 1) < 0.05
+
+
+def test_every_transformer_layer_uses_them():
+    model = build()
+    for part in (model.backbone, model.teacher, model.neck):
+        for layer in part.layers:
+            assert layer.attn.scaled_dot_product_attention is attention
+            assert type(layer.attn) is Attention
+            assert type(layer.ffn.layers) is MLP
+
+
+def stock_and_lean(**kwargs):
+    torch.manual_seed(0)
+    stock = TransformerEncoderLayer(16, 2, 64, **kwargs)
+    lean = copy.deepcopy(stock)
+    use_lean_layers([lean])
+    assert lean.state_dict().keys() == stock.state_dict().keys()
+    return stock, lean
+
+
+def results(layer, x, autocast):
+    """Output and all gradients."""
+    x = x.clone().requires_grad_()
+    torch.manual_seed(0)
+    with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+        y = layer(x)
+    y.square().sum().backward()
+    return y, x.grad, *(p.grad for p in layer.parameters())
+
+
+@pytest.mark.parametrize('autocast', [False, True])
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(),
+        dict(drop_rate=0.2, drop_path_rate=0.2, layer_scale_init_value=0.1),
+        dict(act_cfg=dict(type='ReLU', inplace=True)),
+        dict(num_fcs=3),
+        dict(ffn_type='swiglu_fused'),
+    ],
+    ids=str,
+)
+def test_layers_compute_as_mmpretrains(options, autocast):
+    stock, lean = stock_and_lean(**options)
+    x = torch.randn(3, 5, 16)
+    for a, b in zip(results(lean, x, autocast), results(stock, x, autocast)):
+        assert (a - b).norm() <= (2e-2 if autocast else 1e-5) * b.norm()
+
+
+@pytest.mark.parametrize('use_reentrant', [False, True])
+def test_layers_inside_activation_checkpoints(use_reentrant):
+    stock, lean = stock_and_lean()
+    x = torch.randn(3, 5, 16)
+
+    def checkpointed(x):
+        return checkpoint(lean, x, use_reentrant=use_reentrant)
+
+    checkpointed.parameters = lean.parameters
+    for a, b in zip(results(checkpointed, x, False), results(stock, x, False)):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize('autocast', [False, True])
+def test_mlp_keeps_one_hidden_tensor(autocast):
+    stock, lean = stock_and_lean()
+    x = torch.randn(8, 50, 16)
+    hidden = 8 * 50 * 64 * (2 if autocast else 4)
+
+    def kept(layer):
+        """Bytes of what lives between the two passes."""
+        with (
+            profile(profile_memory=True) as recorded,
+            torch.autocast('cpu', torch.bfloat16, enabled=autocast),
+        ):
+            y = layer.ffn(x)
+        assert y.requires_grad
+        return sum(
+            event.nbytes()
+            for event in recorded.profiler.kineto_results.events()
+            if event.name() == '[memory]'
+        )
+
+    assert kept(stock) - kept(lean) == hidden
