@@ -8,9 +8,10 @@ that is used (MFU; where no peak is known, of what a large product reaches).
 Then each part with and without its optimisation, the two measured in turns.
 
 ``--reference`` compares whole steps instead: ours, and the same step as the
-authors' code takes it, from the same weights; the time in turns, the memory
-each in a process of its own. ``--table1`` prints the paper's Table 1: full
-against partial decoding, and one mask against two.
+authors' code takes it, from the same weights. ``--table1`` prints the paper's
+Table 1: full against partial decoding, and one mask against two. In both each
+form has a process of its own, since what the C library keeps of freed memory
+would pass from one form to the next; ``--rounds`` goes through them in turns.
 
 Example:
     python tools/benchmarks/benchmark_step.py --arch b --dtype bf16
@@ -178,14 +179,14 @@ def build_form(args: argparse.Namespace, form: str) -> TrainingStep:
     return ReferenceStep(*options, attention=form)
 
 
-def measure_memory(args: argparse.Namespace) -> None:
-    """Print the MiB of a step, and of its process above the built model."""
-    step = build_form(args, args.memory)
+def measure_form(args: argparse.Namespace) -> None:
+    """Print seconds and MiB of a step, and its process's above the model."""
+    step = build_form(args, args.form)
     floor = 0 if args.device == 'cuda' else step.peak_mebibytes()
     step.run()
-    step.run()
+    seconds = step.time(args.repeats)
     process = step.peak_mebibytes() - floor
-    print(json.dumps([step.own_mebibytes(), process]))
+    print(json.dumps([seconds, step.own_mebibytes(), process]))
 
 
 def reference_table(args: argparse.Namespace) -> Table:
@@ -196,13 +197,7 @@ def reference_table(args: argparse.Namespace) -> Table:
         'products': 'reference, attention by products (older timm)',
     }
     assert set(forms) == {'ours', *ATTENTIONS}
-    memory = {form: in_process('--memory', form) for form in forms}
-    steps = {form: build_form(args, form) for form in forms}
-    seconds = alternate(
-        {form: step.run for form, step in steps.items()},
-        steps['ours'].clock,
-        args.repeats,
-    )
+    measured = in_turns(args, '--form', list(forms))
     table = Table(
         title=f'Whole step, {title(args)}',
         caption='Ratios: ours against each. Step: what it takes besides '
@@ -211,15 +206,29 @@ def reference_table(args: argparse.Namespace) -> Table:
     for column in ('', 's', 'time', 'step MiB', '', 'process MiB', ''):
         table.add_column(column, justify='right' if column else 'left')
     for form, name in forms.items():
-        figures = seconds[form], *memory[form]
-        ours = seconds['ours'], *memory['ours']
         row = [
             text
-            for value, own, style in zip(figures, ours, ('.2f', '.0f', '.0f'))
-            for text in (f'{value:{style}}', f'{own / value:.2f}x')
+            for value, ours, style in zip(
+                measured[form], measured['ours'], ('.2f', '.0f', '.0f')
+            )
+            for text in (f'{value:{style}}', f'{ours / value:.2f}x')
         ]
         table.add_row(name, *row)
     return table
+
+
+def in_turns(
+    args: argparse.Namespace, option: str, values: list[str]
+) -> dict[str, list[float]]:
+    """Medians of what processes print, one for each value in each round."""
+    results = {value: [] for value in values}
+    for _ in range(args.rounds):
+        for value in values:
+            results[value].append(in_process(option, value))
+    return {
+        value: [statistics.median(column) for column in zip(*rows)]
+        for value, rows in results.items()
+    }
 
 
 def measure_decoding(args: argparse.Namespace) -> None:
@@ -239,15 +248,8 @@ def measure_decoding(args: argparse.Namespace) -> None:
 
 def decoding_table(args: argparse.Namespace) -> Table:
     """Measure the paper's Table 1."""
-    cells = {(d, m): [] for d in (2, 4, 8) for m in ('full 1', 'partial 1')}
-    cells[2, 'partial 2'] = []
-    for _ in range(args.rounds):
-        for cell, results in cells.items():
-            results.append(in_process('--decoding', f'{cell[0]} {cell[1]}'))
-    measured = {
-        cell: [statistics.median(column) for column in zip(*results)]
-        for cell, results in cells.items()
-    }
+    cells = [f'{d} {m} 1' for d in (2, 4, 8) for m in ('full', 'partial')]
+    measured = in_turns(args, '--decoding', [*cells, '2 partial 2'])
     table = Table(
         title=f"The paper's Table 1, {title(args)}",
         caption="The paper's ratios: ViT-B/16, batch 2048 on 8 A100.",
@@ -264,13 +266,13 @@ def decoding_table(args: argparse.Namespace) -> Table:
     ):
         table.add_column(column, justify='right')
     changes = [
-        ('full -> partial', (d, 'full 1'), (d, 'partial 1'), *PAPER[d, 1])
+        ('full -> partial', f'{d} full 1', f'{d} partial 1', *PAPER[d, 1])
         for d in (2, 4, 8)
     ]
-    two_masks = 'partial: 1 -> 2 masks', (2, 'partial 1'), (2, 'partial 2')
+    two_masks = 'partial: 1 -> 2 masks', '2 partial 1', '2 partial 2'
     changes.append((*two_masks, PAPER[2, 1][1], PAPER[2, 2][1]))
     for name, before, after, paper_before, paper_after in changes:
-        row = [str(before[0]), name]
+        row = [before[0], name]
         for index, form in enumerate(('{:.2f}', '{:.0f}')):
             old, new = measured[before][index], measured[after][index]
             row += [
@@ -311,10 +313,13 @@ def main() -> None:
     parser.add_argument('--reference', action='store_true')
     parser.add_argument('--table1', action='store_true')
     parser.add_argument(
-        '--rounds', type=int, default=1, help='of processes, for --table1'
+        '--rounds',
+        type=int,
+        default=1,
+        help='of processes, for --reference and --table1',
     )
     parser.add_argument('--decoding', help=argparse.SUPPRESS)
-    parser.add_argument('--memory', help=argparse.SUPPRESS)
+    parser.add_argument('--form', help=argparse.SUPPRESS)
     args = parser.parse_args()
     found = get_device()
     args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
@@ -330,8 +335,8 @@ def main() -> None:
     if args.decoding:
         measure_decoding(args)
         return
-    if args.memory:
-        measure_memory(args)
+    if args.form:
+        measure_form(args)
         return
     console = Console(width=max(Console().width, 100))
     if args.reference or args.table1:
