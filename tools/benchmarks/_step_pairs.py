@@ -9,12 +9,15 @@ from contextlib import nullcontext
 import torch
 from _step import TrainingStep
 from benchmark_objective import lean, make_inputs, straightforward
+from mmengine.model import Sequential
 from mmengine.optim import build_optim_wrapper
+from mmpretrain.models.utils.attention import MultiheadAttention
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mmmoca.engine.teacher_ema_hook import update_teacher
+from mmmoca.models.masking import Mask
 from mmmoca.models.transformer import attention
 
 __all__ = ['pairs']
@@ -43,6 +46,7 @@ def pairs(step: TrainingStep) -> Iterator[tuple[str, Forms]]:
         ('attention, student', masks[0].visible.shape[1], True),
     ):
         yield f'{what}, bf16', _attention(step, tokens + 1, backward)
+    yield 'transformer layer, student', _layer(step, masks[0])
     yield 'prototypes', _prototypes(step, len(masks))
     yield "objective, ViT-B's shapes", _objective(step)
 
@@ -142,6 +146,27 @@ def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
         'ours': lambda: run(attention),
         "PyTorch's fused kernel": lambda: run(pytorchs, *fused),
         "PyTorch's unfused kernel": lambda: run(pytorchs, SDPBackend.MATH),
+    }
+
+
+def _layer(step: TrainingStep, mask: Mask) -> Forms:
+    backbone = step.model.backbone
+    lean = backbone.layers[0]
+    stock = copy.deepcopy(lean)
+    # The attention's kernel stays ours: it has a line of its own.
+    stock.attn.__class__ = MultiheadAttention
+    stock.ffn.layers.__class__ = Sequential
+    views, tokens = mask.visible.shape
+    x = torch.randn(
+        views,
+        1 + tokens,
+        backbone.embed_dims,
+        device=step.device,
+        requires_grad=True,
+    )
+    return {
+        'lean': _in_precision(step, lambda: lean(x).sum()),
+        "mmpretrain's": _in_precision(step, lambda: stock(x).sum()),
     }
 
 

@@ -11,7 +11,7 @@ Then each part with and without its optimisation, the two measured in turns.
 authors' code takes it, from the same weights. ``--table1`` prints the paper's
 Table 1: full against partial decoding, and one mask against two. In both each
 form has a process of its own, since what the C library keeps of freed memory
-would pass from one form to the next; ``--rounds`` goes through them in turns.
+would pass from one form to the next.
 
 Example:
     python tools/benchmarks/benchmark_step.py --arch b --dtype bf16
@@ -20,9 +20,12 @@ Example:
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
+import subprocess
+import sys
 
 import torch
 from _reference_step import ATTENTIONS, ReferenceStep
@@ -46,6 +49,7 @@ PAPER = {
     (8, 1): ((12.41, 52.4), (9.30, 32.6)),
     (2, 2): (None, (10.35, 39.5)),
 }
+READY = 'ready'
 MASKING = {
     'full 1': dict(mask_ratios=(0.65,), decoder_mask_ratios=(0.0,)),
     'partial 1': dict(mask_ratios=(0.65,), decoder_mask_ratios=(0.45,)),
@@ -179,14 +183,19 @@ def build_form(args: argparse.Namespace, form: str) -> TrainingStep:
     return ReferenceStep(*options, attention=form)
 
 
-def measure_form(args: argparse.Namespace) -> None:
-    """Print seconds and MiB of a step, and its process's above the model."""
+def serve_form(args: argparse.Namespace) -> None:
+    """Time a step for each line read; then print the memory that it takes.
+
+    That is the MiB of a step, and of the process above the built model.
+    """
     step = build_form(args, args.form)
     floor = 0 if args.device == 'cuda' else step.peak_mebibytes()
     step.run()
-    seconds = step.time(args.repeats)
+    print(READY, flush=True)
+    for _ in sys.stdin:
+        print(step.time(1), flush=True)
     process = step.peak_mebibytes() - floor
-    print(json.dumps([seconds, step.own_mebibytes(), process]))
+    print(json.dumps([step.own_mebibytes(), process]))
 
 
 def reference_table(args: argparse.Namespace) -> Table:
@@ -197,38 +206,59 @@ def reference_table(args: argparse.Namespace) -> Table:
         'products': 'reference, attention by products (older timm)',
     }
     assert set(forms) == {'ours', *ATTENTIONS}
-    measured = in_turns(args, '--form', list(forms))
+    seconds, memory = time_processes(list(forms), args.repeats)
     table = Table(
         title=f'Whole step, {title(args)}',
-        caption='Ratios: ours against each. Step: what it takes besides '
-        'weights and optimiser state. Process: above the built model.',
+        caption='Ratios: ours against each, the time in the same turn. Step: '
+        'what it takes besides weights and optimiser state. Process: above '
+        'the built model. Medians.',
     )
     for column in ('', 's', 'time', 'step MiB', '', 'process MiB', ''):
         table.add_column(column, justify='right' if column else 'left')
     for form, name in forms.items():
-        row = [
-            text
-            for value, ours, style in zip(
-                measured[form], measured['ours'], ('.2f', '.0f', '.0f')
-            )
-            for text in (f'{value:{style}}', f'{ours / value:.2f}x')
-        ]
+        turns = zip(seconds['ours'], seconds[form])
+        ratio = statistics.median(ours / it for ours, it in turns)
+        row = [f'{statistics.median(seconds[form]):.2f}', f'{ratio:.2f}x']
+        for ours, it in zip(memory['ours'], memory[form]):
+            row += [f'{it:.0f}', f'{ours / it:.2f}x']
         table.add_row(name, *row)
     return table
 
 
-def in_turns(
-    args: argparse.Namespace, option: str, values: list[str]
-) -> dict[str, list[float]]:
-    """Medians of what processes print, one for each value in each round."""
-    results = {value: [] for value in values}
-    for _ in range(args.rounds):
-        for value in values:
-            results[value].append(in_process(option, value))
-    return {
-        value: [statistics.median(column) for column in zip(*rows)]
-        for value, rows in results.items()
-    }
+def time_processes(forms: list[str], turns: int) -> tuple[dict, dict]:
+    """Time steps of several forms in turns, each in a process of its own.
+
+    Args:
+        forms (list[str]): Values of ``--form``.
+        turns (int): Steps of each.
+
+    Returns:
+        tuple[dict, dict]: Seconds of every step, and MiB, by form.
+    """
+    seconds = {form: [] for form in forms}
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        for form in forms:
+            process = subprocess.Popen(
+                [sys.executable, *sys.argv, '--form', form],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            processes[form] = stack.enter_context(process)
+            while (line := process.stdout.readline().strip()) != READY:
+                if not line and process.poll() is not None:
+                    raise RuntimeError(f'the process of {form!r} failed')
+        for _ in range(turns):
+            for form, process in processes.items():
+                process.stdin.write('\n')
+                process.stdin.flush()
+                seconds[form].append(float(process.stdout.readline()))
+        memory = {
+            form: json.loads(process.communicate()[0].splitlines()[-1])
+            for form, process in processes.items()
+        }
+    return seconds, memory
 
 
 def measure_decoding(args: argparse.Namespace) -> None:
@@ -249,7 +279,14 @@ def measure_decoding(args: argparse.Namespace) -> None:
 def decoding_table(args: argparse.Namespace) -> Table:
     """Measure the paper's Table 1."""
     cells = [f'{d} {m} 1' for d in (2, 4, 8) for m in ('full', 'partial')]
-    measured = in_turns(args, '--decoding', [*cells, '2 partial 2'])
+    results = {cell: [] for cell in (*cells, '2 partial 2')}
+    for _ in range(args.rounds):
+        for cell, rows in results.items():
+            rows.append(in_process('--decoding', cell))
+    measured = {
+        cell: [statistics.median(column) for column in zip(*rows)]
+        for cell, rows in results.items()
+    }
     table = Table(
         title=f"The paper's Table 1, {title(args)}",
         caption="The paper's ratios: ViT-B/16, batch 2048 on 8 A100.",
@@ -313,10 +350,7 @@ def main() -> None:
     parser.add_argument('--reference', action='store_true')
     parser.add_argument('--table1', action='store_true')
     parser.add_argument(
-        '--rounds',
-        type=int,
-        default=1,
-        help='of processes, for --reference and --table1',
+        '--rounds', type=int, default=1, help='of processes, for --table1'
     )
     parser.add_argument('--decoding', help=argparse.SUPPRESS)
     parser.add_argument('--form', help=argparse.SUPPRESS)
@@ -336,7 +370,7 @@ def main() -> None:
         measure_decoding(args)
         return
     if args.form:
-        measure_form(args)
+        serve_form(args)
         return
     console = Console(width=max(Console().width, 100))
     if args.reference or args.table1:
