@@ -6,6 +6,7 @@ import torch
 from mmpretrain.models.backbones.vision_transformer import (
     TransformerEncoderLayer,
 )
+from torch import nn
 from torch.nn import functional as F
 from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
@@ -88,6 +89,7 @@ def results(layer, x, autocast):
         dict(),
         dict(drop_rate=0.2, drop_path_rate=0.2, layer_scale_init_value=0.1),
         dict(act_cfg=dict(type='ReLU', inplace=True)),
+        dict(act_cfg=dict(type='GELU', approximate='tanh')),
         dict(num_fcs=3),
         dict(ffn_type='swiglu_fused'),
     ],
@@ -98,6 +100,35 @@ def test_layers_compute_as_mmpretrains(options, autocast):
     x = torch.randn(3, 5, 16)
     for a, b in zip(results(lean, x, autocast), results(stock, x, autocast)):
         assert (a - b).norm() <= (2e-2 if autocast else 1e-5) * b.norm()
+
+
+def test_layers_with_frozen_parts():
+    stock, lean = stock_and_lean()
+    x = torch.randn(3, 5, 16)
+    for layer in (stock, lean):
+        layer.ffn.layers[1].requires_grad_(False)
+        layer(x).sum().backward()
+    for a, b in zip(lean.parameters(), stock.parameters()):
+        assert (a.grad is None) == (b.grad is None)
+        if b.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_mlp_in_float64():
+    _, lean = stock_and_lean()
+    mlp = lean.ffn.layers.double()
+    x = torch.randn(2, 3, 16, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(mlp, (x,))
+
+
+def test_wrapped_linear_layers_are_called():
+    _, lean = stock_and_lean()
+    wrapped = nn.Sequential(lean.ffn.layers[1])
+    lean.ffn.layers[1] = wrapped
+    calls = []
+    wrapped.register_forward_hook(lambda *_: calls.append(1))
+    lean(torch.randn(3, 5, 16))
+    assert calls
 
 
 @pytest.mark.parametrize('use_reentrant', [False, True])
