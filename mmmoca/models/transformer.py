@@ -70,8 +70,8 @@ class MLP(Sequential):
     """The two linear layers of an FFN, which keep one hidden tensor, not two.
 
     In training the backward pass, which needs GELU's input anyway, makes its
-    output from it once more for the second linear layer. Of all that a step
-    keeps for the backward pass this saves 15 % (ViT-B, bfloat16).
+    output from it once more for the second linear layer. That saves a fifth
+    of a step's memory (ViT-B, batch 16, bfloat16).
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,14 +92,15 @@ class MLP(Sequential):
         )
         if not lean:
             return super().forward(x)
-        hidden = expand(x)
-        # Autocast's own copies belong to the operations outside functions.
-        weight, bias = (p.to(hidden.dtype) for p in contract.parameters())
-        return _GELULinear.apply(hidden, weight, bias)
+        return _GELULinear.apply(expand(x), contract.weight, contract.bias)
 
 
 class _GELULinear(Function):
-    """``linear(gelu(hidden))`` that keeps ``hidden`` alone."""
+    """``linear(gelu(hidden))`` that keeps ``hidden`` alone.
+
+    Under autocast ``hidden`` has 16 bits. Weights are cast in both passes
+    instead of being kept a second time.
+    """
 
     @staticmethod
     def forward(
@@ -107,7 +108,8 @@ class _GELULinear(Function):
     ) -> Tensor:
         """Map (..., hidden dims) to (..., D)."""
         ctx.save_for_backward(hidden, weight)
-        return F.linear(F.gelu(hidden), weight, bias)
+        dtype = hidden.dtype
+        return F.linear(F.gelu(hidden), weight.to(dtype), bias.to(dtype))
 
     @staticmethod
     @once_differentiable
@@ -120,7 +122,8 @@ class _GELULinear(Function):
         rows = grad.flatten(0, -2)
         grad_hidden = grad_weight = grad_bias = None
         if for_hidden:
-            grad_hidden = torch.ops.aten.gelu_backward(grad @ weight, hidden)
+            grad_activated = grad @ weight.to(grad.dtype)
+            grad_hidden = torch.ops.aten.gelu_backward(grad_activated, hidden)
         if for_weight:
             grad_weight = rows.T @ F.gelu(hidden).flatten(0, -2)
         if for_bias:
