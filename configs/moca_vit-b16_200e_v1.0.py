@@ -29,11 +29,4 @@ param_scheduler = [
         convert_to_iter_based=True,
     ),
 ]
-custom_hooks = [
-    dict(type='mmmoca.CompileHook'),
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.ReproducibilityHook'),
-    dict(type='mmmoca.CodebookHook'),
-    dict(type='mmmoca.StepLogHook'),
-    dict(type='mmmoca.TeacherEMAHook', momentum=0.994),
-]
+default_hooks = dict(teacher_ema=dict(momentum=0.994))

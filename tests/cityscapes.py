@@ -137,6 +137,9 @@ def small_config(name, root, work_dir, **options):
         }
         | options
     )
+    # None leaves a hook out, as in the tools.
+    for name in [n for n, h in cfg.default_hooks.items() if h is None]:
+        del cfg.default_hooks[name]
     return cfg
 
 

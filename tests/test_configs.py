@@ -31,8 +31,9 @@ def test_config_builds(config):
     # mmseg's heads read values while they are built.
     with torch.device('cpu' if config.default_scope == 'mmseg' else 'meta'):
         MODELS.build(config.model)
-    for hook in config.get('custom_hooks', []):
-        HOOKS.build(hook)
+    for hook in config.default_hooks.values():
+        if hook.get('type', '').startswith('mmmoca.'):
+            HOOKS.build(hook)
     for name in ('train_dataloader', 'val_dataloader', 'test_dataloader'):
         dataset = (config.get(name) or {}).get('dataset', {})
         while 'dataset' in dataset:

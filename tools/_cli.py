@@ -80,6 +80,7 @@ def load_config(
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', path.stem)
     cfg.merge_from_dict(args.cfg_options)
+    _leave_out_hooks(cfg)
     if cfg.get('default_scope') == 'mmdet':
         try:
             check_compiled_ops()
@@ -126,6 +127,15 @@ def _find_config(parser: argparse.ArgumentParser, name: str) -> Path:
         f'there is no config {name}: write the path of a file, or the name of '
         f'a config of mmmoca, such as {", ".join(like)}'
     )
+
+
+def _leave_out_hooks(cfg: Config) -> None:
+    # MMEngine takes None for its own hooks and fails on any other name.
+    hooks = cfg.get('default_hooks') or {}
+    own = ('runtime_info', 'timer', 'sampler_seed', 'logger')
+    own += ('param_scheduler', 'checkpoint')
+    for name in [n for n, h in hooks.items() if h is None and n not in own]:
+        del hooks[name]
 
 
 def _complete_dataloaders(

@@ -1,33 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-default_scope = 'mmpretrain'
+# Pretraining: the hooks that move the codebook and the teacher.
+_base_ = './runtime.py'
 
-custom_hooks = [
-    dict(type='mmmoca.CompileHook'),
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.ReproducibilityHook'),
-    dict(type='mmmoca.CodebookHook'),
-    dict(type='mmmoca.StepLogHook'),
-    dict(type='mmmoca.TeacherEMAHook', momentum=0.99),
-]
 default_hooks = dict(
-    timer=dict(type='IterTimerHook'),
-    logger=dict(type='LoggerHook', interval=100),
-    param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(
-        type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3
-    ),
-    sampler_seed=dict(type='DistSamplerSeedHook'),
+    codebook=dict(type='mmmoca.CodebookHook'),
+    teacher_ema=dict(type='mmmoca.TeacherEMAHook', momentum=0.99),
 )
-env_cfg = dict(
-    cudnn_benchmark=False,
-    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
-    dist_cfg=dict(backend='nccl'),  # tools/train.py: gloo without a GPU
-)
-vis_backends = [dict(type='LocalVisBackend')]
-visualizer = dict(type='UniversalVisualizer', vis_backends=vis_backends)
-log_level = 'INFO'
-load_from = None
-resume = False
-
-# ReproducibilityHook makes each process draw masks and crops of its own.
-randomness = dict(seed=0)

@@ -6,7 +6,7 @@
 #       8 --cfg-options load_from=CHECKPOINT
 _base_ = [
     '../_base_/datasets/imagenet_classification.py',
-    '../_base_/default_runtime.py',
+    '../_base_/runtime.py',
 ]
 
 num_classes = 1000
@@ -123,13 +123,7 @@ test_cfg = dict()
 auto_scale_lr = dict(base_batch_size=1024)
 
 default_hooks = dict(
-    checkpoint=dict(max_keep_ckpts=1, save_best='accuracy/top1')
+    checkpoint=dict(max_keep_ckpts=1, save_best='accuracy/top1'),
+    classifier_check=dict(type='mmmoca.ClassifierCheckHook'),
+    backbone_checkpoint=dict(type='mmmoca.BackboneCheckpointHook'),
 )
-custom_hooks = [
-    dict(type='mmmoca.ClassifierCheckHook'),
-    dict(type='mmmoca.CompileHook'),
-    dict(type='mmmoca.BackboneCheckpointHook'),
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.ReproducibilityHook'),
-    dict(type='mmmoca.StepLogHook'),
-]

@@ -4,7 +4,7 @@
 _base_ = [
     '../_base_/models/vit-b16_features.py',
     '../_base_/datasets/imagenet_eval.py',
-    '../_base_/default_runtime.py',
+    '../_base_/runtime.py',
 ]
 
 test_evaluator = dict(type='mmmoca.KNNAccuracy')
@@ -17,7 +17,6 @@ test_cfg = dict(
     bank_dtype='float16',
 )
 
-custom_hooks = [
-    dict(type='mmmoca.BackboneCheckpointHook'),
-    dict(type='mmmoca.CheckpointFitHook'),
-]
+default_hooks = dict(
+    backbone_checkpoint=dict(type='mmmoca.BackboneCheckpointHook')
+)

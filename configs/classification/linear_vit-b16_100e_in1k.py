@@ -5,7 +5,7 @@
 #       --cfg-options load_from=CHECKPOINT
 _base_ = [
     '../_base_/datasets/imagenet_classification.py',
-    '../_base_/default_runtime.py',
+    '../_base_/runtime.py',
 ]
 
 model = dict(
@@ -48,13 +48,9 @@ val_cfg = dict()
 test_cfg = dict()
 auto_scale_lr = dict(base_batch_size=1024)
 
-default_hooks = dict(checkpoint=dict(max_keep_ckpts=1))
-custom_hooks = [
-    dict(type='mmmoca.ClassifierCheckHook'),
-    dict(type='mmmoca.CompileHook'),
-    dict(type='mmmoca.BackboneCheckpointHook'),
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.ReproducibilityHook'),
-    dict(type='mmmoca.StepLogHook'),
-    dict(type='mmmoca.WinningHeadHook'),
-]
+default_hooks = dict(
+    checkpoint=dict(max_keep_ckpts=1),
+    classifier_check=dict(type='mmmoca.ClassifierCheckHook'),
+    backbone_checkpoint=dict(type='mmmoca.BackboneCheckpointHook'),
+    winning_head=dict(type='mmmoca.WinningHeadHook'),
+)

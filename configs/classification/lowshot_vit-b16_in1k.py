@@ -4,7 +4,7 @@
 _base_ = [
     '../_base_/models/vit-b16_features.py',
     '../_base_/datasets/imagenet_eval.py',
-    '../_base_/default_runtime.py',
+    '../_base_/runtime.py',
 ]
 
 model = dict(backbone=dict(final_norm=False))
@@ -53,7 +53,6 @@ test_cfg = dict(
 # The processes wait for the slowest regression, on CPU cores: seconds.
 env_cfg = dict(dist_cfg=dict(timeout=7200))
 
-custom_hooks = [
-    dict(type='mmmoca.BackboneCheckpointHook'),
-    dict(type='mmmoca.CheckpointFitHook'),
-]
+default_hooks = dict(
+    backbone_checkpoint=dict(type='mmmoca.BackboneCheckpointHook')
+)

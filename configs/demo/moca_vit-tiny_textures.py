@@ -192,16 +192,9 @@ train_cfg = dict(
 )
 auto_scale_lr = dict(base_batch_size=64)
 
-custom_hooks = [
-    dict(type='mmmoca.CompileHook'),
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.ReproducibilityHook'),
-    dict(type='mmmoca.CodebookHook'),
-    dict(type='mmmoca.StepLogHook'),
-    dict(type='mmmoca.TeacherEMAHook', momentum=0.95),
-]
 default_hooks = dict(
     logger=dict(interval=20, log_metric_by_epoch=False),
     checkpoint=dict(by_epoch=False, interval=120, max_keep_ckpts=1),
+    teacher_ema=dict(momentum=0.95),
 )
 log_processor = dict(by_epoch=False)

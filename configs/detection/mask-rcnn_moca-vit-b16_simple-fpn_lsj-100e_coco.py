@@ -102,11 +102,9 @@ param_scheduler = [
     ),
 ]
 
-custom_hooks = [
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.StepLogHook'),
-    dict(type='mmdet.NumClassCheckHook'),
-]
 default_hooks = dict(
-    checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2)
+    checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2),
+    checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
+    step_log=dict(type='mmmoca.StepLogHook'),
+    num_class_check=dict(type='mmdet.NumClassCheckHook'),
 )

@@ -22,10 +22,4 @@ model = dict(
         ),
     ),
 )
-custom_hooks = [
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.SegDataCheckHook'),
-    dict(type='mmmoca.FrozenBackboneHook'),
-    dict(type='mmmoca.ReproducibilityHook'),
-    dict(type='mmmoca.StepLogHook'),
-]
+default_hooks = dict(frozen_backbone=dict(type='mmmoca.FrozenBackboneHook'))

@@ -106,9 +106,9 @@ def _check_teacher(
     if 'teacher.cls_token' in saved.keys() - own.keys():
         raise CheckpointError(
             "the checkpoint is a pretraining run: its 'backbone.' is the "
-            'student, while the paper evaluates the teacher. Add dict(type='
-            "'mmmoca.BackboneCheckpointHook') to custom_hooks, which loads "
-            "the teacher (which='student' for the other one)"
+            'student, while the paper evaluates the teacher. Load '
+            "'mmmoca-teacher://FILE' or 'mmmoca-student://FILE', or add "
+            "dict(type='mmmoca.BackboneCheckpointHook') to custom_hooks"
         )
 
 

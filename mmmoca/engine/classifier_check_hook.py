@@ -29,6 +29,9 @@ class ClassifierCheckHook(Hook):
         ValueError: Says what does not fit and what to write instead.
     """
 
+    # Its errors come before those of reading checkpoints.
+    priority = 'VERY_HIGH'
+
     def __init__(self, needs_checkpoint: bool = True) -> None:
         self.needs_checkpoint = needs_checkpoint
 
@@ -64,8 +67,8 @@ class ClassifierCheckHook(Hook):
             raise ValueError(
                 'there is no checkpoint to start from, and a random backbone '
                 'says nothing about a pretrained one: add --cfg-options '
-                'load_from=CHECKPOINT. To train from scratch on purpose, set '
-                'needs_checkpoint=False in the ClassifierCheckHook'
+                'load_from=CHECKPOINT. To train from scratch on purpose, add '
+                'default_hooks.classifier_check.needs_checkpoint=False'
             )
 
 

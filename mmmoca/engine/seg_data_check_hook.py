@@ -36,6 +36,9 @@ class SegDataCheckHook(Hook):
         SegDataError: On every rank, with what to write instead.
     """
 
+    # Its errors come before those of reading checkpoints.
+    priority = 'HIGH'
+
     def __init__(self, num_masks: int | None = 200) -> None:
         self.num_masks = num_masks
 

@@ -199,7 +199,7 @@ def test_config_of_a_user(tmp_path, monkeypatch):
     )
     cfg = Config.fromfile(path)
     assert set(class_counts(build(cfg)).values()) == {2}
-    for hook in cfg.custom_hooks:
+    for hook in cfg.default_hooks.values():
         assert hook['_scope_'] == 'mmmoca'
         HOOKS.build(hook)
     assert cfg.train_dataloader.dataset['_scope_'] == 'mmdet'

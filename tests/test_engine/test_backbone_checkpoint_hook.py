@@ -40,10 +40,7 @@ def build(images, tmp_path):
             neck=dict(type='GlobalAveragePooling'),
             head=head,
         )
-        cfg.custom_hooks = [
-            dict(type='mmmoca.CheckpointFitHook'),
-            dict(type='mmmoca.BackboneCheckpointHook', **hook),
-        ]
+        cfg.custom_hooks = [dict(type='mmmoca.BackboneCheckpointHook', **hook)]
         cfg.work_dir = str(tmp_path / 'work')
         cfg.log_level = 'ERROR'
         cfg.load_from = str(load_from)

@@ -62,7 +62,7 @@ def test_from_scratch_on_purpose(digits):
         **{
             'train_dataloader.batch_size': 25,
             'train_cfg.max_epochs': 1,
-            'custom_hooks.0.needs_checkpoint': False,
+            'default_hooks.classifier_check.needs_checkpoint': False,
         },
     )
     runner = Runner.from_cfg(cfg)

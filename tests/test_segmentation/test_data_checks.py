@@ -43,8 +43,6 @@ def error(tree, tmp_path, **options):
     options['model.backbone.init_cfg'] = dict(
         type='Pretrained', checkpoint='absent.pth'
     )
-    # The hook that reads the checkpoint comes before.
-    options['custom_hooks'] = [dict(type='mmmoca.SegDataCheckHook')]
     with pytest.raises(SegDataError) as caught:
         run(MASK, tree, tmp_path / 'work', **options)
     message = str(caught.value)
@@ -54,7 +52,7 @@ def error(tree, tmp_path, **options):
 
 def test_right_data_pass(tree, tmp_path):
     """So does a crop that is not square."""
-    options = {'custom_hooks': [dict(type='mmmoca.SegDataCheckHook')]}
+    options = {}
     for key in ('data_preprocessor.size', 'test_cfg.crop_size'):
         options[f'model.{key}'] = (48, 64)
     options['train_dataloader.dataset.pipeline.4.crop_size'] = (48, 64)

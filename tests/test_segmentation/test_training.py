@@ -38,7 +38,7 @@ def pretrained(tree, tmp_path_factory):
         epochs=60,
         **{
             'model.backbone.frozen_stages': -1,
-            'custom_hooks': [],
+            'default_hooks.frozen_backbone': None,
             'optim_wrapper.optimizer': dict(
                 _delete_=True, type='AdamW', lr=1.5e-3, weight_decay=0.05
             ),
@@ -145,7 +145,7 @@ def watched_training(tree, work_dir, frozen):
         },
     )
     if not frozen:
-        cfg.custom_hooks = []
+        del cfg.default_hooks['frozen_backbone']
     runner = Runner.from_cfg(cfg)
     watch = Watch()
     runner.register_hook(watch)

@@ -1,18 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-_base_ = ['../../_base_/default_runtime.py']
+_base_ = ['../../_base_/runtime.py']
 
 default_scope = 'mmseg'
 
-custom_hooks = [
-    dict(type='mmmoca.CheckpointFitHook'),
-    dict(type='mmmoca.SegDataCheckHook'),
-    dict(type='mmmoca.ReproducibilityHook'),
-    dict(type='mmmoca.StepLogHook'),
-]
 default_hooks = dict(
     logger=dict(interval=50),
     checkpoint=dict(
         interval=4, max_keep_ckpts=1, save_best='mIoU', rule='greater'
     ),
+    seg_data_check=dict(type='mmmoca.SegDataCheckHook'),
 )
 visualizer = dict(type='SegLocalVisualizer', _scope_='mmseg', alpha=0.6)

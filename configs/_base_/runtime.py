@@ -1,0 +1,31 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# What pretraining and evaluations have in common. Hooks have names, so that
+# one key changes one setting: default_hooks.logger.interval=10
+default_scope = 'mmpretrain'
+
+default_hooks = dict(
+    timer=dict(type='IterTimerHook'),
+    logger=dict(type='LoggerHook', interval=100),
+    param_scheduler=dict(type='ParamSchedulerHook'),
+    checkpoint=dict(
+        type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3
+    ),
+    sampler_seed=dict(type='DistSamplerSeedHook'),
+    compile=dict(type='mmmoca.CompileHook'),
+    checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
+    reproducibility=dict(type='mmmoca.ReproducibilityHook'),
+    step_log=dict(type='mmmoca.StepLogHook'),
+)
+env_cfg = dict(
+    cudnn_benchmark=False,
+    mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
+    dist_cfg=dict(backend='nccl'),  # tools/train.py: gloo without a GPU
+)
+vis_backends = [dict(type='LocalVisBackend')]
+visualizer = dict(type='UniversalVisualizer', vis_backends=vis_backends)
+log_level = 'INFO'
+load_from = None
+resume = False
+
+# ReproducibilityHook makes each process draw masks and crops of its own.
+randomness = dict(seed=0)
