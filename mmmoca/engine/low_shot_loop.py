@@ -43,8 +43,8 @@ __all__ = ['LowShotTestLoop']
 class LowShotTestLoop(TestLoop):
     """Classification from 1, 2, 5 images a class or 1 % of all.
 
-    The paper's low-shot protocol (MSN's; Table 5d): frozen features, each row
-    minus its mean and L2-normalised, and a multinomial logistic regression
+    The paper's low-shot protocol (Table 5d, after MSN): frozen features, each
+    row minus its mean and L2-normalised, and a multinomial logistic regression
     for each subset. Features of the subsets' images (of all together, once)
     and of the loop's own images are cached on disk, under a key that changes
     with weights, model config, transforms, precision and images. The
@@ -53,13 +53,14 @@ class LowShotTestLoop(TestLoop):
     Each image's data sample gets ``lowshot_pred`` (name -> the label that
     each set's classifier predicts) for :class:`LowShotAccuracy`. The
     accuracies are printed as a table, and written to ``lowshot.json`` in the
-    work dir with those of each set.
+    work dir with those of each set. A regression that does not converge is a
+    warning, and named there.
 
     Args:
         runner (Runner): The runner. Its model has ``data_preprocessor`` and
             ``extract_feat(inputs)``, which returns (B, D), or a tuple whose
             last item is that: here the mean of the patch tokens WITHOUT the
-            final norm.
+            final norm (for MSN [CLS] without it).
         dataloader (DataLoader or dict): Loader of the images to classify.
         evaluator (Evaluator or dict or list): Metrics.
         train_dataloader (dict): Loader of the training images; its data set
@@ -70,7 +71,8 @@ class LowShotTestLoop(TestLoop):
             :func:`mmmoca.evaluation.subsets.read_subset`.
         regularization (float): Lambda. Defaults to 0.1.
         max_iter (int): Iterations of L-BFGS. Defaults to 300.
-        tol (float): Its tolerance. Defaults to 1e-4.
+        tol (float): Bound on the gradient of the summed loss, see
+            :func:`mmmoca.evaluation.low_shot.fit_low_shot`. Defaults to 1e-4.
         which (str, optional): 'teacher' or 'student', handed on to
             ``extract_feat``; the model's own default if not given.
         fp16 (bool): Extract under autocast (bfloat16 on a CPU). Defaults to
@@ -227,11 +229,12 @@ class LowShotTestLoop(TestLoop):
         predictions = torch.zeros(
             len(test.feats), len(fits), dtype=torch.int64
         )
+        converged = torch.zeros(len(fits), dtype=torch.int64)
         labels = train.labels.numpy()
         for index in range(get_rank(), len(fits), get_world_size()):
             name, number, rows = fits[index]
             start = time.time()
-            classifier = fit_low_shot(
+            classifier, converged[index] = fit_low_shot(
                 train.feats.numpy()[rows], labels[rows], **self.fit
             )
             predicted = classifier.predict(test.feats.numpy())
@@ -243,6 +246,18 @@ class LowShotTestLoop(TestLoop):
                 f'{time.time() - start:.1f} s'
             )
         all_reduce(predictions)
+        all_reduce(converged)
+        self.unconverged = [
+            f'{name}, set {number}'
+            for (name, number, _), good in zip(fits, converged)
+            if not good
+        ]
+        if self.unconverged:
+            self.runner.logger.warning(
+                f'{len(self.unconverged)} of {len(fits)} low-shot regressions '
+                f'have not converged ({"; ".join(self.unconverged)}): raise '
+                f'test_cfg.max_iter, which is {self.fit["max_iter"]}'
+            )
         return predictions
 
     def _process(self, predictions: Tensor, test: FeatureShard) -> None:
@@ -279,6 +294,7 @@ class LowShotTestLoop(TestLoop):
                 test_images=len(labels),
                 classes=len(self.classes),
                 **self.fit,
+                unconverged=self.unconverged,
                 results=results,
             ),
         )

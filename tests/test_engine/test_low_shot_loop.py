@@ -116,6 +116,7 @@ def test_equals_sklearn(root):
     report = json.loads((root / 'work' / 'lowshot.json').read_text())
     assert report['test_images'] == 19 and report['classes'] == 4
     assert report['regularization'] == 0.1
+    assert report['unconverged'] == []
     few, more = report['results']
     assert few['top1'] == pytest.approx(accuracies['few'])
     assert few['images'] == [4, 4] and more['images'] == [12]
@@ -144,6 +145,19 @@ def test_table_and_predictions(root, caplog):
     assert metrics['lowshot/top1_few'] == pytest.approx(mean)
     text = '\n'.join(record.getMessage() for record in caplog.records)
     assert f'| {mean:.2f} ± {std:.2f} |' in text
+
+
+def test_what_does_not_converge_is_said_once(root, caplog):
+    run = runner(**config(root, max_iter=1))
+    run.logger.addHandler(caplog.handler)
+    run.test()
+    said = [r.getMessage() for r in caplog.records if r.levelname == 'WARNING']
+    assert said == [
+        '3 of 3 low-shot regressions have not converged (few, set 0; few, set '
+        '1; more, set 0): raise test_cfg.max_iter, which is 1'
+    ]
+    report = json.loads((root / 'work' / 'lowshot.json').read_text())
+    assert report['unconverged'] == ['few, set 0', 'few, set 1', 'more, set 0']
 
 
 def _images_seen(root, change=None, **kwargs):

@@ -44,12 +44,56 @@ def test_minimises_what_it_says(classes):
 
     solver.step(closure)
     expected = (feats @ weights.detach().T).softmax(1).numpy()
-    judge = fit_low_shot(feats.numpy(), labels.numpy(), 0.1, 3000, 1e-9)
+    data = feats.numpy(), labels.numpy()
+    judge, converged = fit_low_shot(*data, 0.1, 3000, 1e-9)
+    assert converged
     np.testing.assert_allclose(
         judge.predict_proba(feats.numpy()), expected, atol=1e-5
     )
-    other = fit_low_shot(feats.numpy(), labels.numpy(), 0.3, 3000, 1e-9)
+    other, _ = fit_low_shot(*data, 0.3, 3000, 1e-9)
     assert abs(other.predict_proba(feats.numpy()) - expected).max() > 1e-2
+
+
+def _one_shot(classes, width=128):
+    """One image of each class to learn from, five to classify."""
+    rng = np.random.default_rng(classes)
+    scale = (1 + np.arange(width)) ** -0.5
+    centres = rng.normal(size=(classes, width)) * scale + rng.normal(
+        scale=3, size=width
+    )
+
+    def draw(count):
+        labels = np.repeat(np.arange(classes), count)
+        noise = rng.normal(size=(len(labels), width)) * scale
+        feats = torch.from_numpy(centres[labels] + noise).float()
+        return low_shot_features(feats).numpy(), labels
+
+    return draw(1), draw(5)
+
+
+def _gradient(judge, feats, labels, regularization=0.1):
+    """Of the sum of the cross-entropies plus the penalty, (C, D)."""
+    feats = feats.astype(np.float64)
+    wrong = judge.predict_proba(feats)
+    wrong[np.arange(len(labels)), labels] -= 1
+    return wrong.T @ feats + regularization * judge.coef_
+
+
+@pytest.mark.parametrize('classes', [200, 500])
+def test_converges_on_many_classes(classes, recwarn):
+    known, query = _one_shot(classes)
+    judge, converged = fit_low_shot(*known)
+    assert converged and not recwarn
+    assert np.abs(_gradient(judge, *known)).max() < 1e-4
+    exact, _ = fit_low_shot(*known, 0.1, 3000, 1e-9)
+    assert np.abs(_gradient(exact, *known)).max() < 1e-6
+    same = judge.predict(query[0]) == exact.predict(query[0])
+    assert same.mean() > 0.99
+    assert judge.score(*query) == pytest.approx(exact.score(*query), abs=3e-3)
+    # What stops early, with a loss that looks as good, classifies otherwise.
+    early, converged = fit_low_shot(*known, max_iter=2)
+    assert not converged and not recwarn
+    assert (early.predict(query[0]) == exact.predict(query[0])).mean() < 0.9
 
 
 def test_results_of_sets():
