@@ -224,7 +224,8 @@ class Comparison:
         )
         labels, truth = train.labels.numpy(), val.labels.numpy()
         accuracies = [
-            100 * fit_low_shot(known[rows], labels[rows])[0].score(query, truth)
+            100
+            * fit_low_shot(known[rows], labels[rows])[0].score(query, truth)
             for sets in subsets.values()
             for rows in sets
         ]
