@@ -4,6 +4,7 @@ from .layouts import Backbone, find_backbone, read_backbone
 from .pretrained import (
     check_grids,
     check_pretrained_inits,
+    check_untrained,
     compare_states,
 )
 from .reading import CheckpointError, listed, read_checkpoint
@@ -24,6 +25,7 @@ __all__ = [
     'backbone_checkpoint',
     'check_grids',
     'check_pretrained_inits',
+    'check_untrained',
     'compare_states',
     'convert_release',
     'convert_release_name',

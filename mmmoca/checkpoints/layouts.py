@@ -45,8 +45,8 @@ class Backbone(NamedTuple):
         state_dict (Dict[str, Tensor]): Under the names of
             ``mmpretrain.VisionTransformer``, without a prefix.
         layout (str): 'mmmoca' (a pretraining run of this package), 'moca'
-            (the authors'), 'mmpretrain', 'dino' (iBOT's, too), 'msn', 'mae'
-            or 'timm' (DeiT's, too).
+            (the authors'), 'mmpretrain', 'dino' (iBOT's, too), 'msn',
+            'mocov3', 'mae' or 'timm' (DeiT's, too).
         which (str): 'teacher', 'student', or 'only' where the file has one
             encoder.
         ignored (List[str]): Names beside it that are left out, as a head's.
@@ -110,7 +110,9 @@ def find_backbone(
 
     Raises:
         CheckpointError: If the file has no ViT, not the one asked for, or
-            parts that a plain ViT has not.
+            one without [CLS] or positions, or with parts that a plain ViT
+            has not. A final norm is not required: some files have none, and
+            :func:`~mmmoca.checkpoints.check_untrained` is for their users.
         ValueError: If ``which`` is neither of its choices.
     """
     if which not in ('teacher', 'student'):
@@ -131,13 +133,7 @@ def find_backbone(
             ignored.append(name)
         else:
             unknown.append(name)
-    if unknown or 'pos_embed' not in state_dict:
-        lacks = 'lacks pos_embed' if not unknown else f'has {listed(unknown)}'
-        raise CheckpointError(
-            f'the encoder in {source} {lacks}: it is no plain ViT with '
-            'absolute positions and one [CLS], which is all that '
-            'mmpretrain.VisionTransformer takes from here'
-        )
+    _check_plain(state_dict, unknown, source)
     return Backbone(
         state_dict,
         _layout(encoder, all_found, ignored),
@@ -149,6 +145,26 @@ def find_backbone(
             state_dict['patch_embed.projection.weight'],
         ),
     )
+
+
+def _check_plain(
+    state_dict: dict[str, Tensor], unknown: list[str], source: str
+) -> None:
+    """Refuse an encoder that the models here would not compute alike."""
+    if unknown:
+        raise CheckpointError(
+            f'the encoder in {source} has {listed(unknown)}, which a plain '
+            'ViT has not. Encoders with LayerScale, registers, a distillation '
+            'token or relative positions are not read: a config without these '
+            'parts would load the rest and compute something else'
+        )
+    missing = [n for n in ('cls_token', 'pos_embed') if n not in state_dict]
+    if missing:
+        raise CheckpointError(
+            f'the encoder in {source} has no {" and no ".join(missing)}: only '
+            'ViTs with a [CLS] token and absolute positions are read (those '
+            'of I-JEPA, for one, have no [CLS])'
+        )
 
 
 def _choose(
@@ -171,7 +187,9 @@ def _choose(
             'patch_embed.projection and layers.0.attn.qkv as in mmpretrain); '
             + (f'it has {listed(names)}' if names else 'it has no tensors')
         )
-    teachers = [e for e in found if re.search('teacher|target', e.place)]
+    teachers = [
+        e for e in found if re.search('teacher|target|momentum', e.place)
+    ]
     students = [e for e in found if e not in teachers]
     if not teachers and students[0].container != 'student':
         if len(found) > 1:
@@ -208,6 +226,8 @@ def _layout(
         return 'mmmoca' if 'teacher.' in prefixes else 'mmpretrain'
     if 'target_encoder' in containers:
         return 'msn'
+    if 'momentum_encoder.' in prefixes:
+        return 'mocov3'
     if containers & {'teacher', 'student'}:
         return 'dino'
     if any(name.startswith(('decoder', 'mask_token')) for name in ignored):

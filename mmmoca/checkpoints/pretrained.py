@@ -15,7 +15,12 @@ from .grids import position_grid
 from .layouts import find_backbone
 from .reading import CheckpointError, listed, read_checkpoint
 
-__all__ = ['check_grids', 'check_pretrained_inits', 'compare_states']
+__all__ = [
+    'check_grids',
+    'check_pretrained_inits',
+    'check_untrained',
+    'compare_states',
+]
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
@@ -36,7 +41,8 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
         List[str]: A line for each such module: how many of its names match.
 
     Raises:
-        CheckpointError: If nothing matches, or shapes differ.
+        CheckpointError: If nothing matches, shapes differ, or a frozen ViT
+            would get a part of its weights only.
     """
     files: dict[str, dict] = {}
     reports = []
@@ -111,6 +117,53 @@ def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
         )
 
 
+def check_untrained(
+    model: nn.Module, saved: Mapping[str, Tensor], training: bool
+) -> None:
+    """Refuse to use parts of a ViT that are neither loaded nor trained.
+
+    A file without a final norm, as MAE's fine-tuned ones, would leave that of
+    a frozen encoder as it was initialised.
+
+    Args:
+        model (nn.Module): Its ViTs are checked, but for those of which
+            nothing is loaded.
+        saved (Mapping[str, Tensor]): What it will load.
+        training (bool): Whether parameters that are not frozen are trained
+            afterwards.
+
+    Raises:
+        CheckpointError: If a parameter stays as it was initialised.
+    """
+    for name, module in model.named_modules():
+        if not isinstance(module, VisionTransformer):
+            continue
+        prefix = f'{name}.' if name else ''
+        missing = {
+            parameter: value
+            for parameter, value in module.named_parameters()
+            if prefix + parameter not in saved
+        }
+        untrained = sorted(
+            parameter
+            for parameter, value in missing.items()
+            if not (training and value.requires_grad)
+        )
+        if not untrained or len(missing) == len(list(module.parameters())):
+            continue
+        advice = (
+            'leave the final norm (ln1) out by final_norm=False, or '
+            if untrained[0].startswith('ln1.')
+            else ''
+        )
+        raise CheckpointError(
+            f'the checkpoint has no {listed(untrained)} of '
+            f'{name or type(model).__name__}, which would be used as it was '
+            f'initialised: {advice}give the checkpoint of an encoder that has '
+            'all that the config builds'
+        )
+
+
 def _check(
     role: str, module: nn.Module, checkpoint: dict, prefix: str | None
 ) -> str:
@@ -139,6 +192,7 @@ def _check(
             "by an init_cfg of the backbone with prefix='backbone.'"
         )
     check_grids(module, part, checkpoint.get('meta'))
+    check_untrained(module, part, training=True)
     report = f'{role}: {len(shared)} of its {len(own)} names match'
     for title, names in (
         ('missing', own.keys() - shared),

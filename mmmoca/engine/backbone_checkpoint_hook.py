@@ -24,9 +24,9 @@ class BackboneCheckpointHook(Hook):
 
     ``load_from`` of the config (``tools/test.py CONFIG ANY.pth``) may be a
     pretraining run of this package, the authors' file, or one of DINO, iBOT,
-    MAE, MSN, DeiT or timm: its ViT becomes the ``backbone`` of the config's
-    model. A checkpoint of that very model, as of a fine-tuned classifier, is
-    loaded as it is. So is a run that is resumed.
+    MAE, MSN, MoCo-v3, DeiT or timm: its ViT becomes the ``backbone`` of the
+    config's model. A checkpoint of that very model, as of a fine-tuned
+    classifier, is loaded as it is. So is a run that is resumed.
 
     Args:
         which (str): 'teacher' (default, as all of the paper's evaluations)

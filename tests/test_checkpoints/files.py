@@ -19,10 +19,11 @@ LAYOUTS = (
     'ibot-backbone',
     'mae',
     'msn',
+    'mocov3',
     'deit',
     'timm',
 )
-PAIRED = ('mmmoca', 'moca', 'dino', 'msn')
+PAIRED = ('mmmoca', 'moca', 'dino', 'msn', 'mocov3')
 
 
 def randomise(model, seed):
@@ -160,6 +161,20 @@ def checkpoint(layout, img_size=SIZE):
             target_encoder=with_prefix('module.', teacher | fc),
             prototypes=extra,
             epoch=3,
+        )
+    elif layout == 'mocov3':
+        head = {'head.0.weight': extra}  # the projector
+        content = dict(
+            epoch=300,
+            arch='vit_small',
+            state_dict=with_prefix(
+                'module.',
+                {
+                    **with_prefix('base_encoder.', student | head),
+                    **with_prefix('momentum_encoder.', teacher | head),
+                    'predictor.0.weight': extra,
+                },
+            ),
         )
     elif layout == 'deit':
         content = dict(model={**teacher, 'head.weight': extra}, args=args)

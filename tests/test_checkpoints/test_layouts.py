@@ -121,12 +121,31 @@ def test_foreign_models():
 def test_vits_that_are_not_plain():
     for name in ('blocks.0.ls1.gamma', 'dist_token', 'reg_token'):
         content = checkpoint('timm')[0] | {name: torch.ones(3)}
-        with pytest.raises(CheckpointError, match=f'has {name}: it is no pla'):
+        with pytest.raises(CheckpointError, match=f'has {name}, which a pla'):
             find_backbone(content)
+    layer_scale = mm_vit(layer_scale_init_value=1e-5).state_dict()
+    with pytest.raises(CheckpointError, match=r'has layers.0.attn.gamma1.w'):
+        find_backbone(layer_scale)
+
+
+@pytest.mark.parametrize('missing', ['cls_token', 'pos_embed'])
+def test_what_a_vit_lacks_is_named(missing):
     content = checkpoint('timm')[0]
-    del content['pos_embed']
-    with pytest.raises(CheckpointError, match='lacks pos_embed'):
+    del content[missing]
+    with pytest.raises(CheckpointError, match=f'has no {missing}: only ViTs'):
         find_backbone(content)
+
+
+def test_ijepa_is_not_taken_for_msn():
+    content = checkpoint('msn')[0]
+    for side in ('encoder', 'target_encoder'):
+        del content[side]['module.cls_token']
+        positions = content[side]['module.pos_embed']
+        content[side]['module.pos_embed'] = positions[:, 1:]
+    content['predictor'] = {'module.mask_token': torch.ones(1, 1, 3)}
+    for which in ('teacher', 'student'):
+        with pytest.raises(CheckpointError, match='cls_token.*of I-JEPA'):
+            find_backbone(content, which)
 
 
 def test_unclear_roles():

@@ -151,6 +151,15 @@ def test_files_of_no_use(build, tmp_path):
         runner.test()
 
 
+def test_an_untrained_final_norm_is_not_evaluated(build, tmp_path):
+    content = checkpoint('timm')[0]
+    for name in ('weight', 'bias'):
+        content[f'fc_norm.{name}'] = content.pop(f'norm.{name}')
+    path = save(content, tmp_path / 'a.pth')
+    with pytest.raises(CheckpointError, match='no ln1.bias, ln1.weight'):
+        build(path).test()
+
+
 def test_training_starts_from_the_teacher(build, tmp_path):
     """Weights that are loaded outlive the initialisation of the model."""
     content, teacher, _ = checkpoint('moca')

@@ -210,6 +210,27 @@ def test_pretrained_partly(tmp_path):
         check_pretrained_inits(classifier(vit(checkpoint=path)))
 
 
+def test_frozen_encoders_are_loaded_whole(tmp_path):
+    """A file without a final norm, as MAE's fine-tuned ones."""
+    path = str(tmp_path / 'a.pth')
+    state = checkpoint('timm')[0]
+    for name in ('weight', 'bias'):
+        state[f'fc_norm.{name}'] = state.pop(f'norm.{name}')
+    torch.save(dict(model=state), path)
+    source = dict(checkpoint=f'mmmoca-teacher://{path}', prefix='backbone.')
+    message = 'no ln1.bias, ln1.weight of Vision.*final_norm=False'
+    frozen = dict(frozen_stages=2)
+    with pytest.raises(CheckpointError, match=message):
+        check_pretrained_inits(classifier(vit(**source) | frozen))
+    (report,) = check_pretrained_inits(classifier(vit(**source)))
+    assert '2 missing (ln1.bias, ln1.weight)' in report  # trained anew
+    pooled = dict(out_type='avg_featmap', final_norm=False)
+    (report,) = check_pretrained_inits(
+        classifier(vit(**source) | frozen | pooled)
+    )
+    assert 'missing' not in report
+
+
 def pretrain(tmp_path, trained, img_size):
     content, teacher, _ = checkpoint('mmmoca', trained)
     path = str(tmp_path / 'a.pth')
