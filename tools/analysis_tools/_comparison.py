@@ -4,20 +4,18 @@
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from _encoders import LabelledFeatures, four_features
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.runner import Runner
-from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from mmmoca.checkpoints import read_backbone, resize_positions
 from mmmoca.evaluation import knn_scores
 from mmmoca.evaluation.feature_cache import FeatureCache, weights_digest
 from mmmoca.evaluation.loaders import check_same_classes, class_names
@@ -28,28 +26,7 @@ from mmmoca.evaluation.low_shot import (
 )
 from mmmoca.evaluation.subsets import draw_subset, subset_line
 
-__all__ = ['Comparison', 'LabelledFeatures']
-
-
-class LabelledFeatures(NamedTuple):
-    """Features of one set of images by one backbone.
-
-    Attributes:
-        cls (Tensor): [CLS] after the final norm, (N, D).
-        avg (Tensor): Mean patch token after the final norm, (N, D).
-        raw (Tensor): Mean patch token before it, (N, D).
-        labels (Tensor): int64, (N,).
-    """
-
-    cls: Tensor
-    avg: Tensor
-    raw: Tensor
-    labels: Tensor
-
-    def pick(self, name: str) -> Tensor:
-        """'cls', 'avg' or both of them concatenated ('cls-avg')."""
-        parts = [getattr(self, part) for part in name.split('-')]
-        return torch.cat(parts, dim=1)
+__all__ = ['Comparison']
 
 
 class Comparison:
@@ -82,32 +59,26 @@ class Comparison:
 
     @torch.no_grad()
     def features(
-        self, checkpoint: str, which: str
+        self, model: nn.Module, name: str
     ) -> tuple[LabelledFeatures, LabelledFeatures]:
         """Features of the training and the validation images.
 
         Args:
-            checkpoint (str): A file of any layout known.
-            which (str): 'teacher' or 'student'.
+            model (nn.Module): The classifier of the config, on the device.
+            name (str): Begins the log lines.
 
         Returns:
             tuple[LabelledFeatures, LabelledFeatures]: On the CPU.
-
-        Raises:
-            ValueError: If the checkpoint does not fit the config's backbone.
         """
-        model = MODELS.build(self.cfg.model)
-        self._load(model.backbone, checkpoint, which)
-        model = model.to(get_device()).eval()
         made_from = dict(
             weights=weights_digest(model),
             model=self.cfg.model,
-            features='cls, avg, raw',
+            features='cls, avg, raw_cls, raw_avg',
         )
 
         def describe(batch: dict) -> tuple[Tensor, Sequence]:
             data = model.data_preprocessor(batch, False)
-            return _tokens(model.backbone, data['inputs']), data[
+            return four_features(model.backbone, data['inputs']), data[
                 'data_samples'
             ]
 
@@ -120,34 +91,13 @@ class Comparison:
             shard = self.cache.features(
                 loader,
                 describe,
-                f'{checkpoint}: {title} images',
+                f'{name}: {title} images',
                 made_from | dict(transforms=transforms),
             )
             sets.append(
-                LabelledFeatures(*shard.feats.chunk(3, dim=1), shard.labels)
+                LabelledFeatures(*shard.feats.chunk(4, dim=1), shard.labels)
             )
         return tuple(sets)
-
-    def _load(self, backbone: nn.Module, checkpoint: str, which: str) -> None:
-        found = read_backbone(checkpoint, which)
-        state, grid = dict(found.state_dict), tuple(backbone.patch_resolution)
-        if found.grid is not None and found.grid != grid:
-            state['pos_embed'] = resize_positions(
-                state['pos_embed'], found.grid, grid
-            )
-        try:
-            backbone.load_state_dict(state)
-        except RuntimeError as error:
-            lines = str(error).splitlines()
-            raise ValueError(
-                f'{checkpoint} does not fit the backbone of the config: give '
-                'another one by --config. '
-                + ' '.join(line.strip() for line in lines[1:3])
-            ) from error
-        self.logger.info(
-            f'{checkpoint}: layout {found.layout}, {found.which} encoder, '
-            f'all {len(state)} tensors of the backbone loaded'
-        )
 
     def draw_subsets(
         self,
@@ -195,8 +145,8 @@ class Comparison:
         train: LabelledFeatures,
         val: LabelledFeatures,
         feature: str,
+        temperature: float,
         ks: Sequence[int] = (10, 20),
-        temperature: float = 0.07,
     ) -> dict[str, float]:
         """Weighted k-NN accuracy in percent, for each k."""
         query, bank = (
@@ -216,19 +166,28 @@ class Comparison:
         self,
         train: LabelledFeatures,
         val: LabelledFeatures,
+        feature: str,
+        regularization: float,
         subsets: dict[str, list[list[int]]],
     ) -> list[dict]:
         """Accuracies of logistic regressions, see ``low_shot_results``."""
         known, query = (
-            low_shot_features(part.raw).numpy() for part in (train, val)
+            low_shot_features(part.pick(feature, normed=False)).numpy()
+            for part in (train, val)
         )
         labels, truth = train.labels.numpy(), val.labels.numpy()
-        accuracies = [
-            100
-            * fit_low_shot(known[rows], labels[rows])[0].score(query, truth)
-            for sets in subsets.values()
-            for rows in sets
-        ]
+        accuracies = []
+        for name, sets in subsets.items():
+            for number, rows in enumerate(sets):
+                classifier, converged = fit_low_shot(
+                    known[rows], labels[rows], regularization
+                )
+                if not converged:
+                    self.logger.warning(
+                        f'the low-shot regression of {name}, set {number} has '
+                        f'not converged in {classifier.max_iter} iterations'
+                    )
+                accuracies.append(100 * classifier.score(query, truth))
         results = low_shot_results(subsets, accuracies)
         for result in results:
             result['images_per_class'] = float(
@@ -242,14 +201,3 @@ def _loader(loader: dict, data_root: str) -> DataLoader:
     loader.dataset.data_root = data_root
     loader.pin_memory = torch.cuda.is_available()
     return Runner.build_dataloader(loader, seed=0)
-
-
-def _tokens(backbone: nn.Module, images: Tensor) -> Tensor:
-    """[CLS] and mean patch after the final norm, mean before it, (B, 3D)."""
-    form = backbone.out_type, backbone.final_norm
-    backbone.out_type, backbone.final_norm = 'raw', False
-    tokens = backbone(images)[-1]
-    backbone.out_type, backbone.final_norm = form
-    normed = backbone.ln1(tokens)
-    parts = normed[:, 0], normed[:, 1:].mean(dim=1), tokens[:, 1:].mean(dim=1)
-    return torch.cat(parts, dim=1)

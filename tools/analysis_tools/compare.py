@@ -2,9 +2,10 @@
 """Compare backbones on a folder of classes: ``compare.py A.pth B.pth ...``.
 
 Features are extracted once a checkpoint, and k-NN, linear probing and
-low-shot classification share them. Unlike in the protocols' own configs,
-linear probing sees no augmented images, and all transforms are those of
-k-NN.
+low-shot classification share them. Each takes the feature that the method of
+the checkpoint is published with (docs/evaluation.md). Unlike in the
+protocols' own configs, linear probing sees no augmented images, and all
+transforms are those of k-NN.
 """
 
 import argparse
@@ -13,16 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from _presets import FEATURES, PRESETS, Entry, parse_entry
+
 # --help and wrong arguments need not wait for PyTorch: what does the work is
 # imported where it is done.
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from _comparison import Comparison
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 PROTOCOLS = ('knn', 'linear', 'lowshot')
-COLORS = ('#d55e00', '#0072b2', '#009e73', '#cc79a7', '#e69f00', '#56b4e9')
-MARKERS = 'o^s*Dv'
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -32,7 +32,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         'classification'
     )
     add = parser.add_argument
-    add('checkpoints', nargs='+', help='files of any layout known')
+    add(
+        'checkpoints',
+        nargs='+',
+        metavar='[NAME=]FILE[:FEATURE]',
+        help='files of any layout known. FEATURE is that of the protocols '
+        f'({", ".join(FEATURES)}), or the method whose published features '
+        f'and settings to take ({", ".join(PRESETS)}); by default that of '
+        'the layout, else MOCA',
+    )
     add('--data-root', required=True, help='folder with train/ and val/')
     add('--protocols', nargs='+', choices=PROTOCOLS, default=PROTOCOLS)
     add(
@@ -42,13 +50,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add('--out-dir', default='work_dirs/compare', type=Path)
     add('--names', nargs='+', help='names of the checkpoints')
-    add('--which', default='teacher', choices=['teacher', 'student'])
+    add(
+        '--which',
+        choices=['teacher', 'student'],
+        help="the encoder (the teacher; the student of MoCo-v3's files)",
+    )
     add(
         '--feature',
-        default='avg',
-        choices=['avg', 'cls', 'cls-avg'],
-        help='what k-NN and linear probing take: mean patch token, [CLS], or '
-        'both',
+        choices=FEATURES,
+        help='for all checkpoints without a FEATURE of their own: mean patch '
+        'token, [CLS], or both (low-shot takes it before the final norm)',
     )
     add('--shots', type=int, nargs='*', default=[1, 2, 5])
     add('--percent', type=float, nargs='*', default=[1.0])
@@ -58,14 +69,20 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--num-workers', type=int, help="processes that read (the config's)")
     add('--seed', type=int, default=0)
     args = parser.parse_args(argv)
+    try:
+        args.checkpoints = [parse_entry(text) for text in args.checkpoints]
+    except ValueError as error:
+        parser.error(str(error))
     if args.names is None:
-        args.names = _short_names(args.checkpoints)
+        args.names = _names(args.checkpoints)
+    elif any(entry.name for entry in args.checkpoints):
+        parser.error('give names by NAME=FILE or by --names, not by both')
     if len(args.names) != len(args.checkpoints):
         parser.error(
             f'{len(args.names)} names for {len(args.checkpoints)} checkpoints'
         )
     if len(set(args.names)) < len(args.names):
-        parser.error(f'the names {args.names} repeat: give others by --names')
+        parser.error(f'the names {args.names} repeat: write NAME=FILE')
     config = next(
         (p for p in (Path(args.config), CONFIGS / args.config) if p.is_file()),
         None,
@@ -85,8 +102,8 @@ def run(args: argparse.Namespace) -> list[dict]:
         args (argparse.Namespace): The arguments.
 
     Returns:
-        list[dict]: For each checkpoint its ``name`` and file, and what each
-        protocol gave.
+        list[dict]: For each checkpoint its ``name``, file and settings, and
+        what each protocol gave.
 
     Raises:
         ValueError: If a file or the images do not fit.
@@ -95,8 +112,6 @@ def run(args: argparse.Namespace) -> list[dict]:
     from _comparison import Comparison
     from mmengine.config import Config
     from mmengine.registry import init_default_scope
-
-    from mmmoca.evaluation.linear import linear_accuracy
 
     cfg = Config.fromfile(args.config)
     if cfg.get('test_cfg', {}).get('bank_dataloader') is None:
@@ -114,136 +129,66 @@ def run(args: argparse.Namespace) -> list[dict]:
         subsets = comparison.draw_subsets(
             args.shots, args.percent, args.sets, args.seed
         )
-    results = []
-    for name, checkpoint in zip(args.names, args.checkpoints):
-        train, val = comparison.features(checkpoint, args.which)
-        result = dict(name=name, checkpoint=checkpoint)
-        if 'knn' in args.protocols:
-            result['knn'] = comparison.knn(train, val, args.feature)
-        if 'linear' in args.protocols:
-            result['linear'] = linear_accuracy(
-                *((p.pick(args.feature), p.labels) for p in (train, val)),
-                len(comparison.classes),
-                args.epochs,
-                args.batch_size,
-                args.seed,
-            )
-        if 'lowshot' in args.protocols:
-            result['lowshot'] = comparison.low_shot(train, val, subsets)
-        results.append(result)
-    return results
+    else:
+        subsets = {}
+    return [
+        dict(name=name) | _evaluate(comparison, entry, subsets, args)
+        for name, entry in zip(args.names, args.checkpoints)
+    ]
 
 
-def make_table(results: list[dict]) -> str:
-    """One row a checkpoint, one column a protocol and setting.
+def _evaluate(
+    comparison: 'Comparison',
+    entry: Entry,
+    subsets: dict[str, list[list[int]]],
+    args: argparse.Namespace,
+) -> dict:
+    from _encoders import load_encoder
 
-    Args:
-        results (list[dict]): What :func:`run` returned.
+    from mmmoca.evaluation.linear import linear_accuracy
 
-    Returns:
-        str: A table in Markdown; accuracies in percent.
-    """
-    from mmmoca.evaluation.report import render_table
-
-    rows = []
-    for result in results:
-        row = {'top-1 (%)': result['name']}
-        for k, accuracy in result.get('knn', {}).items():
-            row[f'k-NN, {k}'] = f'{accuracy:.1f}'
-        if 'linear' in result:
-            row['linear'] = f'{result["linear"]["top1"]:.1f}'
-        for subset in result.get('lowshot', ()):
-            spread = f' ± {subset["std"]:.1f}' * (len(subset['top1']) > 1)
-            row[subset['subset']] = f'{subset["mean"]:.1f}{spread}'
-        rows.append(row)
-    return render_table(list(rows[0]), [list(row.values()) for row in rows])
-
-
-def draw_comparison(results: list[dict]) -> 'Figure':
-    """Draw low-shot accuracies as the paper's Figure 1b, others as bars.
-
-    Args:
-        results (list[dict]): What :func:`run` returned.
-
-    Returns:
-        Figure: To be written by its ``savefig``.
-    """
-    from matplotlib.figure import Figure
-
-    first = results[0]
-    panels = [name for name in ('lowshot', 'knn', 'linear') if name in first]
-    figure = Figure(
-        (4 * len(panels), 3.6), facecolor='white', layout='constrained'
+    model, preset, settings = load_encoder(
+        comparison.cfg.model,
+        entry,
+        args.which,
+        args.feature,
+        comparison.logger,
     )
-    titles = dict(lowshot='low-shot', knn='k-NN', linear='linear probing')
-    for number, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), number)
-        axes.set_title(titles[panel], fontsize=10.5, weight='bold', loc='left')
-        axes.set_ylabel('top-1 (%)', fontsize=9)
-        axes.grid(color='#eeeeee', axis='y')
-        axes.set_axisbelow(True)
-        axes.spines[['top', 'right']].set_visible(False)
-        if panel == 'lowshot':
-            _draw_lines(axes, results)
-        else:
-            _draw_bars(axes, results, panel)
-    figure.axes[0].legend(fontsize=8, frameon=False)
-    return figure
-
-
-def _draw_lines(axes: 'Axes', results: list[dict]) -> None:
-    for index, result in enumerate(results):
-        points = sorted(
-            (subset['images_per_class'], subset['mean'], subset['std'])
-            for subset in result['lowshot']
+    train, val = comparison.features(model, entry.path)
+    result = dict(checkpoint=entry.path, settings=settings)
+    if 'knn' in args.protocols:
+        result['knn'] = comparison.knn(
+            train, val, preset.knn, preset.temperature
         )
-        images, means, stds = zip(*points)
-        axes.errorbar(
-            images,
-            means,
-            stds,
-            color=COLORS[index % len(COLORS)],
-            marker=MARKERS[index % len(MARKERS)],
-            label=result['name'],
-            linestyle='--',
-            capsize=3,
+    if 'linear' in args.protocols:
+        result['linear'] = linear_accuracy(
+            *((p.pick(preset.linear), p.labels) for p in (train, val)),
+            len(comparison.classes),
+            args.epochs,
+            args.batch_size,
+            args.seed,
         )
-    axes.set_xscale('log')
-    axes.set_xticks(images, [f'{number:.3g}' for number in images])
-    axes.minorticks_off()
-    axes.set_xlabel('labelled images a class', fontsize=9)
-
-
-def _draw_bars(axes: 'Axes', results: list[dict], panel: str) -> None:
-    width = 0.8 / len(results)
-    for index, result in enumerate(results):
-        values = result[panel]
-        if panel == 'linear':
-            values = {'': values['top1']}
-        places = [i + width * index for i in range(len(values))]
-        bars = axes.bar(
-            places,
-            list(values.values()),
-            0.92 * width,
-            color=COLORS[index % len(COLORS)],
-            label=result['name'],
+    if 'lowshot' in args.protocols:
+        result['lowshot'] = comparison.low_shot(
+            train, val, preset.lowshot, preset.regularization, subsets
         )
-        axes.bar_label(bars, fmt='%.1f', fontsize=8)
-    centre = 0.4 - width / 2
-    axes.set_xticks([i + centre for i in range(len(values))], list(values))
+    return result
 
 
-def _short_names(paths: Sequence[str]) -> list[str]:
-    """File names where they differ, else paths."""
-    names = [Path(path).stem for path in paths]
-    return names if len(set(names)) == len(names) else list(paths)
+def _names(entries: Sequence[Entry]) -> list[str]:
+    """Their names, else file names where these differ, else paths."""
+    names = [entry.name or Path(entry.path).stem for entry in entries]
+    if len(set(names)) == len(names):
+        return names
+    return [entry.name or entry.path for entry in entries]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print the table, write table, figures and plot."""
     args = parse_args(argv)
     # The first import of mmmoca checks the installation.
-    from mmmoca.evaluation.report import write_json, write_whole
+    from mmmoca.evaluation.report import write_json, write_whole  # isort: skip
+    from _comparison_report import draw_comparison, make_table
 
     try:
         results = run(args)

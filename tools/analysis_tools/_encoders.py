@@ -1,0 +1,143 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The encoders that compare.py compares, and their features."""
+
+from typing import NamedTuple
+
+import torch
+from _presets import Entry, Preset, choose, describe
+from mmengine.device import get_device
+from mmengine.logging import MMLogger
+from mmpretrain.registry import MODELS
+from torch import Tensor, nn
+
+from mmmoca.checkpoints import (
+    Backbone,
+    find_backbone,
+    read_checkpoint,
+    resize_positions,
+)
+
+__all__ = ['LabelledFeatures', 'four_features', 'load_encoder']
+
+
+class LabelledFeatures(NamedTuple):
+    """Features of one set of images by one backbone.
+
+    Attributes:
+        cls (Tensor): [CLS] after the final norm, (N, D).
+        avg (Tensor): Mean patch token after the final norm, (N, D).
+        raw_cls (Tensor): [CLS] before it, (N, D).
+        raw_avg (Tensor): Mean patch token before it, (N, D).
+        labels (Tensor): int64, (N,).
+    """
+
+    cls: Tensor
+    avg: Tensor
+    raw_cls: Tensor
+    raw_avg: Tensor
+    labels: Tensor
+
+    def pick(self, name: str, normed: bool = True) -> Tensor:
+        """'cls', 'avg' or both of them concatenated ('cls-avg')."""
+        prefix = '' if normed else 'raw_'
+        parts = [getattr(self, prefix + part) for part in name.split('-')]
+        return torch.cat(parts, dim=1)
+
+
+def load_encoder(
+    model_cfg: dict,
+    entry: Entry,
+    which: str | None,
+    feature: str | None,
+    logger: MMLogger,
+) -> tuple[nn.Module, Preset, dict]:
+    """Build the model of a checkpoint, and choose what to take of it.
+
+    Args:
+        model_cfg (dict): A classifier, whose backbone is filled.
+        entry (Entry): The checkpoint.
+        which (str, optional): 'teacher' or 'student'; that of the
+            checkpoint's preset if not given.
+        feature (str, optional): What holds for all checkpoints that do
+            not name their own.
+        logger (MMLogger): Told what is loaded and chosen.
+
+    Returns:
+        tuple[nn.Module, Preset, dict]: The model in evaluation mode, the
+        settings for it, and a record of both for the results.
+
+    Raises:
+        ValueError: If the checkpoint does not fit the config's backbone.
+    """
+    checkpoint = read_checkpoint(entry.path, lazy=True)
+    found = find_backbone(checkpoint, which or 'teacher', entry.path)
+    layout = _recorded_layout(checkpoint.get('meta')) or found.layout
+    method, preset = choose(layout, entry.feature or feature)
+    if which is None and found.which not in ('only', preset.which):
+        found = find_backbone(checkpoint, preset.which, entry.path)
+    model = MODELS.build(model_cfg)
+    _fill(model.backbone, found, entry.path)
+    record = preset._asdict() | dict(
+        preset=method, layout=layout, which=found.which
+    )
+    logger.info(
+        f'{entry.path}: layout {layout}, all {len(found.state_dict)} tensors '
+        f'of the backbone loaded; {describe(record)}'
+    )
+    if method is None:
+        logger.warning(
+            f'{entry.path}: its layout does not tell the method, whose '
+            f'features others publish: name it, as {entry.path}:dino does'
+        )
+    return model.to(get_device()).eval(), preset, record
+
+
+def _recorded_layout(meta: object) -> str | None:
+    """What a file was converted from, where a tool of mmmoca did it."""
+    record = meta.get('mmmoca') if isinstance(meta, dict) else None
+    return record.get('layout') if isinstance(record, dict) else None
+
+
+def _fill(backbone: nn.Module, found: Backbone, path: str) -> None:
+    state, grid = dict(found.state_dict), tuple(backbone.patch_resolution)
+    if 'ln1.weight' not in state:
+        raise ValueError(
+            f'{path} has no final norm, which [CLS] and [AVG] are taken '
+            'after: give a pretrained encoder, not a classifier that was '
+            'fine-tuned on the mean patch token'
+        )
+    if found.grid is not None and found.grid != grid:
+        state['pos_embed'] = resize_positions(
+            state['pos_embed'], found.grid, grid
+        )
+    try:
+        backbone.load_state_dict(state)
+    except RuntimeError as error:
+        lines = str(error).splitlines()
+        raise ValueError(
+            f'{path} does not fit the backbone of the config: give '
+            'another one by --config. '
+            + ' '.join(line.strip() for line in lines[1:3])
+        ) from error
+
+
+def four_features(backbone: nn.Module, images: Tensor) -> Tensor:
+    """[CLS] and mean patch after and before the final norm, (B, 4D).
+
+    Args:
+        backbone (nn.Module): A ViT of mmpretrain with a final norm.
+        images (Tensor): (B, C, H, W).
+
+    Returns:
+        Tensor: In the order of :class:`LabelledFeatures`.
+    """
+    form = backbone.out_type, backbone.final_norm
+    backbone.out_type, backbone.final_norm = 'raw', False
+    tokens = backbone(images)[-1]  # (B, 1 + L, D)
+    backbone.out_type, backbone.final_norm = form
+    parts = [
+        part
+        for stage in (backbone.ln1(tokens), tokens)
+        for part in (stage[:, 0], stage[:, 1:].mean(dim=1))
+    ]
+    return torch.cat(parts, dim=1)

@@ -1,0 +1,148 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Which feature of a checkpoint each protocol of compare.py takes.
+
+Imports nothing heavy: the command line is parsed with it.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = [
+    'FEATURES',
+    'PRESETS',
+    'Entry',
+    'Preset',
+    'choose',
+    'describe',
+    'parse_entry',
+]
+
+FEATURES = ('avg', 'cls', 'cls-avg')
+
+
+class Preset(NamedTuple):
+    """How a method's frozen encoder is evaluated where it was published.
+
+    docs/evaluation.md says where each value is from.
+
+    Attributes:
+        knn (str): Feature of k-NN, after the final norm: 'avg' (mean patch
+            token), 'cls' or 'cls-avg' (both concatenated).
+        linear (str): Feature of linear probing, after the final norm.
+        lowshot (str): Feature of low-shot classification, BEFORE it.
+        temperature (float): T of k-NN.
+        regularization (float): Lambda of low-shot classification.
+        which (str): The encoder, where a file has two.
+    """
+
+    knn: str
+    linear: str
+    lowshot: str
+    temperature: float = 0.07
+    regularization: float = 0.1
+    which: str = 'teacher'
+
+
+PRESETS = dict(
+    moca=Preset('avg', 'avg', 'avg', temperature=0.04),
+    dino=Preset('cls', 'cls-avg', 'cls'),
+    ibot=Preset('cls', 'cls-avg', 'cls'),
+    msn=Preset('cls', 'cls', 'cls', regularization=0.0025),
+    mocov3=Preset('cls', 'cls', 'cls', which='student'),
+    mae=Preset('avg', 'cls', 'avg'),
+)
+# The names of layouts that tell the method, see mmmoca.checkpoints.Backbone;
+# files of DINO and iBOT look the same, and are evaluated alike.
+_OF_LAYOUT = dict(mmmoca='moca') | {
+    name: name for name in ('moca', 'dino', 'msn', 'mocov3', 'mae')
+}
+
+
+class Entry(NamedTuple):
+    """A checkpoint on the command line.
+
+    Attributes:
+        name (str, optional): What to call it.
+        path (str): The file.
+        feature (str, optional): One of :data:`FEATURES` or :data:`PRESETS`.
+    """
+
+    name: str | None
+    path: str
+    feature: str | None
+
+
+def parse_entry(text: str) -> Entry:
+    """Read ``[NAME=]FILE[:FEATURE]``.
+
+    What is there decides: a '=' or ':' that belongs to the name of an
+    existing file is left to it.
+
+    Args:
+        text (str): The argument.
+
+    Returns:
+        Entry: Its parts.
+
+    Raises:
+        ValueError: If there is no such file or feature.
+    """
+    name, equals, named = text.partition('=')
+    for label, rest in [(None, text)] + [(name, named)] * bool(equals):
+        if Path(rest).is_file():
+            return Entry(label, rest, None)
+        path, colon, feature = rest.rpartition(':')
+        if not colon or not Path(path).is_file():
+            continue
+        if feature not in FEATURES and feature not in PRESETS:
+            raise ValueError(
+                f'{feature!r} after {path} is no feature '
+                f'({", ".join(FEATURES)}) and no preset '
+                f'({", ".join(PRESETS)})'
+            )
+        return Entry(label, path, feature)
+    raise ValueError(
+        f'there is no file {named or text}: a checkpoint is written '
+        '[NAME=]FILE[:FEATURE]'
+    )
+
+
+def choose(layout: str, feature: str | None) -> tuple[str | None, Preset]:
+    """What to take of a checkpoint.
+
+    Args:
+        layout (str): The layout of the file.
+        feature (str, optional): What was asked for: a preset, or a feature
+            for all protocols.
+
+    Returns:
+        tuple[str | None, Preset]: Name of the method, None if neither the
+        file nor the feature tells it, and the settings; those of MOCA where
+        the method is not known.
+    """
+    method = feature if feature in PRESETS else _OF_LAYOUT.get(layout)
+    preset = PRESETS[method or 'moca']
+    if feature in FEATURES:
+        preset = preset._replace(knn=feature, linear=feature, lowshot=feature)
+    return method, preset
+
+
+def describe(settings: dict) -> str:
+    """Settings in words.
+
+    Args:
+        settings (dict): Those of a :class:`Preset`, with the ``which`` that
+            was taken and the name of the ``preset``, if any.
+
+    Returns:
+        str: One line.
+    """
+    return (
+        '{which} encoder; k-NN {knn} (T = {temperature:g}), linear {linear}, '
+        'low-shot {lowshot} before the final norm (lambda = '
+        '{regularization:g}); '
+    ).format(**settings) + (
+        f'preset {settings["preset"]}'
+        if settings['preset']
+        else 'method unknown, so as for MOCA but for a feature given'
+    )
