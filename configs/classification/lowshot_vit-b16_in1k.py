@@ -1,5 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Low-shot classification, as in the paper's Table 5d (MSN's protocol):
+# Low-shot classification, as in the paper's Table 5d: MSN's regression on the
+# mean patch token before the final norm. (MSN itself takes [CLS] before it:
+# model.backbone.out_type=cls_token model.neck=None.)
 # tools/test.py configs/classification/lowshot_vit-b16_in1k.py CHECKPOINT
 _base_ = [
     '../_base_/models/vit-b16_features.py',

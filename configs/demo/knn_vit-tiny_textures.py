@@ -32,8 +32,6 @@ test_dataloader = dict(
     dataset=dict(data_root=data_root, pipeline=test_pipeline),
 )
 test_cfg = dict(
-    fp16=False,
-    bank_dtype='float32',
     bank_dataloader=dict(
         num_workers=0,
         persistent_workers=False,

@@ -75,7 +75,7 @@ def test_knn_config_equals_the_pretraining_config(data, tmp_path, name):
     )
     report = json.loads((tmp_path / 'knn' / 'knn.json').read_text())
     assert report['checkpoint'] == str(data / 'iter_1.pth')
-    assert len(report['results']) == 2 * 7
+    assert len(report['results']) == 2 * 10
     for result in report['results']:
         setting = f'k{result["k"]}_t{result["temperature"]:g}'
         assert result['top1'] == metrics[f'knn/top1_{setting}']
@@ -125,10 +125,13 @@ def test_configs_of_the_paper():
             if name == 'knn':
                 assert resize.interpolation == 'bicubic'
                 assert cfg.test_cfg.k == (10, 20)
-                assert cfg.test_cfg.temperature[0] == 0.03
-                assert 0.07 in cfg.test_cfg.temperature
-                assert cfg.test_cfg.temperature[-1] == 0.2
-                assert cfg.test_cfg.bank_dtype == 'float16'
+                # eval_knn.py of the authors
+                assert [100 * t for t in cfg.test_cfg.temperature] == (
+                    pytest.approx([3, 4, 5, 6, 7, 8, 10, 12, 15, 20])
+                )
+                # All in fp32, as the loop does by itself.
+                assert 'fp16' not in cfg.test_cfg
+                assert 'bank_dtype' not in cfg.test_cfg
             else:
                 assert resize.interpolation == 'bilinear'
                 assert not model.backbone.final_norm
