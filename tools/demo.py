@@ -130,9 +130,6 @@ def demo_config(
             grey = dict(type='mmmoca.RandomGrayscale', prob=0.2)
             view.insert(view.index(jitter) + 1, grey)
     if iters is not None:
-        warmup, cosine = cfg.param_scheduler
-        warmup.end = cosine.begin = max(1, iters // 10)
-        cosine.end, cosine.T_max = iters, 1.25 * iters - warmup.end
         cfg.train_cfg.max_iters = iters
         cfg.train_cfg.val_interval = max(1, iters // 5)
         cfg.default_hooks.checkpoint.interval = iters
