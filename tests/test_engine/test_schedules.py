@@ -141,6 +141,19 @@ def test_schedules_that_cannot_be(options, message):
         build(cfg)
 
 
+def test_resumed_run_of_another_length():
+    long, short = 'moca_vit-b16_200e.py', 'moca_vit-b16_100e.py'
+    old_wrapper, old = build(Config.fromfile(CONFIGS / long))
+    follow(old_wrapper, old, 150)
+    wrapper, schedulers = build(Config.fromfile(CONFIGS / short))
+    wrapper.load_state_dict(old_wrapper.state_dict())
+    schedulers[0].load_state_dict(old[0].state_dict())
+    # The rate of the first step is the optimiser's, which was loaded.
+    resumed = follow(wrapper, schedulers, 20)[1:]
+    for groups, expected in zip(resumed, run(short)[151:]):
+        assert groups[0] == pytest.approx(expected[0], rel=1e-9)
+
+
 def test_going_on_from_the_two_schedules_of_before():
     """Checkpoints have the state of a warm-up and a cosine of their own."""
     former = [
@@ -170,7 +183,6 @@ def test_going_on_from_the_two_schedules_of_before():
         wrapper.load_state_dict(old_wrapper.state_dict())
         for scheduler, state in zip(schedulers, old):
             scheduler.load_state_dict(state.state_dict())
-        # What is set at the resumed step is the optimiser's own.
         resumed = follow(wrapper, schedulers, 20)
         for step, groups in enumerate(resumed, start=steps):
             for ours, wanted in zip(groups, expected[step]):
