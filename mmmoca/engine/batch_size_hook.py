@@ -29,8 +29,9 @@ class BatchSizeHook(Hook):
             images do not fill a batch.
     """
 
-    # Its error comes before those of reading checkpoints.
-    priority = 'VERY_HIGH'
+    # Its error comes before those of reading checkpoints, and after those of
+    # the ClassifierCheckHook, which tell more of the images.
+    priority = 'HIGH'
 
     def before_run(self, runner: Runner) -> None:
         """Check the data, complete the scaling, say what came out."""
