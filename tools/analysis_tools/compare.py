@@ -92,10 +92,10 @@ def run(args: argparse.Namespace) -> list[dict]:
         ValueError: If a file or the images do not fit.
         OSError: If there are no images.
     """
-    from _comparison import Comparison
     from mmengine.config import Config
     from mmengine.registry import init_default_scope
 
+    from _comparison import Comparison
     from mmmoca.evaluation.linear import linear_accuracy
 
     cfg = Config.fromfile(args.config)

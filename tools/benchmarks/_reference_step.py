@@ -4,8 +4,6 @@
 from collections.abc import Callable
 
 import torch
-from _step import TrainingStep
-from benchmark_objective import KAPPA, straightforward
 from mmengine.model import Sequential
 from mmpretrain.models.utils.attention import (
     scaled_dot_product_attention_pyimpl,
@@ -13,6 +11,8 @@ from mmpretrain.models.utils.attention import (
 from torch import Tensor
 from torch.nn import functional as F
 
+from _step import TrainingStep
+from benchmark_objective import KAPPA, straightforward
 from mmmoca.engine.codebook_hook import pick_new_words
 from mmmoca.models.masking import Mask
 from mmmoca.models.vit import EncodedTokens

@@ -28,14 +28,14 @@ import subprocess
 import sys
 
 import torch
-from _reference_step import ATTENTIONS, ReferenceStep
-from _step import TrainingStep, alternate
-from _step_pairs import pairs
-from benchmark_objective import in_process
 from mmengine.device import get_device
 from rich.console import Console
 from rich.table import Table
 
+from _reference_step import ATTENTIONS, ReferenceStep
+from _step import TrainingStep, alternate
+from _step_pairs import pairs
+from benchmark_objective import in_process
 from mmmoca.models.objectives import token_assignment_loss
 
 # Dense bf16 (and fp16) operations a second, from the vendor's data sheets.

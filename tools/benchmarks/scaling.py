@@ -15,6 +15,10 @@ import argparse
 import json
 
 import torch
+from mmengine.registry import MODELS, init_default_scope
+from rich.console import Console
+from rich.table import Table
+
 from _scaling import (
     count,
     kept_bytes,
@@ -23,9 +27,6 @@ from _scaling import (
     sent_bytes,
 )
 from _traffic import measure_memory, measure_traffic
-from mmengine.registry import MODELS, init_default_scope
-from rich.console import Console
-from rich.table import Table
 
 # Patch sizes of the usual ViTs.
 NETWORKS = {

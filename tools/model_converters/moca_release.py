@@ -13,7 +13,6 @@ import mmmoca  # noqa: F401  checks the installation before all else
 # isort: split
 
 from _convert import add_files, add_which, check, finish, run, vit_of_shapes
-
 from mmmoca.checkpoints import (
     CheckpointError,
     backbone_checkpoint,
