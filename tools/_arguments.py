@@ -14,9 +14,11 @@ from pathlib import Path
 __all__ = [
     'add_cfg_options',
     'add_common_arguments',
+    'add_model_arguments',
     'checkpoint_file',
     'config_file',
     'image_file',
+    'image_folder',
 ]
 
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
@@ -89,6 +91,23 @@ def image_file(name: str) -> Path:
     return path
 
 
+def image_folder(name: str) -> str:
+    """Type of an argument: a folder that exists.
+
+    Args:
+        name (str): Its path.
+
+    Returns:
+        str: The same.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is no such folder.
+    """
+    if not Path(name).expanduser().is_dir():
+        raise argparse.ArgumentTypeError(f'there is no folder {name}')
+    return name
+
+
 class _Options(argparse.Action):
     """MMEngine's ``DictAction``, which loads PyTorch, where it is needed."""
 
@@ -126,6 +145,21 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
         'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
         'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks',
     )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which trained model to look at.
+
+    Args:
+        parser (argparse.ArgumentParser): Where to add them.
+    """
+    parser.add_argument(
+        'config', type=config_file, help='the config that it was trained by'
+    )
+    parser.add_argument(
+        'checkpoint', type=checkpoint_file, help='the checkpoint file'
+    )
+    add_cfg_options(parser)
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
