@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from _benchmark_objective import lean, make_inputs, straightforward
 from _step import TrainingStep
-from benchmark_objective import lean, make_inputs, straightforward
 from mmmoca.engine.teacher_ema_hook import update_teacher
 from mmmoca.models.masking import Mask
 from mmmoca.models.transformer import attention
