@@ -206,6 +206,7 @@ def test_features_are_extracted_once(tool, files, report, tmp_path):
     'more, message',
     [
         (['--names', 'a'], '1 names for 2 checkpoints'),
+        (['--data-root', 'none'], 'no folder none'),
         (['--names', 'a', 'a'], 'names .* repeat'),
         (['--config', 'none.py'], 'no config none.py'),
         (['--protocols', 'finetune'], 'invalid choice'),

@@ -11,19 +11,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import mmmoca  # noqa: F401  checks the installation before all else
-
-# isort: split
-
-from _comparison import Comparison
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from mmengine.config import Config
-from mmengine.registry import init_default_scope
-
-from mmmoca.evaluation.linear import linear_accuracy
-from mmmoca.evaluation.report import render_table, write_json, write_whole
+# --help and wrong arguments need not wait for PyTorch: what does the work is
+# imported where it is done.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 PROTOCOLS = ('knn', 'linear', 'lowshot')
@@ -79,6 +73,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if config is None:
         parser.error(f'there is no config {args.config}')
     args.config = config
+    if not Path(args.data_root).is_dir():
+        parser.error(f'there is no folder {args.data_root}')
     return args
 
 
@@ -96,6 +92,12 @@ def run(args: argparse.Namespace) -> list[dict]:
         ValueError: If a file or the images do not fit.
         OSError: If there are no images.
     """
+    from mmengine.config import Config
+    from mmengine.registry import init_default_scope
+
+    from _comparison import Comparison
+    from mmmoca.evaluation.linear import linear_accuracy
+
     cfg = Config.fromfile(args.config)
     if cfg.get('test_cfg', {}).get('bank_dataloader') is None:
         raise ValueError(
@@ -141,6 +143,8 @@ def make_table(results: list[dict]) -> str:
     Returns:
         str: A table in Markdown; accuracies in percent.
     """
+    from mmmoca.evaluation.report import render_table
+
     rows = []
     for result in results:
         row = {'top-1 (%)': result['name']}
@@ -155,7 +159,7 @@ def make_table(results: list[dict]) -> str:
     return render_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def draw_comparison(results: list[dict]) -> Figure:
+def draw_comparison(results: list[dict]) -> 'Figure':
     """Draw low-shot accuracies as the paper's Figure 1b, others as bars.
 
     Args:
@@ -164,6 +168,8 @@ def draw_comparison(results: list[dict]) -> Figure:
     Returns:
         Figure: To be written by its ``savefig``.
     """
+    from matplotlib.figure import Figure
+
     first = results[0]
     panels = [name for name in ('lowshot', 'knn', 'linear') if name in first]
     figure = Figure(
@@ -185,7 +191,7 @@ def draw_comparison(results: list[dict]) -> Figure:
     return figure
 
 
-def _draw_lines(axes: Axes, results: list[dict]) -> None:
+def _draw_lines(axes: 'Axes', results: list[dict]) -> None:
     for index, result in enumerate(results):
         points = sorted(
             (subset['images_per_class'], subset['mean'], subset['std'])
@@ -208,7 +214,7 @@ def _draw_lines(axes: Axes, results: list[dict]) -> None:
     axes.set_xlabel('labelled images a class', fontsize=9)
 
 
-def _draw_bars(axes: Axes, results: list[dict], panel: str) -> None:
+def _draw_bars(axes: 'Axes', results: list[dict], panel: str) -> None:
     width = 0.8 / len(results)
     for index, result in enumerate(results):
         values = result[panel]
@@ -236,6 +242,9 @@ def _short_names(paths: Sequence[str]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print the table, write table, figures and plot."""
     args = parse_args(argv)
+    # The first import of mmmoca checks the installation.
+    from mmmoca.evaluation.report import write_json, write_whole
+
     try:
         results = run(args)
     except (OSError, ValueError) as error:
