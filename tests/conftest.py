@@ -16,6 +16,12 @@ def pytest_runtest_setup(item):
         check_compiled_ops()
 
 
+def pytest_collection_modifyitems(items):
+    """Start with the files of slow tests: short ones fill the gaps."""
+    slow = {item.path for item in items if item.get_closest_marker('slow')}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(autouse=True, scope='module')
 def default_scope():
     """A runner sets the scope of types without a prefix: not for others."""
