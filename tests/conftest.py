@@ -8,6 +8,8 @@ from mmengine.registry import DefaultScope
 
 from mmmoca.compiled_ops import check_compiled_ops
 
+from .speed import spare_work
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
@@ -20,6 +22,10 @@ def pytest_collection_modifyitems(items):
     """Start with the files of slow tests: short ones fill the gaps."""
     slow = {item.path for item in items if item.get_closest_marker('slow')}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish():
+    spare_work()
 
 
 @pytest.fixture(autouse=True, scope='module')

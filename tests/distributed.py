@@ -11,6 +11,8 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 
+from .speed import spare_work
+
 # Importing OpenMMLab takes seconds: one process does it, and all others are
 # forked from that one, which never started a thread.
 multiprocessing.set_forkserver_preload(
@@ -59,6 +61,7 @@ def free_port():
 
 
 def _run(rank, world_size, folder, function, args):
+    spare_work()
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),
