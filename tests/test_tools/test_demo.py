@@ -16,9 +16,10 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import CheckpointLoader, load_checkpoint
 from PIL import Image
-from sklearn.neighbors import KNeighborsClassifier
 
 from mmmoca.registry import MODELS
+
+from ..judges import knn_judge
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 TRAIN, VAL = 130, 36
@@ -77,14 +78,8 @@ def read_textures(out, split):
 
 
 def knn_accuracy(features, labels):
-    knn = KNeighborsClassifier(
-        20,
-        metric='cosine',
-        algorithm='brute',
-        weights=lambda distance: np.exp((1 - distance) / 0.07),
-    )
-    knn.fit(features['train'], labels['train'])
-    return 100 * knn.score(features['val'], labels['val'])
+    judge = knn_judge(features['train'], labels['train'], 20)
+    return 100 * judge.score(features['val'], labels['val'])
 
 
 def test_accuracies(demo):
