@@ -4,28 +4,10 @@
 _base_ = './moca_vit-b16_200e.py'
 
 param_scheduler = [
-    dict(
-        type='mmmoca.MainGroupsLinearLR',
-        start_factor=1e-9,
-        by_epoch=True,
-        begin=0,
-        end=30,
-        convert_to_iter_based=True,
-    ),
-    dict(
-        type='mmmoca.MainGroupsCosineAnnealingLR',
-        T_max=1.25 * 200 - 30,
-        by_epoch=True,
-        begin=30,
-        end=200,
-        convert_to_iter_based=True,
-    ),
+    _base_.param_scheduler,
     dict(
         type='mmmoca.CosineWeightDecay',
         eta_min=0.2,  # where it ends; it starts at the optimiser's 0.05
-        by_epoch=True,
-        begin=0,
-        end=200,
         convert_to_iter_based=True,
     ),
 ]

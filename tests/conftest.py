@@ -8,12 +8,24 @@ from mmengine.registry import DefaultScope
 
 from mmmoca.compiled_ops import check_compiled_ops
 
+from .speed import spare_work
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Fail with the command that helps where mmcv's operators are missing."""
     if item.get_closest_marker('ops'):
         check_compiled_ops()
+
+
+def pytest_collection_modifyitems(items):
+    """Start with the files of slow tests: short ones fill the gaps."""
+    slow = {item.path for item in items if item.get_closest_marker('slow')}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish():
+    spare_work()
 
 
 @pytest.fixture(autouse=True, scope='module')

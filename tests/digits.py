@@ -88,8 +88,7 @@ def digits_config(name, root, work_dir, **options):
                 'model.data_preprocessor.num_classes': 10,
                 'model.head.in_channels': ARCH['embed_dims'],
                 # A warm-up of one epoch instead of five.
-                'param_scheduler.0.end': 1,
-                'param_scheduler.1.begin': 1,
+                'param_scheduler.warmup': 1,
             }
         )
     cfg.merge_from_dict(

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Run a function in several gloo processes."""
 
+import itertools
 import multiprocessing
 import os
 import socket
@@ -9,6 +10,8 @@ import tempfile
 import torch
 import torch.distributed
 import torch.multiprocessing
+
+from .speed import spare_work
 
 # Importing OpenMMLab takes seconds: one process does it, and all others are
 # forked from that one, which never started a thread.
@@ -28,11 +31,10 @@ def run_processes(function, world_size, *args):
     Returns:
         list: What each rank's call returned.
     """
-    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(
             _run,
-            (world_size, port, folder, function, args),
+            (world_size, folder, function, args),
             world_size,
             start_method='forkserver',
         )
@@ -42,22 +44,35 @@ def run_processes(function, world_size, *args):
         ]
 
 
+# Below those that the system hands out: it would give a port that is free now
+# to somebody else before it is used. Each process has 20 of its own.
+_PORTS = itertools.count(20000 + 20 * (os.getpid() % 600))
+
+
 def free_port():
-    """A TCP port of this machine that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        return free.getsockname()[1]
+    """A TCP port that nobody listens on, another one in each call."""
+    for port in _PORTS:
+        with socket.socket() as free:
+            try:
+                free.bind(('', port))
+            except OSError:
+                continue
+        return port
 
 
-def _run(rank, world_size, port, folder, function, args):
+def _run(rank, world_size, folder, function, args):
+    spare_work()
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),
         WORLD_SIZE=str(world_size),
-        MASTER_ADDR='127.0.0.1',
-        MASTER_PORT=str(port),
     )
     torch.set_num_threads(1)
-    torch.distributed.init_process_group('gloo')
+    torch.distributed.init_process_group(
+        'gloo',
+        init_method=f'file://{folder}/store',
+        rank=rank,
+        world_size=world_size,
+    )
     torch.save(function(*args), f'{folder}/{rank}.pt')
     torch.distributed.destroy_process_group()

@@ -58,3 +58,7 @@ def test_recipe_of_the_paper():
     assert cfg.optim_wrapper.optimizer.lr == pytest.approx(1.2e-3)
     assert cfg.optim_wrapper.clip_grad.max_norm == 0.1
     assert cfg.train_cfg.max_epochs == 200
+    large = Config.fromfile(CONFIGS / 'moca_vit-l16_200e.py').model
+    with torch.device('meta'):
+        backbone = MODELS.build(large).backbone
+    assert (backbone.tap_layer, backbone.num_layers) == (20, 24)

@@ -3,6 +3,7 @@
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def test_ablation_trains(name, options):
     default = cfg.model.to_dict()
     parser = argparse.ArgumentParser()
     parser.add_argument('--cfg-options', nargs='*', action=DictAction)
-    args = parser.parse_args(['--cfg-options', *options.split()])
+    args = parser.parse_args(['--cfg-options', *shlex.split(options)])
     cfg.merge_from_dict(args.cfg_options)
     assert (cfg.model.to_dict() != default) == bool(options)
 

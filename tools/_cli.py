@@ -1,59 +1,21 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What train.py and test.py have in common."""
+"""From a config file to a runner: what train.py and test.py share."""
 
 import argparse
-import difflib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from _arguments import checkpoint_file
 from mmmoca.compiled_ops import MissingOpsError, check_compiled_ops
 
-__all__ = ['add_common_arguments', 'build_runner', 'load_config']
-
-# Beside this folder both in a checkout and in an installed mmmoca/.mim.
-CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
-
-
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that training and testing share.
-
-    Args:
-        parser (argparse.ArgumentParser): Where to add them.
-    """
-    parser.add_argument(
-        'config', help='a config file, or the name of one of mmmoca'
-    )
-    parser.add_argument(
-        '--work-dir',
-        help='where logs, metrics and checkpoints go (by default '
-        'work_dirs/ and the name of the config)',
-    )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        default={},
-        metavar='KEY=VALUE',
-        help='settings that override those of the config, such as '
-        'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
-        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks',
-    )
-    parser.add_argument(
-        '--launcher',
-        choices=['none', 'pytorch', 'slurm', 'mpi'],
-        default='none',
-        help='what started the processes',
-    )
-    # Launchers of PyTorch before 2.0 write it with an underscore.
-    parser.add_argument(
-        '--local_rank', '--local-rank', default='0', help=argparse.SUPPRESS
-    )
+__all__ = ['build_runner', 'check_files', 'load_config']
 
 
 def load_config(
@@ -61,8 +23,8 @@ def load_config(
 ) -> Config:
     """Load the config and apply the arguments that all tools share.
 
-    Ends the program with one line where there is no such config, or where it
-    is one of detection and what that needs is not installed.
+    Ends the program with one line where the config is one of detection and
+    what that needs is not installed.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
@@ -72,13 +34,12 @@ def load_config(
         Config: The config, ready for the tool's own changes.
     """
     os.environ.setdefault('LOCAL_RANK', args.local_rank)
-    path = _find_config(parser, args.config)
-    cfg = Config.fromfile(path)
+    cfg = Config.fromfile(args.config)
     cfg.launcher = args.launcher
     if args.work_dir is not None:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
-        cfg.work_dir = os.path.join('work_dirs', path.stem)
+        cfg.work_dir = os.path.join('work_dirs', args.config.stem)
     cfg.merge_from_dict(args.cfg_options)
     _leave_out_hooks(cfg)
     if cfg.get('default_scope') == 'mmdet':
@@ -113,20 +74,47 @@ def build_runner(cfg: Config) -> Runner:
     return Runner.from_cfg(cfg)
 
 
-def _find_config(parser: argparse.ArgumentParser, name: str) -> Path:
-    for path in (Path(name), CONFIGS / name, CONFIGS.parent / name):
-        if path.is_file():
-            return path
-    known = sorted(
-        path.relative_to(CONFIGS).as_posix()
-        for path in CONFIGS.rglob('*.py')
-        if '_base_' not in path.parts
-    )
-    like = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known
-    parser.error(
-        f'there is no config {name}: write the path of a file, or the name of '
-        f'a config of mmmoca, such as {", ".join(like)}'
-    )
+def check_files(
+    parser: argparse.ArgumentParser, cfg: Config, *stages: str
+) -> None:
+    """End the program with one line where a file of the config is missing.
+
+    MMEngine looks for ``load_from`` and images after it has joined the
+    processes and built the model.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        cfg (Config): The config.
+        *stages (str): 'train', 'val' or 'test', what is about to be run.
+    """
+    if cfg.get('load_from') is not None:
+        try:
+            checkpoint_file(cfg.load_from)
+        except argparse.ArgumentTypeError as error:
+            parser.error(f'load_from: {error}')
+    for stage in stages:
+        for name in (f'{stage}_dataloader', f'{stage}_cfg'):
+            for key, folder in _image_folders(cfg.get(name), name):
+                if not folder.is_dir():
+                    parser.error(
+                        f'there is no folder {folder}: name yours by '
+                        f'--cfg-options {key}.data_root=DIR'
+                    )
+
+
+def _image_folders(part: object, key: str) -> Iterator[tuple[str, Path]]:
+    """Keys and folders of this package's data sets in a part of a config."""
+    if not isinstance(part, dict):
+        return
+    if part.get('type') == 'mmmoca.ImageFolder':
+        prefix = part.get('data_prefix', '')
+        if isinstance(prefix, dict):
+            prefix = prefix.get('img_path', '')
+        folder = os.path.join(part.get('data_root', ''), prefix)
+        if '://' not in folder:
+            yield key, Path(folder).expanduser()
+    for name, value in part.items():
+        yield from _image_folders(value, f'{key}.{name}')
 
 
 def _leave_out_hooks(cfg: Config) -> None:

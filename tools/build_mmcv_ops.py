@@ -19,9 +19,6 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-from torch.utils.cpp_extension import CUDA_HOME
-
 __all__ = ['cache_folder', 'check_compiler', 'install_ops']
 
 DISTRIBUTIONS = ('onedl-mmcv', 'mmcv')
@@ -46,6 +43,9 @@ def installed_mmcv() -> tuple[str, str]:
 
 def with_cuda() -> bool:
     """Whether operators for GPUs can be built here."""
+    import torch
+    from torch.utils.cpp_extension import CUDA_HOME
+
     return torch.cuda.is_available() and CUDA_HOME is not None
 
 
@@ -59,6 +59,8 @@ def cache_folder(name: str, version: str) -> Path:
     Returns:
         Path: A folder, which need not exist.
     """
+    import torch
+
     cache = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
     python = f'{sys.implementation.cache_tag}-{sys.platform}'
     device = 'gpu' if with_cuda() else 'cpu'
@@ -122,6 +124,8 @@ def build(name: str, version: str, folder: Path) -> Path:
         SystemExit: If something is missing, or the build failed, or left the
             operators out.
     """
+    import torch
+
     check_compiler()
     if find_spec('pip') is None or find_spec('setuptools') is None:
         sys.exit('the build needs pip and setuptools: install pip first')

@@ -4,23 +4,16 @@
 import argparse
 import os
 
-import mmmoca  # noqa: F401  checks the installation before all else
-
-# isort: split
-
-import mmengine
-from _cli import add_common_arguments, build_runner, load_config
-from mmengine.dist import master_only
-from mmengine.evaluator import DumpResults
-
-from mmmoca.evaluation.report import write_whole
+from _arguments import add_common_arguments, checkpoint_file
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line and check that its arguments fit together."""
     parser = argparse.ArgumentParser(description='Test a checkpoint')
     add_common_arguments(parser)
-    parser.add_argument('checkpoint', help='the checkpoint file')
+    parser.add_argument(
+        'checkpoint', type=checkpoint_file, help='the checkpoint file'
+    )
     parser.add_argument(
         '--out',
         metavar='FILE',
@@ -46,6 +39,16 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 def main() -> None:
     """Run the test."""
     parser, args = parse_args()
+    import mmmoca  # noqa: F401  checks the installation before all else
+
+    # isort: split
+    import mmengine
+    from mmengine.dist import master_only
+    from mmengine.evaluator import DumpResults
+
+    from _cli import build_runner, check_files, load_config
+    from mmmoca.evaluation.report import write_whole
+
     cfg = load_config(parser, args)
     if cfg.get('test_cfg') is None:
         parser.error(
@@ -53,6 +56,7 @@ def main() -> None:
             'test_evaluator: it can be trained only'
         )
     cfg.load_from = args.checkpoint
+    check_files(parser, cfg, 'test')
     runner = build_runner(cfg)
     if args.out is None:
         runner.test()

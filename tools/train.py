@@ -2,13 +2,16 @@
 """Train a model by a config: ``python tools/train.py CONFIG``."""
 
 import argparse
+from typing import TYPE_CHECKING
 
-import mmmoca  # noqa: F401  checks the installation before all else
+from _arguments import add_common_arguments, checkpoint_file
 
-# isort: split
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
-from _cli import add_common_arguments, build_runner, load_config
-from mmengine.config import Config
+
+def _resumed_file(name: str) -> str:
+    return name if name == 'auto' else checkpoint_file(name)
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -19,6 +22,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         '--resume',
         nargs='?',
         const='auto',
+        type=_resumed_file,
         metavar='CHECKPOINT',
         help='go on from this checkpoint, or from the latest one in the '
         'work dir where none is named',
@@ -43,7 +47,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 
 
 def apply_arguments(
-    parser: argparse.ArgumentParser, cfg: Config, args: argparse.Namespace
+    parser: argparse.ArgumentParser, cfg: 'Config', args: argparse.Namespace
 ) -> None:
     """Write the arguments of training into the config.
 
@@ -83,8 +87,12 @@ def apply_arguments(
 def main() -> None:
     """Run the training."""
     parser, args = parse_args()
+    import mmmoca  # noqa: F401  checks the installation before all else
+    from _cli import build_runner, check_files, load_config
+
     cfg = load_config(parser, args)
     apply_arguments(parser, cfg, args)
+    check_files(parser, cfg, 'train', 'val')
     runner = build_runner(cfg)
     if args.amp:
         runner.logger.info(

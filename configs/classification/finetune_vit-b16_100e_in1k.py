@@ -100,23 +100,12 @@ optim_wrapper = dict(
         },
     ),
 )
-param_scheduler = [
-    dict(
-        type='LinearLR',
-        start_factor=1e-9,
-        by_epoch=True,
-        begin=0,
-        end=5,
-        convert_to_iter_based=True,
-    ),
-    dict(
-        type='CosineAnnealingLR',
-        eta_min_ratio=1e-6 / 4e-3,  # so that it decays by layers, too
-        by_epoch=True,
-        begin=5,
-        convert_to_iter_based=True,
-    ),
-]
+param_scheduler = dict(
+    type='mmmoca.WarmupCosineLR',
+    warmup=5,
+    eta_min_ratio=1e-6 / 4e-3,  # so that it decays by layers, too
+    convert_to_iter_based=True,
+)
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=100, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()

@@ -4,13 +4,11 @@
 _base_ = ['../_base_/default_runtime.py']
 
 data_root = 'data/textures/'  # tools/dataset_converters/make_textures.py
-max_iters = 600
-warmup_iters = max_iters // 10
 
 model = dict(
     type='mmmoca.MOCA',
     data_preprocessor=dict(
-        type='SelfSupDataPreprocessor',
+        type='mmmoca.ViewsDataPreprocessor',
         mean=[127.5, 127.5, 127.5],
         std=[63.75, 63.75, 63.75],
         to_rgb=True,
@@ -171,25 +169,10 @@ optim_wrapper = dict(
     clip_grad=dict(max_norm=0.1),
     paramwise_cfg=dict(prototype_lr=2e-3, prototype_weight_decay=0.05),
 )
-param_scheduler = [
-    dict(
-        type='mmmoca.MainGroupsLinearLR',
-        start_factor=1e-9,
-        by_epoch=False,
-        begin=0,
-        end=warmup_iters,
-    ),
-    dict(
-        type='mmmoca.MainGroupsCosineAnnealingLR',
-        T_max=1.25 * max_iters - warmup_iters,
-        by_epoch=False,
-        begin=warmup_iters,
-        end=max_iters,
-    ),
-]
-train_cfg = dict(
-    type='IterBasedTrainLoop', max_iters=max_iters, val_interval=120
+param_scheduler = dict(
+    type='mmmoca.WarmupCosineLR', warmup=0.1, period=1.25, by_epoch=False
 )
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=600, val_interval=120)
 auto_scale_lr = dict(base_batch_size=64)
 
 default_hooks = dict(

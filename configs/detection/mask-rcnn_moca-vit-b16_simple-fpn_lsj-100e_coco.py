@@ -104,6 +104,7 @@ param_scheduler = [
 
 default_hooks = dict(
     checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2),
+    batch_size=dict(type='mmmoca.BatchSizeHook'),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
     num_class_check=dict(type='mmdet.NumClassCheckHook'),

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from .backbone_checkpoint_hook import BackboneCheckpointHook
+from .batch_size_hook import BatchSizeHook
 from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook
 from .classifier_check_hook import ClassifierCheckHook
@@ -18,6 +19,7 @@ from .schedulers import (
     CosineWeightDecay,
     MainGroupsCosineAnnealingLR,
     MainGroupsLinearLR,
+    WarmupCosineLR,
 )
 from .seg_data_check_hook import SegDataCheckHook
 from .step_log_hook import NonFiniteLossError, StepLogHook
@@ -25,6 +27,7 @@ from .teacher_ema_hook import TeacherEMAHook
 from .winning_head_hook import WinningHeadHook
 
 __all__ = [
+    'BatchSizeHook',
     'CompileHook',
     'BackboneCheckpointHook',
     'CheckpointFitHook',
@@ -44,6 +47,7 @@ __all__ = [
     'MainGroupsCosineAnnealingLR',
     'MainGroupsLinearLR',
     'MixedPrecisionOptimWrapper',
+    'WarmupCosineLR',
     'WinningHeadHook',
     'SegDataCheckHook',
     'TeacherEMAHook',

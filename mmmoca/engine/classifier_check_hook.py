@@ -58,7 +58,6 @@ class ClassifierCheckHook(Hook):
             _check_classes(role, loader, model)
         if 'train' not in loaders:
             return
-        _check_batches(loaders['train'])
         if 'val' in loaders:
             check_same_classes(
                 loaders['train'], loaders['val'], ('train', 'val')
@@ -106,16 +105,6 @@ def _labels(dataset: Dataset, classes: tuple[str, ...]) -> set[int]:
     if classes and not getattr(dataset, 'ann_file', ''):
         return set()
     return set(dataset.get_gt_labels().tolist())
-
-
-def _check_batches(loader: DataLoader) -> None:
-    if len(loader) == 0:
-        raise ValueError(
-            f'an epoch has no step: the {len(loader.dataset)} train images '
-            f'do not fill a batch of {loader.batch_size} on each process, '
-            'and drop_last leaves the rest out. Set a smaller '
-            'train_dataloader.batch_size (and add --auto-scale-lr)'
-        )
 
 
 def _has_weights(runner: Runner, model: nn.Module) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from mmmoca.registry import HOOKS
 
 from .steps import (
+    check_hooks,
     images_per_step,
     mix_seed,
     optimizer_steps,
@@ -36,10 +37,11 @@ class CodebookHook(Hook):
 
     Raises:
         ValueError: Before training, if the global batch has fewer than
-            K_new images.
+            K_new images, or see :func:`~mmmoca.engine.steps.check_hooks`.
     """
 
-    # Before the RuntimeInfoHook, which logs every output it finds.
+    # Before the StepLogHook and MMEngine's RuntimeInfoHook, which take every
+    # output for a scalar.
     priority = 'HIGHEST'
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class CodebookHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Check that every step has enough images for the new words."""
+        check_hooks(runner)
         needed = unwrap_model(runner.model).codebook.num_new_words
         loader = runner.train_dataloader
         batch_size = getattr(loader, 'batch_size', None)
@@ -71,7 +74,13 @@ class CodebookHook(Hook):
         outputs: dict | None = None,
     ) -> None:
         """Collect the update of a micro-batch; commit it after the step."""
-        self._updates.append(outputs.pop('codebook_update'))
+        update = outputs.pop('codebook_update')
+        # Under CUDA graphs (torch.compile) the next forward pass writes its
+        # results where this one's are.
+        self._updates.append(
+            update
+            | {name: update[name].clone() for name in ('candidates', 'msd')}
+        )
         codebook = unwrap_model(runner.model).codebook
         outputs['msd'] = codebook.msd
         if not stepped(runner):

@@ -19,7 +19,8 @@ class CompileHook(Hook):
     forward pass, all losses included, compiles into one graph.
 
     The config says ``compile=True`` or has the arguments of
-    :func:`torch.compile`, such as ``compile=dict(mode='max-autotune')``.
+    :func:`torch.compile`, such as ``compile=dict(mode='max-autotune')``, which
+    replays CUDA graphs: what a hook keeps of a step's outputs it must clone.
     """
 
     def before_train(self, runner: Runner) -> None:

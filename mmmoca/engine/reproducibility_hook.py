@@ -10,7 +10,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from mmmoca.datasets import SeededSampler
 from mmmoca.registry import HOOKS
 
-from .steps import images_per_step, mix_seed
+from .steps import global_batch_size, mix_seed
 
 __all__ = ['ReproducibilityHook']
 
@@ -55,7 +55,7 @@ class ReproducibilityHook(Hook):
                 'randomness.diff_rank_seed. Masks and augmentation differ '
                 'without it'
             )
-        before, now = self._resumed_batch_size, _global_batch_size(runner)
+        before, now = self._resumed_batch_size, global_batch_size(runner)
         if before is not None and before != now:
             raise ValueError(
                 f'the run to resume had {before} images a step, this one has '
@@ -85,11 +85,4 @@ class ReproducibilityHook(Hook):
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Save the global batch size with the checkpoint."""
-        checkpoint['meta']['global_batch_size'] = _global_batch_size(runner)
-
-
-def _global_batch_size(runner: Runner) -> int | None:
-    loader = runner.train_loop.dataloader
-    if loader.batch_size is None:  # a batch sampler of its own
-        return None
-    return images_per_step(runner, loader.batch_size)
+        checkpoint['meta']['global_batch_size'] = global_batch_size(runner)

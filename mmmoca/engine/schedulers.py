@@ -1,12 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""MMEngine's schedules by optimiser step, for the groups that follow one."""
+"""Schedules by optimiser step, for the parameter groups that follow one."""
+
+import math
 
 from mmengine.optim import (
     CosineAnnealingLR,
     CosineAnnealingParamScheduler,
     LinearLR,
 )
-from mmengine.optim.scheduler.param_scheduler import INF
+from mmengine.optim.scheduler.lr_scheduler import LRSchedulerMixin
+from mmengine.optim.scheduler.param_scheduler import INF, _ParamScheduler
 
 from mmmoca.registry import PARAM_SCHEDULERS
 
@@ -14,6 +17,7 @@ __all__ = [
     'CosineWeightDecay',
     'MainGroupsCosineAnnealingLR',
     'MainGroupsLinearLR',
+    'WarmupCosineLR',
 ]
 
 
@@ -21,9 +25,9 @@ class _OptimizerStepSchedule:
     """Counts optimiser steps and leaves some groups alone.
 
     Under gradient accumulation an iteration-based schedule advances with the
-    optimiser, not with every micro-batch: ``begin``, ``end`` and ``T_max``
-    are given in iterations, as OpenMMLab's configs have it, and converted.
-    A group whose ``constant`` key names the parameter keeps its value.
+    optimiser, not with every micro-batch: ``begin``, ``end`` and the like are
+    given in iterations, as OpenMMLab's configs have it, and converted. A
+    group whose ``constant`` key names the parameter keeps its value.
     """
 
     def __init__(
@@ -35,6 +39,8 @@ class _OptimizerStepSchedule:
             end = end if end == INF else -(-end // micro_batches)
             if kwargs.get('T_max') is not None:
                 kwargs['T_max'] /= micro_batches
+            if kwargs.get('warmup', 0) >= 1:
+                kwargs['warmup'] = -(-kwargs['warmup'] // micro_batches)
         super().__init__(
             optimizer,
             *args,
@@ -43,6 +49,26 @@ class _OptimizerStepSchedule:
             by_epoch=by_epoch,
             **kwargs,
         )
+
+    @classmethod
+    def build_iter_from_epoch(cls, *args, epoch_length: int, **kwargs):
+        """Build it by iteration from what a config says in epochs."""
+        # BatchSizeHook, which knows the images, reports an epoch of no step.
+        return super().build_iter_from_epoch(
+            *args, epoch_length=max(1, epoch_length), **kwargs
+        )
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Go on from the step of the state; the config says all else.
+
+        So a run that is resumed with another length follows the new one, and
+        the state may be that of another schedule of the same run.
+        """
+        self._global_step = state_dict['_global_step']
+        last = min(self._global_step, self.end - 1) - self.begin
+        self.last_step = max(-1, last)
+        if state_dict['param_name'] == self.param_name:
+            self.base_values = state_dict['base_values']
 
     def step(self) -> None:
         """Advance if the iteration ended in an optimiser step."""
@@ -62,6 +88,121 @@ class _OptimizerStepSchedule:
         ]
 
 
+class _WarmupCosine(LRSchedulerMixin, _ParamScheduler):
+    """The schedule of :class:`WarmupCosineLR`, of all groups."""
+
+    def __init__(
+        self,
+        optimizer,
+        warmup: float,
+        period: float = 1.0,
+        eta_min_ratio: float = 0.0,
+        begin: int = 0,
+        end: int = INF,
+        by_epoch: bool = True,
+        **kwargs,
+    ) -> None:
+        if any(name.isdigit() for name in kwargs):
+            raise ValueError(
+                'param_scheduler is one schedule here, no list, and follows '
+                'train_cfg.max_epochs (max_iters): write param_scheduler.'
+                'warmup=... in the place of param_scheduler.0.end=...'
+            )
+        if begin or end == INF:
+            raise ValueError(
+                'WarmupCosineLR is the schedule of a whole run: leave out '
+                'begin, and write end=... where no runner fills it in'
+            )
+        if period < 1:
+            raise ValueError(
+                f'period={period} would raise the learning rate again before '
+                'the end of the run: write 1 or more'
+            )
+        unit = 'epochs' if by_epoch else 'steps'
+        self.warmup = round(_length(warmup, end, unit))
+        self.period = period
+        self.eta_min_ratio = eta_min_ratio
+        super().__init__(optimizer, end=end, by_epoch=by_epoch, **kwargs)
+
+    @classmethod
+    def build_iter_from_epoch(
+        cls,
+        *args,
+        warmup: float,
+        end: int = INF,
+        by_epoch: bool = True,
+        epoch_length: int = 1,
+        **kwargs,
+    ) -> '_WarmupCosine':
+        return cls(
+            *args,
+            warmup=round(_length(warmup, end, 'epochs') * epoch_length),
+            end=end * epoch_length,
+            by_epoch=False,
+            **kwargs,
+        )
+
+    def _get_value(self) -> list[float]:
+        step, warmup = self.last_step, self.warmup
+        if step < warmup:
+            factor = step / max(1, warmup - 1)
+        else:
+            progress = (step - warmup) / (self.period * self.end - warmup)
+            cosine = (1 + math.cos(math.pi * progress)) / 2
+            factor = self.eta_min_ratio + (1 - self.eta_min_ratio) * cosine
+        return [base * factor for base in self.base_values]
+
+
+def _length(warmup: float, run: int, unit: str) -> float:
+    """The length of a warm-up that may be given as a share of the run."""
+    if not 0 <= warmup < max(1, run):
+        raise ValueError(
+            f'a warm-up of {warmup:g} {unit} does not fit into a run of '
+            f'{run}: lower param_scheduler.warmup (below 1 it is a share of '
+            'the run), or train for longer'
+        )
+    return warmup * run if warmup < 1 else warmup
+
+
+@PARAM_SCHEDULERS.register_module()
+class WarmupCosineLR(_OptimizerStepSchedule, _WarmupCosine):
+    """The learning rate of a whole run: linear warm-up from 0, then a cosine.
+
+    It follows the length of the run, which the runner fills in: change
+    ``train_cfg.max_epochs`` (``max_iters``) and nothing else. The cosine goes
+    towards ``eta_min_ratio`` of the base rate and would reach it after
+    ``period`` times the run; 1.25 cuts it before, as the authors' code does.
+    The prototype generators keep their rate.
+
+    Args:
+        optimizer (OptimWrapper): The optimiser.
+        warmup (float): Length of the warm-up in epochs, or in iterations
+            with ``by_epoch=False``; below 1, as a share of the run.
+        period (float): Defaults to 1.
+        eta_min_ratio (float): Defaults to 0.
+        end (int): Length of the run. Defaults to the runner's.
+        by_epoch (bool): Defaults to True; with ``convert_to_iter_based=True``
+            lengths are given in epochs and the rate moves in every step.
+        **kwargs: See MMEngine's schedulers.
+
+    Raises:
+        ValueError: If the warm-up is negative or as long as the run, the
+            period is below 1, or the length of the run is not known.
+    """
+
+
+@PARAM_SCHEDULERS.register_module()
+class CosineWeightDecay(_OptimizerStepSchedule, CosineAnnealingParamScheduler):
+    """Weight decay along a cosine, from the optimiser's to ``eta_min``.
+
+    It follows the length of the run, which the runner fills in, and spares
+    the prototype generators and whatever does not decay.
+    """
+
+    def __init__(self, optimizer, *args, **kwargs) -> None:
+        super().__init__(optimizer, 'weight_decay', *args, **kwargs)
+
+
 @PARAM_SCHEDULERS.register_module()
 class MainGroupsLinearLR(_OptimizerStepSchedule, LinearLR):
     """:class:`LinearLR` that spares the prototype generators."""
@@ -70,14 +211,3 @@ class MainGroupsLinearLR(_OptimizerStepSchedule, LinearLR):
 @PARAM_SCHEDULERS.register_module()
 class MainGroupsCosineAnnealingLR(_OptimizerStepSchedule, CosineAnnealingLR):
     """:class:`CosineAnnealingLR` that spares the prototype generators."""
-
-
-@PARAM_SCHEDULERS.register_module()
-class CosineWeightDecay(_OptimizerStepSchedule, CosineAnnealingParamScheduler):
-    """Weight decay along a cosine, from the optimiser's to ``eta_min``.
-
-    Spares the prototype generators and whatever does not decay.
-    """
-
-    def __init__(self, optimizer, *args, **kwargs) -> None:
-        super().__init__(optimizer, 'weight_decay', *args, **kwargs)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmmoca.registry import HOOKS
 
-from .steps import skipped, stepped
+from .steps import check_hooks, skipped, stepped
 
 __all__ = ['NonFiniteLossError', 'StepLogHook']
 
@@ -49,8 +49,9 @@ class StepLogHook(Hook):
             batch and the last checkpoint.
     """
 
-    # Before the RuntimeInfoHook, after the CodebookHook (listed before it).
-    priority = 'HIGHEST'
+    # After the CodebookHook (HIGHEST, 0), which takes what is no scalar, and
+    # before the RuntimeInfoHook (VERY_HIGH, 10), which would read them all.
+    priority = 5
     max_skipped_steps = 32
 
     def __init__(self) -> None:
@@ -59,6 +60,7 @@ class StepLogHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Find out how often the run logs."""
+        check_hooks(runner)
         self._interval = min(
             (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
             default=100,

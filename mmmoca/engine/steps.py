@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
 __all__ = [
+    'check_hooks',
+    'global_batch_size',
     'images_per_step',
     'mix_seed',
     'optimizer_steps',
@@ -65,6 +67,45 @@ def whole_state_dict(model: nn.Module) -> dict[str, Tensor]:
         return model.state_dict()
 
 
+def check_hooks(runner: Runner) -> None:
+    """Refuse a run in which hooks would move a state never, or twice.
+
+    Args:
+        runner (Runner): The runner of a training.
+
+    Raises:
+        ValueError: If MOCA is trained without the hooks that move its
+            codebook or its teacher, these are there for another model, or
+            one of this package's hooks is there twice.
+    """
+    has_state = hasattr(unwrap_model(runner.model), 'codebook')
+    kinds = [
+        {kind.__name__ for kind in type(hook).__mro__} for hook in runner.hooks
+    ]
+    for name, key, owns in (
+        ('CodebookHook', 'codebook', 'codebook'),
+        ('TeacherEMAHook', 'teacher_ema', 'teacher'),
+        ('StepLogHook', 'step_log', None),
+    ):
+        count = sum(name in names for names in kinds)
+        if count > 1:
+            raise ValueError(
+                f'{name} is there {count} times: keep default_hooks.{key} '
+                'and take the other one out of custom_hooks'
+            )
+        if owns and has_state and not count:
+            raise ValueError(
+                f'there is no {name}, so that the {owns} would never move: '
+                f"write default_hooks=dict({key}=dict(type='mmmoca.{name}'))"
+            )
+        if owns and count and not has_state:
+            raise ValueError(
+                f'{name} moves the {owns} of MOCA, and '
+                f'{type(unwrap_model(runner.model)).__name__} has none: '
+                'inherit _base_/runtime.py, not default_runtime.py'
+            )
+
+
 def stepped(runner: Runner) -> bool:
     """Whether the iteration that just ran ended in an optimiser step."""
     return runner.optim_wrapper.should_update()
@@ -101,12 +142,15 @@ def mix_seed(*numbers: int) -> int:
     """A 63-bit seed from numbers whose neighbours get unlike seeds.
 
     Args:
-        *numbers (int): Seed of the run, rank, iteration and the like.
+        *numbers (int): Seed of the run, rank, iteration and the like. Fewer
+            or more of them make another seed.
 
     Returns:
         int: The same for the same numbers, in [0, 2**63).
     """
-    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    # NumPy fills up with zeros: (s, n) alone would be (s, n, 0).
+    entropy = len(numbers), *numbers
+    state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     return int(state[0] >> 1)
 
 
@@ -122,6 +166,22 @@ def images_per_step(runner: Runner, batch_size: int) -> int:
     """
     micro_batches = runner.optim_wrapper._accumulative_counts
     return batch_size * get_world_size() * micro_batches
+
+
+def global_batch_size(runner: Runner) -> int | None:
+    """Images of an optimiser step, None if the loader does not tell.
+
+    Args:
+        runner (Runner): The runner of the training.
+
+    Returns:
+        int | None: See :func:`images_per_step`. None where a batch sampler
+        of the user's own makes the batches.
+    """
+    batch_size = getattr(runner.train_dataloader, 'batch_size', None)
+    if batch_size is None:
+        return None
+    return images_per_step(runner, batch_size)
 
 
 def optimizer_steps(runner: Runner) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mmmoca.registry import HOOKS
 
 from .steps import (
+    check_hooks,
     optimizer_steps,
     skipped,
     stepped,
@@ -33,13 +34,18 @@ class TeacherEMAHook(Hook):
             release v1.0 has 0.994).
 
     Raises:
-        ValueError: If ``momentum`` is outside [0, 1].
+        ValueError: If ``momentum`` is outside [0, 1]; before training, see
+            :func:`~mmmoca.engine.steps.check_hooks`.
     """
 
     def __init__(self, momentum: float = 0.99) -> None:
         if not 0 <= momentum <= 1:
             raise ValueError(f'momentum must lie in [0, 1], got {momentum}')
         self.momentum = momentum
+
+    def before_train(self, runner: Runner) -> None:
+        """Check that this hook is the only one that moves the teacher."""
+        check_hooks(runner)
 
     def after_train_iter(
         self,

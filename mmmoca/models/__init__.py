@@ -3,6 +3,7 @@ from .assignment_head import AssignmentHead, AssignmentLosses, Prototypes
 from .batched_linear_head import BatchedLinearHead
 from .codebook import OnlineCodebook
 from .condenser import CondenserNeck
+from .data_preprocessor import ViewsDataPreprocessor
 from .detection import detector
 from .feature_pyramid import ViTFeaturePyramid
 from .linear_probe import LinearProbe
@@ -31,4 +32,5 @@ __all__ = [
     'sincos_positions_2d',
     'detector',
     'ViTFeaturePyramid',
+    'ViewsDataPreprocessor',
 ]

@@ -4,7 +4,7 @@ import copy
 import torch
 from mmpretrain.models.selfsup import BaseSelfSupervisor
 from mmpretrain.structures import DataSample
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
@@ -44,7 +44,8 @@ class MOCA(BaseSelfSupervisor):
             ``num_patches``.
         image_embedding (str): 'avg' (default), the mean visible patch token,
             or 'cls' (paper, Table 2d).
-        data_preprocessor (dict, optional): See :class:`BaseSelfSupervisor`.
+        data_preprocessor (dict, optional): Defaults to a
+            :class:`ViewsDataPreprocessor` that normalises nothing.
         init_cfg (dict, optional): See :class:`BaseSelfSupervisor`.
 
     Raises:
@@ -62,6 +63,9 @@ class MOCA(BaseSelfSupervisor):
         data_preprocessor: dict | None = None,
         init_cfg: dict | None = None,
     ) -> None:
+        if not isinstance(data_preprocessor, nn.Module):
+            default = dict(type='mmmoca.ViewsDataPreprocessor')
+            data_preprocessor = default | (data_preprocessor or {})
         super().__init__(
             backbone, data_preprocessor=data_preprocessor, init_cfg=init_cfg
         )
@@ -75,6 +79,7 @@ class MOCA(BaseSelfSupervisor):
                 "image_embedding must be 'avg' or 'cls', got "
                 f'{image_embedding!r}'
             )
+        self._check_channels()
         self.image_embedding = image_embedding
         dims = self.backbone.embed_dims
         grid = self.backbone.patch_resolution
@@ -94,6 +99,17 @@ class MOCA(BaseSelfSupervisor):
         self.head = MODELS.build(dict(embed_dims=dims) | head)
         self.masking = MaskingPlan(grid[0] * grid[1], **(masking or {}))
         self.teacher = copy.deepcopy(self.backbone).requires_grad_(False)
+
+    def _check_channels(self) -> None:
+        mean = getattr(self.data_preprocessor, 'mean', None)
+        channels = self.backbone.patch_embed.projection.in_channels
+        if mean is not None and mean.numel() not in (1, channels):
+            raise ValueError(
+                f'model.backbone.in_channels is {channels}, but model.'
+                f'data_preprocessor.mean has {mean.numel()} numbers: write a '
+                f'mean and std of {channels} numbers, and to_rgb=False unless '
+                'the images are BGR'
+            )
 
     def init_weights(self) -> None:
         """Initialise the student, then copy it to the teacher."""
@@ -177,7 +193,9 @@ class MOCA(BaseSelfSupervisor):
 
     @torch.no_grad()
     def extract_feat(self, inputs: Tensor, which: str = 'teacher') -> Tensor:
-        """Mean patch token after the final norm, the feature of k-NN.
+        """The image embedding after the final norm, the feature of k-NN.
+
+        [AVG] of all patch tokens, or [CLS] if that is the image embedding.
 
         Args:
             inputs (Tensor): Whole images, (B, C, H, W).
@@ -188,7 +206,7 @@ class MOCA(BaseSelfSupervisor):
             Tensor: Image features, (B, D).
         """
         encoders = dict(teacher=self.teacher, student=self.backbone)
-        return encoders[which].encode(inputs).avg
+        return self.embed_image(encoders[which].encode(inputs))
 
     def _stack_views(self, inputs: list[Tensor]) -> Tensor:
         """Check the two views and concatenate them -> (2B, C, H, W)."""

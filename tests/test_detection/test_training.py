@@ -120,9 +120,10 @@ def test_tool_draws_predictions(trained, shapes, tmp_path):
 
 
 def test_picture_of_a_missing_image(tmp_path):
+    (tmp_path / 'x.pth').touch()
     output = tool(
-        *('tools/visualization/detections.py', SHAPES_CONFIG, 'x.pth'),
-        tmp_path / 'no.jpg',
+        *('tools/visualization/detections.py', SHAPES_CONFIG),
+        *(tmp_path / 'x.pth', tmp_path / 'no.jpg'),
         code=2,
     )
     assert f'there is no image {tmp_path}/no.jpg' in output

@@ -165,6 +165,7 @@ def test_training_starts_from_the_teacher(build, tmp_path):
     content, teacher, _ = checkpoint('moca')
     runner = build(save(content, tmp_path / 'a.pth'), head=HEAD)
     runner._train_loop = runner.build_train_loop(runner._train_loop)
+    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     runner.call_hook('before_run')
     runner.model.init_weights()
     runner.load_or_resume()

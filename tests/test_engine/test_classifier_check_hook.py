@@ -151,11 +151,6 @@ def test_all_of_a_list_in_one_class(digits):
     refused(digits, 'one class only', **options)
 
 
-def test_epoch_without_a_step(digits):
-    options = {'train_dataloader.batch_size': 76}
-    refused(digits, '75 train images do not fill a batch of 76', **options)
-
-
 def test_testing_with_a_wrong_number(digits):
     options = {'model.head.num_classes': 9}
     refused(digits, 'the test images.*10 classes', test=True, **options)

@@ -1,11 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.dist import get_rank
 
+from mmmoca.engine import CodebookHook
 from mmmoca.engine.codebook_hook import pick_new_words
+from mmmoca.engine.steps import mix_seed
+from mmmoca.models import OnlineCodebook
 
 from ..distributed import run_processes
 
@@ -44,6 +48,41 @@ def draw(num_draws):
             for seed in range(num_draws)
         ]
     )
+
+
+def test_micro_batches_survive_the_next_forward_pass():
+    """CUDA graphs replay into the memory of the step before."""
+    codebook = OnlineCodebook(
+        4, (4, 4), num_words=8, num_new_words=2, border=1
+    )
+    step = SimpleNamespace(count=0)
+    runner = SimpleNamespace(
+        model=SimpleNamespace(codebook=codebook),
+        optim_wrapper=SimpleNamespace(
+            should_update=lambda: step.count == 2, _accumulative_counts=2
+        ),
+        seed=0,
+        iter=1,
+    )
+    hook = CodebookHook()
+    memory = dict(candidates=torch.empty(2, 2, 4), msd=torch.empty(2))
+    for step.count in (1, 2):
+        for value in memory.values():
+            value.fill_(step.count)
+        update = dict(memory, batch_size=2)
+        hook.after_train_iter(runner, 0, None, dict(codebook_update=update))
+    assert float(codebook.msd) == pytest.approx(
+        0.99 * (0.99 * 0.5 + 0.01 * 1.5) + 0.01 * 1.5
+    )
+    images = torch.randperm(4, generator=generator_of_step(0, 1))[:2]
+    assert codebook.words[:2, 0].tolist() == (1 + images // 2).tolist()
+
+
+def generator_of_step(seed, step):
+    """After it has drawn the view."""
+    generator = torch.Generator().manual_seed(mix_seed(seed, step))
+    torch.randint(2, (), generator=generator)
+    return generator
 
 
 @pytest.mark.parametrize('world_size', [1, 2, 3])

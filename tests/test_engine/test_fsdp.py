@@ -26,7 +26,6 @@ def build(root, name, sharded, options):
             'train_dataloader.batch_size': 8 // get_world_size(),
             'train_cfg.max_iters': STEPS,
             'train_cfg.val_interval': SAVED,
-            'param_scheduler.0.end': 2,
             'default_hooks.checkpoint.interval': SAVED,
             'default_hooks.checkpoint.max_keep_ckpts': -1,
             'optim_wrapper.dtype': 'float32',

@@ -18,12 +18,12 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from mmpretrain.models import ClsDataPreprocessor
 from PIL import Image
-from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from mmmoca.engine import MOCAFSDPStrategy
 from mmmoca.evaluation import gather_samples
 from tests.distributed import run_processes
+from tests.judges import knn_judge
 
 _COUNT = itertools.count()
 PIPELINE = [
@@ -140,13 +140,7 @@ def expected_accuracy(root, k, temperature, which='teacher'):
                 [model.extract_feat(img, which) for img in data]
             ).numpy()
         labels[part] = dataset.get_gt_labels()
-    judge = KNeighborsClassifier(
-        k,
-        metric='cosine',
-        algorithm='brute',
-        weights=lambda dist: np.exp((1 - dist) / temperature),
-    )
-    judge.fit(feats['bank'], labels['bank'])
+    judge = knn_judge(feats['bank'], labels['bank'], k, temperature)
     return 100 * judge.score(feats['query'], labels['query'])
 
 

@@ -10,9 +10,9 @@ import torch
 from mmengine.fileio import load
 from mmengine.runner import Runner
 from PIL import Image
-from sklearn.linear_model import LogisticRegression
 
 from tests.distributed import run_processes
+from tests.judges import centre, low_shot_judge
 from tests.test_engine.test_knn_loop import PIPELINE, ToyModel, draw, runner
 
 SUBSETS = dict(
@@ -82,9 +82,8 @@ def expected(root):
                 feat = model.extract_feat(
                     model.data_preprocessor(batch)['inputs']
                 )[0].numpy()
-            feat = feat - feat.mean()
             path = info['img_path'].split(f'{root}/')[1]
-            feats[path] = feat / np.linalg.norm(feat)
+            feats[path] = centre(feat)
             labels[path] = info['gt_label']
     val = [path for path in feats if path.startswith('val/')]
     accuracies = {}
@@ -92,9 +91,9 @@ def expected(root):
         accuracies[name] = []
         for lines in lists:
             train = [f'train/{line}' for line in lines]
-            judge = LogisticRegression(
-                C=10, fit_intercept=False, max_iter=300, tol=1e-4
-            ).fit([feats[p] for p in train], [labels[p] for p in train])
+            judge = low_shot_judge(
+                [feats[p] for p in train], [labels[p] for p in train]
+            )
             accuracies[name].append(
                 100
                 * judge.score(

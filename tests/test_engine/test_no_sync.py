@@ -3,7 +3,8 @@
 
 The model runs on PyTorch's meta device, whose tensors have no values: any
 read of one by the host (``item``, ``tolist``, ``nonzero``, ``if tensor``)
-raises. What is drawn on the host itself may be read.
+raises. What is drawn on the host itself may be read. Copies from the host
+are seen on fake tensors, which pretend to lie on a GPU.
 """
 
 import functools
@@ -11,9 +12,14 @@ import traceback
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.hooks import Hook
+from mmpretrain.registry import MODELS
+from mmpretrain.structures import DataSample
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..images import write_images
+from ..images import DEMO_CONFIG, write_images
 from .test_step_log_hook import build
 
 
@@ -76,3 +82,51 @@ def test_any_other_read_would_be_found(meta_runner):
     meta_runner.register_hook(ReadsMu())
     assert '_read' not in read_by(meta_runner)
     assert meta_runner.iter == 0
+
+
+class Transfers(TorchDispatchMode):
+    """Notes operations that move tensors to the GPU or wait for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting, self.copies = [], 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        source = args[0].device if isinstance(args[0], torch.Tensor) else None
+        target = getattr(result, 'device', source)
+        if source is not None and source != target:
+            self.copies += 1
+            if not (kwargs or {}).get('non_blocking'):
+                self.waiting.append(f'{func}: {source} to {target}')
+        return result
+
+
+def transfers(preprocessor=None):
+    cfg = Config.fromfile(DEMO_CONFIG).model
+    if preprocessor is not None:
+        cfg.data_preprocessor.type = preprocessor
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with torch.device('cuda'):
+            model = MODELS.build(cfg).train()
+        model.data_preprocessor.to('cuda')
+        views = [torch.empty(4, 3, 48, 48, dtype=torch.uint8)] * 2
+        samples = [DataSample().set_gt_label(0) for _ in range(4)]
+        with Transfers() as seen:
+            data = model.data_preprocessor(
+                dict(inputs=views, data_samples=samples), True
+            )
+            losses = model(**data, mode='loss')
+    assert losses['loss_img'].device.type == 'cuda'
+    return seen
+
+
+def test_copies_to_the_device_do_not_block():
+    seen = transfers()
+    assert seen.waiting == []
+    assert seen.copies == 2  # the views
+
+
+def test_copies_that_block_would_be_found():
+    """Views, labels, and the indices of the colours' order."""
+    assert len(transfers('mmpretrain.SelfSupDataPreprocessor').waiting) >= 4

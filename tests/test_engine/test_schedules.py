@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The configs' schedules against the formulas, iteration by iteration."""
 
+import copy
 import math
 from pathlib import Path
 
@@ -13,17 +14,17 @@ from mmpretrain.registry import MODELS
 from mmmoca.engine.teacher_ema_hook import cosine_momentum, update_teacher
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
+DEMO = CONFIGS / 'demo' / 'moca_vit-tiny_textures.py'
 EPOCH_LENGTH = 3
 
 
 def model():
-    cfg = Config.fromfile(CONFIGS / 'demo' / 'moca_vit-tiny_textures.py')
+    cfg = Config.fromfile(DEMO)
     return MODELS.build(cfg.model)
 
 
-def run(config, micro_batches=1):
-    """Step a config's schedulers; every group's lr and wd by iteration."""
-    cfg = Config.fromfile(CONFIGS / config)
+def build(cfg, micro_batches=1):
+    """Optimiser wrapper and schedulers of a config, as the runner does."""
     wrapper_cfg = dict(cfg.optim_wrapper, accumulative_counts=micro_batches)
     wrapper = OPTIM_WRAPPER_CONSTRUCTORS.build(
         dict(
@@ -32,17 +33,26 @@ def run(config, micro_batches=1):
             optim_wrapper_cfg=wrapper_cfg,
         )
     )(model())
+    schedulers = cfg.param_scheduler
+    if isinstance(schedulers, dict):
+        schedulers = [schedulers]
+    run_length = cfg.train_cfg.get('max_iters') or cfg.train_cfg.max_epochs
     schedulers = [
         PARAM_SCHEDULERS.build(
-            scheduler,
+            dict(end=run_length) | scheduler,
             default_args=dict(
                 optimizer=wrapper, epoch_length=EPOCH_LENGTH * micro_batches
             ),
         )
-        for scheduler in cfg.param_scheduler
+        for scheduler in schedulers
     ]
+    return wrapper, schedulers
+
+
+def follow(wrapper, schedulers, iterations):
+    """Step schedulers; every group's lr and wd by iteration."""
     history = []
-    for _ in range(cfg.train_cfg.max_epochs * EPOCH_LENGTH * micro_batches):
+    for _ in range(iterations):
         history.append(
             [
                 (group['lr'], group['weight_decay'])
@@ -57,19 +67,35 @@ def run(config, micro_batches=1):
     return history
 
 
+def run(config, micro_batches=1, **options):
+    cfg = Config.fromfile(CONFIGS / config)
+    cfg.merge_from_dict(options)
+    wrapper, schedulers = build(cfg, micro_batches)
+    iterations = cfg.train_cfg.max_epochs * EPOCH_LENGTH * micro_batches
+    return follow(wrapper, schedulers, iterations)
+
+
 @pytest.mark.parametrize(
-    'config, epochs',
+    'config, epochs, warmup',
     [
-        ('moca_vit-b16_100e.py', 100),
-        ('moca_vit-b16_200e.py', 200),
-        ('moca_vit-b16_400e.py', 400),
+        ('moca_vit-b16_100e.py', 100, None),
+        ('moca_vit-b16_200e.py', 200, None),
+        ('moca_vit-b16_400e.py', 400, None),
+        # One number moves the schedule, and one its warm-up.
+        ('moca_vit-b16_200e.py', 50, None),
+        ('moca_vit-b16_200e.py', 20, 4),
+        ('moca_vit-b16_200e.py', 20, 0.2),
     ],
 )
-def test_learning_rate(config, epochs):
+def test_learning_rate(config, epochs, warmup):
     """Warm-up from 0 over 30 epochs; a cosine cut at 1 / 1.25 of its way."""
-    warmup = 30 * EPOCH_LENGTH
-    period = (1.25 * epochs - 30) * EPOCH_LENGTH
-    history = run(config)
+    options = {'train_cfg.max_epochs': epochs}
+    if warmup is not None:
+        options['param_scheduler.warmup'] = warmup
+    history = run(config, **options)
+    warmup_epochs = {None: 30, 0.2: 4}.get(warmup, warmup)
+    warmup = warmup_epochs * EPOCH_LENGTH
+    period = (1.25 * epochs - warmup_epochs) * EPOCH_LENGTH
     assert len(history) == epochs * EPOCH_LENGTH
     for step, groups in enumerate(history):
         if step < warmup:
@@ -82,7 +108,85 @@ def test_learning_rate(config, epochs):
         assert (decay[1], no_decay[1]) == (0.05, 0)
         assert prototypes == (1e-4, 0.05)
         assert prototypes_no_decay == (1e-4, 0)
-    assert history[-1][0][0] > 1e-4
+    assert history[-1][0][0] > 0.1 * 1.2e-3
+
+
+def test_iteration_based_run():
+    """The quick start's: a tenth of the steps warm up."""
+    cfg = Config.fromfile(DEMO)
+    cfg.train_cfg.max_iters = 200
+    wrapper, schedulers = build(cfg)
+    for step, groups in enumerate(follow(wrapper, schedulers, 200)):
+        factor = step / 19
+        if step >= 20:
+            factor = (1 + math.cos(math.pi * (step - 20) / 230)) / 2
+        expected = pytest.approx(2e-3 * factor, rel=1e-9, abs=1e-12)
+        assert groups[0][0] == expected, step
+
+
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        ({'train_cfg.max_epochs': 30}, '30 epochs .* run of 30: lower'),
+        ({'param_scheduler.warmup': -1}, 'warm-up of -1'),
+        ({'param_scheduler.period': 0.5}, 'rise|raise'),
+        ({'param_scheduler.begin': 3}, 'leave out begin'),
+        ({'param_scheduler.0.end': 3}, 'param_scheduler.warmup='),
+    ],
+)
+def test_schedules_that_cannot_be(options, message):
+    cfg = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py')
+    cfg.merge_from_dict(options)
+    with pytest.raises(ValueError, match=message):
+        build(cfg)
+
+
+def test_resumed_run_of_another_length():
+    long, short = 'moca_vit-b16_200e.py', 'moca_vit-b16_100e.py'
+    old_wrapper, old = build(Config.fromfile(CONFIGS / long))
+    follow(old_wrapper, old, 150)
+    wrapper, schedulers = build(Config.fromfile(CONFIGS / short))
+    wrapper.load_state_dict(old_wrapper.state_dict())
+    schedulers[0].load_state_dict(old[0].state_dict())
+    # The rate of the first step is the optimiser's, which was loaded.
+    resumed = follow(wrapper, schedulers, 20)[1:]
+    for groups, expected in zip(resumed, run(short)[151:]):
+        assert groups[0] == pytest.approx(expected[0], rel=1e-9)
+
+
+def test_going_on_from_the_two_schedules_of_before():
+    """Checkpoints have the state of a warm-up and a cosine of their own."""
+    former = [
+        dict(
+            type='mmmoca.MainGroupsLinearLR',
+            start_factor=1e-9,
+            begin=0,
+            end=30,
+            convert_to_iter_based=True,
+        ),
+        dict(
+            type='mmmoca.MainGroupsCosineAnnealingLR',
+            T_max=1.25 * 200 - 30,
+            begin=30,
+            end=200,
+            convert_to_iter_based=True,
+        ),
+    ]
+    now = Config.fromfile(CONFIGS / 'moca_vit-b16_200e_v1.0.py')
+    before = copy.deepcopy(now)
+    before.param_scheduler = [*former, now.param_scheduler[1]]
+    expected = run('moca_vit-b16_200e_v1.0.py')
+    for steps in (50, 400):
+        old_wrapper, old = build(before)
+        follow(old_wrapper, old, steps)
+        wrapper, schedulers = build(now)
+        wrapper.load_state_dict(old_wrapper.state_dict())
+        for scheduler, state in zip(schedulers, old):
+            scheduler.load_state_dict(state.state_dict())
+        resumed = follow(wrapper, schedulers, 20)
+        for step, groups in enumerate(resumed, start=steps):
+            for ours, wanted in zip(groups, expected[step]):
+                assert ours == pytest.approx(wanted, rel=1e-6), step
 
 
 def test_accumulation_follows_the_optimiser():

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.neighbors import KNeighborsClassifier
 
 from mmmoca.evaluation import (
     KNNAccuracy,
@@ -14,6 +13,8 @@ from mmmoca.evaluation import (
     knn_search,
     knn_vote,
 )
+
+from ..judges import knn_judge
 
 
 def _features(n, dim, seed, dtype=torch.float64):
@@ -28,13 +29,7 @@ def _features(n, dim, seed, dtype=torch.float64):
 def test_scores_equal_sklearn(k, temperature, chunk_size):
     bank, query = _features(157, 12, 0), _features(61, 12, 1)
     labels = torch.from_numpy(np.random.RandomState(2).randint(0, 9, 157))
-    judge = KNeighborsClassifier(
-        k,
-        metric='cosine',
-        algorithm='brute',
-        weights=lambda dist: np.exp((1 - dist) / temperature),
-    )
-    judge.fit(bank.numpy(), labels.numpy())
+    judge = knn_judge(bank.numpy(), labels.numpy(), k, temperature)
     expected = torch.from_numpy(judge.predict_proba(query.numpy()))
     scores = knn_scores(query, bank, labels, 9, k, temperature, chunk_size)
     torch.testing.assert_close(scores, expected)

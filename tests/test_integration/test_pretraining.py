@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
@@ -112,6 +113,50 @@ def test_compiled_training(images, tmp_path):
     assert losses[0][1] == pytest.approx(losses[1][1], rel=1e-2)
 
 
+@pytest.fixture
+def five_bands(tmp_path):
+    """Settings to train on TIFF files of five channels."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / 'bands'
+    folder.mkdir()
+    for index in range(8):
+        image = rng.integers(256, size=(60, 80, 5), dtype=np.uint8)
+        tifffile.imwrite(folder / f'{index}.tif', image)
+    cfg = demo_config(folder, tmp_path)
+    pipeline = cfg.train_dataloader.dataset.pipeline
+    pipeline[1].update(color_type='unchanged', imdecode_backend='tifffile')
+    kept = ('mmmoca.RandomResizedCrop', 'mmmoca.GaussianBlur', 'RandomFlip')
+    views = next(step for step in pipeline if step.type == 'MultiView')
+    views.transforms = [
+        [step for step in view if step.type in kept]
+        for view in views.transforms
+    ]
+    return {
+        'train_dataloader.dataset.data_root': str(folder),
+        'train_dataloader.dataset.data_prefix': '',
+        'train_dataloader.dataset.pipeline': pipeline,
+        'train_cfg.max_iters': 2,
+        'val_cfg': None,
+        'val_dataloader': None,
+        'val_evaluator': None,
+    }
+
+
+def test_more_channels(five_bands, tmp_path):
+    """What README says of them, and what it does not let pass."""
+    cfg = demo_config(tmp_path / 'bands', tmp_path, **five_bands)
+    with pytest.raises(ValueError, match='the images have 5 channels'):
+        run(cfg)
+    cfg.model.data_preprocessor.update(
+        mean=[127.5] * 5, std=[63.75] * 5, to_rgb=False
+    )
+    cfg.model.backbone.in_channels = 5
+    runner = run(cfg)
+    projection = runner.model.teacher.patch_embed.projection
+    assert projection.in_channels == 5
+    assert np.isfinite(scalars(runner, 'train/loss')).all()
+
+
 def test_batch_smaller_than_the_new_words(images, tmp_path):
     cfg = demo_config(images, tmp_path, **{'train_dataloader.batch_size': 3})
     with pytest.raises(ValueError, match='num_new_words=4'):
@@ -160,6 +205,7 @@ def test_full_recipe(images, tmp_path, processes):
         'train_dataloader.batch_size=4',
         'train_dataloader.num_workers=0',
         'train_cfg.max_epochs=1',
+        'param_scheduler.warmup=0',
         'default_hooks.checkpoint.save_last=False',
         'default_hooks.checkpoint.interval=2',
         'default_hooks.logger.interval=1',

@@ -119,6 +119,21 @@ def test_lambda_weighs_the_objectives():
     torch.testing.assert_close(3 * high['loss_loc'], low['loss_loc'])
 
 
+@pytest.mark.parametrize('embedding', ['avg', 'cls'])
+def test_features_are_the_image_embedding(embedding):
+    model = build(image_embedding=embedding).eval()
+    torch.nn.init.normal_(model.backbone.cls_token)
+    images = views()[0]
+    for which in ('teacher', 'student'):
+        encoder = dict(teacher=model.teacher, student=model.backbone)[which]
+        encoder.out_type = 'raw'
+        tokens = encoder(images)[-1]  # mmpretrain's own forward pass
+        expected = dict(avg=tokens[:, 1:].mean(dim=1), cls=tokens[:, 0])
+        torch.testing.assert_close(
+            model.extract_feat(images, which), expected[embedding]
+        )
+
+
 def test_update_for_the_codebook():
     model = build()
     tokens = model.teacher.encode(torch.cat(views())).patches

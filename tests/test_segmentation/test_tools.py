@@ -155,6 +155,7 @@ def sweep(monkeypatch):
 
     A run writes its log as MMEngine does; the best value is not the last.
     """
+    monkeypatch.syspath_prepend(str(TOOLS / 'analysis_tools'))
     tool = load_tool('analysis_tools/lr_sweep')
     tool.values = {
         (0.001, 'a.txt'): 30.0,
@@ -185,7 +186,7 @@ def sweep(monkeypatch):
             (logs / 'scalars.json').write_text(text)
         return subprocess.CompletedProcess(command, 0, None, '')
 
-    monkeypatch.setattr(tool.subprocess, 'run', train)
+    monkeypatch.setattr(subprocess, 'run', train)
     return tool
 
 
@@ -194,7 +195,7 @@ def run_sweep(tool, monkeypatch, folder, *arguments):
         sys,
         'argv',
         [
-            *('sweep', 'config.py', '--work-dir', str(folder)),
+            *('sweep', __file__, '--work-dir', str(folder)),
             *('--lrs', '0.001', '0.01', '1'),
             *('--splits', 'splits/a.txt', 'splits/b.txt', 'splits/c.txt'),
             *arguments,
@@ -262,9 +263,10 @@ def test_sweep_of_real_runs(tree, tmp_path):
 
 
 @pytest.fixture
-def trained(tree, tmp_path):
-    """A config, a checkpoint of random weights, and the tool."""
-    tool = load_tool('visualization/segmentation')
+def trained(tree, tmp_path, monkeypatch):
+    """A config, a checkpoint of random weights, and the tool's work."""
+    monkeypatch.syspath_prepend(str(TOOLS / 'visualization'))
+    tool = load_tool('visualization/_segmentation')
     cfg = small_config(LINEAR, tree, tmp_path)
     init_default_scope('mmseg')
     torch.manual_seed(0)
@@ -312,14 +314,14 @@ def predicted(model, data):
 
 @pytest.mark.parametrize('files', [True, False])
 def test_picture_is_written(trained, tree, tmp_path, monkeypatch, files):
-    tool, config, checkpoint = trained
+    _, config, checkpoint = trained
     out = tmp_path / 'picture.png'
     arguments = ['tool', str(config), str(checkpoint), '--out', str(out)]
     if files:
         arguments += ['--images']
         arguments += map(str, tree.glob('leftImg8bit/train/jena/*.png'))
     monkeypatch.setattr(sys, 'argv', arguments)
-    tool.main()
+    load_tool('visualization/segmentation').main()
     picture = cv2.imread(str(out))
     # Three rows without truth, or four with it.
     height, width = picture.shape[:2]
@@ -337,7 +339,7 @@ def test_picture_of_another_model(trained, tmp_path):
 
 def test_benchmark_counts_the_windows(trained):
     tool, config, _ = trained
-    benchmark = load_tool('benchmarks/benchmark_segmentation')
+    benchmark = load_tool('benchmarks/_benchmark_segmentation')
     model = tool.MODELS.build(tool.Config.fromfile(config).model).eval()
     result = benchmark.measure(model, (64, 128), repeat=2)
     # Windows of 64 every 48 pixels: from 0, 48 and 64.

@@ -168,6 +168,7 @@ def test_message_without_mmdet(monkeypatch):
 
 def test_tools_say_it_in_one_line(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(ROOT / 'tools'))
+    import _arguments
     import _cli
 
     def missing():
@@ -175,7 +176,7 @@ def test_tools_say_it_in_one_line(monkeypatch, capsys):
 
     monkeypatch.setattr(_cli, 'check_compiled_ops', missing)
     parser = argparse.ArgumentParser()
-    _cli.add_common_arguments(parser)
+    _arguments.add_common_arguments(parser)
     args = parser.parse_args(
         ['detection/cascade-mask-rcnn_vit-tiny_fpn_shapes.py']
     )

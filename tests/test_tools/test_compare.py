@@ -13,11 +13,10 @@ from mmengine.config import Config
 from mmpretrain.models import ImageClassifier
 from mmpretrain.registry import MODELS
 from PIL import Image
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
 
 from mmmoca.checkpoints import convert_to_timm_name
 from tests.images import CONFIGS
+from tests.judges import centre, knn_judge, low_shot_judge
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 CONFIG = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
@@ -140,12 +139,7 @@ def test_equals_sklearn(
     known, labels, names = _features(files, number, 'train')
     query, truth, _ = _features(files, number, 'val')
     for k in (10, 20):
-        judge = KNeighborsClassifier(
-            k,
-            metric='cosine',
-            algorithm='brute',
-            weights=lambda dist: np.exp((1 - dist) / temperature),
-        ).fit(known[token, True], labels)
+        judge = knn_judge(known[token, True], labels, k, temperature)
         assert result['knn'][f'k={k}'] == pytest.approx(
             100 * judge.score(query[token, True], truth)
         )
@@ -157,23 +151,17 @@ def test_equals_sklearn(
     )
     rows = {name: row for row, name in enumerate(names)}
 
-    def normalise(feats):
-        feats = feats.astype(np.float64)
-        feats = feats - feats.mean(1, keepdims=True)
-        return feats / np.linalg.norm(feats, axis=1, keepdims=True)
-
     for place, shots in enumerate((1, 2, 5)):
         accuracies = []
         for path in lists[3 * place : 3 * place + 3]:
             train = [rows[line] for line in path.read_text().split()]
-            judge = LogisticRegression(
-                C=1 / regularization,
-                fit_intercept=False,
-                max_iter=300,
-                tol=1e-4 / len(train),
-            ).fit(normalise(known[token, False])[train], labels[train])
+            judge = low_shot_judge(
+                centre(known[token, False])[train],
+                labels[train],
+                regularization,
+            )
             accuracies.append(
-                100 * judge.score(normalise(query[token, False]), truth)
+                100 * judge.score(centre(query[token, False]), truth)
             )
         found = result['lowshot'][place]
         assert found['subset'] == f'{shots} shot'

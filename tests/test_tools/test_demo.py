@@ -16,9 +16,10 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import CheckpointLoader, load_checkpoint
 from PIL import Image
-from sklearn.neighbors import KNeighborsClassifier
 
 from mmmoca.registry import MODELS
+
+from ..judges import knn_judge
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 TRAIN, VAL = 130, 36
@@ -29,8 +30,10 @@ def tool(monkeypatch):
     monkeypatch.syspath_prepend(str(TOOLS))
 
     def load_tool(name):
+        path = TOOLS / f'{name}.py'
+        monkeypatch.syspath_prepend(str(path.parent))
         spec = importlib.util.spec_from_file_location(
-            f'tool_{Path(name).stem}', TOOLS / f'{name}.py'
+            f'tool_{Path(name).stem}', path
         )
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -75,14 +78,8 @@ def read_textures(out, split):
 
 
 def knn_accuracy(features, labels):
-    knn = KNeighborsClassifier(
-        20,
-        metric='cosine',
-        algorithm='brute',
-        weights=lambda distance: np.exp((1 - distance) / 0.07),
-    )
-    knn.fit(features['train'], labels['train'])
-    return 100 * knn.score(features['val'], labels['val'])
+    judge = knn_judge(features['train'], labels['train'], 20)
+    return 100 * judge.score(features['val'], labels['val'])
 
 
 def test_accuracies(demo):
@@ -220,8 +217,7 @@ def test_own_images(tool, tmp_path, capfd):
 
 
 def test_images_are_shrunk(tool, tmp_path, monkeypatch):
-    tool('demo')
-    helpers = sys.modules['_demo']
+    helpers = tool('_demo')
     monkeypatch.setattr(helpers, 'MAX_IMAGES', 101)
     rng = np.random.default_rng(0)
     for index in range(110):
@@ -253,41 +249,43 @@ def test_images_are_shrunk(tool, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'count, message',
     [
-        (None, 'no folder'),
         (0, 'no image in'),
         (99, 'at least 100'),
     ],
 )
 def test_folders_that_will_not_do(tool, tmp_path, count, message):
     data = tmp_path / 'data'
-    if count is not None:
-        data.mkdir()
-        for index in range(count):
-            Image.new('L', (9, 9)).save(data / f'{index}.png')
+    data.mkdir()
+    for index in range(count):
+        Image.new('L', (9, 9)).save(data / f'{index}.png')
     out = tmp_path / 'out'
     with pytest.raises(SystemExit, match=f'demo.py: error: .*{message}'):
         tool('demo').main(['--data', str(data), '--out', str(out)])
     assert list(out.iterdir()) == []
 
 
-def test_arguments(tool, capsys):
+def test_arguments(tool, tmp_path, capsys):
     demo = tool('demo')
-    with pytest.raises(SystemExit):
-        demo.parse_args(['--iters', '1'])
-    assert '--iters must be at least 2' in capsys.readouterr().err
+    for arguments, message in (
+        (['--iters', '1'], '--iters must be at least 2'),
+        (['--data', str(tmp_path / 'none')], 'there is no folder'),
+    ):
+        with pytest.raises(SystemExit):
+            demo.parse_args(arguments)
+        assert message in capsys.readouterr().err
     assert demo.parse_args([]).out == 'work_dirs/demo'
-    args = demo.parse_args(['--data', '/some/Photos/'])
+    (tmp_path / 'Photos').mkdir()
+    args = demo.parse_args(['--data', f'{tmp_path}/Photos/'])
     assert args.out == 'work_dirs/demo_Photos'
 
 
 @pytest.mark.parametrize('iters', [None, 50])
 def test_schedules_follow_the_number_of_steps(tool, tmp_path, iters):
     cfg = tool('demo').demo_config(tmp_path, True, tmp_path, 5, iters)
-    steps = iters or cfg.max_iters
-    warmup, cosine = cfg.param_scheduler
-    assert warmup.end == cosine.begin == steps // 10
-    assert cosine.end == cfg.train_cfg.max_iters == steps
-    assert cosine.T_max == 1.25 * steps - steps // 10
+    steps = iters or 600
+    assert cfg.train_cfg.max_iters == steps
+    assert cfg.param_scheduler.warmup == 0.1
+    assert 'end' not in cfg.param_scheduler
     assert steps % cfg.train_cfg.val_interval == 0
     assert cfg.randomness.seed == 5
 

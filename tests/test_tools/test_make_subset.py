@@ -69,6 +69,22 @@ def test_command_line(tools, root, tmp_path, monkeypatch, capsys):
         assert path.read_text() == (tmp_path / 'lists' / path.name).read_text()
 
 
+def test_bad_arguments_are_one_line(
+    tools, root, tmp_path, monkeypatch, capsys
+):
+    for line, message in (
+        (f'make_subset {tmp_path}/none out', f'no folder {tmp_path}/none'),
+        (f'make_subset {root}/train out --shots 99', 'fewer than 99'),
+        (f'make_digits {tmp_path}', f'{tmp_path} exists'),
+        ('make_digits out --size 7', 'at least 8'),
+    ):
+        monkeypatch.setattr(sys, 'argv', line.split())
+        tool = tools[line.startswith('make_digits')]
+        with pytest.raises(SystemExit) as stop:
+            tool.main()
+        assert message in capsys.readouterr().err + str(stop.value)
+
+
 def test_nothing_is_written_unless_all_can_be(tools, root, tmp_path):
     make_subsets = tools[0].make_subsets
     for kwargs, message in (

@@ -16,6 +16,7 @@ from mmengine.fileio import load
 from ..distributed import free_port
 
 TOOLS = Path(__file__).parents[2] / 'tools'
+CONFIGS = TOOLS.parent / 'configs'
 CONFIG = 'moca_vit-b16_200e.py'
 SMALL = [
     'model.backbone.arch=deit-t',
@@ -46,12 +47,13 @@ def tool(monkeypatch):
         return module
 
     yield load_tool
-    sys.modules.pop('_cli', None)
+    for name in ('_arguments', '_cli'):
+        sys.modules.pop(name, None)
 
 
 def _arguments(**changed):
     default = dict(
-        config=CONFIG,
+        config=CONFIGS / CONFIG,
         work_dir=None,
         cfg_options={},
         launcher='none',
@@ -71,32 +73,92 @@ def _error(capsys, function, *arguments):
     return capsys.readouterr().err
 
 
-def test_config_is_a_path_or_a_name(tool, tmp_path, monkeypatch):
-    load_config = tool('train').load_config
+@pytest.fixture
+def command(tool, monkeypatch):
+    """Parse a command line of a tool; gives its parser, too."""
+
+    def parse(name, *arguments):
+        argv = [f'{name}.py', *map(str, arguments)]
+        monkeypatch.setattr(sys, 'argv', argv)
+        return tool(name).parse_args()
+
+    return parse
+
+
+def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
+    load_config = tool('_cli').load_config
     monkeypatch.chdir(tmp_path)
-    by_name = load_config(ArgumentParser(), _arguments())
+    by_name = load_config(*command('train', CONFIG))
     assert by_name.work_dir == os.path.join('work_dirs', 'moca_vit-b16_200e')
-    for config in (
-        f'configs/{CONFIG}',
-        str(TOOLS.parent / 'configs' / CONFIG),
-    ):
-        same = load_config(ArgumentParser(), _arguments(config=config))
+    for config in (f'configs/{CONFIG}', CONFIGS / CONFIG):
+        same = load_config(*command('train', config))
         assert same._cfg_dict == by_name._cfg_dict
 
     (tmp_path / CONFIG).write_text("work_dir = 'mine'\n")
-    nearby = load_config(ArgumentParser(), _arguments())
+    nearby = load_config(*command('train', CONFIG))
     assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
 
 
-def test_unknown_config_is_one_line_that_names_near_ones(tool, capsys):
-    error = _error(
-        capsys,
-        tool('train').load_config,
-        ArgumentParser(),
-        _arguments(config='moca_vit-b16_200.py'),
-    )
+def test_unknown_config_is_one_line_that_names_near_ones(command, capsys):
+    error = _error(capsys, command, 'train', 'moca_vit-b16_200.py')
     assert 'there is no config moca_vit-b16_200.py' in error
     assert CONFIG in error
+
+
+def test_missing_checkpoints_are_said_first(command, tmp_path, capsys):
+    there, missing = tmp_path / 'there.pth', tmp_path / 'missing.pth'
+    there.touch()
+    for name in (there, f'mmmoca-student://{there}', 's3://bucket/a.pth'):
+        assert command('test', CONFIG, name)[1].checkpoint == str(name)
+        assert command('train', CONFIG, '--resume', name)[1].resume == str(
+            name
+        )
+    for value in ([], ['auto']):
+        assert command('train', CONFIG, '--resume', *value)[1].resume == 'auto'
+    for name in (missing, f'mmmoca-student://{missing}'):
+        for tail in (
+            ['test', CONFIG, name],
+            ['train', CONFIG, '--resume', name],
+        ):
+            error = _error(capsys, command, *tail)
+            assert f'there is no checkpoint {missing}' in error
+
+
+def test_missing_files_of_the_config_are_said_first(
+    tool, capsys, tmp_path, monkeypatch
+):
+    def check(*stages, **options):
+        cfg = cli.load_config(parser, _arguments(cfg_options=options))
+        cli.check_files(parser, cfg, *stages)
+
+    cli, parser = tool('_cli'), ArgumentParser()
+    monkeypatch.chdir(tmp_path)
+    error = _error(capsys, check, 'train')
+    assert 'there is no folder data/imagenet/train' in error
+    assert 'train_dataloader.dataset.data_root=DIR' in error
+    for split in ('train', 'val'):
+        (tmp_path / 'data' / 'imagenet' / split).mkdir(parents=True)
+    check('train', 'val')
+    bank = 'val_cfg.bank_dataloader.dataset.data_root'
+    error = _error(capsys, lambda: check('train', 'val', **{bank: 'other'}))
+    assert 'there is no folder other/train' in error and bank in error
+    check('train', 'val', **{bank: 's3://bucket'})
+    error = _error(capsys, lambda: check(load_from='a.pth'))
+    assert 'load_from: there is no checkpoint a.pth' in error
+
+
+def test_options_are_those_of_mmengine(command, capsys):
+    options = ['a.b=1e-3', 'c=[(1,x),2]', 'd=None', '--amp']
+    options += ['--cfg-options', 'e=f=g']
+    _, args = command('train', CONFIG, '--cfg-options', *options)
+    assert args.amp and args.cfg_options == {
+        'a.b': 1e-3,
+        'c': [(1, 'x'), 2],
+        'd': None,
+        'e': 'f=g',
+    }
+    error = _error(capsys, command, 'train', CONFIG, '--cfg-options', 'a')
+    assert '--cfg-options takes KEY=VALUE, but got a' in error
 
 
 def test_dataloaders_get_defaults_that_work(tool):
@@ -105,7 +167,7 @@ def test_dataloaders_get_defaults_that_work(tool):
         'train_dataloader.pin_memory': False,
         'val_cfg.bank_dataloader.num_workers': 3,
     }
-    cfg = tool('train').load_config(
+    cfg = tool('_cli').load_config(
         ArgumentParser(), _arguments(cfg_options=options)
     )
     train, bank = cfg.train_dataloader, cfg.val_cfg.bank_dataloader
@@ -163,16 +225,22 @@ def test_inherited_collate_functions_lose_their_scope(tool):
     ],
 )
 def test_outputs_of_testing_are_checked_first(
-    tool, capsys, monkeypatch, arguments, message
+    command, capsys, tmp_path, arguments, message
 ):
-    monkeypatch.setattr(sys, 'argv', ['test.py', CONFIG, 'a.pth', *arguments])
-    assert message in _error(capsys, tool('test').parse_args)
+    (tmp_path / 'a.pth').touch()
+    assert message in _error(
+        capsys, command, 'test', CONFIG, tmp_path / 'a.pth', *arguments
+    )
 
 
-def test_testing_what_has_no_test_is_one_line(tool, capsys, monkeypatch):
-    config = 'moca_vit-b16_200e_own-images.py'
-    monkeypatch.setattr(sys, 'argv', ['test.py', config, 'a.pth'])
-    assert f'{config} has no test_cfg' in _error(capsys, tool('test').main)
+def test_testing_what_has_no_test_is_one_line(
+    tool, command, capsys, tmp_path, monkeypatch
+):
+    (tmp_path / 'a.pth').touch()
+    (tmp_path / 'untested.py').write_text('model = dict()\n')
+    monkeypatch.chdir(tmp_path)
+    command('test', 'untested.py', 'a.pth')
+    assert 'untested.py has no test_cfg' in _error(capsys, tool('test').main)
 
 
 def test_cpu_processes_need_torchrun(tool, monkeypatch):

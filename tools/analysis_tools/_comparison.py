@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from _encoders import LabelledFeatures, four_features
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
@@ -16,6 +15,7 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from _encoders import LabelledFeatures, four_features
 from mmmoca.evaluation import knn_scores
 from mmmoca.evaluation.feature_cache import FeatureCache, weights_digest
 from mmmoca.evaluation.loaders import check_same_classes, class_names

@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What compare.py shows: a table and a figure."""
 
-from _presets import describe
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from _presets import describe
 from mmmoca.evaluation.report import render_table
 
 __all__ = ['draw_comparison', 'make_table']

@@ -4,12 +4,12 @@
 from typing import NamedTuple
 
 import torch
-from _presets import Entry, Preset, choose, describe
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 
+from _presets import Entry, Preset, choose, describe
 from mmmoca.checkpoints import (
     Backbone,
     find_backbone,

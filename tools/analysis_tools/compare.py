@@ -109,9 +109,10 @@ def run(args: argparse.Namespace) -> list[dict]:
         ValueError: If a file or the images do not fit.
         OSError: If there are no images.
     """
-    from _comparison import Comparison
     from mmengine.config import Config
     from mmengine.registry import init_default_scope
+
+    from _comparison import Comparison
 
     cfg = Config.fromfile(args.config)
     if cfg.get('test_cfg', {}).get('bank_dataloader') is None:
@@ -144,7 +145,6 @@ def _evaluate(
     args: argparse.Namespace,
 ) -> dict:
     from _encoders import load_encoder
-
     from mmmoca.evaluation.linear import linear_accuracy
 
     model, preset, settings = load_encoder(

@@ -4,8 +4,6 @@
 import argparse
 from pathlib import Path
 
-from mmmoca.visualization import draw_curves, read_scalars
-
 
 def parse_args() -> argparse.Namespace:
     """Parse the command line."""
@@ -29,12 +27,17 @@ def parse_args() -> argparse.Namespace:
         metavar=('NAME', 'ACCURACY'),
         help='draw a dashed line, such as --baseline "raw pixels" 30.7',
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not args.run.exists():
+        parser.error(f'there is no {args.run}')
+    return args
 
 
 def main() -> None:
     """Draw them."""
     args = parse_args()
+    from mmmoca.visualization import draw_curves, read_scalars
+
     folder = args.run if args.run.is_dir() else args.run.parent
     out = args.out or folder / 'curves.png'
     baselines = {name: float(value) for name, value in args.baseline}

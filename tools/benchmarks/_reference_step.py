@@ -4,8 +4,6 @@
 from collections.abc import Callable
 
 import torch
-from _step import TrainingStep
-from benchmark_objective import KAPPA, straightforward
 from mmengine.model import Sequential
 from mmpretrain.models.utils.attention import (
     scaled_dot_product_attention_pyimpl,
@@ -13,6 +11,8 @@ from mmpretrain.models.utils.attention import (
 from torch import Tensor
 from torch.nn import functional as F
 
+from _benchmark_objective import KAPPA, straightforward
+from _step import TrainingStep
 from mmmoca.engine.codebook_hook import pick_new_words
 from mmmoca.models.masking import Mask
 from mmmoca.models.vit import EncodedTokens
@@ -31,7 +31,7 @@ class ReferenceStep(TrainingStep):
 
     The teacher sees one view after the other. All patches are embedded, and
     the visible ones gathered, in every round. Targets and L_LOC are those of
-    :func:`benchmark_objective.straightforward`. Autocast covers the losses.
+    `_benchmark_objective.straightforward`. Autocast covers the losses.
     The optimiser is PyTorch's AdamW by default, the EMA a loop, and the
     losses are read in every step. Transformer layers are our own but for the
     activations, which they keep.

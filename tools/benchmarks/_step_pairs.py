@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import torch
-from _step import TrainingStep
-from benchmark_objective import lean, make_inputs, straightforward
 from mmengine.model import Sequential
 from mmengine.optim import build_optim_wrapper
 from mmpretrain.models.utils.attention import MultiheadAttention
@@ -16,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from _benchmark_objective import lean, make_inputs, straightforward
+from _step import TrainingStep
 from mmmoca.engine.teacher_ema_hook import update_teacher
 from mmmoca.models.masking import Mask
 from mmmoca.models.transformer import attention

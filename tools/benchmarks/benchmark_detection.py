@@ -8,30 +8,20 @@ config or without, in float32 on a CPU and in the config's precision on a GPU::
 """
 
 import argparse
-import math
-import resource
 import sys
-import time
+from pathlib import Path
 
-import mmmoca  # noqa: F401  checks the installation before all else
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-# isort: split
-
-import torch
-from mmengine.config import Config
-from mmengine.device import get_device
-from mmengine.logging import MMLogger
-from mmengine.registry import MODELS, init_default_scope
-from mmengine.runner import turn_on_activation_checkpointing
-from torch import nn
-
-from mmmoca.compiled_ops import check_compiled_ops
+from _arguments import config_file
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    parser.add_argument('config', help='a config of detection')
+    parser.add_argument(
+        'config', type=config_file, help='a config of detection'
+    )
     parser.add_argument(
         '--size',
         type=int,
@@ -49,76 +39,22 @@ def parse_args() -> argparse.Namespace:
         action='store_true',
         help="leave out the config's activation checkpointing",
     )
-    return parser.parse_args()
-
-
-def build_model(cfg: Config, checkpointing: bool) -> nn.Module:
-    """Build the config's detector as training starts it, without weights.
-
-    Args:
-        cfg (Config): A config of detection.
-        checkpointing (bool): Whether to heed ``activation_checkpointing``.
-
-    Returns:
-        nn.Module: The detector in training mode.
-    """
-    # It would print what each parameter was initialised by.
-    MMLogger.get_instance('benchmark', log_level='ERROR')
-    init_default_scope('mmdet')
-    cfg.model.backbone.init_cfg = None
-    model = MODELS.build(cfg.model)
-    model.init_weights()
-    modules = cfg.get('activation_checkpointing')
-    if checkpointing and modules:
-        turn_on_activation_checkpointing(model, modules)
-    return model.train().to(get_device())
-
-
-def peak_gibibytes() -> float:
-    """Peak memory: the device's on a GPU, the process' on a CPU."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**30
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**30 if sys.platform == 'darwin' else 2**20)
+    return parser, parser.parse_args()
 
 
 def main() -> None:
     """Measure and print."""
-    args = parse_args()
-    check_compiled_ops()
-    # Imported late: without the operators it cannot be.
-    from mmdet.testing import demo_mm_inputs
+    parser, args = parse_args()
+    import mmmoca  # noqa: F401  checks the installation before all else
+    from mmmoca.compiled_ops import MissingOpsError, check_compiled_ops
 
-    torch.manual_seed(0)
-    cfg = Config.fromfile(args.config)
-    model = build_model(cfg, not args.no_checkpointing)
-    parameters = sum(p.numel() for p in model.parameters())
-    before = peak_gibibytes()
-    batch = demo_mm_inputs(
-        args.batch_size,
-        image_shapes=(3, *args.size),
-        num_items=[args.objects] * args.batch_size,
-        num_classes=cfg.model.num_classes,
-        with_mask=True,
-    )
-    batch = model.data_preprocessor(batch, training=True)
-    start = time.perf_counter()
-    with torch.autocast('cuda', enabled=torch.cuda.is_available()):
-        loss, _ = model.parse_losses(model(**batch, mode='loss'))
-    loss.item()  # waits for the device
-    forward = time.perf_counter() - start
-    loss.backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), math.inf).item()
-    backward = time.perf_counter() - start - forward
-    height, width = batch['inputs'].shape[-2:]
-    print(
-        f'{type(model).__name__}, {parameters / 1e6:.1f} M parameters, '
-        f'{args.batch_size} x {height} x {width}, {get_device()}, '
-        f'{torch.get_num_threads()} threads\n'
-        f'forward {forward:.1f} s, backward {backward:.1f} s, peak memory '
-        f'{peak_gibibytes():.2f} GiB ({before:.2f} GiB before the step)\n'
-        f'loss {loss.item():.3f}, norm of the gradients {norm:.3f}'
-    )
+    try:
+        check_compiled_ops()
+    except MissingOpsError as error:
+        parser.error(str(error))
+    from _benchmark_detection import benchmark
+
+    print(benchmark(args))
 
 
 if __name__ == '__main__':

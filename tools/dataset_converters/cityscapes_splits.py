@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from mmmoca.evaluation.report import write_whole
-
 __all__ = ['checksum', 'draw_split', 'list_ids', 'verify', 'write_splits']
 
 SUFFIX = '_leftImg8bit.png'
@@ -136,6 +134,8 @@ def write_splits(
     Returns:
         List[Path]: The files.
     """
+    from mmmoca.evaluation.report import write_whole
+
     files = []
     for (size, seed), ids in splits.items():
         path = folder / f'{size}_split{seeds.index(seed)}.txt'

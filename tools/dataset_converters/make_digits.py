@@ -11,7 +11,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from sklearn.datasets import load_digits
 
 __all__ = ['make_digits']
 
@@ -41,6 +40,8 @@ def make_digits(
         raise ValueError(f'size must be at least 8, but got {size}')
     if out.exists():
         raise FileExistsError(f'{out} exists: remove it or give another name')
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     counts = dict(train=0, val=0)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,10 @@ def main() -> None:
         '--size', type=int, default=48, help='side of an image in pixels'
     )
     args = parser.parse_args()
-    train, val = make_digits(args.out, args.size)
+    try:
+        train, val = make_digits(args.out, args.size)
+    except (FileExistsError, ValueError) as error:
+        parser.error(str(error))
     print(f'{args.out}: {train} training and {val} validation images')
 
 

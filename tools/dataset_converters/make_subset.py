@@ -7,12 +7,9 @@ names do not tell the class.
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from mmmoca.datasets import ImageFolder
-from mmmoca.evaluation.report import write_whole
-from mmmoca.evaluation.subsets import draw_subset
 
 __all__ = ['make_subsets']
 
@@ -53,6 +50,10 @@ def make_subsets(
             'sets must be at least 1 and seed at least 0, but got '
             f'sets={sets}, seed={seed}'
         )
+    from mmmoca.datasets import ImageFolder
+    from mmmoca.evaluation.report import write_whole
+    from mmmoca.evaluation.subsets import draw_subset
+
     dataset = ImageFolder(str(train), pipeline=[])
     images = {name: [] for name in dataset.metainfo['classes']}
     for index in range(len(dataset)):
@@ -111,12 +112,20 @@ def parse_args() -> argparse.Namespace:
         '--sets', type=int, default=3, help='lists for each number of images'
     )
     parser.add_argument('--seed', type=int, default=0)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not Path(args.train).is_dir():
+        parser.error(f'there is no folder {args.train}')
+    return args
 
 
 def main() -> None:
     """Draw them."""
-    for path in make_subsets(**vars(parse_args())):
+    args = parse_args()
+    try:
+        files = make_subsets(**vars(args))
+    except (OSError, ValueError) as error:
+        sys.exit(f'make_subset.py: error: {error}')
+    for path in files:
         print(path)
 
 

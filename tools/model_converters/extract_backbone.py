@@ -6,21 +6,12 @@ The result has mmpretrain's names after ``backbone.``, for ``load_from`` and
 """
 
 import argparse
+from typing import TYPE_CHECKING
 
-import mmmoca  # noqa: F401  checks the installation before all else
+from _convert import add_files, add_which, run
 
-# isort: split
-
-from _convert import add_files, add_which, check, finish, run, vit_of_shapes
-
-from mmmoca.checkpoints import (
-    Backbone,
-    CheckpointError,
-    adapt_in_channels,
-    backbone_checkpoint,
-    read_backbone,
-    resize_positions,
-)
+if TYPE_CHECKING:
+    from mmmoca.checkpoints import Backbone
 
 PROJECTION = 'patch_embed.projection.weight'
 
@@ -59,7 +50,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def resize(backbone: Backbone, img_size: list[int]) -> Backbone:
+def resize(backbone: 'Backbone', img_size: list[int]) -> 'Backbone':
     """Resize the position embedding for images of another size.
 
     Args:
@@ -72,6 +63,8 @@ def resize(backbone: Backbone, img_size: list[int]) -> Backbone:
     Raises:
         CheckpointError: If the size is not a multiple of the patch.
     """
+    from mmmoca.checkpoints import CheckpointError, resize_positions
+
     patch = backbone.state_dict[PROJECTION].shape[2:]
     if any(s < p or s % p for s, p in zip(img_size, patch)):
         raise CheckpointError(
@@ -91,6 +84,15 @@ def resize(backbone: Backbone, img_size: list[int]) -> Backbone:
 
 def convert(args: argparse.Namespace) -> None:
     """Extract, adapt, report and write."""
+    from _checks import check, finish, vit_of_shapes
+    from mmmoca.checkpoints import (
+        CheckpointError,
+        adapt_in_channels,
+        backbone_checkpoint,
+        read_backbone,
+        resize_positions,
+    )
+
     backbone = read_backbone(args.src, args.which)
     print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
     positions = backbone.state_dict['pos_embed']

@@ -8,19 +8,7 @@ pretraining config.
 
 import argparse
 
-import mmmoca  # noqa: F401  checks the installation before all else
-
-# isort: split
-
-from _convert import add_files, add_which, check, finish, run, vit_of_shapes
-
-from mmmoca.checkpoints import (
-    CheckpointError,
-    backbone_checkpoint,
-    convert_release,
-    model_of_shapes,
-    read_backbone,
-)
+from _convert import add_files, add_which, run
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -41,6 +29,15 @@ def make_parser() -> argparse.ArgumentParser:
 
 def convert(args: argparse.Namespace) -> None:
     """Read, report and write."""
+    from _checks import check, finish, vit_of_shapes
+    from mmmoca.checkpoints import (
+        CheckpointError,
+        backbone_checkpoint,
+        convert_release,
+        model_of_shapes,
+        read_backbone,
+    )
+
     if args.full:
         checkpoint, dropped = convert_release(args.src)
         grid = checkpoint['meta']['mmmoca']['grid']

@@ -8,17 +8,7 @@
 
 import argparse
 
-import mmmoca  # noqa: F401  checks the installation before all else
-
-# isort: split
-
-from _convert import add_files, add_which, check, finish, run, vit_of_shapes
-
-from mmmoca.checkpoints import (
-    backbone_checkpoint,
-    convert_to_timm_name,
-    read_backbone,
-)
+from _convert import add_files, add_which, run
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -37,6 +27,13 @@ def make_parser() -> argparse.ArgumentParser:
 
 def convert(args: argparse.Namespace) -> None:
     """Read, report and write."""
+    from _checks import check, finish, vit_of_shapes
+    from mmmoca.checkpoints import (
+        backbone_checkpoint,
+        convert_to_timm_name,
+        read_backbone,
+    )
+
     backbone = read_backbone(args.src, args.which)
     print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
     check(

@@ -6,182 +6,12 @@ over it, drawn by mmsegmentation's visualiser in the colours of the data set.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+import sys
 from pathlib import Path
-from typing import NamedTuple
 
-import mmmoca  # noqa: F401  checks the installation before all else
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-# isort: split
-
-import mmcv
-import numpy as np
-import torch
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from mmengine.config import Config, DictAction
-from mmengine.dataset import Compose, pseudo_collate
-from mmengine.device import get_device
-from mmengine.registry import init_default_scope
-from mmengine.runner import load_checkpoint
-from mmseg.models import BaseSegmentor
-from mmseg.registry import DATASETS, MODELS
-from mmseg.visualization import SegLocalVisualizer
-
-from mmmoca.evaluation.report import write_whole
-
-WIDTH = 4.5  # of a picture, in inches
-
-
-class Row(NamedTuple):
-    """A row of the picture.
-
-    Attributes:
-        name (str): Name of the image file.
-        pictures (List[np.ndarray]): RGB, (H, W, 3), uint8.
-        titles (List[str]): What each picture is.
-        classes (List[int]): Classes that occur in truth or prediction.
-    """
-
-    name: str
-    pictures: list[np.ndarray]
-    titles: list[str]
-    classes: list[int]
-
-
-def build_model(cfg: Config, checkpoint: str) -> tuple[BaseSegmentor, dict]:
-    """Build the segmentor and load all of its parameters.
-
-    Args:
-        cfg (Config): The config that it was trained by.
-        checkpoint (str): The checkpoint file.
-
-    Returns:
-        Tuple[BaseSegmentor, dict]: The model in eval mode, and the meta data
-        of the data set (``classes``, ``palette``) that it was trained on.
-
-    Raises:
-        RuntimeError: If the checkpoint is of another model.
-    """
-    model = MODELS.build(cfg.model)
-    loaded = load_checkpoint(model, checkpoint, 'cpu', strict=True)
-    meta = loaded.get('meta', {}).get('dataset_meta')
-    if meta is None:
-        source = dict(cfg.val_dataloader.dataset, lazy_init=True)
-        meta = DATASETS.build(source).metainfo
-    return model.eval().to(get_device()), meta
-
-
-def samples(
-    cfg: Config, images: Sequence[str], indices: Sequence[int]
-) -> Iterator[dict]:
-    """Inputs of the model: of files, or of the validation set with truth.
-
-    Args:
-        cfg (Config): The config.
-        images (Sequence[str]): Image files; if there are none, the validation
-            set is read.
-        indices (Sequence[int]): Which of its images.
-
-    Yields:
-        dict: What ``test_step`` takes.
-    """
-    source = cfg.val_dataloader.dataset
-    if images:
-        pipeline = Compose(
-            [
-                step
-                for step in source.pipeline
-                if step.type.split('.')[-1] != 'LoadAnnotations'
-            ]
-        )
-        for path in images:
-            yield pseudo_collate([pipeline(dict(img_path=path))])
-        return
-    dataset = DATASETS.build(source)
-    for index in indices:
-        yield pseudo_collate([dataset[index % len(dataset)]])
-
-
-@torch.no_grad()
-def draw_row(
-    model: BaseSegmentor, visualizer: SegLocalVisualizer, data: dict
-) -> Row:
-    """Predict an image and draw the maps over it.
-
-    Args:
-        model (BaseSegmentor): The model.
-        visualizer (SegLocalVisualizer): Knows classes and palette.
-        data (dict): Of :func:`samples`.
-
-    Returns:
-        Row: Image, truth if there is one, and prediction.
-    """
-    (sample,) = model.test_step(data)
-    sample = sample.cpu()
-    image = mmcv.imread(sample.img_path, channel_order='rgb')
-    pictures, titles, seen = [image], ['image'], set()
-    for key, title in (
-        ('gt_sem_seg', 'truth'),
-        ('pred_sem_seg', 'prediction'),
-    ):
-        if key not in sample:
-            continue
-        visualizer.add_datasample(
-            title,
-            image,
-            sample,
-            draw_gt=title == 'truth',
-            draw_pred=title == 'prediction',
-            with_labels=False,
-        )
-        pictures.append(visualizer.get_image())
-        titles.append(title)
-        seen |= set(sample.get(key).data.unique().tolist())
-    count = len(visualizer.dataset_meta['classes'])
-    classes = sorted(int(label) for label in seen if label < count)
-    return Row(Path(sample.img_path).name, pictures, titles, classes)
-
-
-def compose(rows: Sequence[Row], meta: dict) -> Figure:
-    """Lay the rows out, with the colours of the classes that occur.
-
-    Args:
-        rows (Sequence[Row]): At least one.
-        meta (dict): ``classes`` and ``palette`` (RGB, 0 to 255).
-
-    Returns:
-        Figure: To be written by its ``savefig``.
-    """
-    columns = max(len(row.pictures) for row in rows)
-    heights = [
-        row.pictures[0].shape[0] / row.pictures[0].shape[1] for row in rows
-    ]
-    total = WIDTH * sum(heights) + 0.35 * len(rows) + 0.9
-    figure = Figure((WIDTH * columns, total), layout='constrained')
-    grid = figure.subplots(
-        len(rows), columns, squeeze=False, height_ratios=heights
-    )
-    for row, line in zip(rows, grid):
-        for axes in line:
-            axes.axis('off')
-        for axes, picture, title in zip(line, row.pictures, row.titles):
-            axes.imshow(picture)
-            axes.set_title(
-                f'{row.name}' if title == 'image' else title, fontsize=9
-            )
-    present = sorted({label for row in rows for label in row.classes})
-    handles = [
-        Patch(
-            color=np.array(meta['palette'][label]) / 255,
-            label=meta['classes'][label],
-        )
-        for label in present
-    ]
-    figure.legend(
-        handles=handles, loc='outside lower center', ncols=10, fontsize=8
-    )
-    return figure
+from _arguments import add_model_arguments, image_file
 
 
 def parse_args() -> argparse.Namespace:
@@ -189,11 +19,11 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description='Draw truth and prediction over images'
     )
-    parser.add_argument('config', help='the config that it was trained by')
-    parser.add_argument('checkpoint', help='the checkpoint file')
+    add_model_arguments(parser)
     parser.add_argument(
         '--images',
         nargs='+',
+        type=image_file,
         default=[],
         metavar='FILE',
         help='show these, without truth, instead of the validation set',
@@ -209,35 +39,17 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--opacity', type=float, default=0.6, help='of the colours (0.6)'
     )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        default={},
-        metavar='KEY=VALUE',
-        help='settings that override those of the config',
-    )
-    args = parser.parse_args()
-    missing = [path for path in args.images if not Path(path).is_file()]
-    if missing:
-        parser.error(f'there is no image {missing[0]}')
-    return args
+    return parser.parse_args()
 
 
 def main() -> None:
     """Draw it."""
     args = parse_args()
-    cfg = Config.fromfile(args.config)
-    cfg.merge_from_dict(args.cfg_options)
-    init_default_scope(cfg.get('default_scope', 'mmseg'))
-    model, meta = build_model(cfg, args.checkpoint)
-    visualizer = SegLocalVisualizer(alpha=args.opacity)
-    visualizer.dataset_meta = meta
-    rows = [
-        draw_row(model, visualizer, data)
-        for data in samples(cfg, args.images, args.indices)
-    ]
-    figure = compose(rows, meta)
+    import mmmoca  # noqa: F401  checks the installation before all else
+    from _segmentation import draw
+    from mmmoca.evaluation.report import write_whole
+
+    figure = draw(args)
     write_whole(args.out, lambda path: figure.savefig(path, dpi=110))
     print(args.out)
 

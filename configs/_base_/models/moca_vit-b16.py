@@ -2,7 +2,7 @@
 model = dict(
     type='mmmoca.MOCA',
     data_preprocessor=dict(
-        type='SelfSupDataPreprocessor',
+        type='mmmoca.ViewsDataPreprocessor',
         mean=[123.675, 116.28, 103.53],
         std=[58.395, 57.12, 57.375],
         to_rgb=True,

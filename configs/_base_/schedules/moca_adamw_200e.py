@@ -16,25 +16,14 @@ optim_wrapper = dict(
     paramwise_cfg=dict(prototype_lr=1e-4, prototype_weight_decay=0.05),
 )
 
-# The cosine would reach 0 after 1.25 times the epochs: it is cut before.
-param_scheduler = [
-    dict(
-        type='mmmoca.MainGroupsLinearLR',
-        start_factor=1e-9,
-        by_epoch=True,
-        begin=0,
-        end=30,
-        convert_to_iter_based=True,
-    ),
-    dict(
-        type='mmmoca.MainGroupsCosineAnnealingLR',
-        T_max=1.25 * 200 - 30,
-        by_epoch=True,
-        begin=30,
-        end=200,
-        convert_to_iter_based=True,
-    ),
-]
+# All of it follows max_epochs. The cosine would reach 0 after 1.25 times the
+# epochs: it is cut before.
+param_scheduler = dict(
+    type='mmmoca.WarmupCosineLR',
+    warmup=30,
+    period=1.25,
+    convert_to_iter_based=True,
+)
 
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=200, val_interval=20)
 auto_scale_lr = dict(base_batch_size=2048)

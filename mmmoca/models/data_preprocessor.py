@@ -1,0 +1,99 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
+
+import torch
+from mmengine.model import BaseDataPreprocessor
+from torch import Tensor
+
+from mmmoca.registry import MODELS
+
+__all__ = ['ViewsDataPreprocessor']
+
+
+@MODELS.register_module()
+class ViewsDataPreprocessor(BaseDataPreprocessor):
+    """Brings views to the device and normalises them, channel by channel.
+
+    Like mmpretrain's ``SelfSupDataPreprocessor``, with three differences: the
+    host never waits for the device (copies do not block if the loader pins
+    its memory), data samples stay where they are, and images with other
+    channels than expected are an error where they would lose some.
+
+    Args:
+        mean (Sequence[float], optional): Of each channel after ``to_rgb``,
+            or one number for all of them. Defaults to None, no
+            normalisation.
+        std (Sequence[float], optional): Likewise.
+        to_rgb (bool): Whether to turn BGR, as MMCV loads it, into RGB.
+            Defaults to False.
+
+    Raises:
+        ValueError: At build time, if ``mean`` and ``std`` do not fit each
+            other or ``to_rgb``; later, for images of other channels.
+    """
+
+    def __init__(
+        self,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        to_rgb: bool = False,
+    ) -> None:
+        super().__init__(non_blocking=True)
+        if (mean is None) != (std is None) or len(mean or ()) != len(
+            std or ()
+        ):
+            raise ValueError(
+                'mean and std need one number for each channel, both of them, '
+                f'but got mean={mean}, std={std}'
+            )
+        if to_rgb and mean is not None and len(mean) not in (1, 3):
+            raise ValueError(
+                f'to_rgb=True is for images of three channels, but mean has '
+                f'{len(mean)} numbers: write to_rgb=False'
+            )
+        self.to_rgb = to_rgb
+        self.num_channels = 3 if to_rgb else None
+        if mean is not None and len(mean) > 1:
+            self.num_channels = len(mean)
+        for name, values in (('mean', mean), ('std', std)):
+            if values is not None:
+                values = torch.tensor(values, dtype=torch.float32)
+                values = values.view(-1, 1, 1)
+            self.register_buffer(name, values, persistent=False)
+
+    def forward(self, data: dict, training: bool = False) -> dict:
+        """Prepare a batch.
+
+        Args:
+            data (dict): ``inputs``, (B, C, H, W), or a list of views of that
+                shape; ``data_samples``, if any. See ``default_collate``.
+            training (bool): Not used.
+
+        Returns:
+            dict: ``inputs`` in float32 on the device, as many, and
+            ``data_samples`` as they came.
+        """
+        inputs = data['inputs']
+        if isinstance(inputs, Tensor):
+            inputs = self._prepare(inputs)
+        else:
+            inputs = [self._prepare(view) for view in inputs]
+        return dict(inputs=inputs, data_samples=data.get('data_samples'))
+
+    def _prepare(self, images: Tensor) -> Tensor:
+        channels = images.shape[-3]
+        if self.num_channels not in (None, channels):
+            raise ValueError(
+                f'the images have {channels} channels, but the data '
+                f'preprocessor is for {self.num_channels}: load them with '
+                "color_type='color', or give model.data_preprocessor a mean "
+                f'and std of {channels} numbers (and to_rgb=False), and '
+                f'write model.backbone.in_channels={channels}'
+            )
+        images = self.cast_data(images)
+        if self.to_rgb:
+            images = images.flip(-3)
+        if self.mean is None:
+            return images.float()
+        # Integers become float32 in the subtraction itself.
+        return (images - self.mean).div_(self.std)

@@ -1,0 +1,105 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""All tools: ``--help`` without the stack, and work not without it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parents[2] / 'tools'
+CONFIG = 'demo/moca_vit-tiny_textures.py'
+# What each tool is started with; FILE and FOLDER exist.
+WORK = {
+    'analysis_tools/compare.py': ['FILE', '--data-root', 'FOLDER'],
+    'analysis_tools/lr_sweep.py': [CONFIG, '--lrs', '1'],
+    'analysis_tools/plot_curves.py': ['FOLDER'],
+    'benchmarks/benchmark_data.py': [],
+    'benchmarks/benchmark_detection.py': [CONFIG],
+    'benchmarks/benchmark_objective.py': [],
+    'benchmarks/benchmark_segmentation.py': [CONFIG],
+    'benchmarks/benchmark_step.py': [],
+    'benchmarks/scaling.py': [],
+    'dataset_converters/make_subset.py': ['FOLDER', 'lists'],
+    'demo.py': [],
+    'model_converters/extract_backbone.py': ['FILE', 'out.pth'],
+    'model_converters/moca_release.py': ['FILE', 'out.pth'],
+    'model_converters/timm_vit.py': ['FILE', 'out.pth'],
+    'test.py': [CONFIG, 'FILE'],
+    'train.py': [CONFIG],
+    'visualization/detections.py': [CONFIG, 'FILE', 'FILE'],
+    'visualization/overview.py': [CONFIG, 'FILE'],
+    'visualization/segmentation.py': [CONFIG, 'FILE'],
+}
+# They write files by NumPy and OpenCV, or install mmcv.
+WITHOUT_MMMOCA = {
+    'build_mmcv_ops.py',
+    'dataset_converters/cityscapes_splits.py',
+    'dataset_converters/make_digits.py',
+    'dataset_converters/make_shapes_coco.py',
+    'dataset_converters/make_textures.py',
+}
+# As if nothing heavy were installed.
+RUN = """
+import contextlib, io, json, runpy, sys
+from pathlib import Path
+
+sys.modules.update(dict.fromkeys(
+    'matplotlib mmcv mmdet mmengine mmpretrain mmseg sklearn torch'.split()
+))
+result = {}
+for tool, *arguments in json.loads(sys.argv[1]):
+    sys.argv = [tool, *arguments]
+    sys.path.insert(0, str(Path(tool).parent))
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output):
+            runpy.run_path(tool, run_name='__main__')
+    except (Exception, SystemExit) as error:
+        result[tool] = f'{type(error).__name__}: {error}', output.getvalue()
+    del sys.path[0]
+print(json.dumps(result))
+"""
+
+
+def _run(lines, folder):
+    """The exception that ends each command line, and what it printed."""
+    commands = [[str(TOOLS / tool), *arguments] for tool, arguments in lines]
+    run = subprocess.run(
+        [sys.executable, '-c', RUN, json.dumps(commands)],
+        env=dict(os.environ, PYTHONPATH=str(TOOLS.parent)),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    ends = json.loads(run.stdout)
+    return {tool: ends[str(TOOLS / tool)] for tool, _ in lines}
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / 'FILE').touch()
+    (tmp_path / 'FOLDER').mkdir()
+    return tmp_path
+
+
+def test_help_needs_no_stack(files):
+    tools = {
+        path.relative_to(TOOLS).as_posix()
+        for path in TOOLS.rglob('*.py')
+        if not path.name.startswith('_')
+    }
+    assert tools == WITHOUT_MMMOCA | WORK.keys()
+    ends = _run([(tool, ['--help']) for tool in tools], files)
+    for tool, (end, printed) in ends.items():
+        assert end == 'SystemExit: 0', f'{tool}: {end}'
+        assert printed.startswith(f'usage: {Path(tool).name}'), tool
+
+
+def test_work_starts_with_a_check_of_the_installation(files):
+    for tool, (end, _) in _run(list(WORK.items()), files).items():
+        assert end.startswith('ImportError: mmmoca '), f'{tool}: {end}'
+        assert 'needs torch>=2.3 (not installed), mmengine' in end, tool

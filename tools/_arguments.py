@@ -1,0 +1,191 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Arguments that tools share, parsed and checked without PyTorch.
+
+A tool imports at its top what its command line takes, and in ``main``, after
+the arguments are parsed, what its work takes: ``--help`` answers at once, and
+a wrong argument or a missing file is said before anything is built.
+"""
+
+import argparse
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = [
+    'add_cfg_options',
+    'add_common_arguments',
+    'add_model_arguments',
+    'checkpoint_file',
+    'config_file',
+    'image_file',
+    'image_folder',
+]
+
+# Beside this folder both in a checkout and in an installed mmmoca/.mim.
+CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
+# Places of files; MMEngine knows more schemes, of files on other machines.
+LOCAL = ('', 'mmmoca-teacher', 'mmmoca-student')
+
+
+def config_file(name: str) -> Path:
+    """Type of an argument: a config file, or the name of one of mmmoca.
+
+    Args:
+        name (str): What was written.
+
+    Returns:
+        Path: The file.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is none. Names near ones.
+    """
+    for path in (Path(name), CONFIGS / name, CONFIGS.parent / name):
+        if path.is_file():
+            return path
+    known = sorted(
+        path.relative_to(CONFIGS).as_posix()
+        for path in CONFIGS.rglob('*.py')
+        if '_base_' not in path.parts
+    )
+    like = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known
+    raise argparse.ArgumentTypeError(
+        f'there is no config {name}: write the path of a file, or the name of '
+        f'a config of mmmoca, such as {", ".join(like)}'
+    )
+
+
+def checkpoint_file(name: str) -> str:
+    """Type of an argument: a checkpoint, or what MMEngine can fetch.
+
+    Args:
+        name (str): A path, perhaps after ``mmmoca-teacher://`` or
+            ``mmmoca-student://``; names with other schemes pass.
+
+    Returns:
+        str: The same.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is no such file.
+    """
+    scheme, _, path = name.rpartition('://')
+    if scheme in LOCAL and not Path(path).expanduser().exists():
+        raise argparse.ArgumentTypeError(f'there is no checkpoint {path}')
+    return name
+
+
+def image_file(name: str) -> Path:
+    """Type of an argument: a file that exists.
+
+    Args:
+        name (str): Its path.
+
+    Returns:
+        Path: The same.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is no such file.
+    """
+    path = Path(name)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f'there is no image {name}')
+    return path
+
+
+def image_folder(name: str) -> str:
+    """Type of an argument: a folder that exists.
+
+    Args:
+        name (str): Its path.
+
+    Returns:
+        str: The same.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is no such folder.
+    """
+    if not Path(name).expanduser().is_dir():
+        raise argparse.ArgumentTypeError(f'there is no folder {name}')
+    return name
+
+
+class _Options(argparse.Action):
+    """MMEngine's ``DictAction``, which loads PyTorch, where it is needed."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Sequence[str],
+        option_string: str | None = None,
+    ) -> None:
+        for value in values:
+            if '=' not in value:
+                parser.error(
+                    f'{option_string} takes KEY=VALUE, but got {value}'
+                )
+        from mmengine.config import DictAction
+
+        action = DictAction(self.option_strings, self.dest)
+        action(parser, namespace, values, option_string)
+
+
+def add_cfg_options(parser: argparse.ArgumentParser) -> None:
+    """Add the argument --cfg-options.
+
+    Args:
+        parser (argparse.ArgumentParser): Where to add it.
+    """
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=_Options,
+        default={},
+        metavar='KEY=VALUE',
+        help='settings that override those of the config, such as '
+        'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
+        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks',
+    )
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which trained model to look at.
+
+    Args:
+        parser (argparse.ArgumentParser): Where to add them.
+    """
+    parser.add_argument(
+        'config', type=config_file, help='the config that it was trained by'
+    )
+    parser.add_argument(
+        'checkpoint', type=checkpoint_file, help='the checkpoint file'
+    )
+    add_cfg_options(parser)
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that training and testing share.
+
+    Args:
+        parser (argparse.ArgumentParser): Where to add them.
+    """
+    parser.add_argument(
+        'config',
+        type=config_file,
+        help='a config file, or the name of one of mmmoca',
+    )
+    parser.add_argument(
+        '--work-dir',
+        help='where logs, metrics and checkpoints go (by default '
+        'work_dirs/ and the name of the config)',
+    )
+    add_cfg_options(parser)
+    parser.add_argument(
+        '--launcher',
+        choices=['none', 'pytorch', 'slurm', 'mpi'],
+        default='none',
+        help='what started the processes',
+    )
+    # Launchers of PyTorch before 2.0 write it with an underscore.
+    parser.add_argument(
+        '--local_rank', '--local-rank', default='0', help=argparse.SUPPRESS
+    )
