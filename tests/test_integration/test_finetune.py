@@ -103,6 +103,26 @@ def test_recipe_of_the_paper(recipe):
     assert rates == pytest.approx([0.2 * i / 11 for i in range(12)])
 
 
+def test_recipe_of_vit_l(recipe):
+    """What iBOT's has of its own; the rest is ViT-B's."""
+    path = CONFIGS / 'classification' / 'finetune_vit-l16_50e_in1k.py'
+    cfg = Config.fromfile(path)
+    assert cfg.train_cfg.max_epochs == 50
+    with torch.device('meta'):
+        model = MODELS.build(cfg.model)
+        logits = model(torch.empty(2, 3, 224, 224))
+    assert logits.shape == (2, 1000)
+    rates = [layer.attn.out_drop.drop_prob for layer in model.backbone.layers]
+    assert rates == pytest.approx([0.4 * i / 23 for i in range(24)])
+    optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+    found = {g['param_name']: g['lr'] for g in optimizer.param_groups}
+    assert found['head.fc.weight'] == pytest.approx(4e-3)
+    assert found['backbone.layers.23.ln1.bias'] == pytest.approx(4e-3 * 0.75)
+    assert found['backbone.cls_token'] == pytest.approx(4e-3 * 0.75**25)
+    for key in ('param_scheduler', 'train_dataloader', 'auto_scale_lr'):
+        assert cfg[key] == recipe[key]
+
+
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
     return write_digits(tmp_path_factory.mktemp('finetune') / 'digits', 600)
