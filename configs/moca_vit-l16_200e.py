@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Table 8. The paper does not say which layer feeds ViT-L's decoder; two thirds
-# of the depth, as in ViT-B.
+# Tables 9 and 10. The paper does not say which layer feeds ViT-L's decoder:
+# two thirds of the depth, as in ViT-B.
 _base_ = './moca_vit-b16_200e.py'
 
 model = dict(backbone=dict(arch='l', tap_layer=16))

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # What the COCO configs share: backbone, pyramid, data, schedule. The authors
 # of MOCA released no detection code: this is assembled from the paper (section
-# 4 and Table 7) and the recipe of iBOT that it follows, in terms of mmdet's
+# 4.4 and Table 7) and the recipe of iBOT that it follows, in terms of mmdet's
 # own parts.
 _base_ = [
     'mmdet::_base_/datasets/coco_instance.py',
