@@ -113,7 +113,7 @@ def small_config(name, root, work_dir, **options):
     if 'out_indices' in backbone:
         backbone.arch.num_layers = 4
         backbone.out_indices = [0, 1, 2, 3]
-        cfg.model.neck.in_channels = width
+        cfg.model.neck.update(in_channels=width, patch_size=8)
     for head in (cfg.model.decode_head, cfg.model.get('auxiliary_head')):
         if head is not None:
             many = isinstance(head.in_channels, list)

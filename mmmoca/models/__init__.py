@@ -4,7 +4,7 @@ from .batched_linear_head import BatchedLinearHead
 from .codebook import OnlineCodebook
 from .condenser import CondenserNeck
 from .detection import detector
-from .feature_pyramid import ViTFeaturePyramid
+from .feature_pyramid import ViTFeaturePyramid, check_patch_size
 from .linear_probe import LinearProbe
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
@@ -29,6 +29,7 @@ __all__ = [
     'Prototypes',
     'TokenFeatures',
     'sincos_positions_2d',
+    'check_patch_size',
     'detector',
     'ViTFeaturePyramid',
 ]

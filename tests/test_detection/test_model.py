@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The full-size configs: parameters, rates and classes by the formulas."""
 
+import json
 import re
 
 import pytest
@@ -181,6 +182,74 @@ def test_other_detectors_train(name, losses):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
+
+
+def with_patches(name, size, strides=None):
+    """A config with a small ViT; of other patches where they are given."""
+    cfg = Config.fromfile(CONFIGS / name)
+    cfg.merge_from_dict(
+        {
+            'model.backbone.arch': 'deit-t',
+            'model.backbone.init_cfg': None,
+            'model.backbone.patch_size': size,
+        }
+    )
+    pyramid, maps, *_ = cfg.model.neck
+    pyramid.in_channels = 192
+    maps.in_channels = [192] * len(maps.in_channels)
+    if strides is not None:
+        pyramid.strides = strides
+    return cfg
+
+
+RETINANET = 'retinanet_moca-vit-b16_fpn_1x_coco.py'
+ANCHORS_OF_14 = 'model.rpn_head.anchor_generator.strides=[3.5,7,14,28,56]'
+REGIONS_OF_14 = [
+    f'model.roi_head.{kind}_roi_extractor.featmap_strides=[3.5,7,14,28]'
+    for kind in ('bbox', 'mask')
+]
+
+
+@pytest.mark.parametrize(
+    'name, size, strides, options',
+    [
+        (CASCADE, 8, None, []),
+        (CASCADE, 14, [3.5, 7, 14, 28], [ANCHORS_OF_14, *REGIONS_OF_14]),
+        (
+            RETINANET,
+            14,
+            [7, 14, 28],
+            ['model.bbox_head.anchor_generator.strides=[7,14,28,56,112]'],
+        ),
+    ],
+)
+def test_other_patches(name, size, strides, options):
+    """Anchors and regions lie where the maps' cells are."""
+    cfg = with_patches(name, size, strides)
+    if options:
+        with pytest.raises(ValueError) as caught:
+            MODELS.build(cfg.model)
+        assert str(caught.value).endswith('write ' + ' and '.join(options))
+        for option in options:  # what the error says
+            key, value = option.split('=')
+            cfg.merge_from_dict({key: json.loads(value)})
+    model = MODELS.build(cfg.model).eval()
+    side = 16 * size
+    with torch.no_grad():
+        maps = model.extract_feat(torch.zeros(1, 3, side, side))
+    sizes = [x.shape[-2:] for x in maps]
+    head = model.rpn_head if name == CASCADE else model.bbox_head
+    priors = head.prior_generator.grid_priors(sizes, device='cpu')
+    for (rows, columns), boxes in zip(sizes, priors):
+        left = boxes[:, 0].unflatten(0, (rows, columns, -1))
+        steps = left.diff(dim=1)
+        expected = torch.full_like(steps, side / columns)
+        torch.testing.assert_close(steps, expected)
+    if name == CASCADE:
+        layers = model.roi_head.bbox_roi_extractor[2].roi_layers
+        assert [1 / layer.spatial_scale for layer in layers] == [
+            side / columns for _, columns in sizes[:4]
+        ]
 
 
 def test_config_of_a_user(tmp_path, monkeypatch):
