@@ -104,14 +104,7 @@ param_scheduler = [
     dict(
         type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500
     ),
-    dict(
-        type='MultiStepLR',
-        by_epoch=True,
-        begin=0,
-        end=12,
-        milestones=[8, 11],
-        gamma=0.1,
-    ),
+    dict(type='MultiStepLR', by_epoch=True, milestones=[8, 11], gamma=0.1),
 ]
 auto_scale_lr = dict(base_batch_size=16)
 
