@@ -274,8 +274,8 @@ def test_fixed_size_of_vitdet():
     assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset
 
 
-def test_config_of_a_user(tmp_path, monkeypatch):
-    """Inherited by the name of the package, with other classes."""
+def test_configs_of_the_docs(tmp_path, monkeypatch):
+    """Inherited by the name of the package; other classes, other patches."""
     package = tmp_path / 'installed_mmmoca'
     (package / '.mim').mkdir(parents=True)
     (package / '__init__.py').touch()
@@ -284,12 +284,14 @@ def test_config_of_a_user(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(MODULE2PACKAGE, 'mmmoca', package.name)
     path = tmp_path / 'mine.py'
-    path.write_text(
-        f"_base_ = 'mmmoca::_base_/../detection/{CASCADE}'\n"
-        'model = dict(num_classes=2)\n'
-    )
+    text = (ROOT / 'docs' / 'detection.md').read_text()
+    classes, patches = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+    path.write_text(patches)
+    model = build(Config.fromfile(path))
+    assert model.neck[0].patch_size == 14
+    path.write_text(classes)
     cfg = Config.fromfile(path)
-    assert set(class_counts(build(cfg)).values()) == {2}
+    assert set(class_counts(build(cfg)).values()) == {7}
     for name in ('checkpoint_fit', 'step_log', 'num_class_check'):
         assert cfg.default_hooks[name]['_scope_'] == 'mmmoca'
         HOOKS.build(cfg.default_hooks[name])
