@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The recipe of the paper (section 4, Table 7): 8 GPUs x 256 images.
+# The recipe of the paper (section 4, Table 11): 8 GPUs x 256 images.
 _base_ = [
     './_base_/models/moca_vit-b16.py',
     './_base_/datasets/imagenet_two-views.py',

@@ -113,7 +113,7 @@ def small_config(name, root, work_dir, **options):
     if 'out_indices' in backbone:
         backbone.arch.num_layers = 4
         backbone.out_indices = [0, 1, 2, 3]
-        cfg.model.neck.in_channels = width
+        cfg.model.neck.update(in_channels=width, patch_size=8)
     for head in (cfg.model.decode_head, cfg.model.get('auxiliary_head')):
         if head is not None:
             many = isinstance(head.in_channels, list)
@@ -150,7 +150,7 @@ def run(name, root, work_dir, epochs=1, **options):
         name (str): File of ``configs/segmentation``.
         root (Path): The tree.
         work_dir (Path): Where the run writes.
-        epochs (int): Of the training and of its schedule.
+        epochs (int): Of the training.
         **options: Overrides with dotted keys.
 
     Returns:
@@ -161,7 +161,6 @@ def run(name, root, work_dir, epochs=1, **options):
         'train_cfg.max_epochs': epochs,
         'train_cfg.val_interval': interval,
         'default_hooks.checkpoint.interval': interval,
-        'param_scheduler.0.end': epochs,
         # Each runner of a process needs a name of its own.
         'experiment_name': f'{Path(work_dir).name}{np.random.random()}',
     } | options

@@ -109,14 +109,8 @@ optim_wrapper = dict(
 )
 param_scheduler = [
     dict(type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=100),
-    dict(
-        type='CosineAnnealingLR',
-        T_max=max_epochs,
-        by_epoch=True,
-        begin=0,
-        end=max_epochs,
-        convert_to_iter_based=True,
-    ),
+    # It ends with the run.
+    dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True),
 ]
 auto_scale_lr = dict(base_batch_size=4)
 default_hooks = dict(

@@ -9,17 +9,20 @@ _base_ = [
     'mmdet::_base_/../common/lsj-100e_coco-instance.py',
 ]
 
+side = 1024  # of the crops; what is smaller is padded to it
 norm_cfg = dict(type='mmpretrain.LN2d')
 
 model = dict(
     type='mmmoca.detector',
     detector='MaskRCNN',
     num_classes=80,  # of both heads
+    # As ViTDet, in training and test: no image is larger than one multiple.
+    data_preprocessor=dict(pad_size_divisor=side),
     backbone=dict(
         _delete_=True,
         type='mmpretrain.VisionTransformer',
         arch='b',
-        img_size=1024,
+        img_size=side,
         patch_size=16,
         out_type='featmap',
         out_indices=-1,
@@ -68,9 +71,13 @@ model = dict(
 )
 activation_checkpointing = [f'backbone.layers.{i}' for i in range(12)]
 
+test_pipeline = [
+    dict(step, scale=(side, side)) if step.type == 'Resize' else step
+    for step in _base_.test_pipeline
+]
 train_dataloader = dict(dataset=dict(dataset=dict(type='mmmoca.coco')))
-val_dataloader = dict(dataset=dict(type='mmmoca.coco'))
-test_dataloader = dict(dataset=dict(type='mmmoca.coco'))
+val_dataloader = dict(dataset=dict(type='mmmoca.coco', pipeline=test_pipeline))
+test_dataloader = val_dataloader
 
 optim_wrapper = dict(
     _delete_=True,
@@ -92,14 +99,7 @@ param_scheduler = [
     dict(
         type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=250
     ),
-    dict(
-        type='MultiStepLR',
-        by_epoch=True,
-        begin=0,
-        end=25,
-        milestones=[22, 24],
-        gamma=0.1,
-    ),
+    dict(type='MultiStepLR', by_epoch=True, milestones=[22, 24], gamma=0.1),
 ]
 
 default_hooks = dict(

@@ -10,12 +10,12 @@ model = dict(
     type='mmmoca.detector',
     detector='RetinaNet',
     num_classes=80,
-    # Strides 8, 16 and 32; FPN adds 64 and 128.
+    # FPN adds strides 64 and 128.
     backbone=dict(
         _delete_=True, **_base_.backbone | dict(out_indices=[5, 7, 11])
     ),
     neck=[
-        dict(_base_.pyramid, scales=(2, 1, 0.5)),
+        dict(_base_.pyramid, strides=(8, 16, 32)),
         dict(_base_.model.neck, start_level=0, in_channels=[768] * 3),
     ],
 )

@@ -3,19 +3,6 @@
 # Other splits: train_dataloader.dataset.ann_file=splits/372_split1.txt
 _base_ = ['./segmenter_moca-vit-b16_linear_cityscapes-768x768.py']
 
-max_epochs = 100
-
 # tools/dataset_converters/cityscapes_splits.py writes the splits.
 train_dataloader = dict(dataset=dict(ann_file='splits/100_split0.txt'))
-param_scheduler = [
-    dict(
-        type='PolyLR',
-        power=0.9,
-        eta_min=1e-5,
-        by_epoch=True,
-        begin=0,
-        end=max_epochs,
-        convert_to_iter_based=True,
-    )
-]
-train_cfg = dict(max_epochs=max_epochs)
+train_cfg = dict(max_epochs=100)

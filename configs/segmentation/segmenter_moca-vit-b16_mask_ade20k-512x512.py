@@ -9,7 +9,6 @@ _base_ = [
 ]
 
 crop_size = (512, 512)
-max_epochs = 64
 
 model = dict(
     data_preprocessor=dict(size=crop_size),
@@ -18,15 +17,4 @@ model = dict(
     test_cfg=dict(crop_size=crop_size, stride=(512, 512)),
 )
 optim_wrapper = dict(optimizer=dict(lr=0.001))
-param_scheduler = [
-    dict(
-        type='PolyLR',
-        power=0.9,
-        eta_min=1e-5,
-        by_epoch=True,
-        begin=0,
-        end=max_epochs,
-        convert_to_iter_based=True,
-    )
-]
-train_cfg = dict(max_epochs=max_epochs)
+train_cfg = dict(max_epochs=64)

@@ -16,7 +16,6 @@ classes = ('background', 'object')
 palette = [[60, 60, 60], [230, 120, 40]]  # RGB, a colour for each class
 scale = (2048, 512)  # the longer side at most, the shorter side
 crop_size = (512, 512)
-max_epochs = 100
 
 model = dict(
     data_preprocessor=dict(size=crop_size),
@@ -81,15 +80,4 @@ test_dataloader = val_dataloader
 val_evaluator = dict(type='IoUMetric', _scope_='mmseg', iou_metrics=['mIoU'])
 test_evaluator = val_evaluator
 
-param_scheduler = [
-    dict(
-        type='PolyLR',
-        power=0.9,
-        eta_min=1e-5,
-        by_epoch=True,
-        begin=0,
-        end=max_epochs,
-        convert_to_iter_based=True,
-    )
-]
-train_cfg = dict(max_epochs=max_epochs)
+train_cfg = dict(max_epochs=100)

@@ -5,8 +5,6 @@ _base_ = ['./_base_/ade20k_512x512.py', './_base_/runtime.py']
 
 crop_size = (512, 512)
 norm_cfg = dict(type='SyncBN')
-max_iters = 160000
-warmup_iters = 1500
 
 model = dict(
     type='EncoderDecoder',
@@ -74,7 +72,14 @@ optim_wrapper = dict(
         type='AdamW', lr=1e-4, betas=(0.9, 0.999), weight_decay=0.05
     ),
     constructor='mmmoca.LayerDecayOptimWrapperConstructor',
-    paramwise_cfg=dict(layer_decay_rate=0.65),
+    paramwise_cfg=dict(
+        layer_decay_rate=0.65,
+        flat_decay_mult=0.0,  # norms and biases
+        custom_keys={
+            '.cls_token': dict(decay_mult=0.0),
+            '.pos_embed': dict(decay_mult=0.0),
+        },
+    ),
 )
 param_scheduler = [
     dict(
@@ -82,15 +87,15 @@ param_scheduler = [
         start_factor=1e-6,
         by_epoch=False,
         begin=0,
-        end=warmup_iters,
+        end=1500,
     ),
+    # It ends with the run.
     dict(
         type='PolyLR',
         power=1.0,
         eta_min=0.0,
         by_epoch=False,
-        begin=warmup_iters,
-        end=max_iters,
+        begin=1500,
     ),
 ]
 train_dataloader = dict(
@@ -98,7 +103,7 @@ train_dataloader = dict(
     sampler=dict(infinite=True),
 )
 train_cfg = dict(
-    type='IterBasedTrainLoop', max_iters=max_iters, val_interval=16000
+    type='IterBasedTrainLoop', max_iters=160000, val_interval=16000
 )
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')

@@ -108,12 +108,14 @@ def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
         if source == target or (square and resized):
             continue
         known = f'{source[0]} x {source[1]}' if source else 'not square'
+        mode = module.interpolate_mode
+        option = f' --interpolation {mode}' if mode != 'bicubic' else ''
         raise CheckpointError(
             f'the positions of {name or type(model).__name__} were trained on '
             f'a grid that is {known}, and mmpretrain cannot resize it to '
             f'{target[0]} x {target[1]}: resize it by tools/model_converters/'
             f'extract_backbone.py --img-size {module.img_size[0]} '
-            f'{module.img_size[1]}'
+            f'{module.img_size[1]}{option}'
         )
 
 

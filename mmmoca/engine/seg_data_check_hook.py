@@ -12,6 +12,7 @@ from mmmoca.datasets.segmentation_checks import (
     check_masks,
     members,
 )
+from mmmoca.models import check_patch_size
 from mmmoca.registry import HOOKS
 
 from .steps import unwrap_model
@@ -26,7 +27,8 @@ class SegDataCheckHook(Hook):
     Before weights are loaded, all data sets of the run are checked: sizes of
     crops against the patch, classes of the heads against those of the data
     set, every image and mask for existence, and masks, as many as
-    ``num_masks`` says, for their size and label ids.
+    ``num_masks`` says, for their size and label ids. So is the patch that a
+    :class:`~mmmoca.models.ViTFeaturePyramid` counts on.
 
     Args:
         num_masks (int, optional): Masks of each data set that are read,
@@ -34,6 +36,7 @@ class SegDataCheckHook(Hook):
 
     Raises:
         SegDataError: On every rank, with what to write instead.
+        ValueError: If the pyramid counts on another patch.
     """
 
     # Its errors come before those of reading checkpoints.
@@ -44,6 +47,7 @@ class SegDataCheckHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Check what the runner has built for the run."""
+        check_patch_size(unwrap_model(runner.model))
         message = [None]
         if is_main_process():
             try:

@@ -30,7 +30,7 @@ class TeacherEMAHook(Hook):
     that the loss scaler skipped leaves the teacher as it was.
 
     Args:
-        momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 7b;
+        momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 11b;
             release v1.0 has 0.994).
 
     Raises:

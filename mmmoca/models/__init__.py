@@ -5,7 +5,7 @@ from .codebook import OnlineCodebook
 from .condenser import CondenserNeck
 from .data_preprocessor import ViewsDataPreprocessor
 from .detection import detector
-from .feature_pyramid import ViTFeaturePyramid
+from .feature_pyramid import ViTFeaturePyramid, check_patch_size
 from .linear_probe import LinearProbe
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
@@ -30,6 +30,7 @@ __all__ = [
     'Prototypes',
     'TokenFeatures',
     'sincos_positions_2d',
+    'check_patch_size',
     'detector',
     'ViTFeaturePyramid',
     'ViewsDataPreprocessor',

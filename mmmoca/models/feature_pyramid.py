@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -8,38 +9,46 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
-__all__ = ['ViTFeaturePyramid']
+__all__ = ['ViTFeaturePyramid', 'check_patch_size']
 
 
 @MODELS.register_module()
 class ViTFeaturePyramid(BaseModule):
-    """Four scales from a plain ViT, whose maps all have one.
+    """Maps of several strides from a plain ViT, whose maps all have one.
 
-    The pyramid of iBOT's COCO recipe, which the paper follows (Table 7): two
-    transposed convolutions with a norm and a GELU between them, one
-    transposed convolution, nothing, and max-pooling give 4, 2, 1 and 1/2
-    times the ViT's resolution: strides 4, 8, 16 and 32 of patches of 16
-    pixels. The scales read four layers of the ViT, or all of them its last
-    map, as in ViTDet's simple feature pyramid (arXiv:2203.16527).
+    The pyramid of iBOT's COCO recipe, which the paper follows (Table 7). Of
+    patches of 16 pixels, two transposed convolutions with a norm and a GELU
+    between them make the map of stride 4, one transposed convolution that of
+    stride 8, nothing that of stride 16, and max-pooling that of stride 32. Of
+    patches of 8 pixels one transposed convolution makes stride 4, nothing
+    stride 8, and max-pooling strides 16 and 32, as in iBOT's code. The strides
+    read as many layers of the ViT, or all of them its last map, as in ViTDet's
+    simple feature pyramid (arXiv:2203.16527).
 
     Args:
         in_channels (int): Channels of each map, which stay as they are.
         norm_cfg (dict, optional): Norm between the two transposed
             convolutions. Defaults to ``dict(type='SyncBN')``.
-        scales (Sequence[float]): Some or all of 4, 2, 1 and 0.5: times the
-            resolution of the ViT. Defaults to all of them.
+        strides (Sequence[float]): Strides of the maps in pixels, each the
+            patch times 1/4, 1/2, 1, 2 or 4. Defaults to (4, 8, 16, 32).
+        patch_size (int): Patch of the backbone in pixels, which
+            :func:`mmmoca.models.detector` fills in. Defaults to 16.
+        scales (Sequence[float], optional): In the place of ``strides``: times
+            the resolution of the ViT. Defaults to None.
         init_cfg (dict | List[dict], optional): See :class:`BaseModule`.
             Defaults to None, PyTorch's own initialisation.
 
     Raises:
-        ValueError: If there is another scale.
+        ValueError: If patches of this size do not give these strides.
     """
 
     def __init__(
         self,
         in_channels: int,
         norm_cfg: dict | None = None,
-        scales: Sequence[float] = (4, 2, 1, 0.5),
+        strides: Sequence[float] = (4, 8, 16, 32),
+        patch_size: int = 16,
+        scales: Sequence[float] | None = None,
         init_cfg: dict | list[dict] | None = None,
     ) -> None:
         super().__init__(init_cfg)
@@ -57,25 +66,36 @@ class ViTFeaturePyramid(BaseModule):
             2: twice,
             1: nn.Identity,
             0.5: partial(nn.MaxPool2d, 2),
+            0.25: partial(nn.MaxPool2d, 4),
         }
+        if scales is None:
+            scales = [patch_size / stride for stride in strides]
+        else:
+            strides = [patch_size / scale for scale in scales]
         if not set(scales) <= set(known):
+            near = [_nearest(patch_size, stride) for stride in strides]
             raise ValueError(
-                f'scales={scales} has others than {tuple(known)}, which '
-                'ViTFeaturePyramid can make'
+                f'ViTFeaturePyramid makes no maps of strides {_text(strides)} '
+                f'from patches of {patch_size} pixels: write '
+                f'strides=({_text(near)}), and the same where heads have '
+                'strides'
             )
+        self.patch_size = patch_size
+        self.strides = tuple(strides)
         self.scales = nn.ModuleList(known[scale]() for scale in scales)
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Scale the maps.
 
         Args:
-            inputs (Sequence[Tensor]): A map for each scale, or one for all,
+            inputs (Sequence[Tensor]): A map for each stride, or one for all,
                 (B, C, H, W) each, from the shallowest layer to the deepest.
 
         Returns:
-            tuple[Tensor, ...]: A map for each scale; of all four scales
-            (B, C, 4H, 4W), (B, C, 2H, 2W), (B, C, H, W) and
-            (B, C, H // 2, W // 2).
+            tuple[Tensor, ...]: A map for each stride, (B, C, s H, s W) with s
+            the patch size / stride, rounded down; of strides 4, 8, 16 and 32
+            of patches of 16 pixels (B, C, 4H, 4W), (B, C, 2H, 2W),
+            (B, C, H, W) and (B, C, H // 2, W // 2).
 
         Raises:
             ValueError: If there is another number of maps.
@@ -85,10 +105,50 @@ class ViTFeaturePyramid(BaseModule):
         if len(inputs) != len(self.scales):
             raise ValueError(
                 f'ViTFeaturePyramid takes {len(self.scales)} maps of the '
-                f'backbone, or its last one for all scales, but got '
+                f'backbone, or its last one for all strides, but got '
                 f'{len(inputs)}: write out_indices=[3, 5, 7, 11] (ViT-B) or '
                 'out_indices=-1'
             )
         return tuple(
             scale(feature) for scale, feature in zip(self.scales, inputs)
         )
+
+
+def check_patch_size(model: nn.Module) -> None:
+    """Check that a pyramid was told the patch of the model's ViT.
+
+    Args:
+        model (nn.Module): With a ``backbone``.
+
+    Raises:
+        ValueError: If the strides of its maps are others than it says.
+    """
+    patch_embed = getattr(model.backbone, 'patch_embed', None)
+    if patch_embed is None:
+        return
+    patch = patch_embed.projection.stride
+    for module in model.modules():
+        if not isinstance(module, ViTFeaturePyramid):
+            continue
+        own = module.patch_size
+        if patch == (own, own):
+            continue
+        raise ValueError(
+            f'the backbone has patches of {patch[0]} x {patch[1]} pixels, but '
+            f'its ViTFeaturePyramid counts on {own} x {own}: '
+            + (
+                f'write patch_size={patch[0]} in model.neck'
+                if patch[0] == patch[1]
+                else 'it takes square patches only'
+            )
+        )
+
+
+def _nearest(patch_size: int, stride: float) -> float:
+    """The nearest stride that can be made."""
+    doublings = round(math.log2(stride / patch_size))
+    return patch_size * 2.0 ** min(max(doublings, -2), 2)
+
+
+def _text(strides: Sequence[float]) -> str:
+    return ', '.join(f'{stride:g}' for stride in strides)

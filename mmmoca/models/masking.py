@@ -33,7 +33,7 @@ class Mask(NamedTuple):
 class MaskingPlan:
     """Random masking in one or more rounds with partial decoding.
 
-    The paper's sections 3.4 ("Partial decoding", "2nd masking round"). Of L
+    The paper's section 3.4 ("Partial decoding", "2nd masking round"). Of L
     patches, ``int(L * (1 - mask_ratio))`` are visible in a round and
     ``int(L * (1 - decoder_mask_ratio))`` enter the decoder.
 

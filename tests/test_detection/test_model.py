@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The full-size configs: parameters, rates and classes by the formulas."""
 
+import copy
+import json
 import re
 
 import pytest
@@ -14,12 +16,32 @@ from .conftest import CONFIGS, ROOT
 pytestmark = pytest.mark.ops
 
 CASCADE = 'cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
+RETINANET = 'retinanet_moca-vit-b16_fpn_1x_coco.py'
+VITDET = 'mask-rcnn_moca-vit-b16_simple-fpn_lsj-100e_coco.py'
 CHANNELS = 256
 
 
 def build(cfg):
     with torch.device('meta'):
         return MODELS.build(cfg.model)
+
+
+def with_patches(name, size, strides=None):
+    """A config with a small ViT of patches of this size."""
+    cfg = Config.fromfile(CONFIGS / name)
+    cfg.merge_from_dict(
+        {
+            'model.backbone.arch': 'deit-t',
+            'model.backbone.init_cfg': None,
+            'model.backbone.patch_size': size,
+        }
+    )
+    pyramid, maps, *_ = cfg.model.neck
+    pyramid.in_channels = 192
+    maps.in_channels = [192] * len(maps.in_channels)
+    if strides is not None:
+        pyramid.strides = strides
+    return cfg
 
 
 def count(module):
@@ -71,12 +93,7 @@ def rate(name, layers):
     'name, lr, decay, weight_decay',
     [
         (CASCADE, 2e-4, 0.75, 0.05),
-        (
-            'mask-rcnn_moca-vit-b16_simple-fpn_lsj-100e_coco.py',
-            1e-4,
-            0.7,
-            0.1,
-        ),
+        (VITDET, 1e-4, 0.7, 0.1),
     ],
 )
 def test_learning_rates(name, lr, decay, weight_decay):
@@ -132,8 +149,8 @@ def test_one_number_for_all_heads():
     [
         ('cascade-mask-rcnn_moca-vit-b16_fpn_1x_lvis.py', 1203, 6),
         ('cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py', 4, 6),
-        ('mask-rcnn_moca-vit-b16_simple-fpn_lsj-100e_coco.py', 80, 2),
-        ('retinanet_moca-vit-b16_fpn_1x_coco.py', 80, 1),
+        (VITDET, 80, 2),
+        (RETINANET, 80, 1),
     ],
 )
 def test_classes_of_the_configs(name, classes, heads):
@@ -147,12 +164,12 @@ def test_classes_of_the_configs(name, classes, heads):
     'name, losses',
     [
         (
-            'mask-rcnn_moca-vit-b16_simple-fpn_lsj-100e_coco.py',
+            VITDET,
             {'loss_rpn_cls', 'loss_rpn_bbox'}
             | {'loss_cls', 'loss_bbox', 'loss_mask'},
         ),
         (
-            'retinanet_moca-vit-b16_fpn_1x_coco.py',
+            RETINANET,
             {'loss_cls', 'loss_bbox'},
         ),
     ],
@@ -161,21 +178,29 @@ def test_other_detectors_train(name, losses):
     """With a small ViT: all parameters get a finite gradient."""
     from mmdet.testing import demo_mm_inputs
 
-    cfg = Config.fromfile(CONFIGS / name)
-    cfg.merge_from_dict(
-        {'model.backbone.arch': 'deit-t', 'model.backbone.init_cfg': None}
-    )
-    pyramid, *maps = cfg.model.neck
-    pyramid.in_channels = 192
-    maps[0].in_channels = [192] * len(maps[0].in_channels)
-    if 'roi_head' in cfg.model:
+    cfg = with_patches(name, 16)
+    if name == VITDET:
         cfg.model.train_cfg.rcnn.sampler.num = 16
+        assert cfg.model.data_preprocessor.pad_size_divisor == 1024
+        cfg.model.data_preprocessor.pad_size_divisor = 128
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)
-    batch = demo_mm_inputs(2, (3, 128, 96), [3, 2], 80, with_mask=True)
-    batch = model.data_preprocessor(batch, training=True)
+    shapes = [(3, 64, 96), (3, 80, 64)]
+    data = demo_mm_inputs(2, shapes, [3, 2], 80, with_mask=True)
+    seen = []
+    model.backbone.register_forward_pre_hook(
+        lambda _, inputs: seen.append(inputs[0].shape[2:])
+    )
+    batch = model.data_preprocessor(copy.deepcopy(data), training=True)
     found = model(**batch, mode='loss')
     assert losses <= set(found)
+    with torch.no_grad():
+        model.eval()(**model.data_preprocessor(data), mode='predict')
+    padded = (128, 128) if name == VITDET else (96, 96)
+    assert seen == [padded, padded]
+    if name == VITDET:
+        for sample in batch['data_samples']:
+            assert sample.gt_instances.masks.masks.shape[1:] == padded
     loss, _ = model.parse_losses(found)
     loss.backward()
     for name, parameter in model.named_parameters():
@@ -183,8 +208,74 @@ def test_other_detectors_train(name, losses):
         assert torch.isfinite(parameter.grad).all(), name
 
 
-def test_config_of_a_user(tmp_path, monkeypatch):
-    """Inherited by the name of the package, with other classes."""
+ANCHORS_OF_14 = 'model.rpn_head.anchor_generator.strides=[3.5,7,14,28,56]'
+REGIONS_OF_14 = [
+    f'model.roi_head.{kind}_roi_extractor.featmap_strides=[3.5,7,14,28]'
+    for kind in ('bbox', 'mask')
+]
+
+
+@pytest.mark.parametrize(
+    'name, size, strides, options',
+    [
+        (CASCADE, 8, None, []),
+        (CASCADE, 14, [3.5, 7, 14, 28], [ANCHORS_OF_14, *REGIONS_OF_14]),
+        (
+            RETINANET,
+            14,
+            [7, 14, 28],
+            ['model.bbox_head.anchor_generator.strides=[7,14,28,56,112]'],
+        ),
+    ],
+)
+def test_other_patches(name, size, strides, options):
+    """Anchors and regions lie where the maps' cells are."""
+    cfg = with_patches(name, size, strides)
+    if options:
+        with pytest.raises(ValueError) as caught:
+            MODELS.build(cfg.model)
+        assert str(caught.value).endswith('write ' + ' and '.join(options))
+        for option in options:  # what the error says
+            key, value = option.split('=')
+            cfg.merge_from_dict({key: json.loads(value)})
+    model = MODELS.build(cfg.model).eval()
+    side = 16 * size
+    with torch.no_grad():
+        maps = model.extract_feat(torch.zeros(1, 3, side, side))
+    sizes = [x.shape[-2:] for x in maps]
+    head = model.rpn_head if name == CASCADE else model.bbox_head
+    priors = head.prior_generator.grid_priors(sizes, device='cpu')
+    for (rows, columns), boxes in zip(sizes, priors):
+        left = boxes[:, 0].unflatten(0, (rows, columns, -1))
+        steps = left.diff(dim=1)
+        expected = torch.full_like(steps, side / columns)
+        torch.testing.assert_close(steps, expected)
+    if name == CASCADE:
+        layers = model.roi_head.bbox_roi_extractor[2].roi_layers
+        assert [1 / layer.spatial_scale for layer in layers] == [
+            side / columns for _, columns in sizes[:4]
+        ]
+
+
+def test_fixed_size_of_vitdet():
+    """Crops, padding, test images and positions have the same."""
+    cfg = Config.fromfile(CONFIGS / VITDET)
+    side = cfg.model.data_preprocessor.pad_size_divisor
+    train, test = (
+        {step.type: step for step in loader.dataset.pipeline}
+        for loader in (
+            cfg.train_dataloader.dataset,
+            cfg.test_dataloader,
+        )
+    )
+    assert train['RandomCrop'].crop_size == (side, side)
+    assert test['Resize'].scale == (side, side) and test['Resize'].keep_ratio
+    assert cfg.model.backbone.img_size == side
+    assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset
+
+
+def test_configs_of_the_docs(tmp_path, monkeypatch):
+    """Inherited by the name of the package; other classes, other patches."""
     package = tmp_path / 'installed_mmmoca'
     (package / '.mim').mkdir(parents=True)
     (package / '__init__.py').touch()
@@ -193,15 +284,17 @@ def test_config_of_a_user(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(MODULE2PACKAGE, 'mmmoca', package.name)
     path = tmp_path / 'mine.py'
-    path.write_text(
-        f"_base_ = 'mmmoca::_base_/../detection/{CASCADE}'\n"
-        'model = dict(num_classes=2)\n'
-    )
+    text = (ROOT / 'docs' / 'detection.md').read_text()
+    classes, patches = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+    path.write_text(patches)
+    model = build(Config.fromfile(path))
+    assert model.neck[0].patch_size == 14
+    path.write_text(classes)
     cfg = Config.fromfile(path)
-    assert set(class_counts(build(cfg)).values()) == {2}
-    for hook in cfg.default_hooks.values():
-        assert hook['_scope_'] == 'mmmoca'
-        HOOKS.build(hook)
+    assert set(class_counts(build(cfg)).values()) == {7}
+    for name in ('checkpoint_fit', 'step_log', 'num_class_check'):
+        assert cfg.default_hooks[name]['_scope_'] == 'mmmoca'
+        HOOKS.build(cfg.default_hooks[name])
     assert cfg.train_dataloader.dataset['_scope_'] == 'mmdet'
 
 

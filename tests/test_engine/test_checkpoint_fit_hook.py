@@ -231,13 +231,14 @@ def test_frozen_encoders_are_loaded_whole(tmp_path):
     assert 'missing' not in report
 
 
-def pretrain(tmp_path, trained, img_size):
+def pretrain(tmp_path, trained, img_size, mode='bicubic'):
     content, teacher, _ = checkpoint('mmmoca', trained)
     path = str(tmp_path / 'a.pth')
     torch.save(content, path)
     model = classifier(
         vit(checkpoint=path, prefix='teacher.', img_size=img_size)
     )
+    model.backbone.interpolate_mode = mode
     check_pretrained_inits(model)
     model.init_weights()
     return model.backbone.pos_embed, teacher.pos_embed
@@ -258,8 +259,10 @@ def test_pretrained_positions_of_other_sizes(tmp_path):
     for size in ((48, 48), (64, 48)):
         with pytest.raises(CheckpointError, match=r'grid that is 4 x 9, and'):
             pretrain(tmp_path, (32, 72), size)
-    with pytest.raises(CheckpointError, match=r'6 x 6.*--img-size 32 72'):
+    with pytest.raises(CheckpointError, match=r'6 x 6.*--img-size 32 72$'):
         pretrain(tmp_path, (48, 48), (32, 72))
+    with pytest.raises(CheckpointError, match=r'72 --interpolation bilinear$'):
+        pretrain(tmp_path, (48, 48), (32, 72), 'bilinear')
     actual, trained = pretrain(tmp_path, (32, 72), (32, 72))
     assert torch.equal(actual, trained)
 

@@ -1,10 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The pyramid against its formula."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from mmmoca.engine import SegDataCheckHook
 from mmmoca.registry import MODELS
 
 
@@ -28,18 +32,22 @@ def twice(x, deconvolution):
     return cells + deconvolution.bias[:, None, None]
 
 
+def pooled(x, side):
+    cells = x.unflatten(3, (-1, side)).unflatten(2, (-1, side))
+    return cells.amax((3, 5))
+
+
 def expected(pyramid, inputs):
     first, norm, _, second = pyramid.scales[0]
     x = twice(inputs[0], first)
     mean = x.mean((0, 2, 3), keepdim=True)
     variance = x.var((0, 2, 3), keepdim=True, unbiased=False)
     x = F.gelu((x - mean) / (variance + norm.eps).sqrt())
-    pooled = inputs[3].unflatten(3, (-1, 2)).unflatten(2, (-1, 2))
     return (
         twice(x, second),
         twice(inputs[1], pyramid.scales[1]),
         inputs[2],
-        pooled.amax((3, 5)),
+        pooled(inputs[3], 2),
     )
 
 
@@ -64,15 +72,58 @@ def test_last_map_alone():
 
 
 def test_some_of_the_scales():
-    pyramid, inputs = build(scales=(2, 0.5)), maps(2)
+    pyramid, inputs = build(strides=(8, 32)), maps(2)
     outputs = pyramid(inputs)
     whole = build()
     whole.scales[1].load_state_dict(pyramid.scales[0].state_dict())
     theirs = expected(whole, [inputs[0], inputs[0], inputs[1], inputs[1]])
     torch.testing.assert_close(outputs[0], theirs[1])
     torch.testing.assert_close(outputs[1], theirs[3])
-    with pytest.raises(ValueError, match=r'scales=\(8, 1\).*4, 2, 1, 0.5'):
+    by_scales = build(scales=(2, 0.5))
+    assert by_scales.strides == pyramid.strides
+    torch.testing.assert_close(by_scales(inputs), outputs)
+
+
+def test_patches_of_8_pixels():
+    """The same strides, of a map that is twice as fine."""
+    pyramid, inputs = build(patch_size=8), maps(4, size=(8, 12))
+    outputs = pyramid(inputs)
+    theirs = (
+        twice(inputs[0], pyramid.scales[0]),
+        inputs[1],
+        pooled(inputs[2], 2),
+        pooled(inputs[3], 4),
+    )
+    assert [64 // x.shape[2] for x in outputs] == [4, 8, 16, 32]
+    for ours, expected in zip(outputs, theirs):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_strides_that_cannot_be_made():
+    message = r'strides 4, 8, 16, 32.*write strides=\(3.5, 7, 14, 28\)'
+    with pytest.raises(ValueError, match=message):
+        build(patch_size=14)
+    pyramid = build(patch_size=14, strides=(3.5, 7, 14, 28))
+    assert [type(scale) for scale in pyramid.scales] == [
+        type(scale) for scale in build().scales
+    ]
+    with pytest.raises(ValueError, match=r'write strides=\(4, 16\)'):
         build(scales=(8, 1))
+
+
+@pytest.mark.parametrize('patch', [8, 14, (16, 8)])
+def test_pyramid_for_another_patch(patch):
+    """A segmentor stops before its data are looked at."""
+    model = nn.Module()
+    arch = dict(
+        embed_dims=6, num_layers=1, num_heads=1, feedforward_channels=6
+    )
+    vit = dict(type='mmpretrain.VisionTransformer', arch=arch, img_size=112)
+    model.backbone = MODELS.build(dict(vit, patch_size=patch))
+    model.neck = build()
+    advice = 'square' if isinstance(patch, tuple) else f'patch_size={patch} in'
+    with pytest.raises(ValueError, match=f'16 x 16: .*{advice}'):
+        SegDataCheckHook().before_run(SimpleNamespace(model=model))
 
 
 def test_norm():

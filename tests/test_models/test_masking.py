@@ -6,7 +6,7 @@ from mmmoca.models import MaskingPlan
 
 
 def test_counts_of_the_paper():
-    """Table 7a: 55 % and 75 % masked of 196, 20 % predicted in each."""
+    """Table 11a: 55 % and 75 % masked of 196, 20 % predicted in each."""
     plan = MaskingPlan(196)
     assert plan.counts == [(88, 39), (49, 39)]
     # The counts are int(L * (1 - ratio)), float error included.

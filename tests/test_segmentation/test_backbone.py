@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The backbone is the same inside mmseg, and configs the same inherited."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,12 @@ def pretraining(tmp_path):
 def test_outputs_equal_those_of_mmpretrain(
     pretraining, tmp_path, checkpoint, prefix
 ):
-    """At a size that is neither square nor the one of the pretraining."""
+    """At a size that is neither square nor the one of the pretraining.
+
+    Positions are resized as Segmenter does it, bilinearly.
+    """
     moca, path = pretraining
+    moca.teacher.interpolate_mode = 'bilinear'
     cfg = small_config(
         MASK,
         tmp_path,
@@ -64,13 +69,22 @@ def test_outputs_equal_those_of_mmpretrain(
         dict(
             type='VisionTransformer',
             arch=ARCH,
-            img_size=48,
+            img_size=(64, 96),
             patch_size=8,
             out_type='featmap',
         )
     )
     plain.eval()
     state = moca.teacher.state_dict()
+    trained = state['pos_embed']
+    side = math.isqrt(trained.shape[1] - 1)
+    resized = torch.nn.functional.interpolate(
+        trained[:, 1:].unflatten(1, (side, side)).permute(0, 3, 1, 2),
+        (8, 12),
+        mode='bilinear',
+    )
+    resized = resized.flatten(2).transpose(1, 2)
+    state['pos_embed'] = torch.cat((trained[:, :1], resized), dim=1)
     plain.load_state_dict({n: state[n] for n in plain.state_dict()})
     images = torch.randn(2, 3, 64, 96)
     with torch.no_grad():

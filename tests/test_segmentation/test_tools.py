@@ -243,7 +243,6 @@ def test_sweep_of_real_runs(tree, tmp_path):
     options = {
         'train_cfg.max_epochs': 2,
         'train_cfg.val_interval': 1,
-        'param_scheduler.0.end': 2,
     }
     config = tmp_path / 'small.py'
     small_config(LINEAR, tree, tmp_path, **options).dump(config)

@@ -121,10 +121,10 @@ def test_records_of_what_was_made(convert, tmp_path, suffix):
         assert torch.equal(value, content['state_dict'][name])
 
 
-def interpolated(model, grid, size):
+def interpolated(model, grid, size, mode='bicubic'):
     """The positions of a model at another size, computed here."""
     old = model.pos_embed[:, 1:].unflatten(1, grid).permute(0, 3, 1, 2)
-    new = torch.nn.functional.interpolate(old, size, mode='bicubic')
+    new = torch.nn.functional.interpolate(old, size, mode=mode)
     patches = new.flatten(2).transpose(1, 2)
     return torch.cat((model.pos_embed[:, :1], patches), dim=1)
 
@@ -133,6 +133,7 @@ def interpolated(model, grid, size):
     ('trained', 'options'),
     [
         ((32, 32), []),
+        ((32, 32), ['--interpolation', 'bilinear']),
         ((16, 72), ['--source-grid', 2, 9]),
         ((32, 72), ['--source-grid', 4, 9]),
     ],
@@ -141,7 +142,8 @@ def test_resized_positions(convert, trained, options):
     content, teacher, _ = checkpoint('moca', trained)
     path = convert('extract_backbone', content, '--img-size', 48, 80, *options)
     grid = (trained[0] // 8, trained[1] // 8)
-    expected = interpolated(teacher, grid, (6, 10))
+    mode = 'bilinear' if 'bilinear' in options else 'bicubic'
+    expected = interpolated(teacher, grid, (6, 10), mode)
     content = read_checkpoint(path)
     torch.testing.assert_close(
         content['state_dict']['backbone.pos_embed'], expected

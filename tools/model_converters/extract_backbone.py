@@ -33,6 +33,13 @@ def make_parser() -> argparse.ArgumentParser:
         help='resize the position embedding for images of this size',
     )
     parser.add_argument(
+        '--interpolation',
+        choices=['bicubic', 'bilinear'],
+        default='bicubic',
+        help="of --img-size: the interpolate_mode of the config's backbone "
+        '(default: bicubic; Segmenter has bilinear)',
+    )
+    parser.add_argument(
         '--source-grid',
         nargs=2,
         type=int,
@@ -50,12 +57,13 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def resize(backbone: 'Backbone', img_size: list[int]) -> 'Backbone':
+def resize(backbone: 'Backbone', img_size: list[int], mode: str) -> 'Backbone':
     """Resize the position embedding for images of another size.
 
     Args:
         backbone (Backbone): What was read, with its grid.
         img_size (List[int]): Height and width in pixels.
+        mode (str): Interpolation, 'bicubic' or 'bilinear'.
 
     Returns:
         Backbone: With the new embedding and grid.
@@ -73,7 +81,7 @@ def resize(backbone: 'Backbone', img_size: list[int]) -> 'Backbone':
         )
     rows, columns = (side // p for side, p in zip(img_size, patch))
     resized = resize_positions(
-        backbone.state_dict['pos_embed'], backbone.grid, (rows, columns)
+        backbone.state_dict['pos_embed'], backbone.grid, (rows, columns), mode
     )
     print(f'positions: {backbone.grid} -> {(rows, columns)} patches')
     return backbone._replace(
@@ -106,7 +114,7 @@ def convert(args: argparse.Namespace) -> None:
             'records no grid: give --source-grid H W'
         )
     if args.img_size is not None:
-        backbone = resize(backbone, args.img_size)
+        backbone = resize(backbone, args.img_size, args.interpolation)
     if args.in_channels is not None:
         if args.in_channels < 1:
             raise CheckpointError('--in-channels must be 1 or more')

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # What the COCO configs share: backbone, pyramid, data, schedule. The authors
 # of MOCA released no detection code: this is assembled from the paper (section
-# 4 and Table 7) and the recipe of iBOT that it follows, in terms of mmdet's
+# 4.4 and Table 7) and the recipe of iBOT that it follows, in terms of mmdet's
 # own parts.
 _base_ = [
     'mmdet::_base_/datasets/coco_instance.py',
@@ -104,14 +104,7 @@ param_scheduler = [
     dict(
         type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500
     ),
-    dict(
-        type='MultiStepLR',
-        by_epoch=True,
-        begin=0,
-        end=12,
-        milestones=[8, 11],
-        gamma=0.1,
-    ),
+    dict(type='MultiStepLR', by_epoch=True, milestones=[8, 11], gamma=0.1),
 ]
 auto_scale_lr = dict(base_batch_size=16)
 

@@ -18,6 +18,7 @@ model = dict(
         img_size=(768, 768),
         patch_size=16,
         out_type='featmap',  # patch tokens after the final norm
+        interpolate_mode='bilinear',  # positions, as Segmenter resizes them
         drop_path_rate=0.1,
         init_cfg=dict(
             type='Pretrained',
