@@ -18,6 +18,7 @@ from mmengine.runner import Runner
 
 from ..distributed import free_port
 from ..images import DEMO_CONFIG, point_to, write_images
+from ..tools import run_tool
 
 ROOT = Path(__file__).parents[2]
 
@@ -193,12 +194,7 @@ def test_full_recipe(images, tmp_path, processes):
     for path in sorted(folder.iterdir())[8 * processes :]:
         path.unlink()
     config = str(ROOT / 'configs' / 'moca_vit-b16_200e.py')
-    if processes == 1:
-        command = [sys.executable, 'tools/train.py', config]
-    else:
-        command = ['tools/dist_train.sh', config, str(processes)]
-    output = launch(
-        *command,
+    arguments = [
         *('--work-dir', str(tmp_path), '--no-validate', '--cfg-options'),
         f'train_dataloader.dataset.data_root={folder}',
         'train_dataloader.dataset.data_prefix=',
@@ -209,8 +205,12 @@ def test_full_recipe(images, tmp_path, processes):
         'default_hooks.checkpoint.save_last=False',
         'default_hooks.checkpoint.interval=2',
         'default_hooks.logger.interval=1',
-        PORT=str(free_port()),
-    )
+    ]
+    if processes == 1:
+        output = run_tool('tools/train.py', config, *arguments)
+    else:
+        command = ['tools/dist_train.sh', config, str(processes)]
+        output = launch(*command, *arguments, PORT=str(free_port()))
     losses = re.findall(r' loss: ([\d.]+)', output)
     assert len(losses) == 2, output[-3000:]
     assert all(1 < float(loss) < 20 for loss in losses)
