@@ -14,6 +14,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.fileio import load
 
 from ..distributed import free_port
+from ..tools import run_tool
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 CONFIGS = TOOLS.parent / 'configs'
@@ -372,9 +373,11 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     options = ['--work-dir', tmp_path, '--cfg-options', *SMALL]
 
     def run(tool, *arguments):
-        start = [sys.executable] if tool.endswith('.py') else []
+        arguments = [CONFIG, *arguments, *options]
+        if tool.endswith('.py'):
+            return run_tool(f'tools/{tool}', *arguments)
         return subprocess.run(
-            [*start, TOOLS / tool, CONFIG, *arguments, *options],
+            [TOOLS / tool, *arguments],
             check=True,
             stdout=subprocess.PIPE,
             text=True,
