@@ -2,6 +2,7 @@
 """The programs of ``tools/``, without a process of their own."""
 
 import contextlib
+import importlib.util
 import io
 import runpy
 import sys
@@ -9,6 +10,24 @@ from pathlib import Path
 from unittest import mock
 
 ROOT = Path(__file__).parents[1]
+TOOLS = ROOT / 'tools'
+
+
+def load_tool(name):
+    """A file of ``tools/`` as a module.
+
+    Args:
+        name (str): Without suffix, from ``tools/`` on.
+
+    Returns:
+        ModuleType: Not under the name of the file: `test` is a package of
+        Python's own.
+    """
+    path = TOOLS / f'{name}.py'
+    spec = importlib.util.spec_from_file_location(f'tool_{path.stem}', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_tool(path, *arguments, code=0):
@@ -26,7 +45,6 @@ def run_tool(path, *arguments, code=0):
     """
     script = ROOT / path
     output = io.StringIO()
-    loaded = set(sys.modules)
     end = 0
     with (
         mock.patch.object(sys, 'argv', [str(script), *map(str, arguments)]),
@@ -38,10 +56,13 @@ def run_tool(path, *arguments, code=0):
             runpy.run_path(str(script), run_name='__main__')
         except SystemExit as stop:
             end = stop.code or 0
-    # Modules beside the programs have names that others have, too.
-    for name in set(sys.modules) - loaded:
-        file = getattr(sys.modules[name], '__file__', None) or ''
-        if file.startswith(f'{ROOT / "tools"}'):
-            del sys.modules[name]
     assert end == code, output.getvalue()[-3000:]
     return output.getvalue()
+
+
+def forget_tools():
+    """Let the next import of a module of ``tools/`` be its first."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, '__file__', None) or ''
+        if file.startswith(f'{TOOLS}/'):
+            del sys.modules[name]

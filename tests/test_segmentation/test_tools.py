@@ -2,7 +2,6 @@
 """Splits, the sweep of learning rates, pictures and the benchmark."""
 
 import hashlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -17,19 +16,9 @@ from mmengine.runner import save_checkpoint
 from mmseg.datasets import CityscapesDataset
 
 from ..cityscapes import PATTERNS, small_config, write_tree
-from ..tools import run_tool
+from ..tools import TOOLS, load_tool, run_tool
 
-TOOLS = Path(__file__).parents[2] / 'tools'
 LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
-
-
-def load_tool(name):
-    spec = importlib.util.spec_from_file_location(
-        Path(name).stem, TOOLS / f'{name}.py'
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope='module')
