@@ -11,6 +11,7 @@ from .masking import Mask, MaskingPlan
 from .moca import MOCA
 from .position_encoding import sincos_positions_2d
 from .prototypes import PrototypeGenerator
+from .targets import Targets
 from .token_features import TokenFeatures
 from .vit import EncodedTokens, MOCAViT
 
@@ -28,6 +29,7 @@ __all__ = [
     'OnlineCodebook',
     'PrototypeGenerator',
     'Prototypes',
+    'Targets',
     'TokenFeatures',
     'sincos_positions_2d',
     'check_patch_size',

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from mmmoca.registry import MODELS
 
-from .codebook import OnlineCodebook
 from .masking import Mask
 from .objectives import bag_assignment_loss, token_assignment_loss
 from .prototypes import PrototypeGenerator
+from .targets import Targets
 
 __all__ = ['AssignmentHead', 'Prototypes']
 
@@ -117,9 +117,7 @@ class AssignmentHead(BaseModule):
         embeddings: Sequence[Tensor],
         decoded: Sequence[Tensor],
         masks: Sequence[Mask],
-        prototypes: Prototypes,
-        tokens: Tensor,
-        codebook: OnlineCodebook,
+        targets: Targets,
     ) -> AssignmentLosses:
         """Both objectives, means over rounds and sums over the two views.
 
@@ -129,22 +127,18 @@ class AssignmentHead(BaseModule):
             decoded (Sequence[Tensor]): Decoder tokens of each round,
                 (2B, n, d); empty if there is no decoder.
             masks (Sequence[Mask]): Patch indices of each round.
-            prototypes (Prototypes): Of this step.
-            tokens (Tensor): Teacher tokens of both views, (2B, L, D).
-            codebook (OnlineCodebook): Assigns them.
+            targets (Targets): The teacher's assignments of both views.
 
         Returns:
             AssignmentLosses: The weighted losses, and the targets' figures.
         """
+        prototypes = self.generate_prototypes(targets.words)
         loss_loc, bags, msd = token_assignment_loss(
             decoded,
             [mask.decoded for mask in masks],
             prototypes.loc,
             self.kappa,
-            tokens,
-            codebook.words,
-            codebook.sharpness,
-            codebook.inner,
+            targets,
         )
         losses = {}
         if prototypes.img is not None:

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
 
-from .objectives import assignments
 from .precision import normalize_fp32
+from .targets import Targets
 
 __all__ = ['OnlineCodebook']
 
@@ -88,17 +88,16 @@ class OnlineCodebook(BaseModule):
         """Tensor: Inverse temperature of the assignments, 10 / mu."""
         return self.inv_delta / self.msd
 
-    @torch.no_grad()
-    def assign(self, tokens: Tensor) -> Tensor:
-        """Soft-assign tokens to the words, q_T.
+    def assign(self, tokens: Tensor) -> Targets:
+        """Soft-assign the teacher's tokens to the words.
 
         Args:
-            tokens (Tensor): (..., D).
+            tokens (Tensor): (2B, L, D).
 
         Returns:
-            Tensor: (..., K), float32.
+            Targets: Of these tokens and the words as they are now.
         """
-        return assignments(tokens, self.words, self.sharpness)
+        return Targets(tokens, self.words, self.sharpness, self.inner)
 
     @torch.no_grad()
     def draw_candidates(self, tokens: Tensor) -> Tensor:

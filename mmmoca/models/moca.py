@@ -140,7 +140,7 @@ class MOCA(BaseSelfSupervisor):
         """
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
         tokens = self.encode_teacher(views)  # (2B, L, D)
-        prototypes = self.head.generate_prototypes(self.codebook.words)
+        targets = self.codebook.assign(tokens)
         masks = self.masking.draw(len(views), views.device)
         embeddings, decoded = [], []
         for mask in masks:
@@ -148,9 +148,7 @@ class MOCA(BaseSelfSupervisor):
             embeddings.append(self.embed_image(student))  # (2B, D)
             if self.with_neck:
                 decoded.append(self.neck(student, embeddings[-1], mask))
-        losses, bags, msd = self.head.loss(
-            embeddings, decoded, masks, prototypes, tokens, self.codebook
-        )
+        losses, bags, msd = self.head.loss(embeddings, decoded, masks, targets)
         losses['codebook_perplexity'] = _perplexity(bags.mean(dim=0))
         losses['codebook_update'] = dict(
             candidates=self.codebook.draw_candidates(tokens),

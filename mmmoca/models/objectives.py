@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Soft assignments and the losses that predict them, as pure functions.
+"""The losses that predict soft assignments, as pure functions.
 
 A softmax over K = 4096 words for every token of a batch is by far the
 largest tensor of a MOCA step, so none of these functions ever holds it for
@@ -18,28 +18,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .precision import at_least_fp32, no_autocast, normalize_fp32
+from .targets import Targets
 
-__all__ = [
-    'assignments',
-    'bag_assignment_loss',
-    'token_assignment_loss',
-]
-
-
-def assignments(tokens: Tensor, words: Tensor, sharpness: Tensor) -> Tensor:
-    """Soft-assign tokens to the codebook, q_T (paper, section 3.1).
-
-    Args:
-        tokens (Tensor): Teacher tokens, (..., D), any float dtype.
-        words (Tensor): Codebook C of unit rows, (K, D).
-        sharpness (Tensor): Inverse temperature of the softmax, a scalar.
-
-    Returns:
-        Tensor: Assignment vectors that sum to 1, (..., K), float32.
-    """
-    with no_autocast(tokens):
-        similarity = normalize_fp32(tokens) @ words.T
-        return (similarity * sharpness).softmax(dim=-1)
+__all__ = ['bag_assignment_loss', 'token_assignment_loss']
 
 
 def bag_assignment_loss(
@@ -67,10 +48,7 @@ def token_assignment_loss(
     positions: Sequence[Tensor],
     prototypes: Tensor | None,
     kappa: float,
-    tokens: Tensor,
-    words: Tensor,
-    sharpness: Tensor,
-    inner: Tensor,
+    targets: Targets,
     chunk_size: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """L_LOC of all masking rounds, and the bags of codes on the way.
@@ -85,11 +63,7 @@ def token_assignment_loss(
         positions (Sequence[Tensor]): Patch index of each of them, (N, n).
         prototypes (Tensor | None): W^d of unit rows, (K, d).
         kappa (float): Inverse temperature of the prediction.
-        tokens (Tensor): Teacher tokens of the same views, (N, L, D).
-        words (Tensor): Codebook C of unit rows, (K, D).
-        sharpness (Tensor): Inverse temperature of the targets, a scalar.
-        inner (Tensor): Indices of the patches that count for the bags,
-            (n_inner, ).
+        targets (Targets): Of the same views, N images of L tokens.
         chunk_size (int | None): Images at a time. Defaults to None, by the
             device.
 
@@ -103,16 +77,14 @@ def token_assignment_loss(
     if chunk_size is None:
         # Assignments of 8 MiB on a CPU, where smaller chunks make slower
         # products and larger ones leave the cache, and 256 MiB elsewhere.
+        tokens, words = targets.tokens, targets.words
         numbers = 2**21 if tokens.device.type == 'cpu' else 2**26
         chunk_size = max(1, numbers // (tokens.shape[1] * len(words)))
     return _TokenAssignmentLoss.apply(
         kappa,
         chunk_size,
         tuple(positions),
-        tokens,
-        words,
-        sharpness,
-        inner,
+        tuple(targets),
         prototypes,
         *features,
     )
@@ -127,18 +99,16 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         kappa: float,
         chunk_size: int,
         positions: tuple[Tensor, ...],
-        tokens: Tensor,
-        words: Tensor,
-        sharpness: Tensor,
-        inner: Tensor,
+        targets: tuple[Tensor, ...],
         prototypes: Tensor | None,
         *features: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        tokens, words, sharpness, inner = targets
         (num, length), num_words = tokens.shape[:2], len(words)
         chunk_size = min(chunk_size, num)
         loss = words.new_zeros(())
         bags = words.new_empty(num, num_words)
-        spreads = words.new_empty(num)
+        msd = words.new_empty(num)
         mean_word = words.mean(dim=0)
         average = words.new_zeros(length)
         average[inner] = 1 / len(inner)
@@ -166,7 +136,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
                 first, second, third = _rows(scratch, len(unit))
                 similarity = torch.mm(unit, words.T, out=first)
                 spread = similarity.amax(dim=1) - unit @ mean_word
-                spreads[part] = spread.view(-1, length).mean(dim=1)
+                msd[part] = spread.view(-1, length).mean(dim=1)
                 similarity.mul_(sharpness)
                 log_q = torch.log_softmax(similarity, dim=1, out=second)
                 codes = torch.exp(log_q, out=third)
@@ -194,8 +164,8 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         if features:
             ctx.save_for_backward(grad_prototypes, *grads.split(counts, dim=1))
             ctx.dtypes = [x.dtype for x in (prototypes, *features)]
-        ctx.mark_non_differentiable(bags, spreads)
-        return loss, bags, spreads
+        ctx.mark_non_differentiable(bags, msd)
+        return loss, bags, msd
 
     @staticmethod
     @once_differentiable
@@ -205,7 +175,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
             (grad * grad_loss).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
-        return *[None] * 7, *(grads or [None])
+        return *[None] * 4, *(grads or [None])
 
 
 def _rows(scratch: Sequence[Tensor | None], count: int) -> list[Tensor | None]:

@@ -202,7 +202,7 @@ def _feature_maps(
     codebook = model.codebook
     # Image by image: K numbers for each place add up.
     assigned = torch.stack(
-        [codebook.assign(image).argmax(dim=-1) for image in tokens]
+        [codebook.assign(image).codes().argmax(dim=-1) for image in tokens]
     )
     features, words = pca_colors(
         tokens.cpu().numpy(), codebook.words.cpu().numpy()

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 import torch
 
+from mmmoca.models import Targets
 from mmmoca.models.objectives import token_assignment_loss
 
 from ..builders import build_moca, random_views
@@ -120,10 +121,7 @@ def test_chunks_keep_their_gradients(backend, chunk_size):
             [positions, positions + 3],
             prototypes,
             3.0,
-            tokens,
-            words,
-            torch.tensor(20.0),
-            torch.arange(4),
+            Targets(tokens, words, torch.tensor(20.0), torch.arange(4)),
             chunk_size=chunk_size,
         )
 

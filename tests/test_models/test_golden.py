@@ -168,7 +168,7 @@ def test_teacher_targets(case, model):
     expected = torch.cat(case.rounds('teacher_features'))
     close(torch.cat((encoded.cls[:, None], encoded.patches), 1), expected)
     close(model.codebook.words, case['dictionary_used'])
-    codes = model.codebook.assign(encoded.patches)
+    codes = model.codebook.assign(encoded.patches).codes()
     close(codes, torch.cat(case.rounds('codes')))
     close(codes, case['same_view_codes'])
     close(

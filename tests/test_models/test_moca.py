@@ -93,8 +93,8 @@ def test_update_for_the_codebook():
     similarity = torch.nn.functional.cosine_similarity(
         tokens[:, :, None], model.codebook.words, dim=3
     )
-    spread = (similarity.amax(2) - similarity.mean(2)).view(2, -1).mean(1)
-    torch.testing.assert_close(update['msd'], spread)
+    msd = (similarity.amax(2) - similarity.mean(2)).view(2, -1).mean(1)
+    torch.testing.assert_close(update['msd'], msd)
     assert update['candidates'].shape == (2, 4, 16)
 
 

@@ -4,8 +4,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mmmoca.models import Targets
 from mmmoca.models.objectives import (
-    assignments,
     bag_assignment_loss,
     token_assignment_loss,
 )
@@ -29,16 +29,17 @@ def inputs():
         ],
         prototypes=F.normalize(randn(11, 4)).requires_grad_(),
         kappa=3.0,
-        tokens=randn(7, 6, 8),
-        words=F.normalize(randn(11, 8)),
-        sharpness=torch.tensor(17.0, dtype=torch.float64),
-        inner=torch.tensor([1, 4]),
+        targets=Targets(
+            tokens=randn(7, 6, 8),
+            words=F.normalize(randn(11, 8)),
+            sharpness=torch.tensor(17.0, dtype=torch.float64),
+            inner=torch.tensor([1, 4]),
+        ),
     )
 
 
-def reference(
-    features, positions, prototypes, kappa, tokens, words, sharpness, inner
-):
+def reference(features, positions, prototypes, kappa, targets):
+    tokens, words, sharpness, inner = targets
     similarity = F.cosine_similarity(tokens[:, :, None], words, dim=3)
     codes = (similarity * sharpness).softmax(dim=2)
     loss = 0
@@ -48,8 +49,8 @@ def reference(
         log_p = (kappa * x @ prototypes.T).log_softmax(dim=2)
         divergence = (target * (target.log() - log_p)).sum(dim=2)
         loss = loss + divergence.mean() / len(features)
-    spread = (similarity.amax(2) - similarity.mean(2)).mean(1)
-    return loss, codes[:, inner].mean(1), spread
+    msd = (similarity.amax(2) - similarity.mean(2)).mean(1)
+    return loss, codes[:, inner].mean(1), msd
 
 
 @pytest.mark.parametrize('chunk_size', [1, 3, 7, 100, None])
@@ -100,21 +101,21 @@ def test_token_loss_never_holds_all_assignments(inputs):
 
 
 def test_bags_without_a_decoder(inputs):
-    _, bags, spread = reference(**inputs)
+    _, bags, msd = reference(**inputs)
     inputs.update(features=[], positions=[], prototypes=None)
     loss, *actual = token_assignment_loss(**inputs, chunk_size=2)
-    torch.testing.assert_close(actual, [bags, spread])
+    torch.testing.assert_close(actual, [bags, msd])
     assert loss == 0
 
 
 def test_token_loss_is_zero_for_a_perfect_student(inputs):
-    tokens = F.normalize(inputs['tokens'], dim=2)
+    tokens = F.normalize(inputs['targets'].tokens, dim=2)
     inputs.update(
         features=[
             tokens.gather(1, p[..., None].expand(-1, -1, 8))
             for p in inputs['positions']
         ],
-        prototypes=inputs['words'],
+        prototypes=inputs['targets'].words,
         kappa=17.0,
     )
     assert abs(float(token_assignment_loss(**inputs)[0])) < 1e-12
@@ -122,12 +123,14 @@ def test_token_loss_is_zero_for_a_perfect_student(inputs):
 
 def test_certain_targets_keep_gradients_finite(inputs):
     """Assignments of zero probability, to the last float32 digit."""
-    for key in ('tokens', 'words', 'prototypes'):
-        inputs[key] = inputs[key].detach().float()
+    inputs['prototypes'] = inputs['prototypes'].detach().float()
+    tokens, words, _, inner = inputs['targets']
+    inputs['targets'] = Targets(
+        tokens.float(), words.float(), torch.tensor(500.0), inner
+    )
     inputs['features'] = [
         x.detach().float().requires_grad_() for x in inputs['features']
     ]
-    inputs['sharpness'] = torch.tensor(500.0)
     loss, _, _ = token_assignment_loss(**inputs)
     loss.backward()
     assert torch.isfinite(loss)
@@ -150,21 +153,18 @@ def test_full_precision_inside_autocast():
     torch.manual_seed(0)
     tokens, words = torch.randn(8, 5, 64), F.normalize(torch.randn(50, 64))
     prototypes = F.normalize(torch.randn(50, 16))
-    sharpness = torch.tensor(20.0)
+    targets = Targets(tokens, words, torch.tensor(20.0), torch.tensor([0]))
     arguments = (
         [torch.randn(8, 5, 16)],
         [torch.arange(5).expand(8, -1)],
         prototypes,
         3.0,
-        tokens,
-        words,
-        sharpness,
-        torch.tensor([0]),
+        targets,
     )
     expected = token_assignment_loss(*arguments)
-    codes = assignments(tokens, words, sharpness)
+    codes = targets.codes()
     with torch.autocast('cpu', torch.bfloat16):
         actual = token_assignment_loss(*arguments)
-        assert torch.equal(assignments(tokens, words, sharpness), codes)
+        assert torch.equal(targets.codes(), codes)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(actual[1], codes[:, 0], rtol=1e-5, atol=1e-7)

@@ -15,7 +15,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmmoca.models import MaskingPlan
+from mmmoca.models import MaskingPlan, Targets
 from mmmoca.models.objectives import token_assignment_loss
 
 KEEP_MEMORY = {
@@ -28,10 +28,10 @@ SMALL = dict(batch_size=1, num_words=64)
 
 
 def straightforward(inputs: dict) -> tuple[Tensor, tuple, tuple]:
-    """L_LOC of all rounds from one tensor of all codes; bags; spreads."""
+    """L_LOC of all rounds from one tensor of all codes; bags; MSDs."""
     with torch.no_grad():
         views = inputs['tokens'].chunk(2)
-        codes, bags, spreads = zip(*(_assign(view, inputs) for view in views))
+        codes, bags, msds = zip(*(_assign(view, inputs) for view in views))
         codes = torch.cat(codes)  # (N, L, K)
     logits = [
         (KAPPA * features).flatten(0, 1) @ inputs['prototypes'].T
@@ -41,7 +41,7 @@ def straightforward(inputs: dict) -> tuple[Tensor, tuple, tuple]:
         _divergence(codes, mask.decoded, prediction)
         for mask, prediction in zip(inputs['masks'], logits)
     ]
-    return torch.stack(losses).mean(), bags, spreads
+    return torch.stack(losses).mean(), bags, msds
 
 
 def _assign(tokens: Tensor, inputs: dict) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,10 +49,10 @@ def _assign(tokens: Tensor, inputs: dict) -> tuple[Tensor, Tensor, Tensor]:
     distance = -F.linear(F.normalize(tokens, dim=2), inputs['words'])
     distance = distance.float()  # half precision, if autocast is on
     nearest, _ = distance.min(dim=2)
-    spread = (distance.mean(dim=2) - nearest).mean()
+    msd = (distance.mean(dim=2) - nearest).mean()
     codes = (-inputs['sharpness'] * distance).softmax(dim=2)
     bags = F.normalize(codes[:, inputs['inner']].mean(dim=1), p=1, dim=1)
-    return codes, bags, spread
+    return codes, bags, msd
 
 
 def _divergence(codes: Tensor, position: Tensor, logits: Tensor) -> Tensor:
@@ -71,10 +71,7 @@ def lean(inputs: dict) -> tuple[Tensor, Tensor, Tensor]:
         [mask.decoded for mask in inputs['masks']],
         inputs['prototypes'],
         KAPPA,
-        inputs['tokens'],
-        inputs['words'],
-        inputs['sharpness'],
-        inputs['inner'],
+        Targets(*(inputs[name] for name in Targets._fields)),
     )
 
 

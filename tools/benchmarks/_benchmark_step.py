@@ -103,10 +103,7 @@ def targets_seconds(args: argparse.Namespace, step: TrainingStep) -> float:
                 [],
                 None,
                 model.head.kappa,
-                tokens,
-                codebook.words,
-                codebook.sharpness,
-                codebook.inner,
+                codebook.assign(tokens),
             )
         },
         clock,

@@ -94,7 +94,7 @@ class ReferenceStep(TrainingStep):
         decoded = [
             self.decode(encoded, mask) for encoded, mask in zip(rounds, masks)
         ]
-        loss_loc, bags, spreads = straightforward(
+        loss_loc, bags, msds = straightforward(
             dict(
                 tokens=torch.cat(tokens),
                 words=words,
@@ -117,7 +117,7 @@ class ReferenceStep(TrainingStep):
             ]
         ).mean()
         candidates = codebook.draw_candidates(torch.cat(tokens))
-        codebook.update_msd(torch.stack(spreads))
+        codebook.update_msd(torch.stack(msds))
         codebook.enqueue(
             pick_new_words(
                 [candidates],
