@@ -48,6 +48,7 @@ def test_modules_register_what_they_export():
             assert ROOTS[name].get(f'mmmoca.{key}') is found
 
 
+@pytest.mark.slow
 def test_prefix_resolves_without_an_import():
     libraries = ['mmpretrain', 'mmseg']
     if find_spec('mmcv._ext') is not None:  # mmdet needs the compiled ops

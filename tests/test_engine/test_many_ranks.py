@@ -14,7 +14,7 @@ from mmmoca.engine.steps import unwrap_model
 from ..distributed import run_processes
 from ..images import DEMO_CONFIG, demo_config, write_images
 
-STEPS = 20
+STEPS = 8
 GLOBAL_BATCH = 8
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -18,8 +17,8 @@ from PIL import Image
 from mmmoca.registry import MODELS
 
 from ..judges import knn_judge
+from ..tools import TOOLS, run_tool
 
-TOOLS = Path(__file__).parents[2] / 'tools'
 TRAIN, VAL = 130, 36
 
 
@@ -40,12 +39,10 @@ def call(*command):
 def demo(tmp_path_factory):
     """Folder of a run on its own textures, and what it printed."""
     out = tmp_path_factory.mktemp('demo') / 'out'
-    drawing = TOOLS / 'dataset_converters' / 'make_textures.py'
-    drawn = call(
-        *(drawing, out / 'textures', '--train', TRAIN, '--val', VAL),
-        *('--workers', 1),
+    run_tool(
+        *('tools/dataset_converters/make_textures.py', out / 'textures'),
+        *('--train', TRAIN, '--val', VAL, '--workers', 1),
     )
-    assert drawn.returncode == 0, drawn.stderr
     result = call(TOOLS / 'demo.py', '--out', out, '--iters', 4, '--seed', 3)
     assert result.returncode == 0, result.stdout + result.stderr
     return out, result.stdout
@@ -63,6 +60,7 @@ def knn_accuracy(features, labels):
     return 100 * judge.score(features['val'], labels['val'])
 
 
+@pytest.mark.slow
 def test_accuracies(demo):
     out, _ = demo
     result = json.loads((out / 'result.json').read_text())
@@ -97,6 +95,7 @@ def test_accuracies(demo):
     assert last['knn/top1_k20'] == pytest.approx(result['knn']['teacher'])
 
 
+@pytest.mark.slow
 def test_pictures_and_output(demo):
     out, printed = demo
     for name in ('moca.png', 'curves.png'):
@@ -113,6 +112,7 @@ def test_pictures_and_output(demo):
     assert not list(out.glob('.images-*'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('source', ['config', 'unlabelled', 'folder'])
 def test_overview_of_any_checkpoint(
     demo, tool, tmp_path, monkeypatch, capsys, source
@@ -133,6 +133,7 @@ def test_overview_of_any_checkpoint(
     assert capsys.readouterr().out.endswith(f'{picture}\n')
 
 
+@pytest.mark.slow
 def test_overview_needs_the_whole_model(demo, tool, tmp_path, monkeypatch):
     out, _ = demo
     checkpoint = CheckpointLoader.load_checkpoint(str(out / 'iter_4.pth'))
@@ -149,6 +150,7 @@ def test_overview_needs_the_whole_model(demo, tool, tmp_path, monkeypatch):
         tool('visualization/overview').main()
 
 
+@pytest.mark.slow
 def test_curves_of_any_run(demo, tool, tmp_path, monkeypatch):
     out, _ = demo
     picture = tmp_path / 'picture.png'
