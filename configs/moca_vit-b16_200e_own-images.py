@@ -7,10 +7,9 @@ _base_ = './moca_vit-b16_200e.py'
 
 train_dataloader = dict(dataset=dict(data_root='data/images/', data_prefix=''))
 
-# There are no labels to validate with.
+# There are no labels to validate with. The test stays: its pipeline is that of
+# inference, and tools/test.py measures k-NN on a labelled set where you have
+# one, by default ImageNet.
 val_dataloader = None
 val_evaluator = None
 val_cfg = None
-test_dataloader = None
-test_evaluator = None
-test_cfg = None

@@ -2,6 +2,7 @@
 """A small drawn Cityscapes tree, and configs that read it."""
 
 import itertools
+import uuid
 from pathlib import Path
 
 import cv2
@@ -162,7 +163,7 @@ def run(name, root, work_dir, epochs=1, **options):
         'train_cfg.val_interval': interval,
         'default_hooks.checkpoint.interval': interval,
         # Each runner of a process needs a name of its own.
-        'experiment_name': f'{Path(work_dir).name}{np.random.random()}',
+        'experiment_name': f'{Path(work_dir).name}{uuid.uuid4()}',
     } | options
     runner = Runner.from_cfg(small_config(name, root, work_dir, **options))
     runner.train()

@@ -9,6 +9,7 @@ from mmengine.registry import DefaultScope
 from mmmoca.compiled_ops import check_compiled_ops
 
 from .speed import spare_work
+from .tools import TOOLS, forget_tools, load_tool
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -34,6 +35,25 @@ def default_scope():
     before = DefaultScope._instance_dict.copy()
     yield
     DefaultScope._instance_dict = before
+
+
+@pytest.fixture(autouse=True, scope='module')
+def own_tools():
+    """What a file of tests changes in a tool is its own matter."""
+    yield
+    forget_tools()
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """Load a file of ``tools/`` as it is when its program runs."""
+
+    def load(name):
+        for folder in (TOOLS, (TOOLS / name).parent):
+            monkeypatch.syspath_prepend(str(folder))
+        return load_tool(name)
+
+    return load
 
 
 @pytest.fixture(scope='session')

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A real labelled data set that scikit-learn ships, and a ViT of its size."""
 
-import importlib.util
 import itertools
 
 import torch
@@ -10,6 +9,7 @@ from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from .images import CONFIGS, DEMO_CONFIG
+from .tools import load_tool
 
 COUNT = itertools.count()
 SIZE = 32
@@ -27,10 +27,7 @@ def write_digits(root, limit=800):
     Returns:
         Path: The folder.
     """
-    path = CONFIGS.parent / 'tools' / 'dataset_converters' / 'make_digits.py'
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = load_tool('dataset_converters/make_digits')
     tool.make_digits(root, size=8, limit=limit)
     return root
 

@@ -85,9 +85,10 @@ def demo_config(
         cfg.val_dataloader,
         cfg.bank_dataloader,
         cfg.val_cfg.bank_dataloader,
+        cfg.test_dataloader,
+        cfg.test_cfg.bank_dataloader,
     ):
         loader.dataset.data_root = str(images)
-    cfg.test_cfg = cfg.test_dataloader = cfg.test_evaluator = None
     if not labelled:
         cfg.train_dataloader.dataset.data_prefix = ''
         cfg.bank_dataloader.dataset.update(data_prefix='', with_label=False)

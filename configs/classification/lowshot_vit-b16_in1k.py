@@ -12,7 +12,7 @@ _base_ = [
 model = dict(backbone=dict(final_norm=False))
 
 test_pipeline = [
-    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(type='LoadImageFromFile'),
     dict(
         type='ResizeEdge',
         scale=256,

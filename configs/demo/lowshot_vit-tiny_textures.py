@@ -4,7 +4,7 @@ _base_ = '../classification/lowshot_vit-b16_in1k.py'
 
 data_root = 'data/textures/'
 test_pipeline = [
-    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(type='LoadImageFromFile'),
     dict(type='ResizeEdge', scale=48, edge='short'),
     dict(type='CenterCrop', crop_size=48),
     dict(type='PackInputs'),

@@ -94,7 +94,7 @@ train_pipeline = [
     dict(type='PackInputs'),
 ]
 test_pipeline = [
-    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(type='LoadImageFromFile'),
     dict(type='ResizeEdge', scale=48, edge='short'),
     dict(type='CenterCrop', crop_size=48),
     dict(type='PackInputs'),

@@ -145,8 +145,9 @@ def draw_overview(
         )
     data = dict(inputs=images, data_samples=[])
     inputs = model.data_preprocessor(data, False)['inputs']
-    # Images are BGR if they are to become RGB.
-    bgr = model.data_preprocessor._channel_conversion
+    # Images are BGR if they are to become RGB: by ours, or by mmpretrain's.
+    names_of_it = 'to_rgb', '_channel_conversion'
+    bgr = any(getattr(model.data_preprocessor, n, False) for n in names_of_it)
     pictures = [to_picture(image, bgr) for image in images]
     features, words = _feature_maps(model, inputs)
     blocks = [

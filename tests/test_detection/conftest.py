@@ -3,14 +3,13 @@
 
 import copy
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-ROOT = Path(__file__).parents[2]
+from ..tools import ROOT, load_tool
+
 CONFIGS = ROOT / 'configs' / 'detection'
 SHAPES_CONFIG = CONFIGS / 'cascade-mask-rcnn_vit-tiny_fpn_shapes.py'
 CLASSES = ('circle', 'cross', 'square', 'triangle')
@@ -27,12 +26,8 @@ def mmdet_scope():
 def shapes(tmp_path_factory):
     """Twelve training and four validation images. Read it only."""
     root = tmp_path_factory.mktemp('coco') / 'shapes'
-    sys.path.insert(0, str(ROOT / 'tools' / 'dataset_converters'))
-    try:
-        from make_shapes_coco import make_shapes
-    finally:
-        sys.path.pop(0)
-    make_shapes(root, train=12, val=4, size=96, report=lambda line: None)
+    tool = load_tool('dataset_converters/make_shapes_coco')
+    tool.make_shapes(root, train=12, val=4, size=96, report=lambda line: None)
     return root
 
 

@@ -17,6 +17,7 @@ from mmengine.runner import Runner, turn_on_activation_checkpointing
 from mmpretrain.models.utils import resize_pos_embed
 
 from ..distributed import free_port
+from ..tools import run_tool as tool
 from .conftest import ROOT, SHAPES_CONFIG, shapes_config
 
 pytestmark = pytest.mark.ops
@@ -69,21 +70,6 @@ def test_validation(trained):
     for kind in ('bbox', 'segm'):
         (precision,) = scalars(runner, f'val/coco/{kind}_mAP')
         assert 0 <= precision <= 1, kind
-
-
-def tool(*command, code=0):
-    """Run a tool in a process of its own; what it printed."""
-    result = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=ROOT,
-        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    output = result.stdout + result.stderr
-    assert result.returncode == code, output[-3000:]
-    return output
 
 
 def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):

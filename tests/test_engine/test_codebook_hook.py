@@ -87,7 +87,7 @@ def generator_of_step(seed, step):
 
 @pytest.mark.parametrize('world_size', [1, 2, 3])
 def test_words_are_drawn_from_the_global_batch(world_size):
-    num_draws = 3000
+    num_draws = 800
     if world_size == 1:
         results = [draw(num_draws)]
     else:
@@ -109,4 +109,4 @@ def test_words_are_drawn_from_the_global_batch(world_size):
     for rank in range(world_size):
         for micro_batch, size in enumerate(BATCH_SIZES):
             share = sources[rank, micro_batch] / (NUM_WORDS * num_draws)
-            assert share == pytest.approx(size / images, rel=0.1)
+            assert share == pytest.approx(size / images, rel=0.2)

@@ -3,47 +3,33 @@
 
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.dist import get_rank, get_world_size
+from mmengine.dist import get_world_size
 from mmengine.registry import RUNNERS
 
 from mmmoca.engine.steps import unwrap_model, whole_parameters
 
 from ..distributed import run_processes
-from ..images import DEMO_CONFIG, point_to, write_images
+from ..images import demo_config, write_images
 
 STEPS, SAVED = 6, 3
 
 
 def build(root, name, sharded, options):
     """The runner of the demo on this process, in float32."""
-    cfg = Config.fromfile(DEMO_CONFIG)
-    point_to(cfg, root)
-    cfg.merge_from_dict(
-        {
-            'work_dir': f'{root}/{name}',
-            'experiment_name': f'{name}_{get_rank()}',
-            'train_dataloader.batch_size': 8 // get_world_size(),
-            'train_cfg.max_iters': STEPS,
-            'train_cfg.val_interval': SAVED,
-            'default_hooks.checkpoint.interval': SAVED,
-            'default_hooks.checkpoint.max_keep_ckpts': -1,
-            'optim_wrapper.dtype': 'float32',
-            'log_level': 'ERROR',
-        }
-        | options
-    )
+    settings = {
+        'train_cfg.max_iters': STEPS,
+        'train_cfg.val_interval': SAVED,
+        'default_hooks.checkpoint.interval': SAVED,
+        'default_hooks.checkpoint.max_keep_ckpts': -1,
+        'optim_wrapper.dtype': 'float32',
+        'env_cfg.dist_cfg.backend': 'gloo',
+    }
+    cfg = demo_config(root, f'{root}/{name}', **settings | options)
     if sharded:
         cfg.runner_type = 'FlexibleRunner'
         cfg.strategy = dict(type='mmmoca.MOCAFSDPStrategy')
     if get_world_size() > 1:
-        cfg.launcher = 'pytorch'
-        cfg.env_cfg.dist_cfg = dict(backend='gloo')
-        cfg.model_wrapper_cfg = dict(
-            type='MMDistributedDataParallel',
-            device_ids=None,
-            broadcast_buffers=False,
-        )
+        cfg.model_wrapper_cfg.broadcast_buffers = False
     return RUNNERS.build(cfg)
 
 

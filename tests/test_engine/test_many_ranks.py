@@ -12,7 +12,7 @@ from mmpretrain.registry import MODELS
 from mmmoca.engine.steps import unwrap_model
 
 from ..distributed import run_processes
-from ..images import DEMO_CONFIG, point_to, write_images
+from ..images import DEMO_CONFIG, demo_config, write_images
 
 STEPS = 20
 GLOBAL_BATCH = 8
@@ -20,21 +20,12 @@ GLOBAL_BATCH = 8
 
 def train(folder):
     """Train for some steps; the state of this rank afterwards."""
-    cfg = Config.fromfile(DEMO_CONFIG)
-    point_to(cfg, folder)
-    cfg.merge_from_dict(
-        {
-            'work_dir': f'{folder}/work_dir',
-            'train_dataloader.batch_size': 4,
-            'train_cfg.max_iters': STEPS,
-            'train_cfg.val_interval': 1000,
-            'launcher': 'pytorch',
-            'model_wrapper_cfg': dict(
-                type='MMDistributedDataParallel', device_ids=None
-            ),
-            'log_level': 'ERROR',
-        }
-    )
+    options = {
+        'train_dataloader.batch_size': 4,
+        'train_cfg.max_iters': STEPS,
+        'train_cfg.val_interval': 1000,
+    }
+    cfg = demo_config(folder, f'{folder}/work_dir', **options)
     runner = Runner.from_cfg(cfg)
     runner.train()
     model = unwrap_model(runner.model).eval()

@@ -3,14 +3,13 @@
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.dist import get_rank
 from mmengine.runner import Runner
 
 from mmmoca.engine import codebook_hook
 
 from ..distributed import run_processes
-from ..images import DEMO_CONFIG, point_to, write_images
+from ..images import demo_config, write_images
 
 
 @pytest.fixture(scope='module')
@@ -22,24 +21,15 @@ def root(tmp_path_factory):
 
 def train(root, seeds):
     """Images of an epoch, seeds of the codebook's draws, a mask's noise."""
-    cfg = Config.fromfile(DEMO_CONFIG)
-    point_to(cfg, root)
-    cfg.merge_from_dict(
-        {
-            'work_dir': f'{root}/work',
-            'train_dataloader.batch_size': 4,
-            'train_dataloader.sampler.infinite': False,
-            'val_cfg': None,
-            'val_dataloader': None,
-            'val_evaluator': None,
-            'randomness': seeds or cfg.randomness,
-            'launcher': 'pytorch',
-            'model_wrapper_cfg': dict(
-                type='MMDistributedDataParallel', device_ids=None
-            ),
-            'log_level': 'ERROR',
-        }
-    )
+    options = {
+        'train_dataloader.sampler.infinite': False,
+        'val_cfg': None,
+        'val_dataloader': None,
+        'val_evaluator': None,
+    }
+    if seeds:
+        options['randomness'] = seeds
+    cfg = demo_config(root, f'{root}/work', **options)
     cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=1)
     images, draws, noise = [], [], []
     pick, step = codebook_hook.pick_new_words, Runner.call_hook

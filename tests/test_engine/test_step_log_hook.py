@@ -1,30 +1,21 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.runner import Runner
 
 from mmmoca.engine import NonFiniteLossError
 
-from ..images import DEMO_CONFIG, point_to, write_images
+from ..images import demo_config, write_images
 
 
 def build(root, name, **options):
-    cfg = Config.fromfile(DEMO_CONFIG)
-    point_to(cfg, root)
-    cfg.merge_from_dict(
-        {
-            'work_dir': f'{root}/{name}',
-            'experiment_name': name,
-            'train_dataloader.batch_size': 8,
-            'train_cfg.max_iters': 7,
-            'train_cfg.val_interval': 100,
-            'default_hooks.checkpoint.interval': 2,
-            'default_hooks.logger.interval': 3,
-            'log_level': 'ERROR',
-        }
-        | options
-    )
+    settings = {
+        'train_cfg.max_iters': 7,
+        'train_cfg.val_interval': 100,
+        'default_hooks.checkpoint.interval': 2,
+        'default_hooks.logger.interval': 3,
+    }
+    cfg = demo_config(root, f'{root}/{name}', **settings | options)
     return Runner.from_cfg(cfg)
 
 

@@ -2,10 +2,6 @@
 """Linear probing on real digits through the real configs, Runner and tools."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +11,8 @@ from mmpretrain import ImageClassificationInferencer
 
 from ..digits import digits_config, save_pretraining, train, write_digits
 from ..distributed import run_processes
+from ..tools import run_tool
 
-ROOT = Path(__file__).parents[2]
 CONFIG = 'linear_vit-b16_100e_in1k.py'
 FEW_IMAGES = {'train_dataloader.dataset.indices': 150}
 
@@ -88,19 +84,10 @@ def test_winning_head_is_written(probe, winner):
 
 def test_tool_tests_the_winner(winner, digits):
     out = digits / 'metrics.json'
-    result = subprocess.run(
-        [
-            *(sys.executable, 'tools/test.py', *winner[:2]),
-            *('--work-dir', str(digits / 'test')),
-            *('--out', str(out), '--out-item', 'metrics'),
-        ],
-        cwd=ROOT,
-        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
-        capture_output=True,
-        text=True,
-        timeout=300,
+    run_tool(
+        *('tools/test.py', *winner[:2], '--work-dir', digits / 'test'),
+        *('--out', out, '--out-item', 'metrics'),
     )
-    assert result.returncode == 0, result.stderr[-3000:]
     metrics = json.loads(out.read_text())
     best = winner[2]['meta']['linear_probe']
     assert metrics['accuracy/top1'] == pytest.approx(best['top1'])

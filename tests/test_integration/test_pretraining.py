@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from mmengine.config import Config
 from mmengine.runner import Runner
 
 from ..distributed import free_port
-from ..images import DEMO_CONFIG, point_to, write_images
+from ..images import demo_config, write_images
+from ..tools import run_tool
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,23 +29,15 @@ def images(tmp_path_factory):
     return root
 
 
-def demo_config(images, work_dir, **options):
-    cfg = Config.fromfile(DEMO_CONFIG)
-    point_to(cfg, images)
-    cfg.merge_from_dict(
-        {
-            'work_dir': str(work_dir),
-            'train_dataloader.batch_size': 8,
-            'train_cfg.max_iters': 6,
-            'train_cfg.val_interval': 3,
-            'default_hooks.checkpoint.interval': 3,
-            'default_hooks.checkpoint.max_keep_ckpts': 5,
-            'default_hooks.logger.interval': 1,
-            'log_level': 'WARNING',
-        }
-        | options
-    )
-    return cfg
+def config(images, work_dir, **options):
+    settings = {
+        'train_cfg.max_iters': 6,
+        'train_cfg.val_interval': 3,
+        'default_hooks.checkpoint.interval': 3,
+        'default_hooks.checkpoint.max_keep_ckpts': 5,
+        'default_hooks.logger.interval': 1,
+    }
+    return demo_config(images, work_dir, **settings | options)
 
 
 def run(cfg):
@@ -61,12 +53,10 @@ def scalars(runner, name):
 
 
 def test_training_moves_everything_once_a_step(images, tmp_path):
-    runner = run(demo_config(images, tmp_path))
+    runner = run(config(images, tmp_path))
     model, steps = runner.model, 6
     assert int(model.codebook.pointer) == steps * 4
-    initial = Runner.from_cfg(
-        demo_config(images, tmp_path / 'init', experiment_name='init')
-    )
+    initial = Runner.from_cfg(config(images, tmp_path / 'init'))
     initial.model.init_weights()
     words = model.codebook.words
     torch.testing.assert_close(words.norm(dim=1), torch.ones(256))
@@ -87,7 +77,7 @@ def test_training_moves_everything_once_a_step(images, tmp_path):
 
 
 def test_gradient_accumulation_steps_once(images, tmp_path):
-    cfg = demo_config(
+    cfg = config(
         images,
         tmp_path,
         **{
@@ -106,7 +96,7 @@ def test_compiled_training(images, tmp_path):
     for options in ({}, {'compile': dict(backend='aot_eager')}):
         name = 'compiled' if options else 'eager'
         options['train_cfg.max_iters'] = 2
-        runner = run(demo_config(images, tmp_path / name, **options))
+        runner = run(config(images, tmp_path / name, **options))
         losses.append(scalars(runner, 'train/loss'))
     # The first step is the same; bf16 rounds the second one otherwise.
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-4)
@@ -122,7 +112,7 @@ def five_bands(tmp_path):
     for index in range(8):
         image = rng.integers(256, size=(60, 80, 5), dtype=np.uint8)
         tifffile.imwrite(folder / f'{index}.tif', image)
-    cfg = demo_config(folder, tmp_path)
+    cfg = config(folder, tmp_path)
     pipeline = cfg.train_dataloader.dataset.pipeline
     pipeline[1].update(color_type='unchanged', imdecode_backend='tifffile')
     kept = ('mmmoca.RandomResizedCrop', 'mmmoca.GaussianBlur', 'RandomFlip')
@@ -144,7 +134,7 @@ def five_bands(tmp_path):
 
 def test_more_channels(five_bands, tmp_path):
     """What README says of them, and what it does not let pass."""
-    cfg = demo_config(tmp_path / 'bands', tmp_path, **five_bands)
+    cfg = config(tmp_path / 'bands', tmp_path, **five_bands)
     with pytest.raises(ValueError, match='the images have 5 channels'):
         run(cfg)
     cfg.model.data_preprocessor.update(
@@ -158,7 +148,7 @@ def test_more_channels(five_bands, tmp_path):
 
 
 def test_batch_smaller_than_the_new_words(images, tmp_path):
-    cfg = demo_config(images, tmp_path, **{'train_dataloader.batch_size': 3})
+    cfg = config(images, tmp_path, **{'train_dataloader.batch_size': 3})
     with pytest.raises(ValueError, match='num_new_words=4'):
         run(cfg)
 
@@ -193,12 +183,7 @@ def test_full_recipe(images, tmp_path, processes):
     for path in sorted(folder.iterdir())[8 * processes :]:
         path.unlink()
     config = str(ROOT / 'configs' / 'moca_vit-b16_200e.py')
-    if processes == 1:
-        command = [sys.executable, 'tools/train.py', config]
-    else:
-        command = ['tools/dist_train.sh', config, str(processes)]
-    output = launch(
-        *command,
+    arguments = [
         *('--work-dir', str(tmp_path), '--no-validate', '--cfg-options'),
         f'train_dataloader.dataset.data_root={folder}',
         'train_dataloader.dataset.data_prefix=',
@@ -209,8 +194,12 @@ def test_full_recipe(images, tmp_path, processes):
         'default_hooks.checkpoint.save_last=False',
         'default_hooks.checkpoint.interval=2',
         'default_hooks.logger.interval=1',
-        PORT=str(free_port()),
-    )
+    ]
+    if processes == 1:
+        output = run_tool('tools/train.py', config, *arguments)
+    else:
+        command = ['tools/dist_train.sh', config, str(processes)]
+        output = launch(*command, *arguments, PORT=str(free_port()))
     losses = re.findall(r' loss: ([\d.]+)', output)
     assert len(losses) == 2, output[-3000:]
     assert all(1 < float(loss) < 20 for loss in losses)

@@ -5,11 +5,10 @@ import shutil
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.runner import Runner
 
 from ..distributed import run_processes
-from ..images import DEMO_CONFIG, point_to, write_images
+from ..images import demo_config, write_images
 
 EPOCH_BASED = {
     'train_dataloader.sampler.infinite': False,
@@ -22,22 +21,14 @@ EPOCH_BASED = {
 
 def run(root, name, options):
     """Train with the demo's config, a checkpoint every two iterations."""
-    cfg = Config.fromfile(DEMO_CONFIG)
-    point_to(cfg, root)
+    settings = {
+        'train_cfg.max_iters': 10,
+        'train_cfg.val_interval': 4,
+        'default_hooks.checkpoint.interval': 2,
+        'default_hooks.checkpoint.max_keep_ckpts': 9,
+    }
     train_cfg = options.pop('train_cfg', None)
-    cfg.merge_from_dict(
-        {
-            'work_dir': f'{root}/{name}',
-            'experiment_name': f'{name}_{torch.rand(1).item()}',
-            'train_dataloader.batch_size': 8,
-            'train_cfg.max_iters': 10,
-            'train_cfg.val_interval': 4,
-            'default_hooks.checkpoint.interval': 2,
-            'default_hooks.checkpoint.max_keep_ckpts': 9,
-            'log_level': 'ERROR',
-        }
-        | options
-    )
+    cfg = demo_config(root, f'{root}/{name}', **settings | options)
     if train_cfg:
         cfg.train_cfg = train_cfg
     runner = Runner.from_cfg(cfg)
@@ -115,19 +106,13 @@ def test_other_global_batch(root):
 
 
 def run_rank(root, name, options):
-    distributed = dict(
-        launcher='pytorch',
-        model_wrapper_cfg=dict(
-            type='MMDistributedDataParallel', device_ids=None
-        ),
-    )
-    runner = run(root, name, options | distributed)
+    runner = run(root, name, options)
     runner.model = runner.model.module
     return state(runner)
 
 
 def test_resume_on_two_ranks(root):
-    options = dict(EPOCH_BASED) | {'train_dataloader.batch_size': 4}
+    options = dict(EPOCH_BASED)
     whole = run_processes(run_rank, 2, str(root), 'ranks', dict(options))
     options.update(resume=True, load_from=str(root / 'ranks/iter_4.pth'))
     resumed = run_processes(run_rank, 2, str(root), 'ranks_resumed', options)
@@ -141,13 +126,7 @@ def test_resume_on_another_number_of_ranks(root):
     The order of the images and the schedules are exact, masks are not.
     """
     options = dict(EPOCH_BASED)
-    run_processes(
-        run_rank,
-        2,
-        str(root),
-        'two_ranks',
-        options | {'train_dataloader.batch_size': 4},
-    )
+    run_processes(run_rank, 2, str(root), 'two_ranks', dict(options))
     options.update(resume=True, load_from=str(root / 'two_ranks/iter_4.pth'))
     whole = torch.load(root / 'two_ranks/iter_12.pth', weights_only=False)
     resumed = run(root, 'one_rank', options)

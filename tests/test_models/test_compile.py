@@ -8,7 +8,7 @@ import torch
 
 from mmmoca.models.objectives import token_assignment_loss
 
-from .test_moca import build, views
+from ..builders import build_moca, random_views
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def fresh_compiler():
 
 
 def with_fixed_masks(**changes):
-    model = build(**changes)
+    model = build_moca(**changes)
     masks = model.masking.draw(8, torch.device('cpu'))
     model.masking.draw = lambda num_samples, device: masks
     return model
@@ -28,7 +28,7 @@ def with_fixed_masks(**changes):
 def losses_and_gradients(model, forward, precision=None):
     model.zero_grad()
     with precision or contextlib.nullcontext():
-        losses = forward(views(), None, 'loss')
+        losses = forward(random_views(), None, 'loss')
     loss, scalars = model.parse_losses(losses)
     loss.backward()
     update = scalars.pop('codebook_update')
@@ -89,12 +89,12 @@ def test_no_graph_break_under_autocast():
 
 @pytest.mark.slow
 def test_random_masks_and_drop_path_compile():
-    model = build(backbone__drop_path_rate=0.2)
+    model = build_moca(backbone__drop_path_rate=0.2)
     forward = torch.compile(model.forward, backend='aot_eager', fullgraph=True)
     torch.manual_seed(5)
-    expected = model(views(), mode='loss')['loss_loc']
+    expected = model(random_views(), mode='loss')['loss_loc']
     torch.manual_seed(5)
-    losses = forward(views(), mode='loss')
+    losses = forward(random_views(), mode='loss')
     torch.testing.assert_close(losses['loss_loc'], expected)
 
 

@@ -6,7 +6,7 @@ from mmpretrain.registry import MODELS
 
 from mmmoca.models import ViewsDataPreprocessor
 
-from .test_moca import config
+from ..builders import moca_config
 
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 
@@ -67,4 +67,4 @@ def test_other_channels_than_the_backbone():
     for kind in ('SelfSupDataPreprocessor', 'mmmoca.ViewsDataPreprocessor'):
         preprocessor = dict(type=kind, mean=MEAN, std=STD)
         with pytest.raises(ValueError, match='in_channels is 2.*3 numbers'):
-            MODELS.build(config(data_preprocessor=preprocessor))
+            MODELS.build(moca_config(data_preprocessor=preprocessor))

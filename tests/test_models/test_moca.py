@@ -3,61 +3,12 @@ import copy
 
 import pytest
 import torch
-from mmpretrain.registry import MODELS
 
-SIZE = (32, 48)
-
-
-def config(**changes):
-    """A small MOCA on a non-square grid of 4 x 6 patches, 2 channels."""
-    cfg = dict(
-        type='mmmoca.MOCA',
-        backbone=dict(
-            type='mmmoca.MOCAViT',
-            arch=dict(
-                embed_dims=16,
-                num_layers=3,
-                num_heads=2,
-                feedforward_channels=32,
-            ),
-            img_size=SIZE,
-            patch_size=8,
-            in_channels=2,
-            tap_layer=2,
-        ),
-        codebook=dict(type='mmmoca.OnlineCodebook', num_words=24, border=1),
-        neck=dict(
-            type='mmmoca.CondenserNeck', embed_dims=8, depth=1, num_heads=2
-        ),
-        head=dict(type='mmmoca.AssignmentHead'),
-        masking=dict(mask_ratios=(0.5, 0.75), decoder_mask_ratios=(0.25, 0.5)),
-    )
-    for key, value in changes.items():
-        part, _, name = key.partition('__')
-        if name:
-            cfg[part][name] = value
-        else:
-            cfg[part] = value
-    return cfg
-
-
-def build(**changes):
-    torch.manual_seed(0)
-    model = MODELS.build(config(**changes))
-    model.init_weights()
-    return model.train()
-
-
-def views(batch_size=4):
-    generator = torch.Generator().manual_seed(1)
-    return [
-        torch.randn(batch_size, 2, *SIZE, generator=generator)
-        for _ in range(2)
-    ]
+from ..builders import build_moca, random_views
 
 
 def test_teacher_starts_as_the_student():
-    model = build()
+    model = build_moca()
     student = model.backbone.state_dict()
     for name, value in model.teacher.state_dict().items():
         assert torch.equal(value, student[name]), name
@@ -66,15 +17,15 @@ def test_teacher_starts_as_the_student():
 
 
 def test_loss_has_no_side_effects():
-    model = build()
+    model = build_moca()
     before = copy.deepcopy(model.state_dict())
     torch.manual_seed(3)
-    first, _ = model.parse_losses(model.loss(views()))
+    first, _ = model.parse_losses(model.loss(random_views()))
     first.backward()
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
     torch.manual_seed(3)
-    second, _ = model.parse_losses(model.loss(views()))
+    second, _ = model.parse_losses(model.loss(random_views()))
     assert torch.equal(first, second)
 
 
@@ -94,8 +45,8 @@ def test_loss_has_no_side_effects():
 )
 def test_every_trained_parameter_gets_a_gradient(changes):
     """As DDP demands, in each variant the paper measures."""
-    model = build(**changes)
-    loss, logs = model.parse_losses(model.loss(views()))
+    model = build_moca(**changes)
+    loss, logs = model.parse_losses(model.loss(random_views()))
     loss.backward()
     assert torch.isfinite(loss) and loss > 0
     parts = [logs[k] for k in ('loss_img', 'loss_loc') if k in logs]
@@ -111,9 +62,9 @@ def test_lambda_weighs_the_objectives():
     values = {}
     for weight in (0.25, 0.75):
         torch.manual_seed(0)
-        model = build(head__lambda_img=weight)
+        model = build_moca(head__lambda_img=weight)
         torch.manual_seed(5)
-        _, values[weight] = model.parse_losses(model.loss(views()))
+        _, values[weight] = model.parse_losses(model.loss(random_views()))
     low, high = values[0.25], values[0.75]
     torch.testing.assert_close(high['loss_img'], 3 * low['loss_img'])
     torch.testing.assert_close(3 * high['loss_loc'], low['loss_loc'])
@@ -121,9 +72,9 @@ def test_lambda_weighs_the_objectives():
 
 @pytest.mark.parametrize('embedding', ['avg', 'cls'])
 def test_features_are_the_image_embedding(embedding):
-    model = build(image_embedding=embedding).eval()
+    model = build_moca(image_embedding=embedding).eval()
     torch.nn.init.normal_(model.backbone.cls_token)
-    images = views()[0]
+    images = random_views()[0]
     for which in ('teacher', 'student'):
         encoder = dict(teacher=model.teacher, student=model.backbone)[which]
         encoder.out_type = 'raw'
@@ -135,9 +86,9 @@ def test_features_are_the_image_embedding(embedding):
 
 
 def test_update_for_the_codebook():
-    model = build()
-    tokens = model.teacher.encode(torch.cat(views())).patches
-    update = model.loss(views())['codebook_update']
+    model = build_moca()
+    tokens = model.teacher.encode(torch.cat(random_views())).patches
+    update = model.loss(random_views())['codebook_update']
     assert update['batch_size'] == 4
     similarity = torch.nn.functional.cosine_similarity(
         tokens[:, :, None], model.codebook.words, dim=3
@@ -148,10 +99,10 @@ def test_update_for_the_codebook():
 
 
 def test_features_are_the_teachers():
-    model = build()
+    model = build_moca()
     with torch.no_grad():
         model.backbone.cls_token.add_(1)
-    images = views()[0]
+    images = random_views()[0]
     for which, encoder in (
         ('teacher', model.teacher),
         ('student', model.backbone),
@@ -187,12 +138,12 @@ def test_features_are_the_teachers():
 )
 def test_bad_models(changes, message):
     with pytest.raises(ValueError, match=message):
-        build(**changes)
+        build_moca(**changes)
 
 
 def test_bad_views():
-    model = build()
+    model = build_moca()
     with pytest.raises(ValueError, match='two views of size'):
-        model.loss(views()[:1])
+        model.loss(random_views()[:1])
     with pytest.raises(ValueError, match='two views of size'):
         model.loss([torch.zeros(4, 2, 40, 48)] * 2)

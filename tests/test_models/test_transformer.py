@@ -18,7 +18,7 @@ from mmmoca.models.transformer import (
     use_lean_layers,
 )
 
-from .test_moca import build
+from ..builders import build_moca
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_drops_weights():
 
 
 def test_every_transformer_layer_uses_them():
-    model = build()
+    model = build_moca()
     for part in (model.backbone, model.teacher, model.neck):
         for layer in part.layers:
             assert layer.attn.scaled_dot_product_attention is attention

@@ -2,7 +2,6 @@
 """Splits, the sweep of learning rates, pictures and the benchmark."""
 
 import hashlib
-import importlib.util
 import json
 import subprocess
 import sys
@@ -17,18 +16,9 @@ from mmengine.runner import save_checkpoint
 from mmseg.datasets import CityscapesDataset
 
 from ..cityscapes import PATTERNS, small_config, write_tree
+from ..tools import TOOLS, load_tool, run_tool
 
-TOOLS = Path(__file__).parents[2] / 'tools'
 LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
-
-
-def load_tool(name):
-    spec = importlib.util.spec_from_file_location(
-        Path(name).stem, TOOLS / f'{name}.py'
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope='module')
@@ -246,14 +236,10 @@ def test_sweep_of_real_runs(tree, tmp_path):
     }
     config = tmp_path / 'small.py'
     small_config(LINEAR, tree, tmp_path, **options).dump(config)
-    command = [sys.executable, str(TOOLS / 'analysis_tools/lr_sweep.py')]
-    run = subprocess.run(
-        [*command, str(config), '--lrs', '0.3', '--work-dir', tmp_path / 'w'],
-        capture_output=True,
-        text=True,
-        timeout=300,
+    run_tool(
+        *('tools/analysis_tools/lr_sweep.py', config),
+        *('--lrs', '0.3', '--work-dir', tmp_path / 'w'),
     )
-    assert run.returncode == 0, run.stderr[-3000:]
     result = json.loads((tmp_path / 'w' / 'sweep.json').read_text())
     (log,) = (tmp_path / 'w' / 'lr_0.3').glob('*/vis_data/scalars.json')
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -2,6 +2,7 @@
 """Both protocols of the paper through the real Runner, on drawn streets."""
 
 import re
+import uuid
 
 import numpy as np
 import pytest
@@ -142,7 +143,7 @@ def watched_training(tree, work_dir, frozen):
             'model.backbone.drop_path_rate': 0.5,
             'train_cfg.max_epochs': 2,
             'train_cfg.val_interval': 1,
-            'experiment_name': f'watched{np.random.random()}',
+            'experiment_name': f'watched{uuid.uuid4()}',
         },
     )
     if not frozen:

@@ -2,7 +2,6 @@
 """The tool that builds mmcv's operators, without building them."""
 
 import argparse
-import importlib.util
 import subprocess
 import sys
 import zipfile
@@ -13,17 +12,15 @@ import torch
 
 from mmmoca import compiled_ops
 
-ROOT = Path(__file__).parents[2]
+from ..tools import ROOT, load_tool
+
 WHEEL = 'onedl_mmcv-2.3.6-py3-none-any.whl'
 
 
 @pytest.fixture
 def tool(monkeypatch, tmp_path):
     """The tool, with a cache of its own and mmcv 2.3.6 installed."""
-    path = ROOT / 'tools' / 'build_mmcv_ops.py'
-    spec = importlib.util.spec_from_file_location('build_mmcv_ops', path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_tool('build_mmcv_ops')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     monkeypatch.setattr(
         module, 'installed_mmcv', lambda: ('onedl-mmcv', '2.3.6')

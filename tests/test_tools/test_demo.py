@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The quick start, on sets that are much too small to learn from."""
 
-import importlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -23,23 +21,6 @@ from ..judges import knn_judge
 
 TOOLS = Path(__file__).parents[2] / 'tools'
 TRAIN, VAL = 130, 36
-
-
-@pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-
-    def load_tool(name):
-        path = TOOLS / f'{name}.py'
-        monkeypatch.syspath_prepend(str(path.parent))
-        spec = importlib.util.spec_from_file_location(
-            f'tool_{Path(name).stem}', path
-        )
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load_tool
 
 
 def call(*command):

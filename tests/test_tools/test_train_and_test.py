@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Command lines of training and testing, in one process and in two."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,8 +13,8 @@ from mmengine.config import Config, ConfigDict
 from mmengine.fileio import load
 
 from ..distributed import free_port
+from ..tools import TOOLS, run_tool
 
-TOOLS = Path(__file__).parents[2] / 'tools'
 CONFIGS = TOOLS.parent / 'configs'
 CONFIG = 'moca_vit-b16_200e.py'
 SMALL = [
@@ -32,23 +31,6 @@ SMALL = [
     'train_cfg.val_interval=1',
     'default_hooks.logger.interval=1',
 ]
-
-
-@pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-
-    def load_tool(name):
-        path = TOOLS / f'{name}.py'
-        # Not by its name: `test` is a package of Python's own.
-        spec = importlib.util.spec_from_file_location(f'tool_{name}', path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    yield load_tool
-    for name in ('_arguments', '_cli'):
-        sys.modules.pop(name, None)
 
 
 def _arguments(**changed):
@@ -372,9 +354,11 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     options = ['--work-dir', tmp_path, '--cfg-options', *SMALL]
 
     def run(tool, *arguments):
-        start = [sys.executable] if tool.endswith('.py') else []
+        arguments = [CONFIG, *arguments, *options]
+        if tool.endswith('.py'):
+            return run_tool(f'tools/{tool}', *arguments)
         return subprocess.run(
-            [*start, TOOLS / tool, CONFIG, *arguments, *options],
+            [TOOLS / tool, *arguments],
             check=True,
             stdout=subprocess.PIPE,
             text=True,

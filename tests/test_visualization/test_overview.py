@@ -7,7 +7,6 @@ import torch
 from matplotlib.colors import to_hex
 from torch.nn import functional as F
 
-from mmmoca.models import MOCA
 from mmmoca.visualization import (
     Neighbours,
     dense_patches,
@@ -18,29 +17,17 @@ from mmmoca.visualization import (
     to_picture,
 )
 
+from ..builders import build_moca
+
 SIZE = (16, 32)
 
 
 def build(**options):
-    torch.manual_seed(0)
-    model = MOCA(
-        backbone=dict(
-            type='mmmoca.MOCAViT',
-            arch=dict(
-                embed_dims=16,
-                num_layers=2,
-                num_heads=2,
-                feedforward_channels=32,
-            ),
-            img_size=SIZE,
-            patch_size=4,
-            tap_layer=1,
-        ),
-        codebook=dict(type='mmmoca.OnlineCodebook', num_words=8, border=1),
-        neck=dict(
-            type='mmmoca.CondenserNeck', embed_dims=8, depth=1, num_heads=2
-        ),
-        head=dict(type='mmmoca.AssignmentHead'),
+    model = build_moca(
+        backbone__img_size=SIZE,
+        backbone__patch_size=4,
+        backbone__in_channels=3,
+        codebook__num_words=8,
         data_preprocessor=dict(
             type='mmpretrain.SelfSupDataPreprocessor',
             mean=[128] * 3,
@@ -49,7 +36,6 @@ def build(**options):
         ),
         **options,
     )
-    model.init_weights()
     # Words as they are after some steps: tokens of the teacher.
     with torch.no_grad():
         tokens = model.teacher.encode(torch.randn(8, 3, *SIZE)).patches

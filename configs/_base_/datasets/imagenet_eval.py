@@ -3,8 +3,9 @@
 # the validation images, and the training images as a bank of neighbours.
 data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
 
+# MMPreTrain's own loader, which its inferencers know how to replace.
 test_pipeline = [
-    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(type='LoadImageFromFile'),
     dict(
         type='ResizeEdge',
         scale=256,

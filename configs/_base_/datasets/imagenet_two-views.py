@@ -67,8 +67,9 @@ train_pipeline = [
     ),
     dict(type='PackInputs'),
 ]
+# MMPreTrain's own loader, which its inferencers know how to replace.
 test_pipeline = [
-    dict(type='mmmoca.LoadImage', skip_unreadable=False),
+    dict(type='LoadImageFromFile'),
     dict(
         type='ResizeEdge',
         scale=256,

@@ -1,0 +1,65 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The small models of the tests."""
+
+import torch
+from mmpretrain.registry import MODELS
+
+MOCA_SIZE = (32, 48)
+
+
+def moca_config(**changes):
+    """A MOCA on a non-square grid of 4 x 6 patches, 2 channels.
+
+    Args:
+        **changes: Parts of the config, or ``part__name`` for one of a part's
+            settings.
+
+    Returns:
+        dict: The config.
+    """
+    cfg = dict(
+        type='mmmoca.MOCA',
+        backbone=dict(
+            type='mmmoca.MOCAViT',
+            arch=dict(
+                embed_dims=16,
+                num_layers=3,
+                num_heads=2,
+                feedforward_channels=32,
+            ),
+            img_size=MOCA_SIZE,
+            patch_size=8,
+            in_channels=2,
+            tap_layer=2,
+        ),
+        codebook=dict(type='mmmoca.OnlineCodebook', num_words=24, border=1),
+        neck=dict(
+            type='mmmoca.CondenserNeck', embed_dims=8, depth=1, num_heads=2
+        ),
+        head=dict(type='mmmoca.AssignmentHead'),
+        masking=dict(mask_ratios=(0.5, 0.75), decoder_mask_ratios=(0.25, 0.5)),
+    )
+    for key, value in changes.items():
+        part, _, name = key.partition('__')
+        if name:
+            cfg[part][name] = value
+        else:
+            cfg[part] = value
+    return cfg
+
+
+def build_moca(**changes):
+    """The model of :func:`moca_config`, the same in each call."""
+    torch.manual_seed(0)
+    model = MODELS.build(moca_config(**changes))
+    model.init_weights()
+    return model.train()
+
+
+def random_views(batch_size=4):
+    """Two views for that model, each (B, 2, 32, 48), the same in each call."""
+    generator = torch.Generator().manual_seed(1)
+    return [
+        torch.randn(batch_size, 2, *MOCA_SIZE, generator=generator)
+        for _ in range(2)
+    ]

@@ -1,0 +1,104 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""MMPreTrain's FeatureExtractor on the real configs and a checkpoint."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from mmengine.config import Config
+from mmpretrain import FeatureExtractor
+from mmpretrain.registry import MODELS
+from PIL import Image
+from torch import nn
+
+import mmmoca.checkpoints  # noqa: F401  knows mmmoca-student://
+
+from ..images import CONFIGS, DEMO_CONFIG
+
+PRETRAINING = ('moca_vit-b16_200e.py', 'moca_vit-b16_200e_own-images.py')
+EVALUATION = tuple(
+    f'classification/{name}_vit-b16_in1k.py' for name in ('knn', 'lowshot')
+)
+
+
+def small(name):
+    cfg = Config.fromfile(CONFIGS / name)
+    cfg.model.backbone.arch = 'deit-t'
+    if 'codebook' in cfg.model:
+        cfg.model.codebook.num_words = 16
+        cfg.model.neck.update(embed_dims=32, num_heads=2)
+    return cfg
+
+
+@pytest.fixture(scope='module')
+def model():
+    """Of random weights, another teacher than student."""
+    torch.manual_seed(0)
+    model = MODELS.build(small(PRETRAINING[0]).model)
+    model.init_weights()
+    for parameter in model.teacher.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.fixture(scope='module')
+def files(model, tmp_path_factory):
+    """The checkpoint, and an image."""
+    folder = tmp_path_factory.mktemp('extractor')
+    torch.save(dict(state_dict=model.state_dict()), folder / 'run.pth')
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
+    image = Image.fromarray(pixels).resize((400, 300), Image.BICUBIC)
+    image.save(folder / 'image.png')
+    return folder / 'run.pth', folder / 'image.png'
+
+
+def expected(model, path, name, which):
+    """Feature of the middle of an image, without pipeline and model."""
+    method, encoder = Image.BICUBIC, copy.deepcopy(model.backbone)
+    if which == 'teacher':
+        encoder = copy.deepcopy(model.teacher)
+    if 'lowshot' in name:
+        method, encoder.ln1 = Image.BILINEAR, nn.Identity()
+    image = Image.open(path).resize((341, 256), method)  # of 400 x 300
+    image = image.crop((58, 16, 282, 240))
+    mean, std = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+    pixels = (np.asarray(image, np.float64) - mean) / std
+    inputs = torch.from_numpy(pixels).float().permute(2, 0, 1)[None]
+    return encoder.encode(inputs).patches.mean(dim=1)[0]
+
+
+@pytest.mark.parametrize('which', ['teacher', 'student'])
+@pytest.mark.parametrize('name', PRETRAINING + EVALUATION)
+def test_features_of_an_image(model, files, name, which):
+    checkpoint, image = map(str, files)
+    options = {}
+    if name in EVALUATION:
+        checkpoint = f'mmmoca-{which}://{checkpoint}'
+    elif which == 'student':  # the teacher is the default
+        options = dict(which=which)
+    extract = FeatureExtractor(small(name), checkpoint)
+    (feature,) = extract(image, **options)
+    if name in EVALUATION:  # mmpretrain's classifiers have several stages
+        (feature,) = feature
+    with torch.no_grad():
+        right, other = (
+            expected(model, files[1], name, encoder)
+            for encoder in sorted(('teacher', 'student'), key=which.__ne__)
+        )
+    torch.testing.assert_close(feature, right, atol=1e-5, rtol=1e-4)
+    assert (feature - other).abs().max() > 0.1
+
+
+def test_quick_start_on_an_array(files):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    model._config = cfg
+    extract = FeatureExtractor(model)
+    array = np.full((60, 80, 3), 51, np.uint8)
+    features = extract([array, array], batch_size=2)
+    inputs = torch.full((1, 3, 48, 48), (51 - 127.5) / 63.75)
+    assert len(features) == 2
+    torch.testing.assert_close(features[1], model.extract_feat(inputs)[0])

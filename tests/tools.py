@@ -1,0 +1,68 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The programs of ``tools/``, without a process of their own."""
+
+import contextlib
+import importlib.util
+import io
+import runpy
+import sys
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).parents[1]
+TOOLS = ROOT / 'tools'
+
+
+def load_tool(name):
+    """A file of ``tools/`` as a module.
+
+    Args:
+        name (str): Without suffix, from ``tools/`` on.
+
+    Returns:
+        ModuleType: Not under the name of the file: `test` is a package of
+        Python's own.
+    """
+    path = TOOLS / f'{name}.py'
+    spec = importlib.util.spec_from_file_location(f'tool_{path.stem}', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_tool(path, *arguments, code=0):
+    """Run a program by its command line; what it printed.
+
+    A new process would spend ten seconds on its imports.
+
+    Args:
+        path (str): Of the program, from the root of the repository on.
+        *arguments: Of its command line.
+        code (int): The exit status that it must end with.
+
+    Returns:
+        str: Of both streams.
+    """
+    script = ROOT / path
+    output = io.StringIO()
+    end = 0
+    with (
+        mock.patch.object(sys, 'argv', [str(script), *map(str, arguments)]),
+        mock.patch.object(sys, 'path', [str(script.parent), *sys.path]),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
+    ):
+        try:
+            runpy.run_path(str(script), run_name='__main__')
+        except SystemExit as stop:
+            end = stop.code or 0
+    assert end == code, output.getvalue()[-3000:]
+    return output.getvalue()
+
+
+def forget_tools():
+    """Let the next import of a module of ``tools/`` be its first."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, '__file__', None) or ''
+        if file.startswith(f'{TOOLS}/'):
+            del sys.modules[name]
