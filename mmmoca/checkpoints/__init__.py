@@ -2,9 +2,9 @@
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
 from .pretrained import (
+    check_encoders,
     check_grids,
     check_pretrained_inits,
-    check_untrained,
     compare_states,
 )
 from .reading import CheckpointError, listed, read_checkpoint
@@ -23,9 +23,9 @@ __all__ = [
     'CheckpointError',
     'adapt_in_channels',
     'backbone_checkpoint',
+    'check_encoders',
     'check_grids',
     'check_pretrained_inits',
-    'check_untrained',
     'compare_states',
     'convert_release',
     'convert_release_name',

@@ -16,15 +16,16 @@ from .layouts import find_backbone
 from .reading import CheckpointError, listed, read_checkpoint
 
 __all__ = [
+    'check_encoders',
     'check_grids',
     'check_pretrained_inits',
-    'check_untrained',
     'compare_states',
 ]
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 _WRAPPER = re.compile(r'^module\.')
+_SHARDED = re.compile(r'_fsdp_wrapped_module\.')
 
 
 def check_pretrained_inits(model: nn.Module) -> list[str]:
@@ -41,8 +42,8 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
         List[str]: A line for each such module: how many of its names match.
 
     Raises:
-        CheckpointError: If nothing matches, shapes differ, or a frozen ViT
-            would get a part of its weights only.
+        CheckpointError: If nothing matches, shapes differ, or a ViT would
+            compute something else than the one that was saved.
     """
     files: dict[str, dict] = {}
     reports = []
@@ -119,13 +120,14 @@ def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
         )
 
 
-def check_untrained(
+def check_encoders(
     model: nn.Module, saved: Mapping[str, Tensor], training: bool
 ) -> None:
-    """Refuse to use parts of a ViT that are neither loaded nor trained.
+    """Refuse ViTs that would compute something else than those saved.
 
-    A file without a final norm, as MAE's fine-tuned ones, would leave that of
-    a frozen encoder as it was initialised.
+    A file without a final norm, as MAE's fine-tuned ones, leaves that of a
+    frozen encoder as it was initialised, and LayerScale is lost where the
+    model is built without it.
 
     Args:
         model (nn.Module): Its ViTs are checked, but for those of which
@@ -135,35 +137,39 @@ def check_untrained(
             afterwards.
 
     Raises:
-        CheckpointError: If a parameter stays as it was initialised.
+        CheckpointError: If a parameter stays as it was initialised, or a part
+            of a layer is lost.
     """
     for name, module in model.named_modules():
         if not isinstance(module, VisionTransformer):
             continue
-        prefix = f'{name}.' if name else ''
-        missing = {
-            parameter: value
+        prefix = _SHARDED.sub('', f'{name}.' if name else '')
+        trained = {
+            _SHARDED.sub('', parameter): training and value.requires_grad
             for parameter, value in module.named_parameters()
-            if prefix + parameter not in saved
         }
-        untrained = sorted(
-            parameter
-            for parameter, value in missing.items()
-            if not (training and value.requires_grad)
-        )
-        if not untrained or len(missing) == len(list(module.parameters())):
+        found = {n[len(prefix) :] for n in saved if n.startswith(prefix)}
+        if not found & trained.keys():
             continue
-        advice = (
-            'leave the final norm (ln1) out by final_norm=False, or '
-            if untrained[0].startswith('ln1.')
-            else ''
-        )
-        raise CheckpointError(
-            f'the checkpoint has no {listed(untrained)} of '
-            f'{name or type(model).__name__}, which would be used as it was '
-            f'initialised: {advice}give the checkpoint of an encoder that has '
-            'all that the config builds'
-        )
+        role = name or type(module).__name__
+        missing = sorted(trained.keys() - found)
+        untrained = [n for n in missing if not trained[n]]
+        if untrained:
+            advice = 'give the checkpoint of an encoder that has all of it'
+            if untrained[0].startswith('ln1.'):
+                advice += ', or leave the final norm out by final_norm=False'
+            raise CheckpointError(
+                f'the checkpoint has no {listed(untrained)} of {role}, which '
+                f'would be used as initialised: {advice}'
+            )
+        layers = tuple(f'layers.{i}.' for i in range(module.num_layers))
+        lost = [n for n in found - trained.keys() if n.startswith(layers)]
+        if lost:
+            raise CheckpointError(
+                f'the layers of {role} have no {listed(sorted(lost))}, which '
+                'the checkpoint has: build them alike, for LayerScale (gamma1 '
+                'and gamma2) by layer_scale_init_value=1e-5'
+            )
 
 
 def _check(
@@ -194,7 +200,7 @@ def _check(
             "by an init_cfg of the backbone with prefix='backbone.'"
         )
     check_grids(module, part, checkpoint.get('meta'))
-    check_untrained(module, part, training=True)
+    check_encoders(module, part, training=True)
     report = f'{role}: {len(shared)} of its {len(own)} names match'
     for title, names in (
         ('missing', own.keys() - shared),

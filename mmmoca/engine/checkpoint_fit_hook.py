@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
     CheckpointError,
+    check_encoders,
     check_grids,
     check_pretrained_inits,
-    check_untrained,
     compare_states,
     listed,
 )
@@ -33,7 +33,7 @@ class CheckpointFitHook(Hook):
     - a pretraining run whose student would pass for the teacher;
     - a test of a part that nothing was loaded into, such as a head;
     - a frozen or tested ViT that lacks a part of its weights, such as the
-      final norm;
+      final norm, and one without the LayerScale of the file;
     - a file that is resumed and does not match wholly.
 
     A partial match is logged with its count.
@@ -89,7 +89,7 @@ class CheckpointFitHook(Hook):
         _check_teacher(saved, own)
         with whole_parameters(runner.model):
             check_grids(model, saved, checkpoint.get('meta'))
-            check_untrained(model, saved, self._training)
+            check_encoders(model, saved, self._training)
         if not self._training:
             _check_all_parts(model, saved)
         if missing or unexpected:

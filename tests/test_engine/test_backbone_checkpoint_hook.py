@@ -17,6 +17,7 @@ from ..test_checkpoints.files import (
     checkpoint,
     mm_config,
     mm_vit,
+    with_prefix,
 )
 
 
@@ -29,14 +30,18 @@ def images(tmp_path_factory):
 
 @pytest.fixture
 def build(images, tmp_path):
-    def build_runner(load_from, img_size=SIZE, head=None, **hook):
+    def build_runner(
+        load_from, img_size=SIZE, head=None, backbone=None, **hook
+    ):
         cfg = Config.fromfile(DEMO_CONFIG)
         point_to(cfg, images)
         cfg.val_cfg.k = cfg.test_cfg.k = 5
         cfg.model = dict(
             type='ImageClassifier',
             data_preprocessor=dict(mean=[0] * 3, std=[255] * 3),
-            backbone=mm_config(img_size, out_type='featmap'),
+            backbone=mm_config(
+                img_size, out_type='featmap', **(backbone or {})
+            ),
             neck=dict(type='GlobalAveragePooling'),
             head=head,
         )
@@ -81,6 +86,28 @@ def test_the_student_on_request(build, tmp_path, layout):
     runner = build(save(content, tmp_path / 'a.pth'), which='student')
     runner.val()
     assert_holds(runner, student)
+
+
+def test_the_student_by_the_name_of_the_file(build, tmp_path):
+    content, _, student = checkpoint('mmmoca')
+    path = save(content, tmp_path / 'a.pth')
+    runner = build(f'mmmoca-student://{path}')
+    runner.test()
+    assert_holds(runner, student)
+
+
+def test_layer_scale_of_the_very_model(build, tmp_path):
+    """Other files with it are refused, see test_layouts."""
+    model = mm_vit(layer_scale_init_value=0.1)
+    path = save(
+        dict(state_dict=with_prefix('backbone.', model.state_dict())),
+        tmp_path / 'a.pth',
+    )
+    runner = build(path, backbone=dict(layer_scale_init_value=0.1))
+    runner.test()
+    assert_holds(runner, model)
+    with pytest.raises(CheckpointError, match='have no .*gamma1.weight'):
+        build(path).test()
 
 
 def test_one_encoder_is_no_student(build, tmp_path):
