@@ -93,28 +93,38 @@ def check_files(
         except argparse.ArgumentTypeError as error:
             parser.error(f'load_from: {error}')
     for stage in stages:
-        for name in (f'{stage}_dataloader', f'{stage}_cfg'):
-            for key, folder in _image_folders(cfg.get(name), name):
-                if not folder.is_dir():
-                    parser.error(
-                        f'there is no folder {folder}: name yours by '
-                        f'--cfg-options {key}.data_root=DIR'
-                    )
+        loop = cfg.get(f'{stage}_cfg') or {}
+        # The loops of k-NN and low-shot read images of their own, too, and
+        # can move both sets.
+        key = f'{stage}_cfg'
+        others = list(_image_folders(loop, loop.get('data_root')))
+        if not others:
+            key = f'{stage}_dataloader.dataset'
+        loader = cfg.get(f'{stage}_dataloader')
+        for folder in [
+            *_image_folders(loader, loop.get('data_root')),
+            *others,
+        ]:
+            if not folder.is_dir():
+                parser.error(
+                    f'there is no folder {folder}: name yours by '
+                    f'--cfg-options {key}.data_root=DIR'
+                )
 
 
-def _image_folders(part: object, key: str) -> Iterator[tuple[str, Path]]:
-    """Keys and folders of this package's data sets in a part of a config."""
+def _image_folders(part: object, data_root: str | None) -> Iterator[Path]:
+    """Folders of this package's data sets in a part of a config."""
     if not isinstance(part, dict):
         return
     if part.get('type') == 'mmmoca.ImageFolder':
         prefix = part.get('data_prefix', '')
         if isinstance(prefix, dict):
             prefix = prefix.get('img_path', '')
-        folder = os.path.join(part.get('data_root', ''), prefix)
+        folder = os.path.join(data_root or part.get('data_root', ''), prefix)
         if '://' not in folder:
-            yield key, Path(folder).expanduser()
-    for name, value in part.items():
-        yield from _image_folders(value, f'{key}.{name}')
+            yield Path(folder).expanduser()
+    for value in part.values():
+        yield from _image_folders(value, data_root)
 
 
 def _leave_out_hooks(cfg: Config) -> None:

@@ -26,6 +26,7 @@ from mmmoca.evaluation.loaders import (
     check_loader,
     check_same_classes,
     class_names,
+    moved,
 )
 from mmmoca.registry import LOOPS
 
@@ -70,6 +71,8 @@ class KNNValLoop(ValLoop):
             :func:`mmmoca.evaluation.knn_search`. Defaults to 8192.
         log_interval (int): Bank batches from one log line to the next.
             Defaults to 50.
+        data_root (str, optional): Folder of both sets, in the place of the
+            ``data_root`` that each has.
 
     Raises:
         ValueError: If an argument is out of range; bank or query images have
@@ -92,7 +95,10 @@ class KNNValLoop(ValLoop):
         bank_dtype: str = 'float32',
         chunk_size: int = 8192,
         log_interval: int = 50,
+        data_root: str | None = None,
     ) -> None:
+        dataloader = moved(dataloader, data_root)
+        bank_dataloader = moved(bank_dataloader, data_root)
         super().__init__(runner, dataloader, evaluator, fp16=fp16)
         self.k = (k,) if isinstance(k, int) else tuple(k)
         if not self.k or any(not isinstance(n, int) or n < 1 for n in self.k):

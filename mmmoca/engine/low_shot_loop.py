@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.feature_cache import FeatureCache, weights_digest
 from mmmoca.evaluation.features import FeatureShard, describe_batch
-from mmmoca.evaluation.loaders import check_loader, class_names
+from mmmoca.evaluation.loaders import check_loader, class_names, moved
 from mmmoca.evaluation.low_shot import (
     fit_low_shot,
     low_shot_features,
@@ -81,6 +81,8 @@ class LowShotTestLoop(TestLoop):
             ``features`` in the work dir.
         log_interval (int): Batches from one log line to the next. Defaults
             to 50.
+        data_root (str, optional): Folder of both sets, in the place of the
+            ``data_root`` that each has.
 
     Raises:
         ValueError: If an argument is out of range, the images to classify
@@ -103,7 +105,10 @@ class LowShotTestLoop(TestLoop):
         fp16: bool = False,
         cache_dir: str | None = None,
         log_interval: int = 50,
+        data_root: str | None = None,
     ) -> None:
+        dataloader = moved(dataloader, data_root)
+        train_dataloader = moved(train_dataloader, data_root)
         super().__init__(runner, dataloader, evaluator, fp16=fp16)
         if find_spec('sklearn') is None:
             raise ImportError(

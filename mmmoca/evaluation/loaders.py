@@ -1,12 +1,42 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What is wrong with two sets of labelled images, said at build time."""
+"""Two sets of labelled images: one folder for both, and what is wrong."""
+
+import copy
 
 from mmengine.dataset import InfiniteSampler
 from torch.utils.data import ConcatDataset, DataLoader
 
 from .features import class_label
 
-__all__ = ['check_loader', 'check_same_classes', 'class_names']
+__all__ = ['check_loader', 'check_same_classes', 'class_names', 'moved']
+
+
+def moved(
+    loader: DataLoader | dict, data_root: str | None
+) -> DataLoader | dict:
+    """A loader's config whose data set lies in another folder.
+
+    Args:
+        loader (DataLoader or dict): The config, which is not changed.
+        data_root (str, optional): The folder; None leaves the loader as it
+            is.
+
+    Returns:
+        DataLoader | dict: The config to build.
+
+    Raises:
+        ValueError: If the loader is built already.
+    """
+    if data_root is None:
+        return loader
+    if not isinstance(loader, dict):
+        raise ValueError(
+            f'data_root={data_root!r} cannot move a loader that is built: '
+            'give its config instead'
+        )
+    loader = copy.deepcopy(loader)
+    loader['dataset']['data_root'] = data_root
+    return loader
 
 
 def class_names(loader: DataLoader) -> tuple[str, ...]:

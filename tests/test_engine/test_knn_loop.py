@@ -164,6 +164,22 @@ def test_val_equals_sklearn(root, tmp_path):
     assert metrics['knn/top5_k17'] > metrics['knn/top1_k17']
 
 
+def test_one_key_moves_both_sets(root, tmp_path):
+    parts = {
+        part: loader(tmp_path / 'nowhere', dataset=dict(data_prefix=part))
+        for part in ('bank', 'query')
+    }
+    cfg = config(root, tmp_path, **parts, k=3, data_root=str(root))
+    metrics = runner(**cfg).val()
+    expected = expected_accuracy(root, 3, 0.07)
+    assert metrics['knn/top1_k3'] == pytest.approx(expected)
+    assert parts['bank']['dataset']['data_root'] == str(tmp_path / 'nowhere')
+
+    cfg['val_dataloader'] = Runner.build_dataloader(loader(root / 'query'))
+    with pytest.raises(ValueError, match='a loader that is built'):
+        runner(**cfg).val()
+
+
 def test_test_loop_with_several_temperatures(root, tmp_path):
     metrics = runner(
         **config(

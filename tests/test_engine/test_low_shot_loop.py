@@ -121,6 +121,13 @@ def test_equals_sklearn(root):
     assert few['images'] == [4, 4] and more['images'] == [12]
 
 
+def test_one_key_moves_both_sets(root):
+    cfg = config(root, data_root=str(root))
+    for part in (cfg['test_dataloader'], cfg['test_cfg']['train_dataloader']):
+        part['dataset']['data_root'] = 'nowhere'
+    assert runner(**cfg).test() == runner(**config(root)).test()
+
+
 def test_table_and_predictions(root, caplog):
     cfg = config(root)
     dump = str(root / 'predictions.pkl')

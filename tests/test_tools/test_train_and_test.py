@@ -121,10 +121,16 @@ def test_missing_files_of_the_config_are_said_first(
     for split in ('train', 'val'):
         (tmp_path / 'data' / 'imagenet' / split).mkdir(parents=True)
     check('train', 'val')
-    bank = 'val_cfg.bank_dataloader.dataset.data_root'
-    error = _error(capsys, lambda: check('train', 'val', **{bank: 'other'}))
-    assert 'there is no folder other/train' in error and bank in error
-    check('train', 'val', **{bank: 's3://bucket'})
+    bank = {'val_cfg.bank_dataloader.dataset.data_root': 'other'}
+    error = _error(capsys, lambda: check('train', 'val', **bank))
+    assert 'there is no folder other/train' in error
+    assert '--cfg-options val_cfg.data_root=DIR' in error
+    check('train', 'val', **dict.fromkeys(bank, 's3://bucket'))
+    check('train', 'val', **bank, **{'val_cfg.data_root': 'data/imagenet'})
+    error = _error(
+        capsys, lambda: check('test', **{'test_cfg.data_root': 'a'})
+    )
+    assert 'there is no folder a/val' in error
     error = _error(capsys, lambda: check(load_from='a.pth'))
     assert 'load_from: there is no checkpoint a.pth' in error
 

@@ -12,6 +12,7 @@ from mmengine.runner import load_checkpoint
 from mmpretrain.registry import DATASETS, MODELS
 from torch.utils.data import Dataset, Subset
 
+from mmmoca.evaluation.loaders import moved
 from mmmoca.models import MOCA
 from mmmoca.visualization import (
     Neighbours,
@@ -45,11 +46,12 @@ def build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
         )
         dataset = DATASETS.build(source)
         return dataset, dataset
-    bank = (cfg.get('val_cfg') or {}).get('bank_dataloader')
-    if bank is not None:
-        return (
-            DATASETS.build(cfg.val_dataloader.dataset),
-            DATASETS.build(bank.dataset),
+    loop = cfg.get('val_cfg') or {}
+    if loop.get('bank_dataloader') is not None:
+        loaders = cfg.val_dataloader, loop.bank_dataloader
+        return tuple(
+            DATASETS.build(moved(loader, loop.get('data_root')).dataset)
+            for loader in loaders
         )
     source = cfg.train_dataloader.dataset
     dataset = DATASETS.build(ConfigDict(source, pipeline=pipeline))
