@@ -43,11 +43,11 @@ def main() -> None:
 
     # isort: split
     import mmengine
-    from mmengine.dist import master_only
+    from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults
 
     from _cli import build_runner, check_files, load_config
-    from mmmoca.evaluation.report import write_whole
+    from mmmoca.files import whole
 
     cfg = load_config(parser, args)
     if cfg.get('test_cfg') is None:
@@ -62,13 +62,15 @@ def main() -> None:
         runner.test()
     elif args.out_item == 'metrics':
         metrics = runner.test()
-        write = master_only(write_whole)
-        write(args.out, lambda path: mmengine.dump(metrics, str(path)))
+        if is_main_process():
+            with whole(args.out) as temporary:
+                mmengine.dump(metrics, str(temporary))
     else:
         incomplete = f'{args.out}.incomplete.pkl'
         runner.test_evaluator.metrics.append(DumpResults(incomplete))
         runner.test()
-        master_only(os.replace)(incomplete, args.out)
+        if is_main_process():
+            os.replace(incomplete, args.out)
 
 
 if __name__ == '__main__':

@@ -4,10 +4,10 @@
 import hashlib
 import json
 import os
-import tempfile
 
 import torch
 
+from mmmoca.files import whole
 from mmmoca.version import __version__
 
 from .layouts import Backbone
@@ -88,22 +88,16 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
         path (str | os.PathLike): Where to; ``.safetensors`` for that format,
             with ``meta`` as JSON in its metadata, else as ``torch.save``.
     """
-    path = os.path.abspath(path)
     # Copies, since views would be saved with all they are views of.
     state_dict = {
         name: value.detach().clone(memory_format=torch.contiguous_format)
         for name, value in checkpoint['state_dict'].items()
     }
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix='.incomplete-', dir=os.path.dirname(path)
-    ) as folder:
-        temporary = os.path.join(folder, os.path.basename(path))
-        if path.endswith('.safetensors'):
+    with whole(path) as temporary:
+        if temporary.suffix == '.safetensors':
             from safetensors.torch import save_file
 
             meta = {k: json.dumps(v) for k, v in checkpoint['meta'].items()}
             save_file(state_dict, temporary, dict(format='pt') | meta)
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)
-        os.replace(temporary, path)

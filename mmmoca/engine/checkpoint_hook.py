@@ -8,6 +8,7 @@ from mmengine.fileio import LocalBackend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
 
+from mmmoca.files import write_text
 from mmmoca.registry import HOOKS
 
 __all__ = ['AtomicCheckpointHook']
@@ -62,9 +63,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if not is_main_process():
             return
         pointer = os.path.join(runner.work_dir, 'last_checkpoint')
-        with open(f'{pointer}.incomplete', 'w') as file:
-            file.write(self.last_ckpt)
-        os.replace(f'{pointer}.incomplete', pointer)
+        write_text(pointer, self.last_ckpt)
         for old in outdated:
             path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
             if os.path.isfile(path):

@@ -7,7 +7,8 @@ from mmengine.dist import is_main_process
 from torch import Tensor
 
 from mmmoca.evaluation.knn_bank import ShardedBank
-from mmmoca.evaluation.report import render_table, write_json
+from mmmoca.evaluation.report import render_table
+from mmmoca.files import write_json
 from mmmoca.registry import LOOPS
 
 from .knn_loop import KNNValLoop

@@ -30,8 +30,8 @@ from mmmoca.evaluation.low_shot import (
     low_shot_results,
     low_shot_table,
 )
-from mmmoca.evaluation.report import write_json
 from mmmoca.evaluation.subsets import read_subsets
+from mmmoca.files import write_json
 from mmmoca.registry import DATASETS, LOOPS
 
 from .steps import unwrap_model

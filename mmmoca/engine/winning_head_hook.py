@@ -8,6 +8,7 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmmoca.files import whole, write_text
 from mmmoca.registry import HOOKS
 
 from .steps import unwrap_model
@@ -105,13 +106,9 @@ class WinningHeadHook(Hook):
         metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', {})
         if 'classes' in metainfo:
             meta['dataset_meta'] = dict(classes=tuple(metainfo['classes']))
-        path = self._path(runner, '.pth')
-        torch.save(dict(meta=meta, state_dict=weights), f'{path}.incomplete')
-        os.replace(f'{path}.incomplete', path)
-        path = self._path(runner, '.py')
-        with open(f'{path}.incomplete', 'w', encoding='utf-8') as file:
-            file.write(config)
-        os.replace(f'{path}.incomplete', path)
+        with whole(self._path(runner, '.pth')) as temporary:
+            torch.save(dict(meta=meta, state_dict=weights), temporary)
+        write_text(self._path(runner, '.py'), config)
 
     def _path(self, runner: Runner, ending: str) -> str:
         return os.path.join(runner.work_dir, self.name + ending)

@@ -14,10 +14,10 @@ from mmengine.logging import MMLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from mmmoca.files import whole
 from mmmoca.version import __version__
 
 from .features import FeatureShard, extract_shard, gather_shards
-from .report import write_whole
 
 __all__ = ['FeatureCache', 'list_digest', 'weights_digest']
 
@@ -123,7 +123,8 @@ class FeatureCache:
             )
         )
         if is_main_process():
-            write_whole(path, lambda to: torch.save(shard._asdict(), to))
+            with whole(path) as temporary:
+                torch.save(shard._asdict(), temporary)
             self.logger.info(f'{title}: features written to {path}')
         return shard
 

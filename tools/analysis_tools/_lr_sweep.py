@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmmoca.evaluation.report import render_table, write_json
+from mmmoca.evaluation.report import render_table
+from mmmoca.files import write_json
 
 __all__ = ['best_validation', 'format_table', 'read_metric', 'sweep']
 

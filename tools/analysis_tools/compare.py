@@ -187,7 +187,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print the table, write table, figures and plot."""
     args = parse_args(argv)
     # The first import of mmmoca checks the installation.
-    from mmmoca.evaluation.report import write_json, write_whole  # isort: skip
+    from mmmoca.files import whole, write_json, write_text  # isort: skip
     from _comparison_report import draw_comparison, make_table
 
     try:
@@ -200,15 +200,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name in ('data_root', 'which', 'feature', 'seed')
     }
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
-    write_whole(
-        args.out_dir / 'compare.md', lambda path: path.write_text(table)
-    )
-    figure = draw_comparison(results)
-    write_whole(
-        args.out_dir / 'compare.png',
-        lambda path: figure.savefig(path, dpi=130),
-    )
-    print(f'\n{table}\n{args.out_dir / "compare.png"}')
+    write_text(args.out_dir / 'compare.md', table)
+    picture = args.out_dir / 'compare.png'
+    with whole(picture) as temporary:
+        draw_comparison(results).savefig(temporary, dpi=130)
+    print(f'\n{table}\n{picture}')
 
 
 if __name__ == '__main__':

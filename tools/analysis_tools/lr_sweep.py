@@ -60,7 +60,7 @@ def main() -> None:
     args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
     from _lr_sweep import format_table, sweep
-    from mmmoca.evaluation.report import write_json, write_whole
+    from mmmoca.files import write_json, write_text
 
     try:
         result = sweep(args)
@@ -68,9 +68,7 @@ def main() -> None:
         sys.exit(f'error: {error}')
     table = format_table(result)
     write_json(args.work_dir / 'sweep.json', result)
-    write_whole(
-        args.work_dir / 'sweep.md', lambda path: path.write_text(table)
-    )
+    write_text(args.work_dir / 'sweep.md', table)
     print(table, end='')
 
 

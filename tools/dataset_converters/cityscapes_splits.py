@@ -134,12 +134,12 @@ def write_splits(
     Returns:
         List[Path]: The files.
     """
-    from mmmoca.evaluation.report import write_whole
+    from mmmoca.files import write_text
 
     files = []
     for (size, seed), ids in splits.items():
         path = folder / f'{size}_split{seeds.index(seed)}.txt'
-        write_whole(path, lambda file, ids=ids: file.write_text(_text(ids)))
+        write_text(path, _text(ids))
         files.append(path)
     return files
 

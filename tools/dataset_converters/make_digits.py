@@ -6,7 +6,6 @@ pixels, by 43 writers (UCI ML, "Optical Recognition of Handwritten Digits").
 """
 
 import argparse
-import tempfile
 from pathlib import Path
 
 import cv2
@@ -42,13 +41,11 @@ def make_digits(
         raise FileExistsError(f'{out} exists: remove it or give another name')
     from sklearn.datasets import load_digits
 
+    from mmmoca.files import whole
+
     digits = load_digits()
     counts = dict(train=0, val=0)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f'.{out.name}-', dir=out.parent
-    ) as temporary:
-        root = Path(temporary) / 'set'
+    with whole(out) as root:
         pairs = zip(digits.images[:limit], digits.target[:limit])
         for number, (pixels, digit) in enumerate(pairs):
             split = 'train' if number % 4 else 'val'
@@ -61,7 +58,6 @@ def make_digits(
             )
             assert cv2.imwrite(str(folder / f'{number:04d}.png'), image)
             counts[split] += 1
-        root.rename(out)
     return counts['train'], counts['val']
 
 

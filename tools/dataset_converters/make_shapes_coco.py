@@ -10,7 +10,6 @@ images without any object.
 import argparse
 import json
 import math
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -309,17 +308,13 @@ def make_shapes(
     if _is_made(out, counts, meta):
         report(f'{out} already holds this set: nothing to do.')
         return False
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # A sibling is on the same file system, so the rename is atomic.
-    with tempfile.TemporaryDirectory(
-        prefix=f'.{out.name}-', dir=out.parent
-    ) as temporary:
-        root = Path(temporary) / 'set'
+    from mmmoca.files import whole
+
+    with whole(out) as root:
         (root / 'annotations').mkdir(parents=True)
         for split, count in enumerate(counts):
             _write_split(root, split, count, size, seed)
         (root / 'meta.json').write_text(meta)
-        root.rename(out)
     report(f'{out}: {train} training and {val} validation images.')
     return True
 

@@ -51,8 +51,8 @@ def make_subsets(
             f'sets={sets}, seed={seed}'
         )
     from mmmoca.datasets import ImageFolder
-    from mmmoca.evaluation.report import write_whole
     from mmmoca.evaluation.subsets import draw_subset
+    from mmmoca.files import write_text
 
     dataset = ImageFolder(str(train), pipeline=[])
     images = {name: [] for name in dataset.metainfo['classes']}
@@ -78,10 +78,7 @@ def make_subsets(
         for number in percent
     }
     for name, lines in texts.items():
-        text = ''.join(f'{line}\n' for line in lines)
-        write_whole(
-            Path(out) / name, lambda path, text=text: path.write_text(text)
-        )
+        write_text(Path(out) / name, ''.join(f'{line}\n' for line in lines))
     return [Path(out) / name for name in texts]
 
 

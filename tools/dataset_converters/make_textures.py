@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import multiprocessing
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -318,12 +317,9 @@ def make_textures(
         for split, count in enumerate(counts)
         for first in range(0, count, CHUNK)
     ]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    # A sibling is on the same file system, so the rename is atomic.
-    with tempfile.TemporaryDirectory(
-        prefix=f'.{out.name}-', dir=out.parent
-    ) as temporary:
-        root = Path(temporary) / 'set'
+    from mmmoca.files import whole
+
+    with whole(out) as root:
         for split in SPLITS:
             for name in CLASSES:
                 (root / split / name).mkdir(parents=True)
@@ -342,7 +338,6 @@ def make_textures(
             ) as pool:
                 for _ in progress(pool.map(write, jobs)):
                     pass
-        root.rename(out)
     print(f'{out}: {train} training and {val} validation images.')
     return True
 

@@ -3,7 +3,6 @@
 
 import argparse
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import mmcv
@@ -14,7 +13,7 @@ from mmengine.registry import init_default_scope
 from mmengine.runner import load_checkpoint
 from torch import nn
 
-from mmmoca.evaluation.report import write_whole
+from mmmoca.files import whole
 
 
 def load_model(cfg: Config, checkpoint: str) -> nn.Module:
@@ -90,5 +89,6 @@ def write_pictures(args: argparse.Namespace) -> Iterator[Path]:
     pictures = draw(model, args.images, args.score_thr)
     for path, picture in zip(args.images, pictures):
         target = args.out / path.name
-        write_whole(target, partial(mmcv.imwrite, picture[..., ::-1]))
+        with whole(target) as temporary:
+            mmcv.imwrite(picture[..., ::-1], str(temporary))
         yield target

@@ -47,10 +47,11 @@ def main() -> None:
     args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
     from _segmentation import draw
-    from mmmoca.evaluation.report import write_whole
+    from mmmoca.files import whole
 
     figure = draw(args)
-    write_whole(args.out, lambda path: figure.savefig(path, dpi=110))
+    with whole(args.out) as temporary:
+        figure.savefig(temporary, dpi=110)
     print(args.out)
 
 

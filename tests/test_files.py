@@ -1,0 +1,39 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import json
+
+import pytest
+
+from mmmoca.files import whole, write_json, write_text
+
+
+def test_json_replaces_an_older_one(tmp_path):
+    path = tmp_path / 'new' / 'a.json'
+    for number in (1, 2):
+        write_json(path, dict(number=number))
+        assert json.loads(path.read_text()) == dict(number=number)
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_failure_leaves_the_old_file(tmp_path):
+    path = tmp_path / 'a.txt'
+    write_text(path, 'old')
+    with pytest.raises(OSError, match='disk full'), whole(path) as temporary:
+        temporary.write_text('half')
+        raise OSError('disk full')
+    with pytest.raises(TypeError):
+        write_json(path, dict(number=object()))
+    assert path.read_text() == 'old'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folder_appears_at_the_end(tmp_path):
+    out = tmp_path / 'set'
+    with whole(out) as root:
+        (root / 'train').mkdir(parents=True)
+        (root / 'train' / 'a.txt').write_text('a')
+        assert not out.exists()
+    assert (out / 'train' / 'a.txt').read_text() == 'a'
+    with pytest.raises(OSError), whole(out) as root:
+        root.mkdir()
+    assert list(tmp_path.iterdir()) == [out]
+    assert (out / 'train' / 'a.txt').read_text() == 'a'
