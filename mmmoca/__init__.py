@@ -74,9 +74,11 @@ def _check_requirements() -> None:
     if problems:
         raise ImportError(
             f'mmmoca {__version__} needs {", ".join(problems)}. Install the '
-            "maintained forks by `pip install 'mmmoca[onedl]'`, or OpenMMLab's"
-            " own packages by `pip install 'mmmoca[openmmlab]'`; not both in "
-            'one environment, as their modules have the same names.'
+            'maintained forks by `pip install onedl-mmengine onedl-mmcv '
+            'onedl-mmpretrain torchvision` (in a checkout: `pip install -e '
+            "'.[onedl]'`), or OpenMMLab's own mmengine, mmcv and mmpretrain; "
+            'not both in one environment, as their modules have the same '
+            'names.'
         )
 
 

@@ -25,8 +25,8 @@ def check_compiled_ops() -> None:
     problems = []
     if find_spec('mmdet') is None:
         problems.append(
-            "mmdet (pip install 'mmmoca[det]', or mmdet and pycocotools "
-            "beside OpenMMLab's own packages)"
+            'mmdet (pip install onedl-mmdetection pycocotools; beside '
+            "OpenMMLab's own packages mmdet instead)"
         )
     if find_spec('mmcv._ext') is None:
         problems.append(

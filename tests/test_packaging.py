@@ -21,6 +21,7 @@ else:
     import tomli as tomllib
 
 REPO = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPO / 'pyproject.toml').read_text())['project']
 MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
 SOURCES = (
     *('mmmoca', *MIM_CONTENTS, 'pyproject.toml', 'setup.py'),
@@ -176,9 +177,8 @@ def test_pins_cover_the_extras():
             assert specifier.operator == '==', line
             if requirement.marker is None or requirement.marker.evaluate():
                 pins[requirement.name] = specifier.version
-    project = tomllib.loads((REPO / 'pyproject.toml').read_text())['project']
-    extras = project['optional-dependencies']
-    wanted = [*project['dependencies']]
+    extras = PROJECT['optional-dependencies']
+    wanted = [*PROJECT['dependencies']]
     for name in extras.keys() - {'openmmlab'}:
         wanted += extras[name]
     for text in wanted:

@@ -93,18 +93,14 @@ def check_files(
         except argparse.ArgumentTypeError as error:
             parser.error(f'load_from: {error}')
     for stage in stages:
-        loop = cfg.get(f'{stage}_cfg') or {}
-        # The loops of k-NN and low-shot read images of their own, too, and
-        # can move both sets.
-        key = f'{stage}_cfg'
-        others = list(_image_folders(loop, loop.get('data_root')))
-        if not others:
-            key = f'{stage}_dataloader.dataset'
         loader = cfg.get(f'{stage}_dataloader')
-        for folder in [
-            *_image_folders(loader, loop.get('data_root')),
-            *others,
-        ]:
+        loop = cfg.get(f'{stage}_cfg') or {}
+        root = loop.get('data_root')
+        others = list(_image_folders(loop, root))
+        # The loops of k-NN and low-shot, which have images of their own, can
+        # move both sets.
+        key = f'{stage}_cfg' if others else f'{stage}_dataloader.dataset'
+        for folder in [*_image_folders(loader, root), *others]:
             if not folder.is_dir():
                 parser.error(
                     f'there is no folder {folder}: name yours by '

@@ -37,7 +37,7 @@ def installed_mmcv() -> tuple[str, str]:
             continue
     sys.exit(
         'mmcv is not installed (mmcv-lite has no operators): pip install '
-        "'mmmoca[onedl]'"
+        'onedl-mmcv'
     )
 
 

@@ -159,7 +159,7 @@ def test_message_names_the_command(monkeypatch):
 
 def test_message_without_mmdet(monkeypatch):
     monkeypatch.setattr(compiled_ops, 'find_spec', lambda name: None)
-    with pytest.raises(ImportError, match=r"install 'mmmoca\[det\]'.* and "):
+    with pytest.raises(ImportError, match='onedl-mmdetection pyco.* and '):
         compiled_ops.check_compiled_ops()
 
 

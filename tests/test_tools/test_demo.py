@@ -123,7 +123,10 @@ def test_overview_of_any_checkpoint(
         *('overview', out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'),
         *('--images', 2, '--bank', 30, '--num-workers', 0, '--out', picture),
     ]
-    if source == 'unlabelled':
+    if source == 'config':
+        arguments += ['--cfg-options', f'val_cfg.data_root={out}/textures']
+        arguments += ['val_dataloader.dataset.data_root=nowhere']
+    elif source == 'unlabelled':
         arguments += ['--cfg-options', 'val_cfg=None', 'val_dataloader=None']
     elif source == 'folder':
         arguments += ['--data', out / 'textures' / 'val']
