@@ -7,135 +7,15 @@ checkpoints under ``torch.load(weights_only=True)``. Nothing is registered
 here: see :mod:`mmmoca.registry`.
 """
 
-import re
-from importlib import import_module, metadata
-from importlib.util import find_spec
-from pickle import UnpicklingError
-from typing import Any
-
+from .stack import (
+    allow_checkpoint_contents,
+    check_requirements,
+    register_package,
+)
 from .version import __version__
 
 __all__ = ['__version__']
 
-# Module, its oldest version, and the distributions that provide it: OpenMMLab
-# and the maintained forks (onedl-*) share module names, and packages of
-# OpenMMLab have lite variants, so none of them can be a hard dependency.
-_REQUIREMENTS = (
-    ('torch', '2.3', ('torch',)),
-    ('mmengine', '0.10', ('onedl-mmengine', 'mmengine', 'mmengine-lite')),
-    ('mmcv', '2.0', ('onedl-mmcv', 'mmcv', 'mmcv-lite')),
-    ('mmpretrain', '1.2', ('onedl-mmpretrain', 'mmpretrain')),
-)
-
-
-def _installed_version(
-    module: str, distributions: tuple[str, ...]
-) -> str | None:
-    """Version of a module, without importing it where possible.
-
-    Args:
-        module (str): Name of the module.
-        distributions (tuple[str, ...]): Names under which it may be
-            installed.
-
-    Returns:
-        str | None: The version, or None where there is no such module.
-    """
-    if find_spec(module) is None:
-        return None
-    for name in distributions:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    # A checkout on PYTHONPATH has no metadata.
-    return import_module(module).__version__
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """Numbers of a version: (2, 11, 0) of '2.11.0a0+cu130'."""
-    return tuple(map(int, re.findall(r'\d+', re.match(r'[\d.]+', version)[0])))
-
-
-def _check_requirements() -> None:
-    """Check that the stack is there and recent enough.
-
-    Raises:
-        ImportError: If anything is missing or too old. The message lists all
-            of it, and names the command that installs it.
-    """
-    problems = []
-    for module, minimum, distributions in _REQUIREMENTS:
-        found = _installed_version(module, distributions)
-        if found is None:
-            problems.append(f'{module}>={minimum} (not installed)')
-        elif _release(found) < _release(minimum):
-            problems.append(f'{module}>={minimum} (found {found})')
-    if problems:
-        raise ImportError(
-            f'mmmoca {__version__} needs {", ".join(problems)}. Install the '
-            'maintained forks by `pip install onedl-mmengine onedl-mmcv '
-            'onedl-mmpretrain torchvision` (in a checkout: `pip install -e '
-            "'.[onedl]'`), or OpenMMLab's own mmengine, mmcv and mmpretrain; "
-            'not both in one environment, as their modules have the same '
-            'names.'
-        )
-
-
-def _register_package() -> None:
-    """Let ``_base_ = 'mmmoca::...'`` find the configs of this package."""
-    from mmengine.config.utils import MODULE2PACKAGE
-
-    # MMEngine takes the name of a distribution and looks for its files in
-    # site-packages, where those of an editable install are not. A submodule
-    # is no distribution, so that MMEngine takes the folder it lies in.
-    MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
-
-
-def _history_buffer_method(owner: type, name: str) -> Any:
-    """Stand in for ``getattr`` where a checkpoint asks for it."""
-    from mmengine.logging import HistoryBuffer
-
-    if owner is not HistoryBuffer:
-        raise UnpicklingError(
-            f'A checkpoint may look up methods of HistoryBuffer only, but '
-            f'this one asks for {name!r} of {owner!r}.'
-        )
-    return getattr(owner, name)
-
-
-def _allow_checkpoint_contents() -> None:
-    """Allow-list what MMEngine pickles beside tensors: its log history.
-
-    Since PyTorch 2.6 ``torch.load`` refuses all classes but those on its
-    list, and the original MMEngine (0.10.7) cannot resume its own files.
-    """
-    import torch
-
-    if _release(torch.__version__) < (2, 6):
-        return
-    import numpy as np
-    from mmengine.logging import HistoryBuffer
-
-    numeric = np.typecodes['AllInteger'] + np.typecodes['Float'] + '?'
-    array = np.empty(0).__reduce__()[0]
-    scalar = np.float64().__reduce__()[0]
-    torch.serialization.add_safe_globals(
-        [
-            HistoryBuffer,
-            (_history_buffer_method, 'builtins.getattr'),
-            np.ndarray,
-            np.dtype,
-            *{type(np.dtype(code)) for code in numeric},
-            # The module was renamed in NumPy 2; files of both are around.
-            (array, 'numpy._core.multiarray._reconstruct'),
-            (array, 'numpy.core.multiarray._reconstruct'),
-            (scalar, 'numpy._core.multiarray.scalar'),
-            (scalar, 'numpy.core.multiarray.scalar'),
-        ]
-    )
-
-
-_check_requirements()
-_register_package()
-_allow_checkpoint_contents()
+check_requirements()
+register_package()
+allow_checkpoint_contents()

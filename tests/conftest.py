@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mmengine.registry import DefaultScope
 
-from mmmoca.compiled_ops import check_compiled_ops
+from mmmoca.stack import check_compiled_ops
 
 from .speed import spare_work
 from .tools import TOOLS, forget_tools, load_tool

@@ -17,6 +17,7 @@ from mmengine.logging import HistoryBuffer
 from mmengine.utils import get_installed_path, is_installed
 
 import mmmoca
+from mmmoca import stack
 
 from .test_packaging import PROJECT
 
@@ -44,7 +45,7 @@ def pretend(monkeypatch):
 
         def version(name):
             if name not in distributions:
-                raise mmmoca.metadata.PackageNotFoundError(name)
+                raise stack.metadata.PackageNotFoundError(name)
             return distributions[name]
 
         def find_spec(module):
@@ -57,23 +58,23 @@ def pretend(monkeypatch):
         def import_module(module):
             return SimpleNamespace(__version__=checkouts[module])
 
-        monkeypatch.setattr(mmmoca.metadata, 'version', version)
-        monkeypatch.setattr(mmmoca, 'find_spec', find_spec)
-        monkeypatch.setattr(mmmoca, 'import_module', import_module)
+        monkeypatch.setattr(stack.metadata, 'version', version)
+        monkeypatch.setattr(stack, 'find_spec', find_spec)
+        monkeypatch.setattr(stack, 'import_module', import_module)
 
     return set_up
 
 
-@pytest.mark.parametrize('stack', [STACK, ORIGINALS])
-def test_both_stacks_are_accepted(pretend, stack):
-    pretend(stack)
-    mmmoca._check_requirements()
+@pytest.mark.parametrize('versions', [STACK, ORIGINALS])
+def test_both_stacks_are_accepted(pretend, versions):
+    pretend(versions)
+    stack.check_requirements()
 
 
 def test_one_error_lists_all_that_is_wrong(pretend):
     pretend({'torch': '2.1.2', 'mmengine': '0.9.1', 'mmcv': '2.1.0'})
     with pytest.raises(ImportError) as error:
-        mmmoca._check_requirements()
+        stack.check_requirements()
     message = str(error.value)
     assert 'torch>=2.3 (found 2.1.2)' in message
     assert 'mmengine>=0.10 (found 0.9.1)' in message
@@ -98,23 +99,23 @@ def test_one_error_lists_all_that_is_wrong(pretend):
 def test_each_old_version_is_refused(pretend, distribution, version):
     pretend({**STACK, distribution: version})
     with pytest.raises(ImportError, match=f'found {version}'):
-        mmmoca._check_requirements()
+        stack.check_requirements()
 
 
 @pytest.mark.parametrize('version', ['1.2.0', '1.1.0'])
 def test_a_checkout_on_the_path_is_asked_for_its_version(pretend, version):
-    stack = {k: v for k, v in STACK.items() if k != 'onedl-mmpretrain'}
-    pretend(stack, checkouts={'mmpretrain': version})
+    versions = {k: v for k, v in STACK.items() if k != 'onedl-mmpretrain'}
+    pretend(versions, checkouts={'mmpretrain': version})
     if version == '1.2.0':
-        mmmoca._check_requirements()
+        stack.check_requirements()
     else:
         with pytest.raises(ImportError, match='found 1.1.0'):
-            mmmoca._check_requirements()
+            stack.check_requirements()
 
 
 def test_versions_compare_as_numbers():
     versions = ['2.9.1', '2.10.0a0+git1f', '2.10.1', '2.11.0+cu130', '10']
-    releases = [mmmoca._release(version) for version in versions]
+    releases = [stack._release(version) for version in versions]
     assert releases == [(2, 9, 1), (2, 10, 0), (2, 10, 1), (2, 11, 0), (10,)]
     assert releases == sorted(releases)
 
@@ -178,7 +179,7 @@ def test_checkpoints_of_mmengine_load_with_weights_only(
     with pytest.raises(UnpicklingError, match='HistoryBuffer'):
         torch.load(path, weights_only=True)
 
-    mmmoca._allow_checkpoint_contents()
+    stack.allow_checkpoint_contents()
     for file in (path, _as_of_other_numpy(path)):
         loaded = torch.load(file, weights_only=True)
         loss = loaded['message_hub']['log_scalars']['loss']
@@ -201,7 +202,7 @@ class _Lookup:
     'content', [_Lookup(np.ndarray, 'tofile'), print, object()]
 )
 def test_other_contents_are_still_refused(fresh_allow_list, tmp_path, content):
-    mmmoca._allow_checkpoint_contents()
+    stack.allow_checkpoint_contents()
     torch.save({'state_dict': content}, tmp_path / 'foreign.pth')
     with pytest.raises(UnpicklingError):
         torch.load(tmp_path / 'foreign.pth', weights_only=True)

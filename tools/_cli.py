@@ -13,7 +13,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from _arguments import checkpoint_file
-from mmmoca.compiled_ops import MissingOpsError, check_compiled_ops
+from mmmoca.stack import MissingOpsError, check_compiled_ops
 
 __all__ = ['build_runner', 'check_files', 'load_config']
 

@@ -12,7 +12,7 @@ from pickle import UnpicklingError
 import torch
 from torch import Tensor
 
-import mmmoca
+from mmmoca.stack import allow_checkpoint_contents
 
 __all__ = ['CheckpointError', 'listed', 'read_checkpoint', 'tensors_of']
 
@@ -115,7 +115,7 @@ def listed(names: object, limit: int = 5) -> str:
 
 def _read_pickle(path: str, lazy: bool) -> object:
     # MMEngine takes these off the list again each time it reads a file.
-    mmmoca._allow_checkpoint_contents()
+    allow_checkpoint_contents()
     allowed = contextlib.nullcontext()
     if hasattr(torch.serialization, 'safe_globals'):  # PyTorch 2.5
         known = torch.serialization.get_safe_globals()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmmoca import compiled_ops
+from mmmoca import stack
 
 from ..tools import ROOT, load_tool
 
@@ -148,19 +148,19 @@ def test_no_headers(tool, machine, monkeypatch, tmp_path):
 
 def test_message_names_the_command(monkeypatch):
     monkeypatch.setattr(
-        compiled_ops, 'find_spec', lambda name: name == 'mmdet' or None
+        stack, 'find_spec', lambda name: name == 'mmdet' or None
     )
-    with pytest.raises(compiled_ops.MissingOpsError) as error:
-        compiled_ops.check_compiled_ops()
+    with pytest.raises(stack.MissingOpsError) as error:
+        stack.check_compiled_ops()
     command = f'{sys.executable} {ROOT}/tools/build_mmcv_ops.py'
     assert command in str(error.value) or '.mim/tools' in str(error.value)
     assert 'pip install' not in str(error.value)
 
 
 def test_message_without_mmdet(monkeypatch):
-    monkeypatch.setattr(compiled_ops, 'find_spec', lambda name: None)
+    monkeypatch.setattr(stack, 'find_spec', lambda name: None)
     with pytest.raises(ImportError, match='onedl-mmdetection pyco.* and '):
-        compiled_ops.check_compiled_ops()
+        stack.check_compiled_ops()
 
 
 def test_tools_say_it_in_one_line(monkeypatch, capsys):
@@ -169,7 +169,7 @@ def test_tools_say_it_in_one_line(monkeypatch, capsys):
     import _cli
 
     def missing():
-        raise compiled_ops.MissingOpsError('detection needs a command')
+        raise stack.MissingOpsError('detection needs a command')
 
     monkeypatch.setattr(_cli, 'check_compiled_ops', missing)
     parser = argparse.ArgumentParser()

@@ -46,7 +46,7 @@ def main() -> None:
     """Draw the pictures."""
     parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from mmmoca.compiled_ops import MissingOpsError, check_compiled_ops
+    from mmmoca.stack import MissingOpsError, check_compiled_ops
 
     try:
         check_compiled_ops()
