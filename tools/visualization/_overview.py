@@ -7,6 +7,7 @@ import torch
 from matplotlib.figure import Figure
 from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
+from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
 from mmengine.runner import load_checkpoint
 from mmpretrain.registry import DATASETS, MODELS
@@ -98,6 +99,8 @@ def draw(args: argparse.Namespace) -> Figure:
         TypeError: If the config's model is no MOCA.
         RuntimeError: If the checkpoint is of another model.
     """
+    # It would print what each parameter was initialised by.
+    MMLogger.get_instance('overview', log_level='ERROR')
     cfg = Config.fromfile(args.config)
     cfg.merge_from_dict(args.cfg_options)
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
