@@ -1,10 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Fixtures for tests of several kinds."""
 
+from collections import OrderedDict
+
 import cv2
 import numpy as np
 import pytest
+from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import DefaultScope
+from mmengine.visualization import Visualizer
 
 from mmmoca.stack import check_compiled_ops
 
@@ -30,11 +34,19 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True, scope='module')
-def default_scope():
-    """A runner sets the scope of types without a prefix: not for others."""
-    before = DefaultScope._instance_dict.copy()
+def own_instances():
+    """What a run leaves behind is not for the tests of other files.
+
+    Its scope would hold for types without a prefix, the level of its logger
+    for what they log.
+    """
+    kinds = DefaultScope, MMLogger, MessageHub, Visualizer
+    before = [kind._instance_dict for kind in kinds]
+    for kind in kinds:
+        kind._instance_dict = OrderedDict()
     yield
-    DefaultScope._instance_dict = before
+    for kind, instances in zip(kinds, before):
+        kind._instance_dict = instances
 
 
 @pytest.fixture(autouse=True, scope='module')
