@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from _arguments import config_file, image_folder
 from _presets import FEATURES, PRESETS, Entry, parse_entry
 
-# --help and wrong arguments need not wait for PyTorch: what does the work is
-# imported where it is done.
 if TYPE_CHECKING:
     from _comparison import Comparison
 
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 PROTOCOLS = ('knn', 'linear', 'lowshot')
 
 
@@ -41,10 +41,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         f'and settings to take ({", ".join(PRESETS)}); by default that of '
         'the layout, else MOCA',
     )
-    add('--data-root', required=True, help='folder with train/ and val/')
+    add(
+        '--data-root',
+        type=image_folder,
+        required=True,
+        help='folder with train/ and val/',
+    )
     add('--protocols', nargs='+', choices=PROTOCOLS, default=PROTOCOLS)
     add(
         '--config',
+        type=config_file,
         default='classification/knn_vit-b16_in1k.py',
         help='a k-NN config, for architecture and transforms',
     )
@@ -83,15 +89,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         )
     if len(set(args.names)) < len(args.names):
         parser.error(f'the names {args.names} repeat: write NAME=FILE')
-    config = next(
-        (p for p in (Path(args.config), CONFIGS / args.config) if p.is_file()),
-        None,
-    )
-    if config is None:
-        parser.error(f'there is no config {args.config}')
-    args.config = config
-    if not Path(args.data_root).is_dir():
-        parser.error(f'there is no folder {args.data_root}')
     return args
 
 
@@ -186,9 +183,9 @@ def _names(entries: Sequence[Entry]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print the table, write table, figures and plot."""
     args = parse_args(argv)
-    # The first import of mmmoca checks the installation.
-    from mmmoca.files import whole, write_json, write_text  # isort: skip
+    import mmmoca  # noqa: F401  checks the installation before all else
     from _comparison_report import draw_comparison, make_table
+    from mmmoca.files import whole, write_json, write_text
 
     try:
         results = run(args)
