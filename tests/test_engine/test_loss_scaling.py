@@ -165,9 +165,9 @@ def root(tmp_path_factory):
     'world_size, sharded, poison',
     [
         (1, False, gradient_overflows),
-        (2, False, gradient_overflows),
-        (2, True, gradient_overflows),
-        (2, True, weight_overflows),
+        pytest.param(2, False, gradient_overflows, marks=pytest.mark.slow),
+        pytest.param(2, True, gradient_overflows, marks=pytest.mark.slow),
+        pytest.param(2, True, weight_overflows, marks=pytest.mark.slow),
     ],
 )
 def test_skipped_step_changes_nothing(root, world_size, sharded, poison):

@@ -142,6 +142,7 @@ def config(digits, work_dir, **options):
     return digits_config(CONFIG, digits, work_dir, **settings | options)
 
 
+@pytest.mark.slow
 def test_digits(digits, teacher, tmp_path):
     """Far above chance; what was loaded is said; others load the result."""
     options = {

@@ -10,6 +10,7 @@ from mmengine.runner import Runner
 from ..distributed import run_processes
 from ..images import demo_config, write_images
 
+pytestmark = pytest.mark.slow
 EPOCH_BASED = {
     'train_dataloader.sampler.infinite': False,
     'train_cfg': dict(type='EpochBasedTrainLoop', max_epochs=2),
