@@ -39,7 +39,7 @@ test: lint $(if $(filter 0,$(OPS)),,$(OPS_STAMP))
 	$(PYTEST) $(if $(filter 0,$(OPS)),-m 'not ops')
 
 test-quick: lint
-	$(PYTEST) -m 'not slow and not ops'
+	$(PYTEST) -m 'not slow and not ops and not processes'
 
 demo: $(STAMP)
 	$(PY) tools/demo.py $(if $(DATA),--data '$(DATA)')

@@ -65,6 +65,7 @@ def on_ranks(root):
     return rates(root, 'ranks', **SCALED | options)
 
 
+@pytest.mark.processes
 def test_all_processes_count(root):
     for main, prototypes, _ in run_processes(on_ranks, 2, str(root)):
         assert main == pytest.approx(2e-3 * 2 * 4 * 4 / 64, rel=1e-12)

@@ -85,7 +85,10 @@ def generator_of_step(seed, step):
     return generator
 
 
-@pytest.mark.parametrize('world_size', [1, 2, 3])
+@pytest.mark.parametrize(
+    'world_size',
+    [1, *(pytest.param(n, marks=pytest.mark.processes) for n in (2, 3))],
+)
 def test_words_are_drawn_from_the_global_batch(world_size):
     num_draws = 800
     if world_size == 1:

@@ -11,6 +11,8 @@ from mmmoca.engine.steps import unwrap_model, whole_parameters
 from ..distributed import run_processes
 from ..images import demo_config, write_images
 
+pytestmark = pytest.mark.processes
+
 STEPS, SAVED = 6, 3
 
 

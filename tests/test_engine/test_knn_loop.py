@@ -553,6 +553,7 @@ def _evaluate_with_three_samplers(root, work_dir):
     ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize('world', [2, 3])
 def test_many_processes_agree_with_one(root, tmp_path, world):
     expected, votes = _evaluate(root, tmp_path)
@@ -573,6 +574,7 @@ def _gather():
     return gather_samples(ids, feats.half(), ids + 7)
 
 
+@pytest.mark.processes
 def test_gather_with_an_empty_shard():
     for ids, feats, labels in run_processes(_gather, 3):
         assert ids.tolist() == [0, 2, 4]

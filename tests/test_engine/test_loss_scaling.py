@@ -206,7 +206,9 @@ def test_overflow_in_the_forward_pass(root):
     assert f'iteration {POISONED + 1} is not finite' in error
 
 
-@pytest.mark.parametrize('world_size', [1, 2])
+@pytest.mark.parametrize(
+    'world_size', [1, pytest.param(2, marks=pytest.mark.processes)]
+)
 def test_no_word_is_taken_that_is_not_finite(root, world_size):
     """Without a scaler too, whose flag would tell."""
     results = run_on(

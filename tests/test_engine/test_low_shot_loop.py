@@ -224,6 +224,7 @@ def _evaluate(root):
     return *first, run.test(), len(model.log)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize('world', [2, 3])
 def test_many_processes_agree_with_one(root, world):
     expected = runner(**config(root)).test()

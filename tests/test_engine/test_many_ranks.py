@@ -14,6 +14,8 @@ from mmmoca.engine.steps import unwrap_model
 from ..distributed import run_processes
 from ..images import DEMO_CONFIG, demo_config, write_images
 
+pytestmark = pytest.mark.processes
+
 STEPS = 8
 GLOBAL_BATCH = 8
 

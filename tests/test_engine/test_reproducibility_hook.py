@@ -11,6 +11,8 @@ from mmmoca.engine import codebook_hook
 from ..distributed import run_processes
 from ..images import demo_config, write_images
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope='module')
 def root(tmp_path_factory):

@@ -67,6 +67,7 @@ def _search_all():
     return [_search(*case) for case in CASES]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize('world', [2, 3])
 def test_shards_find_what_the_whole_bank_does(world):
     outputs = run_processes(_search_all, world)

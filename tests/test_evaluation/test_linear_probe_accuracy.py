@@ -66,6 +66,7 @@ def run_rank():
     return evaluate([0, 2, 4, 0] if rank == 0 else [1, 3, 5, 1])
 
 
+@pytest.mark.processes
 def test_two_ranks_agree_with_one():
     assert run_processes(run_rank, 2) == [evaluate()] * 2
 

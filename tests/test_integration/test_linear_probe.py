@@ -187,6 +187,7 @@ def run_rank(digits, name, batch_size):
     return model.head.weight.detach(), scalars(runner, 'val/linear/top1')[-1]
 
 
+@pytest.mark.processes
 def test_two_ranks_train_as_one(digits, teacher):
     (alone,) = run_processes(run_rank, 1, digits, 'alone', 50)
     first, second = run_processes(run_rank, 2, digits, 'both', 25)
