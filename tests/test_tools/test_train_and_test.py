@@ -81,6 +81,17 @@ def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
     assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
 
 
+def test_none_leaves_a_hook_out(tool, command):
+    load_config = tool('_cli').load_config
+    left_out = ('step_log', 'logger')
+    options = [f'default_hooks.{name}=None' for name in left_out]
+    hooks = load_config(
+        *command('train', CONFIG, '--cfg-options', *options)
+    ).default_hooks
+    assert 'step_log' not in hooks and 'codebook' in hooks
+    assert hooks.logger is None  # MMEngine's own, which takes it
+
+
 def test_unknown_config_is_one_line_that_names_near_ones(command, capsys):
     error = _error(capsys, command, 'train', 'moca_vit-b16_200.py')
     assert 'there is no config moca_vit-b16_200.py' in error
