@@ -100,8 +100,8 @@ def _complete_scaling(runner: Runner, images: int, base: int) -> None:
     for scheduler in runner.param_schedulers or ():
         if scheduler.param_name == 'lr':
             scheduler.base_values = [
-                base * factor
-                for base, factor in zip(scheduler.base_values, factors)
+                value * factor
+                for value, factor in zip(scheduler.base_values, factors)
             ]
 
 
