@@ -201,11 +201,11 @@ class LowShotTestLoop(TestLoop):
                 (self.dataloader, 'low-shot test', self.transforms[1]),
             )
         )
-        predictions = self._predict(train, test)
+        predictions, unconverged = self._predict(train, test)
         self._process(predictions, test)
         metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
         if is_main_process():
-            self._report(predictions, test.labels)
+            self._report(predictions, test.labels, unconverged)
         runner.call_hook('after_test_epoch', metrics=metrics)
         runner.call_hook('after_test')
         return metrics
@@ -224,8 +224,10 @@ class LowShotTestLoop(TestLoop):
         )
         return shard._replace(feats=low_shot_features(shard.feats))
 
-    def _predict(self, train: FeatureShard, test: FeatureShard) -> Tensor:
-        """Predicted labels of all images by each fit, (N, fits)."""
+    def _predict(
+        self, train: FeatureShard, test: FeatureShard
+    ) -> tuple[Tensor, list[str]]:
+        """Labels of all images by each fit, (N, fits); fits that failed."""
         fits = [
             (name, number, rows)
             for name, sets in self.subsets.items()
@@ -252,18 +254,18 @@ class LowShotTestLoop(TestLoop):
             )
         all_reduce(predictions)
         all_reduce(converged)
-        self.unconverged = [
+        unconverged = [
             f'{name}, set {number}'
             for (name, number, _), good in zip(fits, converged)
             if not good
         ]
-        if self.unconverged:
+        if unconverged:
             self.runner.logger.warning(
-                f'{len(self.unconverged)} of {len(fits)} low-shot regressions '
-                f'have not converged ({"; ".join(self.unconverged)}): raise '
+                f'{len(unconverged)} of {len(fits)} low-shot regressions '
+                f'have not converged ({"; ".join(unconverged)}): raise '
                 f'test_cfg.max_iter, which is {self.fit["max_iter"]}'
             )
-        return predictions
+        return predictions, unconverged
 
     def _process(self, predictions: Tensor, test: FeatureShard) -> None:
         """Hand this rank's share of the predictions to the metrics."""
@@ -285,7 +287,9 @@ class LowShotTestLoop(TestLoop):
             samples.append(sample)
         self.evaluator.process(data_samples=samples)
 
-    def _report(self, predictions: Tensor, labels: Tensor) -> None:
+    def _report(
+        self, predictions: Tensor, labels: Tensor, unconverged: list[str]
+    ) -> None:
         hits = (predictions == labels[:, None]).double()
         results = low_shot_results(
             self.subsets, (100 * hits.mean(dim=0)).tolist()
@@ -299,7 +303,7 @@ class LowShotTestLoop(TestLoop):
                 test_images=len(labels),
                 classes=len(self.classes),
                 **self.fit,
-                unconverged=self.unconverged,
+                unconverged=unconverged,
                 results=results,
             ),
         )
