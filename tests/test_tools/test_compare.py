@@ -3,7 +3,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +16,21 @@ from PIL import Image
 from mmmoca.checkpoints import convert_to_timm_name
 from tests.images import CONFIGS
 from tests.judges import centre, knn_judge, low_shot_judge
+from tests.tools import TOOLS, load_tool
 
-TOOLS = Path(__file__).parents[2] / 'tools'
 CONFIG = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
 
 
 @pytest.fixture(scope='module')
 def tool():
-    folders = [
-        str(TOOLS / name) for name in ('dataset_converters', 'analysis_tools')
-    ]
-    sys.path[:0] = folders
-    import compare
-    import make_digits
-
-    yield compare, make_digits
-    for folder in folders:
-        sys.path.remove(folder)
-    for name in list(sys.modules):
-        if name in ('compare', 'make_digits', '_encoders', '_presets') or (
-            name.startswith('_comparison')
-        ):
-            del sys.modules[name]
+    # The programs import modules beside them while they work.
+    with pytest.MonkeyPatch.context() as patch:
+        for folder in (TOOLS, TOOLS / 'analysis_tools'):
+            patch.syspath_prepend(str(folder))
+        yield (
+            load_tool('analysis_tools/compare'),
+            load_tool('dataset_converters/make_digits'),
+        )
 
 
 @pytest.fixture(scope='module')
@@ -144,8 +136,7 @@ def test_equals_sklearn(
             100 * judge.score(query[token, True], truth)
         )
 
-    import make_subset  # beside make_digits
-
+    make_subset = load_tool('dataset_converters/make_subset')
     lists = make_subset.make_subsets(
         files / 'digits' / 'train', report / 'lists', (1, 2, 5), (20,)
     )
