@@ -1,14 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a hook needs to know of optimiser steps and wrapped models."""
-
-from contextlib import AbstractContextManager, nullcontext
+"""What a hook needs to know of optimiser steps."""
 
 import numpy as np
 from mmengine.dist import get_world_size
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+from torch import Tensor
+
+from .wrapped_models import unwrap_model
 
 __all__ = [
     'check_hooks',
@@ -19,52 +17,7 @@ __all__ = [
     'skipped',
     'stepped',
     'total_optimizer_steps',
-    'unwrap_model',
-    'whole_parameters',
-    'whole_state_dict',
 ]
-
-
-def unwrap_model(model: nn.Module) -> nn.Module:
-    """The algorithm itself, whatever wraps it for several processes."""
-    while is_model_wrapper(model):
-        model = model.module
-    return model
-
-
-def whole_parameters(model: nn.Module) -> AbstractContextManager:
-    """Context in which every process has all parameters, to be read only.
-
-    Args:
-        model (nn.Module): The runner's model. Nothing happens unless its
-            parameters are sharded.
-
-    Returns:
-        AbstractContextManager: The context; all processes must enter it.
-    """
-    if isinstance(model, FullyShardedDataParallel):
-        return FullyShardedDataParallel.summon_full_params(
-            model, writeback=False
-        )
-    return nullcontext()
-
-
-def whole_state_dict(model: nn.Module) -> dict[str, Tensor]:
-    """State of the algorithm, whole and by its own names on every process.
-
-    Args:
-        model (nn.Module): The runner's model; all processes must call this
-            if its parameters are sharded.
-
-    Returns:
-        dict[str, Tensor]: As a checkpoint has it.
-    """
-    if not isinstance(model, FullyShardedDataParallel):
-        return unwrap_model(model).state_dict()
-    with FullyShardedDataParallel.state_dict_type(
-        model, StateDictType.FULL_STATE_DICT
-    ):
-        return model.state_dict()
 
 
 def check_hooks(runner: Runner) -> None:

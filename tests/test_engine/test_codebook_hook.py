@@ -7,7 +7,7 @@ import torch
 from mmengine.dist import get_rank
 
 from mmmoca.engine import CodebookHook
-from mmmoca.engine.codebook_hook import pick_new_words
+from mmmoca.engine.hooks.codebook_hook import pick_new_words
 from mmmoca.engine.steps import mix_seed
 from mmmoca.models import OnlineCodebook
 

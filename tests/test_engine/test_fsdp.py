@@ -6,7 +6,7 @@ import torch
 from mmengine.dist import get_world_size
 from mmengine.registry import RUNNERS
 
-from mmmoca.engine.steps import unwrap_model, whole_parameters
+from mmmoca.engine.wrapped_models import unwrap_model, whole_parameters
 
 from ..distributed import run_processes
 from ..images import demo_config, write_images

@@ -12,8 +12,9 @@ from mmengine.hooks import Hook
 from mmengine.registry import OPTIM_WRAPPERS
 
 from mmmoca.engine import MixedPrecisionOptimWrapper, NonFiniteLossError
-from mmmoca.engine.step_log_hook import StepLogHook
-from mmmoca.engine.steps import skipped, unwrap_model, whole_state_dict
+from mmmoca.engine.hooks.step_log_hook import StepLogHook
+from mmmoca.engine.steps import skipped
+from mmmoca.engine.wrapped_models import unwrap_model, whole_state_dict
 
 from ..distributed import run_processes
 from ..images import write_images

@@ -9,7 +9,7 @@ from mmengine.model import MMDistributedDataParallel
 from mmengine.runner import Runner
 from mmpretrain.registry import MODELS
 
-from mmmoca.engine.steps import unwrap_model
+from mmmoca.engine.wrapped_models import unwrap_model
 
 from ..distributed import run_processes
 from ..images import DEMO_CONFIG, demo_config, write_images

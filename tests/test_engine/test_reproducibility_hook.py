@@ -6,7 +6,7 @@ import torch
 from mmengine.dist import get_rank
 from mmengine.runner import Runner
 
-from mmmoca.engine import codebook_hook
+from mmmoca.engine.hooks import codebook_hook
 
 from ..distributed import run_processes
 from ..images import demo_config, write_images

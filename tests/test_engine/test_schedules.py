@@ -11,7 +11,10 @@ from mmengine.config import Config
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULERS
 from mmpretrain.registry import MODELS
 
-from mmmoca.engine.teacher_ema_hook import cosine_momentum, update_teacher
+from mmmoca.engine.hooks.teacher_ema_hook import (
+    cosine_momentum,
+    update_teacher,
+)
 
 CONFIGS = Path(__file__).parents[2] / 'configs'
 DEMO = CONFIGS / 'demo' / 'moca_vit-tiny_textures.py'

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.logging import MMLogger
 
 from mmmoca.engine import WinningHeadHook
-from mmmoca.engine.winning_head_hook import classifier_config
+from mmmoca.engine.hooks.winning_head_hook import classifier_config
 
 from ..digits import digits_config
 from ..test_models.test_linear_probe import FEATURES, build

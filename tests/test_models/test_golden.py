@@ -11,7 +11,7 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
 from mmpretrain.registry import MODELS
 
 from mmmoca.checkpoints import convert_release_name, convert_release_state_dict
-from mmmoca.engine.teacher_ema_hook import update_teacher
+from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
 CASES = ('two_rounds', 'one_round', 'cls_embedding', 'init')
 GOLDEN = Path(__file__).parents[1] / 'data' / 'golden'

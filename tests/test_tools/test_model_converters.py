@@ -17,7 +17,7 @@ from timm.models import adapt_input_conv
 from timm.models import load_checkpoint as timm_load_checkpoint
 
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
-from mmmoca.engine.teacher_ema_hook import update_teacher
+from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 from mmmoca.version import __version__
 
 from ..images import DEMO_CONFIG, point_to, write_images

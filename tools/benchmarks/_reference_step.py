@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from _benchmark_objective import KAPPA, straightforward
 from _step import TrainingStep
-from mmmoca.engine.codebook_hook import pick_new_words
+from mmmoca.engine.hooks.codebook_hook import pick_new_words
 from mmmoca.models.masking import Mask
 from mmmoca.models.vit import EncodedTokens
 

@@ -21,8 +21,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import mmmoca  # noqa: F401  registers the model
-from mmmoca.engine.codebook_hook import pick_new_words
-from mmmoca.engine.teacher_ema_hook import update_teacher
+from mmmoca.engine.hooks.codebook_hook import pick_new_words
+from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
 __all__ = ['Clock', 'TrainingStep', 'alternate']
 

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from _benchmark_objective import lean, make_inputs, straightforward
 from _step import TrainingStep
-from mmmoca.engine.teacher_ema_hook import update_teacher
+from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 from mmmoca.models.masking import Mask
 from mmmoca.models.transformer import attention
 

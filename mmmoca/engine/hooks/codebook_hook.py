@@ -6,17 +6,16 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor
 
-from mmmoca.registry import HOOKS
-
-from .steps import (
+from mmmoca.engine.steps import (
     check_hooks,
     images_per_step,
     mix_seed,
     optimizer_steps,
     skipped,
     stepped,
-    unwrap_model,
 )
+from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.registry import HOOKS
 
 __all__ = ['CodebookHook', 'pick_new_words']
 

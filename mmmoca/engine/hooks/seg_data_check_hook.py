@@ -12,10 +12,9 @@ from mmmoca.datasets.segmentation_checks import (
     check_masks,
     members,
 )
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.models import check_patch_size
 from mmmoca.registry import HOOKS
-
-from .steps import unwrap_model
 
 __all__ = ['SegDataCheckHook']
 

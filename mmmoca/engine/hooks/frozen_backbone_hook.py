@@ -2,9 +2,8 @@
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.registry import HOOKS
-
-from .steps import unwrap_model
 
 __all__ = ['FrozenBackboneHook']
 

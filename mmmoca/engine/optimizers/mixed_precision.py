@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Parameter groups of MOCA and mixed precision on any device."""
+"""Mixed precision on any device."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,113 +7,14 @@ from contextlib import contextmanager
 import torch
 from mmengine.device import get_device
 from mmengine.dist import all_reduce
-from mmengine.optim import (
-    AmpOptimWrapper,
-    DefaultOptimWrapperConstructor,
-    OptimWrapper,
-)
+from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
-from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS
+from mmmoca.registry import OPTIM_WRAPPERS
 
-from .steps import whole_parameters
-
-__all__ = ['MOCAOptimWrapperConstructor', 'MixedPrecisionOptimWrapper']
-
-
-@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
-class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Four parameter groups: with and without decay, model and prototypes.
-
-    Biases and other 1-D parameters do not decay. The prototype generators
-    have a learning rate and a weight decay of their own, which stay constant
-    under this package's schedulers. ``paramwise_cfg`` takes:
-
-    - ``prototype_lr`` (float): Learning rate of the generators. Defaults to
-      1e-4.
-    - ``prototype_weight_decay`` (float): Their weight decay. Defaults to
-      0.05.
-
-    A group's ``constant`` key names what a schedule must leave alone.
-
-    Raises:
-        ValueError: If ``paramwise_cfg`` has any other key.
-    """
-
-    def __init__(
-        self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None
-    ) -> None:
-        options = dict(prototype_lr=1e-4, prototype_weight_decay=0.05)
-        unknown = set(paramwise_cfg or {}) - set(options)
-        if unknown:
-            raise ValueError(
-                f'paramwise_cfg takes {sorted(options)}, got {sorted(unknown)}'
-            )
-        super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
-
-    def __call__(self, model: nn.Module) -> OptimWrapper:
-        """Build the optimiser wrapper for the model.
-
-        Args:
-            model (nn.Module): The model, as it is wrapped for training.
-
-        Returns:
-            OptimWrapper: With its optimiser.
-        """
-        with whole_parameters(model):  # a shard has but one dimension
-            return super().__call__(model)
-
-    def add_params(
-        self, params: list[dict], module: nn.Module, **kwargs
-    ) -> None:
-        """Sort all parameters of the model into the groups.
-
-        Args:
-            params (List[dict]): Gets the groups, in place.
-            module (nn.Module): The whole model.
-        """
-        # Imported late: building an optimiser must not need the models.
-        from mmmoca.models import PrototypeGenerator
-
-        generators = {
-            id(parameter)
-            for part in module.modules()
-            if isinstance(part, PrototypeGenerator)
-            for parameter in part.parameters()
-        }
-        groups = {
-            (own, decays): []
-            for own in (False, True)
-            for decays in (True, False)
-        }
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                groups[id(parameter) in generators, parameter.ndim > 1].append(
-                    parameter
-                )
-        for (own, decays), parameters in groups.items():
-            if not parameters:
-                continue
-            lr, weight_decay = self.base_lr, self.base_wd
-            if own:
-                lr = self.paramwise_cfg['prototype_lr']
-                weight_decay = self.paramwise_cfg['prototype_weight_decay']
-            params.append(
-                dict(
-                    params=parameters,
-                    lr=lr,
-                    weight_decay=weight_decay if decays else 0.0,
-                    constant=self._constant(own, decays),
-                )
-            )
-
-    @staticmethod
-    def _constant(own: bool, decays: bool) -> list[str]:
-        if own:
-            return ['lr', 'weight_decay']
-        return [] if decays else ['weight_decay']
+__all__ = ['GPUMixedPrecisionOptimWrapper', 'MixedPrecisionOptimWrapper']
 
 
 @OPTIM_WRAPPERS.register_module()
@@ -210,3 +111,22 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         if not state_dict.get('loss_scaler', True):
             state_dict.pop('loss_scaler')
         super().load_state_dict(state_dict)
+
+
+@OPTIM_WRAPPERS.register_module()
+class GPUMixedPrecisionOptimWrapper(MixedPrecisionOptimWrapper):
+    """Mixed precision on a GPU, float32 on a CPU.
+
+    For detection: the CPU kernels of mmcv's operators (non-maximum
+    suppression, RoIAlign) take float32 only.
+
+    Args:
+        dtype (str | torch.dtype): On a GPU, see
+            :class:`MixedPrecisionOptimWrapper`. Defaults to 'float16'.
+        **kwargs: See :class:`MixedPrecisionOptimWrapper`.
+    """
+
+    def __init__(self, dtype: str | torch.dtype = 'float16', **kwargs) -> None:
+        if get_device() == 'cpu':
+            dtype = 'float32'
+        super().__init__(dtype=dtype, **kwargs)

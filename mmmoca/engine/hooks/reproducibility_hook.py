@@ -8,9 +8,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from mmmoca.datasets import SeededSampler
+from mmmoca.engine.steps import global_batch_size, mix_seed
 from mmmoca.registry import HOOKS
-
-from .steps import global_batch_size, mix_seed
 
 __all__ = ['ReproducibilityHook']
 

@@ -8,9 +8,8 @@ from mmengine.hooks import Hook, LoggerHook
 from mmengine.runner import Runner
 from torch import Tensor
 
+from mmmoca.engine.steps import check_hooks, skipped, stepped
 from mmmoca.registry import HOOKS
-
-from .steps import check_hooks, skipped, stepped
 
 __all__ = ['NonFiniteLossError', 'StepLogHook']
 

@@ -4,10 +4,9 @@ from mmengine.runner import BaseLoop, Runner, find_latest_checkpoint
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
-
-from .steps import unwrap_model
 
 __all__ = ['ClassifierCheckHook']
 

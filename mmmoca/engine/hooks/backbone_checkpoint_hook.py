@@ -11,9 +11,8 @@ from mmmoca.checkpoints import (
     resize_positions,
 )
 from mmmoca.checkpoints.scheme import SCHEME
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.registry import HOOKS
-
-from .steps import unwrap_model
 
 __all__ = ['BackboneCheckpointHook']
 

@@ -4,9 +4,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
+from mmmoca.engine.steps import global_batch_size
 from mmmoca.registry import HOOKS
-
-from .steps import global_batch_size
 
 __all__ = ['BatchSizeHook']
 

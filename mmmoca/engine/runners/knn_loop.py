@@ -15,6 +15,7 @@ from mmengine.runner import ValLoop
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.evaluation.features import (
     describe_batch,
     extract_shard,
@@ -29,8 +30,6 @@ from mmmoca.evaluation.loaders import (
     moved,
 )
 from mmmoca.registry import LOOPS
-
-from .steps import unwrap_model
 
 __all__ = ['KNNValLoop']
 

@@ -8,10 +8,9 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.files import whole, write_text
 from mmmoca.registry import HOOKS
-
-from .steps import unwrap_model
 
 __all__ = ['WinningHeadHook']
 

@@ -6,17 +6,15 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
-from mmmoca.registry import HOOKS
-
-from .steps import (
+from mmmoca.engine.steps import (
     check_hooks,
     optimizer_steps,
     skipped,
     stepped,
     total_optimizer_steps,
-    unwrap_model,
-    whole_parameters,
 )
+from mmmoca.engine.wrapped_models import unwrap_model, whole_parameters
+from mmmoca.registry import HOOKS
 
 __all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
 

@@ -3,13 +3,16 @@ import torch
 from mmengine._strategy import FSDPStrategy
 from mmengine.device import get_device
 from mmengine.optim import BaseOptimWrapper
+from mmpretrain.models.backbones.vision_transformer import (
+    TransformerEncoderLayer,
+)
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
+from mmmoca.engine.optimizers import MixedPrecisionOptimWrapper
+from mmmoca.models import PrototypeGenerator
 from mmmoca.registry import STRATEGIES
-
-from .optim import MixedPrecisionOptimWrapper
 
 __all__ = ['MOCAFSDPStrategy']
 
@@ -73,13 +76,6 @@ class MOCAFSDPStrategy(FSDPStrategy):
         whole = ['teacher', 'codebook']
         for name in whole:
             model.get_submodule(name).to(device)
-        # Imported late: the engine must not need the models.
-        from mmpretrain.models.backbones.vision_transformer import (
-            TransformerEncoderLayer,
-        )
-
-        from mmmoca.models import PrototypeGenerator
-
         units = {TransformerEncoderLayer, PrototypeGenerator}
         self.model_wrapper = dict(
             type='MMFullyShardedDataParallel',

@@ -13,9 +13,12 @@ from mmmoca.checkpoints import (
     compare_states,
     listed,
 )
+from mmmoca.engine.wrapped_models import (
+    unwrap_model,
+    whole_parameters,
+    whole_state_dict,
+)
 from mmmoca.registry import HOOKS
-
-from .steps import unwrap_model, whole_parameters, whole_state_dict
 
 __all__ = ['CheckpointFitHook']
 

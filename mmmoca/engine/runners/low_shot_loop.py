@@ -21,6 +21,7 @@ from mmpretrain.structures import DataSample
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.evaluation.feature_cache import FeatureCache, weights_digest
 from mmmoca.evaluation.features import FeatureShard, describe_batch
 from mmmoca.evaluation.loaders import check_loader, class_names, moved
@@ -33,8 +34,6 @@ from mmmoca.evaluation.low_shot import (
 from mmmoca.evaluation.subsets import read_subsets
 from mmmoca.files import write_json
 from mmmoca.registry import DATASETS, LOOPS
-
-from .steps import unwrap_model
 
 __all__ = ['LowShotTestLoop']
 

@@ -1,0 +1,31 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .backbone_checkpoint_hook import BackboneCheckpointHook
+from .batch_size_hook import BatchSizeHook
+from .checkpoint_fit_hook import CheckpointFitHook
+from .checkpoint_hook import AtomicCheckpointHook
+from .classifier_check_hook import ClassifierCheckHook
+from .codebook_hook import CodebookHook
+from .compile_hook import CompileHook
+from .frozen_backbone_hook import FrozenBackboneHook
+from .reproducibility_hook import ReproducibilityHook
+from .seg_data_check_hook import SegDataCheckHook
+from .step_log_hook import NonFiniteLossError, StepLogHook
+from .teacher_ema_hook import TeacherEMAHook
+from .winning_head_hook import WinningHeadHook
+
+__all__ = [
+    'AtomicCheckpointHook',
+    'BackboneCheckpointHook',
+    'BatchSizeHook',
+    'CheckpointFitHook',
+    'ClassifierCheckHook',
+    'CodebookHook',
+    'CompileHook',
+    'FrozenBackboneHook',
+    'NonFiniteLossError',
+    'ReproducibilityHook',
+    'SegDataCheckHook',
+    'StepLogHook',
+    'TeacherEMAHook',
+    'WinningHeadHook',
+]

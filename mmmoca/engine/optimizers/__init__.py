@@ -1,0 +1,14 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .layer_decay import LayerDecayOptimWrapperConstructor
+from .mixed_precision import (
+    GPUMixedPrecisionOptimWrapper,
+    MixedPrecisionOptimWrapper,
+)
+from .optim_wrapper_constructor import MOCAOptimWrapperConstructor
+
+__all__ = [
+    'GPUMixedPrecisionOptimWrapper',
+    'LayerDecayOptimWrapperConstructor',
+    'MOCAOptimWrapperConstructor',
+    'MixedPrecisionOptimWrapper',
+]

@@ -1,0 +1,12 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .fsdp_strategy import MOCAFSDPStrategy
+from .knn_loop import KNNValLoop
+from .knn_test_loop import KNNTestLoop
+from .low_shot_loop import LowShotTestLoop
+
+__all__ = [
+    'KNNTestLoop',
+    'KNNValLoop',
+    'LowShotTestLoop',
+    'MOCAFSDPStrategy',
+]
