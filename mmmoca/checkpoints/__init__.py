@@ -8,14 +8,10 @@ from .pretrained import (
     compare_states,
 )
 from .reading import CheckpointError, listed, read_checkpoint
-from .release_keys import (
-    convert_release_name,
-    convert_release_state_dict,
-    convert_timm_name,
-    convert_to_timm_name,
-)
+from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
 from .scheme import load_from_mmmoca
+from .timm_keys import convert_timm_name, convert_to_timm_name
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [
