@@ -1,12 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .fitting import check_encoders, check_grids, compare_states
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
-from .pretrained import (
-    check_encoders,
-    check_grids,
-    check_pretrained_inits,
-    compare_states,
-)
+from .pretrained import check_pretrained_inits
 from .reading import CheckpointError, listed, read_checkpoint
 from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
