@@ -10,14 +10,14 @@ from mmmoca.evaluation import LinearProbeAccuracy
 from ..distributed import run_processes
 
 # Places of the truth for six images and three classifiers.
-RANKS = [[0, 3, 0], [1, 0, 0], [6, 0, 4], [2, 0, 0], [0, 5, 5], [4, 1, 0]]
+PLACES = [[0, 3, 0], [1, 0, 0], [6, 0, 4], [2, 0, 0], [0, 5, 5], [4, 1, 0]]
 
 
 def samples(indices, num_classes=8):
     return [
         dict(
             sample_idx=index,
-            label_ranks=torch.tensor(RANKS[index]),
+            label_places=torch.tensor(PLACES[index]),
             base_lrs=(0.01, 0.1, 1.0),
             num_classes=num_classes,
         )

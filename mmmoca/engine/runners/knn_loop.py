@@ -262,8 +262,8 @@ class KNNValLoop(ValLoop):
         logger.info(
             f'k-NN bank: {bank.num_images} of {len(loader.dataset)} images, '
             f'{bank.feats.shape[1]} features, {own:.1f} MiB on each of '
-            f'{get_world_size()} ranks, at most {compared:.1f} MiB more to '
-            f'compare, {time.time() - start:.1f} s'
+            f'{get_world_size()} processes, at most {compared:.1f} MiB more '
+            f'to compare, {time.time() - start:.1f} s'
         )
         return bank
 
