@@ -1,13 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Features of a loader, batch by batch."""
 
+import numpy as np
 import pytest
 import torch
 from mmengine.logging import MMLogger
+from mmpretrain.models.utils import SelfSupDataPreprocessor
 from mmpretrain.structures import DataSample
 from torch.utils.data import DataLoader
 
-from mmmoca.evaluation.features import extract_shard
+from mmmoca.evaluation.features import extract_features, extract_shard
 
 FEATS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 
@@ -81,3 +83,38 @@ def test_not_finite():
     # 1e5 is beyond the range of float16.
     with pytest.raises(ValueError, match='not finite'):
         _extract(_loader(), 1e5 * FEATS, dtype=torch.float16)
+
+
+@pytest.mark.parametrize('labelled', [True, False])
+def test_extract_features(labelled):
+    images = torch.randint(0, 256, (7, 3, 4, 4), dtype=torch.uint8)
+    dataset = []
+    for index, image in enumerate(images):
+        sample = DataSample(metainfo=dict(sample_idx=index))
+        if labelled:
+            sample.set_gt_label(index % 3)
+        dataset.append(dict(inputs=image, data_samples=sample))
+    preprocessor = SelfSupDataPreprocessor(
+        mean=[10, 20, 30], std=[2, 4, 8], to_rgb=True
+    )
+    encoders = dict(
+        mean=lambda inputs: inputs.mean(dim=(2, 3)),
+        first=lambda inputs: inputs[:, :, 0, 0],
+    )
+    features, labels = extract_features(
+        dataset, preprocessor, encoders, batch_size=3
+    )
+    inputs = images.flip(1).double().numpy()
+    inputs = (inputs - np.reshape([10, 20, 30], (3, 1, 1))) / np.reshape(
+        [2, 4, 8], (3, 1, 1)
+    )
+    for name, expected in (
+        ('mean', inputs.mean(axis=(2, 3))),
+        ('first', inputs[:, :, 0, 0]),
+    ):
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(features[name], expected, atol=1e-5)
+    if labelled:
+        assert labels.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    else:
+        assert labels is None

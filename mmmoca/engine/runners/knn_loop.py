@@ -16,11 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.wrapped_models import unwrap_model
-from mmmoca.evaluation.features import (
-    describe_batch,
-    extract_shard,
-    rng_untouched,
-)
+from mmmoca.evaluation.features import describe_batch, extract_shard
 from mmmoca.evaluation.knn import knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
 from mmmoca.evaluation.loaders import (
@@ -28,6 +24,7 @@ from mmmoca.evaluation.loaders import (
     check_same_classes,
     class_names,
     moved,
+    rng_untouched,
 )
 from mmmoca.registry import LOOPS
 
