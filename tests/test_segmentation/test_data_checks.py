@@ -10,12 +10,8 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
-from mmmoca.datasets.segmentation_checks import (
-    SegDataError,
-    check_files,
-    check_masks,
-    members,
-)
+from mmmoca.datasets.mask_checks import check_files, check_masks
+from mmmoca.datasets.segmentation_checks import SegDataError, members
 
 from ..cityscapes import CONFIGS, run, write_tree
 
