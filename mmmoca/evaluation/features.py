@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from .gather import gather_samples
 from .loaders import class_label
 
 __all__ = [
@@ -23,7 +22,6 @@ __all__ = [
     'describe_batch',
     'extract_features',
     'extract_shard',
-    'gather_shards',
 ]
 
 
@@ -156,20 +154,6 @@ def extract_shard(
         torch.tensor(ids, dtype=torch.int64),
         feats[: len(ids)],
         torch.tensor(labels, dtype=torch.int64),
-    )
-
-
-def gather_shards(shard: FeatureShard) -> FeatureShard:
-    """All images on every rank, once each, in the order of their ids.
-
-    Args:
-        shard (FeatureShard): This rank's share.
-
-    Returns:
-        FeatureShard: The whole, all of it on the CPU.
-    """
-    return FeatureShard(
-        *gather_samples(shard.ids, shard.feats.cpu(), shard.labels)
     )
 
 

@@ -2,14 +2,12 @@
 """Weighted k-NN classification on L2-normalised features."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 __all__ = [
-    'KNNSetting',
     'knn_scores',
     'knn_search',
     'knn_settings',
@@ -18,31 +16,18 @@ __all__ = [
 ]
 
 
-class KNNSetting(NamedTuple):
-    """What a metric is called, and its numbers.
-
-    Attributes:
-        name (str): 'k20', or 'k20_t0.07' where several T are tried.
-        k (int): Number of neighbours.
-        temperature (float): T of the weight exp(sim / T).
-    """
-
-    name: str
-    k: int
-    temperature: float
-
-
 def knn_settings(
     k: int | Sequence[int], temperature: float | Sequence[float]
-) -> list[KNNSetting]:
-    """Every k with every temperature.
+) -> list[tuple[str, int, float]]:
+    """Every k with every temperature, and what its metrics are called.
 
     Args:
         k (int or Sequence[int]): Numbers of neighbours.
         temperature (float or Sequence[float]): T.
 
     Returns:
-        list[KNNSetting]: T changes fastest.
+        list[tuple[str, int, float]]: Name ('k20', or 'k20_t0.07' if several
+        T are tried), k and T.
 
     Raises:
         ValueError: If any is out of range, or there is none.
@@ -61,7 +46,7 @@ def knn_settings(
             f'0.07, but got {temperature!r}.'
         )
     return [
-        KNNSetting(f'k{n}_t{t:g}' if len(ts) > 1 else f'k{n}', n, t)
+        (f'k{n}_t{t:g}' if len(ts) > 1 else f'k{n}', n, t)
         for n in ks
         for t in ts
     ]

@@ -60,31 +60,14 @@ def dense_patches(
 
 
 def feature_colors(encoder: MOCAViT, inputs: Tensor) -> np.ndarray:
-    """Colours of an encoder's features, a quarter of a patch apart.
-
-    Args:
-        encoder (MOCAViT): The encoder.
-        inputs (Tensor): Normalised images, (N, C, H, W).
-
-    Returns:
-        np.ndarray: (N, h, w, 3).
-    """
+    """Colours, (N, h, w, 3), of the features of images, (N, C, H, W)."""
     return pca_colors(_dense(encoder, inputs).cpu().numpy())[0]
 
 
 def feature_and_word_colors(
     model: MOCA, inputs: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As :func:`feature_colors` of the teacher, and the words of all places.
-
-    Args:
-        model (MOCA): The model.
-        inputs (Tensor): Normalised images, (N, C, H, W).
-
-    Returns:
-        tuple[np.ndarray, np.ndarray]: Colours of the features and of the code
-        words that they are assigned to, (N, h, w, 3) each.
-    """
+    """Colours of the teacher's features, and of the words nearest to them."""
     tokens = _dense(model.teacher, inputs)
     codebook = model.codebook
     # Image by image: K numbers for each place add up.

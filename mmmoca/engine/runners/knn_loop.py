@@ -97,7 +97,7 @@ class KNNValLoop(ValLoop):
         bank_dataloader = moved(bank_dataloader, data_root)
         super().__init__(runner, dataloader, evaluator, fp16=fp16)
         self.settings = knn_settings(k, temperature)
-        self.max_k = max(setting.k for setting in self.settings)
+        self.max_k = max(k for _, k, _ in self.settings)
         if bank_dtype not in ('float32', 'float16'):
             raise ValueError(
                 "bank_dtype must be 'float32' or 'float16', but "
