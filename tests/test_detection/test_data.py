@@ -97,6 +97,9 @@ def test_boxes_outside_the_image(altered):
         assert 0 <= box[1] < box[3] <= height
 
 
+TEXT = dict(classes='circle')  # for a tuple of names
+
+
 def lose_area(content):
     del first_whole(content)['area']
 
@@ -122,30 +125,33 @@ def reverse(content):
 
 
 @pytest.mark.parametrize(
-    'change, message',
+    'change, message, options',
     [
-        (lose_area, r"altered.json: entry \d+ of 'annotations' has no 'area'"),
-        (lose_categories, "no annotation file.*no list 'categories'"),
-        (lose_mask, r'object without segmentation.*\.jpg.*with_mask'),
-        (lose_objects, 'leaves no image.*12 images.*min_size'),
-        (rename, 'no category cross,.*order: circle, plus, square, triangle'),
-        (reverse, 'in another order.*order: triangle, square, cross, circle'),
+        (unchanged, 'no category person, bicycle', dict(metainfo=None)),
+        (unchanged, r"classes=\('circle',\)", dict(metainfo=TEXT)),
+        (
+            lose_area,
+            r"altered.json: entry \d+ of 'annotations' has no 'area'",
+            {},
+        ),
+        (lose_categories, "no annotation file.*no list 'categories'", {}),
+        (lose_mask, r'object without segmentation.*\.jpg.*with_mask', {}),
+        (lose_objects, 'leaves no image.*12 images.*min_size', {}),
+        (
+            rename,
+            'no category cross,.*order: circle, plus, square, triangle',
+            {},
+        ),
+        (
+            reverse,
+            'in another order.*order: triangle, square, cross, circle',
+            {},
+        ),
     ],
 )
-def test_annotation_files(altered, change, message):
+def test_annotation_files(altered, change, message, options):
     with pytest.raises(ValueError, match=message):
-        DATASETS.build(altered(change))
-
-
-def test_classes_of_coco_on_another_file(altered):
-    with pytest.raises(ValueError, match='no category person, bicycle, car,'):
-        DATASETS.build(altered(unchanged, metainfo=None))
-
-
-def test_one_class_is_a_tuple(altered):
-    classes = dict(classes='circle')
-    with pytest.raises(ValueError, match=r"classes=\('circle',\)"):
-        DATASETS.build(altered(unchanged, metainfo=classes))
+        DATASETS.build(altered(change, **options))
 
 
 def test_some_of_the_classes(altered):

@@ -76,15 +76,23 @@ def expected(root):
     return accuracies
 
 
-def test_equals_sklearn(root):
+def test_equals_sklearn(root, caplog):
     accuracies = expected(root)
     assert accuracies['few'][0] != accuracies['few'][1]
-    metrics = toy_runner(**config(root)).test()
+    cfg, dump = config(root), str(root / 'predictions.pkl')
+    dumping = dict(type='DumpResults', out_file_path=dump)
+    cfg['test_evaluator'] = [cfg['test_evaluator'], dumping]
+    run = toy_runner(**cfg)
+    run.logger.addHandler(caplog.handler)
+    metrics = run.test()
+    mean, std = np.mean(accuracies['few']), np.std(accuracies['few'])
     assert metrics == {
-        'lowshot/top1_few': pytest.approx(np.mean(accuracies['few'])),
-        'lowshot/top1_few_std': pytest.approx(np.std(accuracies['few'])),
+        'lowshot/top1_few': pytest.approx(mean),
+        'lowshot/top1_few_std': pytest.approx(std),
         'lowshot/top1_more': pytest.approx(accuracies['more'][0]),
     }
+    text = '\n'.join(record.getMessage() for record in caplog.records)
+    assert f'| {mean:.2f} ± {std:.2f} |' in text
     report = json.loads((root / 'work' / 'lowshot.json').read_text())
     assert report['test_images'] == 19 and report['classes'] == 4
     assert report['regularization'] == 0.1
@@ -92,6 +100,10 @@ def test_equals_sklearn(root):
     few, more = report['results']
     assert few['top1'] == pytest.approx(accuracies['few'])
     assert few['images'] == [4, 4] and more['images'] == [12]
+    samples = load(dump)
+    assert [sample['sample_idx'] for sample in samples] == list(range(19))
+    hits = [s['lowshot_pred']['few'] == s['gt_label'].numpy() for s in samples]
+    assert 100 * np.mean(hits, axis=0) == pytest.approx(accuracies['few'])
 
 
 def test_one_key_moves_both_sets(root):
@@ -100,31 +112,6 @@ def test_one_key_moves_both_sets(root):
     for part, split in zip(parts, ('val', 'train')):
         part['dataset'].update(data_root='nowhere', data_prefix=split)
     assert toy_runner(**cfg).test() == toy_runner(**config(root)).test()
-
-
-def test_table_and_predictions(root, caplog):
-    cfg = config(root)
-    dump = str(root / 'predictions.pkl')
-    cfg['test_evaluator'] = [
-        cfg['test_evaluator'],
-        dict(type='DumpResults', out_file_path=dump),
-    ]
-    run = toy_runner(**cfg)
-    run.logger.addHandler(caplog.handler)
-    metrics = run.test()
-    samples = load(dump)
-    assert [sample['sample_idx'] for sample in samples] == list(range(19))
-    hits = np.mean(
-        [
-            [label == int(s['gt_label']) for label in s['lowshot_pred']['few']]
-            for s in samples
-        ],
-        axis=0,
-    )
-    mean, std = 100 * hits.mean(), 100 * hits.std()
-    assert metrics['lowshot/top1_few'] == pytest.approx(mean)
-    text = '\n'.join(record.getMessage() for record in caplog.records)
-    assert f'| {mean:.2f} ± {std:.2f} |' in text
 
 
 def test_what_does_not_converge_is_said_once(root, caplog):
