@@ -16,7 +16,11 @@ FLOORS = (
     ('engine', 'visualization'),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-ASIDE = {('stack', 'version'), ('evaluation', 'models')}  # (who, imports whom)
+ASIDE = {  # who may import whom
+    ('stack', 'version'),
+    ('evaluation', 'models'),
+    ('evaluation', 'checkpoints'),
+}
 
 
 def check_imports(root):
