@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Evaluation protocols: pure functions and the metrics built on them."""
 
-from .features import extract_features
+from .features import extract_features, raw_pixels
 from .gather import gather_samples
-from .knn import knn_scores, knn_search, knn_vote, raw_pixels
+from .knn import knn_scores, knn_search, knn_vote
 from .knn_accuracy import KNNAccuracy
 from .knn_bank import ShardedBank
 from .linear_probe_accuracy import LinearProbeAccuracy

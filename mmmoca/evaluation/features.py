@@ -22,6 +22,7 @@ __all__ = [
     'describe_batch',
     'extract_features',
     'extract_shard',
+    'raw_pixels',
 ]
 
 
@@ -204,6 +205,26 @@ def extract_features(
     parts = feats.split(list(widths.values()), dim=1)
     by_name = {name: part.contiguous() for name, part in zip(widths, parts)}
     return by_name, labels if len(labels) else None
+
+
+def raw_pixels(inputs: Tensor, max_side: int = 48) -> Tensor:
+    """The pixels of each image as its feature, the baseline of k-NN.
+
+    Args:
+        inputs (Tensor): Images, (B, C, H, W), float.
+        max_side (int): Larger images are shrunk to this longer side, in
+            pixels. Defaults to 48.
+
+    Returns:
+        Tensor: Pixels of zero mean and unit variance within each image,
+        (B, D).
+    """
+    shrink = max_side / max(inputs.shape[-2:])
+    if shrink < 1:
+        size = [max(1, round(side * shrink)) for side in inputs.shape[-2:]]
+        inputs = F.interpolate(inputs, size, mode='bilinear', antialias=True)
+    pixels = inputs.flatten(1)
+    return F.layer_norm(pixels, pixels.shape[1:])
 
 
 def _expected_rows(loader: DataLoader) -> int:

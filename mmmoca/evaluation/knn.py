@@ -5,15 +5,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-__all__ = [
-    'knn_scores',
-    'knn_search',
-    'knn_settings',
-    'knn_vote',
-    'raw_pixels',
-]
+__all__ = ['knn_scores', 'knn_search', 'knn_settings', 'knn_vote']
 
 
 def knn_settings(
@@ -185,23 +178,3 @@ def knn_scores(
         )
     labels = bank_labels.to(rows.device)[rows]
     return knn_vote(sims, labels, num_classes, temperature)
-
-
-def raw_pixels(inputs: Tensor, max_side: int = 48) -> Tensor:
-    """The pixels of each image as its feature, the baseline of k-NN.
-
-    Args:
-        inputs (Tensor): Images, (B, C, H, W), float.
-        max_side (int): Larger images are shrunk to this longer side, in
-            pixels. Defaults to 48.
-
-    Returns:
-        Tensor: Pixels of zero mean and unit variance within each image,
-        (B, D).
-    """
-    shrink = max_side / max(inputs.shape[-2:])
-    if shrink < 1:
-        size = [max(1, round(side * shrink)) for side in inputs.shape[-2:]]
-        inputs = F.interpolate(inputs, size, mode='bilinear', antialias=True)
-    pixels = inputs.flatten(1)
-    return F.layer_norm(pixels, pixels.shape[1:])

@@ -9,7 +9,11 @@ from mmpretrain.models.utils import SelfSupDataPreprocessor
 from mmpretrain.structures import DataSample
 from torch.utils.data import DataLoader
 
-from mmmoca.evaluation.features import extract_features, extract_shard
+from mmmoca.evaluation.features import (
+    extract_features,
+    extract_shard,
+    raw_pixels,
+)
 
 FEATS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 
@@ -118,3 +122,24 @@ def test_extract_features(labelled):
         assert labels.tolist() == [0, 1, 2, 0, 1, 2, 0]
     else:
         assert labels is None
+
+
+def test_raw_pixels():
+    images = torch.rand(3, 2, 5, 7)
+    pixels = images.flatten(1).numpy()
+    expected = pixels - pixels.mean(axis=1, keepdims=True)
+    expected /= pixels.std(axis=1, keepdims=True)
+    np.testing.assert_allclose(raw_pixels(images).numpy(), expected, atol=1e-3)
+    # Light and contrast do not count.
+    torch.testing.assert_close(
+        raw_pixels(images), raw_pixels(20 * images - 3), atol=1e-3, rtol=0
+    )
+
+
+def test_raw_pixels_of_large_images():
+    ramp = torch.linspace(-1, 1, 96).expand(1, 1, 64, 96)
+    pixels = raw_pixels(ramp).reshape(32, 48)
+    expected = raw_pixels(ramp.reshape(1, 1, 64, 48, 2).mean(-1)[:, :, ::2])
+    torch.testing.assert_close(
+        pixels, expected.reshape(32, 48), atol=0.02, rtol=0
+    )

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mmmoca.evaluation import knn_scores, knn_search, knn_vote, raw_pixels
+from mmmoca.evaluation import knn_scores, knn_search, knn_vote
 from mmmoca.evaluation.knn import knn_settings
 
 from ..judges import knn_judge
@@ -133,24 +133,3 @@ def test_bad_arguments(change, message):
 def test_bad_settings(change, message):
     with pytest.raises(ValueError, match=message):
         knn_settings(**dict(k=20, temperature=0.07) | change)
-
-
-def test_raw_pixels():
-    images = torch.rand(3, 2, 5, 7)
-    pixels = images.flatten(1).numpy()
-    expected = pixels - pixels.mean(axis=1, keepdims=True)
-    expected /= pixels.std(axis=1, keepdims=True)
-    np.testing.assert_allclose(raw_pixels(images).numpy(), expected, atol=1e-3)
-    # Light and contrast do not count.
-    torch.testing.assert_close(
-        raw_pixels(images), raw_pixels(20 * images - 3), atol=1e-3, rtol=0
-    )
-
-
-def test_raw_pixels_of_large_images():
-    ramp = torch.linspace(-1, 1, 96).expand(1, 1, 64, 96)
-    pixels = raw_pixels(ramp).reshape(32, 48)
-    expected = raw_pixels(ramp.reshape(1, 1, 64, 48, 2).mean(-1)[:, :, ::2])
-    torch.testing.assert_close(
-        pixels, expected.reshape(32, 48), atol=0.02, rtol=0
-    )
