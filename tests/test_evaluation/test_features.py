@@ -7,6 +7,7 @@ import torch
 from mmengine.logging import MMLogger
 from mmpretrain.models.utils import SelfSupDataPreprocessor
 from mmpretrain.structures import DataSample
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.features import (
@@ -89,39 +90,31 @@ def test_not_finite():
         _extract(_loader(), 1e5 * FEATS, dtype=torch.float16)
 
 
-@pytest.mark.parametrize('labelled', [True, False])
-def test_extract_features(labelled):
-    images = torch.randint(0, 256, (7, 3, 4, 4), dtype=torch.uint8)
+@pytest.mark.parametrize('labels', [[0, 1, 2, 0, 1], None])
+def test_several_encoders(labels):
+    images = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8)
     dataset = []
     for index, image in enumerate(images):
         sample = DataSample(metainfo=dict(sample_idx=index))
-        if labelled:
-            sample.set_gt_label(index % 3)
+        if labels is not None:
+            sample.set_gt_label(labels[index])
         dataset.append(dict(inputs=image, data_samples=sample))
-    preprocessor = SelfSupDataPreprocessor(
-        mean=[10, 20, 30], std=[2, 4, 8], to_rgb=True
-    )
     encoders = dict(
         mean=lambda inputs: inputs.mean(dim=(2, 3)),
-        first=lambda inputs: inputs[:, :, 0, 0],
+        pixels=lambda inputs: inputs.flatten(1),
     )
-    features, labels = extract_features(
-        dataset, preprocessor, encoders, batch_size=3
+    features, found = extract_features(
+        dataset,
+        SelfSupDataPreprocessor(mean=[10, 20, 30], std=[2, 4, 8], to_rgb=True),
+        encoders,
+        batch_size=3,
     )
-    inputs = images.flip(1).double().numpy()
-    inputs = (inputs - np.reshape([10, 20, 30], (3, 1, 1))) / np.reshape(
-        [2, 4, 8], (3, 1, 1)
-    )
-    for name, expected in (
-        ('mean', inputs.mean(axis=(2, 3))),
-        ('first', inputs[:, :, 0, 0]),
-    ):
-        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-        np.testing.assert_allclose(features[name], expected, atol=1e-5)
-    if labelled:
-        assert labels.tolist() == [0, 1, 2, 0, 1, 2, 0]
-    else:
-        assert labels is None
+    moments = torch.tensor([[10.0, 20, 30], [2, 4, 8]])[..., None, None]
+    inputs = (images.flip(1) - moments[0]) / moments[1]
+    for name, encode in encoders.items():
+        expected = F.normalize(encode(inputs), dim=1)
+        torch.testing.assert_close(features[name], expected)
+    assert (found if found is None else found.tolist()) == labels
 
 
 def test_raw_pixels():
