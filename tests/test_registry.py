@@ -48,6 +48,19 @@ def test_modules_register_what_they_export():
             assert ROOTS[name].get(f'mmmoca.{key}') is found
 
 
+@pytest.mark.parametrize(
+    'registry_name, old, new',
+    [
+        ('DATASETS', 'coco', 'CheckedCocoDataset'),
+        ('DATASETS', 'mask_folder', 'MaskFolder'),
+        ('MODELS', 'detector', 'CheckedDetector'),
+    ],
+)
+def test_old_names_of_what_is_built(registry_name, old, new):
+    get = ROOTS[registry_name].get
+    assert get(f'mmmoca.{old}') is get(f'mmmoca.{new}') is not None
+
+
 @pytest.mark.slow
 def test_prefix_resolves_without_an_import():
     libraries = ['mmpretrain', 'mmseg']

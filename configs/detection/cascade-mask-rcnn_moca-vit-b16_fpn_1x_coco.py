@@ -7,7 +7,7 @@ _base_ = [
 ]
 
 model = dict(
-    type='mmmoca.detector',
+    type='mmmoca.CheckedDetector',
     detector='CascadeRCNN',
     num_classes=80,  # of all heads
     backbone=dict(_delete_=True, **_base_.backbone),

@@ -13,7 +13,7 @@ side = 1024  # of the crops; what is smaller is padded to it
 norm_cfg = dict(type='mmpretrain.LN2d')
 
 model = dict(
-    type='mmmoca.detector',
+    type='mmmoca.CheckedDetector',
     detector='MaskRCNN',
     num_classes=80,  # of both heads
     # As ViTDet, in training and test: no image is larger than one multiple.
@@ -75,8 +75,12 @@ test_pipeline = [
     dict(step, scale=(side, side)) if step.type == 'Resize' else step
     for step in _base_.test_pipeline
 ]
-train_dataloader = dict(dataset=dict(dataset=dict(type='mmmoca.coco')))
-val_dataloader = dict(dataset=dict(type='mmmoca.coco', pipeline=test_pipeline))
+train_dataloader = dict(
+    dataset=dict(dataset=dict(type='mmmoca.CheckedCocoDataset'))
+)
+val_dataloader = dict(
+    dataset=dict(type='mmmoca.CheckedCocoDataset', pipeline=test_pipeline)
+)
 test_dataloader = val_dataloader
 
 optim_wrapper = dict(

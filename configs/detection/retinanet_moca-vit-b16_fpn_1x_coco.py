@@ -7,7 +7,7 @@ _base_ = [
 ]
 
 model = dict(
-    type='mmmoca.detector',
+    type='mmmoca.CheckedDetector',
     detector='RetinaNet',
     num_classes=80,
     # FPN adds strides 64 and 128.

@@ -1,21 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .fitting import check_encoders, check_grids, compare_states
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
-from .pretrained import (
-    check_encoders,
-    check_grids,
-    check_pretrained_inits,
-    compare_states,
-)
+from .pretrained import check_pretrained_inits
 from .reading import CheckpointError, listed, read_checkpoint
-from .release_keys import (
-    convert_release_name,
-    convert_release_state_dict,
-    convert_timm_name,
-    convert_to_timm_name,
-)
+from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
 from .scheme import load_from_mmmoca
+from .timm_keys import convert_timm_name, convert_to_timm_name
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [

@@ -9,28 +9,37 @@ from torch import Tensor
 
 from .reading import CheckpointError
 
-__all__ = [
-    'adapt_in_channels',
-    'position_grid',
-    'recorded_grid',
-    'resize_positions',
-]
+__all__ = ['adapt_in_channels', 'position_grid', 'resize_positions']
 
 
-def recorded_grid(
-    meta: dict | None, projection: Tensor
+def position_grid(
+    meta: dict | None, pos_embed: Tensor, projection: Tensor
 ) -> tuple[int, int] | None:
-    """The patch grid that a checkpoint says its ViT was trained on.
+    """The patch grid of a position embedding.
 
     Args:
-        meta (dict, optional): ``meta`` of the checkpoint: the record of this
-            package's tools, or the config that MMEngine's runner saves. The
-            config is parsed, not run.
+        meta (dict, optional): ``meta`` of the checkpoint.
+        pos_embed (Tensor): (1, 1 + L, D), [CLS] first.
         projection (Tensor): Weight of the patch projection, (D, C, P, Q).
 
     Returns:
-        Tuple[int, int], optional: Rows and columns; None if not recorded.
+        Tuple[int, int], optional: Rows and columns as recorded, by the tools
+        of this package or in the config that MMEngine's runner saves. Where
+        nothing is recorded that fits, L is taken for a square, as every
+        public checkpoint's is; None if it is none.
     """
+    patches = pos_embed.shape[1] - 1
+    grid = _recorded_grid(meta, projection)
+    if grid is not None and grid[0] * grid[1] == patches:
+        return grid
+    side = math.isqrt(patches)
+    return (side, side) if side**2 == patches else None
+
+
+def _recorded_grid(
+    meta: dict | None, projection: Tensor
+) -> tuple[int, int] | None:
+    """From the record of our tools, or from MMEngine's config, not run."""
     if not isinstance(meta, dict):
         return None
     record = meta.get('mmmoca')
@@ -50,30 +59,6 @@ def recorded_grid(
         side // patch for side, patch in zip(sides, projection.shape[2:])
     )
     return rows, columns
-
-
-def position_grid(
-    meta: dict | None, pos_embed: Tensor, projection: Tensor
-) -> tuple[int, int] | None:
-    """The patch grid of a position embedding.
-
-    Args:
-        meta (dict, optional): ``meta`` of the checkpoint.
-        pos_embed (Tensor): (1, 1 + L, D), [CLS] first.
-        projection (Tensor): Weight of the patch projection, (D, C, P, Q).
-
-    Returns:
-        Tuple[int, int], optional: Rows and columns as recorded, see
-        :func:`recorded_grid`. Where nothing is recorded that fits, L is
-        taken for a square, as every public checkpoint's is; None if it is
-        none.
-    """
-    patches = pos_embed.shape[1] - 1
-    grid = recorded_grid(meta, projection)
-    if grid is not None and grid[0] * grid[1] == patches:
-        return grid
-    side = math.isqrt(patches)
-    return (side, side) if side**2 == patches else None
 
 
 def _backbone_img_size(config: str) -> int | tuple[int, int] | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .grids import position_grid
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
-from .release_keys import convert_timm_name
+from .timm_keys import convert_timm_name
 
 __all__ = ['Backbone', 'find_backbone', 'read_backbone']
 

@@ -8,24 +8,15 @@ from collections.abc import Iterator, Mapping
 
 from mmengine.model import PretrainedInit
 from mmengine.runner.checkpoint import CheckpointLoader
-from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
-from .grids import position_grid
+from .fitting import check_encoders, check_grids, compare_states
 from .layouts import find_backbone
 from .reading import CheckpointError, listed, read_checkpoint
 
-__all__ = [
-    'check_encoders',
-    'check_grids',
-    'check_pretrained_inits',
-    'compare_states',
-]
+__all__ = ['check_pretrained_inits']
 
-# mmpretrain's backbones resize these while they are loaded.
-_RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 _WRAPPER = re.compile(r'^module\.')
-_SHARDED = re.compile(r'_fsdp_wrapped_module\.')
 
 
 def check_pretrained_inits(model: nn.Module) -> list[str]:
@@ -54,122 +45,6 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
         role = f'Pretrained init of {name or type(model).__name__} ({path})'
         reports.append(_check(role, module, files[path], init.get('prefix')))
     return reports
-
-
-def compare_states(
-    saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
-) -> tuple[set[str], list[str]]:
-    """Compare a checkpoint's tensors with a module's.
-
-    Args:
-        saved (Mapping[str, Tensor]): The checkpoint's.
-        own (Mapping[str, Tensor]): The module's.
-
-    Returns:
-        Tuple[Set[str], List[str]]: Names in both, and those of them that
-        differ in shape, without those that are resized while loading.
-    """
-    shared = saved.keys() & own.keys()
-    misshapen = sorted(
-        name
-        for name in shared
-        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
-    )
-    return shared, misshapen
-
-
-def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
-    """Refuse position embeddings that mmpretrain would resize wrongly.
-
-    While it loads, mmpretrain takes every embedding of another length for a
-    square one, and one of the same length for one of the same grid.
-
-    Args:
-        model (nn.Module): Its ViTs are checked.
-        saved (Mapping[str, Tensor]): What it will load.
-        meta (dict, optional): ``meta`` of the checkpoint.
-
-    Raises:
-        CheckpointError: If a grid differs and is not resized rightly.
-    """
-    for name, module in model.named_modules():
-        prefix = f'{name}.' if name else ''
-        positions = saved.get(f'{prefix}pos_embed')
-        projection = saved.get(f'{prefix}patch_embed.projection.weight')
-        if (
-            not isinstance(module, VisionTransformer)
-            or positions is None
-            or projection is None
-        ):
-            continue
-        source = position_grid(meta, positions, projection)
-        target = tuple(module.patch_resolution)
-        square = source is not None and source[0] == source[1]
-        resized = positions.shape[1] != module.pos_embed.shape[1]
-        if source == target or (square and resized):
-            continue
-        known = f'{source[0]} x {source[1]}' if source else 'not square'
-        mode = module.interpolate_mode
-        option = f' --interpolation {mode}' if mode != 'bicubic' else ''
-        raise CheckpointError(
-            f'the positions of {name or type(model).__name__} were trained on '
-            f'a grid that is {known}, and mmpretrain cannot resize it to '
-            f'{target[0]} x {target[1]}: resize it by tools/model_converters/'
-            f'extract_backbone.py --img-size {module.img_size[0]} '
-            f'{module.img_size[1]}{option}'
-        )
-
-
-def check_encoders(
-    model: nn.Module, saved: Mapping[str, Tensor], training: bool
-) -> None:
-    """Refuse ViTs that would compute something else than those saved.
-
-    A file without a final norm, as MAE's fine-tuned ones, leaves that of a
-    frozen encoder as it was initialised, and LayerScale is lost where the
-    model is built without it.
-
-    Args:
-        model (nn.Module): Its ViTs are checked, but for those of which
-            nothing is loaded.
-        saved (Mapping[str, Tensor]): What it will load.
-        training (bool): Whether parameters that are not frozen are trained
-            afterwards.
-
-    Raises:
-        CheckpointError: If a parameter stays as it was initialised, or a part
-            of a layer is lost.
-    """
-    for name, module in model.named_modules():
-        if not isinstance(module, VisionTransformer):
-            continue
-        prefix = _SHARDED.sub('', f'{name}.' if name else '')
-        trained = {
-            _SHARDED.sub('', parameter): training and value.requires_grad
-            for parameter, value in module.named_parameters()
-        }
-        found = {n[len(prefix) :] for n in saved if n.startswith(prefix)}
-        if not found & trained.keys():
-            continue
-        role = name or type(module).__name__
-        missing = sorted(trained.keys() - found)
-        untrained = [n for n in missing if not trained[n]]
-        if untrained:
-            advice = 'give the checkpoint of an encoder that has all of it'
-            if untrained[0].startswith('ln1.'):
-                advice += ', or leave the final norm out by final_norm=False'
-            raise CheckpointError(
-                f'the checkpoint has no {listed(untrained)} of {role}, which '
-                f'would be used as initialised: {advice}'
-            )
-        layers = tuple(f'layers.{i}.' for i in range(module.num_layers))
-        lost = [n for n in found - trained.keys() if n.startswith(layers)]
-        if lost:
-            raise CheckpointError(
-                f'the layers of {role} have no {listed(sorted(lost))}, which '
-                'the checkpoint has: build them alike, for LayerScale (gamma1 '
-                'and gamma2) by layer_scale_init_value=1e-5'
-            )
 
 
 def _check(

@@ -6,31 +6,10 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-__all__ = [
-    'convert_release_name',
-    'convert_release_state_dict',
-    'convert_timm_name',
-    'convert_to_timm_name',
-]
+from .timm_keys import convert_timm_name
 
-_TIMM_VIT = (
-    (r'^patch_embed\.proj\.', 'patch_embed.projection.'),
-    (r'^blocks\.(\d+)\.', r'layers.\1.'),
-    (r'\.norm([12])\.', r'.ln\1.'),
-    (r'\.mlp\.fc1\.', '.ffn.layers.0.0.'),
-    (r'\.mlp\.fc2\.', '.ffn.layers.1.'),
-    (r'^norm\.', 'ln1.'),
-    (r'^fc_norm\.', 'ln2.'),  # after mean pooling
-)
-_TO_TIMM = (
-    (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
-    (r'^ln1\.', 'norm.'),
-    (r'^ln2\.', 'fc_norm.'),
-    (r'^layers\.(\d+)\.', r'blocks.\1.'),
-    (r'\.ln([12])\.', r'.norm\1.'),
-    (r'\.ffn\.layers\.0\.0\.', '.mlp.fc1.'),
-    (r'\.ffn\.layers\.1\.', '.mlp.fc2.'),
-)
+__all__ = ['convert_release_name', 'convert_release_state_dict']
+
 _GENERATOR = {
     'generator.b0_fc': 'fc1',
     'generator.b0_bn': 'bn',
@@ -61,34 +40,6 @@ _DROPPED = re.compile(
     r'|.*\.b0_bn\.(running_|num_batches)'
     r'|.*\._(track_num_batches|dist_norm_prev)'
 )
-
-
-def convert_timm_name(name: str) -> str:
-    """Turn a timm-style ViT parameter name into mmpretrain's.
-
-    Args:
-        name (str): For example ``blocks.0.mlp.fc1.weight``.
-
-    Returns:
-        str: For example ``layers.0.ffn.layers.0.0.weight``.
-    """
-    for pattern, replacement in _TIMM_VIT:
-        name = re.sub(pattern, replacement, name)
-    return name
-
-
-def convert_to_timm_name(name: str) -> str:
-    """Turn an mmpretrain ViT parameter name into timm's.
-
-    Args:
-        name (str): For example ``layers.0.ffn.layers.0.0.weight``.
-
-    Returns:
-        str: For example ``blocks.0.mlp.fc1.weight``.
-    """
-    for pattern, replacement in _TO_TIMM:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 def convert_release_name(name: str) -> str | None:

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Image folders and the fast two-view augmentation."""
 
-from .detection import coco
+from .coco import coco
 from .image_folder import ImageFolder
 from .loading import LoadImage
 from .mask_folder import mask_folder

@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The dataset behind ``mmmoca.coco``; importing this needs mmdet."""
+"""mmdet's COCO dataset with checks; importing this needs mmdet."""
 
 from collections.abc import Sequence
 
 from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
 
-from .detection import (
+from .coco_checks import (
     check_annotations,
     check_classes,
     check_images,

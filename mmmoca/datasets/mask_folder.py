@@ -10,11 +10,12 @@ __all__ = ['mask_folder']
 
 # A function, because a class would have to inherit from mmseg's: whoever
 # pretrains needs no mmseg.
-@DATASETS.register_module()
+@DATASETS.register_module(name=['MaskFolder', 'mask_folder'])
 def mask_folder(**dataset) -> BaseDataset:
     """Build mmseg's ``BaseSegDataset`` of folders of images and masks.
 
-    mmseg fails on a folder without an image in words of NumPy.
+    Registered as ``mmmoca.MaskFolder``, and as ``mmmoca.mask_folder`` for
+    older configs. mmseg fails on a folder without an image in words of NumPy.
 
     Args:
         **dataset: Arguments of ``BaseSegDataset``.

@@ -1,29 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What can be wrong with the images and masks of a segmentation data set.
+"""Whether a segmentor's config fits the data sets of mmsegmentation.
 
-Data sets are those of mmsegmentation, which is not imported here.
+What can be wrong with their files is in :mod:`.mask_checks`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import numpy as np
 from mmengine.dataset import BaseDataset
-from mmengine.fileio import get_file_backend
 from mmengine.utils import to_2tuple
-from PIL import Image, UnidentifiedImageError
 from torch import nn
 from torch.utils.data import Dataset
 
-__all__ = [
-    'SegDataError',
-    'check_classes',
-    'check_crops',
-    'check_files',
-    'check_masks',
-    'members',
-]
-
-EXIF_ORIENTATION, TRANSPOSED = 0x0112, (5, 6, 7, 8)
+__all__ = ['SegDataError', 'check_classes', 'check_crops', 'members']
 
 
 class SegDataError(ValueError):
@@ -125,162 +113,3 @@ def check_classes(model: nn.Module, dataset: BaseDataset) -> None:
                     f'({", ".join(classes[:3])}, ...), but {name} has '
                     f'{count}: write model.{name}.num_classes={len(classes)}'
                 )
-
-
-def check_files(dataset: BaseDataset) -> None:
-    """Check that each image and each mask exists.
-
-    Args:
-        dataset (BaseDataset): The data set.
-
-    Raises:
-        SegDataError: Names the first files that are missing.
-    """
-    if getattr(dataset, 'seg_map_suffix', '').endswith('_labelIds.png'):
-        raise SegDataError(
-            f'seg_map_suffix is {dataset.seg_map_suffix!r}: labelIds are the '
-            'raw ids of Cityscapes, which have holes and exceed the 19 '
-            "classes. Write seg_map_suffix='_gtFine_labelTrainIds.png'"
-        )
-    images, masks = [], []
-    for info in _infos(dataset, range(len(dataset))):
-        images.append(info['img_path'])
-        if 'seg_map_path' in info:
-            masks.append(info['seg_map_path'])
-    backend = get_file_backend(images[0], backend_args=dataset.backend_args)
-    for kind, paths in (('image', images), ('mask', masks)):
-        missing = [path for path in paths if not backend.exists(path)]
-        if missing:
-            raise SegDataError(
-                f'{len(missing)} of {len(paths)} {kind}s do not exist, such '
-                f'as {", ".join(missing[:2])}. '
-                + _advice(dataset, kind, missing[0], backend)
-            )
-
-
-def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
-    """Read masks and check their size and label ids.
-
-    Args:
-        dataset (BaseDataset): The data set, whose files exist.
-        num_masks (int, optional): How many to read, evenly spaced. Defaults
-            to None, all.
-
-    Raises:
-        SegDataError: If a mask has colours for indices, another size than
-            its image, or label ids that are no classes; or if all masks are
-            black and white, 0 and 255.
-    """
-    count = len(dataset)
-    chosen = np.arange(count)
-    if num_masks is not None and num_masks < count:
-        chosen = np.linspace(0, count - 1, num_masks).astype(int)
-    num_classes = len(dataset.metainfo['classes'])
-    seen = set()
-    for info in _infos(dataset, chosen):
-        if 'seg_map_path' not in info:
-            continue
-        path = info['seg_map_path']
-        backend = get_file_backend(path, backend_args=dataset.backend_args)
-        with backend.get_local_path(path) as local:
-            mask = np.asarray(Image.open(local))
-        if mask.ndim != 2:
-            raise SegDataError(
-                f'{path} has {mask.shape[2]} channels: a mask needs one, '
-                'with the index of the class of each pixel (a PNG with a '
-                'palette is fine)'
-            )
-        with backend.get_local_path(info['img_path']) as local:
-            size = _loaded_size(local)
-        if size is not None and size != mask.shape:
-            raise SegDataError(
-                f'{path} has {mask.shape[0]} x {mask.shape[1]} pixels, but '
-                f'its image {info["img_path"]} {size[0]} x {size[1]} (height '
-                'x width): a mask needs the size of its image'
-            )
-        ids = np.unique(mask) if mask.dtype != np.uint8 else _used(mask)
-        classes = {int(label): _class_of(int(label), info) for label in ids}
-        foreign = [
-            label
-            for label, index in classes.items()
-            if not 0 <= index < num_classes and index != dataset.ignore_index
-        ]
-        if foreign:
-            raise SegDataError(
-                f'{path} has the label ids {foreign[:5]}, but there are '
-                f'{num_classes} classes: '
-                + _expected_ids(dataset, num_classes, path)
-            )
-        seen |= set(classes)
-    if seen == {0, 255} == {0, dataset.ignore_index} and num_classes > 1:
-        raise SegDataError(
-            f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
-            'the values 0 and 255, and 255 is left out of the training: write '
-            '1 in the place of 255 where it means the second class'
-        )
-
-
-def _infos(dataset: BaseDataset, indices: Iterable[int]) -> Iterator[dict]:
-    return (dataset.get_data_info(int(index)) for index in indices)
-
-
-def _advice(dataset: BaseDataset, kind: str, path: str, backend) -> str:
-    raw = path.replace('_labelTrainIds', '_labelIds')
-    if raw != path and backend.exists(raw):
-        return (
-            'There are only raw _labelIds: make _labelTrainIds of them by '
-            f'`pip install cityscapesscripts; CITYSCAPES_DATASET='
-            f'{dataset.data_root} csCreateTrainIdLabelImgs`'
-        )
-    if kind == 'image' and dataset.ann_file:
-        return (
-            f'They are named by the split {dataset.ann_file}: make it for '
-            'this folder (for Cityscapes by tools/dataset_converters/'
-            'cityscapes_splits.py); a line is a path below '
-            f'{dataset.data_prefix["img_path"]} without '
-            f'{dataset.img_suffix!r}'
-        )
-    return (
-        f'An image NAME{dataset.img_suffix} needs a mask '
-        f'NAME{dataset.seg_map_suffix} in the same subfolder: correct '
-        'data_prefix or seg_map_suffix, or remove the images'
-    )
-
-
-def _loaded_size(path: str) -> tuple[int, int] | None:
-    """(H, W) as OpenCV loads the image; None if Pillow does not know it."""
-    try:
-        with Image.open(path) as image:
-            width, height = image.size
-            orientation = image.getexif().get(EXIF_ORIENTATION)
-    except UnidentifiedImageError:  # remote sensing and the like
-        return None
-    turned = orientation in TRANSPOSED
-    return (width, height) if turned else (height, width)
-
-
-def _used(mask: np.ndarray) -> np.ndarray:
-    """As np.unique, which sorts all pixels."""
-    return np.flatnonzero(np.bincount(mask.ravel(), minlength=256))
-
-
-def _class_of(label: int, info: dict) -> int:
-    """The class index that mmseg's LoadAnnotations makes of a label id."""
-    if info.get('reduce_zero_label'):
-        label = 255 if label in (0, 255) else label - 1
-    return (info.get('label_map') or {}).get(label, label)
-
-
-def _expected_ids(dataset: BaseDataset, num_classes: int, path: str) -> str:
-    if 'labelTrainIds' in path:
-        return (
-            'these may be raw labelIds under the name of labelTrainIds. Make '
-            'them again by csCreateTrainIdLabelImgs of cityscapesscripts'
-        )
-    start = int(dataset.reduce_zero_label)
-    left_out = {dataset.ignore_index} | ({0} if start else set())
-    return (
-        f'use {start} to {num_classes - 1 + start}, and '
-        f'{" or ".join(map(str, sorted(left_out)))} for pixels to leave out, '
-        'or list all classes in metainfo and num_classes'
-    )

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Evaluation protocols: pure functions and the metrics built on them."""
 
+from .features import extract_features, raw_pixels
 from .gather import gather_samples
 from .knn import knn_scores, knn_search, knn_vote
 from .knn_accuracy import KNNAccuracy
@@ -13,8 +14,10 @@ __all__ = [
     'LinearProbeAccuracy',
     'LowShotAccuracy',
     'ShardedBank',
+    'extract_features',
     'gather_samples',
     'knn_scores',
     'knn_search',
     'knn_vote',
+    'raw_pixels',
 ]

@@ -17,9 +17,10 @@ from torch.utils.data import DataLoader, Dataset
 from mmmoca.files import whole
 from mmmoca.version import __version__
 
-from .features import FeatureShard, extract_shard, gather_shards
+from .features import FeatureShard, extract_shard
+from .gather import gather_samples
 
-__all__ = ['FeatureCache', 'list_digest', 'weights_digest']
+__all__ = ['FeatureCache', 'weights_digest']
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -36,29 +37,6 @@ def weights_digest(model: nn.Module) -> str:
         value = value.detach().cpu().contiguous()
         digest.update(f'{name} {value.dtype} {tuple(value.shape)}'.encode())
         digest.update(value.flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def list_digest(dataset: Dataset) -> str:
-    """SHA-256 of the paths and labels of a data set's images, in order.
-
-    Size and time of change stand for the content of a local file.
-
-    Args:
-        dataset (Dataset): Has ``get_data_info``, as those of MMPreTrain.
-
-    Returns:
-        str: 64 hexadecimal digits.
-    """
-    digest = hashlib.sha256()
-    for index in range(len(dataset)):
-        info = dataset.get_data_info(index)
-        path, label = info['img_path'], info['gt_label']
-        line = f'{path}\0{int(label)}'
-        if os.path.isfile(path):
-            status = os.stat(path)
-            line += f'\0{status.st_size}\0{status.st_mtime_ns}'
-        digest.update(f'{line}\n'.encode())
     return digest.hexdigest()
 
 
@@ -107,37 +85,46 @@ class FeatureCache:
         Raises:
             ValueError: As :func:`mmmoca.evaluation.features.extract_shard`.
         """
-        path = self.path(dict(made_from, images=list_digest(loader.dataset)))
+        images = _list_digest(loader.dataset)
+        path = self._path(dict(made_from, images=images))
         found = torch.tensor(path.is_file()).int()
         all_reduce(found, 'min')
         if found:
             self.logger.info(f'{title}: features read from {path}')
             return FeatureShard(**torch.load(path, weights_only=True))
-        shard = gather_shards(
-            extract_shard(
-                loader,
-                describe,
-                title,
-                self.logger,
-                log_interval=self.log_interval,
-            )
+        ids, feats, labels = extract_shard(
+            loader,
+            describe,
+            title,
+            self.logger,
+            log_interval=self.log_interval,
         )
+        shard = FeatureShard(*gather_samples(ids, feats.cpu(), labels))
         if is_main_process():
             with whole(path) as temporary:
                 torch.save(shard._asdict(), temporary)
             self.logger.info(f'{title}: features written to {path}')
         return shard
 
-    def path(self, made_from: dict[str, Any]) -> Path:
-        """Name of the file.
-
-        Args:
-            made_from (dict): All that changes the features.
-
-        Returns:
-            Path: It differs whenever any of them, or the version of this
-            package, does.
-        """
+    def _path(self, made_from: dict[str, Any]) -> Path:
+        """It differs whenever anything that it is made from does."""
         made_from = dict(made_from, version=__version__)
         text = json.dumps(made_from, sort_keys=True, default=repr)
         return self.folder / f'{hashlib.sha256(text.encode()).hexdigest()}.pt'
+
+
+def _list_digest(dataset: Dataset) -> str:
+    """SHA-256 of the paths and labels of a data set's images, in order.
+
+    Size and time of change stand for the content of a local file.
+    """
+    digest = hashlib.sha256()
+    for index in range(len(dataset)):
+        info = dataset.get_data_info(index)
+        path, label = info['img_path'], info['gt_label']
+        line = f'{path}\0{int(label)}'
+        if os.path.isfile(path):
+            status = os.stat(path)
+            line += f'\0{status.st_size}\0{status.st_mtime_ns}'
+        digest.update(f'{line}\n'.encode())
+    return digest.hexdigest()

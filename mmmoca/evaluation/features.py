@@ -1,84 +1,44 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One feature per image, batch by batch: what all frozen protocols share."""
 
-import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-import numpy as np
 import torch
+from mmengine.dataset import default_collate
 from mmengine.dist import all_reduce
 from mmengine.logging import MMLogger
 from mmengine.runner import autocast
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
 
-from .gather import gather_samples
+from .loaders import class_label
 
 __all__ = [
     'FeatureShard',
-    'class_label',
     'describe_batch',
+    'extract_features',
     'extract_shard',
-    'gather_shards',
-    'rng_untouched',
+    'raw_pixels',
 ]
 
 
 class FeatureShard(NamedTuple):
-    """Labelled features of some images, of this rank's share for example.
+    """Features of some images, of this rank's share for example.
 
     Attributes:
         ids (Tensor): Which image each row is of, int64, (n,), on the CPU.
         feats (Tensor): Their features, (n, D), where the model is.
-        labels (Tensor): Their class labels, int64, (n,), on the CPU.
+        labels (Tensor): Their class labels, int64, (n,), on the CPU; (0,) if
+            they have none.
     """
 
     ids: Tensor
     feats: Tensor
     labels: Tensor
-
-
-@contextmanager
-def rng_untouched() -> Iterator[None]:
-    """Give the caller its random states back, as if nothing had run."""
-    # A data loader draws a seed from the global generator each time that it
-    # is iterated over: training would go on differently after a validation.
-    states = random.getstate(), np.random.get_state()
-    cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    try:
-        with torch.random.fork_rng(devices=cuda):
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-
-
-def class_label(sample, role: str) -> int:
-    """The class label of a data sample.
-
-    Args:
-        sample: A data sample or a dict.
-        role (str): What the images are for, 'bank' say, for the message.
-
-    Returns:
-        int: The label.
-
-    Raises:
-        ValueError: Unless the sample has one label.
-    """
-    label = sample.get('gt_label')
-    if label is None or torch.as_tensor(label).numel() != 1:
-        raise ValueError(
-            f'The {role} images have no class label. Use a data set with one '
-            'integer label per image (mmmoca.ImageFolder: a folder per class, '
-            'with_label=True), or leave out val_cfg, val_dataloader and '
-            'val_evaluator (or test_*).'
-        )
-    return int(label)
 
 
 def describe_batch(
@@ -135,8 +95,8 @@ def describe_batch(
 def extract_shard(
     loader: DataLoader,
     describe: Callable[[dict], tuple[Tensor, Sequence]],
-    title: str,
-    logger: MMLogger,
+    title: str = '',
+    logger: MMLogger | None = None,
     dtype: torch.dtype = torch.float32,
     log_interval: int = 50,
 ) -> FeatureShard:
@@ -149,7 +109,7 @@ def extract_shard(
         loader (DataLoader): The images.
         describe (Callable): Batch -> features (B, D) and data samples.
         title (str): Begins the log lines.
-        logger (MMLogger): Where progress goes.
+        logger (MMLogger, optional): Where progress goes.
         dtype (torch.dtype): What the features are kept in. Defaults to
             float32.
         log_interval (int): Batches from one log line to the next. Defaults
@@ -167,7 +127,7 @@ def extract_shard(
     for i, data_batch in enumerate(loader, 1):
         batch, samples = describe(data_batch)
         seen = len(ids)
-        labels += [int(sample.gt_label) for sample in samples]
+        labels += [int(s.gt_label) for s in samples if 'gt_label' in s]
         ids += [int(sample.sample_idx) for sample in samples]
         if len(ids) > len(feats):
             rows = max(len(ids), _expected_rows(loader))
@@ -178,7 +138,7 @@ def extract_shard(
         feats[seen : len(ids)] = batch
         good = feats[seen : len(ids)].isfinite().all()
         finite = good if finite is None else finite & good
-        if i % log_interval == 0:
+        if logger is not None and i % log_interval == 0:
             each = (time.time() - start) / i
             eta = timedelta(seconds=int(each * (len(loader) - i)))
             logger.info(
@@ -198,18 +158,73 @@ def extract_shard(
     )
 
 
-def gather_shards(shard: FeatureShard) -> FeatureShard:
-    """All images on every rank, once each, in the order of their ids.
+def extract_features(
+    dataset: Dataset,
+    data_preprocessor: nn.Module,
+    encoders: dict[str, Callable[[Tensor], Tensor]],
+    batch_size: int = 250,
+    num_workers: int = 0,
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Read all images once and describe each by one or several encoders.
 
     Args:
-        shard (FeatureShard): This rank's share.
+        dataset (Dataset): Gives ``inputs``, images of equal size, and
+            ``data_samples``.
+        data_preprocessor (nn.Module): The model's; normalises a batch.
+        encoders (dict[str, Callable]): Name -> function from normalised
+            images (B, C, H, W) to features (B, D).
+        batch_size (int): Images at a time. Defaults to 250.
+        num_workers (int): Processes that read. Defaults to 0, this one.
 
     Returns:
-        FeatureShard: The whole, all of it on the CPU.
+        tuple[dict[str, Tensor], Tensor | None]: L2-normalised features of
+        each encoder, (N, D), float32, on the CPU; and the class labels,
+        (N,), int64, or None if the images have none.
+
+    Raises:
+        ValueError: If a feature is not finite.
     """
-    return FeatureShard(
-        *gather_samples(shard.ids, shard.feats.cpu(), shard.labels)
+    widths = {}
+
+    def describe(data_batch: dict) -> tuple[Tensor, Sequence]:
+        data = data_preprocessor(data_batch, False)
+        parts = []
+        for name, encode in encoders.items():
+            feats = encode(data['inputs']).float()
+            parts.append(F.normalize(feats, dim=1).cpu())
+            widths[name] = feats.shape[1]
+        return torch.cat(parts, dim=1), data['data_samples']
+
+    loader = DataLoader(
+        dataset,
+        batch_size,
+        num_workers=num_workers,
+        collate_fn=default_collate,
     )
+    _, feats, labels = extract_shard(loader, describe)
+    parts = feats.split(list(widths.values()), dim=1)
+    by_name = {name: part.contiguous() for name, part in zip(widths, parts)}
+    return by_name, labels if len(labels) else None
+
+
+def raw_pixels(inputs: Tensor, max_side: int = 48) -> Tensor:
+    """The pixels of each image as its feature, the baseline of k-NN.
+
+    Args:
+        inputs (Tensor): Images, (B, C, H, W), float.
+        max_side (int): Larger images are shrunk to this longer side, in
+            pixels. Defaults to 48.
+
+    Returns:
+        Tensor: Pixels of zero mean and unit variance within each image,
+        (B, D).
+    """
+    shrink = max_side / max(inputs.shape[-2:])
+    if shrink < 1:
+        size = [max(1, round(side * shrink)) for side in inputs.shape[-2:]]
+        inputs = F.interpolate(inputs, size, mode='bilinear', antialias=True)
+    pixels = inputs.flatten(1)
+    return F.layer_norm(pixels, pixels.shape[1:])
 
 
 def _expected_rows(loader: DataLoader) -> int:

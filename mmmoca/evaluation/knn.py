@@ -1,10 +1,48 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Weighted k-NN classification on L2-normalised features."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-__all__ = ['knn_scores', 'knn_search', 'knn_vote']
+__all__ = ['knn_scores', 'knn_search', 'knn_settings', 'knn_vote']
+
+
+def knn_settings(
+    k: int | Sequence[int], temperature: float | Sequence[float]
+) -> list[tuple[str, int, float]]:
+    """Every k with every temperature, and what its metrics are called.
+
+    Args:
+        k (int or Sequence[int]): Numbers of neighbours.
+        temperature (float or Sequence[float]): T.
+
+    Returns:
+        list[tuple[str, int, float]]: Name ('k20', or 'k20_t0.07' if several
+        T are tried), k and T.
+
+    Raises:
+        ValueError: If any is out of range, or there is none.
+    """
+    ks = (k,) if isinstance(k, int) else tuple(k)
+    if not ks or any(not isinstance(n, int) or n < 1 for n in ks):
+        raise ValueError(
+            'k must be one or several integers of at least 1, such as '
+            f'k=(10, 20), but got {k!r}.'
+        )
+    number = isinstance(temperature, (int, float))
+    ts = (temperature,) if number else tuple(temperature)
+    if not ts or any(not isinstance(t, (int, float)) or t <= 0 for t in ts):
+        raise ValueError(
+            'temperature must be one or several numbers above 0, such as '
+            f'0.07, but got {temperature!r}.'
+        )
+    return [
+        (f'k{n}_t{t:g}' if len(ts) > 1 else f'k{n}', n, t)
+        for n in ks
+        for t in ts
+    ]
 
 
 def knn_search(

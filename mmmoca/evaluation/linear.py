@@ -59,7 +59,7 @@ def linear_accuracy(
         schedule.step()
     hits = torch.cat(
         [
-            head.ranks(query.to(device), truth.to(device)) == 0
+            head.places(query.to(device), truth.to(device)) == 0
             for query, truth in zip(*(part.split(1024) for part in val))
         ]
     )

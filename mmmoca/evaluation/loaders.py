@@ -2,13 +2,23 @@
 """Two sets of labelled images: one folder for both, and what is wrong."""
 
 import copy
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
+import torch
 from mmengine.dataset import InfiniteSampler
 from torch.utils.data import ConcatDataset, DataLoader
 
-from .features import class_label
-
-__all__ = ['check_loader', 'check_same_classes', 'class_names', 'moved']
+__all__ = [
+    'check_loader',
+    'check_same_classes',
+    'class_label',
+    'class_names',
+    'moved',
+    'rng_untouched',
+]
 
 
 def moved(
@@ -43,6 +53,30 @@ def class_names(loader: DataLoader) -> tuple[str, ...]:
     """Names of the classes of a loader's data set; () if it has none."""
     metainfo = getattr(loader.dataset, 'metainfo', {})
     return tuple(metainfo.get('classes') or ())
+
+
+def class_label(sample, role: str) -> int:
+    """The class label of a data sample.
+
+    Args:
+        sample: A data sample or a dict.
+        role (str): What the images are for, 'bank' say, for the message.
+
+    Returns:
+        int: The label.
+
+    Raises:
+        ValueError: Unless the sample has one label.
+    """
+    label = sample.get('gt_label')
+    if label is None or torch.as_tensor(label).numel() != 1:
+        raise ValueError(
+            f'The {role} images have no class label. Use a data set with one '
+            'integer label per image (mmmoca.ImageFolder: a folder per class, '
+            'with_label=True), or leave out val_cfg, val_dataloader and '
+            'val_evaluator (or test_*).'
+        )
+    return int(label)
 
 
 def check_loader(loader: DataLoader, role: str) -> None:
@@ -95,3 +129,18 @@ def check_same_classes(
             f'but these differ: {", ".join(differ[:5]) or "order"}. Make the '
             'same folders on both sides, empty ones for absent classes.'
         )
+
+
+@contextmanager
+def rng_untouched() -> Iterator[None]:
+    """Give the caller its random states back, as if nothing had run."""
+    # A data loader draws a seed from the global generator each time that it
+    # is iterated over: training would go on differently after a validation.
+    states = random.getstate(), np.random.get_state()
+    cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    try:
+        with torch.random.fork_rng(devices=cuda):
+            yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])

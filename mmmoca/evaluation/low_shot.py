@@ -6,13 +6,18 @@ caller's: MSN takes [CLS] and MOCA the mean patch token, both before the final
 norm.
 """
 
+import time
 import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 import torch.nn.functional as F
+from mmengine.dist import all_reduce, get_rank, get_world_size
+from mmengine.logging import MMLogger
 from torch import Tensor
 
+from .features import FeatureShard
 from .report import render_table
 
 if TYPE_CHECKING:
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     'fit_low_shot',
     'low_shot_features',
+    'low_shot_predictions',
     'low_shot_results',
     'low_shot_table',
 ]
@@ -93,6 +99,56 @@ def fit_low_shot(
                 warning.lineno,
             )
     return classifier, converged
+
+
+def low_shot_predictions(
+    train: FeatureShard,
+    query: Tensor,
+    subsets: dict[str, list[list[int]]],
+    logger: MMLogger,
+    **fit,
+) -> tuple[Tensor, list[str]]:
+    """Classify by one regression for each set of each subset.
+
+    They are shared out over the ranks. Called by all ranks together.
+
+    Args:
+        train (FeatureShard): :func:`low_shot_features` of the training
+            images, of all of them on every rank.
+        query (Tensor): The same of the images to classify, (N, D).
+        subsets (dict[str, list[list[int]]]): Name -> rows of each set.
+        logger (MMLogger): Told of each regression.
+        **fit: Arguments of :func:`fit_low_shot`.
+
+    Returns:
+        tuple[Tensor, list[str]]: Predicted labels by each regression in
+        order, int64, (N, fits); and which of them have not converged.
+    """
+    fits = [
+        (f'{name}, set {number}', rows)
+        for name, sets in subsets.items()
+        for number, rows in enumerate(sets)
+    ]
+    predictions = torch.zeros(len(query), len(fits), dtype=torch.int64)
+    converged = torch.zeros(len(fits), dtype=torch.int64)
+    feats, labels = train.feats.numpy(), train.labels.numpy()
+    for index in range(get_rank(), len(fits), get_world_size()):
+        name, rows = fits[index]
+        start = time.time()
+        classifier, converged[index] = fit_low_shot(
+            feats[rows], labels[rows], **fit
+        )
+        predicted = classifier.predict(query.numpy())
+        predictions[:, index] = torch.from_numpy(predicted)
+        logger.info(
+            f'low-shot {name}: {len(rows)} images of '
+            f'{len(classifier.classes_)} classes, '
+            f'{classifier.n_iter_[0]} iterations, {time.time() - start:.1f} s'
+        )
+    all_reduce(predictions)
+    all_reduce(converged)
+    failed = [name for (name, _), good in zip(fits, converged) if not good]
+    return predictions, failed
 
 
 def low_shot_results(

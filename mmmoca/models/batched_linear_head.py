@@ -123,7 +123,7 @@ class BatchedLinearHead(BaseModule):
             )
 
     @torch.no_grad()
-    def ranks(self, features: Tensor, labels: Tensor) -> Tensor:
+    def places(self, features: Tensor, labels: Tensor) -> Tensor:
         """Place of the true class among each classifier's scores.
 
         Of classes with equal scores the one with the lowest index comes

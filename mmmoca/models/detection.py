@@ -17,14 +17,15 @@ EXTRACTOR = re.compile(r'roi_head\.(bbox|mask)_roi_extractor')
 
 # A function, because a class would have to inherit from mmdet's: whoever
 # pretrains needs neither mmdet nor its compiled operators.
-@MODELS.register_module()
+@MODELS.register_module(name=['CheckedDetector', 'detector'])
 def detector(detector: str, num_classes: int, **model) -> nn.Module:
     """Build a detector of mmdet whose parts agree.
 
-    In mmdet's own configs each head states the number of classes, four times
-    in a Cascade Mask R-CNN; here it follows from one key. A
-    :class:`~mmmoca.models.ViTFeaturePyramid` in the neck learns the patch size
-    from the backbone, and heads must count on the strides that it makes.
+    Registered as ``mmmoca.CheckedDetector``, and as ``mmmoca.detector`` for
+    older configs. In mmdet's own configs each head states the number of
+    classes, four times in a Cascade Mask R-CNN; here it follows from one key.
+    A :class:`~mmmoca.models.ViTFeaturePyramid` in the neck learns the patch
+    size from the backbone, and heads must count on the strides that it makes.
 
     Args:
         detector (str): What mmdet's config has as the model's ``type``, such

@@ -120,15 +120,15 @@ class LinearProbe(ImageClassifier):
             data_samples (List[DataSample]): With ``gt_label``, (1, ) each.
 
         Returns:
-            List[DataSample]: With ``label_ranks``, int64, (H, ), see
-            :meth:`BatchedLinearHead.ranks`, and what they are about:
+            List[DataSample]: With ``label_places``, int64, (H, ), see
+            :meth:`BatchedLinearHead.places`, and what they are about:
             ``base_lrs`` and ``num_classes``.
         """
-        ranks = self.head.ranks(
+        places = self.head.places(
             self.extract_feat(inputs), _labels(data_samples)
         ).cpu()
-        for sample, rank in zip(data_samples, ranks):
-            sample.set_field(rank, 'label_ranks')
+        for sample, place in zip(data_samples, places):
+            sample.set_field(place, 'label_places')
             for name in ('base_lrs', 'num_classes'):
                 sample.set_field(
                     getattr(self.head, name), name, field_type='metainfo'

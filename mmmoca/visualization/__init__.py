@@ -1,9 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pictures of what a model learnt and of how its training went."""
 
+from mmmoca.evaluation import extract_features, raw_pixels
+
 from .curves import draw_curves, read_scalars
-from .features import dense_patches, extract_features, raw_pixels
-from .overview import Neighbours, draw_overview, pick_images
+from .feature_maps import dense_patches
+from .neighbours import Neighbours, pick_images
+from .overview import draw_overview
 from .pictures import masked_picture, pca_colors, to_picture
 
 __all__ = [

@@ -2,23 +2,20 @@
 """One picture that shows what a model learnt, image by image."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
-from torch.nn import functional as F
-from torch.utils.data import Dataset
 
-from mmmoca.evaluation import knn_search
-from mmmoca.models import MOCA, MOCAViT
+from mmmoca.models import MOCA
 
-from .features import dense_patches
-from .pictures import masked_picture, pca_colors, to_picture
+from .feature_maps import feature_and_word_colors, feature_colors
+from .neighbours import Neighbours
+from .pictures import masked_picture, to_picture
 
-__all__ = ['Neighbours', 'draw_overview', 'pick_images']
+__all__ = ['draw_overview']
 
 CELL = 0.92  # side of a picture, in inches; all other lengths are cells
 GAP, BLOCK_GAP = 0.05, 0.3
@@ -26,89 +23,6 @@ LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.12, 0.82, 0.42
 FRAMES = {True: '#2a9d4a', False: '#d1495b'}
 TEXT = '#222222'
 SHARP = 256  # side in pixels from which nothing is smoothed
-
-
-class Neighbours(NamedTuple):
-    """Nearest images of each row, one block of the picture.
-
-    Attributes:
-        title (str): What the block is headed by.
-        dataset (Dataset): The bank.
-        rows (List[List[int]]): Indices into it for each image, best first.
-        same_class (List[List[bool]], optional): Whether each of them is of
-            the same class as its image.
-    """
-
-    title: str
-    dataset: Dataset
-    rows: list[list[int]]
-    same_class: list[list[bool]] | None = None
-
-    @classmethod
-    def search(
-        cls,
-        title: str,
-        dataset: Dataset,
-        query: Tensor,
-        bank: Tensor,
-        labels: tuple[Tensor, Tensor] | None = None,
-        own_rows: Sequence[int] | None = None,
-        count: int = 5,
-    ) -> 'Neighbours':
-        """Find the nearest images of each query by cosine similarity.
-
-        Args:
-            title (str): What the block is headed by.
-            dataset (Dataset): The bank.
-            query (Tensor): L2-normalised features, (Q, D).
-            bank (Tensor): L2-normalised features of the bank, (N, D).
-            labels (Tuple[Tensor, Tensor], optional): Classes of queries and
-                bank, (Q, ) and (N, ).
-            own_rows (Sequence[int], optional): If the queries are in the
-                bank, the row of each, which is left out.
-            count (int): Neighbours of each query. Defaults to 5.
-
-        Returns:
-            Neighbours: The block.
-        """
-        own_rows = [None] * len(query) if own_rows is None else own_rows
-        rows = [
-            [row for row in found if row != own][:count]
-            for found, own in zip(
-                knn_search(query, bank, count + 1)[1].tolist(), own_rows
-            )
-        ]
-        same_class = None
-        if labels is not None:
-            same_class = [
-                (labels[1][found] == label).tolist()
-                for found, label in zip(rows, labels[0])
-            ]
-        return cls(title, dataset, rows, same_class)
-
-
-def pick_images(labels: Tensor | None, total: int, count: int) -> list[int]:
-    """Pick images by chance, of as many different classes as there are.
-
-    Args:
-        labels (Tensor, optional): Class of each image, (total, ).
-        total (int): Number of images to pick from.
-        count (int): Number of images to pick; all of them if fewer exist.
-
-    Returns:
-        List[int]: Indices, sorted by class and then by index.
-    """
-    order = torch.randperm(total).tolist()
-    if labels is None:
-        return sorted(order[:count])
-    turns = {}  # class -> how many of it come earlier in the order
-    ranked = []
-    for index in order:
-        label = int(labels[index])
-        turns[label] = turns.get(label, -1) + 1
-        ranked.append((turns[label], len(ranked), index))
-    chosen = [index for *_, index in sorted(ranked)[:count]]
-    return sorted(chosen, key=lambda index: (int(labels[index]), index))
 
 
 @torch.no_grad()
@@ -149,7 +63,8 @@ def draw_overview(
     names_of_it = 'to_rgb', '_channel_conversion'
     bgr = any(getattr(model.data_preprocessor, n, False) for n in names_of_it)
     pictures = [to_picture(image, bgr) for image in images]
-    features, words = _feature_maps(model, inputs)
+    features, words = feature_and_word_colors(model, inputs)
+    before = feature_colors(untrained.teacher, inputs)
     blocks = [
         ('image', [''], [[picture] for picture in pictures]),
         (
@@ -160,7 +75,7 @@ def draw_overview(
         (
             'PCA of patch features',
             ['untrained', 'pretrained'],
-            list(zip(_untrained_map(untrained, inputs), features)),
+            list(zip(before, features)),
         ),
         (
             'codebook',
@@ -177,42 +92,6 @@ def draw_overview(
         blocks.append((block.title, titles, found))
     frames = [None] * 4 + [block.same_class for block in neighbours]
     return _compose(blocks, frames, names, shape[0] / shape[1])
-
-
-def _stride(encoder: MOCAViT) -> tuple[int, int]:
-    """A quarter of the patch where it divides so."""
-    return tuple(
-        side // 4 if side % 4 == 0 else side for side in encoder.patch_size
-    )
-
-
-def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:
-    training = encoder.training
-    encoder.eval()
-    tokens = dense_patches(encoder, inputs, _stride(encoder))
-    encoder.train(training)
-    return F.normalize(tokens.float(), dim=-1)  # (N, h, w, D)
-
-
-def _feature_maps(
-    model: MOCA, inputs: Tensor
-) -> tuple[np.ndarray, np.ndarray]:
-    """Colours of the teacher's features and of their words, (N, h, w, 3)."""
-    tokens = _dense(model.teacher, inputs)
-    codebook = model.codebook
-    # Image by image: K numbers for each place add up.
-    assigned = torch.stack(
-        [codebook.assign(image).codes().argmax(dim=-1) for image in tokens]
-    )
-    features, words = pca_colors(
-        tokens.cpu().numpy(), codebook.words.cpu().numpy()
-    )
-    return features, words[assigned.cpu().numpy()]
-
-
-def _untrained_map(untrained: MOCA, inputs: Tensor) -> np.ndarray:
-    tokens = _dense(untrained.teacher, inputs)
-    return pca_colors(tokens.cpu().numpy())[0]
 
 
 def _masked_views(

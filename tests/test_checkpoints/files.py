@@ -88,99 +88,93 @@ def checkpoint(layout, img_size=SIZE):
         Tuple[dict, nn.Module, nn.Module]: What to save; the teacher (or the
         only encoder) and the student, both as models of its library.
     """
+    vit = timm_vit
     if layout in ('mmmoca', 'mmpretrain', 'classifier'):
-        models = mm_vit(img_size, 1), mm_vit(img_size, 2)
-    else:
-        models = timm_vit(1, img_size), timm_vit(2, img_size)
+        vit = mm_vit
+    models = vit(img_size=img_size, seed=1), vit(img_size=img_size, seed=2)
     teacher, student = (model.state_dict() for model in models)
+    return _contents(layout, teacher, student, img_size), *models
+
+
+def _contents(layout, teacher, student, img_size):
     extra = torch.ones(3, 2)
     args = Namespace(lr=0.1, arch='vit_small', paths=['a', 'b'], seed=None)
+
+    def both(student_prefix, teacher_prefix, **others):
+        return {
+            **with_prefix(student_prefix, student),
+            **others,
+            **with_prefix(teacher_prefix, teacher),
+        }
+
     if layout == 'mmmoca':
-        backbone = mm_config(img_size)
-        content = dict(
-            state_dict={
-                **with_prefix('backbone.', student),
-                'codebook.words': extra,
-                **with_prefix('teacher.', teacher),
-            },
-            meta=dict(
-                cfg=Config(dict(model=dict(backbone=backbone))).pretty_text,
-                iter=7,
+        cfg = Config(dict(model=dict(backbone=mm_config(img_size))))
+        return dict(
+            state_dict=both(
+                'backbone.', 'teacher.', **{'codebook.words': extra}
             ),
+            meta=dict(cfg=cfg.pretty_text, iter=7),
         )
-    elif layout == 'moca':
-        content = dict(
-            model={
-                **with_prefix('encoder.', student),
-                'mask_token_cls_pt': extra,
-                **with_prefix('encoder_teacher.', teacher),
-            },
+    if layout == 'moca':
+        return dict(
+            model=both(
+                'encoder.', 'encoder_teacher.', mask_token_cls_pt=extra
+            ),
             optimizer=dict(state={}, param_groups=[dict(lr=0.1)]),
             epoch=199,
             scaler=dict(scale=65536.0),
             args=args,
         )
-    elif layout == 'mmpretrain':
-        content = dict(state_dict=with_prefix('backbone.', teacher), meta={})
-    elif layout == 'classifier':
-        content = dict(
-            state_dict={
-                **with_prefix('backbone.', teacher),
-                'head.layers.head.weight': extra,
-            },
-            meta={},
-        )
-    elif layout == 'dino':
+    if layout in ('mmpretrain', 'classifier'):
+        state = with_prefix('backbone.', teacher)
+        if layout == 'classifier':
+            state['head.layers.head.weight'] = extra
+        return dict(state_dict=state, meta={})
+    if layout == 'dino':
         head = {'head.mlp.0.weight': extra}
-        content = dict(
-            student=with_prefix(
-                'module.', with_prefix('backbone.', student) | head
-            ),
+        return dict(
+            student=with_prefix('module.backbone.', student)
+            | with_prefix('module.', head),
             teacher=with_prefix('backbone.', teacher) | head,
             epoch=3,
             args=args,
             dino_loss={'center': extra},
         )
-    elif layout == 'dino-backbone':
-        content = teacher
-    elif layout == 'ibot-backbone':
-        content = dict(state_dict={**teacher, 'masked_embed': extra})
-    elif layout == 'mae':
-        content = dict(
-            model={
-                **teacher,
-                'mask_token': extra,
-                'decoder_pos_embed': extra,
-                'decoder_blocks.0.attn.qkv.weight': extra,
-            }
-        )
-    elif layout == 'msn':
+    if layout == 'msn':
         fc = {'fc.fc1.weight': extra}
-        content = dict(
+        return dict(
             encoder=with_prefix('module.', student | fc),
             target_encoder=with_prefix('module.', teacher | fc),
             prototypes=extra,
             epoch=3,
         )
-    elif layout == 'mocov3':
-        head = {'head.0.weight': extra}  # the projector
-        content = dict(
+    if layout == 'mocov3':
+        state = both('base_encoder.', 'momentum_encoder.')
+        for name in (
+            'base_encoder.head',
+            'momentum_encoder.head',
+            'predictor',
+        ):
+            state[f'{name}.0.weight'] = extra
+        return dict(
             epoch=300,
             arch='vit_small',
-            state_dict=with_prefix(
-                'module.',
-                {
-                    **with_prefix('base_encoder.', student | head),
-                    **with_prefix('momentum_encoder.', teacher | head),
-                    'predictor.0.weight': extra,
-                },
-            ),
+            state_dict=with_prefix('module.', state),
         )
-    elif layout == 'deit':
-        content = dict(model={**teacher, 'head.weight': extra}, args=args)
-    else:
-        content = {**teacher, 'head.weight': extra}
-    return content, *models
+    decoder = ('mask_token', 'decoder_pos_embed')
+    return {
+        'dino-backbone': teacher,
+        'ibot-backbone': dict(state_dict={**teacher, 'masked_embed': extra}),
+        'mae': dict(
+            model={
+                **teacher,
+                **dict.fromkeys(decoder, extra),
+                'decoder_blocks.0.attn.qkv.weight': extra,
+            }
+        ),
+        'deit': dict(model={**teacher, 'head.weight': extra}, args=args),
+        'timm': {**teacher, 'head.weight': extra},
+    }[layout]
 
 
 def tokens(model, images):

@@ -132,20 +132,10 @@ def test_vits_that_are_not_plain():
 def test_what_a_vit_lacks_is_named(missing):
     content = checkpoint('timm')[0]
     del content[missing]
-    with pytest.raises(CheckpointError, match=f'has no {missing}: only ViTs'):
+    with pytest.raises(
+        CheckpointError, match=f'has no {missing}: only.*I-JEPA'
+    ):
         find_backbone(content)
-
-
-def test_ijepa_is_not_taken_for_msn():
-    content = checkpoint('msn')[0]
-    for side in ('encoder', 'target_encoder'):
-        del content[side]['module.cls_token']
-        positions = content[side]['module.pos_embed']
-        content[side]['module.pos_embed'] = positions[:, 1:]
-    content['predictor'] = {'module.mask_token': torch.ones(1, 1, 3)}
-    for which in ('teacher', 'student'):
-        with pytest.raises(CheckpointError, match='cls_token.*of I-JEPA'):
-            find_backbone(content, which)
 
 
 def test_unclear_roles():
@@ -245,13 +235,3 @@ def test_written_checkpoints(tmp_path, suffix):
     assert torch.equal(read['state_dict']['b'], values.T)
     read = read['meta']['mmmoca']
     assert read | dict(grid=tuple(read['grid'])) == record
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / 'a.pth'
-    path.write_text('old')
-    broken = dict(state_dict={}, meta=dict(a=lambda: None))
-    with pytest.raises(Exception, match='lambda'):
-        write_checkpoint(broken, path)
-    assert path.read_text() == 'old'
-    assert [child.name for child in tmp_path.iterdir()] == ['a.pth']

@@ -86,28 +86,18 @@ def test_grayscale_and_five_channels(tmp_path):
     np.testing.assert_array_equal(loader.read(tmp_path / 'a.tif'), bands)
 
 
-@pytest.mark.parametrize('kind', KINDS)
-def test_unreadable_is_skipped_or_named(tmp_path, records, kind):
-    path = write_unreadable(tmp_path, kind)
-    assert LoadImage()({'img_path': path}) is None
-    (record,) = records
-    assert record.levelno == logging.WARNING
-    assert path in record.getMessage()
-    assert '1 unreadable so far' in record.getMessage()
-    strict = LoadImage(skip_unreadable=False)
-    with pytest.raises(OSError, match=f'cannot read the image {path}: '):
-        strict({'img_path': path})
-
-
-def test_warns_once_a_file_and_counts(tmp_path, records):
-    loader = LoadImage()
+def test_unreadable_is_named_or_skipped_and_counted(tmp_path, records):
+    loader, strict = LoadImage(), LoadImage(skip_unreadable=False)
     paths = [write_unreadable(tmp_path, kind) for kind in KINDS]
     for path in [*paths, *paths]:
         assert loader({'img_path': path}) is None
-    messages = [record.getMessage() for record in records]
-    assert len(messages) == len(paths)
-    for count, (path, message) in enumerate(zip(paths, messages), start=1):
-        assert path in message and f'; {count} unreadable' in message
+        with pytest.raises(OSError, match=f'cannot read the image {path}: '):
+            strict({'img_path': path})
+    assert len(records) == len(paths)  # a warning each, once
+    for count, (path, record) in enumerate(zip(paths, records), start=1):
+        assert record.levelno == logging.WARNING
+        assert path in record.getMessage()
+        assert f'; {count} unreadable so far' in record.getMessage()
 
 
 def test_warning_of_another_rank_gets_through(tmp_path, records, monkeypatch):
@@ -121,9 +111,10 @@ def test_an_error_of_the_pipeline_is_not_taken_for_a_bad_image():
         LoadImage()({'path': 'a.jpg'})
 
 
-@pytest.mark.parametrize(
-    ('reduce_to', 'shape'),
-    [
+def test_jpeg_is_decoded_at_the_scale_that_suffices(tmp_path):
+    img = photo(height=200, width=300)
+    path, png = (write(tmp_path / f'a.{kind}', img) for kind in ('jpg', 'png'))
+    for reduce_to, shape in (
         (None, (200, 300)),
         (101, (200, 300)),
         (100, (100, 150)),
@@ -131,17 +122,12 @@ def test_an_error_of_the_pipeline_is_not_taken_for_a_bad_image():
         (50, (50, 75)),
         (25, (25, 38)),
         (1, (25, 38)),
-    ],
-)
-def test_jpeg_is_decoded_at_the_scale_that_suffices(
-    tmp_path, reduce_to, shape
-):
-    path = write(tmp_path / 'a.jpg', photo(height=200, width=300))
-    results = LoadImage(reduce_to=reduce_to)({'img_path': path})
-    assert results['img'].shape == (*shape, 3)
-    assert results['img_shape'] == results['ori_shape'] == shape
-    png = write(tmp_path / 'a.png', photo(height=200, width=300))
-    assert LoadImage(reduce_to=reduce_to).read(png).shape == (200, 300, 3)
+    ):
+        loader = LoadImage(reduce_to=reduce_to)
+        results = loader({'img_path': path})
+        assert results['img'].shape == (*shape, 3)
+        assert results['img_shape'] == results['ori_shape'] == shape
+        assert loader.read(png).shape == img.shape
 
 
 @pytest.mark.parametrize('part', [1.0, 0.6, 0.39])

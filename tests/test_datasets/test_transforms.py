@@ -38,22 +38,19 @@ def seeds():
 
 @pytest.mark.parametrize('shape', [(375, 500), (120, 300)])
 def test_crop_boxes_are_drawn_as_torchvision_does(shape):
-    crop = RandomResizedCrop(224, crop_ratio_range=(0.2, 1.0))
     img = np.zeros((*shape, 3), dtype=np.uint8)
-    pil = Image.fromarray(img)
-    ours = [crop.rand_crop_params(img) for _ in range(3000)]
-    theirs = [
-        T.RandomResizedCrop.get_params(pil, (0.2, 1.0), (3 / 4, 4 / 3))
-        for _ in range(3000)
-    ]
-    ours, theirs = np.array(ours), np.array(theirs)
-    for i, name in enumerate(('top', 'left', 'height', 'width')):
-        assert ks_2samp(ours[:, i], theirs[:, i]).pvalue > 1e-3, name
-    area, ratio = ours[:, 2] * ours[:, 3], ours[:, 3] / ours[:, 2]
-    their_area = theirs[:, 2] * theirs[:, 3]
-    their_ratio = theirs[:, 3] / theirs[:, 2]
-    assert ks_2samp(area, their_area).pvalue > 1e-3
-    assert ks_2samp(ratio, their_ratio).pvalue > 1e-3
+    crop, pil = RandomResizedCrop(224, (0.2, 1.0)), Image.fromarray(img)
+    theirs = T.RandomResizedCrop(224, (0.2, 1.0))
+    draws = []
+    for draw, *args in (
+        (crop.rand_crop_params, img),
+        (theirs.get_params, pil, theirs.scale, theirs.ratio),
+    ):
+        boxes = np.array([draw(*args) for _ in range(3000)])
+        height, width = boxes.T[2:]
+        draws.append([*boxes.T, height * width, width / height])
+    for ours, theirs in zip(*draws):
+        assert ks_2samp(ours, theirs).pvalue > 1e-3
 
 
 def test_crop_is_the_resized_box():
@@ -86,18 +83,6 @@ def test_jitter_applies_the_drawn_amounts_in_the_drawn_order():
         assert np.abs(delta).mean() < 1.5
         orders.add(tuple(order))
     assert len(orders) > 6
-
-
-def test_jitter_draws_as_torchvision_does():
-    ours = ColorJitter(0.4, 0.4, 0.2, 0.1)
-    theirs = T.ColorJitter(0.4, 0.4, 0.2, 0.1)
-    ranges = (theirs.brightness, theirs.contrast, theirs.saturation)
-    draws = [ours._rand_params()[1:] for _ in range(2000)]
-    for amounts, (low, high) in zip(
-        np.transpose(draws), (*ranges, theirs.hue)
-    ):
-        uniform = (low, high - low)
-        assert kstest(amounts, 'uniform', uniform).pvalue > 1e-3
 
 
 def test_jitter_without_amounts_changes_nothing():
@@ -218,18 +203,11 @@ def test_geometry_blur_and_solarize_take_any_channels(shape):
 
 
 @pytest.mark.parametrize('make', [ColorJitter, RandomGrayscale])
-@pytest.mark.parametrize(
-    'img',
-    [
-        np.zeros((8, 8), np.uint8),
-        np.zeros((8, 8, 1), np.uint8),
-        np.zeros((8, 8, 5), np.uint8),
-        np.zeros((8, 8, 3), np.float32),
-    ],
-)
-def test_colour_operations_refuse_other_images(make, img):
-    with pytest.raises(ValueError, match="color_type='color'"):
-        make()({'img': img})
+def test_colour_operations_refuse_other_images(make):
+    for shape in ((8, 8), (8, 8, 1), (8, 8, 5), (8, 8, 3)):
+        img = np.zeros(shape, np.float32 if shape[2:] == (3,) else np.uint8)
+        with pytest.raises(ValueError, match="color_type='color'"):
+            make()({'img': img})
 
 
 def test_bad_arguments():

@@ -97,55 +97,45 @@ def test_boxes_outside_the_image(altered):
         assert 0 <= box[1] < box[3] <= height
 
 
-def lose_area(content):
-    del first_whole(content)['area']
-
-
-def lose_categories(content):
-    del content['categories']
-
-
-def lose_mask(content):
-    del first_whole(content)['segmentation']
-
-
-def lose_objects(content):
-    content['annotations'] = []
-
-
-def rename(content):
-    content['categories'][1]['name'] = 'plus'
-
-
-def reverse(content):
-    content['categories'].reverse()
+def wrong(message, change=unchanged, **options):
+    return pytest.param(change, message, options, id=message[:20])
 
 
 @pytest.mark.parametrize(
-    'change, message',
+    'change, message, options',
     [
-        (lose_area, r"altered.json: entry \d+ of 'annotations' has no 'area'"),
-        (lose_categories, "no annotation file.*no list 'categories'"),
-        (lose_mask, r'object without segmentation.*\.jpg.*with_mask'),
-        (lose_objects, 'leaves no image.*12 images.*min_size'),
-        (rename, 'no category cross,.*order: circle, plus, square, triangle'),
-        (reverse, 'in another order.*order: triangle, square, cross, circle'),
+        wrong(
+            r"altered.json: entry \d+ of 'annotations' has no 'area'",
+            lambda content: first_whole(content).pop('area'),
+        ),
+        wrong(
+            "no annotation file.*no list 'categories'",
+            lambda content: content.pop('categories'),
+        ),
+        wrong(
+            r'object without segmentation.*\.jpg.*with_mask',
+            lambda content: first_whole(content).pop('segmentation'),
+        ),
+        wrong(
+            'leaves no image.*12 images.*min_size',
+            lambda content: content['annotations'].clear(),
+        ),
+        wrong(
+            'no category cross,.*order: circle, plus, square, triangle',
+            lambda content: content['categories'][1].update(name='plus'),
+        ),
+        wrong(
+            'in another order.*order: triangle, square, cross, circle',
+            lambda content: content['categories'].reverse(),
+        ),
+        # COCO's classes on another file, and one class that is no tuple.
+        wrong('no category person, bicycle, car,', metainfo=None),
+        wrong(r"classes=\('circle',\)", metainfo=dict(classes='circle')),
     ],
 )
-def test_annotation_files(altered, change, message):
+def test_annotation_files(altered, change, message, options):
     with pytest.raises(ValueError, match=message):
-        DATASETS.build(altered(change))
-
-
-def test_classes_of_coco_on_another_file(altered):
-    with pytest.raises(ValueError, match='no category person, bicycle, car,'):
-        DATASETS.build(altered(unchanged, metainfo=None))
-
-
-def test_one_class_is_a_tuple(altered):
-    classes = dict(classes='circle')
-    with pytest.raises(ValueError, match=r"classes=\('circle',\)"):
-        DATASETS.build(altered(unchanged, metainfo=classes))
+        DATASETS.build(altered(change, **options))
 
 
 def test_some_of_the_classes(altered):

@@ -6,14 +6,19 @@ import os
 
 import numpy as np
 import pytest
-import torch
 from mmengine.fileio import load
-from mmengine.runner import Runner
 from PIL import Image
 
 from tests.distributed import run_processes
+from tests.frozen import (
+    PIPELINE,
+    PooledPixels,
+    described,
+    draw,
+    folder_loader,
+    toy_runner,
+)
 from tests.judges import centre, low_shot_judge
-from tests.test_engine.test_knn_loop import PIPELINE, ToyModel, draw, runner
 
 SUBSETS = dict(
     few=[
@@ -36,20 +41,6 @@ def root(tmp_path):
     return tmp_path
 
 
-def loader(root, split, pipeline=PIPELINE):
-    return dict(
-        dataset=dict(
-            type='mmmoca.ImageFolder',
-            data_root=str(root),
-            data_prefix=split,
-            pipeline=pipeline,
-        ),
-        batch_size=4,
-        num_workers=0,
-        sampler=dict(type='DefaultSampler', shuffle=False),
-    )
-
-
 def config(root, pipeline=PIPELINE, subsets=None, **loop):
     if subsets is None:
         subsets = {
@@ -58,11 +49,11 @@ def config(root, pipeline=PIPELINE, subsets=None, **loop):
         }
     return dict(
         work_dir=str(root / 'work'),
-        test_dataloader=loader(root, 'val', pipeline),
+        test_dataloader=folder_loader(root / 'val', pipeline=pipeline),
         test_evaluator=dict(type='mmmoca.LowShotAccuracy'),
         test_cfg=dict(
             type='mmmoca.LowShotTestLoop',
-            train_dataloader=loader(root, 'train', pipeline),
+            train_dataloader=folder_loader(root / 'train', pipeline=pipeline),
             subsets=subsets,
             **loop,
         ),
@@ -71,47 +62,37 @@ def config(root, pipeline=PIPELINE, subsets=None, **loop):
 
 def expected(root):
     """Name -> accuracy of each set, from features made one by one."""
-    model = ToyModel().eval()
-    feats, labels = {}, {}
-    for split in ('train', 'val'):
-        dataset = Runner.build_dataloader(loader(root, split)).dataset
-        for index in range(len(dataset)):
-            info = dataset.get_data_info(index)
-            batch = dict(inputs=[dataset[index]['inputs']])
-            with torch.no_grad():
-                feat = model.extract_feat(
-                    model.data_preprocessor(batch)['inputs']
-                )[0].numpy()
-            path = info['img_path'].split(f'{root}/')[1]
-            feats[path] = centre(feat)
-            labels[path] = info['gt_label']
-    val = [path for path in feats if path.startswith('val/')]
+    paths, feats, labels = described(root / 'train')
+    rows = {path.split('train/')[1]: row for row, path in enumerate(paths)}
+    feats = centre(feats)
+    _, query, truth = described(root / 'val')
     accuracies = {}
     for name, lists in SUBSETS.items():
         accuracies[name] = []
         for lines in lists:
-            train = [f'train/{line}' for line in lines]
-            judge = low_shot_judge(
-                [feats[p] for p in train], [labels[p] for p in train]
-            )
-            accuracies[name].append(
-                100
-                * judge.score(
-                    [feats[p] for p in val], [labels[p] for p in val]
-                )
-            )
+            own = [rows[line] for line in lines]
+            judge = low_shot_judge(feats[own], labels[own])
+            accuracies[name].append(100 * judge.score(centre(query), truth))
     return accuracies
 
 
-def test_equals_sklearn(root):
+def test_equals_sklearn(root, caplog):
     accuracies = expected(root)
     assert accuracies['few'][0] != accuracies['few'][1]
-    metrics = runner(**config(root)).test()
+    cfg, dump = config(root), str(root / 'predictions.pkl')
+    dumping = dict(type='DumpResults', out_file_path=dump)
+    cfg['test_evaluator'] = [cfg['test_evaluator'], dumping]
+    run = toy_runner(**cfg)
+    run.logger.addHandler(caplog.handler)
+    metrics = run.test()
+    mean, std = np.mean(accuracies['few']), np.std(accuracies['few'])
     assert metrics == {
-        'lowshot/top1_few': pytest.approx(np.mean(accuracies['few'])),
-        'lowshot/top1_few_std': pytest.approx(np.std(accuracies['few'])),
+        'lowshot/top1_few': pytest.approx(mean),
+        'lowshot/top1_few_std': pytest.approx(std),
         'lowshot/top1_more': pytest.approx(accuracies['more'][0]),
     }
+    text = '\n'.join(record.getMessage() for record in caplog.records)
+    assert f'| {mean:.2f} ± {std:.2f} |' in text
     report = json.loads((root / 'work' / 'lowshot.json').read_text())
     assert report['test_images'] == 19 and report['classes'] == 4
     assert report['regularization'] == 0.1
@@ -119,42 +100,22 @@ def test_equals_sklearn(root):
     few, more = report['results']
     assert few['top1'] == pytest.approx(accuracies['few'])
     assert few['images'] == [4, 4] and more['images'] == [12]
+    samples = load(dump)
+    assert [sample['sample_idx'] for sample in samples] == list(range(19))
+    hits = [s['lowshot_pred']['few'] == s['gt_label'].numpy() for s in samples]
+    assert 100 * np.mean(hits, axis=0) == pytest.approx(accuracies['few'])
 
 
 def test_one_key_moves_both_sets(root):
     cfg = config(root, data_root=str(root))
-    for part in (cfg['test_dataloader'], cfg['test_cfg']['train_dataloader']):
-        part['dataset']['data_root'] = 'nowhere'
-    assert runner(**cfg).test() == runner(**config(root)).test()
-
-
-def test_table_and_predictions(root, caplog):
-    cfg = config(root)
-    dump = str(root / 'predictions.pkl')
-    cfg['test_evaluator'] = [
-        cfg['test_evaluator'],
-        dict(type='DumpResults', out_file_path=dump),
-    ]
-    run = runner(**cfg)
-    run.logger.addHandler(caplog.handler)
-    metrics = run.test()
-    samples = load(dump)
-    assert [sample['sample_idx'] for sample in samples] == list(range(19))
-    hits = np.mean(
-        [
-            [label == int(s['gt_label']) for label in s['lowshot_pred']['few']]
-            for s in samples
-        ],
-        axis=0,
-    )
-    mean, std = 100 * hits.mean(), 100 * hits.std()
-    assert metrics['lowshot/top1_few'] == pytest.approx(mean)
-    text = '\n'.join(record.getMessage() for record in caplog.records)
-    assert f'| {mean:.2f} ± {std:.2f} |' in text
+    parts = cfg['test_dataloader'], cfg['test_cfg']['train_dataloader']
+    for part, split in zip(parts, ('val', 'train')):
+        part['dataset'].update(data_root='nowhere', data_prefix=split)
+    assert toy_runner(**cfg).test() == toy_runner(**config(root)).test()
 
 
 def test_what_does_not_converge_is_said_once(root, caplog):
-    run = runner(**config(root, max_iter=1))
+    run = toy_runner(**config(root, max_iter=1))
     run.logger.addHandler(caplog.handler)
     run.test()
     said = [r.getMessage() for r in caplog.records if r.levelname == 'WARNING']
@@ -168,10 +129,10 @@ def test_what_does_not_converge_is_said_once(root, caplog):
 
 def _images_seen(root, change=None, **kwargs):
     """Batches of 4 that the model gets, of 12 training and 19 others."""
-    model = ToyModel()
+    model = PooledPixels()
     if change is not None:
         change(model)
-    runner(model, **config(root, **kwargs)).test()
+    toy_runner(model, **config(root, **kwargs)).test()
     return len(model.log)
 
 
@@ -201,23 +162,9 @@ def test_features_are_cached_until_something_changes(root):
     assert len(files) == 13 and all(file.suffix == '.pt' for file in files)
 
 
-def test_cached_features_give_the_same(root):
-    first = runner(**config(root)).test()
-    model = ToyModel()
-    again = runner(model, **config(root)).test()
-    assert again == first and not model.log
-    elsewhere = root / 'elsewhere'
-    runner(**config(root, cache_dir=str(elsewhere))).test()
-    assert len(list(elsewhere.iterdir())) == 2
-
-
 def _evaluate(root):
     cfg = config(root, cache_dir=str(root / 'of_many'))
-    run = runner(
-        **cfg,
-        launcher='pytorch',
-        cfg=dict(model_wrapper_cfg=dict(device_ids=None)),
-    )
+    run = toy_runner(**cfg, launcher='pytorch')
     model = run.model.module
     first = run.test(), len(model.log)
     model.log.clear()
@@ -227,7 +174,7 @@ def _evaluate(root):
 @pytest.mark.processes
 @pytest.mark.parametrize('world', [2, 3])
 def test_many_processes_agree_with_one(root, world):
-    expected = runner(**config(root)).test()
+    expected = toy_runner(**config(root)).test()
     for first, seen, again, seen_again in run_processes(
         _evaluate, world, root
     ):
@@ -235,59 +182,20 @@ def test_many_processes_agree_with_one(root, world):
         # A share of 12 and of 19 images, and nothing the second time.
         assert seen == {2: 2 + 3, 3: 1 + 2}[world]
         assert seen_again == 0
+    assert len(list((root / 'of_many').iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    'lines, error, message',
-    [
-        ('', ValueError, 'is empty'),
-        ('class_0/0.jpg\nclass_0/1.jpg', ValueError, 'of one class only'),
-        (
-            'class_0/0.jpg\nclass_1/77.jpg\nclass_1/78.jpg',
-            FileNotFoundError,
-            r'2 of 3 images .* are not in .*train \(class_1/77.jpg',
-        ),
-        ('class_0/0.jpg\nother/0.jpg', ValueError, r'no class known \(other/'),
-        ('class_0_0.jpg\nclass_1/0.jpg', ValueError, r'known \(class/class_0'),
-        (
-            'class_0/0.jpg\nclass_1/0.jpg\nclass_0/0.jpg',
-            ValueError,
-            '3 lines, but names only 2 images',
-        ),
-    ],
-)
-def test_bad_subsets(root, lines, error, message):
-    (root / 'bad.txt').write_text(lines)
-    run = runner(**config(root, subsets=dict(bad=str(root / 'bad.txt'))))
-    with pytest.raises(error, match=message):
-        run.test()
-    assert not (root / 'work' / 'lowshot.json').exists()
-
-
-@pytest.mark.parametrize(
-    'change, message',
-    [
-        (dict(subsets={}), 'at least one list'),
-        (dict(subsets=dict(a='no.txt')), 'no subset list no.txt'),
-        (dict(regularization=0), 'regularization must be above 0'),
-        (dict(max_iter=0), 'max_iter must be above 0'),
-    ],
-)
-def test_bad_arguments(root, change, message):
-    with pytest.raises(ValueError, match=message):
-        runner(**config(root, **change)).test()
-
-
-def test_one_class_only(root):
-    cfg = config(root)
+def test_bad_config(root):
     draw(root / 'one', (3,), 2)
-    cfg['test_dataloader'] = loader(root, 'one')
-    with pytest.raises(ValueError, match='at least two classes, but have 1'):
-        runner(**cfg).test()
-
-
-def test_metric_without_the_loop():
-    from mmmoca.evaluation import LowShotAccuracy
-
-    with pytest.raises(ValueError, match='mmmoca.LowShotTestLoop'):
-        LowShotAccuracy().process(None, [dict(gt_label=torch.tensor([0]))])
+    no_classes = config(root)
+    no_classes['test_dataloader'] = folder_loader(root / 'one')
+    for message, cfg in (
+        ('at least two classes, but have 1', no_classes),
+        ('at least one list', config(root, subsets={})),
+        ('no subset list no.txt', config(root, subsets=dict(a='no.txt'))),
+        ('regularization must be above 0', config(root, regularization=0)),
+        ('max_iter must be above 0', config(root, max_iter=0)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            toy_runner(**cfg).test()
+    assert not (root / 'work' / 'lowshot.json').exists()

@@ -1,13 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Features of a loader, batch by batch."""
 
+import numpy as np
 import pytest
 import torch
 from mmengine.logging import MMLogger
+from mmpretrain.models.utils import SelfSupDataPreprocessor
 from mmpretrain.structures import DataSample
+from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from mmmoca.evaluation.features import extract_shard
+from mmmoca.evaluation.features import (
+    extract_features,
+    extract_shard,
+    raw_pixels,
+)
 
 FEATS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 
@@ -81,3 +88,51 @@ def test_not_finite():
     # 1e5 is beyond the range of float16.
     with pytest.raises(ValueError, match='not finite'):
         _extract(_loader(), 1e5 * FEATS, dtype=torch.float16)
+
+
+@pytest.mark.parametrize('labels', [[0, 1, 2, 0, 1], None])
+def test_several_encoders(labels):
+    images = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8)
+    dataset = []
+    for index, image in enumerate(images):
+        sample = DataSample(metainfo=dict(sample_idx=index))
+        if labels is not None:
+            sample.set_gt_label(labels[index])
+        dataset.append(dict(inputs=image, data_samples=sample))
+    encoders = dict(
+        mean=lambda inputs: inputs.mean(dim=(2, 3)),
+        pixels=lambda inputs: inputs.flatten(1),
+    )
+    features, found = extract_features(
+        dataset,
+        SelfSupDataPreprocessor(mean=[10, 20, 30], std=[2, 4, 8], to_rgb=True),
+        encoders,
+        batch_size=3,
+    )
+    moments = torch.tensor([[10.0, 20, 30], [2, 4, 8]])[..., None, None]
+    inputs = (images.flip(1) - moments[0]) / moments[1]
+    for name, encode in encoders.items():
+        expected = F.normalize(encode(inputs), dim=1)
+        torch.testing.assert_close(features[name], expected)
+    assert (found if found is None else found.tolist()) == labels
+
+
+def test_raw_pixels():
+    images = torch.rand(3, 2, 5, 7)
+    pixels = images.flatten(1).numpy()
+    expected = pixels - pixels.mean(axis=1, keepdims=True)
+    expected /= pixels.std(axis=1, keepdims=True)
+    np.testing.assert_allclose(raw_pixels(images).numpy(), expected, atol=1e-3)
+    # Light and contrast do not count.
+    torch.testing.assert_close(
+        raw_pixels(images), raw_pixels(20 * images - 3), atol=1e-3, rtol=0
+    )
+
+
+def test_raw_pixels_of_large_images():
+    ramp = torch.linspace(-1, 1, 96).expand(1, 1, 64, 96)
+    pixels = raw_pixels(ramp).reshape(32, 48)
+    expected = raw_pixels(ramp.reshape(1, 1, 64, 48, 2).mean(-1)[:, :, ::2])
+    torch.testing.assert_close(
+        pixels, expected.reshape(32, 48), atol=0.02, rtol=0
+    )

@@ -6,13 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mmmoca.evaluation import (
-    KNNAccuracy,
-    gather_samples,
-    knn_scores,
-    knn_search,
-    knn_vote,
-)
+from mmmoca.evaluation import knn_scores, knn_search, knn_vote
+from mmmoca.evaluation.knn import knn_settings
 
 from ..judges import knn_judge
 
@@ -55,6 +50,16 @@ def test_search_equals_full_sort(queries, bank_size, chunk_size):
     assert sims.shape == (queries, min(k, bank_size))
     torch.testing.assert_close(sims, full.values[:, :k])
     assert torch.equal(rows, full.indices[:, :k])
+
+
+def test_ties_take_the_first_rows():
+    bank = torch.eye(3)[[2, 0, 1, 0, 0, 1, 0]]
+    query = torch.tensor([[1.0, 0.5, 0.0]])
+    for chunk_size in (2, 3, 100):
+        sims, rows = knn_search(query, bank, 5, chunk_size)
+        assert rows.tolist() == [[1, 3, 4, 6, 2]]
+        assert sims.tolist() == [[1, 1, 1, 1, 0.5]]
+        assert knn_search(query, bank, 2, chunk_size)[1].tolist() == [[1, 3]]
 
 
 def test_half_bank_is_compared_in_single_precision():
@@ -116,51 +121,15 @@ def test_bad_arguments(change, message):
         knn_scores(**bad)
 
 
-def test_gather_on_one_process_drops_repeats_and_sorts():
-    ids = torch.tensor([5, 2, 9, 2, 5])
-    feats = torch.tensor([[5.0], [2.0], [9.0], [-2.0], [-5.0]])
-    ids, feats, labels = gather_samples(ids, feats, torch.arange(5))
-    assert ids.tolist() == [2, 5, 9]
-    assert feats.tolist() == [[2.0], [5.0], [9.0]]
-    assert labels.tolist() == [1, 0, 2]
-
-
-def _sample(idx, label, pred, num_classes=6):
-    return dict(
-        sample_idx=idx,
-        gt_label=torch.tensor([label]),
-        num_classes=num_classes,
-        knn_pred=pred,
-    )
-
-
-def test_accuracy_counts_each_image_once():
-    metric = KNNAccuracy()
-    metric.process(
-        None,
-        [
-            _sample(0, 3, dict(k1=[3], k5=[1, 2, 3])),
-            _sample(1, 2, dict(k1=[4], k5=[2, 4])),
-            _sample(2, 0, dict(k1=[4], k5=[1, 2, 3, 4, 5])),
-            _sample(0, 3, dict(k1=[3], k5=[1, 2, 3])),
-        ],
-    )
-    result = metric.evaluate(4)
-    assert result == {
-        'knn/top1_k1': pytest.approx(100 / 3),
-        'knn/top1_k5': pytest.approx(100 / 3),
-        'knn/top5_k1': pytest.approx(100 / 3),
-        'knn/top5_k5': pytest.approx(200 / 3),
-    }
-    assert next(iter(result)) == 'knn/top1_k1'
-
-
-def test_accuracy_gives_top5_only_above_five_classes():
-    metric = KNNAccuracy()
-    metric.process(None, [_sample(0, 1, dict(k1=[1]), num_classes=5)])
-    assert metric.evaluate(1) == {'knn/top1_k1': 100.0}
-
-
-def test_accuracy_without_a_knn_loop():
-    with pytest.raises(ValueError, match='KNNValLoop'):
-        KNNAccuracy().process(None, [dict(gt_label=torch.tensor([0]))])
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (dict(k=()), 'k must be one or several integers'),
+        (dict(k=(1, 2.5)), 'k must be one or several integers'),
+        (dict(temperature=(0.07, 0)), 'temperature must be one or several'),
+        (dict(temperature='0.07'), 'temperature must be one or several'),
+    ],
+)
+def test_bad_settings(change, message):
+    with pytest.raises(ValueError, match=message):
+        knn_settings(**dict(k=20, temperature=0.07) | change)

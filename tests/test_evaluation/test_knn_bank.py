@@ -10,7 +10,6 @@ from mmengine.dist import get_rank, get_world_size
 
 from mmmoca.evaluation import ShardedBank, knn_search
 from mmmoca.evaluation.features import FeatureShard
-from mmmoca.evaluation.gather import owned_rows
 from tests.distributed import run_processes
 
 K = 7
@@ -116,18 +115,3 @@ def test_whole_shards_are_not_copied():
     ids = torch.arange(53).flip(0)
     turned = ShardedBank(FeatureShard(ids, bank, labels))
     assert torch.equal(turned.feats, bank.flip(0))
-
-
-def test_ties_take_the_first_rows():
-    bank = torch.eye(3)[[2, 0, 1, 0, 0, 1, 0]]
-    query = torch.tensor([[1.0, 0.5, 0.0]])
-    for chunk_size in (2, 3, 100):
-        sims, rows = knn_search(query, bank, 5, chunk_size)
-        assert rows.tolist() == [[1, 3, 4, 6, 2]]
-        assert sims.tolist() == [[1, 1, 1, 1, 0.5]]
-        assert knn_search(query, bank, 2, chunk_size)[1].tolist() == [[1, 3]]
-
-
-def test_repeated_ids_of_one_process():
-    rows, count = owned_rows(torch.tensor([5, 2, 9, 2, 5]))
-    assert rows.tolist() == [1, 0, 2] and count == 3

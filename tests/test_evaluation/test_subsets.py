@@ -27,6 +27,30 @@ def test_public_format(tmp_path):
 
 
 @pytest.mark.parametrize(
+    'lines, error, message',
+    [
+        ('', ValueError, 'is empty'),
+        ('a/0.jpg\na/1.jpg', ValueError, 'of one class only'),
+        (
+            'a/0.jpg\nb/77.jpg\nb/78.jpg',
+            FileNotFoundError,
+            r'2 of 3 images .* are not in .* \(b/77.jpg',
+        ),
+        ('a/0.jpg\nother/0.jpg', ValueError, r'no class known \(other/'),
+        ('a_b_0.jpg\nc_0.jpg', ValueError, r'known \(c/c_0'),
+        ('a/0.jpg\nb/0.jpg\na/0.jpg', ValueError, '3 lines.* only 2 images'),
+    ],
+)
+def test_bad_lists(tmp_path, lines, error, message):
+    for name in ('a/0.jpg', 'a/1.jpg', 'b/0.jpg'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / 'bad.txt').write_text(lines)
+    with pytest.raises(error, match=message):
+        read_subset(str(tmp_path / 'bad.txt'), str(tmp_path), ('a', 'b'))
+
+
+@pytest.mark.parametrize(
     'name, file, line',
     [
         ('n01', 'n01_1.JPEG', 'n01_1.JPEG'),

@@ -80,24 +80,24 @@ def test_scores_and_losses(data):
     assert not losses['best_cross_entropy'].requires_grad
 
 
-def test_ranks(data):
+def test_places(data):
     x, y = data[0][0], data[1][0]
     head = BatchedLinearHead(12, 7, LRS, init_std=1.0)
-    ranks = head.ranks(x, y)
+    places = head.places(x, y)
     order = head(x).argsort(dim=2, descending=True)  # (H, B, C)
     expected = (order == y[:, None]).nonzero()[:, 2].view(len(LRS), -1)
-    assert torch.equal(ranks, expected.T)
-    assert len(ranks.unique()) > 3
+    assert torch.equal(places, expected.T)
+    assert len(places.unique()) > 3
 
 
-def test_ranks_of_equal_and_broken_scores():
+def test_places_of_equal_and_broken_scores():
     head = BatchedLinearHead(1, 4, [1.0])
     head.weight.data.zero_()
     x, y = torch.ones(4, 1), torch.arange(4)
     # Of equal scores the first one wins, as argmax has it.
-    assert head.ranks(x, y).flatten().tolist() == [0, 1, 2, 3]
+    assert head.places(x, y).flatten().tolist() == [0, 1, 2, 3]
     head.bias.data.fill_(float('nan'))
-    assert head.ranks(x, y).flatten().tolist() == [3, 3, 3, 3]
+    assert head.places(x, y).flatten().tolist() == [3, 3, 3, 3]
 
 
 def test_full_precision_under_autocast(data):

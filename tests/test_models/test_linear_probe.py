@@ -132,15 +132,15 @@ def test_training_cannot_wake_the_backbone():
     }
 
 
-def test_predictions_say_how_the_truth_ranks():
+def test_predictions_hold_the_place_of_the_truth():
     model = build(out_type='cls_token')
     images = torch.randn(4, 3, 16, 16)
     labels = torch.tensor([5, 0, 2, 2])
     samples = [DataSample().set_gt_label(i) for i in labels]
     predicted = model(images, samples, mode='predict')
-    ranks = torch.stack([sample.label_ranks for sample in predicted])
-    expected = model.head.ranks(model.extract_feat(images), labels)
-    assert torch.equal(ranks, expected)
+    places = torch.stack([sample.label_places for sample in predicted])
+    expected = model.head.places(model.extract_feat(images), labels)
+    assert torch.equal(places, expected)
     assert predicted[0].base_lrs == (0.1, 1.0)
     assert predicted[0].num_classes == 6
 

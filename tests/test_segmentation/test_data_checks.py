@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Bad input is one clear error before the training starts."""
 
+import re
 import shutil
 
 import cv2
@@ -10,12 +11,8 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
-from mmmoca.datasets.segmentation_checks import (
-    SegDataError,
-    check_files,
-    check_masks,
-    members,
-)
+from mmmoca.datasets.mask_checks import check_files, check_masks
+from mmmoca.datasets.segmentation_checks import SegDataError, members
 
 from ..cityscapes import CONFIGS, run, write_tree
 
@@ -38,18 +35,6 @@ def tree(template, tmp_path):
     return shutil.copytree(template, tmp_path / 'cityscapes')
 
 
-def error(tree, tmp_path, **options):
-    """What stops the run; nothing was trained, and no weights loaded."""
-    options['model.backbone.init_cfg'] = dict(
-        type='Pretrained', checkpoint='absent.pth'
-    )
-    with pytest.raises(SegDataError) as caught:
-        run(MASK, tree, tmp_path / 'work', **options)
-    message = str(caught.value)
-    assert '\n' not in message
-    return message
-
-
 def test_right_data_pass(tree, tmp_path):
     """So does a crop that is not square."""
     options = {}
@@ -59,79 +44,87 @@ def test_right_data_pass(tree, tmp_path):
     run(MASK, tree, tmp_path / 'work', **options)
 
 
-def test_raw_label_ids_by_suffix(tree, tmp_path):
-    options = {
-        'train_dataloader.dataset.seg_map_suffix': '_gtFine_labelIds.png'
-    }
-    message = error(tree, tmp_path, **options)
-    assert "Write seg_map_suffix='_gtFine_labelTrainIds.png'" in message
-
-
-def test_only_raw_label_ids(tree, tmp_path):
+def lose_train_ids(tree):
     for path in tree.glob('gtFine/val/*/*_labelTrainIds.png'):
         path.unlink()
-    message = error(tree, tmp_path)
-    assert message.startswith('2 of 2 masks do not exist')
-    assert 'csCreateTrainIdLabelImgs' in message
 
 
-def test_raw_label_ids_under_the_other_name(tree, tmp_path):
+def copy_raw_ids(tree):
     raw = TRUTH.replace('labelTrainIds', 'labelIds')
     shutil.copy(tree / raw, tree / TRUTH)
-    message = error(tree, tmp_path)
-    assert str(tree / TRUTH) in message and '[23' in message
-    assert '19 classes' in message and 'raw labelIds' in message
 
 
-def test_split_that_names_absent_files(tree, tmp_path):
-    split = tree / 'splits' / 'mine.txt'
-    split.parent.mkdir()
-    split.write_text(f'aachen/{NAME}\nulm/ulm_000000_000019\n')
-    options = {'train_dataloader.dataset.ann_file': 'splits/mine.txt'}
-    message = error(tree, tmp_path, **options)
-    assert message.startswith('1 of 2 images do not exist')
-    assert 'ulm/ulm_000000_000019_leftImg8bit.png' in message
-    assert 'splits/mine.txt' in message and 'cityscapes_splits.py' in message
+def split_with_absent_files(tree):
+    (tree / 'mine.txt').write_text(f'aachen/{NAME}\nulm/ulm_000000_000019\n')
+
+
+def cut_mask(tree):
+    mask = cv2.imread(str(tree / TRUTH), cv2.IMREAD_UNCHANGED)
+    cv2.imwrite(str(tree / TRUTH), mask[:-2])
+
+
+TRAIN = 'train_dataloader.dataset.'
 
 
 @pytest.mark.parametrize(
-    'key',
+    ('change', 'options', 'parts'),
     [
-        'train_dataloader.dataset.pipeline.4.crop_size',
-        'model.data_preprocessor.size',
-        'model.test_cfg.crop_size',
+        (
+            None,
+            {f'{TRAIN}seg_map_suffix': '_gtFine_labelIds.png'},
+            ["Write seg_map_suffix='_gtFine_labelTrainIds.png'"],
+        ),
+        (
+            lose_train_ids,
+            {},
+            ['2 of 2 masks do not exist', 'csCreateTrainIdLabelImgs'],
+        ),
+        (copy_raw_ids, {}, [TRUTH, '[23', '19 classes', 'raw labelIds']),
+        (
+            split_with_absent_files,
+            {f'{TRAIN}ann_file': 'mine.txt'},
+            [
+                '1 of 2 images do not exist',
+                'ulm/ulm_000000_000019_leftImg8bit.png',
+                'mine.txt',
+                'cityscapes_splits.py',
+            ],
+        ),
+        (cut_mask, {}, ['62 x 128 pixels', IMAGE, '64 x 128']),
+        (
+            None,
+            {f'{TRAIN}pipeline.4.crop_size': (48, 48)},
+            ['RandomCrop cuts (48, 48)'],
+        ),
+        (
+            None,
+            {'model.decode_head.num_classes': 5},
+            ['write model.decode_head.num_classes=19'],
+        ),
+        *(
+            (
+                None,
+                {key: (64, 60)},  # 7.5 patches round to 8
+                ['(64, 60), not a multiple of the patch (8, 8)', '(64, 64)'],
+            )
+            for key in (
+                f'{TRAIN}pipeline.4.crop_size',
+                'model.data_preprocessor.size',
+                'model.test_cfg.crop_size',
+            )
+        ),
     ],
 )
-def test_crop_that_is_no_multiple_of_the_patch(tree, tmp_path, key):
-    message = error(tree, tmp_path, **{key: (64, 60)})
-    assert '(64, 60), not a multiple of the patch (8, 8)' in message
-    assert 'write (64, 64)' in message  # 7.5 patches round to 8
-
-
-def test_crop_that_would_be_padded(tree, tmp_path):
-    options = {'train_dataloader.dataset.pipeline.4.crop_size': (48, 48)}
-    assert 'RandomCrop cuts (48, 48)' in error(tree, tmp_path, **options)
-
-
-def test_mask_of_another_size(tree, tmp_path):
-    mask = cv2.imread(str(tree / TRUTH), cv2.IMREAD_UNCHANGED)
-    cv2.imwrite(str(tree / TRUTH), mask[:-2])
-    message = error(tree, tmp_path)
-    assert '62 x 128 pixels' in message and '64 x 128' in message
-    assert str(tree / IMAGE) in message
-
-
-def test_label_ids_outside_the_classes(tree, tmp_path):
-    name = 'gtFine/val/lindau/lindau_000000_000019_gtFine_labelTrainIds.png'
-    mask = cv2.imread(str(tree / name), cv2.IMREAD_UNCHANGED)
-    mask[3, 4] = 19
-    cv2.imwrite(str(tree / name), mask)
-    assert 'has the label ids [19], but there are 19' in error(tree, tmp_path)
-
-
-def test_heads_of_other_classes(tree, tmp_path):
-    message = error(tree, tmp_path, **{'model.decode_head.num_classes': 5})
-    assert 'write model.decode_head.num_classes=19' in message
+def test_data_that_are_wrong(tree, tmp_path, change, options, parts):
+    """They stop the run; nothing was trained, and no weights loaded."""
+    if change is not None:
+        change(tree)
+    absent = dict(type='Pretrained', checkpoint='absent.pth')
+    options = {'model.backbone.init_cfg': absent} | options
+    message = '.*'.join(map(re.escape, parts))
+    with pytest.raises(SegDataError, match=message) as caught:
+        run(MASK, tree, tmp_path / 'work', **options)
+    assert '\n' not in str(caught.value)
 
 
 def own_masks(root, masks, suffix='.png', **changed):

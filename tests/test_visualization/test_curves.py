@@ -45,7 +45,6 @@ def test_iterations(tmp_path):
 def test_validations_counted_in_epochs(tmp_path):
     path = write(
         tmp_path / 'scalars.json',
-        train(50, epoch=1),
         train(100, epoch=1),
         {'knn/top1_k20': 30, 'step': 1},
         train(200, epoch=2),
@@ -67,6 +66,9 @@ def test_nothing_to_read(tmp_path):
         read_scalars(tmp_path)
     with pytest.raises(ValueError, match='holds no scalars'):
         read_scalars(write(tmp_path / 'scalars.json'))
+    path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
+    with pytest.raises(ValueError, match="nothing to draw among .*'mIoU'"):
+        draw_curves(read_scalars(path))
 
 
 def test_curves(tmp_path):
@@ -90,9 +92,3 @@ def test_curves(tmp_path):
     assert rate.lines[0].get_xydata().tolist() == [[2, 0.1], [4, 0.2]]
     assert rate.get_title(loc='left') == 'learning rate'
     figure.savefig(tmp_path / 'curves.png')
-
-
-def test_scalars_of_something_else(tmp_path):
-    path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
-    with pytest.raises(ValueError, match="nothing to draw among .*'mIoU'"):
-        draw_curves(read_scalars(path))

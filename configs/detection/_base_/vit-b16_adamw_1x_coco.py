@@ -75,10 +75,10 @@ train_pipeline = [
 ]
 # 8 GPUs x 2 images.
 train_dataloader = dict(
-    dataset=dict(type='mmmoca.coco', pipeline=train_pipeline)
+    dataset=dict(type='mmmoca.CheckedCocoDataset', pipeline=train_pipeline)
 )
-val_dataloader = dict(dataset=dict(type='mmmoca.coco'))
-test_dataloader = dict(dataset=dict(type='mmmoca.coco'))
+val_dataloader = dict(dataset=dict(type='mmmoca.CheckedCocoDataset'))
+test_dataloader = dict(dataset=dict(type='mmmoca.CheckedCocoDataset'))
 
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)
 val_cfg = dict(type='ValLoop')

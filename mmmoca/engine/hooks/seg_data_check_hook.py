@@ -4,12 +4,11 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from mmengine.runner.base_loop import BaseLoop
 
+from mmmoca.datasets.mask_checks import check_files, check_masks
 from mmmoca.datasets.segmentation_checks import (
     SegDataError,
     check_classes,
     check_crops,
-    check_files,
-    check_masks,
     members,
 )
 from mmmoca.engine.wrapped_models import unwrap_model

@@ -16,18 +16,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.wrapped_models import unwrap_model
-from mmmoca.evaluation.features import (
-    describe_batch,
-    extract_shard,
-    rng_untouched,
-)
-from mmmoca.evaluation.knn import knn_vote
+from mmmoca.evaluation.features import describe_batch, extract_shard
+from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
 from mmmoca.evaluation.loaders import (
     check_loader,
     check_same_classes,
     class_names,
     moved,
+    rng_untouched,
 )
 from mmmoca.registry import LOOPS
 
@@ -99,24 +96,8 @@ class KNNValLoop(ValLoop):
         dataloader = moved(dataloader, data_root)
         bank_dataloader = moved(bank_dataloader, data_root)
         super().__init__(runner, dataloader, evaluator, fp16=fp16)
-        self.k = (k,) if isinstance(k, int) else tuple(k)
-        if not self.k or any(not isinstance(n, int) or n < 1 for n in self.k):
-            raise ValueError(
-                'k must be one or several integers of at least '
-                f'1, such as k=(10, 20), but got {k!r}.'
-            )
-        self.temperature = (
-            (temperature,)
-            if isinstance(temperature, (int, float))
-            else tuple(temperature)
-        )
-        if not self.temperature or any(
-            not isinstance(t, (int, float)) or t <= 0 for t in self.temperature
-        ):
-            raise ValueError(
-                'temperature must be one or several numbers above'
-                f' 0, such as 0.07, but got {temperature!r}.'
-            )
+        self.settings = knn_settings(k, temperature)
+        self.max_k = max(k for _, k, _ in self.settings)
         if bank_dtype not in ('float32', 'float16'):
             raise ValueError(
                 "bank_dtype must be 'float32' or 'float16', but "
@@ -149,20 +130,11 @@ class KNNValLoop(ValLoop):
         check_same_classes(bank_dataloader, self.dataloader, ('bank', 'query'))
         self._check_bank_size()
 
-    @property
-    def _settings(self) -> list[tuple[str, int, float]]:
-        """Name, k and T of everything that is tried."""
-        return [
-            (f'k{k}_t{t:g}' if len(self.temperature) > 1 else f'k{k}', k, t)
-            for k in self.k
-            for t in self.temperature
-        ]
-
     def _check_bank_size(self) -> None:
         size = len(self.bank_dataloader.dataset)
-        if max(self.k) > size:
+        if self.max_k > size:
             self.runner.logger.warning(
-                f'k-NN with k={max(self.k)}, but the bank has only {size} '
+                f'k-NN with k={self.max_k}, but the bank has only {size} '
                 'images: all of them vote.'
             )
 
@@ -187,7 +159,7 @@ class KNNValLoop(ValLoop):
                     getattr(hook, f'before_{stage}_epoch')(runner)
             for idx, data_batch in enumerate(self.dataloader):
                 self.run_iter(idx, data_batch)
-            self._bank.serve(max(self.k))
+            self._bank.serve(self.max_k)
             del self._bank
         metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
         runner.call_hook(f'after_{stage}_epoch', metrics=metrics)
@@ -207,11 +179,11 @@ class KNNValLoop(ValLoop):
         hook(f'before_{self.stage}_iter', batch_idx=idx, data_batch=data_batch)
         classes = self._classes
         feats, samples = self._features(data_batch, 'k-NN query')
-        sims, _, labels = self._bank.search(feats, max(self.k))
+        sims, _, labels = self._bank.search(feats, self.max_k)
         rows = torch.searchsorted(classes.to(labels.device), labels)
         shares = {
             name: knn_vote(sims[:, :k], rows[:, :k], len(classes), t).cpu()
-            for name, k, t in self._settings
+            for name, k, t in self.settings
         }
         first = shares[next(iter(shares))]
         best = {
@@ -262,8 +234,8 @@ class KNNValLoop(ValLoop):
         logger.info(
             f'k-NN bank: {bank.num_images} of {len(loader.dataset)} images, '
             f'{bank.feats.shape[1]} features, {own:.1f} MiB on each of '
-            f'{get_world_size()} ranks, at most {compared:.1f} MiB more to '
-            f'compare, {time.time() - start:.1f} s'
+            f'{get_world_size()} processes, at most {compared:.1f} MiB more '
+            f'to compare, {time.time() - start:.1f} s'
         )
         return bank
 

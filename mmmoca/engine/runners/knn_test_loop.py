@@ -33,9 +33,9 @@ class KNNTestLoop(KNNValLoop):
 
     def _check_bank_size(self) -> None:
         size = len(self.bank_dataloader.dataset)
-        if max(self.k) > size:
+        if self.max_k > size:
             raise ValueError(
-                f'k={max(self.k)} neighbours, but the bank has only {size} '
+                f'k={self.max_k} neighbours, but the bank has only {size} '
                 f'images: write test_cfg.k={min(10, size)}, or use more '
                 'images.'
             )
@@ -64,20 +64,21 @@ class KNNTestLoop(KNNValLoop):
                 for top in ('top1', 'top5')
                 if f'{top}_{name}' in by_name
             }
-            for name, k, t in self._settings
+            for name, k, t in self.settings
         ]
         if is_main_process() and 'top1' in results[0]:
             self._report(results)
         return metrics
 
     def _report(self, results: list[dict]) -> None:
-        top1 = {(r['k'], r['temperature']): r['top1'] for r in results}
+        ks = list(dict.fromkeys(result['k'] for result in results))
+        rows = {}  # T -> accuracy for each k
+        for result in results:
+            row = rows.setdefault(result['temperature'], [])
+            row.append(f'{result["top1"]:.2f}')
         table = render_table(
-            ['k-NN top-1 (%)', *(f'k = {k}' for k in self.k)],
-            [
-                [f'T = {t:g}', *(f'{top1[k, t]:.2f}' for k in self.k)]
-                for t in self.temperature
-            ],
+            ['k-NN top-1 (%)', *(f'k = {k}' for k in ks)],
+            [[f'T = {t:g}', *row] for t, row in rows.items()],
         )
         path = Path(self.runner.work_dir) / 'knn.json'
         write_json(

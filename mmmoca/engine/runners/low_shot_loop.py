@@ -3,18 +3,11 @@
 
 import copy
 import tempfile
-import time
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-from mmengine.dist import (
-    all_reduce,
-    get_rank,
-    get_world_size,
-    is_main_process,
-)
+from mmengine.dist import get_rank, get_world_size, is_main_process
 from mmengine.evaluator import Evaluator
 from mmengine.runner import TestLoop
 from mmpretrain.structures import DataSample
@@ -26,8 +19,8 @@ from mmmoca.evaluation.feature_cache import FeatureCache, weights_digest
 from mmmoca.evaluation.features import FeatureShard, describe_batch
 from mmmoca.evaluation.loaders import check_loader, class_names, moved
 from mmmoca.evaluation.low_shot import (
-    fit_low_shot,
     low_shot_features,
+    low_shot_predictions,
     low_shot_results,
     low_shot_table,
 )
@@ -200,7 +193,15 @@ class LowShotTestLoop(TestLoop):
                 (self.dataloader, 'low-shot test', self.transforms[1]),
             )
         )
-        predictions, unconverged = self._predict(train, test)
+        predictions, unconverged = low_shot_predictions(
+            train, test.feats, self.subsets, runner.logger, **self.fit
+        )
+        if unconverged:
+            runner.logger.warning(
+                f'{len(unconverged)} of {predictions.shape[1]} low-shot '
+                f'regressions have not converged ({"; ".join(unconverged)}): '
+                f'raise test_cfg.max_iter, which is {self.fit["max_iter"]}'
+            )
         self._process(predictions, test)
         metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
         if is_main_process():
@@ -223,58 +224,13 @@ class LowShotTestLoop(TestLoop):
         )
         return shard._replace(feats=low_shot_features(shard.feats))
 
-    def _predict(
-        self, train: FeatureShard, test: FeatureShard
-    ) -> tuple[Tensor, list[str]]:
-        """Labels of all images by each fit, (N, fits); fits that failed."""
-        fits = [
-            (name, number, rows)
-            for name, sets in self.subsets.items()
-            for number, rows in enumerate(sets)
-        ]
-        predictions = torch.zeros(
-            len(test.feats), len(fits), dtype=torch.int64
-        )
-        converged = torch.zeros(len(fits), dtype=torch.int64)
-        labels = train.labels.numpy()
-        for index in range(get_rank(), len(fits), get_world_size()):
-            name, number, rows = fits[index]
-            start = time.time()
-            classifier, converged[index] = fit_low_shot(
-                train.feats.numpy()[rows], labels[rows], **self.fit
-            )
-            predicted = classifier.predict(test.feats.numpy())
-            predictions[:, index] = torch.from_numpy(predicted)
-            self.runner.logger.info(
-                f'low-shot {name}, set {number}: {len(rows)} images of '
-                f'{len(classifier.classes_)} classes, '
-                f'{classifier.n_iter_[0]} iterations, '
-                f'{time.time() - start:.1f} s'
-            )
-        all_reduce(predictions)
-        all_reduce(converged)
-        unconverged = [
-            f'{name}, set {number}'
-            for (name, number, _), good in zip(fits, converged)
-            if not good
-        ]
-        if unconverged:
-            self.runner.logger.warning(
-                f'{len(unconverged)} of {len(fits)} low-shot regressions '
-                f'have not converged ({"; ".join(unconverged)}): raise '
-                f'test_cfg.max_iter, which is {self.fit["max_iter"]}'
-            )
-        return predictions, unconverged
-
     def _process(self, predictions: Tensor, test: FeatureShard) -> None:
         """Hand this rank's share of the predictions to the metrics."""
         samples = []
+        counts = [len(sets) for sets in self.subsets.values()]
         for row in range(get_rank(), len(predictions), get_world_size()):
-            labels = iter(predictions[row].tolist())
-            by_name = {
-                name: [next(labels) for _ in sets]
-                for name, sets in self.subsets.items()
-            }
+            parts = predictions[row].split(counts)
+            by_name = dict(zip(self.subsets, map(Tensor.tolist, parts)))
             sample = DataSample(
                 metainfo=dict(
                     sample_idx=int(test.ids[row]),

@@ -1,20 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""mmdet's COCO dataset, which checks what training would trip over."""
+"""What training on annotations of COCO's format would trip over."""
 
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-
-from mmengine.dataset import BaseDataset
-
-from mmmoca.registry import DATASETS
 
 __all__ = [
     'check_annotations',
     'check_classes',
     'check_images',
     'check_masks',
-    'coco',
 ]
 
 _REQUIRED = dict(
@@ -22,34 +17,6 @@ _REQUIRED = dict(
     annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
     categories=('id', 'name'),
 )
-
-
-# A function, because a class would have to inherit from mmdet's: whoever
-# pretrains needs neither mmdet nor its compiled operators.
-@DATASETS.register_module()
-def coco(**dataset) -> BaseDataset:
-    """Build mmdet's ``CocoDataset`` and check its files.
-
-    mmdet passes over categories that it does not know and numbers the others
-    in the file's order, whatever order the classes have; and it looks for an
-    image or a mask when training comes to it.
-
-    Args:
-        **dataset: Arguments of ``CocoDataset``.
-
-    Returns:
-        BaseDataset: The dataset, of a subclass of ``CocoDataset``.
-
-    Raises:
-        ValueError: If the file is no annotation file of COCO's format, or
-            its categories are not the classes of ``metainfo``, or an
-            annotation has no mask where ``LoadAnnotations`` loads masks, or
-            no image is left to train on.
-        FileNotFoundError: If there are images missing.
-    """
-    from .checked_coco import CheckedCocoDataset
-
-    return CheckedCocoDataset(**dataset)
 
 
 def check_annotations(content: dict, path: str) -> None:

@@ -1,0 +1,35 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from mmengine.dataset import BaseDataset
+
+from mmmoca.registry import DATASETS
+
+__all__ = ['coco']
+
+
+# A function, because a class would have to inherit from mmdet's: whoever
+# pretrains needs neither mmdet nor its compiled operators.
+@DATASETS.register_module(name=['CheckedCocoDataset', 'coco'])
+def coco(**dataset) -> BaseDataset:
+    """Build mmdet's ``CocoDataset`` and check its files.
+
+    Registered as ``mmmoca.CheckedCocoDataset``, and as ``mmmoca.coco`` for
+    older configs. mmdet passes over categories that it does not know and
+    numbers the others in the file's order, whatever order the classes have;
+    and it looks for an image or a mask when training comes to it.
+
+    Args:
+        **dataset: Arguments of ``CocoDataset``.
+
+    Returns:
+        BaseDataset: The dataset, of a subclass of ``CocoDataset``.
+
+    Raises:
+        ValueError: If the file is no annotation file of COCO's format, or
+            its categories are not the classes of ``metainfo``, or an
+            annotation has no mask where ``LoadAnnotations`` loads masks, or
+            no image is left to train on.
+        FileNotFoundError: If there are images missing.
+    """
+    from .checked_coco import CheckedCocoDataset
+
+    return CheckedCocoDataset(**dataset)

@@ -1,0 +1,92 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Features of every place of an image, and their colours."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mmmoca.models import MOCA, MOCAViT
+
+from .pictures import pca_colors
+
+__all__ = ['dense_patches', 'feature_and_word_colors', 'feature_colors']
+
+
+@torch.no_grad()
+def dense_patches(
+    encoder: MOCAViT, images: Tensor, stride: tuple[int, int]
+) -> Tensor:
+    """Patch features on a grid finer than the patches.
+
+    The encoder sees the image shifted by every multiple of the stride, and
+    the patches of all shifts are put where their centres lie. An enlarged
+    image would be another way, but features of enlarged textures are not
+    those that the encoder has of the image.
+
+    Args:
+        encoder (MOCAViT): The encoder.
+        images (Tensor): Normalised images, (B, C, H, W).
+        stride (Tuple[int, int]): Distance of neighbouring features in
+            pixels, down and across; divides the patch size.
+
+    Returns:
+        Tensor: (B, H / stride, W / stride, D).
+
+    Raises:
+        ValueError: If the stride does not divide the patch size.
+    """
+    patch = tuple(encoder.patch_size)
+    if any(side % step for side, step in zip(patch, stride)):
+        raise ValueError(
+            f'stride {tuple(stride)} must divide the patch size {patch}'
+        )
+    height, width = images.shape[-2:]
+    grid = height // patch[0], width // patch[1]
+    shifts = patch[0] // stride[0], patch[1] // stride[1]
+    margin = patch[1] // 2, patch[1] // 2, patch[0] // 2, patch[0] // 2
+    padded = F.pad(images, margin, mode='reflect')
+    rows = []
+    for i in range(shifts[0]):
+        top = i * stride[0] + stride[0] // 2
+        row = []
+        for j in range(shifts[1]):
+            left = j * stride[1] + stride[1] // 2
+            shifted = padded[..., top : top + height, left : left + width]
+            row.append(encoder.encode(shifted).patches.unflatten(1, grid))
+        rows.append(torch.stack(row, dim=3))  # (B, rows, columns, shifts, D)
+    dense = torch.stack(rows, dim=2)  # (B, rows, shifts, columns, shifts, D)
+    return dense.flatten(3, 4).flatten(1, 2)
+
+
+def feature_colors(encoder: MOCAViT, inputs: Tensor) -> np.ndarray:
+    """Colours, (N, h, w, 3), of the features of images, (N, C, H, W)."""
+    return pca_colors(_dense(encoder, inputs).cpu().numpy())[0]
+
+
+def feature_and_word_colors(
+    model: MOCA, inputs: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Colours of the teacher's features, and of the words nearest to them."""
+    tokens = _dense(model.teacher, inputs)
+    codebook = model.codebook
+    # Image by image: K numbers for each place add up.
+    assigned = torch.stack(
+        [codebook.assign(image).codes().argmax(dim=-1) for image in tokens]
+    )
+    features, words = pca_colors(
+        tokens.cpu().numpy(), codebook.words.cpu().numpy()
+    )
+    return features, words[assigned.cpu().numpy()]
+
+
+def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:
+    """Unit features at a quarter of the patch, where 4 divides it."""
+    stride = tuple(
+        side // 4 if side % 4 == 0 else side for side in encoder.patch_size
+    )
+    training = encoder.training
+    encoder.eval()
+    tokens = dense_patches(encoder, inputs, stride)
+    encoder.train(training)
+    return F.normalize(tokens.float(), dim=-1)  # (N, h, w, D)

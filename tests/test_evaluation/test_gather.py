@@ -1,0 +1,36 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Shards of one process and of several."""
+
+import pytest
+import torch
+from mmengine.dist import get_rank
+
+from mmmoca.evaluation import gather_samples
+from mmmoca.evaluation.gather import owned_rows
+from tests.distributed import run_processes
+
+
+def test_one_process_drops_repeats_and_sorts():
+    ids = torch.tensor([5, 2, 9, 2, 5])
+    rows, count = owned_rows(ids)
+    assert rows.tolist() == [1, 0, 2] and count == 3
+    feats = torch.tensor([[5.0], [2.0], [9.0], [-2.0], [-5.0]])
+    ids, feats, labels = gather_samples(ids, feats, torch.arange(5))
+    assert ids.tolist() == [2, 5, 9]
+    assert feats.tolist() == [[2.0], [5.0], [9.0]]
+    assert labels.tolist() == [1, 0, 2]
+
+
+def _gather():
+    ids = torch.tensor(([4, 0, 2], [], [2])[get_rank()], dtype=torch.int64)
+    feats = torch.stack([ids, 10 * ids], 1) if len(ids) else ids.view(0, 0)
+    return gather_samples(ids, feats.half(), ids + 7)
+
+
+@pytest.mark.processes
+def test_an_empty_shard():
+    for ids, feats, labels in run_processes(_gather, 3):
+        assert ids.tolist() == [0, 2, 4]
+        assert feats.dtype == torch.float16
+        assert feats.tolist() == [[0, 0], [2, 20], [4, 40]]
+        assert labels.tolist() == [7, 9, 11]

@@ -1,0 +1,90 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The metrics of the frozen protocols, on predictions made by hand."""
+
+import pytest
+import torch
+
+from mmmoca.evaluation import (
+    KNNAccuracy,
+    LinearProbeAccuracy,
+    LowShotAccuracy,
+)
+
+# Places of the truth for six images and three classifiers.
+PLACES = [[0, 3, 0], [1, 0, 0], [6, 0, 4], [2, 0, 0], [0, 5, 5], [4, 1, 0]]
+
+
+def evaluate(metric, samples):
+    for sample in samples:
+        metric.process(None, [sample])
+    return metric.evaluate(len(samples))
+
+
+def knn_sample(idx, label, pred, num_classes=6):
+    label = torch.tensor([label])
+    return dict(
+        sample_idx=idx, gt_label=label, num_classes=num_classes, knn_pred=pred
+    )
+
+
+def probe_sample(idx, places, num_classes=8):
+    return dict(
+        sample_idx=idx,
+        label_places=torch.tensor(places),
+        base_lrs=(0.01, 0.1, 1.0),
+        num_classes=num_classes,
+    )
+
+
+def test_each_image_counts_once():
+    samples = [
+        knn_sample(0, 3, dict(k1=[3], k5=[1, 2, 3])),
+        knn_sample(1, 2, dict(k1=[4], k5=[2, 4])),
+        knn_sample(2, 0, dict(k1=[4], k5=[1, 2, 3, 4, 5])),
+    ]
+    result = evaluate(KNNAccuracy(), [*samples, samples[0]])
+    assert result == {
+        'knn/top1_k1': pytest.approx(100 / 3),
+        'knn/top1_k5': pytest.approx(100 / 3),
+        'knn/top5_k1': pytest.approx(100 / 3),
+        'knn/top5_k5': pytest.approx(200 / 3),
+    }
+    assert next(iter(result)) == 'knn/top1_k1'
+
+
+def test_top5_only_above_five_classes():
+    sample = knn_sample(0, 1, dict(k1=[1]), num_classes=5)
+    assert evaluate(KNNAccuracy(), [sample]) == {'knn/top1_k1': 100.0}
+    sample = probe_sample(0, PLACES[0], num_classes=5)
+    assert 'linear/top5' not in evaluate(LinearProbeAccuracy(), [sample])
+
+
+def test_best_classifier_of_a_probe():
+    samples = [probe_sample(*item) for item in enumerate(PLACES)]
+    assert evaluate(LinearProbeAccuracy(), samples) == {
+        'linear/top1': pytest.approx(400 / 6),
+        'linear/top5': pytest.approx(500 / 6),
+        'linear/base_lr': 1.0,
+        'linear/head': 2,
+    }
+
+
+def test_of_equal_classifiers_the_lowest_rate():
+    samples = [probe_sample(0, [1, 0, 0]), probe_sample(1, [0, 0, 0])]
+    metrics = evaluate(LinearProbeAccuracy(), samples)
+    assert metrics['linear/head'] == 1 and metrics['linear/base_lr'] == 0.1
+
+
+@pytest.mark.parametrize(
+    'metric, advice',
+    [
+        (KNNAccuracy, 'mmmoca.KNNValLoop'),
+        (LowShotAccuracy, 'mmmoca.LowShotTestLoop'),
+        (LinearProbeAccuracy, "model.type='mmmoca.LinearProbe'"),
+    ],
+)
+def test_foreign_samples(metric, advice):
+    with pytest.raises(ValueError, match=advice):
+        metric().process(None, [dict(sample_idx=0, pred_score=0)])
+    with pytest.raises(ValueError, match='meta_keys of PackInputs'):
+        metric().process(None, [{metric.key: 0}])

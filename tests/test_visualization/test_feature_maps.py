@@ -1,0 +1,72 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Features of every place of an image, and their colours."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from mmmoca.visualization import dense_patches, pca_colors
+from mmmoca.visualization.feature_maps import feature_and_word_colors
+
+from .models import SIZE, small_moca
+
+
+class MeanEncoder:
+    """Describes each patch by the mean of its pixels."""
+
+    patch_size = (4, 8)
+
+    def encode(self, images):
+        patches = images.unflatten(2, (-1, 4)).unflatten(4, (-1, 8))
+        means = patches.mean(dim=(3, 5))  # (B, C, rows, columns)
+        self.patches = means.flatten(2).mT
+        return self
+
+
+def test_dense_patches_lie_where_their_centres_are():
+    images = torch.randn(2, 3, 16, 24)
+    dense = dense_patches(MeanEncoder(), images, (2, 4))
+    assert dense.shape == (2, 8, 6, 3)
+    padded = np.pad(
+        images.numpy(), ((0, 0), (0, 0), (2, 2), (4, 4)), mode='reflect'
+    )
+    for row in range(8):
+        for column in range(6):
+            # The patch around the centre of this cell of 2 x 4 pixels.
+            y, x = 2 * row + 1, 4 * column + 2
+            patch = padded[:, :, y : y + 4, x : x + 8]
+            np.testing.assert_allclose(
+                dense[:, row, column], patch.mean(axis=(2, 3)), atol=1e-6
+            )
+
+
+def test_dense_patches_at_the_stride_of_the_patches():
+    encoder = small_moca().teacher
+    images = torch.randn(2, 3, *SIZE)
+    with torch.no_grad():
+        expected = encoder.encode(images).patches.unflatten(1, (4, 8))
+    torch.testing.assert_close(
+        dense_patches(encoder, images, (4, 4)), expected
+    )
+
+
+def test_dense_patches_need_a_stride_that_fits():
+    with pytest.raises(ValueError, match='must divide the patch size'):
+        dense_patches(MeanEncoder(), torch.zeros(1, 3, 16, 24), (3, 4))
+
+
+@torch.no_grad()
+def test_words_of_the_patches():
+    model = small_moca()
+    inputs = torch.randn(3, 3, *SIZE)
+    features, words = feature_and_word_colors(model, inputs)
+    tokens = dense_patches(model.teacher, inputs, (1, 1))
+    assert tokens.shape == (3, *SIZE, 16)
+    tokens = F.normalize(tokens, dim=-1).numpy()
+    codebook = model.codebook.words.numpy()
+    word = np.einsum('nhwd,kd->nhwk', tokens, codebook).argmax(axis=-1)
+    assert len(np.unique(word)) > 2
+    colors, word_colors = pca_colors(tokens, codebook)
+    np.testing.assert_allclose(features, colors, atol=1e-4)
+    np.testing.assert_allclose(words, word_colors[word], atol=1e-4)
