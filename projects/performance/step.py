@@ -14,9 +14,9 @@ form has a process of its own, since what the C library keeps of freed memory
 would pass from one form to the next.
 
 Example:
-    python tools/benchmarks/benchmark_step.py --arch b --dtype bf16
-    python tools/benchmarks/benchmark_step.py --reference
-    python tools/benchmarks/benchmark_step.py --table1
+    python projects/performance/step.py --arch b --dtype bf16
+    python projects/performance/step.py --reference
+    python projects/performance/step.py --table1
 """
 
 import argparse
@@ -36,23 +36,49 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument('--compile', action='store_true')
     parser.add_argument('--device', choices=['cpu', 'cuda'])
     parser.add_argument('--repeats', type=int, default=5)
-    parser.add_argument('--reference', action='store_true')
-    parser.add_argument('--table1', action='store_true')
+    whole = parser.add_mutually_exclusive_group()
+    whole.add_argument('--reference', action='store_true')
+    whole.add_argument('--table1', action='store_true')
     parser.add_argument(
         '--rounds', type=int, default=1, help='of processes, for --table1'
     )
-    parser.add_argument('--decoding', help=argparse.SUPPRESS)
-    parser.add_argument('--form', help=argparse.SUPPRESS)
     return parser, parser.parse_args()
+
+
+def check_device(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> None:
+    """Fill in device and batch, or say what does not go together."""
+    from mmengine.device import get_device
+
+    found = get_device()
+    args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
+    if args.device != found:
+        parser.error(
+            f'the stack trains on {found!r} here; for --device cpu hide the '
+            "GPU with CUDA_VISIBLE_DEVICES='', for cuda install a CUDA "
+            'build of PyTorch'
+        )
+    if args.device == 'cpu' and args.dtype == 'fp16':
+        parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
+    args.batch_size = args.batch_size or (16 if args.device == 'cpu' else 256)
 
 
 def main() -> None:
     """Measure and print the tables."""
     parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from _benchmark_step import run
 
-    run(parser, args)
+    check_device(parser, args)
+    if args.reference or args.table1:
+        import step_comparisons
+
+        compare = 'against_reference' if args.reference else 'table1'
+        getattr(step_comparisons, compare)(args)
+    else:
+        from step_tables import print_tables
+
+        print_tables(args)
 
 
 if __name__ == '__main__':
