@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .assignment_head import AssignmentHead, AssignmentLosses, Prototypes
+from .assignment_head import AssignmentHead, AssignmentLosses
 from .batched_linear_head import BatchedLinearHead
-from .codebook import OnlineCodebook
+from .codebook import CodebookUpdate, OnlineCodebook
 from .condenser import CondenserNeck
 from .data_preprocessor import ViewsDataPreprocessor
 from .detection import detector
@@ -9,18 +9,23 @@ from .feature_pyramid import ViTFeaturePyramid, check_patch_size
 from .linear_probe import LinearProbe
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
+from .objectives import bags_of_codes
 from .position_encoding import sincos_positions_2d
 from .prototypes import PrototypeGenerator
 from .targets import Targets
 from .token_features import TokenFeatures
+from .transformer import EncoderLayer
 from .vit import EncodedTokens, MOCAViT
+from .word_sampler import RandomTokenSampler
 
 __all__ = [
     'AssignmentHead',
     'AssignmentLosses',
     'BatchedLinearHead',
+    'CodebookUpdate',
     'CondenserNeck',
     'EncodedTokens',
+    'EncoderLayer',
     'LinearProbe',
     'MOCA',
     'MOCAViT',
@@ -28,9 +33,10 @@ __all__ = [
     'MaskingPlan',
     'OnlineCodebook',
     'PrototypeGenerator',
-    'Prototypes',
     'Targets',
+    'RandomTokenSampler',
     'TokenFeatures',
+    'bags_of_codes',
     'sincos_positions_2d',
     'check_patch_size',
     'detector',

@@ -9,23 +9,15 @@ from torch import Tensor
 from mmmoca.registry import MODELS
 
 from .masking import Mask
-from .objectives import bag_assignment_loss, token_assignment_loss
+from .objectives import (
+    bag_assignment_loss,
+    bags_of_codes,
+    token_assignment_loss,
+)
 from .prototypes import PrototypeGenerator
 from .targets import Targets
 
-__all__ = ['AssignmentHead', 'Prototypes']
-
-
-class Prototypes(NamedTuple):
-    """Prototypes of one step, unit rows; None where the loss is off.
-
-    Attributes:
-        img (Tensor, optional): W^b, (K, D).
-        loc (Tensor, optional): W^d, (K, d).
-    """
-
-    img: Tensor | None
-    loc: Tensor | None
+__all__ = ['AssignmentHead', 'AssignmentLosses']
 
 
 class AssignmentLosses(NamedTuple):
@@ -49,6 +41,9 @@ class AssignmentHead(BaseModule):
 
     Paper, section 3.2. Both predictors compare a feature, not normalised,
     with prototypes that are generated from the current codebook.
+
+    To have the decoder predict something else, inherit from this class and
+    replace :meth:`build_loc` and :meth:`loss_loc`.
 
     Args:
         embed_dims (int): D, width of words and image embeddings.
@@ -85,31 +80,43 @@ class AssignmentHead(BaseModule):
         self.embed_dims = embed_dims
         self.lambda_img = lambda_img
         self.kappa = kappa
-        self.img_generator = (
-            PrototypeGenerator(embed_dims, embed_dims)
-            if lambda_img > 0
-            else None
-        )
-        self.loc_generator = (
-            PrototypeGenerator(embed_dims, decoder_dims)
-            if lambda_img < 1
-            else None
-        )
+        if lambda_img > 0:
+            self.img_generator = PrototypeGenerator(embed_dims, embed_dims)
+        if lambda_img < 1:
+            self.build_loc(decoder_dims)
 
-    def generate_prototypes(self, words: Tensor) -> Prototypes:
-        """Generate W^b and W^d from the codebook, once a step.
+    def build_loc(self, decoder_dims: int) -> None:
+        """Build what L_LOC needs: the generator of W^d.
 
         Args:
-            words (Tensor): Codebook C, (K, D).
+            decoder_dims (int): d.
+        """
+        self.loc_generator = PrototypeGenerator(self.embed_dims, decoder_dims)
+
+    def loss_loc(
+        self,
+        decoded: Sequence[Tensor],
+        masks: Sequence[Mask],
+        targets: Targets,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """L_LOC, and the bags of codes on the way (equations 2 to 4).
+
+        Args:
+            decoded (Sequence[Tensor]): Decoder tokens of each round,
+                (2B, n, d).
+            masks (Sequence[Mask]): Patch indices of each round.
+            targets (Targets): The teacher's assignments of both views.
 
         Returns:
-            Prototypes: Unit rows.
+            tuple[Tensor, Tensor, Tensor]: The mean over tokens and rounds, a
+            scalar, and what :func:`bags_of_codes` returns.
         """
-        return Prototypes(
-            *(
-                generator and generator(words)
-                for generator in (self.img_generator, self.loc_generator)
-            )
+        return token_assignment_loss(
+            decoded,
+            [mask.decoded for mask in masks],
+            self.loc_generator(targets.words),  # W^d, (K, d)
+            self.kappa,
+            targets,
         )
 
     def loss(
@@ -132,25 +139,22 @@ class AssignmentHead(BaseModule):
         Returns:
             AssignmentLosses: The weighted losses, and the targets' figures.
         """
-        prototypes = self.generate_prototypes(targets.words)
-        loss_loc, bags, msd = token_assignment_loss(
-            decoded,
-            [mask.decoded for mask in masks],
-            prototypes.loc,
-            self.kappa,
-            targets,
-        )
+        if self.lambda_img == 1:
+            bags, msd = bags_of_codes(targets)
+        else:
+            loss_loc, bags, msd = self.loss_loc(decoded, masks, targets)
         losses = {}
-        if prototypes.img is not None:
+        if self.lambda_img > 0:
+            prototypes = self.img_generator(targets.words)  # W^b, (K, D)
             opposite = torch.cat(bags.chunk(2)[::-1])  # (2B, K)
             rounds = [
                 bag_assignment_loss(
-                    embedding, prototypes.img, self.kappa, opposite
+                    embedding, prototypes, self.kappa, opposite
                 )
                 for embedding in embeddings
             ]
             loss_img = sum(rounds) / len(rounds)
             losses['loss_img'] = 2 * self.lambda_img * loss_img
-        if prototypes.loc is not None:
+        if self.lambda_img < 1:
             losses['loss_loc'] = 2 * (1 - self.lambda_img) * loss_loc
         return AssignmentLosses(losses, bags, msd)

@@ -1,15 +1,38 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from typing import NamedTuple
+
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmmoca.registry import MODELS
+from mmmoca.registry import MODELS, TASK_UTILS
 
-from .precision import normalize_fp32
 from .targets import Targets
 
-__all__ = ['OnlineCodebook']
+__all__ = ['CodebookUpdate', 'OnlineCodebook']
+
+
+class CodebookUpdate(NamedTuple):
+    """What a step found for the codebook, on its way to the hook.
+
+    Attributes:
+        candidates (Tensor): See :meth:`RandomTokenSampler.draw`.
+        msd (Tensor): Mean similarity difference of view 1 and view 2, (2, ).
+        batch_size (int): B, images of the (micro-)batch on this process.
+    """
+
+    candidates: Tensor
+    msd: Tensor
+    batch_size: int
+
+    def numel(self) -> int:
+        """Fail for MMEngine's logger, which gets it where no hook took it."""
+        raise RuntimeError(
+            'there is no CodebookHook, so that the codebook would never '
+            "move: write default_hooks=dict(codebook=dict(type='mmmoca."
+            "CodebookHook'))"
+        )
 
 
 @MODELS.register_module()
@@ -35,6 +58,8 @@ class OnlineCodebook(BaseModule):
         inv_delta (float): Sharpness of the targets times mu. Defaults to 10.
         msd_momentum (float): Momentum of mu. Defaults to 0.99.
         initial_msd (float): mu at step 0. Defaults to 0.5.
+        word_sampler (dict, optional): Config of what chooses the new words.
+            Defaults to a :class:`RandomTokenSampler`.
 
     Raises:
         ValueError: If K is not a multiple of K_new or no patch is left
@@ -51,6 +76,7 @@ class OnlineCodebook(BaseModule):
         inv_delta: float = 10.0,
         msd_momentum: float = 0.99,
         initial_msd: float = 0.5,
+        word_sampler: dict | None = None,
     ) -> None:
         super().__init__()
         if num_new_words < 1 or num_words % num_new_words:
@@ -64,6 +90,9 @@ class OnlineCodebook(BaseModule):
                 f'border={border} leaves no patch of a {height} x {width} '
                 'grid; choose a border below half of its shorter side'
             )
+        self.word_sampler = TASK_UTILS.build(
+            word_sampler or dict(type='mmmoca.RandomTokenSampler')
+        )
         self.num_new_words = num_new_words
         self.inv_delta = inv_delta
         self.msd_momentum = msd_momentum
@@ -88,38 +117,32 @@ class OnlineCodebook(BaseModule):
         """Tensor: Inverse temperature of the assignments, 10 / mu."""
         return self.inv_delta / self.msd
 
-    def assign(self, tokens: Tensor) -> Targets:
+    def assign(self, tokens: Tensor, images: Tensor | None = None) -> Targets:
         """Soft-assign the teacher's tokens to the words.
 
         Args:
             tokens (Tensor): (2B, L, D).
+            images (Tensor, optional): What the teacher saw, (2B, C, H, W),
+                for heads that predict it.
 
         Returns:
             Targets: Of these tokens and the words as they are now.
         """
-        return Targets(tokens, self.words, self.sharpness, self.inner)
+        return Targets(tokens, self.words, self.sharpness, self.inner, images)
 
     @torch.no_grad()
     def draw_candidates(self, tokens: Tensor) -> Tensor:
         """Draw this process's candidates for the new words.
 
-        Up to K_new different images in random order, one random inner token
-        of each.
-
         Args:
             tokens (Tensor): Teacher tokens of both views, (2B, L, D).
 
         Returns:
-            Tensor: Unit vectors from view 1 and from view 2,
-            (2, min(K_new, B), D), float32.
+            Tensor: See :meth:`RandomTokenSampler.draw`.
         """
-        tokens = tokens.unflatten(0, (2, -1))  # (2, B, L, D)
-        device, batch_size = tokens.device, tokens.shape[1]
-        images = torch.randperm(batch_size, device=device)[
-            : self.num_new_words
-        ]
-        patches = torch.randint(len(self.inner), images.shape, device=device)
-        return normalize_fp32(tokens[:, images, self.inner[patches]])
+        return self.word_sampler.draw(
+            tokens.unflatten(0, (2, -1)), self.inner, self.num_new_words
+        )
 
     @torch.no_grad()
     def enqueue(self, words: Tensor, accepted: Tensor | None = None) -> None:

@@ -12,7 +12,7 @@ from mmmoca.registry import MODELS
 from .initialization import init_transformer
 from .masking import Mask
 from .position_encoding import sincos_positions_2d
-from .transformer import use_lean_layers
+from .transformer import EncoderLayer
 from .vit import EncodedTokens
 
 __all__ = ['CondenserNeck']
@@ -36,6 +36,7 @@ class CondenserNeck(BaseModule):
         condenser (bool): False is the paper's plain decoder (section 3.2):
             it reads the patch tokens of the encoder's last layer, with [CLS]
             in the first slot. Defaults to True.
+        lean_mlp (bool): See :class:`MOCAViT`. Defaults to True.
 
     Raises:
         ValueError: If ``embed_dims`` does not divide by ``num_heads``.
@@ -50,6 +51,7 @@ class CondenserNeck(BaseModule):
         num_heads: int = 16,
         mlp_ratio: float = 4.0,
         condenser: bool = True,
+        lean_mlp: bool = True,
     ) -> None:
         super().__init__()
         if embed_dims % num_heads:
@@ -65,15 +67,17 @@ class CondenserNeck(BaseModule):
         self.projection = nn.Linear(in_channels, embed_dims)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, embed_dims))
         self.layers = nn.ModuleList(
-            TransformerEncoderLayer(
-                embed_dims,
-                num_heads,
-                int(mlp_ratio * embed_dims),
-                norm_cfg=norm_cfg,
+            EncoderLayer(
+                TransformerEncoderLayer(
+                    embed_dims,
+                    num_heads,
+                    int(mlp_ratio * embed_dims),
+                    norm_cfg=norm_cfg,
+                ),
+                lean_mlp,
             )
             for _ in range(depth)
         )
-        use_lean_layers(self.layers)
         self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
         self.register_buffer(
             'positions',

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
+from .codebook import CodebookUpdate
 from .masking import MaskingPlan
 from .vit import EncodedTokens, MOCAViT
 
@@ -140,7 +141,7 @@ class MOCA(BaseSelfSupervisor):
         """
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
         tokens = self.encode_teacher(views)  # (2B, L, D)
-        targets = self.codebook.assign(tokens)
+        targets = self.codebook.assign(tokens, views)
         masks = self.masking.draw(len(views), views.device)
         embeddings, decoded = [], []
         for mask in masks:
@@ -150,10 +151,10 @@ class MOCA(BaseSelfSupervisor):
                 decoded.append(self.neck(student, embeddings[-1], mask))
         losses, bags, msd = self.head.loss(embeddings, decoded, masks, targets)
         losses['codebook_perplexity'] = _perplexity(bags.mean(dim=0))
-        losses['codebook_update'] = dict(
-            candidates=self.codebook.draw_candidates(tokens),
-            msd=msd.unflatten(0, (2, -1)).mean(dim=1),
-            batch_size=len(views) // 2,
+        losses['codebook_update'] = CodebookUpdate(
+            self.codebook.draw_candidates(tokens),
+            msd.unflatten(0, (2, -1)).mean(dim=1),
+            len(views) // 2,
         )
         return losses
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from .precision import at_least_fp32, no_autocast, normalize_fp32
 from .targets import Targets
 
-__all__ = ['bag_assignment_loss', 'token_assignment_loss']
+__all__ = ['bag_assignment_loss', 'bags_of_codes', 'token_assignment_loss']
 
 
 def bag_assignment_loss(
@@ -46,7 +46,7 @@ def bag_assignment_loss(
 def token_assignment_loss(
     features: Sequence[Tensor],
     positions: Sequence[Tensor],
-    prototypes: Tensor | None,
+    prototypes: Tensor,
     kappa: float,
     targets: Targets,
     chunk_size: int | None = None,
@@ -59,9 +59,9 @@ def token_assignment_loss(
 
     Args:
         features (Sequence[Tensor]): Decoder outputs of each round,
-            (N, n, d); empty if there is no decoder.
+            (N, n, d).
         positions (Sequence[Tensor]): Patch index of each of them, (N, n).
-        prototypes (Tensor | None): W^d of unit rows, (K, d).
+        prototypes (Tensor): W^d of unit rows, (K, d).
         kappa (float): Inverse temperature of the prediction.
         targets (Targets): Of the same views, N images of L tokens.
         chunk_size (int | None): Images at a time. Defaults to None, by the
@@ -69,10 +69,8 @@ def token_assignment_loss(
 
     Returns:
         tuple[Tensor, Tensor, Tensor]: The KL divergence, a mean over the
-        tokens of a round and over rounds, a scalar; the bag of codes y_T of
-        each image, the mean assignment of its inner patches, (N, K); and
-        the mean over its L tokens of the largest minus the mean similarity
-        (MSD), (N, ). The last two in float32, without gradient.
+        tokens of a round and over rounds, a scalar, and what
+        :func:`bags_of_codes` returns.
     """
     if chunk_size is None:
         # Assignments of 8 MiB on a CPU, where smaller chunks make slower
@@ -84,10 +82,28 @@ def token_assignment_loss(
         kappa,
         chunk_size,
         tuple(positions),
-        tuple(targets),
+        tuple(targets[:4]),
         prototypes,
         *features,
     )
+
+
+def bags_of_codes(
+    targets: Targets, chunk_size: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The targets of L_IMG (paper, section 3.2), without those of L_LOC.
+
+    Args:
+        targets (Targets): Of N images with L tokens.
+        chunk_size (int | None): See :func:`token_assignment_loss`.
+
+    Returns:
+        tuple[Tensor, Tensor]: The bag of codes y_T of each image, the mean
+        assignment of its inner patches, (N, K); and the mean over its L
+        tokens of the largest minus the mean similarity (MSD), (N, ). In
+        float32, without gradient.
+    """
+    return token_assignment_loss((), (), None, 1.0, targets, chunk_size)[1:]
 
 
 class _TokenAssignmentLoss(torch.autograd.Function):

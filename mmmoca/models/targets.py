@@ -13,6 +13,7 @@ class Targets(NamedTuple):
 
     They are K numbers a token, by far the largest tensor of a step, and stay
     what they are made of until they are compared, a part of them at a time.
+    A head that predicts something else finds here what to make it of.
 
     Attributes:
         tokens (Tensor): The teacher's patch tokens of both views, (2B, L, D),
@@ -22,12 +23,14 @@ class Targets(NamedTuple):
         sharpness (Tensor): Inverse temperature of the softmax, a scalar.
         inner (Tensor): Indices of the patches that count for the bags of
             codes, (n_inner, ).
+        images (Tensor, optional): The views, normalised, (2B, C, H, W).
     """
 
     tokens: Tensor
     words: Tensor
     sharpness: Tensor
     inner: Tensor
+    images: Tensor | None = None
 
     def codes(self) -> Tensor:
         """The assignment vectors q_T (paper, section 3.1), all at once.

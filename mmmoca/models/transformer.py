@@ -2,8 +2,8 @@
 """mmpretrain's transformer layers with less time and memory in training."""
 
 import torch
-from mmcv.cnn.bricks.transformer import FFN
-from mmengine.model import Sequential
+from mmcv.cnn.bricks import transformer as mmcv
+from mmpretrain.models.backbones import vision_transformer as mmpretrain
 from mmpretrain.models.utils.attention import (
     MultiheadAttention,
     scaled_dot_product_attention_pyimpl,
@@ -13,7 +13,7 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
-__all__ = ['MLP', 'Attention', 'attention', 'use_lean_layers']
+__all__ = ['FFN', 'Attention', 'EncoderLayer', 'attention']
 
 
 def attention(
@@ -41,12 +41,47 @@ def attention(
     return function(query, key, value, dropout_p=dropout_p)
 
 
-class Attention(MultiheadAttention):
+class EncoderLayer(mmpretrain.TransformerEncoderLayer):
+    """A layer of mmpretrain, computed with less time and memory.
+
+    It takes over the parts of a layer that is built: parameters, their names
+    and results stay the same.
+
+    Args:
+        layer (TransformerEncoderLayer): Not to be used any more.
+        lean_mlp (bool): Keep less between the two passes, see :class:`FFN`.
+            Defaults to True.
+    """
+
+    def __init__(
+        self, layer: mmpretrain.TransformerEncoderLayer, lean_mlp: bool = True
+    ) -> None:
+        # The parent's own would build parts.
+        super(mmpretrain.TransformerEncoderLayer, self).__init__()
+        self.embed_dims = layer.embed_dims
+        self.ln1, self.attn = layer.ln1, Attention(layer.attn)
+        self.ln2, self.ffn = layer.ln2, layer.ffn
+        if lean_mlp and FFN.fits(layer.ffn):
+            self.ffn = FFN(layer.ffn)
+        self.train(layer.training)
+
+
+class Attention(nn.Module):
     """Self-attention whose queries, keys and values are unbound at once.
 
-    Indexing them one by one, as the base class does, makes the backward pass
+    Indexing them one by one, as mmpretrain does, makes the backward pass
     fill, copy and add a gradient of all three for each.
+
+    Args:
+        attn (MultiheadAttention): Whose parts this takes over.
     """
+
+    def __init__(self, attn: MultiheadAttention) -> None:
+        super().__init__()
+        self.num_heads, self.head_dims = attn.num_heads, attn.head_dims
+        self.qkv, self.proj = attn.qkv, attn.proj
+        self.attn_drop, self.proj_drop = attn.attn_drop, attn.proj_drop
+        self.gamma1, self.out_drop = attn.gamma1, attn.out_drop
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix the tokens.
@@ -59,41 +94,61 @@ class Attention(MultiheadAttention):
         """
         heads = self.qkv(x).unflatten(2, (3, self.num_heads, self.head_dims))
         dropout_p = self.attn_drop if self.training else 0.0
-        x = self.scaled_dot_product_attention(
+        x = attention(
             *heads.permute(2, 0, 3, 1, 4).unbind(0), dropout_p=dropout_p
         )  # (B, heads, N, d)
         x = self.proj(x.transpose(1, 2).flatten(2))
         return self.out_drop(self.gamma1(self.proj_drop(x)))
 
 
-class MLP(Sequential):
-    """The two linear layers of an FFN, which keep one hidden tensor, not two.
+class FFN(nn.Module):
+    """The two linear layers of mmcv's FFN, which keep one hidden tensor.
 
     In training the backward pass, which needs GELU's input anyway, makes its
     output from it once more for the second linear layer. That saves a fifth
-    of a step's memory (ViT-B, batch 16, bfloat16). Forward hooks of the
-    activation and the second layer do not run then, only in evaluation.
+    of a step's memory (ViT-B, batch 16, bfloat16) for one more GELU. Forward
+    hooks of the activation and the second layer do not run then, only in
+    evaluation.
+
+    Args:
+        ffn (mmcv.cnn.bricks.transformer.FFN): Whose parts this takes over.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply both layers.
+    def __init__(self, ffn: mmcv.FFN) -> None:
+        super().__init__()
+        self.layers = ffn.layers
+        self.gamma2, self.dropout_layer = ffn.gamma2, ffn.dropout_layer
+
+    @staticmethod
+    def fits(ffn: nn.Module) -> bool:
+        """Whether it is two linear layers with an exact GELU between them."""
+        if not isinstance(ffn, mmcv.FFN) or ffn.num_fcs != 2:
+            return False
+        gelu = ffn.layers[0][1]
+        return isinstance(gelu, nn.GELU) and gelu.approximate == 'none'
+
+    def forward(self, x: Tensor, identity: Tensor) -> Tensor:
+        """Add what the layers make of the tokens.
 
         Args:
             x (Tensor): (..., D).
+            identity (Tensor): What it is added to, (..., D).
 
         Returns:
             Tensor: (..., D).
         """
-        (expand, _, dropout), contract, _ = self  # dropouts of one rate
+        (expand, _, dropout), contract, _ = self.layers
         lean = (
             self.training
-            and dropout.p == 0
+            and dropout.p == 0  # of both dropouts
             and isinstance(contract, nn.Linear)  # not wrapped, by LoRA say
             and not torch.compiler.is_compiling()  # chooses by itself
         )
-        if not lean:
-            return super().forward(x)
-        return _GELULinear.apply(expand(x), contract.weight, contract.bias)
+        if lean:
+            x = _GELULinear.apply(expand(x), contract.weight, contract.bias)
+        else:
+            x = self.layers(x)
+        return identity + self.dropout_layer(self.gamma2(x))
 
 
 class _GELULinear(Function):
@@ -130,24 +185,3 @@ class _GELULinear(Function):
         if for_bias:
             grad_bias = rows.sum(dim=0)
         return grad_hidden, grad_weight, grad_bias
-
-
-def use_lean_layers(layers: nn.ModuleList) -> None:
-    """Have mmpretrain's transformer layers compute as those above do.
-
-    Only the classes of their parts change: parameters, their names and the
-    results stay the same.
-
-    Args:
-        layers (nn.ModuleList): Of ``TransformerEncoderLayer``.
-    """
-    for layer in layers:
-        layer.attn.__class__ = Attention
-        layer.attn.scaled_dot_product_attention = attention
-        two_layers = isinstance(layer.ffn, FFN) and layer.ffn.num_fcs == 2
-        if two_layers and _is_exact_gelu(layer.ffn.layers[0][1]):
-            layer.ffn.layers.__class__ = MLP
-
-
-def _is_exact_gelu(activation: nn.Module) -> bool:
-    return isinstance(activation, nn.GELU) and activation.approximate == 'none'

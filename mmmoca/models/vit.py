@@ -3,6 +3,7 @@ from typing import NamedTuple
 
 import torch
 from mmcv.cnn.bricks import DropPath
+from mmengine.model import ModuleList
 from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from mmmoca.registry import MODELS
 
 from .initialization import init_transformer
 from .position_encoding import sincos_positions_2d
-from .transformer import use_lean_layers
+from .transformer import EncoderLayer
 
 __all__ = ['EncodedTokens', 'MOCAViT']
 
@@ -50,6 +51,8 @@ class MOCAViT(VisionTransformer):
         tap_layer (int, optional): l, the layer (counted from 1) whose
             output feeds the condenser decoder (paper, section 3.3 and Table
             2f). Defaults to None, no tap.
+        lean_mlp (bool): Keep one hidden tensor of each MLP for the backward
+            pass in the place of two, for one GELU more. Defaults to True.
         **kwargs: Arguments of :class:`VisionTransformer`.
 
     Raises:
@@ -57,7 +60,13 @@ class MOCAViT(VisionTransformer):
             not a multiple of the patch, or a needed part is switched off.
     """
 
-    def __init__(self, *args, tap_layer: int | None = None, **kwargs) -> None:
+    def __init__(
+        self,
+        *args,
+        tap_layer: int | None = None,
+        lean_mlp: bool = True,
+        **kwargs,
+    ) -> None:
         super().__init__(*args, **kwargs)
         if self.cls_token is None or not self.final_norm:
             raise ValueError(
@@ -71,7 +80,9 @@ class MOCAViT(VisionTransformer):
         self.tap_layer = tap_layer
         self.patch_size: tuple[int, int] = self.patch_embed.projection.stride
         self.check_image_size(self.img_size)
-        use_lean_layers(self.layers)
+        self.layers = ModuleList(
+            EncoderLayer(layer, lean_mlp) for layer in self.layers
+        )
         for module in self.modules():
             if isinstance(module, DropPath):
                 # NumPy's number would break the graph of torch.compile.

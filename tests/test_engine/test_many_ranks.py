@@ -32,8 +32,10 @@ def train(folder):
     runner.train()
     model = unwrap_model(runner.model).eval()
     state = dict(model.state_dict())
-    prototypes = model.head.generate_prototypes(model.codebook.words)
-    return state | prototypes._asdict()
+    words, head = model.codebook.words, model.head
+    return state | dict(
+        img=head.img_generator(words), loc=head.loc_generator(words)
+    )
 
 
 @pytest.mark.parametrize('world_size', [2, 4])
@@ -69,7 +71,7 @@ def gradients(micro_batches=1):
         part = part / micro_batches
         part.backward()
         loss = loss + part.detach()
-        msd = msd + logs['codebook_update']['msd'] / micro_batches
+        msd = msd + logs['codebook_update'].msd / micro_batches
     all_reduce(loss, op='mean')
     all_reduce(msd, op='mean')
     grads = {

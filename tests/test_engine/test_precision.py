@@ -68,8 +68,9 @@ def test_assignments_and_losses_leave_autocast(dtype):
     embeddings = [torch.randn(4, 128) for _ in masks]
     decoded = [torch.randn(*mask.decoded.shape, 96) for mask in masks]
     # The generators are networks, which autocast is for.
-    prototypes = model.head.generate_prototypes(model.codebook.words)
-    model.head.generate_prototypes = lambda words: prototypes
+    for part in (model.head.img_generator, model.head.loc_generator):
+        prototypes = part(model.codebook.words)
+        part.forward = lambda words, prototypes=prototypes: prototypes
 
     def outputs():
         targets = model.codebook.assign(tokens)

@@ -6,7 +6,7 @@ import torch
 from mmengine.dist import get_rank
 from mmengine.runner import Runner
 
-from mmmoca.engine.hooks import codebook_hook
+from mmmoca.models import RandomTokenSampler
 
 from ..distributed import run_processes
 from ..images import demo_config, write_images
@@ -34,7 +34,7 @@ def train(root, seeds):
     cfg = demo_config(root, f'{root}/work', **options)
     cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=1)
     images, draws, noise = [], [], []
-    pick, step = codebook_hook.pick_new_words, Runner.call_hook
+    pick, step = RandomTokenSampler.pick, Runner.call_hook
 
     def record_draw(*args):
         draws.append(args[-1].initial_seed())
@@ -48,7 +48,7 @@ def train(root, seeds):
             noise.append(torch.get_rng_state().sum().item())
 
     # In a process of its own.
-    codebook_hook.pick_new_words = record_draw
+    RandomTokenSampler.pick = record_draw
     Runner.call_hook = record_batch
     Runner.from_cfg(cfg).train()
     return images, draws, noise

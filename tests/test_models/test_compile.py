@@ -35,13 +35,13 @@ def losses_and_gradients(model, forward, precision=None):
     update = scalars.pop('codebook_update')
     # The candidates are drawn at random; their number is part of the shape.
     figures = {name: value.detach() for name, value in scalars.items()}
-    figures['msd'] = update['msd']
+    figures['msd'] = update.msd
     gradients = {
         name: parameter.grad.clone()
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }
-    return figures, gradients, update['candidates'].shape
+    return figures, gradients, update.candidates.shape
 
 
 def assert_same_as_eager(model, backend, precision=None, rtol=1e-3):

@@ -186,9 +186,12 @@ def test_masks(case, step):
 
 
 def test_student_and_decoder(case, step, model):
-    prototypes = model.head.generate_prototypes(model.codebook.words)
-    close(prototypes.img, case['wgen_img_weight'])
-    close(prototypes.loc, case['wgen_loc_weight'])
+    img_prototypes, loc_prototypes = (
+        generator(model.codebook.words)
+        for generator in (model.head.img_generator, model.head.loc_generator)
+    )
+    close(img_prototypes, case['wgen_img_weight'])
+    close(loc_prototypes, case['wgen_loc_weight'])
     kappa = model.head.kappa
     for index, (student, embedding, decoded) in enumerate(
         zip(step['students'], step['embeddings'], step['decoded'])
@@ -202,9 +205,9 @@ def test_student_and_decoder(case, step, model):
         decoded = decoded.flatten(0, 1)
         close(decoded, case[f'dec_features/{index}'])
         close(
-            kappa * embedding @ prototypes.img.T, case[f'logits_img/{index}']
+            kappa * embedding @ img_prototypes.T, case[f'logits_img/{index}']
         )
-        close(kappa * decoded @ prototypes.loc.T, case[f'logits_loc/{index}'])
+        close(kappa * decoded @ loc_prototypes.T, case[f'logits_loc/{index}'])
 
 
 def test_losses(case, step):
@@ -312,7 +315,7 @@ def adam_bound(grad, eps):
 def test_codebook_after_step(case, step, model):
     codebook = model.codebook
     codebook.msd.copy_(case['dist_norm_before'][0])
-    msd = step['logs']['codebook_update']['msd']
+    msd = step['logs']['codebook_update'].msd
     codebook.update_msd(msd[:1])
     close(codebook.msd, case['dist_norm_seq/0'][0])
     codebook.update_msd(msd[1:])

@@ -89,13 +89,13 @@ def test_update_for_the_codebook():
     model = build_moca()
     tokens = model.teacher.encode(torch.cat(random_views())).patches
     update = model.loss(random_views())['codebook_update']
-    assert update['batch_size'] == 4
+    assert update.batch_size == 4
     similarity = torch.nn.functional.cosine_similarity(
         tokens[:, :, None], model.codebook.words, dim=3
     )
     msd = (similarity.amax(2) - similarity.mean(2)).view(2, -1).mean(1)
-    torch.testing.assert_close(update['msd'], msd)
-    assert update['candidates'].shape == (2, 4, 16)
+    torch.testing.assert_close(update.msd, msd)
+    assert update.candidates.shape == (2, 4, 16)
 
 
 def test_features_are_the_teachers():

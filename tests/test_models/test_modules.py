@@ -169,36 +169,6 @@ def test_codebook_msd():
     assert float(codebook.sharpness) == pytest.approx(10 / expected)
 
 
-def test_codebook_candidates():
-    """Unit tokens of different images, from the inner patches."""
-    codebook = OnlineCodebook(2, (4, 4), num_words=4, border=1)
-    # Direction tells view and image, length would tell the patch.
-    angle = torch.arange(20.0).view(2, 10) / 7
-    unit = torch.stack((angle.cos(), angle.sin()), dim=-1)
-    tokens = unit[:, :, None] * torch.arange(1.0, 17.0)[:, None]
-    tokens[:, :, [0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 14, 15]] = 0
-    seen = set()
-    for _ in range(50):
-        candidates = codebook.draw_candidates(tokens.flatten(0, 1))
-        images = [
-            (unit[view] - word).norm(dim=1).argmin().item()
-            for view in range(2)
-            for word in candidates[view]
-        ]
-        torch.testing.assert_close(
-            candidates.flatten(0, 1),
-            torch.cat((unit[0, images[:4]], unit[1, images[4:]])),
-        )
-        assert images[:4] == images[4:] and len(set(images[:4])) == 4
-        seen |= set(images)
-    assert seen == set(range(10))
-    assert codebook.draw_candidates(tokens[:, :3].flatten(0, 1)).shape == (
-        2,
-        3,
-        2,
-    )
-
-
 def test_bad_codebooks():
     with pytest.raises(ValueError, match='multiple of num_new_words'):
         OnlineCodebook(3, (5, 5), num_words=10, num_new_words=4)

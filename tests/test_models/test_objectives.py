@@ -39,7 +39,7 @@ def inputs():
 
 
 def reference(features, positions, prototypes, kappa, targets):
-    tokens, words, sharpness, inner = targets
+    tokens, words, sharpness, inner, _ = targets
     similarity = F.cosine_similarity(tokens[:, :, None], words, dim=3)
     codes = (similarity * sharpness).softmax(dim=2)
     loss = 0
@@ -124,9 +124,11 @@ def test_token_loss_is_zero_for_a_perfect_student(inputs):
 def test_certain_targets_keep_gradients_finite(inputs):
     """Assignments of zero probability, to the last float32 digit."""
     inputs['prototypes'] = inputs['prototypes'].detach().float()
-    tokens, words, _, inner = inputs['targets']
-    inputs['targets'] = Targets(
-        tokens.float(), words.float(), torch.tensor(500.0), inner
+    targets = inputs['targets']
+    inputs['targets'] = targets._replace(
+        tokens=targets.tokens.float(),
+        words=targets.words.float(),
+        sharpness=torch.tensor(500.0),
     )
     inputs['features'] = [
         x.detach().float().requires_grad_() for x in inputs['features']

@@ -11,12 +11,7 @@ from torch.nn import functional as F
 from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
-from mmmoca.models.transformer import (
-    MLP,
-    Attention,
-    attention,
-    use_lean_layers,
-)
+from mmmoca.models.transformer import FFN, EncoderLayer, attention
 
 from ..builders import build_moca
 
@@ -54,20 +49,19 @@ def test_drops_weights():
     assert abs(float(dropped.mean()) - 1) < 0.05
 
 
-def test_every_transformer_layer_uses_them():
-    model = build_moca()
+@pytest.mark.parametrize('lean_mlp', [True, False])
+def test_every_transformer_layer_is_one(lean_mlp):
+    model = build_moca(backbone__lean_mlp=lean_mlp, neck__lean_mlp=lean_mlp)
     for part in (model.backbone, model.teacher, model.neck):
         for layer in part.layers:
-            assert layer.attn.scaled_dot_product_attention is attention
-            assert type(layer.attn) is Attention
-            assert type(layer.ffn.layers) is MLP
+            assert type(layer) is EncoderLayer
+            assert (type(layer.ffn) is FFN) == lean_mlp
 
 
 def stock_and_lean(**kwargs):
     torch.manual_seed(0)
     stock = TransformerEncoderLayer(16, 2, 64, **kwargs)
-    lean = copy.deepcopy(stock)
-    use_lean_layers([lean])
+    lean = EncoderLayer(copy.deepcopy(stock))
     assert lean.state_dict().keys() == stock.state_dict().keys()
     return stock, lean
 
@@ -116,9 +110,9 @@ def test_layers_with_frozen_parts():
 
 def test_mlp_in_float64():
     _, lean = stock_and_lean()
-    mlp = lean.ffn.layers.double()
+    mlp = lean.ffn.double()
     x = torch.randn(2, 3, 16, dtype=torch.float64, requires_grad=True)
-    torch.autograd.gradcheck(mlp, (x,))
+    torch.autograd.gradcheck(mlp, (x, torch.zeros_like(x)))
 
 
 def test_wrapped_linear_layers_are_called():
@@ -157,7 +151,7 @@ def test_mlp_keeps_one_hidden_tensor(autocast):
             profile(profile_memory=True) as recorded,
             torch.autocast('cpu', torch.bfloat16, enabled=autocast),
         ):
-            y = layer.ffn(x)
+            y = layer.ffn(x, x)
         assert y.requires_grad
         return sum(
             event.nbytes()

@@ -1,10 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 
 import torch
-from mmengine.dist import all_reduce, get_rank, get_world_size
+from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from torch import Tensor
 
 from mmmoca.engine.steps import (
     check_hooks,
@@ -15,9 +14,10 @@ from mmmoca.engine.steps import (
     stepped,
 )
 from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.models import CodebookUpdate
 from mmmoca.registry import HOOKS
 
-__all__ = ['CodebookHook', 'pick_new_words']
+__all__ = ['CodebookHook']
 
 
 @HOOKS.register_module()
@@ -44,7 +44,7 @@ class CodebookHook(Hook):
     priority = 'HIGHEST'
 
     def __init__(self) -> None:
-        self._updates: list[dict] = []
+        self._updates: list[CodebookUpdate] = []
 
     def before_train(self, runner: Runner) -> None:
         """Check that every step has enough images for the new words."""
@@ -77,21 +77,22 @@ class CodebookHook(Hook):
         # Under CUDA graphs (torch.compile) the next forward pass writes its
         # results where this one's are.
         self._updates.append(
-            update
-            | {name: update[name].clone() for name in ('candidates', 'msd')}
+            update._replace(
+                candidates=update.candidates.clone(), msd=update.msd.clone()
+            )
         )
         codebook = unwrap_model(runner.model).codebook
         outputs['msd'] = codebook.msd
         if not stepped(runner):
             return
         updates, self._updates = self._updates, []
-        msd = torch.stack([update['msd'] for update in updates]).mean(dim=0)
+        msd = torch.stack([update.msd for update in updates]).mean(dim=0)
         all_reduce(msd, op='mean')
         seed = mix_seed(runner.seed, optimizer_steps(runner))
         generator = torch.Generator().manual_seed(seed)
-        words = pick_new_words(
-            [update['candidates'] for update in updates],
-            [update['batch_size'] for update in updates],
+        words = codebook.word_sampler.pick(
+            [update.candidates for update in updates],
+            [update.batch_size for update in updates],
             codebook.num_new_words,
             generator,
         )
@@ -102,45 +103,3 @@ class CodebookHook(Hook):
             accepted &= skip == 0
         codebook.update_msd(msd, accepted)
         codebook.enqueue(words, accepted)
-
-
-def pick_new_words(
-    candidates: list[Tensor],
-    batch_sizes: list[int],
-    num_words: int,
-    generator: torch.Generator,
-) -> Tensor:
-    """Pick words as if drawn from different images of the global batch.
-
-    Every process holds candidates of its own images in random order. The
-    shared generator says how many of the images each micro-batch of each
-    process gives; the first so many of its candidates are taken.
-
-    Args:
-        candidates (List[Tensor]): This process's, from view 1 and view 2,
-            one tensor (2, n, D) for each micro-batch.
-        batch_sizes (List[int]): Images of each micro-batch on a process.
-        num_words (int): K_new.
-        generator (torch.Generator): In the same state on every process.
-
-    Returns:
-        Tensor: New words, (K_new, D), the same on every process.
-    """
-    view = int(torch.randint(2, (), generator=generator))
-    micro_batch = (
-        torch.arange(len(batch_sizes))
-        .repeat_interleave(torch.tensor(batch_sizes))
-        .repeat(get_world_size())
-    )
-    rank = torch.arange(get_world_size()).repeat_interleave(sum(batch_sizes))
-    images = torch.randperm(len(rank), generator=generator)[:num_words]
-    words = candidates[0].new_zeros(num_words, candidates[0].shape[-1])
-    used = [0] * len(candidates)
-    for row, image in enumerate(images.tolist()):
-        if rank[image] == get_rank():
-            source = int(micro_batch[image])
-            words[row] = candidates[source][view, used[source]]
-            used[source] += 1
-    # One process fills each row and the others add zeros: exact.
-    all_reduce(words, op='sum')
-    return words

@@ -3,15 +3,12 @@ import torch
 from mmengine._strategy import FSDPStrategy
 from mmengine.device import get_device
 from mmengine.optim import BaseOptimWrapper
-from mmpretrain.models.backbones.vision_transformer import (
-    TransformerEncoderLayer,
-)
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from mmmoca.engine.optimizers import MixedPrecisionOptimWrapper
-from mmmoca.models import PrototypeGenerator
+from mmmoca.models import EncoderLayer, PrototypeGenerator
 from mmmoca.registry import STRATEGIES
 
 __all__ = ['MOCAFSDPStrategy']
@@ -76,7 +73,7 @@ class MOCAFSDPStrategy(FSDPStrategy):
         whole = ['teacher', 'codebook']
         for name in whole:
             model.get_submodule(name).to(device)
-        units = {TransformerEncoderLayer, PrototypeGenerator}
+        units = {EncoderLayer, PrototypeGenerator}
         self.model_wrapper = dict(
             type='MMFullyShardedDataParallel',
             device_id=device,

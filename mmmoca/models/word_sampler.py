@@ -1,0 +1,101 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
+
+import torch
+from mmengine.dist import all_reduce, get_rank, get_world_size
+from torch import Tensor
+
+from mmmoca.registry import TASK_UTILS
+
+from .precision import normalize_fp32
+
+__all__ = ['RandomTokenSampler']
+
+
+@TASK_UTILS.register_module()
+class RandomTokenSampler:
+    """Chooses the new words: one random patch token of each of some images.
+
+    Paper, section 3.1. The images are as if drawn from the global batch, of
+    all processes and micro-batches: each process :meth:`draw`s candidates
+    from its own images in the forward pass, and :meth:`pick` chooses among
+    those of all processes, the same everywhere.
+
+    Another choice is a subclass in the place of ``codebook.word_sampler``:
+    :meth:`describe` says what stands for an image.
+    """
+
+    def draw(self, tokens: Tensor, inner: Tensor, num_words: int) -> Tensor:
+        """Draw this process's candidates, in random order.
+
+        Args:
+            tokens (Tensor): Teacher tokens of both views, (2, B, L, D).
+            inner (Tensor): Indices of the patches to draw from, (n_inner, ).
+            num_words (int): K_new.
+
+        Returns:
+            Tensor: Unit vectors from view 1 and from view 2 of different
+            images, (2, min(K_new, B), D), float32.
+        """
+        images = torch.randperm(tokens.shape[1], device=tokens.device)
+        return normalize_fp32(
+            self.describe(tokens[:, images[:num_words]], inner)
+        )
+
+    def describe(self, tokens: Tensor, inner: Tensor) -> Tensor:
+        """Take one random inner token of each image.
+
+        Args:
+            tokens (Tensor): (2, n, L, D).
+            inner (Tensor): (n_inner, ).
+
+        Returns:
+            Tensor: (2, n, D).
+        """
+        images = torch.arange(tokens.shape[1], device=tokens.device)
+        patches = torch.randint(len(inner), images.shape, device=tokens.device)
+        return tokens[:, images, inner[patches]]
+
+    def pick(
+        self,
+        candidates: Sequence[Tensor],
+        batch_sizes: Sequence[int],
+        num_words: int,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Pick words as if drawn from different images of the global batch.
+
+        The shared generator says how many of the images each micro-batch of
+        each process gives; the first so many of its candidates are taken.
+
+        Args:
+            candidates (Sequence[Tensor]): This process's, one tensor
+                (2, n, D) for each micro-batch.
+            batch_sizes (Sequence[int]): Images of each micro-batch on a
+                process.
+            num_words (int): K_new.
+            generator (torch.Generator): In the same state on every process.
+
+        Returns:
+            Tensor: New words, (K_new, D), the same on every process.
+        """
+        view = int(torch.randint(2, (), generator=generator))
+        micro_batch = (
+            torch.arange(len(batch_sizes))
+            .repeat_interleave(torch.tensor(batch_sizes))
+            .repeat(get_world_size())
+        )
+        rank = torch.arange(get_world_size()).repeat_interleave(
+            sum(batch_sizes)
+        )
+        images = torch.randperm(len(rank), generator=generator)[:num_words]
+        words = candidates[0].new_zeros(num_words, candidates[0].shape[-1])
+        used = [0] * len(candidates)
+        for row, image in enumerate(images.tolist()):
+            if rank[image] == get_rank():
+                source = int(micro_batch[image])
+                words[row] = candidates[source][view, used[source]]
+                used[source] += 1
+        # One process fills each row and the others add zeros: exact.
+        all_reduce(words, op='sum')
+        return words
