@@ -7,19 +7,17 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from measure import peak_bytes, seconds_of
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmmoca.models import MaskingPlan, OnlineCodebook, Targets
-from mmmoca.models.masking import Mask
+from measure import peak_bytes, seconds_of
+from mmmoca.models import Mask, MaskingPlan, OnlineCodebook, Targets
 from mmmoca.models.objectives import token_assignment_loss
 
 __all__ = [
     'FORMS',
     'Inputs',
     'Objective',
-    'assign_alone',
     'forward_and_backward',
     'make_inputs',
     'straightforward',
@@ -84,11 +82,6 @@ def lean(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     targets, masks, prototypes, features = inputs
     decoded = [mask.decoded for mask in masks]
     return token_assignment_loss(features, decoded, prototypes, KAPPA, targets)
-
-
-def assign_alone(targets: Targets) -> None:
-    """The lean form without anything that predicts the targets."""
-    token_assignment_loss([], [], None, KAPPA, targets)
 
 
 FORMS = dict(straightforward=straightforward, lean=lean)

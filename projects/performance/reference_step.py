@@ -2,20 +2,19 @@
 """The step as the authors' code takes it, from the same weights."""
 
 from collections.abc import Callable
+from unittest import mock
 
 import torch
-from mmengine.model import Sequential
 from mmpretrain.models import VisionTransformer
 from mmpretrain.models.utils.attention import (
     scaled_dot_product_attention_pyimpl,
 )
-from objective_forms import KAPPA, Inputs, straightforward
 from torch import Tensor
 from torch.nn import functional as F
-from training_step import MOMENTUM, TrainingStep
 
-from mmmoca.models.masking import Mask
-from mmmoca.models.vit import EncodedTokens
+from mmmoca.models import EncodedTokens, Mask
+from objective_forms import KAPPA, Inputs, straightforward
+from training_step import MOMENTUM, TrainingStep
 
 __all__ = ['ATTENTIONS', 'ReferenceStep', 'embed_all_then_gather']
 
@@ -51,12 +50,8 @@ class ReferenceStep(TrainingStep):
     """
 
     def __init__(self, *args, attention: str = 'fused', **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        model = self.model
-        for part in (model.backbone, model.teacher, model.neck):
-            for layer in part.layers:
-                layer.attn.scaled_dot_product_attention = ATTENTIONS[attention]
-                layer.ffn.layers = Sequential(*layer.ffn.layers)
+        super().__init__(*args, lean_mlp=False, **kwargs)
+        self.attention = ATTENTIONS[attention]
         groups = [
             {k: group[k] for k in ('params', 'lr', 'weight_decay')}
             for group in self.wrapper.param_groups
@@ -66,7 +61,8 @@ class ReferenceStep(TrainingStep):
             self.device.type, enabled=self.dtype == torch.float16
         )
         # Its loader's workers normalise the views.
-        self.views = model.data_preprocessor(self.batch, True)['inputs']
+        data = self.model.data_preprocessor(self.batch, True)
+        self.views = data['inputs']
 
     def run(self) -> None:
         """Do one whole step."""
@@ -88,6 +84,10 @@ class ReferenceStep(TrainingStep):
 
     def losses(self) -> dict[str, Tensor]:
         """Both losses as they are weighted; the codebook moves."""
+        with mock.patch('mmmoca.models.transformer.attention', self.attention):
+            return self._losses()
+
+    def _losses(self) -> dict[str, Tensor]:
         model, codebook = self.model, self.model.codebook
         with torch.no_grad():
             tokens = torch.cat(
@@ -96,18 +96,20 @@ class ReferenceStep(TrainingStep):
         masks = model.masking.draw(2 * self.batch_size, self.device)
         images = torch.cat(self.views)
         rounds = [self.encode(images, mask) for mask in masks]
-        prototypes = model.head.generate_prototypes(codebook.words.clone())
+        words = codebook.words.clone()
+        for_img = model.head.img_generator(words)
+        for_loc = model.head.loc_generator(words)
         decoded = [
             self.decode(encoded, mask) for encoded, mask in zip(rounds, masks)
         ]
         loss_loc, bags, msds = straightforward(
-            Inputs(codebook.assign(tokens), masks, prototypes.loc, decoded)
+            Inputs(codebook.assign(tokens), masks, for_loc, decoded)
         )
         opposite = torch.cat(bags[::-1])
         loss_img = torch.stack(
             [
                 F.kl_div(
-                    F.log_softmax(KAPPA * x.avg @ prototypes.img.T, dim=1),
+                    F.log_softmax(KAPPA * x.avg @ for_img.T, dim=1),
                     opposite,
                     reduction='batchmean',
                 )

@@ -1,22 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The work of scaling.py: tables, and a comparison with real processes."""
+"""Predicted bytes of large runs, and of small ones that really run."""
 
-import argparse
+from collections.abc import Iterator
 
 import torch
-from mmengine.registry import MODELS
-from rich.table import Table
+from mmengine.registry import MODELS, init_default_scope
 
-from _scaling import (
-    count,
-    kept_bytes,
-    model_config,
-    saved_bytes,
-    sent_bytes,
-)
-from _traffic import measure_memory, measure_traffic
+from costs import count, kept_bytes, model_config, saved_bytes, sent_bytes
+from measure import print_table
+from traffic import measure_memory, measure_traffic
 
-__all__ = ['check', 'tables']
+__all__ = ['check', 'print_tables']
 
 # Patch sizes of the usual ViTs.
 NETWORKS = {
@@ -27,59 +21,61 @@ NETWORKS = {
 GLOBAL_BATCH = 2048
 
 
-def tables(args: argparse.Namespace) -> list[Table]:
-    """What a process sends in a step, and what it keeps."""
-    sent = Table(title='MB that each process sends and receives in a step')
-    kept = Table(title=f'GB on each process, {GLOBAL_BATCH} images a step')
-    for column in ('network', 'M trained', 'GPUs', 'DDP', 'FSDP', 'codebook'):
-        sent.add_column(column, justify='right')
-    for column in (
-        *('network', 'GPUs', 'images a GPU', 'kept DDP', 'kept FSDP'),
-        *('gathered FSDP', 'activations fp32', '16 bits'),
-    ):
-        kept.add_column(column, justify='right')
-    modes = (False, True)
+def print_tables(gpus: list[int]) -> None:
+    """What a process of so many sends in a step, and what it keeps."""
+    init_default_scope('mmpretrain')
+    sent, kept = [], []
     for name, (arch, patch_size) in NETWORKS.items():
         with torch.device('meta'):
             network = count(MODELS.build(model_config(arch, patch_size)))
         saved = [saved_bytes(arch, patch_size, half) for half in (False, True)]
-        for ranks in args.gpus:
-            costs = [sent_bytes(network, ranks, fsdp) for fsdp in modes]
-            sent.add_row(
-                *(name, f'{network.trained / 1e6:.1f}', str(ranks)),
-                *(f'{sum(cost.values()) / 1e6:.0f}' for cost in costs),
-                f'{costs[0]["codebook"] / 1e6:.3f}',
-            )
+        for ranks in gpus:
+            ddp, fsdp = (sent_bytes(network, ranks, s) for s in (False, True))
+            values = sum(ddp.values()), sum(fsdp.values()), ddp['codebook']
+            megabytes = [
+                f'{value / 1e6:.{digits}f}'
+                for value, digits in zip(values, (0, 0, 3))
+            ]
+            trained = f'{network.trained / 1e6:.1f}'
+            sent.append((name, trained, str(ranks), *megabytes))
             batch = GLOBAL_BATCH / ranks
             values = [
                 *(
-                    sum(kept_bytes(network, ranks, fsdp).values())
-                    for fsdp in modes
+                    sum(kept_bytes(network, ranks, sharded).values())
+                    for sharded in (False, True)
                 ),
                 8 * (network.trained + network.fixed),
                 *(batch * each + anyway for each, anyway in saved),
             ]
-            kept.add_row(
-                *(name, str(ranks), f'{batch:g}'),
-                *(f'{value / 1e9:.1f}' for value in values),
-            )
-    return [sent, kept]
+            gigabytes = [f'{value / 1e9:.1f}' for value in values]
+            kept.append((name, str(ranks), f'{batch:g}', *gigabytes))
+    print_table(
+        'MB that each process sends and receives in a step',
+        ('network', 'M trained', 'GPUs', 'DDP', 'FSDP', 'codebook'),
+        sent,
+    )
+    names = 'network', 'GPUs', 'images a GPU', 'kept DDP', 'kept FSDP'
+    print_table(
+        f'GB on each process, {GLOBAL_BATCH} images a step',
+        (*names, 'gathered FSDP', 'activations fp32', '16 bits'),
+        kept,
+    )
 
 
-def check(args: argparse.Namespace) -> list[dict]:
+def check(ranks: list[int], memory: bool) -> Iterator[dict]:
     """Measured and predicted bytes of real processes, a row for each."""
-    rows = []
-    for ranks in args.ranks:
-        for sharded in (False, True)[: 1 + (ranks > 1)]:
-            model, measured = measure_traffic(ranks, sharded)
-            predicted = sent_bytes(count(model), ranks, sharded, 2)
-            rows.append(_row('sent', ranks, sharded, measured, predicted))
-            if args.memory:
-                model, measured = measure_memory(ranks, sharded)
-                predicted = kept_bytes(count(model), ranks, sharded)
+    init_default_scope('mmpretrain')
+    for number in ranks:
+        for sharded in (False, True)[: 1 + (number > 1)]:
+            model, measured = measure_traffic(number, sharded)
+            # gloo reduces and scatters by an all-reduce.
+            predicted = sent_bytes(count(model), number, sharded, 2)
+            yield _row('sent', number, sharded, measured, predicted)
+            if memory:
+                model, measured = measure_memory(number, sharded)
+                predicted = kept_bytes(count(model), number, sharded)
                 predicted.pop('gradients')
-                rows.append(_row('kept', ranks, sharded, measured, predicted))
-    return rows
+                yield _row('kept', number, sharded, measured, predicted)
 
 
 def _row(kind, ranks, sharded, measured, predicted) -> dict:

@@ -11,15 +11,16 @@ from mmengine.optim import build_optim_wrapper
 from mmpretrain.models.backbones.vision_transformer import (
     TransformerEncoderLayer,
 )
-from objective_forms import FORMS, forward_and_backward, make_inputs
-from reference_step import embed_all_then_gather
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from training_step import MOMENTUM, TrainingStep
 
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
-from mmmoca.models.masking import Mask
+from mmmoca.models import Mask
+from mmmoca.models.transformer import attention
+from objective_forms import FORMS, forward_and_backward, make_inputs
+from reference_step import embed_all_then_gather
+from training_step import MOMENTUM, TrainingStep
 
 __all__ = ['pairs']
 
@@ -124,8 +125,10 @@ def _optimisers(step: TrainingStep) -> Forms:
 
 
 def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
-    layer = step.model.backbone.layers[0].attn
-    shape = 2 * step.batch_size, layer.num_heads, tokens, layer.head_dims
+    settings = step.model.backbone.arch_settings
+    heads = settings['num_heads']
+    width = settings['embed_dims'] // heads
+    shape = 2 * step.batch_size, heads, tokens, width
     q, k, v = torch.randn(
         3, *shape, device=step.device, dtype=torch.bfloat16
     ).unbind()
@@ -137,13 +140,10 @@ def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
         if backward:
             result.backward(v)
 
-    ours, pytorchs = (
-        layer.scaled_dot_product_attention,
-        F.scaled_dot_product_attention,
-    )
+    pytorchs = F.scaled_dot_product_attention
     fused = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
     return {
-        'ours': lambda: run(ours),
+        'ours': lambda: run(attention),
         "PyTorch's fused kernel": lambda: run(pytorchs, *fused),
         "PyTorch's unfused kernel": lambda: run(pytorchs, SDPBackend.MATH),
     }
@@ -151,13 +151,12 @@ def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
 
 def _layer(step: TrainingStep, mask: Mask) -> Forms:
     backbone = step.model.backbone
-    lean = backbone.layers[0]
+    names = 'embed_dims', 'num_heads', 'feedforward_channels'
     stock = TransformerEncoderLayer(
-        backbone.embed_dims, lean.attn.num_heads, lean.ffn.feedforward_channels
+        *(backbone.arch_settings[name] for name in names)
     ).to(step.device)
     # The attention's kernel stays ours: it has a line of its own.
-    kernel = lean.attn.scaled_dot_product_attention
-    stock.attn.scaled_dot_product_attention = kernel
+    stock.attn.scaled_dot_product_attention = attention
     views, tokens = mask.visible.shape
     x = torch.randn(
         *(views, 1 + tokens, backbone.embed_dims),
@@ -165,19 +164,19 @@ def _layer(step: TrainingStep, mask: Mask) -> Forms:
         requires_grad=True,
     )
     return {
-        'lean': _in_precision(step, lambda: lean(x).sum()),
+        'lean': _in_precision(step, lambda: backbone.layers[0](x).sum()),
         "mmpretrain's": _in_precision(step, lambda: stock(x).sum()),
     }
 
 
 def _prototypes(step: TrainingStep, rounds: int) -> Forms:
+    words, head = step.model.codebook.words, step.model.head
+    generators = head.img_generator, head.loc_generator
+
     def times(count: int) -> Callable[[], None]:
         def forward() -> Tensor:
-            made = [
-                step.model.head.generate_prototypes(step.model.codebook.words)
-                for _ in range(count)
-            ]
-            return sum(w[:, 0].sum() for both in made for w in both)
+            made = [generate(words) for generate in generators * count]
+            return sum(prototypes[:, 0].sum() for prototypes in made)
 
         return _in_precision(step, forward)
 

@@ -6,8 +6,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 import torch
+
 from measure import median_seconds, name_of, print_table
-from objective_forms import assign_alone
+from mmmoca.models import bags_of_codes
 from step_pairs import pairs
 from training_step import TrainingStep
 
@@ -103,7 +104,7 @@ def _targets_seconds(args: Namespace, step: TrainingStep) -> float:
     shape = model.masking.num_patches, model.backbone.embed_dims
     tokens = torch.randn(2 * args.batch_size, *shape, device=step.device)
     targets = model.codebook.assign(tokens)
-    forms = {'targets': lambda: assign_alone(targets)}
+    forms = {'targets': lambda: bags_of_codes(targets)}
     return median_seconds(forms, args.repeats)['targets']
 
 

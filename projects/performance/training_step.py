@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from measure import peak_bytes, seconds_of, timer
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
@@ -21,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 import mmmoca  # noqa: F401  registers the model
-from mmmoca.engine.hooks.codebook_hook import pick_new_words
+from measure import peak_bytes, seconds_of, timer
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
 __all__ = ['MOMENTUM', 'TrainingStep']
@@ -29,7 +28,6 @@ __all__ = ['MOMENTUM', 'TrainingStep']
 CONFIGS = Path(__file__).parents[2] / 'configs' / '_base_'
 DTYPES = dict(fp32='float32', bf16='bfloat16', fp16='float16')
 MOMENTUM = 0.99
-PROTOTYPES = 'objective, of it prototypes'
 
 
 class TrainingStep:
@@ -44,6 +42,7 @@ class TrainingStep:
         masking (dict, optional): Arguments of MaskingPlan. Defaults to None,
             the config's.
         decoder_depth (int): Blocks of the decoder. Defaults to 2.
+        lean_mlp (bool): See :class:`MOCAViT`. Defaults to True.
     """
 
     def __init__(
@@ -55,6 +54,7 @@ class TrainingStep:
         compiled: bool = False,
         masking: dict | None = None,
         decoder_depth: int = 2,
+        lean_mlp: bool = True,
     ) -> None:
         torch.manual_seed(0)
         self.device = torch.device(device)
@@ -62,8 +62,10 @@ class TrainingStep:
         init_default_scope('mmpretrain')
         cfg = Config.fromfile(CONFIGS / 'models' / 'moca_vit-b16.py').model
         layers = VisionTransformer.arch_zoo[arch]['num_layers']
-        cfg.backbone.update(arch=arch, tap_layer=layers * 2 // 3)
-        cfg.neck.depth = decoder_depth
+        cfg.backbone.update(
+            arch=arch, tap_layer=layers * 2 // 3, lean_mlp=lean_mlp
+        )
+        cfg.neck.update(depth=decoder_depth, lean_mlp=lean_mlp)
         cfg.masking = masking or cfg.get('masking')
         self.model = MODELS.build(cfg)
         # Without the log of each parameter's initialisation and group.
@@ -96,20 +98,19 @@ class TrainingStep:
                 update_teacher(teacher, student, MOMENTUM)
             with self._section('codebook commit'):
                 update = outputs['codebook_update']
-                self.move_codebook(update['candidates'], update['msd'])
+                self.move_codebook(update.candidates, update.msd)
 
     def move_codebook(self, candidates: Tensor, msd: Tensor) -> None:
         """Take the new words and mu, as CodebookHook does."""
         codebook = self.model.codebook
         codebook.update_msd(msd)
-        codebook.enqueue(
-            pick_new_words(
-                [candidates],
-                [self.batch_size],
-                codebook.num_new_words,
-                self.generator,
-            )
+        words = codebook.word_sampler.pick(
+            [candidates],
+            [self.batch_size],
+            codebook.num_new_words,
+            self.generator,
         )
+        codebook.enqueue(words)
 
     def forward(self) -> dict:
         """What the model's ``loss`` returns, in the step's precision."""
@@ -189,10 +190,12 @@ class TrainingStep:
             encoded = [f'student forward, round {i}' for i in rounds]
             decoded = [f'decoder, round {i}' for i in rounds]
             self._watch(model, 'encode_teacher', 'teacher forward')
-            self._watch(model.head, 'generate_prototypes', PROTOTYPES)
             self._watch(model.backbone, 'encode', *encoded)
             self._watch(model.neck, 'forward', *decoded)
             self._watch(model.head, 'loss', 'objective')
+            for name in ('img_generator', 'loc_generator'):
+                generator = getattr(model.head, name)
+                self._watch(generator, 'forward', f'objective, of it {name}')
         self._watch(wrapper, 'backward', 'backward')
         self._watch(wrapper, '_clip_grad', 'clip')
         self._watch(wrapper.optimizer, 'step', 'optimiser')
