@@ -13,15 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mmmoca  # noqa: F401  registers the model
 
-__all__ = [
-    'Network',
-    'count',
-    'kept_bytes',
-    'model_config',
-    'saved_bytes',
-    'sent_bytes',
-]
-
 RECIPE = Path(__file__).parents[2] / 'configs' / 'moca_vit-b16_200e.py'
 
 
@@ -105,15 +96,8 @@ def kept_bytes(
 ) -> dict[str, float]:
     """Bytes that a process keeps from step to step.
 
-    Args:
-        network (Network): The network.
-        ranks (int): W, processes.
-        sharded (bool): Whether the student is sharded (FSDP).
-
-    Returns:
-        dict[str, float]: ``parameters``, ``gradients`` (freed by
-        ``zero_grad``, there again before activations are gone), ``moments``
-        of AdamW, DDP's ``buckets``, ``teacher``, ``codebook``.
+    Arguments as above. Gradients are freed by ``zero_grad``, but there again
+    before the activations are gone.
     """
     student = network.trained + network.fixed
     parts = ranks if sharded else 1

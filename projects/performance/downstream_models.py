@@ -16,8 +16,6 @@ from torch import nn
 
 from measure import name_of, peak_bytes, print_table, seconds_of, take_turns
 
-__all__ = ['detection', 'predict', 'segmentation']
-
 
 def _build(args: Namespace) -> tuple[Config, nn.Module]:
     """The config and its model without weights, on the device."""

@@ -13,16 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.benchmark import timer
 
-__all__ = [
-    'median_seconds',
-    'name_of',
-    'peak_bytes',
-    'print_table',
-    'seconds_of',
-    'take_turns',
-    'timer',  # reads the clock once the device has nothing left to do
-]
-
 T = TypeVar('T')
 
 
@@ -38,16 +28,7 @@ def seconds_of(
 def take_turns(
     measures: dict[str, Callable[[], T]], turns: int, warm_up: int = 1
 ) -> dict[str, list[T]]:
-    """Measure several forms of a thing in turns.
-
-    Args:
-        measures (dict[str, Callable]): Measures each once, by name.
-        turns (int): How often.
-        warm_up (int): Turns before them that do not count. Defaults to 1.
-
-    Returns:
-        dict[str, list]: Results of all turns, by name.
-    """
+    """Measure several things in turns, after some that do not count."""
     results = {name: [] for name in measures}
     for _ in range(warm_up + turns):
         for name, measure in measures.items():
@@ -60,16 +41,7 @@ def median_seconds(
     repeats: int,
     clock: Callable[[], float] = timer,
 ) -> dict[str, float]:
-    """Median seconds of calls that take turns, the first not counted.
-
-    Args:
-        forms (dict[str, Callable]): What to call, by name.
-        repeats (int): Turns.
-        clock (Callable): Gives seconds. Defaults to those that pass.
-
-    Returns:
-        dict[str, float]: By name.
-    """
+    """Median seconds of calls that take turns, the first not counted."""
     clocked = {k: partial(seconds_of, v, clock) for k, v in forms.items()}
     turns = take_turns(clocked, repeats)
     return {name: statistics.median(turns[name]) for name in turns}
@@ -97,14 +69,7 @@ def print_table(
     rows: Iterable[Sequence[str]],
     caption: str | None = None,
 ) -> None:
-    """Print a table.
-
-    Args:
-        title (str): What was measured, and where.
-        columns (Sequence[str]): Their names.
-        rows (Iterable[Sequence[str]]): Cells of each row; none for a line.
-        caption (str, optional): Stands below. Defaults to None.
-    """
+    """Print a table; a row without cells is a line."""
     table = Table(title=title, caption=caption)
     for index, column in enumerate(columns):
         table.add_column(column, justify='right' if index else 'left')

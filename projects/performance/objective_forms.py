@@ -14,15 +14,6 @@ from measure import peak_bytes, seconds_of
 from mmmoca.models import Mask, MaskingPlan, OnlineCodebook, Targets
 from mmmoca.models.objectives import token_assignment_loss
 
-__all__ = [
-    'FORMS',
-    'Inputs',
-    'Objective',
-    'forward_and_backward',
-    'make_inputs',
-    'straightforward',
-]
-
 KAPPA = 3.0
 
 

@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pipelines of two views, measured in turns."""
 
-import argparse
+import copy
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -69,54 +70,21 @@ def mm_pipeline(transforms: list[dict]) -> Pipeline:
     return lambda path: compose(dict(img_path=path, sample_idx=0))
 
 
-def stock_pipeline(backend: str) -> Pipeline:
-    """The paper's recipe from MMPreTrain's own transforms.
-
-    Args:
-        backend (str): ``'pillow'`` or ``'cv2'``.
-    """
-
-    def view(blur: float, solarize: float) -> list[dict]:
-        jitter = dict(
-            type='ColorJitter',
-            brightness=0.4,
-            contrast=0.4,
-            saturation=0.2,
-            hue=0.1,
-            backend=backend,
-        )
-        return [
-            dict(
-                type='RandomResizedCrop',
-                scale=224,
-                crop_ratio_range=(0.2, 1.0),
-                backend=backend,
-            ),
-            dict(type='RandomApply', transforms=[jitter], prob=0.8),
-            dict(
-                type='RandomGrayscale',
-                prob=0.2,
-                keep_channels=True,
-                channel_weights=(0.114, 0.587, 0.2989),
-            ),
-            dict(
-                type='GaussianBlur',
-                magnitude_range=(0.1, 2.0),
-                magnitude_std='inf',
-                prob=blur,
-            ),
-            dict(type='Solarize', thr=128, prob=solarize),
-            dict(type='RandomFlip', prob=0.5),
-        ]
-
-    views = [view(1.0, 0.0), view(0.1, 0.2)]
-    return mm_pipeline(
-        [
-            dict(type='LoadImageFromFile', imdecode_backend=backend),
-            dict(type='MultiView', transforms=views, num_views=[1, 1]),
-            dict(type='PackInputs'),
-        ]
-    )
+def stock_pipeline(ours: list[dict], backend: str) -> Pipeline:
+    """Our recipe from MMPreTrain's own transforms, by 'pillow' or 'cv2'."""
+    multi_view, pack = copy.deepcopy(ours[-2:])
+    for view in multi_view.transforms:
+        jitter = view[1].transforms[0]
+        for transform in (jitter, *view):
+            transform.type = transform.type.removeprefix('mmmoca.')
+            if transform.type in ('RandomResizedCrop', 'ColorJitter'):
+                transform.backend = backend
+            elif transform.type == 'RandomGrayscale':
+                # The weights of PIL, in the order of BGR.
+                weights = 0.114, 0.587, 0.2989
+                transform.update(keep_channels=True, channel_weights=weights)
+    load = dict(type='LoadImageFromFile', imdecode_backend=backend)
+    return mm_pipeline([load, multi_view, pack])
 
 
 def normalised(pipeline: Pipeline) -> Pipeline:
@@ -139,13 +107,7 @@ def normalised(pipeline: Pipeline) -> Pipeline:
 
 
 def draw_photos(folder: str, number: int, size: tuple[int, int]) -> None:
-    """Write JPEG files of quality 90 with the spectrum and edges of photos.
-
-    Args:
-        folder (str): Where they go.
-        number (int): How many.
-        size (tuple[int, int]): Height and width in pixels.
-    """
+    """Write JPEG files with the spectrum and edges of photos, (H, W)."""
     height, width = size
     for index in range(number):
         rng = np.random.default_rng(index)
@@ -171,23 +133,20 @@ def draw_photos(folder: str, number: int, size: tuple[int, int]) -> None:
         cv2.imwrite(path, img, [cv2.IMWRITE_JPEG_QUALITY, 90])
 
 
-def benchmark(args: argparse.Namespace) -> None:
-    """Measure all pipelines.
-
-    Args:
-        args (argparse.Namespace): Those of data.py.
-    """
+def benchmark(args: Namespace) -> None:
+    """Measure all pipelines as the arguments of data.py say."""
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
     np.random.seed(0)
     torch.manual_seed(0)
     init_default_scope('mmpretrain')
 
-    ours = mm_pipeline(Config.fromfile(CONFIG).train_pipeline)
+    recipe = Config.fromfile(CONFIG).train_pipeline
+    ours = mm_pipeline(recipe)
     pipelines = {
         'paper: torchvision, PIL': paper_pipeline(),
-        'MMPreTrain, pillow': stock_pipeline('pillow'),
-        'MMPreTrain, cv2': stock_pipeline('cv2'),
+        'MMPreTrain, pillow': stock_pipeline(recipe, 'pillow'),
+        'MMPreTrain, cv2': stock_pipeline(recipe, 'cv2'),
         'ours': ours,
         'ours, normalised on the CPU': normalised(ours),
     }

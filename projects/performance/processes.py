@@ -8,8 +8,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from unittest import mock
 
-__all__ = ['own_process']
-
 _held: object
 
 
@@ -26,15 +24,14 @@ def own_process(
     belong to that thing alone. Several processes can take turns.
 
     Args:
-        build (Callable): A function or class of a module.
+        build (Callable): A function or class of a module, picklable.
         *args: Its arguments.
-        environment (dict[str, str], optional): Variables that the process
-            starts with. Defaults to None, none but this process's.
+        environment (dict[str, str], optional): More variables to start with.
         **kwargs: Its arguments by name.
 
     Yields:
-        Callable: Takes the name of a method and its arguments, and returns
-        what the method does. An exception there is raised here.
+        Callable: Takes a method's name and arguments; what it returns or
+        raises there, it does here.
     """
     with ProcessPoolExecutor(1, get_context('spawn')) as pool:
         # The first call starts the process.

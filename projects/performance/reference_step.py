@@ -16,8 +16,6 @@ from mmmoca.models import EncodedTokens, Mask
 from objective_forms import KAPPA, Inputs, straightforward
 from training_step import MOMENTUM, TrainingStep
 
-__all__ = ['ATTENTIONS', 'ReferenceStep', 'embed_all_then_gather']
-
 # What timm's blocks call since version 0.9, and what they did before.
 ATTENTIONS: dict[str, Callable] = dict(
     fused=F.scaled_dot_product_attention,

@@ -10,8 +10,6 @@ from costs import count, kept_bytes, model_config, saved_bytes, sent_bytes
 from measure import print_table
 from traffic import measure_memory, measure_traffic
 
-__all__ = ['check', 'print_tables']
-
 # Patch sizes of the usual ViTs.
 NETWORKS = {
     'ViT-B/16': ('b', 16),

@@ -28,20 +28,17 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument('--arch', default='b', help='of mmpretrain (b)')
-    parser.add_argument('--batch-size', type=int, help='16; on a GPU 256')
-    parser.add_argument(
-        '--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16']
-    )
-    parser.add_argument('--compile', action='store_true')
-    parser.add_argument('--device', choices=['cpu', 'cuda'])
-    parser.add_argument('--repeats', type=int, default=5)
+    add = parser.add_argument
+    add('--arch', default='b', help='of mmpretrain (b)')
+    add('--batch-size', type=int, help='16; on a GPU 256')
+    add('--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16'])
+    add('--compile', action='store_true')
+    add('--device', choices=['cpu', 'cuda'])
+    add('--repeats', type=int, default=5)
+    add('--rounds', type=int, default=1, help='of processes, for --table1')
     whole = parser.add_mutually_exclusive_group()
     whole.add_argument('--reference', action='store_true')
     whole.add_argument('--table1', action='store_true')
-    parser.add_argument(
-        '--rounds', type=int, default=1, help='of processes, for --table1'
-    )
     return parser, parser.parse_args()
 
 

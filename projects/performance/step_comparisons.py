@@ -12,8 +12,6 @@ from reference_step import ATTENTIONS, ReferenceStep
 from step_tables import step_options, title
 from training_step import TrainingStep
 
-__all__ = ['against_reference', 'table1']
-
 # Decoder depth, rounds -> minutes an epoch and GB of full and of partial
 # decoding: the paper's Table 1, ViT-B/16, batch 2048 on 8 A100.
 PAPER = {
@@ -34,11 +32,7 @@ REFERENCES = dict(
 
 
 def against_reference(args: Namespace) -> None:
-    """Measure whole steps, ours and the reference's, in turns.
-
-    Args:
-        args (Namespace): Those of step.py, device and batch size filled in.
-    """
+    """Measure whole steps, ours and the reference's, in turns."""
     builds = {
         'ours': partial(TrainingStep, compiled=args.compile),
         **{
@@ -78,11 +72,7 @@ def against_reference(args: Namespace) -> None:
 
 
 def table1(args: Namespace) -> None:
-    """Measure the paper's Table 1.
-
-    Args:
-        args (Namespace): Those of step.py, device and batch size filled in.
-    """
+    """Measure the paper's Table 1."""
 
     def measure(depth: int, masking: str) -> tuple[float, float]:
         with own_process(

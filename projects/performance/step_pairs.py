@@ -22,8 +22,6 @@ from objective_forms import FORMS, forward_and_backward, make_inputs
 from reference_step import embed_all_then_gather
 from training_step import MOMENTUM, TrainingStep
 
-__all__ = ['pairs']
-
 Forms = dict[str, Callable[[], object]]
 
 

@@ -12,8 +12,6 @@ from mmmoca.models import bags_of_codes
 from step_pairs import pairs
 from training_step import TrainingStep
 
-__all__ = ['print_tables', 'step_options', 'title']
-
 # Dense bf16 (and fp16) operations a second, from the vendor's data sheets.
 PEAKS = {'A100': 312e12, 'H100': 989e12, 'H200': 989e12}
 
@@ -33,11 +31,7 @@ def title(args: Namespace) -> str:
 
 
 def print_tables(args: Namespace) -> None:
-    """Measure and print all of them.
-
-    Args:
-        args (Namespace): Those of step.py, device and batch size filled in.
-    """
+    """Measure and print all of them."""
     step = TrainingStep(*step_options(args), compiled=args.compile)
     _print_sections(args, step)
     columns = 'part', 'form', 'ms', 'against the first'

@@ -22,8 +22,6 @@ from torch import nn
 
 import mmmoca  # noqa: F401  registers the model
 
-__all__ = ['measure_memory', 'measure_traffic', 'sent_by_this_process']
-
 # One process imports OpenMMLab, all others are forked from it.
 multiprocessing.set_forkserver_preload(
     ['mmpretrain.models', 'mmmoca.models', 'mmmoca.engine', 'mmmoca.datasets']
@@ -40,19 +38,16 @@ _TCP_INFO_BYTES_SENT = 200  # of struct tcp_info, Linux 4.19 and later
 def sent_by_this_process() -> int:
     """Bytes sent by this process's open TCP sockets, as the kernel counts."""
     total = 0
-    for entry in os.listdir('/proc/self/fd'):
-        target = f'/proc/self/fd/{entry}'
-        # The listing's own descriptor is gone by now.
-        if not os.path.exists(target) and not os.path.islink(target):
+    for entry in Path('/proc/self/fd').iterdir():
+        if not os.path.realpath(entry).split('/')[-1].startswith('socket:'):
             continue
-        if not os.readlink(target).startswith('socket:'):
-            continue
-        with socket.socket(fileno=os.dup(int(entry))) as copy:
+        with socket.socket(fileno=os.dup(int(entry.name))) as copy:
             internet = copy.family in (socket.AF_INET, socket.AF_INET6)
-            if not internet or copy.type != socket.SOCK_STREAM:
-                continue
-            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            total += struct.unpack_from('Q', info, _TCP_INFO_BYTES_SENT)[0]
+            if internet and copy.type == socket.SOCK_STREAM:
+                info = copy.getsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_INFO, 256
+                )
+                total += struct.unpack_from('Q', info, _TCP_INFO_BYTES_SENT)[0]
     return total
 
 

@@ -23,8 +23,6 @@ import mmmoca  # noqa: F401  registers the model
 from measure import peak_bytes, seconds_of, timer
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
-__all__ = ['MOMENTUM', 'TrainingStep']
-
 CONFIGS = Path(__file__).parents[2] / 'configs' / '_base_'
 DTYPES = dict(fp32='float32', bf16='bfloat16', fp16='float16')
 MOMENTUM = 0.99
