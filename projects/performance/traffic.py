@@ -39,7 +39,7 @@ def sent_by_this_process() -> int:
     """Bytes sent by this process's open TCP sockets, as the kernel counts."""
     total = 0
     for entry in Path('/proc/self/fd').iterdir():
-        if not os.path.realpath(entry).split('/')[-1].startswith('socket:'):
+        if '/socket:[' not in os.path.realpath(entry):
             continue
         with socket.socket(fileno=os.dup(int(entry.name))) as copy:
             internet = copy.family in (socket.AF_INET, socket.AF_INET6)
