@@ -320,14 +320,3 @@ def test_picture_of_another_model(trained, tmp_path):
     cfg.model.decode_head.num_classes = 5
     with pytest.raises(RuntimeError, match='do not match'):
         tool.build_model(cfg, str(checkpoint))
-
-
-def test_benchmark_counts_the_windows(trained):
-    tool, config, _ = trained
-    benchmark = load_tool('benchmarks/_benchmark_segmentation')
-    model = tool.MODELS.build(tool.Config.fromfile(config).model).eval()
-    result = benchmark.measure(model, (64, 128), repeat=2)
-    # Windows of 64 every 48 pixels: from 0, 48 and 64.
-    assert result['windows'] == 3
-    assert result['seconds'] > 0
-    assert result['peak_gib'] >= result['before_gib'] > 0.1

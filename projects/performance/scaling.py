@@ -5,19 +5,16 @@ A small model of the recipe in ``configs/``: parameters are counted on the
 real network, activations on its forward pass with fake tensors; the rest is
 arithmetic. ``--check`` compares it with what real processes on this machine
 send, by the kernel's counters of their sockets, and keep (Linux).
-
-Example:
-    python tools/benchmarks/scaling.py
-    python tools/benchmarks/scaling.py --check --ranks 1 2 4
 """
 
 import argparse
 import json
+import sys
 
 
 def parse_args() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--gpus', type=int, nargs='+', default=[8, 64, 512])
     parser.add_argument(
         '--check',
@@ -28,7 +25,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--memory', action='store_true', help='check memory, too (3 GB)'
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.check and sys.platform != 'linux':
+        parser.error('--check reads counters of Linux')
+    return args
 
 
 def main() -> None:
@@ -37,18 +37,13 @@ def main() -> None:
     import mmmoca  # noqa: F401  checks the installation before all else
 
     # isort: split
-    from mmengine.registry import init_default_scope
-    from rich.console import Console
+    import scaling_tables
 
-    from _scaling_tables import check, tables
-
-    init_default_scope('mmpretrain')
-    if args.check:
-        for row in check(args):
-            print(json.dumps(row), flush=True)
+    if not args.check:
+        scaling_tables.print_tables(args.gpus)
         return
-    for table in tables(args):
-        Console().print(table)
+    for row in scaling_tables.check(args.ranks, args.memory):
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == '__main__':

@@ -1,11 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The model of docs/scaling.md against real processes and tensors."""
+"""The model of the costs against real processes and tensors."""
 
-import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,50 +9,23 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
-from ..images import DEMO_CONFIG
-
-ROOT = Path(__file__).parents[2]
-TOOLS = ROOT / 'tools' / 'benchmarks'
-
-
-@pytest.fixture
-def costs(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import _scaling
-
-    yield _scaling
-    sys.modules.pop('_scaling')
+import costs
+import scaling_tables
+from tests.images import DEMO_CONFIG
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.skipif(sys.platform != 'linux', reason='counts sockets of Linux')
 def test_bytes_that_processes_send():
-    result = subprocess.run(
-        [
-            sys.executable,
-            TOOLS / 'scaling.py',
-            '--check',
-            '--ranks',
-            '2',
-        ],
-        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    rows = [
-        json.loads(line)
-        for line in result.stdout.splitlines()
-        if line.startswith('{')
-    ]
+    rows = list(scaling_tables.check([2], memory=False))
     assert [row['mode'] for row in rows] == ['DDP', 'FSDP']
     for row in rows:
         # gloo's message headers, and what the kernel has not counted yet
         assert row['ratio'] == pytest.approx(1, abs=0.02), row
 
 
-def test_bytes_that_a_process_keeps(costs):
+def test_bytes_that_a_process_keeps():
     cfg = Config.fromfile(DEMO_CONFIG)
     model = MODELS.build(cfg.model)
     wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
@@ -89,7 +58,7 @@ def test_bytes_that_a_process_keeps(costs):
     assert halves['teacher'] == kept['teacher']
 
 
-def test_what_a_forward_pass_saves(costs, monkeypatch):
+def test_what_a_forward_pass_saves(monkeypatch):
     """With fake tensors as with real ones."""
 
     def demo(arch, patch_size):

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Bytes that a process of MOCA's pretraining sends and keeps: a model."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
@@ -13,48 +13,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mmmoca  # noqa: F401  registers the model
 
-__all__ = [
-    'Network',
-    'count',
-    'kept_bytes',
-    'model_config',
-    'saved_bytes',
-    'sent_bytes',
-]
-
-CONFIGS = Path(__file__).parents[2] / 'configs'
+RECIPE = Path(__file__).parents[2] / 'configs' / 'moca_vit-b16_200e.py'
 
 
-@dataclass(frozen=True)
-class Network:
-    """What the costs depend on, in numbers of elements.
+class Network(NamedTuple):
+    """What the costs depend on, in numbers of elements."""
 
-    Attributes:
-        trained (int): Parameters with a gradient.
-        fixed (int): Positions of the student.
-        teacher (int): Parameters of the teacher.
-        words (int): Entries of the codebook, K x D.
-        new_words (int): Entries of the new words of a step, K_new x D.
-    """
-
-    trained: int
-    fixed: int
+    trained: int  # parameters with a gradient
+    fixed: int  # positions of the student
     teacher: int
-    words: int
-    new_words: int
+    words: int  # K x D
+    new_words: int  # of a step, K_new x D
 
 
 def model_config(arch: str, patch_size: int) -> dict:
-    """The recipe's model with another encoder.
-
-    Args:
-        arch (str): Architecture of mmpretrain's VisionTransformer.
-        patch_size (int): Side of a patch.
-
-    Returns:
-        dict: Config of the model.
-    """
-    cfg = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py').model
+    """The recipe's model with another of mmpretrain's architectures."""
+    cfg = Config.fromfile(RECIPE).model
     layers = VisionTransformer.arch_zoo[arch]['num_layers']
     cfg.backbone.update(
         arch=arch, patch_size=patch_size, tap_layer=layers * 2 // 3
@@ -63,14 +37,7 @@ def model_config(arch: str, patch_size: int) -> dict:
 
 
 def count(model: nn.Module) -> Network:
-    """Count a MOCA model, on the meta device or any other.
-
-    Args:
-        model (nn.Module): The model.
-
-    Returns:
-        Network: Its numbers.
-    """
+    """Count a MOCA model, on the meta device or any other."""
 
     def elements(part: nn.Module, *trained: bool) -> int:
         return sum(
@@ -112,18 +79,15 @@ def sent_bytes(
         dict[str, float]: ``gradients``, ``parameters``, ``codebook``.
     """
     share = 4 * (ranks - 1) / ranks
-    codebook = 2 * share * (network.new_words + 2)  # the words, two views' MSD
-    if not sharded:
-        return dict(
-            gradients=2 * share * network.trained,
-            parameters=0.0,
-            codebook=codebook,
-        )
     whole = network.trained + network.fixed
     return dict(
-        gradients=scatter_factor * share * whole,
-        parameters=2 * share * whole,  # for the step, for the teacher
-        codebook=codebook,
+        gradients=scatter_factor * share * whole
+        if sharded
+        else 2 * share * network.trained,
+        # Gathered for the step and for the teacher.
+        parameters=2 * share * whole if sharded else 0.0,
+        # The words, and the MSD of two views.
+        codebook=2 * share * (network.new_words + 2),
     )
 
 
@@ -132,15 +96,8 @@ def kept_bytes(
 ) -> dict[str, float]:
     """Bytes that a process keeps from step to step.
 
-    Args:
-        network (Network): The network.
-        ranks (int): W, processes.
-        sharded (bool): Whether the student is sharded (FSDP).
-
-    Returns:
-        dict[str, float]: ``parameters``, ``gradients`` (freed by
-        ``zero_grad``, there again before activations are gone), ``moments``
-        of AdamW, DDP's ``buckets``, ``teacher``, ``codebook``.
+    Arguments as above. Gradients are freed by ``zero_grad``, but there again
+    before the activations are gone.
     """
     student = network.trained + network.fixed
     parts = ranks if sharded else 1

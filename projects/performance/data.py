@@ -12,26 +12,18 @@ They take turns over the same files on a single thread. What counts is the
 processor's time, so that other work on the machine hardly matters.
 
 Example:
-    python tools/benchmarks/benchmark_data.py --data data/imagenet/val
+    python projects/performance/data.py --data data/imagenet/val
 """
 
 import argparse
-import sys
 from pathlib import Path
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
-from _arguments import image_folder
 
 
 def parse_args() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument(
-        '--data',
-        type=image_folder,
-        metavar='DIR',
-        help='folder of images instead of drawings',
+        '--data', metavar='DIR', help='folder of images instead of drawings'
     )
     parser.add_argument('--number', type=int, default=64, help='of images')
     parser.add_argument(
@@ -43,20 +35,19 @@ def parse_args() -> argparse.Namespace:
         help='of the drawn images, JPEG files of quality 90',
     )
     parser.add_argument('--repeats', type=int, default=7)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.data and not Path(args.data).expanduser().is_dir():
+        parser.error(f'there is no folder {args.data}')
+    return args
 
 
 def main() -> None:
     """Measure and print the table."""
     args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
+    from pipelines import benchmark
 
-    # isort: split
-    from rich.console import Console
-
-    from _benchmark_data import benchmark
-
-    Console().print(benchmark(args))
+    benchmark(args)
 
 
 if __name__ == '__main__':

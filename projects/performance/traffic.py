@@ -22,8 +22,6 @@ from torch import nn
 
 import mmmoca  # noqa: F401  registers the model
 
-__all__ = ['measure_memory', 'measure_traffic', 'sent_by_this_process']
-
 # One process imports OpenMMLab, all others are forked from it.
 multiprocessing.set_forkserver_preload(
     ['mmpretrain.models', 'mmmoca.models', 'mmmoca.engine', 'mmmoca.datasets']
@@ -38,57 +36,29 @@ _TCP_INFO_BYTES_SENT = 200  # of struct tcp_info, Linux 4.19 and later
 
 
 def sent_by_this_process() -> int:
-    """Payload that this process has sent over TCP, by the kernel's counters.
-
-    Returns:
-        int: Bytes, over the sockets that are open now.
-
-    Raises:
-        RuntimeError: On another system than Linux.
-    """
-    if not os.path.isdir('/proc/self/fd'):
-        raise RuntimeError('sockets are counted by Linux alone')
+    """Bytes sent by this process's open TCP sockets, as the kernel counts."""
     total = 0
-    for entry in os.listdir('/proc/self/fd'):
-        target = f'/proc/self/fd/{entry}'
-        # The listing's own descriptor is gone by now.
-        if not os.path.exists(target) and not os.path.islink(target):
+    for entry in Path('/proc/self/fd').iterdir():
+        if '/socket:[' not in os.path.realpath(entry):
             continue
-        if not os.readlink(target).startswith('socket:'):
-            continue
-        with socket.socket(fileno=os.dup(int(entry))) as copy:
+        with socket.socket(fileno=os.dup(int(entry.name))) as copy:
             internet = copy.family in (socket.AF_INET, socket.AF_INET6)
-            if not internet or copy.type != socket.SOCK_STREAM:
-                continue
-            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            total += struct.unpack_from('Q', info, _TCP_INFO_BYTES_SENT)[0]
+            if internet and copy.type == socket.SOCK_STREAM:
+                info = copy.getsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_INFO, 256
+                )
+                total += struct.unpack_from('Q', info, _TCP_INFO_BYTES_SENT)[0]
     return total
 
 
 def measure_traffic(ranks: int, sharded: bool) -> tuple[nn.Module, float]:
-    """Bytes that a process sends in a step of the demo's recipe.
-
-    Args:
-        ranks (int): Processes.
-        sharded (bool): Whether by FSDP instead of DDP.
-
-    Returns:
-        tuple[nn.Module, float]: The model and the mean over the processes.
-    """
+    """The demo's model, and the bytes that a process sends in its step."""
     measured = _run(ranks, sharded, {}, _Traffic)
     return MODELS.build(Config.fromfile(DEMO).model), measured
 
 
 def measure_memory(ranks: int, sharded: bool) -> tuple[nn.Module, float]:
-    """Bytes that a larger network adds to a process between steps.
-
-    Args:
-        ranks (int): Processes.
-        sharded (bool): Whether by FSDP instead of DDP.
-
-    Returns:
-        tuple[nn.Module, float]: The model and the mean over the processes.
-    """
+    """A larger network, and the bytes that it adds to a process."""
     options = {'model.backbone.arch': LARGE}
     cfg = Config.fromfile(DEMO)
     cfg.merge_from_dict(options)
@@ -136,12 +106,9 @@ def _run(ranks: int, sharded: bool, options: dict, hook: Callable) -> float:
         for index in range(BATCH):
             noise = rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)
             Image.fromarray(noise).save(images / f'{index}.jpg')
-        with socket.socket() as free:
-            free.bind(('127.0.0.1', 0))
-            port = free.getsockname()[1]
         torch.multiprocessing.start_processes(
             _train,
-            (ranks, port, folder, sharded, options, hook),
+            (ranks, folder, sharded, options, hook),
             ranks,
             start_method='forkserver',
         )
@@ -154,7 +121,6 @@ def _run(ranks: int, sharded: bool, options: dict, hook: Callable) -> float:
 def _train(
     rank: int,
     ranks: int,
-    port: int,
     folder: str,
     sharded: bool,
     options: dict,
@@ -164,12 +130,15 @@ def _train(
         RANK=str(rank),
         LOCAL_RANK=str(rank),
         WORLD_SIZE=str(ranks),
-        MASTER_ADDR='127.0.0.1',
-        MASTER_PORT=str(port),
         CUDA_VISIBLE_DEVICES='',
     )
     torch.set_num_threads(1)
-    torch.distributed.init_process_group('gloo')
+    torch.distributed.init_process_group(
+        'gloo',
+        init_method=f'file://{folder}/store',
+        rank=rank,
+        world_size=ranks,
+    )
     if hook is _Memory:
         # What the libraries take when they are first used.
         _runner(folder, ranks, sharded, {}).train()
@@ -194,18 +163,17 @@ def _runner(
             'train_dataloader.num_workers': 0,
             'train_dataloader.persistent_workers': False,
             'train_cfg.max_iters': STEPS,
-            'val_cfg': None,
-            'val_dataloader': None,
-            'val_evaluator': None,
-            'test_cfg': None,
-            'test_dataloader': None,
-            'test_evaluator': None,
             'default_hooks.checkpoint.interval': 1000,
             'default_hooks.checkpoint.save_last': False,
             'optim_wrapper.dtype': 'float32',
             'log_level': 'ERROR',
             'launcher': 'pytorch' if ranks > 1 else 'none',
             'env_cfg.dist_cfg.backend': 'gloo',
+        }
+        | {
+            f'{split}_{part}': None
+            for split in ('val', 'test')
+            for part in ('cfg', 'dataloader', 'evaluator')
         }
         | options
     )

@@ -2,25 +2,25 @@
 """Parts of a step with and without each optimisation."""
 
 import copy
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 
 import torch
-from mmengine.model import Sequential
 from mmengine.optim import build_optim_wrapper
-from mmpretrain.models.utils.attention import MultiheadAttention
+from mmpretrain.models.backbones.vision_transformer import (
+    TransformerEncoderLayer,
+)
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from _benchmark_objective import lean, make_inputs, straightforward
-from _step import TrainingStep
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
-from mmmoca.models.masking import Mask
+from mmmoca.models import Mask
 from mmmoca.models.transformer import attention
-
-__all__ = ['pairs']
+from objective_forms import FORMS, forward_and_backward, make_inputs
+from reference_step import embed_all_then_gather
+from training_step import MOMENTUM, TrainingStep
 
 Forms = dict[str, Callable[[], object]]
 
@@ -63,11 +63,10 @@ def _in_precision(step: TrainingStep, function: Callable[[], Tensor]):
     return run
 
 
-def _patch_embedding(step: TrainingStep, masks: list) -> Forms:
+def _patch_embedding(step: TrainingStep, masks: list[Mask]) -> Forms:
     backbone = step.model.backbone
     shape = (2 * step.batch_size, 3, *backbone.img_size)
     images = torch.randn(shape, device=step.device)
-    sample = torch.arange(len(images), device=step.device)[:, None]
 
     def visible_only() -> Tensor:
         return sum(
@@ -77,9 +76,7 @@ def _patch_embedding(step: TrainingStep, masks: list) -> Forms:
 
     def all_then_gather() -> Tensor:
         return sum(
-            backbone._embed_patches(images, None)[sample, mask.visible]
-            .float()
-            .sum()
+            embed_all_then_gather(backbone, images, mask.visible).float().sum()
             for mask in masks
         )
 
@@ -97,10 +94,10 @@ def _ema(step: TrainingStep) -> Forms:
     def loop() -> None:
         for target, source in zip(teacher.parameters(), student.parameters()):
             if source.requires_grad:
-                target.mul_(0.99).add_(source, alpha=0.01)
+                target.mul_(MOMENTUM).add_(source, alpha=1 - MOMENTUM)
 
     return {
-        'one foreach lerp': lambda: update_teacher(teacher, student, 0.99),
+        'one foreach lerp': lambda: update_teacher(teacher, student, MOMENTUM),
         'loop of mul_ and add_': loop,
     }
 
@@ -126,12 +123,13 @@ def _optimisers(step: TrainingStep) -> Forms:
 
 
 def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
-    layer = step.model.backbone.layers[0].attn
-    shape = 2 * step.batch_size, layer.num_heads, tokens, layer.head_dims
-    q, k, v = (
-        torch.randn(shape, device=step.device, dtype=torch.bfloat16)
-        for _ in range(3)
-    )
+    settings = step.model.backbone.arch_settings
+    heads = settings['num_heads']
+    width = settings['embed_dims'] // heads
+    shape = 2 * step.batch_size, heads, tokens, width
+    q, k, v = torch.randn(
+        3, *shape, device=step.device, dtype=torch.bfloat16
+    ).unbind()
 
     def run(function: Callable, *kernels: SDPBackend) -> None:
         leaves = [x.detach().requires_grad_(backward) for x in (q, k, v)]
@@ -151,33 +149,32 @@ def _attention(step: TrainingStep, tokens: int, backward: bool) -> Forms:
 
 def _layer(step: TrainingStep, mask: Mask) -> Forms:
     backbone = step.model.backbone
-    lean = backbone.layers[0]
-    stock = copy.deepcopy(lean)
+    names = 'embed_dims', 'num_heads', 'feedforward_channels'
+    stock = TransformerEncoderLayer(
+        *(backbone.arch_settings[name] for name in names)
+    ).to(step.device)
     # The attention's kernel stays ours: it has a line of its own.
-    stock.attn.__class__ = MultiheadAttention
-    stock.ffn.layers.__class__ = Sequential
+    stock.attn.scaled_dot_product_attention = attention
     views, tokens = mask.visible.shape
     x = torch.randn(
-        views,
-        1 + tokens,
-        backbone.embed_dims,
+        *(views, 1 + tokens, backbone.embed_dims),
         device=step.device,
         requires_grad=True,
     )
     return {
-        'lean': _in_precision(step, lambda: lean(x).sum()),
+        'lean': _in_precision(step, lambda: backbone.layers[0](x).sum()),
         "mmpretrain's": _in_precision(step, lambda: stock(x).sum()),
     }
 
 
 def _prototypes(step: TrainingStep, rounds: int) -> Forms:
+    words, head = step.model.codebook.words, step.model.head
+    generators = head.img_generator, head.loc_generator
+
     def times(count: int) -> Callable[[], None]:
         def forward() -> Tensor:
-            made = [
-                step.model.head.generate_prototypes(step.model.codebook.words)
-                for _ in range(count)
-            ]
-            return sum(w[:, 0].sum() for both in made for w in both)
+            made = [generate(words) for generate in generators * count]
+            return sum(prototypes[:, 0].sum() for prototypes in made)
 
         return _in_precision(step, forward)
 
@@ -185,23 +182,9 @@ def _prototypes(step: TrainingStep, rounds: int) -> Forms:
 
 
 def _objective(step: TrainingStep) -> Forms:
-    inputs = make_inputs(
-        Namespace(
-            batch_size=step.batch_size,
-            num_words=len(step.model.codebook.words),
-            device=step.device.type,
-        )
-    )
-
-    def with_backward(function: Callable[[dict], tuple]):
-        def run() -> None:
-            function(inputs)[0].backward()
-            for leaf in (inputs['prototypes'], *inputs['features']):
-                leaf.grad = None
-
-        return run
-
+    num_words = len(step.model.codebook.words)
+    inputs = make_inputs(step.batch_size, num_words, step.device)
     return {
-        'lean': with_backward(lean),
-        'straightforward': with_backward(straightforward),
+        form: partial(forward_and_backward, FORMS[form], inputs)
+        for form in ('lean', 'straightforward')
     }

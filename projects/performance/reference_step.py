@@ -2,22 +2,19 @@
 """The step as the authors' code takes it, from the same weights."""
 
 from collections.abc import Callable
+from unittest import mock
 
 import torch
-from mmengine.model import Sequential
+from mmpretrain.models import VisionTransformer
 from mmpretrain.models.utils.attention import (
     scaled_dot_product_attention_pyimpl,
 )
 from torch import Tensor
 from torch.nn import functional as F
 
-from _benchmark_objective import KAPPA, straightforward
-from _step import TrainingStep
-from mmmoca.engine.hooks.codebook_hook import pick_new_words
-from mmmoca.models.masking import Mask
-from mmmoca.models.vit import EncodedTokens
-
-__all__ = ['ATTENTIONS', 'ReferenceStep']
+from mmmoca.models import EncodedTokens, Mask
+from objective_forms import KAPPA, Inputs, straightforward
+from training_step import MOMENTUM, TrainingStep
 
 # What timm's blocks call since version 0.9, and what they did before.
 ATTENTIONS: dict[str, Callable] = dict(
@@ -26,12 +23,20 @@ ATTENTIONS: dict[str, Callable] = dict(
 )
 
 
+def embed_all_then_gather(
+    student: VisionTransformer, images: Tensor, visible: Tensor
+) -> Tensor:
+    """Visible patches and their positions (N, n, D), all being embedded."""
+    x = student.patch_embed(images)[0] + student.pos_embed[:, 1:]
+    return x.gather(1, visible[..., None].repeat(1, 1, x.shape[2]))
+
+
 class ReferenceStep(TrainingStep):
     """A step without any of this package's optimisations.
 
     The teacher sees one view after the other. All patches are embedded, and
     the visible ones gathered, in every round. Targets and L_LOC are those of
-    `_benchmark_objective.straightforward`. Autocast covers the losses.
+    `objective_forms.straightforward`. Autocast covers the losses.
     The optimiser is PyTorch's AdamW by default, the EMA a loop, and the
     losses are read in every step. Transformer layers are our own but for the
     activations, which they keep.
@@ -43,12 +48,8 @@ class ReferenceStep(TrainingStep):
     """
 
     def __init__(self, *args, attention: str = 'fused', **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        model = self.model
-        for part in (model.backbone, model.teacher, model.neck):
-            for layer in part.layers:
-                layer.attn.scaled_dot_product_attention = ATTENTIONS[attention]
-                layer.ffn.layers.__class__ = Sequential  # keeps everything
+        super().__init__(*args, lean_mlp=False, **kwargs)
+        self.attention = ATTENTIONS[attention]
         groups = [
             {k: group[k] for k in ('params', 'lr', 'weight_decay')}
             for group in self.wrapper.param_groups
@@ -58,74 +59,62 @@ class ReferenceStep(TrainingStep):
             self.device.type, enabled=self.dtype == torch.float16
         )
         # Its loader's workers normalise the views.
-        self.views = model.data_preprocessor(self.batch, True)['inputs']
+        data = self.model.data_preprocessor(self.batch, True)
+        self.views = data['inputs']
 
-    def run(self) -> dict[str, float]:
-        """Do one whole step; the losses."""
+    def run(self) -> None:
+        """Do one whole step."""
         precision = torch.autocast(
             self.device.type, self.dtype, enabled=self.dtype != torch.float32
         )
         with precision:
             losses = self.losses()
             loss = losses['loss_img'] + losses['loss_loc']
-        values = {name: value.item() for name, value in losses.items()}
-        values['loss'] = loss.item()
+        for value in (*losses.values(), loss):
+            value.item()
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 0.1)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
-        self.move_teacher(0.99)
-        return values
+        self.move_teacher()
 
     def losses(self) -> dict[str, Tensor]:
         """Both losses as they are weighted; the codebook moves."""
+        with mock.patch('mmmoca.models.transformer.attention', self.attention):
+            return self._losses()
+
+    def _losses(self) -> dict[str, Tensor]:
         model, codebook = self.model, self.model.codebook
-        words = codebook.words.clone()
         with torch.no_grad():
-            tokens = [
-                model.teacher.encode(view).patches for view in self.views
-            ]
+            tokens = torch.cat(
+                [model.teacher.encode(view).patches for view in self.views]
+            )
         masks = model.masking.draw(2 * self.batch_size, self.device)
         images = torch.cat(self.views)
         rounds = [self.encode(images, mask) for mask in masks]
-        prototypes = model.head.generate_prototypes(words)
+        words = codebook.words.clone()
+        for_img = model.head.img_generator(words)
+        for_loc = model.head.loc_generator(words)
         decoded = [
             self.decode(encoded, mask) for encoded, mask in zip(rounds, masks)
         ]
         loss_loc, bags, msds = straightforward(
-            dict(
-                tokens=torch.cat(tokens),
-                words=words,
-                sharpness=codebook.sharpness,
-                inner=codebook.inner,
-                masks=masks,
-                prototypes=prototypes.loc,
-                features=decoded,
-            )
+            Inputs(codebook.assign(tokens), masks, for_loc, decoded)
         )
         opposite = torch.cat(bags[::-1])
         loss_img = torch.stack(
             [
                 F.kl_div(
-                    F.log_softmax(KAPPA * x.avg @ prototypes.img.T, dim=1),
+                    F.log_softmax(KAPPA * x.avg @ for_img.T, dim=1),
                     opposite,
                     reduction='batchmean',
                 )
                 for x in rounds
             ]
         ).mean()
-        candidates = codebook.draw_candidates(torch.cat(tokens))
-        codebook.update_msd(torch.stack(msds))
-        codebook.enqueue(
-            pick_new_words(
-                [candidates],
-                [self.batch_size],
-                codebook.num_new_words,
-                self.generator,
-            )
-        )
+        self.move_codebook(codebook.draw_candidates(tokens), torch.stack(msds))
         weight = model.head.lambda_img
         return dict(
             loss_img=2 * weight * loss_img,
@@ -135,8 +124,7 @@ class ReferenceStep(TrainingStep):
     def encode(self, images: Tensor, mask: Mask) -> EncodedTokens:
         """Student tokens of the visible patches, all having been embedded."""
         student = self.model.backbone
-        x = student.patch_embed(images)[0] + student.pos_embed[:, 1:]
-        x = x.gather(1, mask.visible[..., None].repeat(1, 1, x.shape[2]))
+        x = embed_all_then_gather(student, images, mask.visible)
         cls = student.cls_token + student.pos_embed[:, :1]
         x = torch.cat((cls.expand(len(x), -1, -1), x), dim=1)
         for index, layer in enumerate(student.layers, start=1):
@@ -161,10 +149,10 @@ class ReferenceStep(TrainingStep):
         return neck.norm(x)[:, 1:].contiguous()
 
     @torch.no_grad()
-    def move_teacher(self, momentum: float) -> None:
+    def move_teacher(self) -> None:
         """EMA of one parameter after the other."""
         for target, source in zip(
             self.model.teacher.parameters(), self.model.backbone.parameters()
         ):
             if source.requires_grad:
-                target.data = momentum * target + (1 - momentum) * source
+                target.data = MOMENTUM * target + (1 - MOMENTUM) * source

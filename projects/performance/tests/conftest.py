@@ -1,0 +1,9 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The programs of the project import the modules beside them."""
+
+import sys
+from pathlib import Path
+
+from tests.conftest import own_instances  # noqa: F401  a fixture
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
