@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Run a function in several gloo processes."""
 
+import contextlib
 import itertools
 import multiprocessing
 import os
@@ -52,12 +53,10 @@ _PORTS = itertools.count(20000 + 20 * (os.getpid() % 600))
 def free_port():
     """A TCP port that nobody listens on, another one in each call."""
     for port in _PORTS:
-        with socket.socket() as free:
-            try:
-                free.bind(('', port))
-            except OSError:
-                continue
-        return port
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(('', port))
+            return port
+    raise AssertionError('unreachable: the ports never end')
 
 
 def _run(rank, world_size, folder, function, args):

@@ -154,7 +154,7 @@ def _read_safetensors(path: str) -> dict:
     try:
         with safe_open(path, framework='pt') as file:
             meta = dict(file.metadata() or {})
-            state_dict = {name: file.get_tensor(name) for name in file.keys()}
+            state_dict = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise CheckpointError(_unreadable(path)) from error
     # Its metadata are strings.

@@ -45,11 +45,9 @@ def _search(ties, kind):
     own = _shares(kind, len(bank), world)[rank]
     feats = bank[own] if len(own) else torch.empty(0, 0)
     sharded = ShardedBank(FeatureShard(own, feats, labels[own]), 8)
-    found = []
     # As many batches on the last rank as on all others together.
     mine = query[5:] if rank == world - 1 else query[rank : rank + 1]
-    for batch in mine.split(2):
-        found.append(sharded.search(batch, K))
+    found = [sharded.search(batch, K) for batch in mine.split(2)]
     sharded.serve(K)
     found = [torch.cat(part) for part in zip(*found)]
     return (*found, len(sharded.feats), sharded.num_images, sharded.memory(3))

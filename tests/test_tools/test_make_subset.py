@@ -60,7 +60,7 @@ def test_command_line(tools, root, tmp_path, monkeypatch, capsys):
         lists[name] = read_subset(
             f'{tmp_path}/lists/{name}', f'{root}/train', CLASSES
         )
-        assert Counter(lists[name].values()) == {i: size for i in range(3)}
+        assert Counter(lists[name].values()) == dict.fromkeys(range(3), size)
     assert lists['4shot_set0.txt'] != lists['4shot_set1.txt']
 
     again = tools[0].make_subsets(
