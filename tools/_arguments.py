@@ -8,8 +8,14 @@ a wrong argument or a missing file is said before anything is built.
 
 import argparse
 import difflib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
 __all__ = [
     'add_cfg_options',
@@ -19,6 +25,8 @@ __all__ = [
     'config_file',
     'image_file',
     'image_folder',
+    'load_config',
+    'one_line_errors',
 ]
 
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
@@ -189,3 +197,43 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--local_rank', '--local-rank', default='0', help=argparse.SUPPRESS
     )
+
+
+@contextmanager
+def one_line_errors(
+    parser: argparse.ArgumentParser, *kinds: type[Exception]
+) -> Iterator[None]:
+    """End the program with one line, as for a wrong argument.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        *kinds (type[Exception]): The exceptions whose message says it all.
+    """
+    try:
+        yield
+    except kinds as error:
+        parser.error(str(error))
+
+
+def load_config(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> 'Config':
+    """Load the config that these arguments describe.
+
+    Ends the program with one line where detection lacks what it needs.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        args (argparse.Namespace): Of :func:`add_common_arguments`.
+
+    Returns:
+        Config: See :func:`mmmoca.engine.launch.load_config`.
+    """
+    os.environ.setdefault('LOCAL_RANK', args.local_rank)
+    from mmmoca.engine import launch
+    from mmmoca.stack import MissingOpsError
+
+    with one_line_errors(parser, MissingOpsError):
+        return launch.load_config(
+            args.config, args.work_dir, args.cfg_options, args.launcher
+        )
