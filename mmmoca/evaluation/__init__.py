@@ -2,7 +2,7 @@
 """Evaluation protocols: pure functions and the metrics built on them."""
 
 from .gather import gather_samples
-from .knn import knn_scores, knn_search, knn_vote
+from .knn import knn_scores, knn_search, knn_top1, knn_vote
 from .knn_accuracy import KNNAccuracy
 from .knn_bank import ShardedBank
 from .linear_probe_accuracy import LinearProbeAccuracy
@@ -16,5 +16,6 @@ __all__ = [
     'gather_samples',
     'knn_scores',
     'knn_search',
+    'knn_top1',
     'knn_vote',
 ]

@@ -3,6 +3,7 @@
 
 import json
 import re
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from mmpretrain.registry import MODELS
 from PIL import Image
 
 from mmmoca.checkpoints import convert_to_timm_name
+from mmmoca.evaluation import presets
+from mmmoca.visualization.comparison import draw_comparison
 from tests.images import CONFIGS
 from tests.judges import centre, knn_judge, low_shot_judge
 from tests.tools import TOOLS, load_tool
@@ -165,8 +168,6 @@ def test_equals_sklearn(
 
 
 def test_table_and_plot(report):
-    from _comparison_report import draw_comparison
-
     lines = (report / 'compare.md').read_text().splitlines()
     heads = [cell.strip() for cell in lines[0].split('|')[1:-1]]
     assert heads[1:4] == ['k-NN, k=10', 'k-NN, k=20', 'linear']
@@ -238,8 +239,7 @@ def test_a_feature_for_all_protocols(tool, files, tmp_path):
 
 
 def test_checkpoints_on_the_command_line(tool, tmp_path):
-    import _presets
-
+    parse_entry = tool[0].parse_entry
     folder = tmp_path / 'lr=1e-4:b'
     folder.mkdir()
     path = str(folder / 'a.pth')
@@ -254,24 +254,14 @@ def test_checkpoints_on_the_command_line(tool, tmp_path):
         (f'{path}x', None),
     ):
         if expected is None:
-            with pytest.raises(ValueError, match='no f(ile|eature)'):
-                _presets.parse_entry(text)
+            with pytest.raises(ArgumentTypeError, match='no f(ile|eature)'):
+                parse_entry(text)
         else:
-            assert _presets.parse_entry(text) == expected
+            assert parse_entry(text) == expected
     Path(f'{path}:cls').touch()  # a file of that very name comes first
-    assert _presets.parse_entry(f'{path}:cls').feature is None
-
-
-def test_what_a_method_publishes(tool):
-    import _presets
-
-    assert _presets.choose('mmmoca', None)[0] == 'moca'
-    assert _presets.choose('timm', None) == (None, _presets.PRESETS['moca'])
-    assert _presets.choose('timm', 'ibot')[1].linear == 'cls-avg'
-    # A feature changes no other setting of the method.
-    method, preset = _presets.choose('msn', 'avg')
-    assert method == 'msn' and preset.regularization == 0.0025
-    assert preset.knn == preset.linear == preset.lowshot == 'avg'
+    assert parse_entry(f'{path}:cls').feature is None
+    assert tool[0].FEATURES == presets.FEATURES
+    assert tool[0].PRESETS == tuple(presets.PRESETS)
 
 
 def test_the_encoder_that_is_published(tool, files, tmp_path):
