@@ -194,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print the table, write table, figures and plot."""
     args = parse_args(argv)
     import mmmoca  # noqa: F401  checks the installation before all else
-    from mmmoca.files import whole, write_json, write_text
+    from mmmoca.files import write_figure, write_json, write_text
     from mmmoca.visualization.comparison import (
         comparison_table,
         draw_comparison,
@@ -212,8 +212,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
     picture = args.out_dir / 'compare.png'
-    with whole(picture) as temporary:
-        draw_comparison(results).savefig(temporary, dpi=130)
+    write_figure(picture, draw_comparison(results))
     print(f'\n{table}\n{picture}')
 
 

@@ -52,7 +52,7 @@ def main() -> None:
     from mmseg.apis import MMSegInferencer
     from mmseg.registry import DATASETS
 
-    from mmmoca.files import whole
+    from mmmoca.files import write_figure
     from mmmoca.visualization.inferencers import build_inferencer
     from mmmoca.visualization.segmentation import draw_maps, predict_row
 
@@ -71,8 +71,7 @@ def main() -> None:
         [predict_row(inferencer, *row) for row in rows],
         inferencer.visualizer.dataset_meta,
     )
-    with whole(args.out) as temporary:
-        figure.savefig(temporary, dpi=110)
+    write_figure(args.out, figure, dpi=110)
     print(args.out)
 
 
