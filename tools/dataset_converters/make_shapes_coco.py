@@ -7,21 +7,20 @@ lengths (compressed and not) where another covers a part of it, crowds, and
 images without any object.
 """
 
-import argparse
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import cv2
 import numpy as np
 from pycocotools import mask as coco_mask
 
+from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
+
 __all__ = ['CLASSES', 'make_shapes']
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
-SPLITS = ('train', 'val')
 MIN_SIZE = 64
 # Every tenth image is empty, another tenth has a crowd.
 PERIOD, EMPTY, CROWD = 10, 7, 3
@@ -242,33 +241,12 @@ def _write_split(root: Path, split: int, count: int, size: int, seed: int):
     (root / 'annotations' / f'{name}.json').write_text(json.dumps(content))
 
 
-def _is_made(out: Path, counts: tuple[int, int], meta: str) -> bool:
-    """Whether ``out`` holds this very set; raises if it holds another."""
-    if not out.exists() or out.is_dir() and not any(out.iterdir()):
-        return False
-    record = out / 'meta.json'
-    if (
-        record.is_file()
-        and record.read_text() == meta
-        and all(
-            len(list((out / split).glob('*.jpg'))) == count
-            for split, count in zip(SPLITS, counts)
-        )
-    ):
-        return True
-    raise FileExistsError(
-        f'{out} holds something else than the set asked for (see its '
-        'meta.json if there is one). Give another folder or remove this one.'
-    )
-
-
 def make_shapes(
     out: str | Path,
     train: int = 200,
     val: int = 50,
     size: int = 192,
     seed: int = 0,
-    report: Callable[[str], None] = print,
 ) -> bool:
     """Draw the set.
 
@@ -283,7 +261,6 @@ def make_shapes(
         val (int): Number of validation images, 1 or more.
         size (int): Longer side of the images in pixels, at least 64.
         seed (int): Seed, 0 or more.
-        report (Callable[[str], None]): Takes the closing line.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -292,50 +269,27 @@ def make_shapes(
         ValueError: If a number is below its minimum.
         FileExistsError: If ``out`` holds anything else than this set.
     """
-    for name, value, low in (
-        ('train', train, 1),
-        ('val', val, 1),
-        ('size', size, MIN_SIZE),
-        ('seed', seed, 0),
-    ):
-        if value < low:
-            raise ValueError(f'{name} must be at least {low}, but got {value}')
-    out = Path(out).absolute()
-    counts = (train, val)
-    meta = json.dumps(
-        dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
+    check_numbers(
+        train=(train, 1), val=(val, 1), size=(size, MIN_SIZE), seed=(seed, 0)
     )
-    if _is_made(out, counts, meta):
-        report(f'{out} already holds this set: nothing to do.')
-        return False
-    from mmmoca.files import whole
-
-    with whole(out) as root:
-        (root / 'annotations').mkdir(parents=True)
-        for split, count in enumerate(counts):
+    numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
+    files = {'train/*.jpg': train, 'val/*.jpg': val}
+    with drawn_set(out, json.dumps(numbers), files) as root:
+        if root is None:
+            return False
+        (root / 'annotations').mkdir()
+        for split, count in enumerate((train, val)):
             _write_split(root, split, count, size, seed)
-        (root / 'meta.json').write_text(meta)
-    report(f'{out}: {train} training and {val} validation images.')
     return True
 
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    parser = argparse.ArgumentParser(
-        description='Draw a small set of shapes in the format of COCO.'
+    parser = set_parser(
+        'Draw a small set of shapes in the format of COCO.',
+        *(200, 50, 192, 'longer side in pixels'),
     )
-    parser.add_argument('out', help='folder to make')
-    parser.add_argument(
-        '--train', type=int, default=200, help='number of training images'
-    )
-    parser.add_argument(
-        '--val', type=int, default=50, help='number of validation images'
-    )
-    parser.add_argument(
-        '--size', type=int, default=192, help='longer side in pixels'
-    )
-    parser.add_argument('--seed', type=int, default=0)
-    make_shapes(**vars(parser.parse_args()))
+    run(parser, make_shapes)
 
 
 if __name__ == '__main__':
