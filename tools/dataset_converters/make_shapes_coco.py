@@ -9,6 +9,7 @@ images without any object.
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
@@ -54,26 +55,23 @@ _OUTLINES: dict[str, np.ndarray] = {
 CLASSES = tuple(_OUTLINES)
 
 
+@dataclass
 class _Object:
     """One shape, or a crowd of them.
 
-    Args:
+    Attributes:
         label (int): Index into :data:`CLASSES`.
         visible (np.ndarray): What can be seen of it, (H, W), bool.
-        outline (np.ndarray, optional): Its corners, (corners, 2). Defaults to
-            None: a crowd.
+        outline (np.ndarray, optional): Its corners, (corners, 2); None for a
+            crowd.
     """
 
-    def __init__(
-        self,
-        label: int,
-        visible: np.ndarray,
-        outline: np.ndarray | None = None,
-    ) -> None:
-        self.label = label
-        self.visible = visible
-        self.outline = outline
-        self.area = visible.sum()
+    label: int
+    visible: np.ndarray
+    outline: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self.area = self.visible.sum()
 
     def annotation(self, number: int) -> dict:
         """COCO's annotation; even and odd numbers differ in their format."""
@@ -173,12 +171,6 @@ class _Scene:
             visible |= mask
         self.objects.append(_Object(label, visible))
 
-    def annotations(self) -> list[dict]:
-        """COCO's annotations of all objects, without ids."""
-        return [
-            one.annotation(number) for number, one in enumerate(self.objects)
-        ]
-
     def jpeg(self) -> bytes:
         """The image with noise, as a file."""
         noise = self.rng.normal(0, 6, self.image.shape)
@@ -216,18 +208,11 @@ def _write_split(root: Path, split: int, count: int, size: int, seed: int):
         scene = _scene(index, rng, size)
         file_name = f'{index:06d}.jpg'
         (root / name / file_name).write_bytes(scene.jpeg())
-        images.append(
-            dict(
-                id=index + 1,
-                file_name=file_name,
-                height=scene.height,
-                width=scene.width,
-            )
-        )
-        for annotation in scene.annotations():
-            annotations.append(
-                dict(id=len(annotations) + 1, image_id=index + 1, **annotation)
-            )
+        size_of_it = dict(height=scene.height, width=scene.width)
+        images.append(dict(id=index + 1, file_name=file_name, **size_of_it))
+        for number, one in enumerate(scene.objects):
+            ids = dict(id=len(annotations) + 1, image_id=index + 1)
+            annotations.append(ids | one.annotation(number))
     categories = [
         dict(id=number, name=name, supercategory='shape')
         for number, name in enumerate(CLASSES, start=1)
