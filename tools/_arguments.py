@@ -38,12 +38,6 @@ LOCAL = ('', 'mmmoca-teacher', 'mmmoca-student')
 def config_file(name: str) -> Path:
     """Type of an argument: a config file, or the name of one of mmmoca.
 
-    Args:
-        name (str): What was written.
-
-    Returns:
-        Path: The file.
-
     Raises:
         argparse.ArgumentTypeError: If there is none. Names near ones.
     """
@@ -65,12 +59,8 @@ def config_file(name: str) -> Path:
 def checkpoint_file(name: str) -> str:
     """Type of an argument: a checkpoint, or what MMEngine can fetch.
 
-    Args:
-        name (str): A path, perhaps after ``mmmoca-teacher://`` or
-            ``mmmoca-student://``; names with other schemes pass.
-
-    Returns:
-        str: The same.
+    A path may stand after ``mmmoca-teacher://`` or ``mmmoca-student://``;
+    names with other schemes pass.
 
     Raises:
         argparse.ArgumentTypeError: If there is no such file.
@@ -84,12 +74,6 @@ def checkpoint_file(name: str) -> str:
 def image_file(name: str) -> Path:
     """Type of an argument: a file that exists.
 
-    Args:
-        name (str): Its path.
-
-    Returns:
-        Path: The same.
-
     Raises:
         argparse.ArgumentTypeError: If there is no such file.
     """
@@ -101,12 +85,6 @@ def image_file(name: str) -> Path:
 
 def image_folder(name: str) -> str:
     """Type of an argument: a folder that exists.
-
-    Args:
-        name (str): Its path.
-
-    Returns:
-        str: The same.
 
     Raises:
         argparse.ArgumentTypeError: If there is no such folder.
@@ -138,11 +116,7 @@ class _Options(argparse.Action):
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --cfg-options.
-
-    Args:
-        parser (argparse.ArgumentParser): Where to add it.
-    """
+    """Add the argument --cfg-options."""
     parser.add_argument(
         '--cfg-options',
         nargs='+',
@@ -156,11 +130,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which trained model to look at.
-
-    Args:
-        parser (argparse.ArgumentParser): Where to add them.
-    """
+    """Add the arguments that say which trained model to look at."""
     parser.add_argument(
         'config', type=config_file, help='the config that it was trained by'
     )
@@ -171,11 +141,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that training and testing share.
-
-    Args:
-        parser (argparse.ArgumentParser): Where to add them.
-    """
+    """Add the arguments that training and testing share."""
     parser.add_argument(
         'config',
         type=config_file,
