@@ -78,31 +78,6 @@ def test_same_arguments_same_bytes(make, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ['a', 'b', 'c']
 
 
-def test_a_set_is_made_once(make, tmp_path, capsys):
-    out = tmp_path / 'set'
-    assert make(out, train=2, val=1, size=64)
-    before = files(out)
-    assert not make(out, train=2, val=1, size=64)
-    assert files(out) == before
-    assert 'nothing to do' in capsys.readouterr().out
-    with pytest.raises(FileExistsError, match='something else'):
-        make(out, train=3, val=1, size=64)
-    (out / 'train' / '000000.jpg').unlink()
-    with pytest.raises(FileExistsError, match='something else'):
-        make(out, train=2, val=1, size=64)
-
-
-def test_interrupted_drawing_leaves_nothing(make, tmp_path, monkeypatch):
-    def killed(scene):
-        raise KeyboardInterrupt
-
-    module = sys.modules['make_shapes_coco']
-    monkeypatch.setattr(module._Scene, 'jpeg', killed)
-    with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / 'set', train=2, val=1, size=64)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     'options', [dict(train=0), dict(val=0), dict(size=63), dict(seed=-1)]
 )
