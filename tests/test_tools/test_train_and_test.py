@@ -55,7 +55,9 @@ def command(tool, monkeypatch):
     return parse
 
 
-def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
+def test_config_is_a_path_or_a_name(
+    tool, command, tmp_path, monkeypatch, capsys
+):
     load_config = tool('_arguments').load_config
     monkeypatch.chdir(tmp_path)
     by_name = load_config(*command('train', CONFIG))
@@ -67,9 +69,6 @@ def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
     (tmp_path / CONFIG).write_text("work_dir = 'mine'\n")
     nearby = load_config(*command('train', CONFIG))
     assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
-
-
-def test_unknown_config_is_one_line_that_names_near_ones(command, capsys):
     error = _error(capsys, command, 'train', 'moca_vit-b16_200.py')
     assert 'there is no config moca_vit-b16_200.py' in error
     assert CONFIG in error
@@ -110,13 +109,11 @@ def test_options_are_those_of_mmengine(command, capsys):
 
 def test_arguments_of_training(tool):
     train = tool('train')
-
     unset = dict.fromkeys(('resume', 'amp', 'no_validate', 'auto_scale_lr'))
 
     def apply(cfg=None, **arguments):
         cfg = Config(cfg or dict(optim_wrapper=dict(type='OptimWrapper')))
-        arguments = unset | arguments
-        train.apply_arguments(cfg, Namespace(**arguments))
+        train.apply_arguments(cfg, Namespace(**unset | arguments))
         return cfg
 
     assert apply(resume='auto').resume is True
@@ -137,27 +134,18 @@ def test_arguments_of_training(tool):
         apply(auto_scale_lr=True)
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (['--out-item', 'metrics'], '--out-item needs --out'),
-        (['--out', 'a.json'], 'must end in .pkl, .pickle'),
-        (['--out', 'a.txt', '--out-item', 'metrics'], 'must end in .pkl'),
-    ],
-)
-def test_outputs_of_testing_are_checked_first(
-    command, capsys, tmp_path, arguments, message
-):
-    (tmp_path / 'a.pth').touch()
-    assert message in _error(
-        capsys, command, 'test', CONFIG, tmp_path / 'a.pth', *arguments
-    )
-
-
-def test_testing_what_has_no_test_is_one_line(
+def test_wrong_arguments_of_testing_are_one_line(
     tool, command, capsys, tmp_path, monkeypatch
 ):
-    (tmp_path / 'a.pth').touch()
+    checkpoint = tmp_path / 'a.pth'
+    checkpoint.touch()
+    for arguments, message in (
+        ('--out-item metrics', '--out-item needs --out'),
+        ('--out a.json', 'must end in .pkl, .pickle'),
+        ('--out a.txt --out-item metrics', 'must end in .pkl'),
+    ):
+        words = ('test', CONFIG, checkpoint, *arguments.split())
+        assert message in _error(capsys, command, *words)
     (tmp_path / 'untested.py').write_text('model = dict()\n')
     monkeypatch.chdir(tmp_path)
     command('test', 'untested.py', 'a.pth')
@@ -218,64 +206,46 @@ def test_dist_scripts(shell, script, positional):
     assert int(threads) == len(os.sched_getaffinity(0))
     tool = str(TOOLS / script.removeprefix('dist_').replace('.sh', '.py'))
     assert arguments == [
-        '-m',
-        'torch.distributed.run',
-        '--nnodes=1',
-        '--node_rank=0',
-        '--master_addr=127.0.0.1',
-        '--master_port=29500',
-        '--nproc_per_node=1',
-        tool,
-        *positional,
-        '--launcher',
-        'pytorch',
-        *extra,
+        *('-m', 'torch.distributed.run', '--nnodes=1', '--node_rank=0'),
+        *('--master_addr=127.0.0.1', '--master_port=29500'),
+        *('--nproc_per_node=1', tool, *positional),
+        *('--launcher', 'pytorch', *extra),
     ]
-    threads, _, arguments = shell(
-        script,
-        *positional,
-        '1000',
-        NNODES='2',
-        NODE_RANK='1',
-        MASTER_ADDR='host',
-        PORT='3',
-    )
+    cluster = dict(NNODES='2', NODE_RANK='1', MASTER_ADDR='host', PORT='3')
+    threads, _, arguments = shell(script, *positional, '1000', **cluster)
     assert threads == '1'
     assert arguments[2:7] == [
-        '--nnodes=2',
-        '--node_rank=1',
-        '--master_addr=host',
-        '--master_port=3',
-        '--nproc_per_node=1000',
+        *('--nnodes=2', '--node_rank=1', '--master_addr=host'),
+        *('--master_port=3', '--nproc_per_node=1000'),
     ]
     assert shell(script, *positional, '2', OMP_NUM_THREADS='7')[0] == '7'
 
 
-def test_slurm_scripts(shell):
-    sizes = dict(GPUS='16', GPUS_PER_NODE='4', CPUS_PER_TASK='6')
-    common = [
+@pytest.mark.parametrize(
+    ('tool', 'arguments', 'passed_on'),
+    [
+        (
+            'train',
+            ['c.py', 'my dir', '--amp'],
+            ['c.py', '--work-dir', 'my dir'],
+        ),
+        ('test', ['c.py', 'e.pth', '--amp'], ['c.py', 'e.pth']),
+    ],
+)
+def test_slurm_scripts(shell, tool, arguments, passed_on):
+    _, program, command = shell(
+        f'slurm_{tool}.sh',
+        *('part', 'job', *arguments),
+        **dict(GPUS='16', GPUS_PER_NODE='4', CPUS_PER_TASK='6'),
+        SRUN_ARGS='--mem=1 --quiet',
+    )
+    assert program == 'srun'
+    assert command == [
         *('-p', 'part', '--job-name=job', '--gres=gpu:4', '--ntasks=16'),
         *('--ntasks-per-node=4', '--cpus-per-task=6', '--kill-on-bad-exit=1'),
-        *('--mem=1', '--quiet', 'python', '-u'),
+        *('--mem=1', '--quiet', 'python', '-u', str(TOOLS / f'{tool}.py')),
+        *(*passed_on, '--launcher', 'slurm', '--amp'),
     ]
-    _, program, arguments = shell(
-        'slurm_train.sh',
-        *('part', 'job', 'c.py', 'my dir', '--amp'),
-        SRUN_ARGS='--mem=1 --quiet',
-        **sizes,
-    )
-    assert program == 'srun'
-    end = ['--work-dir', 'my dir', '--launcher', 'slurm', '--amp']
-    assert arguments == [*common, str(TOOLS / 'train.py'), 'c.py', *end]
-    _, program, arguments = shell(
-        'slurm_test.sh',
-        *('part', 'job', 'c.py', 'e.pth'),
-        SRUN_ARGS='--mem=1 --quiet',
-        **sizes,
-    )
-    assert program == 'srun'
-    end = ['c.py', 'e.pth', '--launcher', 'slurm']
-    assert arguments == [*common, str(TOOLS / 'test.py'), *end]
 
 
 @pytest.mark.parametrize('script', sorted(TOOLS.glob('*.sh')))
