@@ -113,7 +113,7 @@ class Comparison:
     def evaluate(
         self,
         path: str,
-        subsets: dict[str, list[list[int]]],
+        subsets: dict[str, list[list[int]]] | None = None,
         which: str | None = None,
         feature: str | None = None,
         protocols: Sequence[str] = ('knn', 'linear', 'lowshot'),
@@ -125,7 +125,8 @@ class Comparison:
 
         Args:
             path (str): The checkpoint, of any layout known.
-            subsets (dict[str, list[list[int]]]): Of :meth:`draw_subsets`.
+            subsets (dict[str, list[list[int]]], optional): Of
+                :meth:`draw_subsets`, whose defaults hold if not given.
             which (str, optional): 'teacher' or 'student'; that of the
                 checkpoint's preset if not given.
             feature (str, optional): See
@@ -159,6 +160,8 @@ class Comparison:
                 seed,
             )
         if 'lowshot' in protocols:
+            if subsets is None:
+                subsets = self.draw_subsets()
             result['lowshot'] = self._low_shot(
                 train, val, preset.lowshot, preset.regularization, subsets
             )

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
-
-from mmmoca.datasets import ImageFolder
+from torch.utils.data import Dataset
 
 __all__ = [
     'draw_subset',
@@ -139,11 +138,12 @@ def read_subsets(
     }
 
 
-def images_by_class(dataset: ImageFolder) -> dict[str, dict[str, int]]:
+def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
     """The images of a data set of class folders.
 
     Args:
-        dataset (ImageFolder): The data set.
+        dataset (Dataset): An :class:`~mmmoca.datasets.ImageFolder`, or the
+            like.
 
     Returns:
         dict[str, dict[str, int]]: Class -> path of each image inside the

@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> list[dict]:
         args.out_dir / 'features',
         args.num_workers,
     )
-    subsets = {}
+    subsets = None
     if 'lowshot' in args.protocols:
         subsets = comparison.draw_subsets(
             args.shots, args.percent, args.sets, args.seed
