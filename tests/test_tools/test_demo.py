@@ -17,23 +17,10 @@ from PIL import Image
 from mmmoca.registry import MODELS
 
 from ..judges import knn_judge
-from ..tools import TOOLS, run_tool
+from ..tools import ROOT, TOOLS, run_tool
 
 TRAIN, VAL = 130, 36
 OVERVIEW = 'tools/visualization/overview.py'
-
-
-def call(*command):
-    environment = dict(
-        os.environ, PYTHONPATH=str(TOOLS.parent), OMP_NUM_THREADS='1'
-    )
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
 
 
 @pytest.fixture(scope='module')
@@ -44,7 +31,14 @@ def demo(tmp_path_factory):
         *('tools/dataset_converters/make_textures.py', out / 'textures'),
         *('--train', TRAIN, '--val', VAL, '--workers', 1),
     )
-    result = call(TOOLS / 'demo.py', '--out', out, '--iters', 4, '--seed', 3)
+    command = [sys.executable, TOOLS / 'demo.py', '--out', out]
+    result = subprocess.run(
+        [*map(str, command), '--iters', '4', '--seed', '3'],
+        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return out, result.stdout
 

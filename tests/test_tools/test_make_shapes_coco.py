@@ -1,25 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The drawn COCO set against its own images."""
 
-import sys
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-TOOLS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
+from ..tools import load_tool
 
 
-@pytest.fixture
-def make(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    from make_shapes_coco import make_shapes
-
-    yield make_shapes
-    sys.modules.pop('make_shapes_coco')
+@pytest.fixture(scope='module')
+def make():
+    return load_tool('dataset_converters/make_shapes_coco').make_shapes
 
 
 def files(root):
