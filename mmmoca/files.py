@@ -7,8 +7,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ['whole', 'write_json', 'write_text']
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ['whole', 'write_figure', 'write_json', 'write_text']
 
 
 @contextmanager
@@ -54,3 +58,17 @@ def write_json(path: str | os.PathLike, data: dict) -> None:
         data (dict): What json can write.
     """
     write_text(path, json.dumps(data, indent=2) + '\n')
+
+
+def write_figure(
+    path: str | os.PathLike, figure: 'Figure', dpi: int = 130
+) -> None:
+    """Write a figure of matplotlib, whole or not at all.
+
+    Args:
+        path (str | os.PathLike): The picture; its suffix decides the format.
+        figure (Figure): The figure.
+        dpi (int): Pixels an inch. Defaults to 130.
+    """
+    with whole(path) as temporary:
+        figure.savefig(temporary, dpi=dpi)

@@ -10,6 +10,8 @@ import numpy as np
 from mmengine.config import Config, ConfigDict
 from mmengine.runner import Runner
 
+from mmmoca.engine.launch import leave_out_hooks
+
 CONFIGS = Path(__file__).parents[1] / 'configs' / 'segmentation'
 CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
 SIZE = (64, 128)  # height, width
@@ -138,9 +140,7 @@ def small_config(name, root, work_dir, **options):
         }
         | options
     )
-    # None leaves a hook out, as in the tools.
-    for name in [n for n, h in cfg.default_hooks.items() if h is None]:
-        del cfg.default_hooks[name]
+    leave_out_hooks(cfg)
     return cfg
 
 

@@ -72,34 +72,19 @@ def test_both_stacks_are_accepted(pretend, versions):
 
 
 def test_one_error_lists_all_that_is_wrong(pretend):
-    pretend({'torch': '2.1.2', 'mmengine': '0.9.1', 'mmcv': '2.1.0'})
+    pretend({'torch': '2.2.9', 'mmengine': '0.9.99', 'mmcv': '1.7.2'})
     with pytest.raises(ImportError) as error:
         stack.check_requirements()
     message = str(error.value)
-    assert 'torch>=2.3 (found 2.1.2)' in message
-    assert 'mmengine>=0.10 (found 0.9.1)' in message
+    assert 'torch>=2.3 (found 2.2.9)' in message
+    assert 'mmengine>=0.10 (found 0.9.99)' in message
+    assert 'mmcv>=2.0 (found 1.7.2)' in message
     assert 'mmpretrain>=1.2 (not installed)' in message
-    assert 'mmcv>=' not in message
     # The package is on no index: the names of the extra's distributions do.
     command = re.search('`pip install (onedl-.*?)`', message)[1].split()
     names = [re.match('[a-z-]+', line)[0] for line in EXTRAS['onedl']]
     assert sorted(command) == sorted(names)
     assert "in a checkout: `pip install -e '.[onedl]'`" in message
-
-
-@pytest.mark.parametrize(
-    ('distribution', 'version'),
-    [
-        ('torch', '2.2.9'),
-        ('onedl-mmengine', '0.9.99'),
-        ('onedl-mmcv', '1.7.2'),
-        ('onedl-mmpretrain', '1.1.1'),
-    ],
-)
-def test_each_old_version_is_refused(pretend, distribution, version):
-    pretend({**STACK, distribution: version})
-    with pytest.raises(ImportError, match=f'found {version}'):
-        stack.check_requirements()
 
 
 @pytest.mark.parametrize('version', ['1.2.0', '1.1.0'])
@@ -109,7 +94,8 @@ def test_a_checkout_on_the_path_is_asked_for_its_version(pretend, version):
     if version == '1.2.0':
         stack.check_requirements()
     else:
-        with pytest.raises(ImportError, match='found 1.1.0'):
+        only = r'needs mmpretrain>=1.2 \(found 1.1.0\)\. Install'
+        with pytest.raises(ImportError, match=only):
             stack.check_requirements()
 
 

@@ -26,7 +26,9 @@ def load_tool(name):
     path = TOOLS / f'{name}.py'
     spec = importlib.util.spec_from_file_location(f'tool_{path.stem}', path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # Tools import the modules beside them.
+    with mock.patch.object(sys, 'path', [str(path.parent), *sys.path]):
+        spec.loader.exec_module(module)
     return module
 
 

@@ -8,8 +8,14 @@ a wrong argument or a missing file is said before anything is built.
 
 import argparse
 import difflib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
 
 __all__ = [
     'add_cfg_options',
@@ -19,6 +25,8 @@ __all__ = [
     'config_file',
     'image_file',
     'image_folder',
+    'load_config',
+    'one_line_errors',
 ]
 
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
@@ -29,12 +37,6 @@ LOCAL = ('', 'mmmoca-teacher', 'mmmoca-student')
 
 def config_file(name: str) -> Path:
     """Type of an argument: a config file, or the name of one of mmmoca.
-
-    Args:
-        name (str): What was written.
-
-    Returns:
-        Path: The file.
 
     Raises:
         argparse.ArgumentTypeError: If there is none. Names near ones.
@@ -57,12 +59,8 @@ def config_file(name: str) -> Path:
 def checkpoint_file(name: str) -> str:
     """Type of an argument: a checkpoint, or what MMEngine can fetch.
 
-    Args:
-        name (str): A path, perhaps after ``mmmoca-teacher://`` or
-            ``mmmoca-student://``; names with other schemes pass.
-
-    Returns:
-        str: The same.
+    A path may stand after ``mmmoca-teacher://`` or ``mmmoca-student://``;
+    names with other schemes pass.
 
     Raises:
         argparse.ArgumentTypeError: If there is no such file.
@@ -76,12 +74,6 @@ def checkpoint_file(name: str) -> str:
 def image_file(name: str) -> Path:
     """Type of an argument: a file that exists.
 
-    Args:
-        name (str): Its path.
-
-    Returns:
-        Path: The same.
-
     Raises:
         argparse.ArgumentTypeError: If there is no such file.
     """
@@ -93,12 +85,6 @@ def image_file(name: str) -> Path:
 
 def image_folder(name: str) -> str:
     """Type of an argument: a folder that exists.
-
-    Args:
-        name (str): Its path.
-
-    Returns:
-        str: The same.
 
     Raises:
         argparse.ArgumentTypeError: If there is no such folder.
@@ -130,11 +116,7 @@ class _Options(argparse.Action):
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --cfg-options.
-
-    Args:
-        parser (argparse.ArgumentParser): Where to add it.
-    """
+    """Add the argument --cfg-options."""
     parser.add_argument(
         '--cfg-options',
         nargs='+',
@@ -148,11 +130,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which trained model to look at.
-
-    Args:
-        parser (argparse.ArgumentParser): Where to add them.
-    """
+    """Add the arguments that say which trained model to look at."""
     parser.add_argument(
         'config', type=config_file, help='the config that it was trained by'
     )
@@ -163,11 +141,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that training and testing share.
-
-    Args:
-        parser (argparse.ArgumentParser): Where to add them.
-    """
+    """Add the arguments that training and testing share."""
     parser.add_argument(
         'config',
         type=config_file,
@@ -189,3 +163,43 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--local_rank', '--local-rank', default='0', help=argparse.SUPPRESS
     )
+
+
+@contextmanager
+def one_line_errors(
+    parser: argparse.ArgumentParser, *kinds: type[Exception]
+) -> Iterator[None]:
+    """End the program with one line, as for a wrong argument.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        *kinds (type[Exception]): The exceptions whose message says it all.
+    """
+    try:
+        yield
+    except kinds as error:
+        parser.error(str(error))
+
+
+def load_config(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> 'Config':
+    """Load the config that these arguments describe.
+
+    Ends the program with one line where detection lacks what it needs.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        args (argparse.Namespace): Of :func:`add_common_arguments`.
+
+    Returns:
+        Config: See :func:`mmmoca.engine.launch.load_config`.
+    """
+    os.environ.setdefault('LOCAL_RANK', args.local_rank)
+    from mmmoca.engine import launch
+    from mmmoca.stack import MissingOpsError
+
+    with one_line_errors(parser, MissingOpsError):
+        return launch.load_config(
+            args.config, args.work_dir, args.cfg_options, args.launcher
+        )

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from mmmoca.evaluation import knn_scores
+from mmmoca.evaluation import knn_top1
+from mmmoca.files import write_figure
 from mmmoca.models import MOCA
 from mmmoca.visualization import (
     Neighbours,
@@ -69,20 +70,16 @@ class Sets:
         """K-NN accuracy of each encoder in percent; empty without labels."""
         if self.labels is None:
             return {}
-        query_labels, labels = self.labels
-        accuracies = {}
-        for name, (queries, bank) in self.features.items():
-            scores = knn_scores(
-                queries,
-                bank,
-                labels,
+        return {
+            name: knn_top1(
+                *features,
+                *self.labels,
                 len(self.bank.metainfo['classes']),
                 self.knn.k,
                 self.knn.temperature,
             )
-            hits = scores.argmax(dim=1) == query_labels
-            accuracies[name] = 100 * hits.double().mean().item()
-        return accuracies
+            for name, features in self.features.items()
+        }
 
 
 def draw_pictures(
@@ -111,13 +108,13 @@ def draw_pictures(
         )
     files = [out / 'moca.png', out / 'curves.png']
     figure = draw_overview(model, untrained, images, blocks, names)
-    figure.savefig(files[0], dpi=130)
+    write_figure(files[0], figure)
     baselines = {
         KINDS[name]: accuracies[name]
         for name in ('raw_pixels', 'untrained')
         if name in accuracies
     }
-    draw_curves(read_scalars(out), baselines).savefig(files[1], dpi=130)
+    write_figure(files[1], draw_curves(read_scalars(out), baselines))
     return files
 
 

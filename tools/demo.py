@@ -2,7 +2,6 @@
 """The quick start: pretrain on small images and show what was learnt."""
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -139,6 +138,7 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     # Imports mmpretrain without its warnings, so it must be the first to.
     from _demo import ProgressHook, QuietRunner, shrink_images
     from _demo_results import Sets, draw_pictures, report
+    from mmmoca.files import write_json
     from mmmoca.visualization import raw_pixels
 
     # More threads than that only wait for each other in a model this small.
@@ -194,7 +194,7 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
         seconds=seconds,
         pictures=[str(path) for path in pictures],
     )
-    (out / 'result.json').write_text(json.dumps(result, indent=2) + '\n')
+    write_json(out / 'result.json', result)
     report(result, console)
 
 

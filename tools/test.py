@@ -4,7 +4,12 @@
 import argparse
 import os
 
-from _arguments import add_common_arguments, checkpoint_file
+from _arguments import (
+    add_common_arguments,
+    checkpoint_file,
+    load_config,
+    one_line_errors,
+)
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -46,7 +51,7 @@ def main() -> None:
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults
 
-    from _cli import build_runner, check_files, load_config
+    from mmmoca.engine.launch import build_runner, check_files
     from mmmoca.files import whole
 
     cfg = load_config(parser, args)
@@ -56,7 +61,8 @@ def main() -> None:
             'test_evaluator: it can be trained only'
         )
     cfg.load_from = args.checkpoint
-    check_files(parser, cfg, 'test')
+    with one_line_errors(parser, FileNotFoundError):
+        check_files(cfg, 'test')
     runner = build_runner(cfg)
     if args.out is None:
         runner.test()

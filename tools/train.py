@@ -4,7 +4,12 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from _arguments import add_common_arguments, checkpoint_file
+from _arguments import (
+    add_common_arguments,
+    checkpoint_file,
+    load_config,
+    one_line_errors,
+)
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -46,15 +51,15 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     return parser, parser.parse_args()
 
 
-def apply_arguments(
-    parser: argparse.ArgumentParser, cfg: 'Config', args: argparse.Namespace
-) -> None:
+def apply_arguments(cfg: 'Config', args: argparse.Namespace) -> None:
     """Write the arguments of training into the config.
 
     Args:
-        parser (argparse.ArgumentParser): To report errors by.
         cfg (Config): The config, changed in place.
         args (argparse.Namespace): The parsed arguments.
+
+    Raises:
+        ValueError: If an argument does not fit the config.
     """
     if args.no_validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
@@ -63,7 +68,7 @@ def apply_arguments(
         cfg.load_from = None if args.resume == 'auto' else args.resume
     if args.auto_scale_lr:
         if cfg.get('auto_scale_lr') is None:
-            parser.error(
+            raise ValueError(
                 '--auto-scale-lr needs the batch size that the learning rate '
                 'was chosen for: write auto_scale_lr=dict(base_batch_size=...)'
                 ' in the config'
@@ -78,7 +83,7 @@ def apply_arguments(
             'AmpOptimWrapper',
             'mmmoca.MixedPrecisionOptimWrapper',
         ):
-            parser.error(
+            raise ValueError(
                 '--amp can replace an OptimWrapper only, but the type of '
                 f'optim_wrapper is {kind}: choose its precision in the config'
             )
@@ -88,11 +93,12 @@ def main() -> None:
     """Run the training."""
     parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from _cli import build_runner, check_files, load_config
+    from mmmoca.engine.launch import build_runner, check_files
 
     cfg = load_config(parser, args)
-    apply_arguments(parser, cfg, args)
-    check_files(parser, cfg, 'train', 'val')
+    with one_line_errors(parser, FileNotFoundError, ValueError):
+        apply_arguments(cfg, args)
+        check_files(cfg, 'train', 'val')
     runner = build_runner(cfg)
     if args.amp:
         runner.logger.info(

@@ -1,4 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .conversion import (
+    adapt_backbone,
+    fit_report,
+    vit_of_shapes,
+    write_converted,
+)
 from .fitting import check_encoders, check_grids, compare_states
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
@@ -13,6 +19,7 @@ from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 __all__ = [
     'Backbone',
     'CheckpointError',
+    'adapt_backbone',
     'adapt_in_channels',
     'backbone_checkpoint',
     'check_encoders',
@@ -26,6 +33,7 @@ __all__ = [
     'convert_to_timm_name',
     'file_sha256',
     'find_backbone',
+    'fit_report',
     'listed',
     'load_from_mmmoca',
     'model_of_shapes',
@@ -33,5 +41,7 @@ __all__ = [
     'read_backbone',
     'read_checkpoint',
     'resize_positions',
+    'vit_of_shapes',
     'write_checkpoint',
+    'write_converted',
 ]

@@ -3,7 +3,7 @@
 
 from .features import extract_features, raw_pixels
 from .gather import gather_samples
-from .knn import knn_scores, knn_search, knn_vote
+from .knn import knn_scores, knn_search, knn_top1, knn_vote
 from .knn_accuracy import KNNAccuracy
 from .knn_bank import ShardedBank
 from .linear_probe_accuracy import LinearProbeAccuracy
@@ -18,6 +18,7 @@ __all__ = [
     'gather_samples',
     'knn_scores',
     'knn_search',
+    'knn_top1',
     'knn_vote',
     'raw_pixels',
 ]

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ['knn_scores', 'knn_search', 'knn_settings', 'knn_vote']
+__all__ = [
+    'knn_scores',
+    'knn_search',
+    'knn_settings',
+    'knn_top1',
+    'knn_vote',
+]
 
 
 def knn_settings(
@@ -178,3 +184,31 @@ def knn_scores(
         )
     labels = bank_labels.to(rows.device)[rows]
     return knn_vote(sims, labels, num_classes, temperature)
+
+
+def knn_top1(
+    query: Tensor,
+    bank: Tensor,
+    truth: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    k: int,
+    temperature: float,
+) -> float:
+    """Share of the queries that weighted k-NN classifies rightly.
+
+    Args:
+        query (Tensor): (Q, D), rows L2-normalised.
+        bank (Tensor): (N, D), rows L2-normalised.
+        truth (Tensor): Classes of the queries, int64, (Q,).
+        labels (Tensor): Classes of the bank, int64, (N,).
+        num_classes (int): C.
+        k (int): Number of neighbours.
+        temperature (float): T of the votes.
+
+    Returns:
+        float: In percent.
+    """
+    scores = knn_scores(query, bank, labels, num_classes, k, temperature)
+    hits = scores.argmax(dim=1).to(truth.device) == truth
+    return 100 * hits.double().mean().item()

@@ -2,11 +2,19 @@
 """Lists of a few labelled images a class, for low-shot classification."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import numpy as np
+from torch.utils.data import Dataset
 
-__all__ = ['draw_subset', 'read_subset', 'read_subsets', 'subset_line']
+__all__ = [
+    'draw_subset',
+    'images_by_class',
+    'read_subset',
+    'read_subsets',
+    'subset_line',
+]
 
 
 def read_subset(
@@ -130,8 +138,27 @@ def read_subsets(
     }
 
 
+def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
+    """The images of a data set of class folders.
+
+    Args:
+        dataset (Dataset): An :class:`~mmmoca.datasets.ImageFolder`, or the
+            like.
+
+    Returns:
+        dict[str, dict[str, int]]: Class -> path of each image inside the
+        folder of its class -> its index.
+    """
+    images = {name: {} for name in dataset.metainfo['classes']}
+    for index in range(len(dataset)):
+        path = Path(dataset.get_data_info(index)['img_path'])
+        name, *file = path.relative_to(dataset.img_prefix).parts
+        images[name]['/'.join(file)] = index
+    return images
+
+
 def draw_subset(
-    images: dict[str, Sequence[str]],
+    images: dict[str, Collection[str]],
     seed: Sequence[int],
     shots: int | None = None,
     percent: float | None = None,
@@ -142,7 +169,7 @@ def draw_subset(
     two images a class of a seed include its one image a class.
 
     Args:
-        images (dict[str, Sequence[str]]): Class -> its files, without the
+        images (dict[str, Collection[str]]): Class -> its files, without the
             class folder.
         seed (Sequence[int]): Seed of the draw, such as (seed, set).
         shots (int, optional): Images a class, at least 1.

@@ -27,7 +27,7 @@ def shapes(tmp_path_factory):
     """Twelve training and four validation images. Read it only."""
     root = tmp_path_factory.mktemp('coco') / 'shapes'
     tool = load_tool('dataset_converters/make_shapes_coco')
-    tool.make_shapes(root, train=12, val=4, size=96, report=lambda line: None)
+    tool.make_shapes(root, train=12, val=4, size=96)
     return root
 
 

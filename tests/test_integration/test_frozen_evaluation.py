@@ -3,8 +3,6 @@
 
 import itertools
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +12,8 @@ from mmengine.runner import Runner
 from mmpretrain.registry import MODELS
 
 from tests.images import CONFIGS, DEMO_CONFIG, point_to
+from tests.tools import load_tool
 
-TOOLS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
 COUNT = itertools.count()
 
 
@@ -23,11 +21,10 @@ COUNT = itertools.count()
 def data(tmp_path_factory):
     """Textures, digits, subsets of both, and a network that knows neither."""
     root = tmp_path_factory.mktemp('evaluation')
-    sys.path.insert(0, str(TOOLS))
-    import make_digits
-    import make_subset
-    import make_textures
-
+    make_digits, make_subset, make_textures = (
+        load_tool(f'dataset_converters/make_{name}')
+        for name in ('digits', 'subset', 'textures')
+    )
     make_textures.make_textures(root / 'textures', 240, 60, workers=1)
     make_digits.make_digits(root / 'digits', limit=300)
     for name in ('textures', 'digits'):
@@ -43,10 +40,7 @@ def data(tmp_path_factory):
         for param in model.teacher.parameters():
             param += 0.05 * torch.randn_like(param)
     torch.save(dict(state_dict=model.state_dict()), root / 'iter_1.pth')
-    yield root
-    sys.path.remove(str(TOOLS))
-    for name in ('make_digits', 'make_subset', 'make_textures'):
-        del sys.modules[name]
+    return root
 
 
 def _run(cfg, data, work_dir):

@@ -11,9 +11,16 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
+from mmengine.dataset import pseudo_collate
 from mmengine.registry import init_default_scope
-from mmengine.runner import save_checkpoint
+from mmengine.runner import load_checkpoint, save_checkpoint
+from mmseg.apis import MMSegInferencer
 from mmseg.datasets import CityscapesDataset
+from mmseg.registry import DATASETS, MODELS
+
+from mmmoca.visualization.inferencers import build_inferencer
+from mmmoca.visualization.segmentation import predict_row
 
 from ..cityscapes import PATTERNS, small_config, write_tree
 from ..tools import TOOLS, load_tool, run_tool
@@ -247,66 +254,63 @@ def test_sweep_of_real_runs(tree, tmp_path):
     assert len(values) == 2 and result['lrs'] == {'0.3': max(values)}
 
 
-@pytest.fixture
-def trained(tree, tmp_path, monkeypatch):
-    """A config, a checkpoint of random weights, and the tool's work."""
-    monkeypatch.syspath_prepend(str(TOOLS / 'visualization'))
-    tool = load_tool('visualization/_segmentation')
-    cfg = small_config(LINEAR, tree, tmp_path)
+@pytest.fixture(scope='module')
+def trained(tree, tmp_path_factory):
+    """A config and a checkpoint of random weights."""
+    folder = tmp_path_factory.mktemp('trained')
+    cfg = small_config(LINEAR, tree, folder)
     init_default_scope('mmseg')
     torch.manual_seed(0)
-    model = tool.MODELS.build(cfg.model)
-    path = tmp_path / 'model.pth'
-    meta = dict(dataset_meta=dict(CityscapesDataset.METAINFO))
-    save_checkpoint(dict(state_dict=model.state_dict(), meta=meta), str(path))
-    config = tmp_path / 'config.py'
-    cfg.dump(config)
-    return tool, config, path
+    model = MODELS.build(cfg.model)
+    save_checkpoint(dict(state_dict=model.state_dict()), f'{folder}/model.pth')
+    cfg.dump(folder / 'config.py')
+    return folder / 'config.py', folder / 'model.pth'
 
 
-def test_pictures_have_the_palette(trained, tree):
-    tool, config, checkpoint = trained
-    cfg = tool.Config.fromfile(config)
-    model, meta = tool.build_model(cfg, str(checkpoint))
-    visualizer = tool.SegLocalVisualizer(alpha=0.6)
-    visualizer.dataset_meta = meta
-    (data,) = tool.samples(cfg, [], [1])
-    row = tool.draw_row(model, visualizer, data)
-    assert row.titles == ['image', 'truth', 'prediction']
-    assert row.name == 'lindau_000000_000019_leftImg8bit.png'
-    path = tree / 'leftImg8bit/val/lindau' / row.name
-    image = cv2.imread(str(path))[..., ::-1]
+def test_maps_have_the_palette(trained, tree):
+    """The config's, of a checkpoint that does not name its classes."""
+    config, checkpoint = trained
+    cfg = Config.fromfile(config)
+    known = CityscapesDataset.METAINFO
+    colours = [list(colour[::-1]) for colour in known['palette']]
+    cfg.test_dataloader.dataset.metainfo = dict(known, palette=colours)
+    inferencer = build_inferencer(
+        MMSegInferencer, cfg, str(checkpoint), 'SegLocalVisualizer'
+    )
+    dataset = DATASETS.build(cfg.val_dataloader.dataset)
+    data = dataset[1]
+    path = data['data_samples'].img_path
+    row = predict_row(inferencer, path, 0.6, data['data_samples'])
+    name = 'lindau_000000_000019_leftImg8bit.png'
+    assert list(row.pictures) == [name, 'truth', 'prediction']
+    image = cv2.imread(f'{tree}/leftImg8bit/val/lindau/{name}')[..., ::-1]
     ids = cv2.imread(
-        str(path)
-        .replace('leftImg8bit/', 'gtFine/')
-        .replace('_leftImg8bit', '_gtFine_labelTrainIds'),
+        path.replace('leftImg8bit/', 'gtFine/').replace(
+            '_leftImg8bit', '_gtFine_labelTrainIds'
+        ),
         cv2.IMREAD_UNCHANGED,
     )
     palette = np.zeros((256, 3))
-    palette[:19] = CityscapesDataset.METAINFO['palette']
-    for picture, labels in (
-        (row.pictures[1], ids),
-        (row.pictures[2], predicted(model, data)),
+    palette[:19] = colours
+    model = MODELS.build(cfg.model).eval()
+    load_checkpoint(model, str(checkpoint))
+    with torch.no_grad():
+        (predicted,) = model.test_step(pseudo_collate([data]))
+    for title, labels in (
+        ('truth', ids),
+        ('prediction', predicted.pred_sem_seg.data[0].numpy()),
     ):
         expected = 0.4 * image + 0.6 * palette[labels]
-        assert np.abs(picture - expected).max() <= 1
-    assert set(PATTERNS) <= set(row.classes) and 255 not in row.classes
-
-
-def predicted(model, data):
-    return model.test_step(data)[0].pred_sem_seg.data[0].numpy()
+        assert np.abs(row.pictures[title] - expected).max() <= 1
+    assert set(PATTERNS) <= row.labels <= set(range(19))
 
 
 @pytest.mark.parametrize('files', [True, False])
-def test_picture_is_written(trained, tree, tmp_path, monkeypatch, files):
-    _, config, checkpoint = trained
+def test_picture_is_written(trained, tree, tmp_path, files):
     out = tmp_path / 'picture.png'
-    arguments = ['tool', str(config), str(checkpoint), '--out', str(out)]
-    if files:
-        arguments += ['--images']
-        arguments += map(str, tree.glob('leftImg8bit/train/jena/*.png'))
-    monkeypatch.setattr(sys, 'argv', arguments)
-    load_tool('visualization/segmentation').main()
+    images = ['--images', *tree.glob('leftImg8bit/train/jena/*.png')]
+    arguments = [*trained, '--out', out, *(images if files else [])]
+    run_tool('tools/visualization/segmentation.py', *arguments)
     picture = cv2.imread(str(out))
     # Three rows without truth, or four with it.
     height, width = picture.shape[:2]
@@ -314,9 +318,11 @@ def test_picture_is_written(trained, tree, tmp_path, monkeypatch, files):
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 1000
 
 
-def test_picture_of_another_model(trained, tmp_path):
-    tool, config, checkpoint = trained
-    cfg = tool.Config.fromfile(config)
-    cfg.model.decode_head.num_classes = 5
+def test_picture_of_another_model(trained):
+    config, checkpoint = trained
+    cfg = Config.fromfile(config)
+    cfg.model.backbone.arch.num_layers = 4
     with pytest.raises(RuntimeError, match='do not match'):
-        tool.build_model(cfg, str(checkpoint))
+        build_inferencer(
+            MMSegInferencer, cfg, str(checkpoint), 'SegLocalVisualizer'
+        )

@@ -3,6 +3,7 @@
 
 import json
 import re
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +15,26 @@ from mmpretrain.registry import MODELS
 from PIL import Image
 
 from mmmoca.checkpoints import convert_to_timm_name
+from mmmoca.evaluation import presets
+from mmmoca.visualization.comparison import draw_comparison
 from tests.images import CONFIGS
 from tests.judges import centre, knn_judge, low_shot_judge
-from tests.tools import TOOLS, load_tool
+from tests.tools import load_tool
 
 CONFIG = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
 
 
 @pytest.fixture(scope='module')
 def tool():
-    # The programs import modules beside them while they work.
-    with pytest.MonkeyPatch.context() as patch:
-        for folder in (TOOLS, TOOLS / 'analysis_tools'):
-            patch.syspath_prepend(str(folder))
-        yield (
-            load_tool('analysis_tools/compare'),
-            load_tool('dataset_converters/make_digits'),
-        )
+    return load_tool('analysis_tools/compare')
 
 
 @pytest.fixture(scope='module')
-def files(tool, tmp_path_factory):
+def files(tmp_path_factory):
     """200 digits, and two random backbones, also as MSN's and MoCo-v3's."""
     root = tmp_path_factory.mktemp('compare')
-    tool[1].make_digits(root / 'digits', limit=200)
+    make_digits = load_tool('dataset_converters/make_digits').make_digits
+    make_digits(root / 'digits', limit=200)
     model = Config.fromfile(CONFIG).model
     timm = []
     for seed in (0, 1):
@@ -65,9 +62,9 @@ def files(tool, tmp_path_factory):
     return root
 
 
-def _arguments(files, out, *more, checkpoints=(0, 1)):
+def _arguments(files, out, *more, checkpoints=('0.pth', '1.pth')):
     return [
-        *(str(files / f'{number}.pth') for number in checkpoints),
+        *(str(files / name) for name in checkpoints),
         *('--data-root', str(files / 'digits'), '--config', str(CONFIG)),
         *('--out-dir', str(out), '--epochs', '30', '--batch-size', '32'),
         *('--percent', '20', '--num-workers', '0', *more),
@@ -79,7 +76,7 @@ def report(tool, files, tmp_path_factory):
     out = tmp_path_factory.mktemp('out') / 'a'
     arguments = _arguments(files, out)
     arguments.insert(2, f'MSN={files / "msn.pth.tar"}')
-    tool[0].main(arguments)
+    tool.main(arguments)
     return out
 
 
@@ -165,8 +162,6 @@ def test_equals_sklearn(
 
 
 def test_table_and_plot(report):
-    from _comparison_report import draw_comparison
-
     lines = (report / 'compare.md').read_text().splitlines()
     heads = [cell.strip() for cell in lines[0].split('|')[1:-1]]
     assert heads[1:4] == ['k-NN, k=10', 'k-NN, k=20', 'linear']
@@ -207,12 +202,12 @@ def test_features_are_extracted_once(tool, files, report, tmp_path):
     }
     assert len(cached) == 4
     before = json.loads((report / 'compare.json').read_text())['results'][1]
-    tool[0].main(
+    tool.main(
         _arguments(
             files,
             report,
             *('--protocols', 'knn', '--names', 'other'),
-            checkpoints=(1,),
+            checkpoints=('1.pth',),
         )
     )
     (after,) = json.loads((report / 'compare.json').read_text())['results']
@@ -228,7 +223,7 @@ def test_a_feature_for_all_protocols(tool, files, tmp_path):
     arguments = _arguments(files, tmp_path, '--protocols', 'knn', 'lowshot')
     path = arguments[0]
     arguments[:2] = [f'cls={path}:cls', f'both={path}', path]
-    tool[0].main([*arguments, '--feature', 'cls-avg', '--shots', '2'])
+    tool.main([*arguments, '--feature', 'cls-avg', '--shots', '2'])
     report = json.loads((tmp_path / 'compare.json').read_text())['results']
     assert [result['name'] for result in report] == ['cls', 'both', '0']
     assert [r['settings']['knn'] for r in report] == ['cls'] + ['cls-avg'] * 2
@@ -238,8 +233,7 @@ def test_a_feature_for_all_protocols(tool, files, tmp_path):
 
 
 def test_checkpoints_on_the_command_line(tool, tmp_path):
-    import _presets
-
+    parse_entry = tool.parse_entry
     folder = tmp_path / 'lr=1e-4:b'
     folder.mkdir()
     path = str(folder / 'a.pth')
@@ -254,35 +248,27 @@ def test_checkpoints_on_the_command_line(tool, tmp_path):
         (f'{path}x', None),
     ):
         if expected is None:
-            with pytest.raises(ValueError, match='no f(ile|eature)'):
-                _presets.parse_entry(text)
+            with pytest.raises(ArgumentTypeError, match='no f(ile|eature)'):
+                parse_entry(text)
         else:
-            assert _presets.parse_entry(text) == expected
+            assert parse_entry(text) == expected
     Path(f'{path}:cls').touch()  # a file of that very name comes first
-    assert _presets.parse_entry(f'{path}:cls').feature is None
-
-
-def test_what_a_method_publishes(tool):
-    import _presets
-
-    assert _presets.choose('mmmoca', None)[0] == 'moca'
-    assert _presets.choose('timm', None) == (None, _presets.PRESETS['moca'])
-    assert _presets.choose('timm', 'ibot')[1].linear == 'cls-avg'
-    # A feature changes no other setting of the method.
-    method, preset = _presets.choose('msn', 'avg')
-    assert method == 'msn' and preset.regularization == 0.0025
-    assert preset.knn == preset.linear == preset.lowshot == 'avg'
+    assert parse_entry(f'{path}:cls').feature is None
+    assert tool.FEATURES == presets.FEATURES
+    assert tuple(presets.PRESETS) == tool.PRESETS
 
 
 def test_the_encoder_that_is_published(tool, files, tmp_path):
     """MoCo-v3 evaluates its student, all others their teacher."""
-    arguments = _arguments(files, tmp_path, '--protocols', 'knn')
-    arguments[:2] = [str(files / 'mocov3.pth.tar'), f'1={files / "1.pth"}:msn']
-    tool[0].main(arguments)
+    arguments = _arguments(
+        *(files, tmp_path, '--protocols', 'knn'),
+        checkpoints=('mocov3.pth.tar', '1.pth:msn'),
+    )
+    tool.main(arguments)
     report = json.loads((tmp_path / 'compare.json').read_text())['results']
     assert [r['settings']['which'] for r in report] == ['student', 'teacher']
     assert report[0]['knn'] == report[1]['knn']  # that of the same weights
-    tool[0].main([*arguments, '--which', 'teacher'])
+    tool.main([*arguments, '--which', 'teacher'])
     report = json.loads((tmp_path / 'compare.json').read_text())['results']
     assert report[0]['settings']['which'] == 'teacher'
     assert report[0]['knn'] != report[1]['knn']
@@ -294,13 +280,11 @@ def test_the_encoder_that_is_published(tool, files, tmp_path):
         (['--names', 'a'], '1 names for 2 checkpoints'),
         (['--data-root', 'none'], 'no folder none'),
         (['--names', 'a', 'a'], 'names .* repeat'),
-        (['--config', 'none.py'], 'no config none.py'),
-        (['--protocols', 'finetune'], 'invalid choice'),
     ],
 )
 def test_bad_command_lines(tool, files, tmp_path, capsys, more, message):
     with pytest.raises(SystemExit) as stop:
-        tool[0].main(_arguments(files, tmp_path, *more))
+        tool.main(_arguments(files, tmp_path, *more))
     assert stop.value.code == 2
     assert re.search(message, capsys.readouterr().err)
 
@@ -317,16 +301,18 @@ def test_bad_files_are_one_line_and_leave_nothing(tool, files, tmp_path):
     ):
         arguments = _arguments(files, tmp_path / 'out', *change)
         with pytest.raises(SystemExit, match=message):
-            tool[0].main(arguments)
+            tool.main(arguments)
     no_norm = torch.load(files / '0.pth')
     for name in ('weight', 'bias'):
         del no_norm['state_dict'][f'teacher.ln1.{name}']
     torch.save(no_norm, tmp_path / 'no_norm.pth')
-    arguments = _arguments(files, tmp_path / 'out')
-    arguments[0] = str(tmp_path / 'no_norm.pth')
-    with pytest.raises(SystemExit, match='no_norm.pth has no final norm'):
-        tool[0].main(arguments)
-    arguments[0] = str(tmp_path / 'bad.pth')
-    with pytest.raises(SystemExit, match='bad.pth'):
-        tool[0].main(arguments)
+    for name, message in (
+        ('no_norm.pth', 'no_norm.pth has no final norm'),
+        ('bad.pth', 'bad.pth'),
+    ):
+        arguments = _arguments(
+            files, tmp_path / 'out', checkpoints=(tmp_path / name,)
+        )
+        with pytest.raises(SystemExit, match=message):
+            tool.main(arguments)
     assert not (tmp_path / 'out' / 'compare.json').exists()

@@ -17,22 +17,10 @@ from PIL import Image
 from mmmoca.registry import MODELS
 
 from ..judges import knn_judge
-from ..tools import TOOLS, run_tool
+from ..tools import ROOT, TOOLS, run_tool
 
 TRAIN, VAL = 130, 36
-
-
-def call(*command):
-    environment = dict(
-        os.environ, PYTHONPATH=str(TOOLS.parent), OMP_NUM_THREADS='1'
-    )
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+OVERVIEW = 'tools/visualization/overview.py'
 
 
 @pytest.fixture(scope='module')
@@ -43,7 +31,14 @@ def demo(tmp_path_factory):
         *('tools/dataset_converters/make_textures.py', out / 'textures'),
         *('--train', TRAIN, '--val', VAL, '--workers', 1),
     )
-    result = call(TOOLS / 'demo.py', '--out', out, '--iters', 4, '--seed', 3)
+    command = [sys.executable, TOOLS / 'demo.py', '--out', out]
+    result = subprocess.run(
+        [*map(str, command), '--iters', '4', '--seed', '3'],
+        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return out, result.stdout
 
@@ -114,13 +109,11 @@ def test_pictures_and_output(demo):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('source', ['config', 'unlabelled', 'folder'])
-def test_overview_of_any_checkpoint(
-    demo, tool, tmp_path, monkeypatch, capsys, source
-):
+def test_overview_of_any_checkpoint(demo, tmp_path, source):
     out, _ = demo
     picture = tmp_path / 'picture.png'
     arguments = [
-        *('overview', out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'),
+        *(OVERVIEW, out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'),
         *('--images', 2, '--bank', 30, '--num-workers', 0, '--out', picture),
     ]
     if source == 'config':
@@ -130,37 +123,31 @@ def test_overview_of_any_checkpoint(
         arguments += ['--cfg-options', 'val_cfg=None', 'val_dataloader=None']
     elif source == 'folder':
         arguments += ['--data', out / 'textures' / 'val']
-    monkeypatch.setattr(sys, 'argv', [str(word) for word in arguments])
-    tool('visualization/overview').main()
+    printed = run_tool(*arguments)
     assert cv2.imread(str(picture)).std() > 20
-    printed = capsys.readouterr().out
     assert printed.endswith(f'{picture}\n') and 'init_weights' not in printed
 
 
 @pytest.mark.slow
-def test_overview_needs_the_whole_model(demo, tool, tmp_path, monkeypatch):
+def test_overview_needs_the_whole_model(demo, tmp_path):
     out, _ = demo
     checkpoint = CheckpointLoader.load_checkpoint(str(out / 'iter_4.pth'))
-    weights = {
-        name: value
-        for name, value in checkpoint['state_dict'].items()
-        if name.startswith('backbone.')
-    }
+    weights = checkpoint['state_dict']
+    for name in [n for n in weights if not n.startswith('backbone.')]:
+        del weights[name]
     torch.save(weights, tmp_path / 'backbone.pth')
     config = out / 'moca_vit-tiny_textures.py'
-    arguments = ['overview', config, tmp_path / 'backbone.pth']
-    monkeypatch.setattr(sys, 'argv', [str(word) for word in arguments])
     with pytest.raises(RuntimeError, match='codebook.words'):
-        tool('visualization/overview').main()
+        run_tool(OVERVIEW, config, tmp_path / 'backbone.pth')
 
 
 @pytest.mark.slow
-def test_curves_of_any_run(demo, tool, tmp_path, monkeypatch):
-    out, _ = demo
+def test_curves_of_any_run(demo, tmp_path):
     picture = tmp_path / 'picture.png'
-    arguments = [out, '--baseline', 'pixels', 20, '--out', picture]
-    monkeypatch.setattr(sys, 'argv', ['', *(str(word) for word in arguments)])
-    tool('analysis_tools/plot_curves').main()
+    run_tool(
+        *('tools/analysis_tools/plot_curves.py', demo[0]),
+        *('--baseline', 'pixels', 20, '--out', picture),
+    )
     assert cv2.imread(str(picture)).std() > 20
 
 

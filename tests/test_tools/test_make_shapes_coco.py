@@ -1,25 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The drawn COCO set against its own images."""
 
-import sys
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-TOOLS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
+from ..tools import load_tool
 
 
-@pytest.fixture
-def make(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    from make_shapes_coco import make_shapes
-
-    yield make_shapes
-    sys.modules.pop('make_shapes_coco')
+@pytest.fixture(scope='module')
+def make():
+    return load_tool('dataset_converters/make_shapes_coco').make_shapes
 
 
 def files(root):
@@ -76,31 +69,6 @@ def test_same_arguments_same_bytes(make, tmp_path):
     assert files(tmp_path / 'a') == files(tmp_path / 'b')
     assert files(tmp_path / 'a') != files(tmp_path / 'c')
     assert sorted(p.name for p in tmp_path.iterdir()) == ['a', 'b', 'c']
-
-
-def test_a_set_is_made_once(make, tmp_path):
-    out = tmp_path / 'set'
-    said = []
-    assert make(out, train=2, val=1, size=64, report=said.append)
-    before = files(out)
-    assert not make(out, train=2, val=1, size=64, report=said.append)
-    assert files(out) == before and 'nothing to do' in said[1]
-    with pytest.raises(FileExistsError, match='something else'):
-        make(out, train=3, val=1, size=64)
-    (out / 'train' / '000000.jpg').unlink()
-    with pytest.raises(FileExistsError, match='something else'):
-        make(out, train=2, val=1, size=64)
-
-
-def test_interrupted_drawing_leaves_nothing(make, tmp_path, monkeypatch):
-    def killed(scene):
-        raise KeyboardInterrupt
-
-    module = sys.modules['make_shapes_coco']
-    monkeypatch.setattr(module._Scene, 'jpeg', killed)
-    with pytest.raises(KeyboardInterrupt):
-        make(tmp_path / 'set', train=2, val=1, size=64)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

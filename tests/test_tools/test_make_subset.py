@@ -3,7 +3,6 @@
 
 import sys
 from collections import Counter
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -12,19 +11,17 @@ from sklearn.datasets import load_digits
 
 from mmmoca.evaluation.subsets import read_subset
 from tests.images import write_images
+from tests.tools import load_tool
 
-TOOLS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
 CLASSES = ('class_0', 'class_1', 'class_2')
 
 
-@pytest.fixture
-def tools(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import make_digits
-    import make_subset
-
-    yield make_subset, make_digits
-    del sys.modules['make_subset'], sys.modules['make_digits']
+@pytest.fixture(scope='module')
+def tools():
+    return tuple(
+        load_tool(f'dataset_converters/make_{name}')
+        for name in ('subset', 'digits')
+    )
 
 
 @pytest.fixture(scope='module')
@@ -89,7 +86,6 @@ def test_bad_arguments_are_one_line(
 def test_nothing_is_written_unless_all_can_be(tools, root, tmp_path):
     make_subsets = tools[0].make_subsets
     for kwargs, message in (
-        (dict(shots=(1, 21)), 'class class_0 has 20 images, fewer than 21'),
         (dict(percent=(1, 101)), 'at most 100'),
         (dict(sets=0), 'sets must be at least 1'),
         (dict(seed=-1), 'seed at least 0'),
@@ -118,7 +114,3 @@ def test_digits(tools, tmp_path, capsys, monkeypatch):
             image, digits.images[number] * 255 / 16, atol=0.5
         )
     assert list(out.parent.iterdir()) == [out]
-    with pytest.raises(FileExistsError, match='remove it'):
-        tools[1].make_digits(out)
-    with pytest.raises(ValueError, match='at least 8'):
-        tools[1].make_digits(tmp_path / 'other', size=7)

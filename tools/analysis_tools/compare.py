@@ -12,17 +12,65 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from _arguments import config_file, image_folder
-from _presets import FEATURES, PRESETS, Entry, parse_entry
-
-if TYPE_CHECKING:
-    from _comparison import Comparison
 
 PROTOCOLS = ('knn', 'linear', 'lowshot')
+# The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
+FEATURES = ('avg', 'cls', 'cls-avg')
+PRESETS = ('moca', 'dino', 'ibot', 'msn', 'mocov3', 'mae')
+
+
+class Entry(NamedTuple):
+    """A checkpoint on the command line.
+
+    Attributes:
+        name (str, optional): What to call it.
+        path (str): The file.
+        feature (str, optional): One of :data:`FEATURES` or :data:`PRESETS`.
+    """
+
+    name: str | None
+    path: str
+    feature: str | None
+
+
+def parse_entry(text: str) -> Entry:
+    """Type of an argument: ``[NAME=]FILE[:FEATURE]``.
+
+    What is there decides: a '=' or ':' that belongs to the name of an
+    existing file is left to it.
+
+    Args:
+        text (str): The argument.
+
+    Returns:
+        Entry: Its parts.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is no such file or feature.
+    """
+    name, equals, named = text.partition('=')
+    for label, rest in [(None, text)] + [(name, named)] * bool(equals):
+        if Path(rest).is_file():
+            return Entry(label, rest, None)
+        path, colon, feature = rest.rpartition(':')
+        if not colon or not Path(path).is_file():
+            continue
+        if feature not in FEATURES and feature not in PRESETS:
+            raise argparse.ArgumentTypeError(
+                f'{feature!r} after {path} is no feature '
+                f'({", ".join(FEATURES)}) and no preset '
+                f'({", ".join(PRESETS)})'
+            )
+        return Entry(label, path, feature)
+    raise argparse.ArgumentTypeError(
+        f'there is no file {named or text}: a checkpoint is written '
+        '[NAME=]FILE[:FEATURE]'
+    )
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -35,6 +83,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add(
         'checkpoints',
         nargs='+',
+        type=parse_entry,
         metavar='[NAME=]FILE[:FEATURE]',
         help='files of any layout known. FEATURE is that of the protocols '
         f'({", ".join(FEATURES)}), or the method whose published features '
@@ -75,10 +124,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--num-workers', type=int, help="processes that read (the config's)")
     add('--seed', type=int, default=0)
     args = parser.parse_args(argv)
-    try:
-        args.checkpoints = [parse_entry(text) for text in args.checkpoints]
-    except ValueError as error:
-        parser.error(str(error))
     if args.names is None:
         args.names = _names(args.checkpoints)
     elif any(entry.name for entry in args.checkpoints):
@@ -99,77 +144,42 @@ def run(args: argparse.Namespace) -> list[dict]:
         args (argparse.Namespace): The arguments.
 
     Returns:
-        list[dict]: For each checkpoint its ``name``, file and settings, and
-        what each protocol gave.
+        list[dict]: For each checkpoint its ``name``, and what
+        :meth:`Comparison.evaluate` gave.
 
     Raises:
         ValueError: If a file or the images do not fit.
         OSError: If there are no images.
     """
     from mmengine.config import Config
-    from mmengine.registry import init_default_scope
 
-    from _comparison import Comparison
+    from mmmoca.evaluation.comparison import Comparison
 
-    cfg = Config.fromfile(args.config)
-    if cfg.get('test_cfg', {}).get('bank_dataloader') is None:
-        raise ValueError(
-            f'{args.config} is no k-NN config: it needs '
-            'test_cfg.bank_dataloader, as knn_vit-b16_in1k.py has'
-        )
-    init_default_scope(cfg.default_scope)
-    if args.num_workers is not None:
-        for loader in (cfg.test_dataloader, cfg.test_cfg.bank_dataloader):
-            loader.num_workers = args.num_workers
-            loader.persistent_workers = args.num_workers > 0
-    comparison = Comparison(cfg, args.data_root, args.out_dir / 'features')
+    comparison = Comparison(
+        Config.fromfile(args.config),
+        args.data_root,
+        args.out_dir / 'features',
+        args.num_workers,
+    )
+    subsets = None
     if 'lowshot' in args.protocols:
         subsets = comparison.draw_subsets(
             args.shots, args.percent, args.sets, args.seed
         )
-    else:
-        subsets = {}
     return [
-        dict(name=name) | _evaluate(comparison, entry, subsets, args)
-        for name, entry in zip(args.names, args.checkpoints)
-    ]
-
-
-def _evaluate(
-    comparison: 'Comparison',
-    entry: Entry,
-    subsets: dict[str, list[list[int]]],
-    args: argparse.Namespace,
-) -> dict:
-    from _encoders import load_encoder
-    from mmmoca.evaluation.linear import linear_accuracy
-
-    model, preset, settings = load_encoder(
-        comparison.cfg.model,
-        entry,
-        args.which,
-        args.feature,
-        comparison.logger,
-    )
-    train, val = comparison.features(model, entry.path)
-    result = dict(checkpoint=entry.path, settings=settings)
-    if 'knn' in args.protocols:
-        result['knn'] = comparison.knn(
-            train, val, preset.knn, preset.temperature
-        )
-    if 'linear' in args.protocols:
-        result['linear'] = linear_accuracy(
-            *((p.pick(preset.linear), p.labels) for p in (train, val)),
-            len(comparison.classes),
+        dict(name=name)
+        | comparison.evaluate(
+            entry.path,
+            subsets,
+            args.which,
+            entry.feature or args.feature,
+            args.protocols,
             args.epochs,
             args.batch_size,
             args.seed,
         )
-    if 'lowshot' in args.protocols:
-        result['lowshot'] = comparison.low_shot(
-            train, val, preset.lowshot, preset.regularization, subsets
-        )
-    return result
+        for name, entry in zip(args.names, args.checkpoints)
+    ]
 
 
 def _names(entries: Sequence[Entry]) -> list[str]:
@@ -184,14 +194,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print the table, write table, figures and plot."""
     args = parse_args(argv)
     import mmmoca  # noqa: F401  checks the installation before all else
-    from _comparison_report import draw_comparison, make_table
-    from mmmoca.files import whole, write_json, write_text
+    from mmmoca.files import write_figure, write_json, write_text
+    from mmmoca.visualization.comparison import (
+        comparison_table,
+        draw_comparison,
+    )
 
     try:
         results = run(args)
     except (OSError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')
-    table = make_table(results)
+    table = comparison_table(results)
     settings = {
         name: getattr(args, name)
         for name in ('data_root', 'which', 'feature', 'seed')
@@ -199,8 +212,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
     picture = args.out_dir / 'compare.png'
-    with whole(picture) as temporary:
-        draw_comparison(results).savefig(temporary, dpi=130)
+    write_figure(picture, draw_comparison(results))
     print(f'\n{table}\n{picture}')
 
 

@@ -36,12 +36,13 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Draw them."""
     args = parse_args()
+    from mmmoca.files import write_figure
     from mmmoca.visualization import draw_curves, read_scalars
 
     folder = args.run if args.run.is_dir() else args.run.parent
     out = args.out or folder / 'curves.png'
     baselines = {name: float(value) for name, value in args.baseline}
-    draw_curves(read_scalars(args.run), baselines).savefig(out, dpi=130)
+    write_figure(out, draw_curves(read_scalars(args.run), baselines))
     print(out)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ['checksum', 'draw_split', 'list_ids', 'verify', 'write_splits']
+__all__ = ['checksum', 'draw_split', 'list_ids', 'verify']
 
 SUFFIX = '_leftImg8bit.png'
 SIZES, SEEDS = (100, 372), (12345, 23456, 34567)
@@ -76,25 +76,18 @@ def draw_split(ids: Sequence[str], size: int, seed: int) -> list[str]:
 
 
 def checksum(ids: Sequence[str]) -> str:
-    """First 16 hex digits of the SHA-256 of the ids, one a line.
-
-    Args:
-        ids (Sequence[str]): The ids.
-
-    Returns:
-        str: The digits.
-    """
+    """First 16 hex digits of the SHA-256 of the ids, one a line."""
     return hashlib.sha256(_text(ids).encode()).hexdigest()[:16]
 
 
 def verify(
     ids: Sequence[str], splits: dict[tuple[int, int], list[str]]
 ) -> str:
-    """Compare splits with the checksums of the public ones.
+    """Compare splits (by size and seed) with the public ones' checksums.
 
     Args:
         ids (Sequence[str]): All ids, sorted.
-        splits (Dict[Tuple[int, int], List[str]]): Splits by size and seed.
+        splits (Dict[Tuple[int, int], List[str]]): The splits.
 
     Returns:
         str: What was found, for people.
@@ -117,31 +110,6 @@ def verify(
                 'NumPy draws otherwise; nothing was written'
             )
     return f'the checksums of {len(known)} of {len(splits)} splits are right'
-
-
-def write_splits(
-    splits: dict[tuple[int, int], list[str]],
-    seeds: Sequence[int],
-    folder: Path,
-) -> list[Path]:
-    """Write ``<size>_split<number of the seed>.txt`` files.
-
-    Args:
-        splits (Dict[Tuple[int, int], List[str]]): Splits by size and seed.
-        seeds (Sequence[int]): The seeds in the order of their numbers.
-        folder (Path): Where to; made if need be.
-
-    Returns:
-        List[Path]: The files.
-    """
-    from mmmoca.files import write_text
-
-    files = []
-    for (size, seed), ids in splits.items():
-        path = folder / f'{size}_split{seeds.index(seed)}.txt'
-        write_text(path, _text(ids))
-        files.append(path)
-    return files
 
 
 def _text(ids: Sequence[str]) -> str:
@@ -181,8 +149,12 @@ def main() -> None:
         report = verify(ids, splits)
     except (FileNotFoundError, ValueError) as error:
         sys.exit(f'error: {error}')
+    from mmmoca.files import write_text
+
     folder = args.out or args.data_root / 'splits'
-    for path in write_splits(splits, list(args.seeds), folder):
+    for (size, seed), split in splits.items():
+        path = folder / f'{size}_split{args.seeds.index(seed)}.txt'
+        write_text(path, _text(split))
         print(path)
     print(report)
 

@@ -7,21 +7,21 @@ lengths (compressed and not) where another covers a part of it, crowds, and
 images without any object.
 """
 
-import argparse
 import json
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
 from pycocotools import mask as coco_mask
 
+from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
+
 __all__ = ['CLASSES', 'make_shapes']
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
-SPLITS = ('train', 'val')
 MIN_SIZE = 64
 # Every tenth image is empty, another tenth has a crowd.
 PERIOD, EMPTY, CROWD = 10, 7, 3
@@ -55,26 +55,23 @@ _OUTLINES: dict[str, np.ndarray] = {
 CLASSES = tuple(_OUTLINES)
 
 
+@dataclass
 class _Object:
     """One shape, or a crowd of them.
 
-    Args:
+    Attributes:
         label (int): Index into :data:`CLASSES`.
         visible (np.ndarray): What can be seen of it, (H, W), bool.
-        outline (np.ndarray, optional): Its corners, (corners, 2). Defaults to
-            None: a crowd.
+        outline (np.ndarray, optional): Its corners, (corners, 2); None for a
+            crowd.
     """
 
-    def __init__(
-        self,
-        label: int,
-        visible: np.ndarray,
-        outline: np.ndarray | None = None,
-    ) -> None:
-        self.label = label
-        self.visible = visible
-        self.outline = outline
-        self.area = visible.sum()
+    label: int
+    visible: np.ndarray
+    outline: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self.area = self.visible.sum()
 
     def annotation(self, number: int) -> dict:
         """COCO's annotation; even and odd numbers differ in their format."""
@@ -174,12 +171,6 @@ class _Scene:
             visible |= mask
         self.objects.append(_Object(label, visible))
 
-    def annotations(self) -> list[dict]:
-        """COCO's annotations of all objects, without ids."""
-        return [
-            one.annotation(number) for number, one in enumerate(self.objects)
-        ]
-
     def jpeg(self) -> bytes:
         """The image with noise, as a file."""
         noise = self.rng.normal(0, 6, self.image.shape)
@@ -217,18 +208,11 @@ def _write_split(root: Path, split: int, count: int, size: int, seed: int):
         scene = _scene(index, rng, size)
         file_name = f'{index:06d}.jpg'
         (root / name / file_name).write_bytes(scene.jpeg())
-        images.append(
-            dict(
-                id=index + 1,
-                file_name=file_name,
-                height=scene.height,
-                width=scene.width,
-            )
-        )
-        for annotation in scene.annotations():
-            annotations.append(
-                dict(id=len(annotations) + 1, image_id=index + 1, **annotation)
-            )
+        size_of_it = dict(height=scene.height, width=scene.width)
+        images.append(dict(id=index + 1, file_name=file_name, **size_of_it))
+        for number, one in enumerate(scene.objects):
+            ids = dict(id=len(annotations) + 1, image_id=index + 1)
+            annotations.append(ids | one.annotation(number))
     categories = [
         dict(id=number, name=name, supercategory='shape')
         for number, name in enumerate(CLASSES, start=1)
@@ -242,33 +226,12 @@ def _write_split(root: Path, split: int, count: int, size: int, seed: int):
     (root / 'annotations' / f'{name}.json').write_text(json.dumps(content))
 
 
-def _is_made(out: Path, counts: tuple[int, int], meta: str) -> bool:
-    """Whether ``out`` holds this very set; raises if it holds another."""
-    if not out.exists() or out.is_dir() and not any(out.iterdir()):
-        return False
-    record = out / 'meta.json'
-    if (
-        record.is_file()
-        and record.read_text() == meta
-        and all(
-            len(list((out / split).glob('*.jpg'))) == count
-            for split, count in zip(SPLITS, counts)
-        )
-    ):
-        return True
-    raise FileExistsError(
-        f'{out} holds something else than the set asked for (see its '
-        'meta.json if there is one). Give another folder or remove this one.'
-    )
-
-
 def make_shapes(
     out: str | Path,
     train: int = 200,
     val: int = 50,
     size: int = 192,
     seed: int = 0,
-    report: Callable[[str], None] = print,
 ) -> bool:
     """Draw the set.
 
@@ -283,7 +246,6 @@ def make_shapes(
         val (int): Number of validation images, 1 or more.
         size (int): Longer side of the images in pixels, at least 64.
         seed (int): Seed, 0 or more.
-        report (Callable[[str], None]): Takes the closing line.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -292,50 +254,27 @@ def make_shapes(
         ValueError: If a number is below its minimum.
         FileExistsError: If ``out`` holds anything else than this set.
     """
-    for name, value, low in (
-        ('train', train, 1),
-        ('val', val, 1),
-        ('size', size, MIN_SIZE),
-        ('seed', seed, 0),
-    ):
-        if value < low:
-            raise ValueError(f'{name} must be at least {low}, but got {value}')
-    out = Path(out).absolute()
-    counts = (train, val)
-    meta = json.dumps(
-        dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
+    check_numbers(
+        train=(train, 1), val=(val, 1), size=(size, MIN_SIZE), seed=(seed, 0)
     )
-    if _is_made(out, counts, meta):
-        report(f'{out} already holds this set: nothing to do.')
-        return False
-    from mmmoca.files import whole
-
-    with whole(out) as root:
-        (root / 'annotations').mkdir(parents=True)
-        for split, count in enumerate(counts):
+    numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
+    files = {'train/*.jpg': train, 'val/*.jpg': val}
+    with drawn_set(out, json.dumps(numbers), files) as root:
+        if root is None:
+            return False
+        (root / 'annotations').mkdir()
+        for split, count in enumerate((train, val)):
             _write_split(root, split, count, size, seed)
-        (root / 'meta.json').write_text(meta)
-    report(f'{out}: {train} training and {val} validation images.')
     return True
 
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    parser = argparse.ArgumentParser(
-        description='Draw a small set of shapes in the format of COCO.'
+    parser = set_parser(
+        'Draw a small set of shapes in the format of COCO.',
+        *(200, 50, 192, 'longer side in pixels'),
     )
-    parser.add_argument('out', help='folder to make')
-    parser.add_argument(
-        '--train', type=int, default=200, help='number of training images'
-    )
-    parser.add_argument(
-        '--val', type=int, default=50, help='number of validation images'
-    )
-    parser.add_argument(
-        '--size', type=int, default=192, help='longer side in pixels'
-    )
-    parser.add_argument('--seed', type=int, default=0)
-    make_shapes(**vars(parser.parse_args()))
+    run(parser, make_shapes)
 
 
 if __name__ == '__main__':

@@ -51,20 +51,10 @@ def make_subsets(
             f'sets={sets}, seed={seed}'
         )
     from mmmoca.datasets import ImageFolder
-    from mmmoca.evaluation.subsets import draw_subset
+    from mmmoca.evaluation.subsets import draw_subset, images_by_class
     from mmmoca.files import write_text
 
-    dataset = ImageFolder(str(train), pipeline=[])
-    images = {name: [] for name in dataset.metainfo['classes']}
-    for index in range(len(dataset)):
-        path = dataset.get_data_info(index)['img_path']
-        name, _, file = (
-            Path(path)
-            .relative_to(dataset.img_prefix)
-            .as_posix()
-            .partition('/')
-        )
-        images[name].append(file)
+    images = images_by_class(ImageFolder(str(train), pipeline=[]))
     texts = {
         f'{number}shot_set{i}.txt': draw_subset(
             images, (seed, i), shots=number

@@ -6,7 +6,7 @@ polygon. Place, scale, rotation, polarity, light, noise and clutter vary from
 image to image, so nearest neighbours in pixel space hardly know the class.
 """
 
-import argparse
+import itertools
 import json
 import math
 import multiprocessing
@@ -19,11 +19,12 @@ import cv2
 import numpy as np
 from rich.progress import track
 
+from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
+
 __all__ = ['CLASSES', 'draw', 'make_textures']
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
-SPLITS = ('train', 'val')
 MIN_SIZE = 24
 # Texture periods are given in pixels of an image of this side.
 NOMINAL_SIZE = 48
@@ -225,40 +226,6 @@ def _write(root: Path, size: int, seed: int, job: tuple[int, range]) -> None:
         path.write_bytes(data.tobytes())
 
 
-def _check(train: int, val: int, size: int, seed: int, workers: int) -> None:
-    for name, value, low in (
-        ('train', train, len(CLASSES)),
-        ('val', val, len(CLASSES)),
-        ('size', size, MIN_SIZE),
-        ('seed', seed, 0),
-        ('workers', workers, 1),
-    ):
-        if value < low:
-            raise ValueError(
-                f'{name} must be at least {low}, but got {value}.'
-            )
-
-
-def _is_made(out: Path, counts: tuple[int, int], meta: str) -> bool:
-    """Whether ``out`` holds this very set; raises if it holds another."""
-    if not out.exists() or out.is_dir() and not any(out.iterdir()):
-        return False
-    record = out / 'meta.json'
-    if (
-        record.is_file()
-        and record.read_text() == meta
-        and all(
-            len(list((out / split).glob('*/*.jpg'))) == count
-            for split, count in zip(SPLITS, counts, strict=True)
-        )
-    ):
-        return True
-    raise FileExistsError(
-        f'{out} holds something else than the set asked for (see its '
-        'meta.json if there is one). Give another folder or remove this one.'
-    )
-
-
 def make_textures(
     out: str | Path,
     train: int = 5000,
@@ -291,39 +258,27 @@ def make_textures(
         ValueError: If a number is below its minimum.
         FileExistsError: If ``out`` holds anything else than this set.
     """
-    _check(train, val, size, seed, workers)
-    out = Path(out).absolute()
-    counts = (train, val)
-    meta = (
-        json.dumps(
-            {
-                'format': FORMAT,
-                'train': train,
-                'val': val,
-                'size': size,
-                'seed': seed,
-                'classes': CLASSES,
-            },
-            indent=2,
-        )
-        + '\n'
+    least = len(CLASSES)
+    check_numbers(
+        train=(train, least),
+        val=(val, least),
+        size=(size, MIN_SIZE),
+        seed=(seed, 0),
+        workers=(workers, 1),
     )
-    if _is_made(out, counts, meta):
-        print(f'{out} already holds this set: nothing to do.')
-        return False
-
+    numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
+    meta = json.dumps(dict(numbers, classes=CLASSES), indent=2) + '\n'
+    files = {'train/*/*.jpg': train, 'val/*/*.jpg': val}
     jobs = [
         (split, range(first, min(first + CHUNK, count)))
-        for split, count in enumerate(counts)
+        for split, count in enumerate((train, val))
         for first in range(0, count, CHUNK)
     ]
-    from mmmoca.files import whole
-
-    with whole(out) as root:
-        for split in SPLITS:
-            for name in CLASSES:
-                (root / split / name).mkdir(parents=True)
-        (root / 'meta.json').write_text(meta)
+    with drawn_set(out, meta, files) as root:
+        if root is None:
+            return False
+        for split, name in itertools.product(SPLITS, CLASSES):
+            (root / split / name).mkdir(parents=True)
         write = partial(_write, root, size, seed)
         progress = partial(
             track, description='Drawing textures', total=len(jobs)
@@ -338,29 +293,19 @@ def make_textures(
             ) as pool:
                 for _ in progress(pool.map(write, jobs)):
                     pass
-    print(f'{out}: {train} training and {val} validation images.')
     return True
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description='Draw the texture image set of the quick start.'
+    """Draw the set that the command line asks for."""
+    parser = set_parser(
+        'Draw the texture image set of the quick start.',
+        *(5000, 1000, 48, 'side of an image in pixels'),
     )
-    parser.add_argument('out', help='folder to make')
-    parser.add_argument(
-        '--train', type=int, default=5000, help='number of training images'
-    )
-    parser.add_argument(
-        '--val', type=int, default=1000, help='number of validation images'
-    )
-    parser.add_argument(
-        '--size', type=int, default=48, help='side of an image in pixels'
-    )
-    parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(
         '--workers', type=int, default=2, help='number of processes'
     )
-    make_textures(**vars(parser.parse_args()))
+    run(parser, make_textures)
 
 
 if __name__ == '__main__':

@@ -1,12 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The command line that the converters have in common."""
+"""What the converters have in common."""
 
 import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ['add_files', 'add_which', 'run']
+if TYPE_CHECKING:
+    from mmmoca.checkpoints import Backbone
+
+__all__ = ['add_files', 'add_which', 'run', 'write_backbone']
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -55,3 +59,33 @@ def run(
         convert(args)
     except CheckpointError as error:
         parser.error(str(error))
+
+
+def write_backbone(
+    backbone: 'Backbone',
+    args: argparse.Namespace,
+    rename: Callable[[str], str] | None = None,
+) -> None:
+    """Print how a backbone fits mmpretrain's ViT, and write it.
+
+    Args:
+        backbone (Backbone): What was read, adapted perhaps.
+        args (argparse.Namespace): With ``src`` and ``dst``.
+        rename (Callable, optional): From mmpretrain's names to those in the
+            file; by default they stand after ``backbone.``.
+    """
+    from mmmoca.checkpoints import (
+        backbone_checkpoint,
+        fit_report,
+        vit_of_shapes,
+        write_converted,
+    )
+
+    state = backbone.state_dict
+    print(fit_report(state, vit_of_shapes(state), backbone.ignored))
+    checkpoint = backbone_checkpoint(backbone, args.src)
+    if rename is not None:
+        renamed = {rename(name): value for name, value in state.items()}
+        checkpoint['state_dict'] = renamed
+    write_converted(checkpoint, args.src, args.dst)
+    print(f'wrote {args.dst}')

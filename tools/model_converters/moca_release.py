@@ -8,7 +8,7 @@ pretraining config.
 
 import argparse
 
-from _convert import add_files, add_which, run
+from _convert import add_files, add_which, run, write_backbone
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -29,34 +29,30 @@ def make_parser() -> argparse.ArgumentParser:
 
 def convert(args: argparse.Namespace) -> None:
     """Read, report and write."""
-    from _checks import check, finish, vit_of_shapes
     from mmmoca.checkpoints import (
         CheckpointError,
-        backbone_checkpoint,
         convert_release,
+        fit_report,
         model_of_shapes,
         read_backbone,
+        write_converted,
     )
 
-    if args.full:
-        checkpoint, dropped = convert_release(args.src)
-        grid = checkpoint['meta']['mmmoca']['grid']
-        model = model_of_shapes(checkpoint['state_dict'], grid)
-        check(checkpoint['state_dict'], model, dropped)
-    else:
+    if not args.full:
         backbone = read_backbone(args.src, args.which)
         if backbone.layout != 'moca':
             raise CheckpointError(
                 f"{args.src} is not the authors' full model but of the "
                 f'layout {backbone.layout}: convert it by extract_backbone.py'
             )
-        check(
-            backbone.state_dict,
-            vit_of_shapes(backbone.state_dict),
-            backbone.ignored,
-        )
-        checkpoint = backbone_checkpoint(backbone, args.src)
-    finish(checkpoint, args)
+        write_backbone(backbone, args)
+        return
+    checkpoint, dropped = convert_release(args.src)
+    state = checkpoint['state_dict']
+    model = model_of_shapes(state, checkpoint['meta']['mmmoca']['grid'])
+    print(fit_report(state, model, dropped))
+    write_converted(checkpoint, args.src, args.dst)
+    print(f'wrote {args.dst}')
 
 
 if __name__ == '__main__':

@@ -8,7 +8,7 @@
 
 import argparse
 
-from _convert import add_files, add_which, run
+from _convert import add_files, add_which, run, write_backbone
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -27,27 +27,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def convert(args: argparse.Namespace) -> None:
     """Read, report and write."""
-    from _checks import check, finish, vit_of_shapes
-    from mmmoca.checkpoints import (
-        backbone_checkpoint,
-        convert_to_timm_name,
-        read_backbone,
-    )
+    from mmmoca.checkpoints import convert_to_timm_name, read_backbone
 
     backbone = read_backbone(args.src, args.which)
     print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
-    check(
-        backbone.state_dict,
-        vit_of_shapes(backbone.state_dict),
-        backbone.ignored,
-    )
-    checkpoint = backbone_checkpoint(backbone, args.src)
-    if args.to == 'timm':
-        checkpoint['state_dict'] = {
-            convert_to_timm_name(name): value
-            for name, value in backbone.state_dict.items()
-        }
-    finish(checkpoint, args)
+    to_timm = args.to == 'timm'
+    write_backbone(backbone, args, convert_to_timm_name if to_timm else None)
 
 
 if __name__ == '__main__':

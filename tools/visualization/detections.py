@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Draw what a detector finds: ``python .../detections.py CONFIG CKPT IMAGE``.
 
-Boxes, masks, classes and scores, by mmdet's visualiser.
+Boxes, masks, classes and scores, by mmdet's inferencer.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_model_arguments, image_file
+from _arguments import add_model_arguments, image_file, one_line_errors
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -48,14 +48,29 @@ def main() -> None:
     import mmmoca  # noqa: F401  checks the installation before all else
     from mmmoca.stack import MissingOpsError, check_compiled_ops
 
-    try:
+    with one_line_errors(parser, MissingOpsError):
         check_compiled_ops()
-    except MissingOpsError as error:
-        parser.error(str(error))
-    from _detections import write_pictures
 
-    for path in write_pictures(args):
-        print(path)
+    # isort: split
+    import mmcv
+    from mmdet.apis import DetInferencer
+    from mmengine.config import Config
+
+    from mmmoca.files import whole
+    from mmmoca.visualization.inferencers import build_inferencer
+
+    cfg = Config.fromfile(args.config)
+    cfg.merge_from_dict(args.cfg_options)
+    inferencer = build_inferencer(
+        DetInferencer, cfg, args.checkpoint, 'DetLocalVisualizer'
+    )
+    for path in args.images:
+        (picture,) = inferencer(
+            str(path), return_vis=True, pred_score_thr=args.score_thr
+        )['visualization']
+        with whole(args.out / path.name) as temporary:
+            mmcv.imwrite(picture[..., ::-1], str(temporary))
+        print(args.out / path.name)
 
 
 if __name__ == '__main__':

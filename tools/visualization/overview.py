@@ -56,9 +56,26 @@ def main() -> None:
     """Draw it."""
     args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from _overview import draw
 
-    draw(args).savefig(args.out, dpi=130)
+    # isort: split
+    from mmengine.config import Config
+
+    from mmmoca.files import write_figure
+    from mmmoca.visualization.checkpoint_overview import draw_checkpoint
+
+    cfg = Config.fromfile(args.config)
+    cfg.merge_from_dict(args.cfg_options)
+    figure = draw_checkpoint(
+        cfg,
+        args.checkpoint,
+        args.data,
+        args.images,
+        args.bank,
+        args.batch_size,
+        args.num_workers,
+        args.seed,
+    )
+    write_figure(args.out, figure)
     print(args.out)
 
 

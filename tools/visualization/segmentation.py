@@ -2,7 +2,7 @@
 """Show a segmentor's maps: ``python .../segmentation.py CONFIG CHECKPOINT``.
 
 Each row is an image, the truth over it if there is one, and the prediction
-over it, drawn by mmsegmentation's visualiser in the colours of the data set.
+over it, by mmsegmentation's inferencer in the colours of the data set.
 """
 
 import argparse
@@ -46,12 +46,32 @@ def main() -> None:
     """Draw it."""
     args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from _segmentation import draw
-    from mmmoca.files import whole
 
-    figure = draw(args)
-    with whole(args.out) as temporary:
-        figure.savefig(temporary, dpi=110)
+    # isort: split
+    from mmengine.config import Config
+    from mmseg.apis import MMSegInferencer
+    from mmseg.registry import DATASETS
+
+    from mmmoca.files import write_figure
+    from mmmoca.visualization.inferencers import build_inferencer
+    from mmmoca.visualization.segmentation import draw_maps, predict_row
+
+    cfg = Config.fromfile(args.config)
+    cfg.merge_from_dict(args.cfg_options)
+    inferencer = build_inferencer(
+        MMSegInferencer, cfg, args.checkpoint, 'SegLocalVisualizer'
+    )
+    rows = [(str(path), args.opacity) for path in args.images]
+    if not rows:
+        dataset = DATASETS.build(cfg.val_dataloader.dataset)
+        for index in args.indices:
+            truth = dataset[index % len(dataset)]['data_samples']
+            rows.append((truth.img_path, args.opacity, truth))
+    figure = draw_maps(
+        [predict_row(inferencer, *row) for row in rows],
+        inferencer.visualizer.dataset_meta,
+    )
+    write_figure(args.out, figure, dpi=110)
     print(args.out)
 
 

@@ -1,21 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which feature of a checkpoint each protocol of compare.py takes.
+"""Which feature each frozen protocol takes of a method's checkpoint."""
 
-Imports nothing heavy: the command line is parsed with it.
-"""
-
-from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    'FEATURES',
-    'PRESETS',
-    'Entry',
-    'Preset',
-    'choose',
-    'describe',
-    'parse_entry',
-]
+__all__ = ['FEATURES', 'PRESETS', 'Preset', 'choose_preset', 'preset_line']
 
 FEATURES = ('avg', 'cls', 'cls-avg')
 
@@ -58,68 +46,29 @@ _OF_LAYOUT = dict(mmmoca='moca') | {
 }
 
 
-class Entry(NamedTuple):
-    """A checkpoint on the command line.
-
-    Attributes:
-        name (str, optional): What to call it.
-        path (str): The file.
-        feature (str, optional): One of :data:`FEATURES` or :data:`PRESETS`.
-    """
-
-    name: str | None
-    path: str
-    feature: str | None
-
-
-def parse_entry(text: str) -> Entry:
-    """Read ``[NAME=]FILE[:FEATURE]``.
-
-    What is there decides: a '=' or ':' that belongs to the name of an
-    existing file is left to it.
-
-    Args:
-        text (str): The argument.
-
-    Returns:
-        Entry: Its parts.
-
-    Raises:
-        ValueError: If there is no such file or feature.
-    """
-    name, equals, named = text.partition('=')
-    for label, rest in [(None, text)] + [(name, named)] * bool(equals):
-        if Path(rest).is_file():
-            return Entry(label, rest, None)
-        path, colon, feature = rest.rpartition(':')
-        if not colon or not Path(path).is_file():
-            continue
-        if feature not in FEATURES and feature not in PRESETS:
-            raise ValueError(
-                f'{feature!r} after {path} is no feature '
-                f'({", ".join(FEATURES)}) and no preset '
-                f'({", ".join(PRESETS)})'
-            )
-        return Entry(label, path, feature)
-    raise ValueError(
-        f'there is no file {named or text}: a checkpoint is written '
-        '[NAME=]FILE[:FEATURE]'
-    )
-
-
-def choose(layout: str, feature: str | None) -> tuple[str | None, Preset]:
+def choose_preset(
+    layout: str, feature: str | None = None
+) -> tuple[str | None, Preset]:
     """What to take of a checkpoint.
 
     Args:
         layout (str): The layout of the file.
         feature (str, optional): What was asked for: a preset, or a feature
-            for all protocols.
+            for all protocols (low-shot takes it before the final norm).
 
     Returns:
         tuple[str | None, Preset]: Name of the method, None if neither the
         file nor the feature tells it, and the settings; those of MOCA where
         the method is not known.
+
+    Raises:
+        ValueError: If there is no such feature.
     """
+    if feature not in (None, *FEATURES, *PRESETS):
+        raise ValueError(
+            f'{feature!r} is no feature ({", ".join(FEATURES)}) and no preset '
+            f'({", ".join(PRESETS)})'
+        )
     method = feature if feature in PRESETS else _OF_LAYOUT.get(layout)
     preset = PRESETS[method or 'moca']
     if feature in FEATURES:
@@ -127,7 +76,7 @@ def choose(layout: str, feature: str | None) -> tuple[str | None, Preset]:
     return method, preset
 
 
-def describe(settings: dict) -> str:
+def preset_line(settings: dict) -> str:
     """Settings in words.
 
     Args:

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""From a config file to a runner: what train.py and test.py share."""
+"""From a config file to a runner, on GPUs or without any."""
 
-import argparse
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,46 +11,67 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from _arguments import checkpoint_file
-from mmmoca.stack import MissingOpsError, check_compiled_ops
+from mmmoca.stack import check_compiled_ops
 
-__all__ = ['build_runner', 'check_files', 'load_config']
+__all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
 
 def load_config(
-    parser: argparse.ArgumentParser, args: argparse.Namespace
+    file: str | os.PathLike,
+    work_dir: str | None = None,
+    cfg_options: dict | None = None,
+    launcher: str = 'none',
 ) -> Config:
-    """Load the config and apply the arguments that all tools share.
-
-    Ends the program with one line where the config is one of detection and
-    what that needs is not installed.
+    """Load a config and complete what its loaders leave open.
 
     Args:
-        parser (argparse.ArgumentParser): To report errors by.
-        args (argparse.Namespace): The parsed arguments.
+        file (str | os.PathLike): The config file.
+        work_dir (str, optional): Where the run writes; by default what the
+            config says, else ``work_dirs/<name of the file>``.
+        cfg_options (dict, optional): Settings that override the config's,
+            with dotted keys.
+        launcher (str): What started the processes: 'none', 'pytorch',
+            'slurm' or 'mpi'. Defaults to 'none'.
 
     Returns:
-        Config: The config, ready for the tool's own changes.
+        Config: For :func:`build_runner`, after changes of one's own.
+
+    Raises:
+        MissingOpsError: If the config is one of detection, and what that
+            needs is not installed.
     """
-    os.environ.setdefault('LOCAL_RANK', args.local_rank)
-    cfg = Config.fromfile(args.config)
-    cfg.launcher = args.launcher
-    if args.work_dir is not None:
-        cfg.work_dir = args.work_dir
+    cfg = Config.fromfile(file)
+    cfg.launcher = launcher
+    if work_dir is not None:
+        cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
-        cfg.work_dir = os.path.join('work_dirs', args.config.stem)
-    cfg.merge_from_dict(args.cfg_options)
-    _leave_out_hooks(cfg)
-    if cfg.get('default_scope') == 'mmdet':
-        try:
-            check_compiled_ops()
-        except MissingOpsError as error:
-            parser.error(str(error))
-    stacked = cfg.get('default_scope') not in ('mmseg', 'mmdet')
+        cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
+    cfg.merge_from_dict(cfg_options or {})
+    leave_out_hooks(cfg)
+    scope = cfg.get('default_scope')
+    if scope == 'mmdet':
+        check_compiled_ops()
+    # Images of segmentation and detection differ in size.
+    unequal = scope in ('mmseg', 'mmdet')
     _complete_dataloaders(
-        cfg, 'default_collate' if stacked else 'pseudo_collate'
+        cfg, 'pseudo_collate' if unequal else 'default_collate'
     )
     return cfg
+
+
+def leave_out_hooks(cfg: Config) -> None:
+    """Remove the default hooks that are None.
+
+    MMEngine takes None for its own hooks and fails on any other name.
+
+    Args:
+        cfg (Config): The config, changed in place.
+    """
+    hooks = cfg.get('default_hooks') or {}
+    own = ('runtime_info', 'timer', 'sampler_seed', 'logger')
+    own += ('param_scheduler', 'checkpoint')
+    for name in [n for n, h in hooks.items() if h is None and n not in own]:
+        del hooks[name]
 
 
 def build_runner(cfg: Config) -> Runner:
@@ -74,24 +94,25 @@ def build_runner(cfg: Config) -> Runner:
     return Runner.from_cfg(cfg)
 
 
-def check_files(
-    parser: argparse.ArgumentParser, cfg: Config, *stages: str
-) -> None:
-    """End the program with one line where a file of the config is missing.
+def check_files(cfg: Config, *stages: str) -> None:
+    """Check that the files of a config are there.
 
     MMEngine looks for ``load_from`` and images after it has joined the
     processes and built the model.
 
     Args:
-        parser (argparse.ArgumentParser): To report errors by.
         cfg (Config): The config.
         *stages (str): 'train', 'val' or 'test', what is about to be run.
+
+    Raises:
+        FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
+            images is missing.
     """
-    if cfg.get('load_from') is not None:
-        try:
-            checkpoint_file(cfg.load_from)
-        except argparse.ArgumentTypeError as error:
-            parser.error(f'load_from: {error}')
+    # Files on other machines, s3://... say, are MMEngine's matter.
+    scheme, _, path = (cfg.get('load_from') or '').rpartition('://')
+    local = not scheme or scheme.startswith('mmmoca-')
+    if path and local and not Path(path).expanduser().exists():
+        raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
     for stage in stages:
         loader = cfg.get(f'{stage}_dataloader')
         loop = cfg.get(f'{stage}_cfg') or {}
@@ -102,7 +123,7 @@ def check_files(
         key = f'{stage}_cfg' if others else f'{stage}_dataloader.dataset'
         for folder in [*_image_folders(loader, root), *others]:
             if not folder.is_dir():
-                parser.error(
+                raise FileNotFoundError(
                     f'there is no folder {folder}: name yours by '
                     f'--cfg-options {key}.data_root=DIR'
                 )
@@ -123,20 +144,8 @@ def _image_folders(part: object, data_root: str | None) -> Iterator[Path]:
         yield from _image_folders(value, data_root)
 
 
-def _leave_out_hooks(cfg: Config) -> None:
-    # MMEngine takes None for its own hooks and fails on any other name.
-    hooks = cfg.get('default_hooks') or {}
-    own = ('runtime_info', 'timer', 'sampler_seed', 'logger')
-    own += ('param_scheduler', 'checkpoint')
-    for name in [n for n, h in hooks.items() if h is None and n not in own]:
-        del hooks[name]
-
-
-def _complete_dataloaders(
-    cfg: ConfigDict | Config, collate_fn: str = 'default_collate'
-) -> None:
-    # The defaults of mmpretrain's tools, which its base configs count on;
-    # images of segmentation and detection differ in size.
+def _complete_dataloaders(cfg: ConfigDict | Config, collate_fn: str) -> None:
+    # The defaults of mmpretrain's tools, which its base configs count on.
     for key, value in cfg.items():
         if not isinstance(value, ConfigDict):
             continue

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The encoders that compare.py compares, and their features."""
+"""Frozen encoders of any checkpoint, and the features of their kinds."""
 
 from typing import NamedTuple
 
@@ -9,13 +9,14 @@ from mmengine.logging import MMLogger
 from mmpretrain.registry import MODELS
 from torch import Tensor, nn
 
-from _presets import Entry, Preset, choose, describe
 from mmmoca.checkpoints import (
     Backbone,
     find_backbone,
     read_checkpoint,
     resize_positions,
 )
+
+from .presets import Preset, choose_preset, preset_line
 
 __all__ = ['LabelledFeatures', 'four_features', 'load_encoder']
 
@@ -46,48 +47,48 @@ class LabelledFeatures(NamedTuple):
 
 def load_encoder(
     model_cfg: dict,
-    entry: Entry,
-    which: str | None,
-    feature: str | None,
+    path: str,
     logger: MMLogger,
+    which: str | None = None,
+    feature: str | None = None,
 ) -> tuple[nn.Module, Preset, dict]:
     """Build the model of a checkpoint, and choose what to take of it.
 
     Args:
         model_cfg (dict): A classifier, whose backbone is filled.
-        entry (Entry): The checkpoint.
+        path (str): The checkpoint, of any layout known.
+        logger (MMLogger): Told what is loaded and chosen.
         which (str, optional): 'teacher' or 'student'; that of the
             checkpoint's preset if not given.
-        feature (str, optional): What holds for all checkpoints that do
-            not name their own.
-        logger (MMLogger): Told what is loaded and chosen.
+        feature (str, optional): See :func:`choose_preset`.
 
     Returns:
         tuple[nn.Module, Preset, dict]: The model in evaluation mode, the
         settings for it, and a record of both for the results.
 
     Raises:
-        ValueError: If the checkpoint does not fit the config's backbone.
+        ValueError: If the checkpoint does not fit the config's backbone, or
+            there is no such feature.
     """
-    checkpoint = read_checkpoint(entry.path, lazy=True)
-    found = find_backbone(checkpoint, which or 'teacher', entry.path)
+    checkpoint = read_checkpoint(path, lazy=True)
+    found = find_backbone(checkpoint, which or 'teacher', path)
     layout = _recorded_layout(checkpoint.get('meta')) or found.layout
-    method, preset = choose(layout, entry.feature or feature)
+    method, preset = choose_preset(layout, feature)
     if which is None and found.which not in ('only', preset.which):
-        found = find_backbone(checkpoint, preset.which, entry.path)
+        found = find_backbone(checkpoint, preset.which, path)
     model = MODELS.build(model_cfg)
-    _fill(model.backbone, found, entry.path)
+    _fill(model.backbone, found, path)
     record = preset._asdict() | dict(
         preset=method, layout=layout, which=found.which
     )
     logger.info(
-        f'{entry.path}: layout {layout}, all {len(found.state_dict)} tensors '
-        f'of the backbone loaded; {describe(record)}'
+        f'{path}: layout {layout}, all {len(found.state_dict)} tensors '
+        f'of the backbone loaded; {preset_line(record)}'
     )
     if method is None:
         logger.warning(
-            f'{entry.path}: its layout does not tell the method, whose '
-            f'features others publish: name it, as {entry.path}:dino does'
+            f'{path}: its layout does not tell the method, whose '
+            f'features others publish: name it, as {path}:dino does'
         )
     return model.to(get_device()).eval(), preset, record
 

@@ -1,23 +1,24 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What compare.py shows: a table and a figure."""
+"""Checkpoints side by side: a table and a figure."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from _presets import describe
+from mmmoca.evaluation.presets import preset_line
 from mmmoca.evaluation.report import render_table
 
-__all__ = ['draw_comparison', 'make_table']
+__all__ = ['comparison_table', 'draw_comparison']
 
 COLORS = ('#d55e00', '#0072b2', '#009e73', '#cc79a7', '#e69f00', '#56b4e9')
 MARKERS = 'o^s*Dv'
 
 
-def make_table(results: list[dict]) -> str:
+def comparison_table(results: list[dict]) -> str:
     """One row a checkpoint, one column a protocol and setting.
 
     Args:
-        results (list[dict]): What compare.py's ``run`` returned.
+        results (list[dict]): A ``name`` for each, and what
+            :meth:`~mmmoca.evaluation.comparison.Comparison.evaluate` gave.
 
     Returns:
         str: A table in Markdown; accuracies in percent. A list below it says
@@ -35,7 +36,7 @@ def make_table(results: list[dict]) -> str:
             row[subset['subset']] = f'{subset["mean"]:.1f}{spread}'
         rows.append(row)
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
-    notes = [f'- {r["name"]}: {describe(r["settings"])}\n' for r in results]
+    notes = [f'- {r["name"]}: {preset_line(r["settings"])}\n' for r in results]
     return f'{table}\n{"".join(notes)}'
 
 
@@ -43,7 +44,8 @@ def draw_comparison(results: list[dict]) -> Figure:
     """Draw low-shot accuracies as the paper's Figure 1b, others as bars.
 
     Args:
-        results (list[dict]): What compare.py's ``run`` returned.
+        results (list[dict]): A ``name`` for each, and what
+            :meth:`~mmmoca.evaluation.comparison.Comparison.evaluate` gave.
 
     Returns:
         Figure: To be written by its ``savefig``.

@@ -1,0 +1,162 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Backbones for other images, and how converted weights fit a model."""
+
+import os
+from collections.abc import Mapping
+
+import torch
+from mmpretrain.models.backbones import VisionTransformer
+from torch import Tensor, nn
+
+from .fitting import compare_states
+from .grids import adapt_in_channels, resize_positions
+from .layouts import Backbone
+from .reading import CheckpointError, listed
+from .writing import file_sha256, write_checkpoint
+
+__all__ = [
+    'adapt_backbone',
+    'fit_report',
+    'vit_of_shapes',
+    'write_converted',
+]
+
+PROJECTION = 'patch_embed.projection.weight'
+
+
+def adapt_backbone(
+    backbone: Backbone,
+    img_size: tuple[int, int] | None = None,
+    mode: str = 'bicubic',
+    source_grid: tuple[int, int] | None = None,
+    in_channels: int | None = None,
+) -> Backbone:
+    """Adapt a backbone to images of another size or number of channels.
+
+    Args:
+        backbone (Backbone): What :func:`read_backbone` returned.
+        img_size (Tuple[int, int], optional): Height and width in pixels that
+            the position embedding is resized for.
+        mode (str): Interpolation, 'bicubic' or 'bilinear'.
+        source_grid (Tuple[int, int], optional): Patch rows and columns of the
+            source; by default as it records, else square.
+        in_channels (int, optional): See :func:`adapt_in_channels`.
+
+    Returns:
+        Backbone: With the new tensors and grid.
+
+    Raises:
+        CheckpointError: If the grid is not known or not that of the source,
+            the size is not a multiple of the patch, or ``in_channels`` is
+            below 1.
+    """
+    state = dict(backbone.state_dict)
+    grid = backbone.grid
+    if source_grid is not None:
+        grid = tuple(source_grid)
+        # Checks the number of patches.
+        resize_positions(state['pos_embed'], grid, grid)
+    if grid is None:
+        raise CheckpointError(
+            f'the source has {state["pos_embed"].shape[1] - 1} patches, no '
+            'square, and records no grid: give --source-grid H W'
+        )
+    if img_size is not None:
+        patch = state[PROJECTION].shape[2:]
+        if any(s < p or s % p for s, p in zip(img_size, patch)):
+            raise CheckpointError(
+                f'--img-size {img_size[0]} {img_size[1]} must be multiples of '
+                f'the patch, {patch[0]} x {patch[1]}'
+            )
+        source, grid = grid, tuple(s // p for s, p in zip(img_size, patch))
+        state['pos_embed'] = resize_positions(
+            state['pos_embed'], source, grid, mode
+        )
+    if in_channels is not None:
+        if in_channels < 1:
+            raise CheckpointError('--in-channels must be 1 or more')
+        state[PROJECTION] = adapt_in_channels(state[PROJECTION], in_channels)
+    return backbone._replace(state_dict=state, grid=grid)
+
+
+def vit_of_shapes(state_dict: Mapping[str, Tensor]) -> nn.Module:
+    """The ViT that a state dict must be of, without any values.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Names of mmpretrain's ViT.
+
+    Returns:
+        nn.Module: On the 'meta' device. Only names and shapes are right.
+    """
+    dims, channels, *patch = state_dict[PROJECTION].shape
+    layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
+    hidden = state_dict['layers.0.ffn.layers.0.0.weight'].shape[0]
+    mean = 'ln2.weight' in state_dict
+    patches = state_dict['pos_embed'].shape[1] - 1
+    with torch.device('meta'):
+        return VisionTransformer(
+            arch=dict(
+                embed_dims=dims,
+                num_layers=1 + max(map(int, layers)),
+                num_heads=1,
+                feedforward_channels=hidden,
+            ),
+            # Any grid of so many patches has the same shapes.
+            img_size=(patch[0], patch[1] * patches),
+            patch_size=tuple(patch),
+            in_channels=channels,
+            out_type='avg_featmap' if mean else 'raw',
+            final_norm=not mean or 'ln1.weight' in state_dict,
+        )
+
+
+def fit_report(
+    state_dict: Mapping[str, Tensor], model: nn.Module, left_out: list[str]
+) -> str:
+    """How a converted state dict fits its model.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): The converted tensors.
+        model (nn.Module): What they are for.
+        left_out (List[str]): Names of the source that were not converted.
+
+    Returns:
+        str: Four lines: names that match, are missing, unexpected, left out.
+
+    Raises:
+        CheckpointError: If nothing matches or shapes differ.
+    """
+    own = model.state_dict()
+    shared, misshapen = compare_states(state_dict, own)
+    if not shared:
+        raise CheckpointError(
+            f'no name of the model is in it; it has {listed(state_dict)}'
+        )
+    if misshapen:
+        raise CheckpointError(
+            f'its parts do not fit each other: {listed(misshapen)} should be '
+            f'{listed(str(tuple(own[n].shape)) for n in misshapen)}'
+        )
+    lines = [f'matched: {len(shared)} of the {len(own)} names of the model']
+    for title, names in (
+        ('missing', own.keys() - shared),
+        ('unexpected', state_dict.keys() - shared),
+        ('left out', left_out),
+    ):
+        examples = f' ({listed(sorted(names))})' if names else ''
+        lines.append(f'{title}: {len(names)}{examples}')
+    return '\n'.join(lines)
+
+
+def write_converted(
+    checkpoint: dict, source: str | os.PathLike, target: str | os.PathLike
+) -> None:
+    """Write a converted checkpoint, with the checksum of its source.
+
+    Args:
+        checkpoint (dict): ``state_dict`` and ``meta``.
+        source (str | os.PathLike): The file that it was made from.
+        target (str | os.PathLike): See :func:`write_checkpoint`.
+    """
+    checkpoint['meta']['mmmoca']['sha256'] = file_sha256(source)
+    write_checkpoint(checkpoint, target)

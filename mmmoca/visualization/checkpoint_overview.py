@@ -1,0 +1,155 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The overview of a checkpoint: models, images and their neighbours."""
+
+import torch
+from matplotlib.figure import Figure
+from mmengine.config import Config, ConfigDict
+from mmengine.device import get_device
+from mmengine.logging import MMLogger
+from mmengine.registry import init_default_scope
+from mmengine.runner import load_checkpoint
+from mmpretrain.registry import DATASETS, MODELS
+from torch.utils.data import Dataset, Subset
+
+from mmmoca.evaluation import extract_features, raw_pixels
+from mmmoca.evaluation.loaders import moved
+from mmmoca.models import MOCA
+
+from .neighbours import Neighbours, pick_images
+from .overview import draw_overview
+
+__all__ = ['draw_checkpoint']
+
+
+def draw_checkpoint(
+    cfg: Config,
+    checkpoint: str,
+    data: str | None = None,
+    images: int = 8,
+    bank_size: int = 2000,
+    batch_size: int = 50,
+    num_workers: int = 2,
+    seed: int = 0,
+) -> Figure:
+    """Draw some images, what a model sees of them and their neighbours.
+
+    Args:
+        cfg (Config): A pretraining config.
+        checkpoint (str): A checkpoint of the whole model.
+        data (str, optional): Folder whose images are shown, at any depth; by
+            default the config's.
+        images (int): Number of rows.
+        bank_size (int): Number of images to search for neighbours.
+        batch_size (int): Of the extraction of features.
+        num_workers (int): Processes that read.
+        seed (int): Of the choice of images.
+
+    Returns:
+        Figure: To be written by its ``savefig``.
+
+    Raises:
+        TypeError: If the config's model is no MOCA.
+        RuntimeError: If the checkpoint is of another model.
+    """
+    # It would print what each parameter was initialised by.
+    MMLogger.get_instance('overview', log_level='ERROR')
+    init_default_scope(cfg.get('default_scope', 'mmpretrain'))
+    torch.manual_seed(seed)
+    queries, bank = _build_sets(cfg, data)
+    untrained, model = _build_model(cfg), _build_model(cfg)
+    load_checkpoint(model, checkpoint, map_location='cpu', strict=True)
+
+    members = torch.randperm(len(bank))[:bank_size].tolist()
+    own_rows = classes = None
+    if queries is bank:
+        queries = Subset(bank, members)
+        own_rows = picked = pick_images(None, len(queries), images)
+    else:
+        picked = pick_images(_labels_of(queries), len(queries), images)
+        classes = bank.metainfo.get('classes')
+    bank = Subset(bank, members)
+    encoders = dict(MOCA=model.extract_feat)
+    encoders['raw pixels'] = raw_pixels
+    options = dict(batch_size=batch_size, num_workers=num_workers)
+    (features, labels), (bank_features, bank_labels) = [
+        extract_features(dataset, model.data_preprocessor, encoders, **options)
+        for dataset in (Subset(queries, picked), bank)
+    ]
+    blocks = [
+        Neighbours.search(
+            f'nearest images by {name}',
+            bank,
+            features[name],
+            bank_features[name],
+            None if labels is None else (labels, bank_labels),
+            own_rows,
+        )
+        for name in encoders
+    ]
+    names = None
+    if classes and labels is not None:
+        names = [classes[label] for label in labels]
+    inputs = torch.stack([queries[index]['inputs'] for index in picked])
+    return draw_overview(model, untrained, inputs, blocks, names)
+
+
+def _build_model(cfg: Config) -> MOCA:
+    """Build the config's model as it is before training."""
+    model = MODELS.build(cfg.model)
+    if not isinstance(model, MOCA):
+        raise TypeError(
+            f'a MOCA model is needed, got a {type(model).__name__}'
+        )
+    model.init_weights()
+    return model.eval().to(get_device())
+
+
+def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
+    """Build the set of the rows and the bank, the same one if need be."""
+    pipeline = _pipeline(cfg)
+    if data is not None:
+        source = dict(
+            type='mmmoca.ImageFolder',
+            data_root=data,
+            with_label=False,
+            pipeline=pipeline,
+        )
+        dataset = DATASETS.build(source)
+        return dataset, dataset
+    loop = cfg.get('val_cfg') or {}
+    if loop.get('bank_dataloader') is not None:
+        loaders = cfg.val_dataloader, loop.bank_dataloader
+        return tuple(
+            DATASETS.build(moved(loader, loop.get('data_root')).dataset)
+            for loader in loaders
+        )
+    source = cfg.train_dataloader.dataset
+    dataset = DATASETS.build(ConfigDict(source, pipeline=pipeline))
+    return dataset, dataset
+
+
+def _pipeline(cfg: Config) -> list[dict]:
+    """The validation's pipeline, or one for images of the model's size."""
+    if cfg.get('val_dataloader') is not None:
+        return cfg.val_dataloader.dataset.pipeline
+    size = cfg.model.backbone.img_size
+    height, width = (size, size) if isinstance(size, int) else size
+    return [
+        dict(type='mmmoca.LoadImage', skip_unreadable=False),
+        # The resized image covers the crop whatever its shape.
+        dict(type='ResizeEdge', scale=max(height, width), edge='short'),
+        dict(type='CenterCrop', crop_size=(width, height)),
+        dict(type='PackInputs'),
+    ]
+
+
+def _labels_of(dataset: Dataset) -> torch.Tensor | None:
+    """Classes of all images, (N, ), without reading them; None if none."""
+    if 'gt_label' not in dataset.get_data_info(0):
+        return None
+    return torch.tensor(
+        [
+            int(dataset.get_data_info(i)['gt_label'])
+            for i in range(len(dataset))
+        ]
+    )

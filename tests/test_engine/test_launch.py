@@ -1,0 +1,77 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""From a config file to a runner, before anything is built."""
+
+import pytest
+from mmengine.config import Config
+
+from mmmoca.engine import launch
+
+from ..images import CONFIGS
+
+CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
+SEGMENTATION = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+
+
+def load(**options):
+    return launch.load_config(CONFIG, cfg_options=options)
+
+
+def test_none_leaves_a_hook_out():
+    left_out = ('step_log', 'logger')
+    hooks = load(
+        **{f'default_hooks.{name}': None for name in left_out}
+    ).default_hooks
+    assert 'step_log' not in hooks and 'codebook' in hooks
+    assert hooks.logger is None  # MMEngine's own, which takes it
+
+
+def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
+    def refused(message, *stages, **options):
+        with pytest.raises(FileNotFoundError, match=message):
+            launch.check_files(load(**options), *stages)
+
+    monkeypatch.chdir(tmp_path)
+    refused(
+        'no folder data/imagenet/train: .*'
+        '--cfg-options train_dataloader.dataset.data_root=DIR',
+        'train',
+    )
+    for split in ('train', 'val'):
+        (tmp_path / 'data' / 'imagenet' / split).mkdir(parents=True)
+    both = ('train', 'val')
+    launch.check_files(load(), *both)
+    bank = {'val_cfg.bank_dataloader.dataset.data_root': 'other'}
+    message = 'no folder other/train: .*--cfg-options val_cfg.data_root=DIR'
+    refused(message, *both, **bank)
+    remote = load(**dict.fromkeys(bank, 's3://bucket'))
+    launch.check_files(remote, *both)
+    moved = load(**bank, **{'val_cfg.data_root': 'data/imagenet'})
+    launch.check_files(moved, *both)
+    refused('no folder a/val', 'test', **{'test_cfg.data_root': 'a'})
+    for name in ('a.pth', 'mmmoca-student://a.pth'):
+        refused('load_from: there is no checkpoint a.pth', load_from=name)
+    launch.check_files(load(load_from='s3://bucket/a.pth'))
+
+
+def test_dataloaders_get_defaults_that_work(tmp_path):
+    # Inheritance marks all dicts that have a type.
+    (tmp_path / 'child.py').write_text(
+        f"_base_ = '{CONFIG}'\n"
+        "train_dataloader = dict(collate_fn=dict(type='default_collate', "
+        "_scope_='mmmoca'), num_workers=0, pin_memory=False)\n"
+        'val_cfg = dict(bank_dataloader=dict(num_workers=3))\n'
+    )
+    cfg = launch.load_config(tmp_path / 'child.py')
+    train, bank = cfg.train_dataloader, cfg.val_cfg.bank_dataloader
+    assert not train.persistent_workers and not train.pin_memory
+    assert bank.persistent_workers and bank.num_workers == 3
+    for loader in (train, bank):
+        assert loader.collate_fn == dict(type='default_collate')
+    cfg = launch.load_config(CONFIGS / 'segmentation' / SEGMENTATION)
+    assert cfg.val_dataloader.collate_fn == dict(type='pseudo_collate')
+
+
+def test_cpu_processes_need_torchrun(monkeypatch):
+    monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
+    with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
+        launch.build_runner(Config(dict(launcher='slurm')))

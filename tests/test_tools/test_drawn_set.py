@@ -1,0 +1,57 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The folder of a drawn set: whole, once, and never over something else."""
+
+import pytest
+
+from ..tools import load_tool
+
+FILES = {'train/*.jpg': 2, 'val/*.jpg': 1}
+
+
+@pytest.fixture
+def draw(tmp_path):
+    tool = load_tool('dataset_converters/_drawn_set')
+
+    def make(meta='seed 0', fail=False):
+        with tool.drawn_set(tmp_path / 'deep' / 'set', meta, FILES) as root:
+            if root is None:
+                return False
+            for name in ('train/0.jpg', 'train/1.jpg', 'val/0.jpg'):
+                (root / name).parent.mkdir(exist_ok=True)
+                (root / name).write_text(meta)
+            if fail:
+                raise KeyboardInterrupt
+        return True
+
+    return make
+
+
+def test_a_set_is_made_once_and_its_like_is_kept(draw, tmp_path, capsys):
+    out = tmp_path / 'deep' / 'set'
+    out.mkdir(parents=True)
+    assert draw()  # into an empty folder
+    assert '2 training and 1 validation images' in capsys.readouterr().out
+    assert (out / 'meta.json').read_text() == 'seed 0'
+    times = {p: p.stat().st_mtime_ns for p in out.rglob('*')}
+    assert not draw()
+    assert 'nothing to do' in capsys.readouterr().out
+    with pytest.raises(FileExistsError, match='something else'):
+        draw('seed 1')
+    assert times == {p: p.stat().st_mtime_ns for p in out.rglob('*')}
+    (out / 'val' / '0.jpg').unlink()
+    with pytest.raises(FileExistsError, match='something else'):
+        draw()
+
+
+def test_a_file_in_its_place_is_kept(draw, tmp_path):
+    (tmp_path / 'deep').mkdir()
+    (tmp_path / 'deep' / 'set').write_text('mine')
+    with pytest.raises(FileExistsError, match='something else'):
+        draw()
+    assert (tmp_path / 'deep' / 'set').read_text() == 'mine'
+
+
+def test_interrupted_drawing_leaves_nothing(draw, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        draw(fail=True)
+    assert not list((tmp_path / 'deep').iterdir())

@@ -1,0 +1,104 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the tools that draw image sets have in common."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ['SPLITS', 'check_numbers', 'drawn_set', 'run', 'set_parser']
+
+SPLITS = ('train', 'val')
+
+
+def check_numbers(**numbers: tuple[int, int]) -> None:
+    """Refuse numbers that are too small.
+
+    Args:
+        **numbers (tuple[int, int]): Name -> value and its minimum.
+
+    Raises:
+        ValueError: If one is below its minimum.
+    """
+    for name, (value, low) in numbers.items():
+        if value < low:
+            raise ValueError(f'{name} must be at least {low}, but got {value}')
+
+
+@contextmanager
+def drawn_set(
+    out: str | Path, meta: str, files: dict[str, int]
+) -> Iterator[Path | None]:
+    """Make the folder of a drawn set, or find it made.
+
+    Args:
+        out (str | Path): The folder, which appears whole or not at all.
+        meta (str): What its ``meta.json`` tells of the set.
+        files (dict[str, int]): Glob pattern -> number of images.
+
+    Yields:
+        Path | None: Where to draw; None if ``out`` holds this set.
+
+    Raises:
+        FileExistsError: If ``out`` holds anything else.
+    """
+    out = Path(out).absolute()
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        record = out / 'meta.json'
+        if (
+            not record.is_file()
+            or record.read_text() != meta
+            or any(len(list(out.glob(p))) != n for p, n in files.items())
+        ):
+            raise FileExistsError(
+                f'{out} holds something else than the set asked for (see its '
+                'meta.json if there is one). Give another folder or remove '
+                'this one.'
+            )
+        print(f'{out} already holds this set: nothing to do.')
+        yield None
+        return
+    from mmmoca.files import whole
+
+    with whole(out) as root:
+        root.mkdir()
+        yield root
+        (root / 'meta.json').write_text(meta)
+    train, val = files.values()
+    print(f'{out}: {train} training and {val} validation images.')
+
+
+def set_parser(
+    description: str, train: int, val: int, size: int, side: str
+) -> argparse.ArgumentParser:
+    """The command line of a drawn set, by its defaults.
+
+    Args:
+        description (str): Of the tool.
+        train (int): Number of training images.
+        val (int): Number of validation images.
+        size (int): Side in pixels.
+        side (str): What ``--size`` is, for its help.
+
+    Returns:
+        argparse.ArgumentParser: To be completed, and handed to :func:`run`.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument('out', help='folder to make')
+    parser.add_argument(
+        '--train', type=int, default=train, help='number of training images'
+    )
+    parser.add_argument(
+        '--val', type=int, default=val, help='number of validation images'
+    )
+    parser.add_argument('--size', type=int, default=size, help=side)
+    parser.add_argument('--seed', type=int, default=0)
+    return parser
+
+
+def run(parser: argparse.ArgumentParser, make: Callable[..., object]) -> None:
+    """Draw what the command line asks for, or say in one line why not."""
+    try:
+        make(**vars(parser.parse_args()))
+    except (FileExistsError, ValueError) as error:
+        parser.error(str(error))
