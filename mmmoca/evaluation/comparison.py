@@ -17,10 +17,15 @@ from torch.utils.data import DataLoader
 
 from .encoders import LabelledFeatures, four_features, load_encoder
 from .feature_cache import FeatureCache, weights_digest
+from .features import FeatureShard
 from .knn import knn_top1
 from .linear import linear_accuracy
 from .loaders import check_same_classes, class_names, moved
-from .low_shot import fit_low_shot, low_shot_features, low_shot_results
+from .low_shot import (
+    low_shot_features,
+    low_shot_predictions,
+    low_shot_results,
+)
 from .subsets import draw_subset, images_by_class, subset_line
 
 __all__ = ['Comparison']
@@ -227,22 +232,23 @@ class Comparison:
         subsets: dict[str, list[list[int]]],
     ) -> list[dict]:
         known, query = (
-            low_shot_features(part.pick(feature, normed=False)).numpy()
+            low_shot_features(part.pick(feature, normed=False))
             for part in (train, val)
         )
-        labels, truth = train.labels.numpy(), val.labels.numpy()
-        accuracies = []
-        for name, sets in subsets.items():
-            for number, rows in enumerate(sets):
-                classifier, converged = fit_low_shot(
-                    known[rows], labels[rows], regularization
-                )
-                if not converged:
-                    self.logger.warning(
-                        f'the low-shot regression of {name}, set {number} has '
-                        f'not converged in {classifier.max_iter} iterations'
-                    )
-                accuracies.append(100 * classifier.score(query, truth))
+        predictions, failed = low_shot_predictions(
+            FeatureShard(torch.arange(len(known)), known, train.labels),
+            query,
+            subsets,
+            self.logger,
+            regularization=regularization,
+        )
+        if failed:
+            self.logger.warning(
+                f'{len(failed)} of {predictions.shape[1]} low-shot '
+                f'regressions have not converged: {"; ".join(failed)}'
+            )
+        hits = predictions == val.labels[:, None]
+        accuracies = (100 * hits.double().mean(dim=0)).tolist()
         results = low_shot_results(subsets, accuracies)
         for result in results:
             result['images_per_class'] = float(
