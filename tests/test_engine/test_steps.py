@@ -10,8 +10,8 @@ from mmengine.hooks import Hook
 from mmmoca.engine import CodebookHook, StepLogHook
 from mmmoca.engine.steps import mix_seed
 
-from ..images import DEMO_CONFIG, write_images
-from .test_step_log_hook import build
+from ..images import DEMO_CONFIG
+from ..runs import demo_runner
 
 
 def test_no_two_draws_share_a_seed():
@@ -25,13 +25,6 @@ def test_no_two_draws_share_a_seed():
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-@pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('hooks')
-    write_images(root, train=4, val=1)
-    return root
-
-
 class Untrained(Hook):
     priority = 'LOWEST'
 
@@ -40,7 +33,7 @@ class Untrained(Hook):
 
 
 def refused(root, change, message):
-    runner = build(root, f'hooks{id(change)}')
+    runner = demo_runner(root, 'refused')
     change(runner)
     runner.register_hook(Untrained())
     with pytest.raises(ValueError, match=message):
@@ -81,7 +74,7 @@ def test_order_of_the_list_does_not_matter(root):
     """The codebook's update must be taken before scalars are collected."""
     hooks = Config.fromfile(DEMO_CONFIG).default_hooks
     for listed in (hooks.items(), reversed(hooks.items())):
-        runner = build(root, 'order')
+        runner = demo_runner(root, 'order')
         runner._hooks = []
         runner.register_hooks(dict(listed))
         kinds = [type(hook) for hook in runner.hooks]
