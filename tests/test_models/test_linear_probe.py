@@ -3,36 +3,31 @@
 
 import pytest
 import torch
-from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.registry import MODELS
 from mmpretrain.structures import DataSample
 
 from mmmoca.models import TokenFeatures
 
-ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
+from ..builders import ARCH
 
 
-def build(neck=None, out_indices=-1, **backbone):
-    init_default_scope('mmpretrain')
-    torch.manual_seed(0)
-    model = MODELS.build(
-        dict(
-            type='mmmoca.LinearProbe',
-            backbone=dict(
-                type='VisionTransformer',
-                arch=ARCH,
-                img_size=16,
-                patch_size=8,
-                out_indices=out_indices,
-                **backbone,
-            ),
-            neck=neck,
-            head=dict(
-                type='mmmoca.BatchedLinearHead',
-                num_classes=6,
-                base_lrs=[0.1, 1.0],
-            ),
-        )
+def config(neck=None, **backbone):
+    vit = dict(
+        type='VisionTransformer',
+        arch=ARCH,
+        img_size=16,
+        patch_size=8,
+        **backbone,
     )
+    head = dict(
+        type='mmmoca.BatchedLinearHead', num_classes=6, base_lrs=[0.1, 1.0]
+    )
+    return dict(type='mmmoca.LinearProbe', backbone=vit, neck=neck, head=head)
+
+
+def build(**options):
+    torch.manual_seed(0)
+    model = MODELS.build(config(**options))
     torch.nn.init.normal_(model.backbone.cls_token)
     torch.nn.init.normal_(model.backbone.ln1.weight)
     torch.nn.init.normal_(model.backbone.ln1.bias)
@@ -91,8 +86,8 @@ FEATURES = {
 
 @pytest.mark.parametrize('name', FEATURES)
 def test_features(name):
-    config, expected = FEATURES[name]
-    model = build(**config)
+    options, expected = FEATURES[name]
+    model = build(**options)
     images = torch.randn(3, 3, 16, 16)
     wanted = torch.cat(expected(tokens(model, images)), dim=1)
     features = model.extract_feat(images)
@@ -101,8 +96,8 @@ def test_features(name):
 
 
 def test_final_norm_of_earlier_blocks_comes_with_the_backbone():
-    config = dict(FEATURES['cls of two blocks'][0])
-    source, model = build(**config), build(**config)
+    options = FEATURES['cls of two blocks'][0]
+    source, model = build(**options), build(**options)
     torch.nn.init.normal_(source.backbone.ln1.weight)
     weights = {
         name: value
@@ -154,14 +149,8 @@ def test_mistakes():
     model.backbone.out_type = 'cls_token'
     with pytest.raises(ValueError, match="set out_type='raw'"):
         model.extract_feat(torch.randn(1, 3, 16, 16))
-    config = FEATURES['cls of two blocks'][0]
     with pytest.raises(ValueError, match='set final_norm=True'):
-        build(**config, final_norm=False)
+        build(**FEATURES['cls of two blocks'][0], final_norm=False)
+    head = dict(type='LinearClsHead', num_classes=3)
     with pytest.raises(ValueError, match="head of type 'mmmoca.Batched"):
-        MODELS.build(
-            dict(
-                type='mmmoca.LinearProbe',
-                backbone=dict(type='VisionTransformer', arch=ARCH),
-                head=dict(type='LinearClsHead', num_classes=3),
-            )
-        )
+        MODELS.build(config() | dict(head=head))
