@@ -113,11 +113,7 @@ def test_update_for_the_codebook():
         (dict(backbone__tap_layer=None), 'set tap_layer'),
         (dict(neck__num_heads=3), 'multiple of num_heads'),
         (
-            dict(
-                backbone=dict(
-                    type='mmpretrain.VisionTransformer', arch='deit-tiny'
-                )
-            ),
+            dict(backbone=dict(type='VisionTransformer', arch='deit-tiny')),
             "type 'mmmoca.MOCAViT'",
         ),
     ],
