@@ -41,10 +41,7 @@ SCALED = {'auto_scale_lr.enable': True}  # of 2e-3 for 64 images
 )
 def test_rates_follow_the_images(root, world_size, micro_batches):
     options = SCALED | {'optim_wrapper.accumulative_counts': micro_batches}
-    if world_size == 1:
-        results = [rates(root, options)]
-    else:
-        results = run_processes(rates, world_size, root, options)
+    results = run_processes(rates, world_size, root, options)
     expected = 2e-3 * 4 * world_size * micro_batches / 64
     for main, prototypes, base in results:
         assert main == base == pytest.approx(expected, rel=1e-12)

@@ -4,7 +4,8 @@
 import re
 
 import pytest
-from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS
 from torch import nn
 
 from ..builders import ARCH
@@ -42,16 +43,14 @@ def build(model):
         bias_decay_mult=0.0,
         flat_decay_mult=0.0,
     )
-    constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
+    return build_optim_wrapper(
+        model,
         dict(
-            type='mmmoca.LayerDecayOptimWrapperConstructor',
-            optim_wrapper_cfg=dict(
-                optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY)
-            ),
+            constructor='mmmoca.LayerDecayOptimWrapperConstructor',
+            optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY),
             paramwise_cfg=paramwise_cfg,
-        )
+        ),
     )
-    return constructor(model)
 
 
 def expected_rate(name):

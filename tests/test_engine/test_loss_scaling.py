@@ -129,12 +129,6 @@ def run(root, name, poison, iterations=(POISONED,), **options):
     return recorder.states, recorder.scales, skipped, error
 
 
-def run_on(world_size, *args, **options):
-    """The same on each of several processes, a list by rank."""
-    call = functools.partial(run, *args, **options)
-    return [call()] if world_size == 1 else run_processes(call, world_size)
-
-
 def differing(first, second):
     assert set(first) == set(second)
     return {
@@ -154,7 +148,8 @@ def differing(first, second):
 def test_skipped_step_changes_nothing(root, world_size, sharded, poison):
     name = f'{poison.__name__}_{world_size}_{sharded}'
     options = SHARDED if sharded else {}
-    results = run_on(world_size, root, name, poison, **options)
+    train = functools.partial(run, root, name, poison, **options)
+    results = run_processes(train, world_size)
     for states, scales, skips, error in results:
         assert error is None
         assert not differing(states[POISONED - 1], states[POISONED])
@@ -192,16 +187,13 @@ def test_overflow_in_the_forward_pass(root):
 )
 def test_no_word_is_taken_that_is_not_finite(root, world_size):
     """Without a scaler too, whose flag would tell."""
-    results = run_on(
-        world_size,
-        root,
-        f'word_{world_size}',
-        token_overflows,
-        **{
-            'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
-            'optim_wrapper.dtype': 'bfloat16',
-        },
-    )
+    options = {
+        'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
+        'optim_wrapper.dtype': 'bfloat16',
+    }
+    name = f'word_{world_size}'
+    train = functools.partial(run, root, name, token_overflows, **options)
+    results = run_processes(train, world_size)
     for states, *_, error in results:
         for after in states:
             assert after['codebook.words'].isfinite().all()

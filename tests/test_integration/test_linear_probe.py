@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.dist import get_world_size
 from mmengine.runner import Runner
 
 from ..digits import (
@@ -129,7 +130,7 @@ def run_rank(digits, name, batch_size):
         'auto_scale_lr.enable': False,
         'optim_wrapper.optimizer.lr': 50 / 256,
     }
-    if torch.distributed.get_world_size() > 1:
+    if get_world_size() > 1:
         options |= DDP
     runner = train(config(digits, digits / name, **options))
     model = getattr(runner.model, 'module', runner.model)
