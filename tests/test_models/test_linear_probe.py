@@ -48,6 +48,8 @@ def tokens(model, images):
     return [model.backbone.ln1(x).detach() for x in outputs]
 
 
+LAST_BLOCK = dict(type='mmmoca.TokenFeatures')
+TWO_BLOCKS = dict(LAST_BLOCK, num_blocks=2, embed_dims=16)
 FEATURES = {
     'avg': (
         dict(out_type='featmap', neck=dict(type='GlobalAveragePooling')),
@@ -55,30 +57,19 @@ FEATURES = {
     ),
     'cls': (dict(out_type='cls_token'), lambda t: [t[-1][:, 0]]),
     'cls and avg': (
-        dict(out_type='raw', neck=dict(type='mmmoca.TokenFeatures')),
+        dict(out_type='raw', neck=LAST_BLOCK),
         lambda t: [t[-1][:, 0], t[-1][:, 1:].mean(1)],
     ),
     'cls of two blocks': (
         dict(
             out_type='raw',
             out_indices=[1, 2],
-            neck=dict(
-                type='mmmoca.TokenFeatures',
-                num_blocks=2,
-                with_avg=False,
-                embed_dims=16,
-            ),
+            neck=dict(TWO_BLOCKS, with_avg=False),
         ),
         lambda t: [t[1][:, 0], t[2][:, 0]],
     ),
     'cls of two blocks and avg': (
-        dict(
-            out_type='raw',
-            out_indices=[1, 2],
-            neck=dict(
-                type='mmmoca.TokenFeatures', num_blocks=2, embed_dims=16
-            ),
-        ),
+        dict(out_type='raw', out_indices=[1, 2], neck=TWO_BLOCKS),
         lambda t: [t[1][:, 0], t[2][:, 0], t[2][:, 1:].mean(1)],
     ),
 }
