@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Runs of the demo's config, and what a run leaves behind."""
 
+import copy
 import itertools
 
 import torch
@@ -68,7 +69,8 @@ def demo_runner(root, name, **options):
     }
     if processes > 1:
         settings |= DDP
-    cfg.merge_from_dict(settings | options)
+    # MMEngine takes `_delete_` out of what it merges.
+    cfg.merge_from_dict(copy.deepcopy(settings | options))
     return RUNNERS.build(cfg)
 
 
