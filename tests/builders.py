@@ -5,28 +5,19 @@ import torch
 from mmpretrain.registry import MODELS
 
 MOCA_SIZE = (32, 48)
+ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
 
 
 def moca_config(**changes):
     """A MOCA on a non-square grid of 4 x 6 patches, 2 channels.
 
-    Args:
-        **changes: Parts of the config, or ``part__name`` for one of a part's
-            settings.
-
-    Returns:
-        dict: The config.
+    Changes replace a part of it, or by ``part__name`` a setting of a part.
     """
     cfg = dict(
         type='mmmoca.MOCA',
         backbone=dict(
             type='mmmoca.MOCAViT',
-            arch=dict(
-                embed_dims=16,
-                num_layers=3,
-                num_heads=2,
-                feedforward_channels=32,
-            ),
+            arch=ARCH,
             img_size=MOCA_SIZE,
             patch_size=8,
             in_channels=2,

@@ -12,6 +12,7 @@ from mmengine.visualization import Visualizer
 
 from mmmoca.stack import check_compiled_ops
 
+from .images import write_images
 from .speed import spare_work
 from .tools import TOOLS, forget_tools, load_tool
 
@@ -66,6 +67,14 @@ def tool(monkeypatch):
         return load_tool(name)
 
     return load
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    """48 training images of three classes; a file's runs write beside them."""
+    root = tmp_path_factory.mktemp('root')
+    write_images(root)
+    return root
 
 
 @pytest.fixture(scope='session')

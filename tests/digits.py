@@ -5,10 +5,11 @@ import itertools
 
 import torch
 from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner
+from mmpretrain import ImageClassificationInferencer
 
-from .images import CONFIGS, DEMO_CONFIG
+from .images import CONFIGS
+from .runs import demo_model
 from .tools import load_tool
 
 COUNT = itertools.count()
@@ -17,112 +18,74 @@ ARCH = dict(embed_dims=64, num_layers=2, num_heads=4, feedforward_channels=128)
 
 
 def write_digits(root, limit=800):
-    """Write the digits as class folders by the tool.
-
-    Args:
-        root (Path): Folder to make.
-        limit (int): Number of images, at least 100. A quarter is for
-            validation.
-
-    Returns:
-        Path: The folder.
-    """
+    """Write so many digits by the tool, a quarter for validation; the root."""
     tool = load_tool('dataset_converters/make_digits')
     tool.make_digits(root, size=8, limit=limit)
     return root
 
 
 def save_pretraining(path):
-    """Save an untrained MOCA whose student and teacher differ.
-
-    Args:
-        path (Path): File of the checkpoint.
-
-    Returns:
-        MOCA: The model.
-    """
-    cfg = Config.fromfile(DEMO_CONFIG)
-    cfg.merge_from_dict(
-        {
-            'model.backbone': dict(
-                arch=ARCH, img_size=SIZE, patch_size=16, tap_layer=1
-            ),
+    """Save an untrained MOCA whose student is all zero; its teacher."""
+    vit = dict(arch=ARCH, img_size=SIZE, patch_size=16, tap_layer=1)
+    model = demo_model(
+        **{
+            'model.backbone': vit,
             'model.codebook.border': 0,
-            'model.masking': dict(
-                mask_ratios=(0.5,), decoder_mask_ratios=(0.25,)
-            ),
+            'model.masking.mask_ratios': (0.5,),
+            'model.masking.decoder_mask_ratios': (0.25,),
         }
     )
-    init_default_scope(cfg.default_scope)
-    torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
-    model.init_weights()
     for parameter in model.backbone.parameters():
         parameter.data.zero_()
-    torch.save(
-        dict(state_dict=model.state_dict(), meta=dict(iter=1, epoch=0)), path
-    )
-    return model
+    meta = dict(iter=1, epoch=0)
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), path)
+    return model.teacher
 
 
 def digits_config(name, root, work_dir, **options):
-    """A config of classification at the digits' size.
+    """A config of ``configs/classification`` at the digits' size.
 
-    Args:
-        name (str): Its file.
-        root (Path): Where the digits lie.
-        work_dir (Path): Work dir of the run.
-        **options: Further settings, dots in names allowed.
-
-    Returns:
-        Config: The config.
+    Options have dotted keys.
     """
     cfg = Config.fromfile(CONFIGS / 'classification' / name)
     cfg.model.backbone.arch = ARCH
+    settings = {
+        'work_dir': str(work_dir),
+        'experiment_name': f'digits_{next(COUNT)}',
+        'model.backbone.img_size': SIZE,
+        'model.backbone.patch_size': 16,
+        'model.head.num_classes': 10,
+        'train_dataloader.batch_size': 50,
+        'train_dataloader.dataset.pipeline.2.scale': SIZE,
+        'train_dataloader.dataset.pipeline.2.crop_ratio_range': (0.7, 1),
+        # A mirrored digit is none.
+        'train_dataloader.dataset.pipeline.3.prob': 0.0,
+        'auto_scale_lr.enable': True,
+        'train_cfg.max_epochs': 2,
+        'default_hooks.logger.interval': 5,
+        'log_level': 'WARNING',
+    }
     if name.startswith('finetune'):
-        cfg.merge_from_dict(
-            {
-                'model.data_preprocessor.num_classes': 10,
-                'model.head.in_channels': ARCH['embed_dims'],
-                # A warm-up of one epoch instead of five.
-                'param_scheduler.warmup': 1,
-            }
-        )
-    cfg.merge_from_dict(
-        {
-            'work_dir': str(work_dir),
-            'experiment_name': f'digits_{next(COUNT)}',
-            'model.backbone.img_size': SIZE,
-            'model.backbone.patch_size': 16,
-            'model.head.num_classes': 10,
-            'train_dataloader.batch_size': 50,
-            'train_dataloader.dataset.pipeline.2.scale': SIZE,
-            'train_dataloader.dataset.pipeline.2.crop_ratio_range': (0.7, 1),
-            # A mirrored digit is none.
-            'train_dataloader.dataset.pipeline.3.prob': 0.0,
-            'auto_scale_lr.enable': True,
-            'train_cfg.max_epochs': 2,
-            'default_hooks.logger.interval': 5,
-            'log_level': 'WARNING',
+        settings |= {
+            'model.data_preprocessor.num_classes': 10,
+            'model.head.in_channels': ARCH['embed_dims'],
+            # A warm-up of one epoch instead of five.
+            'param_scheduler.warmup': 1,
         }
-    )
-    for loader in ('train', 'val', 'test'):
-        cfg.merge_from_dict(
-            {
-                f'{loader}_dataloader.dataset.data_root': str(root),
-                f'{loader}_dataloader.num_workers': 0,
-                f'{loader}_dataloader.persistent_workers': False,
-                f'{loader}_dataloader.pin_memory': False,
+    for split in ('train', 'val', 'test'):
+        loader = f'{split}_dataloader'
+        settings |= {
+            f'{loader}.dataset.data_root': str(root),
+            f'{loader}.num_workers': 0,
+            f'{loader}.persistent_workers': False,
+            f'{loader}.pin_memory': False,
+        }
+        if split != 'train':
+            settings |= {
+                f'{loader}.dataset.pipeline.1.scale': SIZE,
+                f'{loader}.dataset.pipeline.2.crop_size': SIZE,
             }
-        )
-        if loader != 'train':
-            cfg.merge_from_dict(
-                {
-                    f'{loader}_dataloader.dataset.pipeline.1.scale': SIZE,
-                    f'{loader}_dataloader.dataset.pipeline.2.crop_size': SIZE,
-                }
-            )
-    cfg.merge_from_dict(options)
+    cfg.merge_from_dict(settings | options)
     return cfg
 
 
@@ -131,3 +94,17 @@ def train(cfg):
     runner = Runner.from_cfg(cfg)
     runner.train()
     return runner
+
+
+def inferencer_top1(cfg, checkpoint, root):
+    """Accuracy in % of MMPreTrain's own inferencer on the val images."""
+    inferencer = ImageClassificationInferencer(
+        cfg, pretrained=str(checkpoint), device='cpu'
+    )
+    files = sorted((root / 'val').glob('*/*.png'))
+    predictions = inferencer([str(file) for file in files], batch_size=100)
+    hits = [
+        prediction['pred_class'] == file.parent.name
+        for prediction, file in zip(predictions, files)
+    ]
+    return 100 * sum(hits) / len(hits)

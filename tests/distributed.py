@@ -22,16 +22,12 @@ multiprocessing.set_forkserver_preload(
 
 
 def run_processes(function, world_size, *args):
-    """Call ``function(*args)`` in each process; the results by rank.
+    """Call a module's function in each process; the results by rank.
 
-    Args:
-        function (Callable): A function of a module, picklable.
-        world_size (int): Processes.
-        *args: Picklable arguments.
-
-    Returns:
-        list: What each rank's call returned.
+    One process is this one.
     """
+    if world_size == 1:
+        return [function(*args)]
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(
             _run,

@@ -7,17 +7,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 
 def knn_judge(feats, labels, k, temperature=0.07):
-    """Nearest neighbours whose votes weigh exp(cosine / temperature).
-
-    Args:
-        feats (np.ndarray): Of the bank, (M, D), of any length.
-        labels (np.ndarray): Of the bank, (M,).
-        k (int): Neighbours that vote.
-        temperature (float): Of the votes.
-
-    Returns:
-        KNeighborsClassifier: Fitted.
-    """
+    """Fit a bank (M, D) whose votes weigh exp(cosine / temperature)."""
     return KNeighborsClassifier(
         k,
         metric='cosine',
@@ -27,16 +17,7 @@ def knn_judge(feats, labels, k, temperature=0.07):
 
 
 def low_shot_judge(feats, labels, regularization=0.1):
-    """Logistic regression as the protocol of low-shot classification has it.
-
-    Args:
-        feats (np.ndarray): Centred and normalised, (M, D).
-        labels (np.ndarray): Of the images, (M,).
-        regularization (float): Lambda.
-
-    Returns:
-        LogisticRegression: Fitted.
-    """
+    """Fit the low-shot protocol's regression to features of :func:`centre`."""
     # Its tolerance is of the mean over the images.
     return LogisticRegression(
         C=1 / regularization,
@@ -47,13 +28,6 @@ def low_shot_judge(feats, labels, regularization=0.1):
 
 
 def centre(feats):
-    """Each row minus its mean, at unit length.
-
-    Args:
-        feats (np.ndarray): (..., D).
-
-    Returns:
-        np.ndarray: (..., D).
-    """
+    """Each row (..., D) minus its mean, at unit length."""
     feats = feats - feats.mean(-1, keepdims=True)
     return feats / np.linalg.norm(feats, axis=-1, keepdims=True)

@@ -3,16 +3,13 @@
 
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.runner import Runner
 
 from mmmoca.checkpoints import CheckpointError, convert_to_timm_name
 from mmmoca.engine import BackboneCheckpointHook
 
-from ..images import DEMO_CONFIG, point_to, write_images
+from ..images import write_images
+from ..runs import demo_runner
 from ..test_checkpoints.files import (
-    LAYOUTS,
-    PAIRED,
     SIZE,
     checkpoint,
     mm_config,
@@ -29,14 +26,12 @@ def images(tmp_path_factory):
 
 
 @pytest.fixture
-def build(images, tmp_path):
+def build(images):
     def build_runner(
         load_from, img_size=SIZE, head=None, backbone=None, **hook
     ):
-        cfg = Config.fromfile(DEMO_CONFIG)
-        point_to(cfg, images)
-        cfg.val_cfg.k = cfg.test_cfg.k = 5
-        cfg.model = dict(
+        model = dict(
+            _delete_=True,
             type='ImageClassifier',
             data_preprocessor=dict(mean=[0] * 3, std=[255] * 3),
             backbone=mm_config(
@@ -45,18 +40,25 @@ def build(images, tmp_path):
             neck=dict(type='GlobalAveragePooling'),
             head=head,
         )
-        cfg.custom_hooks = [dict(type='mmmoca.BackboneCheckpointHook', **hook)]
-        cfg.work_dir = str(tmp_path / 'work')
-        cfg.log_level = 'ERROR'
-        cfg.load_from = str(load_from)
-        return Runner.from_cfg(cfg)
+        hook['type'] = 'mmmoca.BackboneCheckpointHook'
+        options = dict(
+            model=model, custom_hooks=[hook], load_from=str(load_from)
+        )
+        options |= {'val_cfg.k': 5, 'test_cfg.k': 5}
+        return demo_runner(images, 'work', **options)
 
     return build_runner
 
 
-def save(content, path):
-    torch.save(content, path)
-    return path
+@pytest.fixture
+def save(tmp_path):
+    """Write what a file holds; its path."""
+
+    def write(content):
+        torch.save(content, tmp_path / 'a.pth')
+        return tmp_path / 'a.pth'
+
+    return write
 
 
 def backbone_of(runner):
@@ -72,37 +74,31 @@ def assert_holds(runner, model):
         assert torch.equal(actual[names.get(name, name)], value), name
 
 
-@pytest.mark.parametrize('layout', LAYOUTS)
-def test_the_teacher_of_every_layout_is_evaluated(build, tmp_path, layout):
+# What files of all layouts hold is a matter of test_layouts.
+@pytest.mark.parametrize('layout', ['mmmoca', 'moca', 'classifier', 'timm'])
+def test_the_teacher_is_evaluated(build, save, layout):
     content, teacher, _ = checkpoint(layout)
-    runner = build(save(content, tmp_path / 'a.pth'))
+    runner = build(save(content))
     assert 'knn/top1_k5' in runner.test()
     assert_holds(runner, teacher)
 
 
-@pytest.mark.parametrize('layout', PAIRED)
-def test_the_student_on_request(build, tmp_path, layout):
+@pytest.mark.parametrize('layout', ['mmmoca', 'moca'])
+def test_the_student_on_request(build, save, layout):
     content, _, student = checkpoint(layout)
-    runner = build(save(content, tmp_path / 'a.pth'), which='student')
-    runner.val()
-    assert_holds(runner, student)
+    path = save(content)
+    by_option = build(path, which='student')
+    by_option.val()
+    by_name = build(f'mmmoca-student://{path}')
+    by_name.test()
+    for runner in (by_option, by_name):
+        assert_holds(runner, student)
 
 
-def test_the_student_by_the_name_of_the_file(build, tmp_path):
-    content, _, student = checkpoint('mmmoca')
-    path = save(content, tmp_path / 'a.pth')
-    runner = build(f'mmmoca-student://{path}')
-    runner.test()
-    assert_holds(runner, student)
-
-
-def test_layer_scale_of_the_very_model(build, tmp_path):
+def test_layer_scale_of_the_very_model(build, save):
     """Other files with it are refused, see test_layouts."""
     model = mm_vit(layer_scale_init_value=0.1)
-    path = save(
-        dict(state_dict=with_prefix('backbone.', model.state_dict())),
-        tmp_path / 'a.pth',
-    )
+    path = save(dict(state_dict=with_prefix('backbone.', model.state_dict())))
     runner = build(path, backbone=dict(layer_scale_init_value=0.1))
     runner.test()
     assert_holds(runner, model)
@@ -110,8 +106,8 @@ def test_layer_scale_of_the_very_model(build, tmp_path):
         build(path).test()
 
 
-def test_one_encoder_is_no_student(build, tmp_path):
-    path = save(checkpoint('mae')[0], tmp_path / 'a.pth')
+def test_one_encoder_is_no_student(build, save):
+    path = save(checkpoint('mae')[0])
     with pytest.raises(CheckpointError, match='one encoder only'):
         build(path, which='student').test()
     with pytest.raises(ValueError, match="must be 'teacher' or 'student'"):
@@ -121,22 +117,22 @@ def test_one_encoder_is_no_student(build, tmp_path):
 HEAD = dict(type='LinearClsHead', num_classes=3, in_channels=24)
 
 
-def test_a_checkpoint_of_the_model_itself(build, tmp_path):
+def test_a_checkpoint_of_the_model_itself(build, save):
     runner = build('none', head=HEAD)
     state = runner.model.state_dict()
     state['head.fc.bias'] = torch.tensor([1.0, 2.0, 3.0])
-    path = save(dict(state_dict=state, meta={}), tmp_path / 'a.pth')
+    path = save(dict(state_dict=state, meta={}))
     runner = build(path, head=HEAD)
     runner.test()
     assert runner.model.head.fc.bias.tolist() == [1, 2, 3]
 
     # A head that nothing is loaded into must not be tested.
-    path = save(checkpoint('mmmoca')[0], tmp_path / 'b.pth')
+    path = save(checkpoint('mmmoca')[0])
     with pytest.raises(CheckpointError, match='nothing of head is in the ch'):
         build(path, head=HEAD).test()
 
 
-def test_other_grids(build, tmp_path):
+def test_other_grids(build, save):
     """A square grid is resized; one on record even if it is not square."""
     for trained, evaluated in (
         ((32, 32), (48, 64)),
@@ -145,7 +141,7 @@ def test_other_grids(build, tmp_path):
         ((48, 48), (32, 72)),
     ):
         content, teacher, _ = checkpoint('mmmoca', trained)
-        runner = build(save(content, tmp_path / 'a.pth'), evaluated)
+        runner = build(save(content), evaluated)
         runner.test()
         rows, columns = (side // 8 for side in trained)
         old = teacher.pos_embed[:, 1:].unflatten(1, (rows, columns))
@@ -161,36 +157,31 @@ def test_other_grids(build, tmp_path):
         )
 
 
-def test_files_of_no_use(build, tmp_path):
-    path = tmp_path / 'a.pth'
-    path.write_bytes(b'')
-    with pytest.raises(CheckpointError, match='truncated'):
-        build(path).test()
-    save({'conv1.weight': torch.ones(2)}, path)
+def test_files_of_no_use(build, save):
     with pytest.raises(CheckpointError, match='has no ViT.*conv1.weight'):
-        build(path).test()
-    wide = mm_vit(in_channels=4).state_dict()
+        build(save({'conv1.weight': torch.ones(2)})).test()
+    path = save(mm_vit(in_channels=4).state_dict())
     with pytest.raises(CheckpointError, match='1 of another shape'):
-        build(save(wide, path)).test()
+        build(path).test()
     runner = build(path)
     runner.model.backbone = torch.nn.Linear(1, 1)
     with pytest.raises(TypeError, match='ImageClassifier has not'):
         runner.test()
 
 
-def test_an_untrained_final_norm_is_not_evaluated(build, tmp_path):
+def test_an_untrained_final_norm_is_not_evaluated(build, save):
     content = checkpoint('timm')[0]
     for name in ('weight', 'bias'):
         content[f'fc_norm.{name}'] = content.pop(f'norm.{name}')
-    path = save(content, tmp_path / 'a.pth')
+    path = save(content)
     with pytest.raises(CheckpointError, match='no ln1.bias, ln1.weight'):
         build(path).test()
 
 
-def test_training_starts_from_the_teacher(build, tmp_path):
+def test_training_starts_from_the_teacher(build, save):
     """Weights that are loaded outlive the initialisation of the model."""
     content, teacher, _ = checkpoint('moca')
-    runner = build(save(content, tmp_path / 'a.pth'), head=HEAD)
+    runner = build(save(content), head=HEAD)
     runner._train_loop = runner.build_train_loop(runner._train_loop)
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
     runner.call_hook('before_run')

@@ -4,9 +4,12 @@
 import shutil
 
 import pytest
+import torch
 from mmengine.runner import Runner
 
-from ..digits import digits_config, save_pretraining, write_digits
+from mmmoca.checkpoints import CheckpointError
+
+from ..digits import digits_config, save_pretraining, train, write_digits
 
 LINEAR = 'linear_vit-b16_100e_in1k.py'
 FINETUNE = 'finetune_vit-b16_100e_in1k.py'
@@ -26,69 +29,49 @@ def digits(source, tmp_path):
     return root
 
 
-def listed(root):
-    """Lines of an annotation file, one image of each class."""
-    folders = sorted((root / 'train').iterdir())
-    return [f'{f.name}/{next(f.iterdir()).name} {f.name}' for f in folders]
-
-
-def refused(root, message, name=LINEAR, test=False, **options):
-    """The run ends with this message before it has trained anything."""
-    work_dir = root / 'work'
+def config(root, name=LINEAR, **options):
     settings = {
         'load_from': str(root / 'moca.pth'),
         'train_dataloader.batch_size': 25,
     }
-    cfg = digits_config(name, root, work_dir, **settings | options)
-    runner = Runner.from_cfg(cfg)
+    return digits_config(name, root, root / 'work', **settings | options)
+
+
+def refused(root, message, name=LINEAR, test=False, **options):
+    """The run ends with this message before it has trained anything."""
+    runner = Runner.from_cfg(config(root, name, **options))
     with pytest.raises(ValueError, match=message):
         runner.test() if test else runner.train()
-    assert not list(work_dir.glob('*.pth'))
+    assert not list((root / 'work').glob('*.pth'))
 
 
-def test_no_checkpoint(digits):
-    refused(digits, 'no checkpoint to start from.*load_from=', load_from=None)
-
-
-def test_nothing_to_resume(digits):
-    refused(digits, 'no checkpoint', load_from=None, resume=True)
+@pytest.mark.parametrize('resume', [False, True])
+def test_no_checkpoint(source, resume):
+    message = 'no checkpoint to start from.*load_from='
+    refused(source, message, load_from=None, resume=resume)
 
 
 def test_from_scratch_on_purpose(digits):
-    cfg = digits_config(
-        LINEAR,
-        digits,
-        digits / 'work',
-        **{
-            'train_dataloader.batch_size': 25,
-            'train_cfg.max_epochs': 1,
-            'default_hooks.classifier_check.needs_checkpoint': False,
-        },
-    )
-    runner = Runner.from_cfg(cfg)
-    runner.train()
-    assert runner.iter == 3
+    hook = 'default_hooks.classifier_check.needs_checkpoint'
+    runner = train(config(digits, **{'load_from': None, hook: False}))
+    assert runner.iter == 6
 
 
 def test_pretrained_initialisation_is_a_checkpoint(digits):
-    init = dict(
-        type='Pretrained',
-        checkpoint=str(digits / 'moca.pth'),
-        prefix='teacher.',
-    )
-    cfg = digits_config(
-        LINEAR,
-        digits,
-        digits / 'work',
-        **{
-            'train_dataloader.batch_size': 25,
-            'train_cfg.max_epochs': 1,
-            'model.backbone.init_cfg': init,
-        },
-    )
-    runner = Runner.from_cfg(cfg)
-    runner.train()
-    assert runner.model.backbone.patch_embed.projection.weight.any()
+    """It is checked in time, after the hooks and before any training."""
+    init = dict(type='Pretrained', checkpoint=str(digits / 'moca.pth'))
+    options = {'load_from': None, 'model.backbone.init_cfg': init}
+    with pytest.raises(CheckpointError, match=r"write prefix='teacher\."):
+        train(config(digits, **options))
+    init['prefix'] = 'teacher.'
+    cfg = config(digits, **options, log_level='INFO')
+    backbone = train(cfg).model.backbone.state_dict()
+    saved = torch.load(init['checkpoint'], weights_only=True)['state_dict']
+    for name, value in backbone.items():
+        assert torch.equal(value, saved[f'teacher.{name}']), name
+    logs = [log.read_text() for log in (digits / 'work').glob('*/*.log')]
+    total = len(backbone)
+    assert any(f'{total} of its {total} names match' in log for log in logs)
 
 
 def test_one_class(digits):
@@ -109,48 +92,57 @@ def test_class_missing_in_val(digits):
     refused(digits, '9 classes, but the head has 10')
 
 
-@pytest.mark.parametrize('number', [9, 1000])
-@pytest.mark.parametrize('name', [LINEAR, FINETUNE])
-def test_wrong_number_of_classes(digits, name, number):
-    options = {'model.head.num_classes': number}
-    if name == FINETUNE:
-        options['model.data_preprocessor.num_classes'] = number
-    message = f'10 classes, but the head has {number}.*num_classes=10'
-    refused(digits, message, name, **options)
+@pytest.mark.parametrize(
+    'name, head, augments, message',
+    [
+        (LINEAR, 9, None, '10 classes, but the head has 9.*num_classes=10'),
+        (LINEAR, 1000, None, '10 classes, but the head has 1000'),
+        (FINETUNE, 9, 9, '10 classes, but the head has 9.*num_classes=10'),
+        (FINETUNE, 10, 9, 'the same number in both places'),
+    ],
+)
+def test_wrong_number_of_classes(source, name, head, augments, message):
+    options = {'model.head.num_classes': head}
+    if augments is not None:
+        options['model.data_preprocessor.num_classes'] = augments
+    refused(source, message, name, **options)
 
 
-def test_two_numbers_of_classes(digits):
-    options = {'model.data_preprocessor.num_classes': 9}
-    refused(digits, 'the same number in both places', FINETUNE, **options)
+def test_testing_with_a_wrong_number(source):
+    options = {'model.head.num_classes': 9}
+    refused(source, 'the test images.*10 classes', test=True, **options)
 
 
-@pytest.mark.parametrize('label', [10, -1])
-@pytest.mark.parametrize('classes', [None, tuple('0123456789')])
-def test_label_out_of_range(digits, label, classes):
-    lines = listed(digits)
-    (digits / 'list.txt').write_text(
-        '\n'.join([*lines, f'{lines[0][:-1]}{label}'])
-    )
-    options = {
-        'train_dataloader.dataset.ann_file': str(digits / 'list.txt'),
-        'train_dataloader.dataset.metainfo': classes and dict(classes=classes),
-    }
-    message = 'labels of the train images.*go from'
-    if label == 10 and classes is None:
-        message = '11 classes, but the head has 10'
-    refused(digits, message, **options)
+NAMED = dict(classes=tuple('0123456789'))
+
+
+@pytest.mark.parametrize(
+    'last_label, metainfo, message',
+    [
+        (10, None, '11 classes, but the head has 10'),
+        (-1, None, 'labels of the train images.*go from'),
+        (10, NAMED, 'labels of the train images.*go from'),
+        (-1, NAMED, 'labels of the train images.*go from'),
+    ],
+)
+def test_label_out_of_range(digits, last_label, metainfo, message):
+    labels = [*range(10), last_label]
+    refused(digits, message, **listed(digits, labels, metainfo))
 
 
 def test_all_of_a_list_in_one_class(digits):
-    lines = [line[:-1] + '0' for line in listed(digits)]
-    (digits / 'list.txt').write_text('\n'.join(lines))
-    options = {
-        'train_dataloader.dataset.ann_file': str(digits / 'list.txt'),
-        'train_dataloader.dataset.metainfo': dict(classes=tuple('0123456789')),
+    refused(digits, 'one class only', **listed(digits, [0] * 10, NAMED))
+
+
+def listed(root, labels, metainfo):
+    """Options to train on a list of so many images with these labels."""
+    images = sorted((root / 'train').glob('*/*.png'))
+    lines = [
+        f'{image.relative_to(root / "train")} {label}'
+        for image, label in zip(images, labels)
+    ]
+    (root / 'list.txt').write_text('\n'.join(lines))
+    return {
+        'train_dataloader.dataset.ann_file': str(root / 'list.txt'),
+        'train_dataloader.dataset.metainfo': metainfo,
     }
-    refused(digits, 'one class only', **options)
-
-
-def test_testing_with_a_wrong_number(digits):
-    options = {'model.head.num_classes': 9}
-    refused(digits, 'the test images.*10 classes', test=True, **options)

@@ -3,36 +3,28 @@
 
 import pytest
 import torch
-from mmengine.dist import get_world_size
-from mmengine.registry import RUNNERS
 
 from mmmoca.engine.wrapped_models import unwrap_model, whole_parameters
 
 from ..distributed import run_processes
-from ..images import demo_config, write_images
+from ..runs import assert_same, demo_runner
 
 pytestmark = pytest.mark.processes
 
 STEPS, SAVED = 6, 3
 
 
-def build(root, name, sharded, options):
-    """The runner of the demo on this process, in float32."""
-    settings = {
-        'train_cfg.max_iters': STEPS,
-        'train_cfg.val_interval': SAVED,
-        'default_hooks.checkpoint.interval': SAVED,
-        'default_hooks.checkpoint.max_keep_ckpts': -1,
-        'optim_wrapper.dtype': 'float32',
-        'env_cfg.dist_cfg.backend': 'gloo',
-    }
-    cfg = demo_config(root, f'{root}/{name}', **settings | options)
-    if sharded:
-        cfg.runner_type = 'FlexibleRunner'
-        cfg.strategy = dict(type='mmmoca.MOCAFSDPStrategy')
-    if get_world_size() > 1:
-        cfg.model_wrapper_cfg.broadcast_buffers = False
-    return RUNNERS.build(cfg)
+SHARDED = dict(
+    runner_type='FlexibleRunner', strategy=dict(type='mmmoca.MOCAFSDPStrategy')
+)
+OPTIONS = {
+    'train_cfg.max_iters': STEPS,
+    'train_cfg.val_interval': SAVED,
+    'default_hooks.checkpoint.interval': SAVED,
+    'default_hooks.checkpoint.max_keep_ckpts': -1,
+    'optim_wrapper.dtype': 'float32',
+    'env_cfg.dist_cfg.backend': 'gloo',
+}
 
 
 def whole_state(runner):
@@ -54,9 +46,9 @@ def groups(runner):
     ]
 
 
-def train(root, name, sharded, **options):
+def train(root, name, options):
     """Train; logged scalars, groups of the optimiser and state."""
-    runner = build(root, name, sharded, options)
+    runner = demo_runner(root, name, **OPTIONS | options)
     runner.train()
     logs = {
         key: buffer.data[0].tolist()
@@ -67,19 +59,12 @@ def train(root, name, sharded, **options):
 
 
 @pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('fsdp')
-    write_images(root)
-    return root
-
-
-@pytest.fixture(scope='module')
 def sharded(root):
-    return run_processes(train, 2, str(root), 'fsdp', True)
+    return run_processes(train, 2, root, 'fsdp', SHARDED)
 
 
 def test_same_as_ddp(root, sharded):
-    whole = run_processes(train, 2, str(root), 'ddp', False)
+    whole = run_processes(train, 2, root, 'ddp', {})
     for (logs, groups, state), (
         expected_logs,
         expected_groups,
@@ -105,8 +90,7 @@ def test_same_as_ddp(root, sharded):
             for encoder in ('backbone', 'teacher')
         )
         assert all((value != 1).any() for value in moved)
-    for name, value in sharded[0][2].items():
-        assert torch.equal(value, sharded[1][2][name]), name
+    assert_same(sharded[0][2], sharded[1][2])
 
 
 def test_checkpoint_is_that_of_any_run(root, sharded):
@@ -115,19 +99,14 @@ def test_checkpoint_is_that_of_any_run(root, sharded):
     assert list(saved['state_dict']) == list(plain['state_dict'])
     for name, value in saved['state_dict'].items():
         assert torch.equal(value, sharded[0][2][name]), name
-    names = {name for name, value in saved['optimizer']['state'].items()}
+    names = saved['optimizer']['state'].keys()
     assert 'backbone.cls_token' in names
     assert not any(name.startswith('teacher') for name in names)
 
 
 def test_resumed_sharded_run_is_the_same(root, sharded):
     checkpoint = str(root / 'fsdp' / f'iter_{SAVED}.pth')
-    options = dict(resume=True, load_from=checkpoint)
-    resumed = run_processes(resume, 2, str(root), 'resumed', options)
-    for (_, _, state), expected in zip(resumed, sharded):
-        for name, value in expected[2].items():
-            assert torch.equal(state[name], value), name
-
-
-def resume(root, name, options):
-    return train(root, name, True, **options)
+    options = SHARDED | dict(resume=True, load_from=checkpoint)
+    resumed = run_processes(train, 2, root, 'resumed', options)
+    for (_, _, state), (_, _, expected) in zip(resumed, sharded):
+        assert_same(state, expected)

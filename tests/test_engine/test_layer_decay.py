@@ -4,57 +4,35 @@
 import re
 
 import pytest
-from mmengine.registry import MODELS, OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import MODELS
 from torch import nn
 
-RATE, LR, DECAY, LAYERS = 0.75, 2e-4, 0.05, 3
+from ..builders import ARCH
+
+RATE, LR, DECAY, LAYERS = 0.75, 2e-4, 0.05, ARCH['num_layers']
 
 
-def backbone():
-    arch = dict(
-        embed_dims=16,
-        num_layers=LAYERS,
-        num_heads=2,
-        feedforward_channels=32,
-    )
-    return dict(type='mmpretrain.VisionTransformer', arch=arch, img_size=32)
+BACKBONE = dict(type='mmpretrain.VisionTransformer', arch=ARCH, img_size=32)
 
 
 def classifier():
-    return MODELS.build(
-        dict(
-            type='mmpretrain.ImageClassifier',
-            backbone=backbone(),
-            head=dict(
-                type='mmpretrain.VisionTransformerClsHead',
-                num_classes=3,
-                in_channels=16,
-            ),
-        )
+    head = dict(
+        type='mmpretrain.VisionTransformerClsHead',
+        num_classes=3,
+        in_channels=16,
     )
-
-
-def segmentor():
     return MODELS.build(
-        dict(
-            type='mmseg.EncoderDecoder',
-            backbone=dict(backbone(), out_type='featmap'),
-            decode_head=dict(
-                type='mmseg.FCNHead',
-                in_channels=16,
-                channels=8,
-                num_classes=3,
-            ),
-        )
+        dict(type='mmpretrain.ImageClassifier', backbone=BACKBONE, head=head)
     )
 
 
 class Detector(nn.Module):
-    """What a detector looks like to the constructor."""
+    """What a detector or segmentor looks like to the constructor."""
 
     def __init__(self):
         super().__init__()
-        self.backbone = MODELS.build(backbone())
+        self.backbone = MODELS.build(BACKBONE)
         self.neck = nn.Sequential(nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8))
 
 
@@ -65,16 +43,14 @@ def build(model):
         bias_decay_mult=0.0,
         flat_decay_mult=0.0,
     )
-    constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
+    return build_optim_wrapper(
+        model,
         dict(
-            type='mmmoca.LayerDecayOptimWrapperConstructor',
-            optim_wrapper_cfg=dict(
-                optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY)
-            ),
+            constructor='mmmoca.LayerDecayOptimWrapperConstructor',
+            optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY),
             paramwise_cfg=paramwise_cfg,
-        )
+        ),
     )
-    return constructor(model)
 
 
 def expected_rate(name):
@@ -86,7 +62,7 @@ def expected_rate(name):
     return LR
 
 
-@pytest.mark.parametrize('make', [classifier, segmentor, Detector])
+@pytest.mark.parametrize('make', [classifier, Detector])
 def test_all_parameters(make):
     model = make()
     groups = build(model).optimizer.param_groups

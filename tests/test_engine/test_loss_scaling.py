@@ -14,11 +14,11 @@ from mmengine.registry import OPTIM_WRAPPERS
 from mmmoca.engine import MixedPrecisionOptimWrapper, NonFiniteLossError
 from mmmoca.engine.hooks.step_log_hook import StepLogHook
 from mmmoca.engine.steps import skipped
-from mmmoca.engine.wrapped_models import unwrap_model, whole_state_dict
+from mmmoca.engine.wrapped_models import unwrap_model
 
 from ..distributed import run_processes
-from ..images import write_images
-from .test_fsdp import build
+from ..runs import NO_VALIDATION, demo_runner, scalars, state_of
+from .test_fsdp import OPTIONS, SHARDED
 
 STEPS, POISONED = 5, 2
 
@@ -46,10 +46,9 @@ WRAPPER = (
 
 
 HALF = {
+    **OPTIONS,
+    **NO_VALIDATION,
     'train_cfg.max_iters': STEPS,
-    'val_cfg': None,
-    'val_dataloader': None,
-    'val_evaluator': None,
     'default_hooks.checkpoint.interval': 100,
     'default_hooks.checkpoint.save_last': False,
     'optim_wrapper.type': WRAPPER,
@@ -76,20 +75,9 @@ class Recorder(Hook):
     def after_train_iter(self, runner, *args, **kwargs):
         if self.handle is not None:
             self.handle.remove()
-        self.states.append(state(runner))
+        state = state_of(runner)
+        self.states.append({name: v.clone() for name, v in state.items()})
         self.scales.append(runner.optim_wrapper.loss_scaler.get_scale())
-
-
-def state(runner):
-    """Everything that a step moves, the scale of the loss apart."""
-    optimizer = runner.optim_wrapper.optimizer.state_dict()
-    moments = {
-        f'{index}.{name}': value
-        for index, values in optimizer['state'].items()
-        for name, value in values.items()
-    }
-    state = whole_state_dict(runner.model) | moments
-    return {name: value.clone() for name, value in state.items()}
 
 
 def gradient_overflows(model):
@@ -125,9 +113,9 @@ def token_overflows(model):
     return model.teacher.ln1.register_forward_hook(poison)
 
 
-def run(root, name, poison, iterations=(POISONED,), sharded=False, **options):
-    """Train; states and scales by step, what was logged, and how it ended."""
-    runner = build(root, name, sharded, HALF | options)
+def run(root, name, poison, iterations=(POISONED,), **options):
+    """Train; states and scales by step, what was skipped, how it ended."""
+    runner = demo_runner(root, name, **HALF | options)
     recorder = Recorder(poison, iterations)
     runner.register_hook(recorder)
     error = None
@@ -135,17 +123,10 @@ def run(root, name, poison, iterations=(POISONED,), sharded=False, **options):
         runner.train()
     except NonFiniteLossError as caught:
         error = str(caught)
-    logs = {
-        name: buffer.data[0].tolist()
-        for name, buffer in runner.message_hub.log_scalars.items()
-    }
-    return recorder.states, recorder.scales, logs, error
-
-
-def run_on(world_size, *args, **options):
-    """The same on each of several processes, a list by rank."""
-    call = functools.partial(run, *args, **options)
-    return [call()] if world_size == 1 else run_processes(call, world_size)
+    skipped = []
+    if error is None:
+        skipped = scalars(runner, 'train/skipped').tolist()
+    return recorder.states, recorder.scales, skipped, error
 
 
 def differing(first, second):
@@ -153,13 +134,6 @@ def differing(first, second):
     return {
         name for name in first if not torch.equal(first[name], second[name])
     }
-
-
-@pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('scaling')
-    write_images(root)
-    return str(root)
 
 
 @pytest.mark.parametrize(
@@ -173,13 +147,14 @@ def root(tmp_path_factory):
 )
 def test_skipped_step_changes_nothing(root, world_size, sharded, poison):
     name = f'{poison.__name__}_{world_size}_{sharded}'
-    results = run_on(world_size, root, name, poison, sharded=sharded)
-    for states, scales, logs, error in results:
+    options = SHARDED if sharded else {}
+    train = functools.partial(run, root, name, poison, **options)
+    results = run_processes(train, world_size)
+    for states, scales, skips, error in results:
         assert error is None
         assert not differing(states[POISONED - 1], states[POISONED])
         assert scales[POISONED] == scales[POISONED - 1] / 2
-        expected = [float(step == POISONED) for step in range(STEPS)]
-        assert logs['train/skipped'] == expected
+        assert skips == [step == POISONED for step in range(STEPS)]
         for step in set(range(1, STEPS)) - {POISONED}:
             moved = differing(states[step - 1], states[step])
             assert moved >= {
@@ -212,16 +187,13 @@ def test_overflow_in_the_forward_pass(root):
 )
 def test_no_word_is_taken_that_is_not_finite(root, world_size):
     """Without a scaler too, whose flag would tell."""
-    results = run_on(
-        world_size,
-        root,
-        f'word_{world_size}',
-        token_overflows,
-        **{
-            'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
-            'optim_wrapper.dtype': 'bfloat16',
-        },
-    )
+    options = {
+        'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
+        'optim_wrapper.dtype': 'bfloat16',
+    }
+    name = f'word_{world_size}'
+    train = functools.partial(run, root, name, token_overflows, **options)
+    results = run_processes(train, world_size)
     for states, *_, error in results:
         for after in states:
             assert after['codebook.words'].isfinite().all()

@@ -3,16 +3,13 @@
 
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.model import MMDistributedDataParallel
-from mmengine.runner import Runner
-from mmpretrain.registry import MODELS
 
 from mmmoca.engine.wrapped_models import unwrap_model
 
 from ..distributed import run_processes
-from ..images import DEMO_CONFIG, demo_config, write_images
+from ..runs import NO_VALIDATION, assert_same, demo_model, demo_runner
 
 pytestmark = pytest.mark.processes
 
@@ -20,15 +17,11 @@ STEPS = 8
 GLOBAL_BATCH = 8
 
 
-def train(folder):
+def train(root):
     """Train for some steps; the state of this rank afterwards."""
-    options = {
-        'train_dataloader.batch_size': 4,
-        'train_cfg.max_iters': STEPS,
-        'train_cfg.val_interval': 1000,
-    }
-    cfg = demo_config(folder, f'{folder}/work_dir', **options)
-    runner = Runner.from_cfg(cfg)
+    options = {'train_dataloader.batch_size': 4} | NO_VALIDATION
+    options['train_cfg.max_iters'] = STEPS
+    runner = demo_runner(root, f'ranks{get_world_size()}', **options)
     runner.train()
     model = unwrap_model(runner.model).eval()
     state = dict(model.state_dict())
@@ -39,21 +32,16 @@ def train(folder):
 
 
 @pytest.mark.parametrize('world_size', [2, 4])
-def test_ranks_agree_bit_for_bit(tmp_path, world_size):
-    write_images(tmp_path)
-    results = run_processes(train, world_size, str(tmp_path))
+def test_ranks_agree_bit_for_bit(root, world_size):
+    results = run_processes(train, world_size, root)
     assert int(results[0]['codebook.pointer']) == STEPS * 4
     for result in results[1:]:
-        for name, value in results[0].items():
-            assert torch.equal(value, result[name]), name
+        assert_same(result, results[0])
 
 
 def gradients(micro_batches=1):
     """Loss and gradients of one step on this rank's share of the batch."""
-    torch.manual_seed(0)
-    model = MODELS.build(Config.fromfile(DEMO_CONFIG).model)
-    model.init_weights()
-    model.train()
+    model = demo_model().train()
     views = torch.randn(2, GLOBAL_BATCH, 3, 48, 48)
     order = torch.rand(2, GLOBAL_BATCH, 36).argsort(dim=2)
     parts = get_world_size() * micro_batches

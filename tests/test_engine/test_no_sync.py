@@ -19,8 +19,8 @@ from mmpretrain.structures import DataSample
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..images import DEMO_CONFIG, write_images
-from .test_step_log_hook import build
+from ..images import DEMO_CONFIG
+from ..runs import demo_runner
 
 
 class ToMeta(Hook):
@@ -40,15 +40,14 @@ class ReadsMu(Hook):
 
 
 @pytest.fixture
-def meta_runner(tmp_path, monkeypatch):
+def meta_runner(root, monkeypatch):
     # Autocast does not know the meta device.
     autocast = functools.partial(torch.autocast, 'cpu')
     monkeypatch.setattr(
         torch, 'autocast', lambda device_type, **kwargs: autocast(**kwargs)
     )
-    write_images(tmp_path)
-    runner = build(
-        tmp_path,
+    runner = demo_runner(
+        root,
         'meta',
         **{
             'train_cfg.max_iters': 3,

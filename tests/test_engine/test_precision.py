@@ -4,12 +4,11 @@
 import pytest
 import torch
 from mmengine.config import Config
-from mmpretrain.registry import MODELS
 
 from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
 
-from ..images import DEMO_CONFIG, write_images
-from .test_fsdp import build
+from ..images import CONFIGS
+from ..runs import demo_model, demo_runner, scalars
 from .test_loss_scaling import HALF
 
 HALVES = [torch.bfloat16, torch.float16]
@@ -18,20 +17,13 @@ needs_gpu = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('precision')
-    write_images(root)
-    return str(root)
-
-
 def train(root, dtype):
     """The runner after some steps, with the wrapper of this machine."""
     options = {**HALF, 'optim_wrapper.dtype': dtype}
     if dtype != 'float16':
         kind = 'mmmoca.MixedPrecisionOptimWrapper'
         options['optim_wrapper.type'] = kind
-    runner = build(root, dtype, False, options)
+    runner = demo_runner(root, dtype, **options)
     runner.train()
     return runner
 
@@ -48,8 +40,8 @@ def test_trains_as_in_float32(root, full, dtype):
     assert scales == (dtype == 'float16')
     for name in ('loss', 'loss_img', 'loss_loc', 'msd'):
         key = f'train/{name}'
-        values = runner.message_hub.get_scalar(key).data[0].tolist()
-        expected = full.message_hub.get_scalar(key).data[0].tolist()
+        values = scalars(runner, key).tolist()
+        expected = scalars(full, key).tolist()
         assert values == pytest.approx(expected, rel=0.03), name
         # Not the same by not having been cast at all.
         assert values != expected
@@ -60,9 +52,7 @@ def test_trains_as_in_float32(root, full, dtype):
 @pytest.mark.parametrize('dtype', HALVES)
 def test_assignments_and_losses_leave_autocast(dtype):
     """What follows encoder and decoder is the same under autocast."""
-    torch.manual_seed(0)
-    model = MODELS.build(Config.fromfile(DEMO_CONFIG).model)
-    model.init_weights()
+    model = demo_model()
     masks = model.masking.draw(4, torch.device('cpu'))
     tokens = torch.randn(4, 36, 128)
     embeddings = [torch.randn(4, 128) for _ in masks]
@@ -126,7 +116,7 @@ def test_hooks_do_not_wait_for_the_gpu(root, dtype, monkeypatch):
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
 def test_recipe_on_a_gpu(root, dtype):
     """ViT-B/16 with K = 4096, scaler, fused AdamW and all, at batch 8."""
-    recipe = Config.fromfile(DEMO_CONFIG.parents[1] / 'moca_vit-b16_200e.py')
+    recipe = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py')
     options = {**HALF, 'model': recipe.model}
     options['optim_wrapper'] = recipe.optim_wrapper | dict(dtype=dtype)
     for view in range(2):
@@ -134,9 +124,9 @@ def test_recipe_on_a_gpu(root, dtype):
         options[f'{pipeline}.0.scale'] = 224
     for name in ('type', 'dtype', 'loss_scale'):
         options.pop(f'optim_wrapper.{name}', None)
-    runner = build(root, f'gpu_{dtype}', False, options)
+    runner = demo_runner(root, f'gpu_{dtype}', **options)
     runner.train()
-    losses = runner.message_hub.get_scalar('train/loss').data[0]
+    losses = scalars(runner, 'train/loss')
     assert len(losses) == 5 and all(1 < loss < 20 for loss in losses)
     for name, value in runner.model.state_dict().items():
         assert value.isfinite().all(), name

@@ -9,30 +9,16 @@ from mmengine.runner import Runner
 from mmmoca.models import RandomTokenSampler
 
 from ..distributed import run_processes
-from ..images import demo_config, write_images
+from ..runs import by_epochs, demo_runner
 
 pytestmark = pytest.mark.processes
 
 
-@pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('seeds')
-    write_images(root)  # 48 images
-    return root
-
-
 def train(root, seeds):
     """Images of an epoch, seeds of the codebook's draws, a mask's noise."""
-    options = {
-        'train_dataloader.sampler.infinite': False,
-        'val_cfg': None,
-        'val_dataloader': None,
-        'val_evaluator': None,
-    }
+    options = by_epochs(1)
     if seeds:
         options['randomness'] = seeds
-    cfg = demo_config(root, f'{root}/work', **options)
-    cfg.train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=1)
     images, draws, noise = [], [], []
     pick, step = RandomTokenSampler.pick, Runner.call_hook
 
@@ -50,12 +36,12 @@ def train(root, seeds):
     # In a process of its own.
     RandomTokenSampler.pick = record_draw
     Runner.call_hook = record_batch
-    Runner.from_cfg(cfg).train()
+    demo_runner(root, 'seeds', **options).train()
     return images, draws, noise
 
 
 def test_processes_share_the_images_and_the_words(root):
-    first, second = run_processes(train, 2, str(root), None)
+    first, second = run_processes(train, 2, root, None)
     # Each image once in the whole epoch.
     assert sorted(first[0] + second[0]) == list(range(48))
     # One draw of the words for all, new ones in each step.
@@ -71,4 +57,4 @@ def train_with_other_seeds(root):
 
 
 def test_different_seeds_are_an_error(root):
-    assert run_processes(train_with_other_seeds, 2, str(root)) == [0, 1]
+    assert run_processes(train_with_other_seeds, 2, root) == [0, 1]

@@ -1,29 +1,23 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import pytest
 import torch
-from mmengine.runner import Runner
 
-from mmmoca.engine import NonFiniteLossError
+from mmmoca.engine import NonFiniteLossError, StepLogHook
 
-from ..images import demo_config, write_images
-
-
-def build(root, name, **options):
-    settings = {
-        'train_cfg.max_iters': 7,
-        'train_cfg.val_interval': 100,
-        'default_hooks.checkpoint.interval': 2,
-        'default_hooks.logger.interval': 3,
-    }
-    cfg = demo_config(root, f'{root}/{name}', **settings | options)
-    return Runner.from_cfg(cfg)
+from ..runs import NO_VALIDATION, demo_runner, scalars
 
 
-@pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('log')
-    write_images(root)
-    return root
+def build(root, name):
+    return demo_runner(
+        root,
+        name,
+        **{
+            'train_cfg.max_iters': 7,
+            'default_hooks.checkpoint.interval': 2,
+            'default_hooks.logger.interval': 3,
+            **NO_VALIDATION,
+        },
+    )
 
 
 def test_same_numbers_as_without(root):
@@ -31,13 +25,12 @@ def test_same_numbers_as_without(root):
     with_hook.train()
     without = build(root, 'without')
     without._hooks = [
-        hook for hook in without.hooks if type(hook).__name__ != 'StepLogHook'
+        hook for hook in without.hooks if not isinstance(hook, StepLogHook)
     ]
     without.train()
     for name in ('loss', 'loss_img', 'loss_loc', 'codebook_perplexity', 'msd'):
         ours, expected = (
-            runner.message_hub.get_scalar(f'train/{name}').data[0]
-            for runner in (with_hook, without)
+            scalars(runner, f'train/{name}') for runner in (with_hook, without)
         )
         assert len(ours) == 7 and ours.tolist() == expected.tolist(), name
     assert 'train/grad_norm' in with_hook.message_hub.log_scalars
@@ -51,7 +44,7 @@ def test_non_finite_step_stops_the_run(root):
             with torch.no_grad():
                 runner.model.neck.mask_token.fill_(float('nan'))
 
-    hook = next(h for h in runner.hooks if type(h).__name__ == 'CodebookHook')
+    hook = next(h for h in runner.hooks if isinstance(h, StepLogHook))
     hook.before_train_iter = poison.__get__(hook)
     with pytest.raises(NonFiniteLossError) as error:
         runner.train()

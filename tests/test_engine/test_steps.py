@@ -2,16 +2,17 @@
 """What hooks have in common: seeds, and who moves which state."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from mmengine.config import Config
-from mmengine.hooks import Hook
 
-from mmmoca.engine import CodebookHook, StepLogHook
-from mmmoca.engine.steps import mix_seed
+from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
+from mmmoca.engine.steps import check_hooks, mix_seed
 
-from ..images import DEMO_CONFIG, write_images
-from .test_step_log_hook import build
+from ..builders import build_moca
+from ..images import DEMO_CONFIG
+from ..runs import demo_runner
 
 
 def test_no_two_draws_share_a_seed():
@@ -25,63 +26,40 @@ def test_no_two_draws_share_a_seed():
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-@pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('hooks')
-    write_images(root, train=4, val=1)
-    return root
+ALL = (CodebookHook, TeacherEMAHook, StepLogHook)
 
 
-class Untrained(Hook):
-    priority = 'LOWEST'
-
-    def before_train_iter(self, *_, **__):
-        raise AssertionError('the training began')
-
-
-def refused(root, change, message):
-    runner = build(root, f'hooks{id(change)}')
-    change(runner)
-    runner.register_hook(Untrained())
+@pytest.mark.parametrize(
+    'kinds, message',
+    [
+        (ALL[1:], 'no CodebookHook.*codebook=dict'),
+        (ALL[::2], 'no TeacherEMAHook.*teacher_ema=dict'),
+        *(
+            ((*ALL, kind), f'{kind.__name__} is there 2 times.*custom_hooks')
+            for kind in ALL
+        ),
+    ],
+)
+def test_hooks_that_move_a_state_never_or_twice(kinds, message):
+    hooks = [kind() for kind in kinds]
+    runner = SimpleNamespace(hooks=hooks, model=build_moca())
     with pytest.raises(ValueError, match=message):
-        runner.train()
-
-
-@pytest.mark.parametrize(
-    'name, key',
-    [('CodebookHook', 'codebook'), ('TeacherEMAHook', 'teacher_ema')],
-)
-def test_forgotten_hook(root, name, key):
-    def forget(runner):
-        runner._hooks = [
-            hook for hook in runner.hooks if type(hook).__name__ != name
-        ]
-
-    refused(root, forget, f'no {name}.*{key}=dict')
-
-
-@pytest.mark.parametrize(
-    'name', ['CodebookHook', 'TeacherEMAHook', 'StepLogHook']
-)
-def test_hook_that_is_listed_twice(root, name):
-    def repeat(runner):
-        runner.register_hook(dict(type=f'mmmoca.{name}'))
-
-    refused(root, repeat, f'{name} is there 2 times.*custom_hooks')
+        check_hooks(runner)
 
 
 def test_hooks_of_pretraining_on_another_model(root):
-    def replace(runner):
-        del runner.model.codebook
-
-    refused(root, replace, 'MOCA has none.*runtime.py')
+    """The runner refuses it before its training."""
+    runner = demo_runner(root, 'refused')
+    del runner.model.codebook
+    with pytest.raises(ValueError, match='MOCA has none.*runtime.py'):
+        runner.train()
 
 
 def test_order_of_the_list_does_not_matter(root):
     """The codebook's update must be taken before scalars are collected."""
     hooks = Config.fromfile(DEMO_CONFIG).default_hooks
+    runner = demo_runner(root, 'order')
     for listed in (hooks.items(), reversed(hooks.items())):
-        runner = build(root, 'order')
         runner._hooks = []
         runner.register_hooks(dict(listed))
         kinds = [type(hook) for hook in runner.hooks]

@@ -15,6 +15,7 @@ from torch import nn
 import mmmoca.checkpoints  # noqa: F401  knows mmmoca-student://
 
 from ..images import CONFIGS, DEMO_CONFIG
+from ..runs import demo_model
 
 PRETRAINING = ('moca_vit-b16_200e.py', 'moca_vit-b16_200e_own-images.py')
 EVALUATION = tuple(
@@ -90,12 +91,9 @@ def test_features_of_an_image(model, files, name, which):
     assert (feature - other).abs().max() > 0.1
 
 
-def test_quick_start_on_an_array(files):
-    cfg = Config.fromfile(DEMO_CONFIG)
-    torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
-    model.init_weights()
-    model._config = cfg
+def test_quick_start_on_an_array():
+    model = demo_model()
+    model._config = Config.fromfile(DEMO_CONFIG)
     extract = FeatureExtractor(model)
     array = np.full((60, 80, 3), 51, np.uint8)
     features = extract([array, array], batch_size=2)

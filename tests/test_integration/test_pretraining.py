@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pretraining through the real Runner, configs, tools and image files."""
 
-import copy
 import os
 import re
 import shutil
@@ -13,50 +12,30 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from mmengine.runner import Runner
+from mmengine.config import Config
 
 from ..distributed import free_port
-from ..images import demo_config, write_images
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope='module')
-def images(tmp_path_factory):
-    root = tmp_path_factory.mktemp('images')
-    write_images(root)
-    return root
+from ..images import DEMO_CONFIG
+from ..runs import NO_VALIDATION, demo_runner, scalars
+from ..tools import ROOT
 
 
-def config(images, work_dir, **options):
+def train(root, name, **options):
+    """The runner after six steps."""
     settings = {
         'train_cfg.max_iters': 6,
         'train_cfg.val_interval': 3,
-        'default_hooks.checkpoint.interval': 3,
-        'default_hooks.checkpoint.max_keep_ckpts': 5,
         'default_hooks.logger.interval': 1,
     }
-    return demo_config(images, work_dir, **settings | options)
-
-
-def run(cfg):
-    cfg = copy.deepcopy(cfg)
-    cfg.experiment_name = f'run{np.random.default_rng().integers(1 << 40)}'
-    runner = Runner.from_cfg(cfg)
+    runner = demo_runner(root, name, **settings | options)
     runner.train()
     return runner
 
 
-def scalars(runner, name):
-    return runner.message_hub.get_scalar(name).data[0]
-
-
-def test_training_moves_everything_once_a_step(images, tmp_path):
-    runner = run(config(images, tmp_path))
+def test_training_moves_everything_once_a_step(root):
+    runner = train(root, 'whole')
     model, steps = runner.model, 6
     assert int(model.codebook.pointer) == steps * 4
-    initial = Runner.from_cfg(config(images, tmp_path / 'init'))
-    initial.model.init_weights()
     words = model.codebook.words
     torch.testing.assert_close(words.norm(dim=1), torch.ones(256))
     # New words are signed, the initial ones were not.
@@ -75,45 +54,37 @@ def test_training_moves_everything_once_a_step(images, tmp_path):
     assert len(accuracy) == 2 and (accuracy >= 0).all()
 
 
-def test_gradient_accumulation_steps_once(images, tmp_path):
-    cfg = config(
-        images,
-        tmp_path,
-        **{
-            'optim_wrapper.accumulative_counts': 2,
-            'train_dataloader.batch_size': 2,
-        },
-    )
-    runner = run(cfg)
+def test_gradient_accumulation_steps_once(root):
+    options = {
+        'optim_wrapper.accumulative_counts': 2,
+        'train_dataloader.batch_size': 2,
+    }
+    runner = train(root, 'accumulated', **options | NO_VALIDATION)
     assert int(runner.model.codebook.pointer) == 3 * 4
     assert len(scalars(runner, 'train/momentum')) == 3
 
 
 @pytest.mark.slow
-def test_compiled_training(images, tmp_path):
+def test_compiled_training(root):
     """The same losses, through MMEngine's own switch."""
     losses = []
     for options in ({}, {'compile': dict(backend='aot_eager')}):
-        name = 'compiled' if options else 'eager'
-        options['train_cfg.max_iters'] = 2
-        runner = run(config(images, tmp_path / name, **options))
-        losses.append(scalars(runner, 'train/loss'))
+        options |= {'train_cfg.max_iters': 2} | NO_VALIDATION
+        name = 'compiled' if 'compile' in options else 'eager'
+        losses.append(scalars(train(root, name, **options), 'train/loss'))
     # The first step is the same; bf16 rounds the second one otherwise.
     assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-4)
     assert losses[0][1] == pytest.approx(losses[1][1], rel=1e-2)
 
 
 @pytest.fixture
-def five_bands(tmp_path):
+def five_bands(root, tmp_path):
     """Settings to train on TIFF files of five channels."""
     rng = np.random.default_rng(0)
-    folder = tmp_path / 'bands'
-    folder.mkdir()
     for index in range(8):
         image = rng.integers(256, size=(60, 80, 5), dtype=np.uint8)
-        tifffile.imwrite(folder / f'{index}.tif', image)
-    cfg = config(folder, tmp_path)
-    pipeline = cfg.train_dataloader.dataset.pipeline
+        tifffile.imwrite(tmp_path / f'{index}.tif', image)
+    pipeline = Config.fromfile(DEMO_CONFIG).train_pipeline
     pipeline[1].update(color_type='unchanged', imdecode_backend='tifffile')
     kept = ('mmmoca.RandomResizedCrop', 'mmmoca.GaussianBlur', 'RandomFlip')
     views = next(step for step in pipeline if step.type == 'MultiView')
@@ -122,68 +93,45 @@ def five_bands(tmp_path):
         for view in views.transforms
     ]
     return {
-        'train_dataloader.dataset.data_root': str(folder),
+        'train_dataloader.dataset.data_root': str(tmp_path),
         'train_dataloader.dataset.data_prefix': '',
         'train_dataloader.dataset.pipeline': pipeline,
         'train_cfg.max_iters': 2,
-        'val_cfg': None,
-        'val_dataloader': None,
-        'val_evaluator': None,
+        **NO_VALIDATION,
     }
 
 
-def test_more_channels(five_bands, tmp_path):
+def test_more_channels(root, five_bands):
     """What README says of them, and what it does not let pass."""
-    cfg = config(tmp_path / 'bands', tmp_path, **five_bands)
     with pytest.raises(ValueError, match='the images have 5 channels'):
-        run(cfg)
-    cfg.model.data_preprocessor.update(
-        mean=[127.5] * 5, std=[63.75] * 5, to_rgb=False
-    )
-    cfg.model.backbone.in_channels = 5
-    runner = run(cfg)
+        train(root, 'bands', **five_bands)
+    five_bands |= {
+        'model.data_preprocessor.mean': [127.5] * 5,
+        'model.data_preprocessor.std': [63.75] * 5,
+        'model.data_preprocessor.to_rgb': False,
+        'model.backbone.in_channels': 5,
+    }
+    runner = train(root, 'bands', **five_bands)
     projection = runner.model.teacher.patch_embed.projection
     assert projection.in_channels == 5
     assert np.isfinite(scalars(runner, 'train/loss')).all()
 
 
-def test_batch_smaller_than_the_new_words(images, tmp_path):
-    cfg = config(images, tmp_path, **{'train_dataloader.batch_size': 3})
+def test_batch_smaller_than_the_new_words(root):
     with pytest.raises(ValueError, match='num_new_words=4'):
-        run(cfg)
-
-
-def launch(*command, **environment):
-    environment = dict(
-        os.environ,
-        PYTHONPATH=str(ROOT),
-        OMP_NUM_THREADS='1',
-        PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
-        **environment,
-    )
-    result = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    output = result.stdout + result.stderr
-    assert result.returncode == 0, output[-3000:]
-    return output
+        train(root, 'small', **{'train_dataloader.batch_size': 3})
 
 
 @pytest.mark.slow
-def test_full_recipe(images, tmp_path):
+def test_full_recipe(root, tmp_path):
     """ViT-B/16, K=4096, through the AMP fallback; two steps of four images."""
-    folder = images / 'eight'
-    shutil.copytree(images / 'train' / 'class_0', folder)
+    folder = root / 'eight'
+    shutil.copytree(root / 'train' / 'class_0', folder)
     for path in sorted(folder.iterdir())[8:]:
         path.unlink()
-    output = launch(
-        *('tools/dist_train.sh', str(ROOT / 'configs/moca_vit-b16_200e.py')),
-        *('2', '--work-dir', str(tmp_path), '--no-validate', '--cfg-options'),
+    command = [
+        *('tools/dist_train.sh', 'configs/moca_vit-b16_200e.py', '2'),
+        *('--work-dir', str(tmp_path), '--no-validate', '--cfg-options'),
         f'train_dataloader.dataset.data_root={folder}',
         'train_dataloader.dataset.data_prefix=',
         'train_dataloader.batch_size=2',
@@ -193,8 +141,23 @@ def test_full_recipe(images, tmp_path):
         'default_hooks.checkpoint.save_last=False',
         'default_hooks.checkpoint.interval=2',
         'default_hooks.logger.interval=1',
+    ]
+    environment = os.environ | dict(
+        PYTHONPATH=str(ROOT),
+        OMP_NUM_THREADS='1',
+        PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
         PORT=str(free_port()),
     )
-    losses = re.findall(r' loss: ([\d.]+)', output)
-    assert len(losses) == 2, output[-3000:]
+    result = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stdout[-3000:]
+    losses = re.findall(r' loss: ([\d.]+)', result.stdout)
+    assert len(losses) == 2, result.stdout[-3000:]
     assert all(1 < float(loss) < 20 for loss in losses)

@@ -1,23 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A run that was stopped and resumed against one that was not."""
 
-import shutil
+import functools
 
 import pytest
 import torch
-from mmengine.runner import Runner
 
 from ..distributed import run_processes
-from ..images import demo_config, write_images
+from ..runs import assert_same, by_epochs, demo_runner, state_of
 
 pytestmark = pytest.mark.slow
-EPOCH_BASED = {
-    'train_dataloader.sampler.infinite': False,
-    'train_cfg': dict(type='EpochBasedTrainLoop', max_epochs=2),
-    'val_cfg': None,
-    'val_dataloader': None,
-    'val_evaluator': None,
-}
+EPOCHS = by_epochs(2)  # of 6 iterations
+WORKERS = 'train_dataloader.num_workers'
 
 
 def run(root, name, options):
@@ -26,142 +20,113 @@ def run(root, name, options):
         'train_cfg.max_iters': 10,
         'train_cfg.val_interval': 4,
         'default_hooks.checkpoint.interval': 2,
-        'default_hooks.checkpoint.max_keep_ckpts': 9,
+        'default_hooks.checkpoint.max_keep_ckpts': -1,
     }
-    train_cfg = options.pop('train_cfg', None)
-    cfg = demo_config(root, f'{root}/{name}', **settings | options)
-    if train_cfg:
-        cfg.train_cfg = train_cfg
-    runner = Runner.from_cfg(cfg)
+    runner = demo_runner(root, name, **settings | options)
     runner.train()
     return runner
 
 
-def state(runner):
-    """Everything that training changes."""
-    optimizer = runner.optim_wrapper.state_dict()['state']
-    moments = {
-        f'{index}.{name}': value
-        for index, values in optimizer.items()
-        for name, value in values.items()
-    }
-    schedules = {
-        f'schedule{index}': scheduler.state_dict()
-        for index, scheduler in enumerate(runner.param_schedulers)
-    }
-    return runner.model.state_dict() | moments | schedules
+def end(root, name, options):
+    """State and schedules at the end of such a run."""
+    runner = run(root, name, options)
+    schedules = [schedule.state_dict() for schedule in runner.param_schedulers]
+    return runner.iter, state_of(runner), schedules
 
 
-def assert_same(first, second):
-    assert set(first) == set(second)
-    for name, value in first.items():
-        if isinstance(value, torch.Tensor):
-            assert torch.equal(value, second[name]), name
-        else:
-            assert value == second[name], name
+def assert_same_end(first, second):
+    assert first[0] == second[0] and first[2] == second[2]
+    assert_same(first[1], second[1])
 
 
 @pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('resume')
-    write_images(root)  # 48 images: 6 iterations an epoch
-    return root
+def whole(root):
+    """Runs that were not stopped: work dir and end, by their kind."""
+
+    @functools.cache
+    def train(by_epoch, workers):
+        options = (EPOCHS if by_epoch else {}) | {WORKERS: workers}
+        name = f'whole_{by_epoch}_{workers}'
+        return root / name, end(root, name, options)
+
+    return train
+
+
+@pytest.fixture(scope='module')
+def on_two_ranks(root):
+    return run_processes(end, 2, root, 'ranks', EPOCHS)
 
 
 @pytest.mark.parametrize('workers', [0, 2])
 @pytest.mark.parametrize(
-    'loop, iteration', [({}, 4), (EPOCH_BASED, 4), (EPOCH_BASED, 6)]
+    'by_epoch, iteration', [(False, 4), (True, 4), (True, 6)]
 )
-def test_resumed_run_is_the_same(root, loop, iteration, workers):
-    options = dict(loop)
-    options['train_dataloader.num_workers'] = workers
-    name = f'whole_{bool(loop)}_{iteration}_{workers}'
-    whole = state(run(root, name, dict(options)))
-    checkpoint = root / name / f'iter_{iteration}.pth'
-    options.update(resume=True, load_from=str(checkpoint))
-    resumed = run(root, f'{name}_resumed', options)
-    assert resumed.iter == (12 if loop else 10)
-    assert_same(state(resumed), whole)
+def test_resumed_run_is_the_same(root, whole, by_epoch, iteration, workers):
+    folder, expected = whole(by_epoch, workers)
+    options = {
+        **(EPOCHS if by_epoch else {}),
+        WORKERS: workers,
+        'resume': True,
+        'load_from': str(folder / f'iter_{iteration}.pth'),
+    }
+    resumed = end(root, f'{folder.name}_{iteration}', options)
+    assert resumed[0] == (12 if by_epoch else 10)
+    assert_same_end(resumed, expected)
 
 
-def test_number_of_workers_does_not_matter(root):
-    keep_all = {'default_hooks.checkpoint.max_keep_ckpts': -1}
-    alone = run(root, 'alone', keep_all)
-    assert len(list((root / 'alone').glob('*.pth'))) == 5
-    two = run(root, 'two', {'train_dataloader.num_workers': 2})
-    assert_same(state(alone), state(two))
+def test_number_of_workers_does_not_matter(whole):
+    (alone, expected), (_, actual) = whole(False, 0), whole(False, 2)
+    assert len(list(alone.glob('*.pth'))) == 5
+    assert_same_end(actual, expected)
 
 
-def test_other_global_batch(root):
-    run(root, 'first', {})
+def test_other_global_batch(root, whole):
+    options = {
+        'train_dataloader.batch_size': 4,
+        'resume': True,
+        'load_from': str(whole(False, 0)[0] / 'iter_4.pth'),
+    }
     with pytest.raises(ValueError, match='had 8 images a step'):
-        run(
-            root,
-            'second',
-            {
-                'train_dataloader.batch_size': 4,
-                'resume': True,
-                'load_from': str(root / 'first' / 'iter_4.pth'),
-            },
-        )
+        run(root, 'other_batch', options)
 
 
-def run_rank(root, name, options):
-    runner = run(root, name, options)
-    runner.model = runner.model.module
-    return state(runner)
+def test_resume_on_two_ranks(root, on_two_ranks):
+    checkpoint = dict(resume=True, load_from=f'{root}/ranks/iter_4.pth')
+    options = EPOCHS | checkpoint
+    resumed = run_processes(end, 2, root, 'ranks_resumed', options)
+    for first, second in zip(resumed, on_two_ranks):
+        assert_same_end(first, second)
 
 
-def test_resume_on_two_ranks(root):
-    options = dict(EPOCH_BASED)
-    whole = run_processes(run_rank, 2, str(root), 'ranks', dict(options))
-    options.update(resume=True, load_from=str(root / 'ranks/iter_4.pth'))
-    resumed = run_processes(run_rank, 2, str(root), 'ranks_resumed', options)
-    for first, second in zip(whole, resumed):
-        assert_same(first, second)
-
-
-def test_resume_on_another_number_of_ranks(root):
+def test_resume_on_another_number_of_ranks(root, on_two_ranks):
     """Two ranks of four images go on as one rank of eight.
 
     The order of the images and the schedules are exact, masks are not.
     """
-    options = dict(EPOCH_BASED)
-    run_processes(run_rank, 2, str(root), 'two_ranks', dict(options))
-    options.update(resume=True, load_from=str(root / 'two_ranks/iter_4.pth'))
-    whole = torch.load(root / 'two_ranks/iter_12.pth', weights_only=False)
-    resumed = run(root, 'one_rank', options)
-    assert resumed.iter == 12
-    saved = whole['state_dict']
-    model = resumed.model.state_dict()
-    assert torch.equal(model['codebook.pointer'], saved['codebook.pointer'])
-    for ours, theirs in zip(
-        resumed.param_schedulers, whole['param_schedulers']
-    ):
-        assert ours.state_dict() == theirs
+    checkpoint = dict(resume=True, load_from=f'{root}/ranks/iter_4.pth')
+    iteration, state, schedules = end(root, 'one_rank', EPOCHS | checkpoint)
+    steps, expected, expected_schedules = on_two_ranks[0]
+    assert iteration == steps == 12 and schedules == expected_schedules
+    pointer = 'codebook.pointer'
+    assert torch.equal(state[pointer], expected[pointer])
 
 
 def test_interrupted_write_keeps_the_latest_checkpoint(root, monkeypatch):
     options = {'default_hooks.checkpoint.max_keep_ckpts': 1}
-    written = []
+    folder = root / 'killed'
 
     def killed(checkpoint, path, **_):
-        if written:
-            path = str(path)
+        if list(folder.glob('*.pth')):
             with open(path, 'wb') as file:
                 file.write(b'half a checkpoint')
             raise KeyboardInterrupt
-        written.append(path)
         torch.save(checkpoint, path)
 
     monkeypatch.setattr('mmengine.runner.runner.save_checkpoint', killed)
     with pytest.raises(KeyboardInterrupt):
         run(root, 'killed', options)
     monkeypatch.undo()
-    folder = root / 'killed'
     latest = (folder / 'last_checkpoint').read_text()
     assert latest.endswith('iter_2.pth')
-    resumed = run(root, 'killed', options | {'resume': True})
-    assert resumed.iter == 10
+    assert run(root, 'killed', options | {'resume': True}).iter == 10
     assert [path.name for path in folder.glob('*.pth')] == ['iter_10.pth']
-    shutil.rmtree(folder)

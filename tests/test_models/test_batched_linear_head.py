@@ -58,12 +58,9 @@ def test_each_classifier_learns_as_if_alone(data):
                 schedule.step()
     moved = BatchedLinearHead(12, 7, LRS).weight.std()
     assert head.weight[3].std() > 10 * moved
-    for index, layer in enumerate(layers):
+    for *ours, layer in zip(head.weight, head.bias, layers):
         torch.testing.assert_close(
-            head.weight[index], layer.weight, rtol=1e-6, atol=1e-9
-        )
-        torch.testing.assert_close(
-            head.bias[index], layer.bias, rtol=1e-6, atol=1e-9
+            ours, [layer.weight, layer.bias], rtol=1e-6, atol=1e-9
         )
 
 
@@ -120,12 +117,15 @@ def test_initial_weights():
     assert float(head.weight.detach().std()) == pytest.approx(0.01, rel=0.02)
 
 
-@pytest.mark.parametrize('lrs', [[], [0.1, 0.0], [-1.0]])
-def test_bad_learning_rates(lrs):
-    with pytest.raises(ValueError, match='base_lrs must be'):
-        BatchedLinearHead(12, 7, lrs)
-
-
-def test_one_class():
-    with pytest.raises(ValueError, match='at least two classes'):
-        BatchedLinearHead(12, 1, LRS)
+@pytest.mark.parametrize(
+    'classes, lrs, message',
+    [
+        (7, [], 'base_lrs must be'),
+        (7, [0.1, 0.0], 'base_lrs must be'),
+        (7, [-1.0], 'base_lrs must be'),
+        (1, LRS, 'at least two classes'),
+    ],
+)
+def test_bad_heads(classes, lrs, message):
+    with pytest.raises(ValueError, match=message):
+        BatchedLinearHead(12, classes, lrs)

@@ -19,6 +19,10 @@ def fresh_compiler():
     torch.compiler.reset()
 
 
+def compiled_whole(function, backend='aot_eager'):
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+
 def with_fixed_masks(**changes):
     model = build_moca(**changes)
     masks = model.masking.draw(8, torch.device('cpu'))
@@ -44,11 +48,11 @@ def losses_and_gradients(model, forward, precision=None):
     return figures, gradients, update.candidates.shape
 
 
-def assert_same_as_eager(model, backend, precision=None, rtol=1e-3):
+def assert_same_as_eager(model, precision=None, rtol=1e-3):
     figures, gradients, shape = losses_and_gradients(
         model, model.forward, precision
     )
-    compiled = torch.compile(model.forward, backend=backend, fullgraph=True)
+    compiled = compiled_whole(model.forward)
     figures2, gradients2, shape2 = losses_and_gradients(
         model, compiled, precision
     )
@@ -63,35 +67,30 @@ def assert_same_as_eager(model, backend, precision=None, rtol=1e-3):
         assert error < rtol, (name, float(error))
 
 
+# bf16 rounds at 4e-3 and the compiler adds in another order.
+AUTOCAST = dict(precision=torch.autocast('cpu', torch.bfloat16), rtol=0.03)
+NO_DECODER = dict(
+    neck=None,
+    head__lambda_img=1.0,
+    image_embedding='cls',
+    masking=dict(mask_ratios=[0.6], decoder_mask_ratios=[0.3]),
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'changes',
-    [
-        {},
-        dict(
-            neck=None,
-            head__lambda_img=1.0,
-            image_embedding='cls',
-            masking=dict(mask_ratios=[0.6], decoder_mask_ratios=[0.3]),
-        ),
-    ],
-    ids=['two rounds', 'no decoder'],
+    'changes, options',
+    [({}, {}), (NO_DECODER, {}), ({}, AUTOCAST)],
+    ids=['two rounds', 'no decoder', 'autocast'],
 )
-def test_no_graph_break(changes):
-    assert_same_as_eager(with_fixed_masks(**changes), 'aot_eager')
-
-
-@pytest.mark.slow
-def test_no_graph_break_under_autocast():
-    autocast = torch.autocast('cpu', torch.bfloat16)
-    # bf16 rounds at 4e-3 and the compiler adds in another order.
-    assert_same_as_eager(with_fixed_masks(), 'aot_eager', autocast, rtol=0.03)
+def test_no_graph_break(changes, options):
+    assert_same_as_eager(with_fixed_masks(**changes), **options)
 
 
 @pytest.mark.slow
 def test_random_masks_and_drop_path_compile():
     model = build_moca(backbone__drop_path_rate=0.2)
-    forward = torch.compile(model.forward, backend='aot_eager', fullgraph=True)
+    forward = compiled_whole(model.forward)
     torch.manual_seed(5)
     expected = model(random_views(), mode='loss')['loss_loc']
     torch.manual_seed(5)
@@ -127,8 +126,7 @@ def test_chunks_keep_their_gradients(backend, chunk_size):
 
     expected, *targets = loss(*leaves)
     gradients = torch.autograd.grad(expected, leaves)
-    compiled = torch.compile(loss, backend=backend, fullgraph=True)
-    result, *targets2 = compiled(*leaves)
+    result, *targets2 = compiled_whole(loss, backend)(*leaves)
     torch.testing.assert_close(result, expected)
     torch.testing.assert_close(targets2, targets)
     found = torch.autograd.grad(result, leaves)

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS
-from mmpretrain.registry import MODELS
+from mmengine.optim import build_optim_wrapper
 
 from mmmoca.checkpoints import convert_release_name, convert_release_state_dict
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
+
+from ..builders import build_moca
 
 CASES = ('two_rounds', 'one_round', 'cls_embedding', 'init')
 GOLDEN = Path(__file__).parents[1] / 'data' / 'golden'
@@ -45,53 +46,40 @@ class Case:
 
 
 def build(case):
-    config = case.meta['config']
-    model = MODELS.build(
-        dict(
-            type='mmmoca.MOCA',
-            backbone=dict(
-                type='mmmoca.MOCAViT',
-                arch=dict(
-                    embed_dims=config['embed_dim'],
-                    num_layers=config['depth'],
-                    num_heads=config['num_heads'],
-                    feedforward_channels=4 * config['embed_dim'],
-                ),
-                img_size=config['img_size'],
-                patch_size=config['patch_size'],
-                tap_layer=config['depth'] - config['early_layer'],
-            ),
-            codebook=dict(
-                type='mmmoca.OnlineCodebook',
-                num_words=config['num_words'],
-                num_new_words=config['num_new_words'],
-                border=config['skip_offset'],
-                inv_delta=config['inv_delta'],
-            ),
-            neck=dict(
-                type='mmmoca.CondenserNeck',
-                embed_dims=config['decoder_embed_dim'],
-                depth=config['decoder_depth'],
-                num_heads=config['decoder_num_heads'],
-            ),
-            head=dict(
-                type='mmmoca.AssignmentHead',
-                kappa=config['kappa'],
-                lambda_img=case.meta['img_weight'],
-            ),
-            masking=dict(
-                mask_ratios=case.meta['mask_ratio'],
-                decoder_mask_ratios=case.meta['dec_mask_ratio'],
-            ),
-            image_embedding='avg' if case.meta['avg_pooling'] else 'cls',
-        )
+    config, meta = case.meta['config'], case.meta
+    arch = dict(
+        embed_dims=config['embed_dim'],
+        num_layers=config['depth'],
+        num_heads=config['num_heads'],
+        feedforward_channels=4 * config['embed_dim'],
+    )
+    model = build_moca(
+        backbone=dict(
+            type='mmmoca.MOCAViT',
+            arch=arch,
+            img_size=config['img_size'],
+            patch_size=config['patch_size'],
+            tap_layer=config['depth'] - config['early_layer'],
+        ),
+        codebook__num_words=config['num_words'],
+        codebook__num_new_words=config['num_new_words'],
+        codebook__border=config['skip_offset'],
+        codebook__inv_delta=config['inv_delta'],
+        neck__embed_dims=config['decoder_embed_dim'],
+        neck__depth=config['decoder_depth'],
+        neck__num_heads=config['decoder_num_heads'],
+        head__kappa=config['kappa'],
+        head__lambda_img=meta['img_weight'],
+        masking__mask_ratios=meta['mask_ratio'],
+        masking__decoder_mask_ratios=meta['dec_mask_ratio'],
+        image_embedding='avg' if meta['avg_pooling'] else 'cls',
     )
     model.load_state_dict(convert_release_state_dict(case.group('state_dict')))
     update_teacher(model.teacher, model.backbone, float(case['momentum']))
     # The temperature is mu of the previous step's end; the case tells both
     # values apart, which in a run are the same.
     model.codebook.msd.copy_(case['dist_norm_prev_before'][0])
-    return model.train()
+    return model
 
 
 @pytest.fixture(params=CASES)
@@ -245,27 +233,25 @@ def test_gradients(case, step, model):
 @pytest.mark.parametrize('fused', [False, True])
 def test_parameters_after_adamw(case, step, model, fused):
     optim = case.meta['optim']
-    constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
+    wrapper = build_optim_wrapper(
+        model,
         dict(
-            type='mmmoca.MOCAOptimWrapperConstructor',
-            optim_wrapper_cfg=dict(
-                optimizer=dict(
-                    type='AdamW',
-                    lr=optim['lr'],
-                    betas=tuple(optim['betas']),
-                    eps=optim['eps'],
-                    weight_decay=optim['wd'],
-                    fused=fused,
-                ),
-                clip_grad=dict(max_norm=optim['clip']),
+            constructor='mmmoca.MOCAOptimWrapperConstructor',
+            optimizer=dict(
+                type='AdamW',
+                lr=optim['lr'],
+                betas=tuple(optim['betas']),
+                eps=optim['eps'],
+                weight_decay=optim['wd'],
+                fused=fused,
             ),
+            clip_grad=dict(max_norm=optim['clip']),
             paramwise_cfg=dict(
                 prototype_lr=optim['lr_wgen'],
                 prototype_weight_decay=optim['wd'],
             ),
-        )
+        ),
     )
-    wrapper = constructor(model)
     names = {id(p): name for name, p in model.named_parameters()}
     for ours, theirs in zip(
         wrapper.param_groups,

@@ -3,36 +3,31 @@
 
 import pytest
 import torch
-from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.registry import MODELS
 from mmpretrain.structures import DataSample
 
 from mmmoca.models import TokenFeatures
 
-ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
+from ..builders import ARCH
 
 
-def build(neck=None, out_indices=-1, **backbone):
-    init_default_scope('mmpretrain')
-    torch.manual_seed(0)
-    model = MODELS.build(
-        dict(
-            type='mmmoca.LinearProbe',
-            backbone=dict(
-                type='VisionTransformer',
-                arch=ARCH,
-                img_size=16,
-                patch_size=8,
-                out_indices=out_indices,
-                **backbone,
-            ),
-            neck=neck,
-            head=dict(
-                type='mmmoca.BatchedLinearHead',
-                num_classes=6,
-                base_lrs=[0.1, 1.0],
-            ),
-        )
+def config(neck=None, **backbone):
+    vit = dict(
+        type='VisionTransformer',
+        arch=ARCH,
+        img_size=16,
+        patch_size=8,
+        **backbone,
     )
+    head = dict(
+        type='mmmoca.BatchedLinearHead', num_classes=6, base_lrs=[0.1, 1.0]
+    )
+    return dict(type='mmmoca.LinearProbe', backbone=vit, neck=neck, head=head)
+
+
+def build(**options):
+    torch.manual_seed(0)
+    model = MODELS.build(config(**options))
     torch.nn.init.normal_(model.backbone.cls_token)
     torch.nn.init.normal_(model.backbone.ln1.weight)
     torch.nn.init.normal_(model.backbone.ln1.bias)
@@ -53,6 +48,8 @@ def tokens(model, images):
     return [model.backbone.ln1(x).detach() for x in outputs]
 
 
+LAST_BLOCK = dict(type='mmmoca.TokenFeatures')
+TWO_BLOCKS = dict(LAST_BLOCK, num_blocks=2, embed_dims=16)
 FEATURES = {
     'avg': (
         dict(out_type='featmap', neck=dict(type='GlobalAveragePooling')),
@@ -60,30 +57,19 @@ FEATURES = {
     ),
     'cls': (dict(out_type='cls_token'), lambda t: [t[-1][:, 0]]),
     'cls and avg': (
-        dict(out_type='raw', neck=dict(type='mmmoca.TokenFeatures')),
+        dict(out_type='raw', neck=LAST_BLOCK),
         lambda t: [t[-1][:, 0], t[-1][:, 1:].mean(1)],
     ),
     'cls of two blocks': (
         dict(
             out_type='raw',
             out_indices=[1, 2],
-            neck=dict(
-                type='mmmoca.TokenFeatures',
-                num_blocks=2,
-                with_avg=False,
-                embed_dims=16,
-            ),
+            neck=dict(TWO_BLOCKS, with_avg=False),
         ),
         lambda t: [t[1][:, 0], t[2][:, 0]],
     ),
     'cls of two blocks and avg': (
-        dict(
-            out_type='raw',
-            out_indices=[1, 2],
-            neck=dict(
-                type='mmmoca.TokenFeatures', num_blocks=2, embed_dims=16
-            ),
-        ),
+        dict(out_type='raw', out_indices=[1, 2], neck=TWO_BLOCKS),
         lambda t: [t[1][:, 0], t[2][:, 0], t[2][:, 1:].mean(1)],
     ),
 }
@@ -91,8 +77,8 @@ FEATURES = {
 
 @pytest.mark.parametrize('name', FEATURES)
 def test_features(name):
-    config, expected = FEATURES[name]
-    model = build(**config)
+    options, expected = FEATURES[name]
+    model = build(**options)
     images = torch.randn(3, 3, 16, 16)
     wanted = torch.cat(expected(tokens(model, images)), dim=1)
     features = model.extract_feat(images)
@@ -101,8 +87,8 @@ def test_features(name):
 
 
 def test_final_norm_of_earlier_blocks_comes_with_the_backbone():
-    config = dict(FEATURES['cls of two blocks'][0])
-    source, model = build(**config), build(**config)
+    options = FEATURES['cls of two blocks'][0]
+    source, model = build(**options), build(**options)
     torch.nn.init.normal_(source.backbone.ln1.weight)
     weights = {
         name: value
@@ -154,14 +140,8 @@ def test_mistakes():
     model.backbone.out_type = 'cls_token'
     with pytest.raises(ValueError, match="set out_type='raw'"):
         model.extract_feat(torch.randn(1, 3, 16, 16))
-    config = FEATURES['cls of two blocks'][0]
     with pytest.raises(ValueError, match='set final_norm=True'):
-        build(**config, final_norm=False)
+        build(**FEATURES['cls of two blocks'][0], final_norm=False)
+    head = dict(type='LinearClsHead', num_classes=3)
     with pytest.raises(ValueError, match="head of type 'mmmoca.Batched"):
-        MODELS.build(
-            dict(
-                type='mmmoca.LinearProbe',
-                backbone=dict(type='VisionTransformer', arch=ARCH),
-                head=dict(type='LinearClsHead', num_classes=3),
-            )
-        )
+        MODELS.build(config() | dict(head=head))

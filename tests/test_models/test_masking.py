@@ -28,12 +28,11 @@ def test_complementary_rounds():
 
 
 def test_split_of_a_given_permutation():
-    order = torch.arange(196).expand(2, -1)
-    first, second = MaskingPlan(196).split(order)
+    first, second = MaskingPlan(196).split(torch.arange(196).expand(2, -1))
     assert first.visible[0].tolist() == list(range(88))
-    assert first.predicted[0].tolist() == list(range(88, 127))
     assert second.visible[0].tolist() == list(range(127, 176))
-    assert second.predicted[0].tolist() == list(range(88, 127))
+    for mask in (first, second):
+        assert mask.predicted[0].tolist() == list(range(88, 127))
 
 
 def test_independent_rounds_and_full_decoding():
@@ -41,9 +40,8 @@ def test_independent_rounds_and_full_decoding():
     masks = plan.draw(4, torch.device('cpu'))
     assert len(masks) == 3
     for mask in masks:
-        assert (
-            mask.decoded.sort(dim=1).values.tolist() == [list(range(36))] * 4
-        )
+        decoded = mask.decoded.sort(dim=1).values
+        assert decoded.tolist() == [list(range(36))] * 4
     assert not torch.equal(masks[0].visible, masks[1].visible)
 
 
@@ -55,32 +53,19 @@ def test_masks_are_uniform():
 
 
 @pytest.mark.parametrize(
-    'arguments, message',
+    'mask_ratios, decoder_mask_ratios, options, message',
     [
-        (dict(mask_ratios=[1.0], decoder_mask_ratios=[0.5]), r'in \(0, 1\)'),
-        (dict(mask_ratios=[0.0], decoder_mask_ratios=[0.0]), r'in \(0, 1\)'),
-        (dict(mask_ratios=[0.5], decoder_mask_ratios=[0.5]), 'below its mask'),
-        (dict(mask_ratios=[0.5], decoder_mask_ratios=[-0.1]), 'at least 0'),
-        (
-            dict(mask_ratios=[0.5], decoder_mask_ratios=[0.3, 0.3]),
-            'one number',
-        ),
-        (dict(mask_ratios=[], decoder_mask_ratios=[]), 'one number'),
-        (dict(mask_ratios=[0.999], decoder_mask_ratios=[0.5]), '0 visible'),
-        (
-            dict(mask_ratios=[0.4, 0.4], decoder_mask_ratios=[0.2, 0.2]),
-            'do not fit',
-        ),
-        (
-            dict(
-                mask_ratios=[0.5],
-                decoder_mask_ratios=[0.3],
-                complementary=True,
-            ),
-            'exactly two',
-        ),
+        ([1.0], [0.5], {}, r'in \(0, 1\)'),
+        ([0.0], [0.0], {}, r'in \(0, 1\)'),
+        ([0.5], [0.5], {}, 'below its mask'),
+        ([0.5], [-0.1], {}, 'at least 0'),
+        ([0.5], [0.3, 0.3], {}, 'one number'),
+        ([], [], {}, 'one number'),
+        ([0.999], [0.5], {}, '0 visible'),
+        ([0.4, 0.4], [0.2, 0.2], {}, 'do not fit'),
+        ([0.5], [0.3], dict(complementary=True), 'exactly two'),
     ],
 )
-def test_bad_plans(arguments, message):
+def test_bad_plans(mask_ratios, decoder_mask_ratios, options, message):
     with pytest.raises(ValueError, match=message):
-        MaskingPlan(196, **arguments)
+        MaskingPlan(196, mask_ratios, decoder_mask_ratios, **options)

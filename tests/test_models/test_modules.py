@@ -32,16 +32,14 @@ def test_positions_are_maes():
     positions = sincos_positions_2d((3, 5), 8).view(3, 5, 8)
     for row in range(3):
         for column in range(5):
-            expected = []
-            for coordinate in (column, row):
-                for function in (math.sin, math.cos):
-                    expected += [
-                        function(coordinate / 10000 ** (i / 2))
-                        for i in range(2)
-                    ]
-            assert positions[row, column].tolist() == pytest.approx(
-                expected, abs=1e-6
-            )
+            expected = [
+                function(coordinate / 10000 ** (i / 2))
+                for coordinate in (column, row)
+                for function in (math.sin, math.cos)
+                for i in range(2)
+            ]
+            actual = positions[row, column].tolist()
+            assert actual == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ValueError, match='multiple of 4'):
         sincos_positions_2d((3, 5), 6)
 
@@ -98,16 +96,16 @@ def test_initialisation(vit):
 
 
 def test_bad_backbones():
-    with pytest.raises(ValueError, match='choose 1 to 3'):
-        MOCAViT(ARCH, img_size=32, patch_size=8, tap_layer=4)
+    for options, message in (
+        (dict(tap_layer=4), 'choose 1 to 3'),
+        (dict(img_size=(32, 30)), 'not a multiple of the patch'),
+        (dict(final_norm=False), 'final_norm=True'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MOCAViT(ARCH, **dict(img_size=32, patch_size=8) | options)
+    vit = MOCAViT(ARCH, img_size=32, patch_size=8)
     with pytest.raises(ValueError, match='not a multiple of the patch'):
-        MOCAViT(ARCH, img_size=(32, 30), patch_size=8)
-    with pytest.raises(ValueError, match='final_norm=True'):
-        MOCAViT(ARCH, img_size=32, patch_size=8, final_norm=False)
-    with pytest.raises(ValueError, match='not a multiple of the patch'):
-        MOCAViT(ARCH, img_size=32, patch_size=8).encode(
-            torch.zeros(1, 3, 32, 36)
-        )
+        vit.encode(torch.zeros(1, 3, 32, 36))
 
 
 @pytest.mark.parametrize('out_channels', [8, 5])
@@ -134,20 +132,8 @@ def test_codebook_queue():
     codebook = OnlineCodebook(
         3, (5, 6), num_words=6, num_new_words=2, border=1
     )
-    assert codebook.inner.tolist() == [
-        7,
-        8,
-        9,
-        10,
-        13,
-        14,
-        15,
-        16,
-        19,
-        20,
-        21,
-        22,
-    ]
+    inner = torch.arange(30).view(5, 6)[1:-1, 1:-1]
+    assert torch.equal(codebook.inner, inner.flatten())
     assert (codebook.words >= 0).all()
     torch.testing.assert_close(codebook.words.norm(dim=1), torch.ones(6))
     initial = codebook.words.clone()

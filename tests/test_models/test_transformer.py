@@ -108,13 +108,6 @@ def test_layers_with_frozen_parts():
             torch.testing.assert_close(a.grad, b.grad)
 
 
-def test_mlp_in_float64():
-    _, lean = stock_and_lean()
-    mlp = lean.ffn.double()
-    x = torch.randn(2, 3, 16, dtype=torch.float64, requires_grad=True)
-    torch.autograd.gradcheck(mlp, (x, torch.zeros_like(x)))
-
-
 def test_wrapped_linear_layers_are_called():
     _, lean = stock_and_lean()
     wrapped = nn.Sequential(lean.ffn.layers[1])

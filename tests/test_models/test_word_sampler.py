@@ -18,32 +18,25 @@ def draw(num_draws):
 
     (rank, micro-batch, view, place in the candidates' order).
     """
-    candidates = []
-    for micro_batch, size in enumerate(BATCH_SIZES):
-        places = min(NUM_WORDS, size)
-        candidates.append(
-            torch.tensor(
+    candidates = [
+        torch.tensor(
+            [
                 [
-                    [
-                        [get_rank(), micro_batch, view, place]
-                        for place in range(places)
-                    ]
-                    for view in range(2)
-                ],
-                dtype=torch.float32,
-            )
+                    [get_rank(), micro_batch, view, place]
+                    for place in range(min(NUM_WORDS, size))
+                ]
+                for view in range(2)
+            ],
+            dtype=torch.float32,
         )
-    return torch.stack(
-        [
-            RandomTokenSampler().pick(
-                candidates,
-                BATCH_SIZES,
-                NUM_WORDS,
-                torch.Generator().manual_seed(seed),
-            )
-            for seed in range(num_draws)
-        ]
-    )
+        for micro_batch, size in enumerate(BATCH_SIZES)
+    ]
+    draws = []
+    for seed in range(num_draws):
+        generator = torch.Generator().manual_seed(seed)
+        arguments = candidates, BATCH_SIZES, NUM_WORDS, generator
+        draws.append(RandomTokenSampler().pick(*arguments))
+    return torch.stack(draws)
 
 
 def test_candidates():
@@ -79,10 +72,7 @@ def test_candidates():
 )
 def test_words_are_drawn_from_the_global_batch(world_size):
     num_draws = 800
-    if world_size == 1:
-        results = [draw(num_draws)]
-    else:
-        results = run_processes(draw, world_size, num_draws)
+    results = run_processes(draw, world_size, num_draws)
     for result in results[1:]:
         assert torch.equal(result, results[0]), 'ranks drifted apart'
     sources, views = Counter(), Counter()

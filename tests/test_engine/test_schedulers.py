@@ -3,39 +3,28 @@
 
 import copy
 import math
-from pathlib import Path
 
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, PARAM_SCHEDULERS
-from mmpretrain.registry import MODELS
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import PARAM_SCHEDULERS
 
 from mmmoca.engine.hooks.teacher_ema_hook import (
     cosine_momentum,
     update_teacher,
 )
 
-CONFIGS = Path(__file__).parents[2] / 'configs'
-DEMO = CONFIGS / 'demo' / 'moca_vit-tiny_textures.py'
+from ..images import CONFIGS, DEMO_CONFIG
+from ..runs import demo_model
+
 EPOCH_LENGTH = 3
-
-
-def model():
-    cfg = Config.fromfile(DEMO)
-    return MODELS.build(cfg.model)
 
 
 def build(cfg, micro_batches=1):
     """Optimiser wrapper and schedulers of a config, as the runner does."""
-    wrapper_cfg = dict(cfg.optim_wrapper, accumulative_counts=micro_batches)
-    wrapper = OPTIM_WRAPPER_CONSTRUCTORS.build(
-        dict(
-            type=wrapper_cfg.pop('constructor'),
-            paramwise_cfg=wrapper_cfg.pop('paramwise_cfg'),
-            optim_wrapper_cfg=wrapper_cfg,
-        )
-    )(model())
+    options = dict(accumulative_counts=micro_batches)
+    wrapper = build_optim_wrapper(demo_model(), cfg.optim_wrapper | options)
     schedulers = cfg.param_scheduler
     if isinstance(schedulers, dict):
         schedulers = [schedulers]
@@ -56,12 +45,8 @@ def follow(wrapper, schedulers, iterations):
     """Step schedulers; every group's lr and wd by iteration."""
     history = []
     for _ in range(iterations):
-        history.append(
-            [
-                (group['lr'], group['weight_decay'])
-                for group in wrapper.optimizer.param_groups
-            ]
-        )
+        groups = wrapper.optimizer.param_groups
+        history.append([(g['lr'], g['weight_decay']) for g in groups])
         wrapper._inner_count += 1
         if wrapper.should_update():
             wrapper.optimizer.step()
@@ -116,7 +101,7 @@ def test_learning_rate(config, epochs, warmup):
 
 def test_iteration_based_run():
     """The quick start's: a tenth of the steps warm up."""
-    cfg = Config.fromfile(DEMO)
+    cfg = Config.fromfile(DEMO_CONFIG)
     cfg.train_cfg.max_iters = 200
     wrapper, schedulers = build(cfg)
     for step, groups in enumerate(follow(wrapper, schedulers, 200)):
@@ -194,10 +179,8 @@ def test_going_on_from_the_two_schedules_of_before():
 
 def test_accumulation_follows_the_optimiser():
     """Each micro-batch sees what its optimiser step sees without it."""
-    plain, accumulated = (
-        run('moca_vit-b16_100e.py'),
-        run('moca_vit-b16_100e.py', micro_batches=4),
-    )
+    plain = run('moca_vit-b16_100e.py')
+    accumulated = run('moca_vit-b16_100e.py', micro_batches=4)
     for step, groups in enumerate(plain):
         for micro_batch in accumulated[4 * step : 4 * step + 4]:
             for ours, expected in zip(micro_batch, groups):
@@ -233,11 +216,7 @@ def test_update_of_the_teacher():
 
 
 def test_unknown_option():
+    cfg = Config.fromfile(DEMO_CONFIG)
+    cfg.optim_wrapper.paramwise_cfg = dict(norm_decay_mult=0)
     with pytest.raises(ValueError, match='prototype_lr'):
-        OPTIM_WRAPPER_CONSTRUCTORS.build(
-            dict(
-                type='mmmoca.MOCAOptimWrapperConstructor',
-                optim_wrapper_cfg=dict(optimizer=dict(type='AdamW')),
-                paramwise_cfg=dict(norm_decay_mult=0),
-            )
-        )
+        build(cfg)

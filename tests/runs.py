@@ -1,0 +1,96 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Runs of the demo's config, and what a run leaves behind."""
+
+import copy
+import itertools
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import get_world_size
+from mmengine.registry import RUNNERS
+from mmpretrain.registry import MODELS
+
+from mmmoca.engine.wrapped_models import whole_state_dict
+
+from .images import DEMO_CONFIG, point_to
+
+COUNT = itertools.count()
+NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
+# As MMEngine wraps a model by default, but for the GPUs.
+DDP = dict(
+    launcher='pytorch',
+    model_wrapper_cfg=dict(
+        type='MMDistributedDataParallel',
+        device_ids=None,
+        broadcast_buffers=False,
+    ),
+)
+
+
+def by_epochs(count):
+    """Options of a run that takes each image once an epoch."""
+    loop = dict(_delete_=True, type='EpochBasedTrainLoop', max_epochs=count)
+    sampler = {'train_dataloader.sampler.infinite': False}
+    return {'train_cfg': loop} | sampler | NO_VALIDATION
+
+
+def demo_model(**options):
+    """The demo's model, the same in each call; options have dotted keys."""
+    cfg = Config.fromfile(DEMO_CONFIG)
+    cfg.merge_from_dict(options)
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    return model
+
+
+def demo_runner(root, name, **options):
+    """A runner of the demo's config, eight images a step.
+
+    Several processes share the images and run under DDP.
+
+    Args:
+        root (Path): Image folders, see :func:`~tests.images.write_images`.
+        name (str): Of the work dir, beside them.
+        **options: Overrides with dotted keys.
+
+    Returns:
+        Runner: Before its training.
+    """
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, root)
+    processes = get_world_size()
+    settings = {
+        'work_dir': f'{root}/{name}',
+        # Each runner of a process needs a name of its own.
+        'experiment_name': f'demo_{next(COUNT)}',
+        'train_dataloader.batch_size': 8 // processes,
+        'log_level': 'ERROR',
+    }
+    if processes > 1:
+        settings |= DDP
+    # MMEngine takes `_delete_` out of what it merges.
+    cfg.merge_from_dict(copy.deepcopy(settings | options))
+    return RUNNERS.build(cfg)
+
+
+def scalars(runner, name):
+    """What a run logged under a name, as an array."""
+    return runner.message_hub.get_scalar(name).data[0]
+
+
+def state_of(runner):
+    """Everything that training changes, tensors by name."""
+    moments = runner.optim_wrapper.state_dict()['state']
+    return whole_state_dict(runner.model) | {
+        f'{parameter}.{name}': value
+        for parameter, values in moments.items()
+        for name, value in values.items()
+    }
+
+
+def assert_same(first, second):
+    """Two states are the same bit for bit."""
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name

@@ -1,0 +1,167 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""``init_cfg=dict(type='Pretrained', ...)`` is checked before it is used."""
+
+import pytest
+import torch
+from mmpretrain.registry import MODELS
+
+import mmmoca  # noqa: F401  for its scheme of checkpoints
+from mmmoca.checkpoints import (
+    CheckpointError,
+    check_pretrained_inits,
+    convert_to_timm_name,
+)
+
+from ..runs import assert_same
+from .files import DIMS, SIZE, checkpoint, mm_config, timm_vit, tokens
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Write what a file holds; its path."""
+
+    def write(content):
+        path = str(tmp_path / 'a.pth')
+        torch.save(content, path)
+        return path
+
+    return write
+
+
+def classifier(path, prefix=None, img_size=SIZE, **backbone):
+    """A model whose backbone, the small ViT, has a Pretrained init."""
+    init = dict(type='Pretrained', checkpoint=path, prefix=prefix)
+    backbone = mm_config(img_size, init_cfg=init, **backbone)
+    head = dict(type='LinearClsHead', num_classes=3, in_channels=DIMS)
+    return MODELS.build(
+        dict(type='ImageClassifier', backbone=backbone, head=head)
+    )
+
+
+def refused(message, path, **options):
+    with pytest.raises(CheckpointError, match=message):
+        check_pretrained_inits(classifier(path, **options))
+
+
+def test_pretrained_backbones(save):
+    content, teacher, student = checkpoint('mmmoca')
+    path = save(content)
+    total = len(teacher.state_dict())
+    for prefix, expected in (('teacher.', teacher), ('backbone', student)):
+        model = classifier(path, prefix)
+        (report,) = check_pretrained_inits(model)
+        assert f'backbone ({path}): {total} of its {total} names' in report
+        assert ("This is a pretraining run's student" in report) == (
+            prefix == 'backbone'
+        )
+        model.init_weights()
+        assert check_pretrained_inits(model) == []
+        assert_same(model.backbone.state_dict(), expected.state_dict())
+
+    has = 'matches none of its .*the file has backbone., codebook., teacher.'
+    advice = r"; write prefix='teacher\.' or prefix='backbone\.'"
+    for wrong in (None, 'encoder.'):
+        refused(has + advice, path, prefix=wrong)
+
+
+def test_pretrained_files_of_other_layouts(save):
+    content, teacher, _ = checkpoint('moca')
+    path = save(content)
+    advice = "layout moca; write checkpoint='mmmoca-teacher://FILE', prefix="
+    refused(advice, path)
+    model = classifier(f'mmmoca-teacher://{path}', 'backbone.')
+    (report,) = check_pretrained_inits(model)
+    model.init_weights()
+    assert 'unexpected' not in report and 'missing' not in report
+    expected = teacher.state_dict()
+    for name, value in model.backbone.state_dict().items():
+        assert torch.equal(value, expected[convert_to_timm_name(name)])
+
+    path = save(checkpoint('mmpretrain')[1].state_dict())
+    refused('pos_embed.*; leave out prefix', path, prefix='a')
+    path = save({'conv1.weight': torch.ones(2)})
+    refused('checkpoint of another model', path)
+    refused('reads no safetensors: write', 'a.safetensors')
+    refused('no file on this machine', 'none.pth')
+
+
+def test_pretrained_partly(save):
+    state = checkpoint('mmpretrain')[1].state_dict()
+    path = save(state | {'ln3.bias': state.pop('ln1.bias')})
+    (report,) = check_pretrained_inits(classifier(path))
+    assert '1 missing (ln1.bias); 1 unexpected (ln3.bias)' in report
+    state['patch_embed.projection.weight'] = torch.ones(DIMS, 4, 8, 8)
+    refused(r'patch_embed.projection.weight differ in shape', save(state))
+
+
+def test_frozen_encoders_are_loaded_whole(save):
+    """A file without a final norm, as MAE's fine-tuned ones."""
+    state = checkpoint('timm')[0]
+    for name in ('weight', 'bias'):
+        state[f'fc_norm.{name}'] = state.pop(f'norm.{name}')
+    source = f'mmmoca-teacher://{save(dict(model=state))}', 'backbone.'
+    message = 'no ln1.bias, ln1.weight of Vision.*final_norm=False'
+    with pytest.raises(CheckpointError, match=message):
+        check_pretrained_inits(classifier(*source, frozen_stages=2))
+    (report,) = check_pretrained_inits(classifier(*source))
+    assert '2 missing (ln1.bias, ln1.weight)' in report  # trained anew
+    pooled = dict(out_type='avg_featmap', final_norm=False)
+    (report,) = check_pretrained_inits(
+        classifier(*source, frozen_stages=2, **pooled)
+    )
+    assert 'missing' not in report
+
+
+def test_pretrained_positions_of_other_sizes(save):
+    """Square grids are resized rightly; what would go wrong is refused."""
+
+    def positions(trained, img_size):
+        content, teacher, _ = checkpoint('mmmoca', trained)
+        model = classifier(save(content), 'teacher.', img_size)
+        check_pretrained_inits(model)
+        model.init_weights()
+        return model.backbone.pos_embed, teacher.pos_embed
+
+    actual, trained = positions(32, (64, 48))
+    assert torch.equal(actual[:, :1], trained[:, :1])
+    expected = torch.nn.functional.interpolate(
+        trained[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2),
+        (8, 6),
+        mode='bicubic',
+    )
+    torch.testing.assert_close(
+        actual[:, 1:], expected.flatten(2).transpose(1, 2)
+    )
+    assert torch.equal(*positions((32, 72), (32, 72)))
+
+    content = checkpoint('mmmoca', (32, 72))[0]
+    for size in ((48, 48), (64, 48)):
+        options = dict(prefix='teacher.', img_size=size)
+        refused(r'grid that is 4 x 9, and', save(content), **options)
+    path = save(checkpoint('mmmoca', (48, 48))[0])
+    options = dict(prefix='teacher.', img_size=(32, 72))
+    refused(r'6 x 6.*--img-size 32 72$', path, **options)
+    options['interpolate_mode'] = 'bilinear'
+    refused(r'72 --interpolation bilinear$', path, **options)
+
+
+@pytest.mark.parametrize('size', [(224, 224), (160, 288)])
+def test_features_of_the_authors_names_and_ours(save, size):
+    """Also at an input whose grid is neither the trained one nor square."""
+    content, teacher, _ = checkpoint('moca', 224)
+    path = f'mmmoca-teacher://{save(content)}'
+    model = classifier(path, 'backbone.', img_size=size)
+    check_pretrained_inits(model)
+    model.init_weights()
+    model.eval()
+    # timm resizes with antialiasing; given resized positions it does not.
+    theirs = timm_vit(img_size=size)
+    positions = model.backbone.pos_embed.detach()
+    theirs.load_state_dict(teacher.state_dict() | dict(pos_embed=positions))
+    images = torch.randn(2, 3, *size)
+    torch.testing.assert_close(
+        tokens(model.backbone, images),
+        tokens(theirs, images),
+        atol=1e-5,
+        rtol=1e-5,
+    )
