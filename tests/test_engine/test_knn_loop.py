@@ -2,7 +2,6 @@
 """The k-NN loops in real Runners, on image folders, on 1 to 3 processes."""
 
 import json
-import pickle
 import random
 import re
 import time
@@ -10,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from mmengine.fileio import load
 from mmengine.runner import Runner
 
 from mmmoca.engine import MOCAFSDPStrategy
@@ -341,9 +341,7 @@ def _evaluate(root, work_dir, sampler=None, **kwargs):
         dict(type='DumpResults', out_file_path=dump, collect_device='gpu'),
     ]
     metrics = toy_runner(**cfg, **kwargs).val()
-    with open(dump, 'rb') as file:
-        results = pickle.load(file)
-    return metrics, {r['sample_idx']: r['pred_score'] for r in results}
+    return metrics, {r['sample_idx']: r['pred_score'] for r in load(dump)}
 
 
 def _evaluate_with_three_samplers(root, work_dir):

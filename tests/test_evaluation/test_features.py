@@ -4,7 +4,6 @@
 import numpy as np
 import pytest
 import torch
-from mmengine.logging import MMLogger
 from mmpretrain.models.utils import SelfSupDataPreprocessor
 from mmpretrain.structures import DataSample
 from torch.nn import functional as F
@@ -36,8 +35,6 @@ def _extract(loader, feats=FEATS, **kwargs):
     return extract_shard(
         loader,
         lambda batch: (feats[batch['inputs']], batch['data_samples']),
-        'images',
-        MMLogger.get_instance('features'),
         **kwargs,
     )
 
