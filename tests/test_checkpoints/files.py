@@ -148,13 +148,9 @@ def _contents(layout, teacher, student, img_size):
             epoch=3,
         )
     if layout == 'mocov3':
-        state = both('base_encoder.', 'momentum_encoder.')
-        for name in (
-            'base_encoder.head',
-            'momentum_encoder.head',
-            'predictor',
-        ):
-            state[f'{name}.0.weight'] = extra
+        heads = ('base_encoder.head', 'momentum_encoder.head', 'predictor')
+        others = {f'{name}.0.weight': extra for name in heads}
+        state = both('base_encoder.', 'momentum_encoder.', **others)
         return dict(
             epoch=300,
             arch='vit_small',

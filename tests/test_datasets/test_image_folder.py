@@ -151,14 +151,8 @@ def test_check_uses_the_loader_of_the_pipeline(tmp_path):
     write(tmp_path / 'a.jpg')
     for kind in ('mmmoca.LoadImage', 'LoadImageFromFile'):
         loader = dict(type=kind, imdecode_backend='tifffile')
-        cfg = dict(
-            type='mmmoca.ImageFolder',
-            data_root=str(tmp_path),
-            with_label=False,
-            pipeline=[loader],
-        )
         with raises(OSError, 'none of the 1 files'):
-            DATASETS.build(cfg)
+            ImageFolder(str(tmp_path), with_label=False, pipeline=[loader])
 
 
 def test_bad_image_is_replaced_in_training_and_named_in_tests(classes):
