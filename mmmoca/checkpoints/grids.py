@@ -4,6 +4,7 @@
 import ast
 import math
 
+from mmengine.utils import to_2tuple
 from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 
@@ -44,8 +45,7 @@ def _recorded_grid(
         return None
     record = meta.get('mmmoca')
     if isinstance(record, dict) and record.get('grid'):
-        rows, columns = record['grid']
-        return rows, columns
+        return tuple(record['grid'])
     if not isinstance(meta.get('cfg'), str):
         return None
     try:
@@ -54,11 +54,8 @@ def _recorded_grid(
         return None
     if img_size is None:
         return None
-    sides = (img_size, img_size) if isinstance(img_size, int) else img_size
-    rows, columns = (
-        side // patch for side, patch in zip(sides, projection.shape[2:])
-    )
-    return rows, columns
+    sides = zip(to_2tuple(img_size), projection.shape[2:])
+    return tuple(side // patch for side, patch in sides)
 
 
 def _backbone_img_size(config: str) -> int | tuple[int, int] | None:

@@ -1,19 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """mmdet's COCO dataset with checks; importing this needs mmdet."""
 
+import os
+from collections import defaultdict
 from collections.abc import Sequence
 
 from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
 
-from .coco_checks import (
-    check_annotations,
-    check_classes,
-    check_images,
-    check_masks,
-)
-
 __all__ = ['CheckedCOCO', 'CheckedCocoDataset']
+
+_REQUIRED = dict(
+    images=('id', 'file_name', 'height', 'width'),
+    annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
+    categories=('id', 'name'),
+)
 
 
 class CheckedCOCO(COCO):
@@ -21,6 +22,9 @@ class CheckedCOCO(COCO):
 
     Args:
         path (str): Path of the annotation file.
+
+    Raises:
+        ValueError: If a list or a key of COCO's format is missing.
     """
 
     def __init__(self, path: str) -> None:
@@ -29,12 +33,51 @@ class CheckedCOCO(COCO):
 
     def createIndex(self) -> None:
         """Check the annotations before they are indexed."""
-        check_annotations(self.dataset, self.path)
+        for name, keys in _REQUIRED.items():
+            if name not in self.dataset:
+                raise ValueError(
+                    f'{self.path} is no annotation file in the format of '
+                    f'COCO: it has no list {name!r}'
+                )
+            for number, entry in enumerate(self.dataset[name]):
+                for key in keys:
+                    if key not in entry:
+                        raise ValueError(
+                            f'{self.path}: entry {number} of {name!r} has no '
+                            f'{key!r}'
+                        )
         super().createIndex()
 
     def get_cat_ids(self, cat_names: Sequence[str] = ()) -> list[int]:
-        """Ids of the classes, in their order."""
-        check_classes(self.dataset, self.path, cat_names)
+        """Ids of the classes, in their order.
+
+        Args:
+            cat_names (Sequence[str]): Classes of the config.
+
+        Raises:
+            ValueError: If a class is no category, or the orders differ.
+        """
+        if isinstance(cat_names, str):
+            raise ValueError(
+                'classes must be a tuple of names, but is the text '
+                f'{cat_names!r}: write metainfo=dict(classes=({cat_names!r},))'
+                ' for one class'
+            )
+        known = [category['name'] for category in self.dataset['categories']]
+        missing = [name for name in cat_names if name not in known]
+        ordered = [name for name in known if name in cat_names]
+        if missing or ordered != list(cat_names):
+            problem = (
+                f'has no category {_examples(missing)}'
+                if missing
+                else 'has the categories in another order'
+            )
+            raise ValueError(
+                f'{self.path} {problem}, and labels follow its order: write '
+                'metainfo=dict(classes=...) of the dataset as the categories '
+                'of the file, or some of them in this order: '
+                f'{_examples(known, 100)}'
+            )
         return super().get_cat_ids(cat_names=cat_names)
 
 
@@ -47,13 +90,43 @@ class CheckedCocoDataset(CocoDataset):
         """Load the annotations; check images and masks."""
         data = super().load_data_list()
         if self.backend_args is None:
-            check_images((info['img_path'] for info in data), self.ann_file)
+            self._check_images(data)
         if not self.test_mode and any(
             getattr(transform, 'with_mask', False)
             for transform in self.pipeline.transforms
         ):
-            check_masks(data, self.ann_file)
+            self._check_masks(data)
         return data
+
+    def _check_images(self, data: list[dict]) -> None:
+        """Check that images exist, by one listing of each folder."""
+        wanted = defaultdict(set)
+        for info in data:
+            folder, name = os.path.split(info['img_path'])
+            wanted[folder].add(name)
+        missing = []
+        for folder, names in wanted.items():
+            there = os.listdir(folder) if os.path.isdir(folder) else ()
+            absent = sorted(names.difference(there))
+            missing += [os.path.join(folder, name) for name in absent]
+        if missing:
+            count = sum(map(len, wanted.values()))
+            raise FileNotFoundError(
+                f'{len(missing)} of the {count} images of {self.ann_file} are '
+                f'missing ({_examples(missing)}): correct data_root and '
+                'data_prefix.img of the dataset, or the file'
+            )
+
+    def _check_masks(self, data: list[dict]) -> None:
+        """Check that every object has a mask."""
+        for info in data:
+            if any('mask' not in instance for instance in info['instances']):
+                raise ValueError(
+                    f'{self.ann_file} has an object without segmentation, on '
+                    f'the image {info["img_path"]}: add it, or leave out '
+                    'with_mask=True of LoadAnnotations and train a detector '
+                    'without masks'
+                )
 
     def filter_data(self) -> list[dict]:
         """Filter the images; check that any are left."""
@@ -66,3 +139,7 @@ class CheckedCocoDataset(CocoDataset):
                 f'filter_cfg={dict(self.filter_cfg or {})}'
             )
         return left
+
+
+def _examples(names: Sequence[str], limit: int = 3) -> str:
+    return ', '.join([*names[:limit], *['...'] * (len(names) > limit)])

@@ -63,9 +63,8 @@ def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
             black and white, 0 and 255.
     """
     count = len(dataset)
-    chosen = np.arange(count)
-    if num_masks is not None and num_masks < count:
-        chosen = np.linspace(0, count - 1, num_masks).astype(int)
+    number = count if num_masks is None else min(num_masks, count)
+    chosen = np.linspace(0, count - 1, number).astype(int)
     num_classes = len(dataset.metainfo['classes'])
     seen = set()
     for info in _infos(dataset, chosen):

@@ -119,12 +119,7 @@ class ColorJitter(_ColorJitter):
         saturation: float | Sequence[float] = 0.0,
         hue: float | Sequence[float] = 0.0,
     ) -> None:
-        super().__init__(
-            brightness=brightness,
-            contrast=contrast,
-            saturation=saturation,
-            hue=hue,
-        )
+        super().__init__(brightness, contrast, saturation, hue)
 
     def transform(self, results: dict) -> dict:
         """Change the colours of ``results['img']``."""

@@ -26,6 +26,7 @@ from .low_shot import (
     low_shot_predictions,
     low_shot_results,
 )
+from .presets import Preset
 from .subsets import draw_subset, images_by_class, subset_line
 
 __all__ = ['Comparison']
@@ -153,9 +154,7 @@ class Comparison:
         train, val = self._features(model, path)
         result = dict(checkpoint=path, settings=settings)
         if 'knn' in protocols:
-            result['knn'] = self._knn(
-                train, val, preset.knn, preset.temperature
-            )
+            result['knn'] = self._knn(train, val, preset)
         if 'linear' in protocols:
             result['linear'] = linear_accuracy(
                 *((p.pick(preset.linear), p.labels) for p in (train, val)),
@@ -167,9 +166,7 @@ class Comparison:
         if 'lowshot' in protocols:
             if subsets is None:
                 subsets = self.draw_subsets()
-            result['lowshot'] = self._low_shot(
-                train, val, preset.lowshot, preset.regularization, subsets
-            )
+            result['lowshot'] = self._low_shot(train, val, preset, subsets)
         return result
 
     @torch.no_grad()
@@ -204,35 +201,26 @@ class Comparison:
         return sets
 
     def _knn(
-        self,
-        train: LabelledFeatures,
-        val: LabelledFeatures,
-        feature: str,
-        temperature: float,
-        ks: Sequence[int] = (10, 20),
+        self, train: LabelledFeatures, val: LabelledFeatures, preset: Preset
     ) -> dict[str, float]:
         query, bank = (
-            F.normalize(part.pick(feature).to(get_device()), dim=1)
+            F.normalize(part.pick(preset.knn).to(get_device()), dim=1)
             for part in (val, train)
         )
-        labels = val.labels, train.labels
+        data = query, bank, val.labels, train.labels, len(self.classes)
         return {
-            f'k={k}': knn_top1(
-                query, bank, *labels, len(self.classes), k, temperature
-            )
-            for k in ks
+            f'k={k}': knn_top1(*data, k, preset.temperature) for k in (10, 20)
         }
 
     def _low_shot(
         self,
         train: LabelledFeatures,
         val: LabelledFeatures,
-        feature: str,
-        regularization: float,
+        preset: Preset,
         subsets: dict[str, list[list[int]]],
     ) -> list[dict]:
         known, query = (
-            low_shot_features(part.pick(feature, normed=False))
+            low_shot_features(part.pick(preset.lowshot, normed=False))
             for part in (train, val)
         )
         predictions, failed = low_shot_predictions(
@@ -240,7 +228,7 @@ class Comparison:
             query,
             subsets,
             self.logger,
-            regularization=regularization,
+            regularization=preset.regularization,
         )
         if failed:
             self.logger.warning(

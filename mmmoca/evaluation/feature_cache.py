@@ -86,7 +86,10 @@ class FeatureCache:
             ValueError: As :func:`mmmoca.evaluation.features.extract_shard`.
         """
         images = _list_digest(loader.dataset)
-        path = self._path(dict(made_from, images=images))
+        made_from = dict(made_from, images=images, version=__version__)
+        text = json.dumps(made_from, sort_keys=True, default=repr)
+        name = hashlib.sha256(text.encode()).hexdigest()
+        path = self.folder / f'{name}.pt'
         found = torch.tensor(path.is_file()).int()
         all_reduce(found, 'min')
         if found:
@@ -105,12 +108,6 @@ class FeatureCache:
                 torch.save(shard._asdict(), temporary)
             self.logger.info(f'{title}: features written to {path}')
         return shard
-
-    def _path(self, made_from: dict[str, Any]) -> Path:
-        """It differs whenever anything that it is made from does."""
-        made_from = dict(made_from, version=__version__)
-        text = json.dumps(made_from, sort_keys=True, default=repr)
-        return self.folder / f'{hashlib.sha256(text.encode()).hexdigest()}.pt'
 
 
 def _list_digest(dataset: Dataset) -> str:

@@ -121,6 +121,7 @@ def extract_shard(
     Raises:
         ValueError: If a feature of any rank is not finite.
     """
+    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
     feats, finite = torch.empty(0, 0, dtype=dtype), None
     labels, ids = [], []
     start = time.time()
@@ -130,7 +131,7 @@ def extract_shard(
         labels += [int(s.gt_label) for s in samples if 'gt_label' in s]
         ids += [int(sample.sample_idx) for sample in samples]
         if len(ids) > len(feats):
-            rows = max(len(ids), _expected_rows(loader))
+            rows = max(len(ids), len(sampler))
             larger = batch.new_empty(rows, batch.shape[1], dtype=dtype)
             if seen:
                 larger[:seen] = feats[:seen]
@@ -225,8 +226,3 @@ def raw_pixels(inputs: Tensor, max_side: int = 48) -> Tensor:
         inputs = F.interpolate(inputs, size, mode='bilinear', antialias=True)
     pixels = inputs.flatten(1)
     return F.layer_norm(pixels, pixels.shape[1:])
-
-
-def _expected_rows(loader: DataLoader) -> int:
-    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-    return len(sampler)

@@ -71,16 +71,13 @@ def gather_samples(
         the device of the respective input.
     """
     ids, feats, labels = (
-        _join(gather_rows(shard)) for shard in (ids, feats, labels)
+        parts[0] if len(parts) == 1 else torch.cat(parts)
+        for parts in map(gather_rows, (ids, feats, labels))
     )
     order = _first_rows(ids)
     if torch.equal(order, torch.arange(len(ids))):
         return ids, feats, labels  # copies would double the memory
     return ids[order], feats[order.to(feats.device)], labels[order]
-
-
-def _join(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _first_rows(ids: Tensor) -> Tensor:

@@ -39,11 +39,6 @@ PRESETS = dict(
     mocov3=Preset('cls', 'cls', 'cls', which='student'),
     mae=Preset('avg', 'cls', 'avg'),
 )
-# The names of layouts that tell the method, see mmmoca.checkpoints.Backbone;
-# files of DINO and iBOT look the same, and are evaluated alike.
-_OF_LAYOUT = dict(mmmoca='moca') | {
-    name: name for name in ('moca', 'dino', 'msn', 'mocov3', 'mae')
-}
 
 
 def choose_preset(
@@ -52,7 +47,8 @@ def choose_preset(
     """What to take of a checkpoint.
 
     Args:
-        layout (str): The layout of the file.
+        layout (str): The layout of the file, see
+            :class:`mmmoca.checkpoints.Backbone`.
         feature (str, optional): What was asked for: a preset, or a feature
             for all protocols (low-shot takes it before the final norm).
 
@@ -69,7 +65,9 @@ def choose_preset(
             f'{feature!r} is no feature ({", ".join(FEATURES)}) and no preset '
             f'({", ".join(PRESETS)})'
         )
-    method = feature if feature in PRESETS else _OF_LAYOUT.get(layout)
+    # Files of DINO and iBOT look the same, and are evaluated alike.
+    of_file = 'moca' if layout == 'mmmoca' else layout
+    method = next((m for m in (feature, of_file) if m in PRESETS), None)
     preset = PRESETS[method or 'moca']
     if feature in FEATURES:
         preset = preset._replace(knn=feature, linear=feature, lowshot=feature)

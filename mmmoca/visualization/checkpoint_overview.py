@@ -106,25 +106,20 @@ def _build_model(cfg: Config) -> MOCA:
 
 def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
     """Build the set of the rows and the bank, the same one if need be."""
-    pipeline = _pipeline(cfg)
-    if data is not None:
-        source = dict(
-            type='mmmoca.ImageFolder',
-            data_root=data,
-            with_label=False,
-            pipeline=pipeline,
-        )
-        dataset = DATASETS.build(source)
-        return dataset, dataset
     loop = cfg.get('val_cfg') or {}
-    if loop.get('bank_dataloader') is not None:
+    if data is None and loop.get('bank_dataloader') is not None:
         loaders = cfg.val_dataloader, loop.bank_dataloader
         return tuple(
             DATASETS.build(moved(loader, loop.get('data_root')).dataset)
             for loader in loaders
         )
-    source = cfg.train_dataloader.dataset
-    dataset = DATASETS.build(ConfigDict(source, pipeline=pipeline))
+    if data is None:
+        source = cfg.train_dataloader.dataset
+    else:
+        source = dict(
+            type='mmmoca.ImageFolder', data_root=data, with_label=False
+        )
+    dataset = DATASETS.build(ConfigDict(source, pipeline=_pipeline(cfg)))
     return dataset, dataset
 
 

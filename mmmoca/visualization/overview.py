@@ -99,20 +99,18 @@ def _masked_views(
 ) -> list[list[np.ndarray]]:
     grid = model.backbone.patch_resolution
     masks = model.masking.draw(len(pictures), torch.device('cpu'))
-    views = []
-    for index, picture in enumerate(pictures):
-        views.append(
-            [
-                masked_picture(
-                    _enlarge(picture),
-                    mask.visible[index].numpy(),
-                    mask.predicted[index].numpy(),
-                    grid,
-                )
-                for mask in masks
-            ]
-        )
-    return views
+    return [
+        [
+            masked_picture(
+                _enlarge(picture),
+                mask.visible[index].numpy(),
+                mask.predicted[index].numpy(),
+                grid,
+            )
+            for mask in masks
+        ]
+        for index, picture in enumerate(pictures)
+    ]
 
 
 def _enlarge(picture: np.ndarray) -> np.ndarray:

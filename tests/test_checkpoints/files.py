@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import torch
 from mmengine.config import Config
-from mmpretrain.models.backbones import VisionTransformer
+from mmpretrain.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 SIZE, PATCH, DIMS, DEPTH, HEADS = 32, 8, 24, 2, 3
@@ -56,7 +56,7 @@ def timm_vit(seed=0, img_size=SIZE, **kwargs):
 
 def mm_config(img_size=SIZE, **kwargs):
     """Config of the same ViT in mmpretrain."""
-    return dict(
+    config = dict(
         type='mmpretrain.VisionTransformer',
         arch=dict(
             embed_dims=DIMS,
@@ -67,14 +67,13 @@ def mm_config(img_size=SIZE, **kwargs):
         img_size=img_size,
         patch_size=PATCH,
         out_type='raw',
-    ) | (kwargs)
+    )
+    return config | kwargs
 
 
 def mm_vit(img_size=SIZE, seed=0, **kwargs):
     """The same ViT in mmpretrain."""
-    config = mm_config(img_size, **kwargs)
-    del config['type']
-    return randomise(VisionTransformer(**config), seed)
+    return randomise(MODELS.build(mm_config(img_size, **kwargs)), seed)
 
 
 def with_prefix(prefix, state):
@@ -149,13 +148,9 @@ def _contents(layout, teacher, student, img_size):
             epoch=3,
         )
     if layout == 'mocov3':
-        state = both('base_encoder.', 'momentum_encoder.')
-        for name in (
-            'base_encoder.head',
-            'momentum_encoder.head',
-            'predictor',
-        ):
-            state[f'{name}.0.weight'] = extra
+        heads = ('base_encoder.head', 'momentum_encoder.head', 'predictor')
+        others = {f'{name}.0.weight': extra for name in heads}
+        state = both('base_encoder.', 'momentum_encoder.', **others)
         return dict(
             epoch=300,
             arch='vit_small',

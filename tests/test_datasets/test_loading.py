@@ -11,38 +11,9 @@ from mmmoca.datasets import LoadImage, RandomResizedCrop, functional, loading
 from .photos import photo
 
 
-@pytest.fixture
-def records():
-    """What is logged during a test."""
-    records = []
-    handler = logging.Handler()
-    handler.emit = records.append
-    logger = MMLogger.get_current_instance()
-    logger.addHandler(handler)
-    yield records
-    logger.removeHandler(handler)
-
-
 def write(path, img, *params):
     assert cv2.imwrite(str(path), img, params)
     return str(path)
-
-
-def write_unreadable(folder, kind):
-    path = folder / f'{kind}.jpg'
-    good = cv2.imencode('.jpg', photo())[1].tobytes()
-    if kind == 'truncated':
-        path.write_bytes(good[: len(good) // 2])
-    elif kind == 'text':
-        path.write_text('not an image')
-    elif kind == 'empty':
-        path.write_bytes(b'')
-    elif kind == 'folder':
-        path.mkdir()
-    return str(path)  # `missing` is not written
-
-
-KINDS = ('truncated', 'text', 'empty', 'folder', 'missing')
 
 
 def test_loads_what_is_in_the_file(tmp_path):
@@ -86,24 +57,32 @@ def test_grayscale_and_five_channels(tmp_path):
     np.testing.assert_array_equal(loader.read(tmp_path / 'a.tif'), bands)
 
 
-def test_unreadable_is_named_or_skipped_and_counted(tmp_path, records):
+def test_unreadable_is_named_or_skipped_and_counted(tmp_path, caplog):
+    MMLogger.get_current_instance().addHandler(caplog.handler)
+    good = cv2.imencode('.jpg', photo())[1].tobytes()
+    contents = dict(half=good[: len(good) // 2], text=b'no image', empty=b'')
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / 'folder').mkdir()
+    names = (*contents, 'folder', 'missing')
+    paths = [str(tmp_path / name) for name in names]
     loader, strict = LoadImage(), LoadImage(skip_unreadable=False)
-    paths = [write_unreadable(tmp_path, kind) for kind in KINDS]
     for path in [*paths, *paths]:
         assert loader({'img_path': path}) is None
         with pytest.raises(OSError, match=f'cannot read the image {path}: '):
             strict({'img_path': path})
-    assert len(records) == len(paths)  # a warning each, once
-    for count, (path, record) in enumerate(zip(paths, records), start=1):
+    assert len(caplog.records) == len(paths)  # a warning each, once
+    for count, (path, record) in enumerate(zip(paths, caplog.records), 1):
         assert record.levelno == logging.WARNING
         assert path in record.getMessage()
         assert f'; {count} unreadable so far' in record.getMessage()
 
 
-def test_warning_of_another_rank_gets_through(tmp_path, records, monkeypatch):
+def test_warning_of_another_rank_gets_through(tmp_path, caplog, monkeypatch):
+    MMLogger.get_current_instance().addHandler(caplog.handler)
     monkeypatch.setattr(loading, 'get_rank', lambda: 1)
     assert LoadImage()({'img_path': str(tmp_path / 'a.jpg')}) is None
-    assert records[0].levelno == logging.ERROR
+    assert caplog.records[0].levelno == logging.ERROR
 
 
 def test_an_error_of_the_pipeline_is_not_taken_for_a_bad_image():

@@ -2,7 +2,6 @@
 """The k-NN loops in real Runners, on image folders, on 1 to 3 processes."""
 
 import json
-import pickle
 import random
 import re
 import time
@@ -10,6 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from mmengine.fileio import load
 from mmengine.runner import Runner
 
 from mmmoca.engine import MOCAFSDPStrategy
@@ -234,14 +234,17 @@ def test_remaining_time_leaves_the_bank_out(root, tmp_path):
     assert max(waited) < 0.9
 
 
-@pytest.mark.parametrize('by_epoch', [True, False])
-def test_training_goes_on_as_if_nothing_had_run(root, tmp_path, by_epoch):
+@pytest.mark.parametrize(
+    'length',
+    [
+        dict(by_epoch=True, max_epochs=2),
+        dict(by_epoch=False, max_iters=4, val_interval=2),
+    ],
+)
+def test_training_goes_on_as_if_nothing_had_run(root, tmp_path, length):
     flip = [*PIPELINE[:2], dict(type='RandomFlip', prob=0.5), PIPELINE[2]]
     bank = folder_loader(root / 'bank', dict(shuffle=True), pipeline=flip)
-    if by_epoch:
-        length = dict(max_epochs=2)
-    else:
-        length = dict(max_iters=4, val_interval=2)
+    by_epoch = length['by_epoch']
     saving = dict(type='CheckpointHook', interval=10, by_epoch=by_epoch)
 
     def train(cfg, **hooks):
@@ -249,7 +252,7 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path, by_epoch):
         run = toy_runner(
             model,
             train_dataloader=bank,
-            train_cfg=dict(by_epoch=by_epoch, **length),
+            train_cfg=length,
             optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
             log_processor=dict(by_epoch=by_epoch),
             default_hooks=hooks,
@@ -313,13 +316,11 @@ def test_bad_config(root, tmp_path):
 def test_bad_data_that_only_batches_show(root, tmp_path):
     no_index = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
     bank = folder_loader(root / 'bank', pipeline=no_index)
-    flat, broken = PooledPixels(), PooledPixels()
+    flat = PooledPixels()
     flat.extract_feat = lambda inputs: inputs
-    broken.teacher.weight.data[0, 0] = float('nan')
     for message, model, change in (
         ('meta_keys of PackInputs', None, dict(bank=bank)),
         (r'one vector per image, \(B, D\)', flat, {}),
-        ('not finite', broken, {}),
     ):
         with pytest.raises(ValueError, match=message):
             toy_runner(model, **config(root, tmp_path, **change)).val()
@@ -340,9 +341,7 @@ def _evaluate(root, work_dir, sampler=None, **kwargs):
         dict(type='DumpResults', out_file_path=dump, collect_device='gpu'),
     ]
     metrics = toy_runner(**cfg, **kwargs).val()
-    with open(dump, 'rb') as file:
-        results = pickle.load(file)
-    return metrics, {r['sample_idx']: r['pred_score'] for r in results}
+    return metrics, {r['sample_idx']: r['pred_score'] for r in load(dump)}
 
 
 def _evaluate_with_three_samplers(root, work_dir):

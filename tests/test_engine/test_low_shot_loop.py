@@ -194,7 +194,6 @@ def test_bad_config(root):
         ('at least one list', config(root, subsets={})),
         ('no subset list no.txt', config(root, subsets=dict(a='no.txt'))),
         ('regularization must be above 0', config(root, regularization=0)),
-        ('max_iter must be above 0', config(root, max_iter=0)),
     ):
         with pytest.raises(ValueError, match=message):
             toy_runner(**cfg).test()

@@ -101,7 +101,10 @@ def test_low_temperature_does_not_overflow():
         (dict(k=0), 'k and chunk_size must be at least 1'),
         (dict(chunk_size=0), 'k and chunk_size must be at least 1'),
         (dict(temperature=0.0), 'temperature must be above 0'),
-        (dict(bank=torch.empty(0, 4)), 'bank of at least one feature'),
+        (
+            dict(bank=torch.empty(0, 4), bank_labels=torch.arange(0)),
+            'bank of at least one feature',
+        ),
         (dict(bank_labels=torch.tensor([0, 1])), '3 features, but 2 labels'),
         (dict(num_classes=2), r'\[0, num_classes=2\), but span 0 to 2'),
     ],
@@ -114,11 +117,8 @@ def test_bad_arguments(change, message):
         num_classes=3,
     )
     knn_scores(**good)
-    bad = good | change
-    if len(bad['bank']) == 0:
-        bad['bank_labels'] = torch.arange(0)
     with pytest.raises(ValueError, match=message):
-        knn_scores(**bad)
+        knn_scores(**good | change)
 
 
 @pytest.mark.parametrize(

@@ -19,15 +19,13 @@ def _set(count, seed):
 
 def _one_rate(train, val, index, lrs, epochs, batch_size, seed):
     """Accuracy of one ordinary classifier, trained alone."""
+    model = nn.Linear(6, 4)
     torch.manual_seed(seed)
     head = BatchedLinearHead(6, 4, lrs)
-    model = nn.Linear(6, 4)
     model.weight.data = head.weight.data[index].clone()
     model.bias.data.zero_()
     lr = lrs[index] * batch_size / 256
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum=0.9)
-    torch.manual_seed(seed)
-    BatchedLinearHead(6, 4, lrs)  # draws what the other run drew
     for epoch in range(epochs):
         for group in optimizer.param_groups:
             group['lr'] = (
