@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What this package stands on: versions, configs, checkpoints, operators."""
 
+import os
 import re
 import shlex
 import sys
@@ -24,7 +25,7 @@ __all__ = [
 # and the maintained forks (onedl-*) share module names, and packages of
 # OpenMMLab have lite variants, so none of them can be a hard dependency.
 _REQUIREMENTS = (
-    ('torch', '2.3', ('torch',)),
+    ('torch', '2.6', ('torch',)),
     ('mmengine', '0.10', ('onedl-mmengine', 'mmengine', 'mmengine-lite')),
     ('mmcv', '2.0', ('onedl-mmcv', 'mmcv', 'mmcv-lite')),
     ('mmpretrain', '1.2', ('onedl-mmpretrain', 'mmpretrain')),
@@ -110,16 +111,18 @@ def _history_buffer_method(owner: type, name: str) -> Any:
 
 
 def allow_checkpoint_contents() -> None:
-    """Allow-list what MMEngine pickles beside tensors: its log history.
+    """Have ``torch.load`` refuse what can run code, and nothing else.
 
-    Since PyTorch 2.6 ``torch.load`` refuses all classes but those on its
-    list, and the original MMEngine (0.10.7) cannot resume its own files.
+    No library of this process may unpickle arbitrary objects any more: the
+    forks of MMEngine would do so after a warning. Whoever insists sets
+    PyTorch's variable ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1``. Beside tensors
+    and plain values a checkpoint may hold what MMEngine pickles, its log
+    history, which the original MMEngine (0.10.7) cannot resume otherwise.
     """
-    import torch
-
-    if _release(torch.__version__) < (2, 6):
-        return
+    if not os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'):
+        os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
     import numpy as np
+    import torch
     from mmengine.logging import HistoryBuffer
 
     numeric = np.typecodes['AllInteger'] + np.typecodes['Float'] + '?'

@@ -5,8 +5,10 @@ import contextlib
 import itertools
 import multiprocessing
 import os
+import pickle
 import socket
 import tempfile
+from pathlib import Path
 
 import torch
 import torch.distributed
@@ -36,7 +38,7 @@ def run_processes(function, world_size, *args):
             start_method='forkserver',
         )
         return [
-            torch.load(f'{folder}/{rank}.pt', weights_only=False)
+            pickle.loads(Path(folder, str(rank)).read_bytes())
             for rank in range(world_size)
         ]
 
@@ -69,5 +71,5 @@ def _run(rank, world_size, folder, function, args):
         rank=rank,
         world_size=world_size,
     )
-    torch.save(function(*args), f'{folder}/{rank}.pt')
+    Path(folder, str(rank)).write_bytes(pickle.dumps(function(*args)))
     torch.distributed.destroy_process_group()

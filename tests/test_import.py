@@ -29,7 +29,7 @@ STACK = {
     'onedl-mmpretrain': '1.3.6',
 }
 ORIGINALS = {
-    'torch': '2.3.0',
+    'torch': '2.6.0',
     'mmengine': '0.10.7',
     'mmcv-lite': '2.1.0',
     'mmpretrain': '1.2.0',
@@ -72,11 +72,11 @@ def test_both_stacks_are_accepted(pretend, versions):
 
 
 def test_one_error_lists_all_that_is_wrong(pretend):
-    pretend({'torch': '2.2.9', 'mmengine': '0.9.99', 'mmcv': '1.7.2'})
+    pretend({'torch': '2.5.9', 'mmengine': '0.9.99', 'mmcv': '1.7.2'})
     with pytest.raises(ImportError) as error:
         stack.check_requirements()
     message = str(error.value)
-    assert 'torch>=2.3 (found 2.2.9)' in message
+    assert 'torch>=2.6 (found 2.5.9)' in message
     assert 'mmengine>=0.10 (found 0.9.99)' in message
     assert 'mmcv>=2.0 (found 1.7.2)' in message
     assert 'mmpretrain>=1.2 (not installed)' in message

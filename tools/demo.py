@@ -138,8 +138,9 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     # Imports mmpretrain without its warnings, so it must be the first to.
     from _demo import ProgressHook, QuietRunner, shrink_images
     from _demo_results import Sets, draw_pictures, report
+    from mmmoca.checkpoints import find_checkpoints
+    from mmmoca.evaluation import raw_pixels
     from mmmoca.files import write_json
-    from mmmoca.visualization import raw_pixels
 
     # More threads than that only wait for each other in a model this small.
     torch.set_num_threads(min(4, torch.get_num_threads()))
@@ -172,6 +173,8 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
         )
         sets.describe(model, encoders)
     with stage('pretraining', seconds):
+        for earlier in find_checkpoints(out, 'iter_{}.pth'):
+            earlier.unlink()  # the demo starts over each time
         runner.train()
     with stage('features after training', seconds):
         model.eval()

@@ -16,6 +16,7 @@ TOOLS=$(cd "$(dirname "$0")" && pwd)
 
 # SRUN_ARGS holds any number of arguments.
 # shellcheck disable=SC2086
+STATUS=0
 PYTHONPATH="$TOOLS/..${PYTHONPATH:+:$PYTHONPATH}" \
 srun -p "$PARTITION" \
     --job-name="$JOB_NAME" \
@@ -26,4 +27,11 @@ srun -p "$PARTITION" \
     --kill-on-bad-exit=1 \
     ${SRUN_ARGS:-} \
     python -u "$TOOLS/train.py" "$CONFIG" --work-dir "$WORK_DIR" \
-    --launcher slurm "${@:5}"
+    --launcher slurm "${@:5}" || STATUS=$?
+
+# A run that was asked to stop has saved itself. In a batch job with --resume
+# among its arguments it goes on when Slurm starts the job again.
+if [ "$STATUS" -eq 75 ] && [ -n "${SLURM_JOB_ID:-}" ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$STATUS"

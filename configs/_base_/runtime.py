@@ -16,6 +16,7 @@ default_hooks = dict(
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
+    preemption=dict(type='mmmoca.PreemptionHook'),
 )
 env_cfg = dict(
     cudnn_benchmark=False,

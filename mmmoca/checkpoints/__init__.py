@@ -9,9 +9,10 @@ from .fitting import check_encoders, check_grids, compare_states
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
 from .pretrained import check_pretrained_inits
-from .reading import CheckpointError, listed, read_checkpoint
+from .reading import CheckpointError, check_intact, listed, read_checkpoint
 from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
+from .run_folder import FolderLock, find_checkpoints, newest_checkpoint
 from .scheme import load_from_mmmoca
 from .timm_keys import convert_timm_name, convert_to_timm_name
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
@@ -19,11 +20,13 @@ from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 __all__ = [
     'Backbone',
     'CheckpointError',
+    'FolderLock',
     'adapt_backbone',
     'adapt_in_channels',
     'backbone_checkpoint',
     'check_encoders',
     'check_grids',
+    'check_intact',
     'check_pretrained_inits',
     'compare_states',
     'convert_release',
@@ -33,10 +36,12 @@ __all__ = [
     'convert_to_timm_name',
     'file_sha256',
     'find_backbone',
+    'find_checkpoints',
     'fit_report',
     'listed',
     'load_from_mmmoca',
     'model_of_shapes',
+    'newest_checkpoint',
     'position_grid',
     'read_backbone',
     'read_checkpoint',

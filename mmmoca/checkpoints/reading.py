@@ -2,11 +2,12 @@
 """Reading checkpoint files of others without running what they pickle."""
 
 import argparse
-import contextlib
 import json
 import os
 import re
+import struct
 import zipfile
+import zlib
 from pickle import UnpicklingError
 
 import torch
@@ -14,7 +15,13 @@ from torch import Tensor
 
 from mmmoca.stack import allow_checkpoint_contents
 
-__all__ = ['CheckpointError', 'listed', 'read_checkpoint', 'tensors_of']
+__all__ = [
+    'CheckpointError',
+    'check_intact',
+    'listed',
+    'read_checkpoint',
+    'tensors_of',
+]
 
 # Where known layouts keep their tensors, most specific first. '' is the file
 # itself, for those that hold nothing else.
@@ -31,8 +38,41 @@ _CONTAINERS = (
 _WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')
 
 
+# What readers raise for files that are cut short, damaged or of other kinds.
+_READING_ERRORS = (
+    *(RuntimeError, EOFError, ValueError, KeyError, OverflowError),
+    *(struct.error, zlib.error),
+)
+
+
 class CheckpointError(ValueError):
     """A checkpoint file that cannot be used, and what to do about it."""
+
+
+def check_intact(path: str | os.PathLike) -> None:
+    """Check a checkpoint file against the checksums that it holds.
+
+    PyTorch writes them and does not look at them when it reads.
+
+    Args:
+        path (str | os.PathLike): A file of ``torch.save`` in its present
+            format, an archive.
+
+    Raises:
+        CheckpointError: If it is none, or any part of it differs from what
+            was written.
+    """
+    path = os.fspath(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    # What zipfile raises for headers that make no sense.
+    except (*_READING_ERRORS, OSError, zipfile.BadZipFile) as error:
+        raise CheckpointError(_unreadable(path)) from error
+    if damaged is not None:
+        raise CheckpointError(
+            f'{path} is damaged: {damaged} in it is not what was written'
+        )
 
 
 def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
@@ -55,8 +95,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
         ``meta``, its metadata.
 
     Raises:
-        CheckpointError: If there is no such file, it is truncated or no
-            checkpoint at all, or pickles anything else.
+        CheckpointError: If there is no such file, it is truncated, damaged
+            or no checkpoint at all, or pickles anything else.
     """
     path = os.path.expanduser(os.fspath(path))
     if not os.path.isfile(path):
@@ -66,6 +106,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
         )
     if path.endswith('.safetensors'):
         return _read_safetensors(path)
+    if not lazy and zipfile.is_zipfile(path):
+        check_intact(path)
     checkpoint = _read_pickle(path, lazy)
     if not isinstance(checkpoint, dict):
         raise CheckpointError(
@@ -116,18 +158,15 @@ def listed(names: object, limit: int = 5) -> str:
 def _read_pickle(path: str, lazy: bool) -> object:
     # MMEngine takes these off the list again each time it reads a file.
     allow_checkpoint_contents()
-    allowed = contextlib.nullcontext()
-    if hasattr(torch.serialization, 'safe_globals'):  # PyTorch 2.5
-        known = torch.serialization.get_safe_globals()
-        allowed = torch.serialization.safe_globals(
-            [kind for kind in (argparse.Namespace,) if kind not in known]
-        )
+    known = torch.serialization.get_safe_globals()
+    allowed = torch.serialization.safe_globals(
+        [kind for kind in (argparse.Namespace,) if kind not in known]
+    )
     try:
         with allowed:
             return torch.load(
                 path,
                 map_location='cpu',
-                weights_only=True,
                 # Older formats cannot be mapped.
                 mmap=lazy and zipfile.is_zipfile(path),
             )
@@ -139,12 +178,11 @@ def _read_pickle(path: str, lazy: bool) -> object:
             raise CheckpointError(_unreadable(path)) from error
         raise CheckpointError(
             f'{path} is refused: beside tensors it pickles {refused[1]}, and '
-            'unpickling can run any code. If you trust the file, allow it by '
-            'torch.serialization.add_safe_globals, or save its state dict '
-            'alone'
+            'unpickling can run any code. If you trust the file, set the '
+            'environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, or '
+            'save its state dict alone'
         ) from error
-    # What torch.load raises for files cut short or of other kinds.
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except _READING_ERRORS as error:
         raise CheckpointError(_unreadable(path)) from error
 
 

@@ -1,16 +1,41 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""``mmmoca-teacher://FILE`` wherever MMEngine takes a checkpoint."""
+"""What MMEngine reads checkpoints by: our reader, and a scheme of our own.
+
+``mmmoca-teacher://FILE`` works wherever MMEngine takes a checkpoint.
+"""
 
 from typing import Any
 
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
+from .reading import read_checkpoint
 from .writing import backbone_checkpoint
 
 __all__ = ['SCHEME', 'load_from_mmmoca']
 
 SCHEME = 'mmmoca-{which}://'
+
+
+@CheckpointLoader.register_scheme(prefixes='', force=True)
+def load_from_local(filename: str, map_location: Any = None) -> dict:
+    """Read a local file in the place of MMEngine.
+
+    Args:
+        filename (str): Its path.
+        map_location (Any): Not used, see :func:`load_from_mmmoca`.
+
+    Returns:
+        dict: What it holds, without ``config`` of its ``meta``: a text that
+        MMEngine would run as Python when it resumes.
+
+    Raises:
+        CheckpointError: See :func:`read_checkpoint`.
+    """
+    checkpoint = read_checkpoint(filename)
+    if isinstance(checkpoint.get('meta'), dict):
+        checkpoint['meta'].pop('config', None)
+    return checkpoint
 
 
 @CheckpointLoader.register_scheme(

@@ -38,7 +38,8 @@ class LoadImage(LoadImageFromFile):
     In training an unreadable image is skipped: the transform returns None
     and the data set draws another image. The first time that a process (a
     loader worker, say) meets such a file, it logs a warning with its name,
-    the reason and the number of such files so far. In evaluation nothing
+    the reason and the number of such files so far; where they are too many,
+    it raises an error. In evaluation nothing
     may be skipped, or the score would belong to another set of images: set
     ``skip_unreadable=False`` there, and the file is named in an error.
     :class:`mmmoca.ImageFolder` raises that error by itself in
@@ -66,6 +67,8 @@ class LoadImage(LoadImageFromFile):
             0.2 that is 579, which spares work from 1158 pixels on.
         skip_unreadable: Skip unreadable images with a warning; False raises
             an error instead.
+        max_unreadable: Share of a process's images that may be unreadable,
+            looked at once it has read 50. Defaults to 0.2.
         backend_args: Storage backend, see :func:`mmengine.fileio.get`.
 
     Raises:
@@ -73,7 +76,8 @@ class LoadImage(LoadImageFromFile):
             a ``reduce_to`` without ``color_type='color'`` and
             ``imdecode_backend='cv2'``.
         ImportError: At build time, if tifffile is asked for and missing.
-        OSError: For an unreadable image if ``skip_unreadable`` is False.
+        OSError: For an unreadable image if ``skip_unreadable`` is False, or
+            there are too many of them.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class LoadImage(LoadImageFromFile):
         to_float32: bool = False,
         reduce_to: int | None = None,
         skip_unreadable: bool = True,
+        max_unreadable: float = 0.2,
         backend_args: dict | None = None,
     ) -> None:
         for name, value, known in (
@@ -119,7 +124,14 @@ class LoadImage(LoadImageFromFile):
         )
         self.reduce_to = reduce_to
         self.skip_unreadable = skip_unreadable
+        if not 0 <= max_unreadable <= 1:
+            raise ValueError(
+                'max_unreadable is a share of the images, between 0 and 1, '
+                f'but got {max_unreadable}'
+            )
+        self.max_unreadable = max_unreadable
         self._unreadable: set[str] = set()
+        self._read = self._failed = 0
 
     def _flag(self, content: bytes) -> str | int:
         """Decoding flag for the bytes of a file."""
@@ -164,11 +176,20 @@ class LoadImage(LoadImageFromFile):
     def transform(self, results: dict) -> dict | None:
         """Load ``results['img_path']``; None for an unreadable file."""
         path = results['img_path']
+        self._read += 1
         try:
             img = self.read(path)
         except OSError as error:
             if not self.skip_unreadable:
                 raise
+            self._failed += 1
+            share = self._failed / self._read
+            if self._read >= 50 and share > self.max_unreadable:
+                raise OSError(
+                    f'{self._failed} of the last {self._read} images could '
+                    f'not be read. {error}. Mend the set, or allow it by '
+                    f'max_unreadable={share:.2f} of LoadImage'
+                ) from error
             self._warn(path, error)
             return None
         results['img'] = img
@@ -180,7 +201,9 @@ class LoadImage(LoadImageFromFile):
             return
         self._unreadable.add(path)
         print_log(
-            f'{error}. Skipped; {len(self._unreadable)} unreadable so far in '
+            # Names that are no UTF-8 could not be logged.
+            f'{error}'.encode(errors='backslashreplace').decode()
+            + f'. Skipped; {len(self._unreadable)} unreadable so far in '
             'this process.',
             logger='current',
             # MMLogger does not show the warnings of other ranks.
@@ -194,5 +217,6 @@ class LoadImage(LoadImageFromFile):
             f'to_float32={self.to_float32}, '
             f'reduce_to={self.reduce_to}, '
             f'skip_unreadable={self.skip_unreadable}, '
+            f'max_unreadable={self.max_unreadable}, '
             f'backend_args={self.backend_args})'
         )

@@ -36,7 +36,7 @@ def train(root, seeds):
     # In a process of its own.
     RandomTokenSampler.pick = record_draw
     Runner.call_hook = record_batch
-    demo_runner(root, 'seeds', **options).train()
+    demo_runner(root, f'seeds_{len(seeds or ())}', **options).train()
     return images, draws, noise
 
 

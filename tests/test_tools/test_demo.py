@@ -31,6 +31,7 @@ def demo(tmp_path_factory):
         *('tools/dataset_converters/make_textures.py', out / 'textures'),
         *('--train', TRAIN, '--val', VAL, '--workers', 1),
     )
+    (out / 'iter_9.pth').write_text('of an earlier run')
     command = [sys.executable, TOOLS / 'demo.py', '--out', out]
     result = subprocess.run(
         [*map(str, command), '--iters', '4', '--seed', '3'],
@@ -63,6 +64,7 @@ def test_accuracies(demo):
     assert (result['bank_images'], result['query_images']) == (TRAIN, VAL)
     assert (result['k'], result['temperature']) == (20, 0.07)
     assert (result['seed'], result['iters']) == (3, 4)
+    assert not (out / 'iter_9.pth').exists()
     model = MODELS.build(cfg.model)
     load_checkpoint(model, str(out / 'iter_4.pth'), map_location='cpu')
     model.eval()

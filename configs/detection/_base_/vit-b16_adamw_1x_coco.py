@@ -113,5 +113,6 @@ default_hooks = dict(
     batch_size=dict(type='mmmoca.BatchSizeHook'),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
+    preemption=dict(type='mmmoca.PreemptionHook'),
     num_class_check=dict(type='mmdet.NumClassCheckHook'),
 )

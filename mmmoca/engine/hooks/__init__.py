@@ -2,11 +2,12 @@
 from .backbone_checkpoint_hook import BackboneCheckpointHook
 from .batch_size_hook import BatchSizeHook
 from .checkpoint_fit_hook import CheckpointFitHook
-from .checkpoint_hook import AtomicCheckpointHook
+from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
 from .classifier_check_hook import ClassifierCheckHook
 from .codebook_hook import CodebookHook
 from .compile_hook import CompileHook
 from .frozen_backbone_hook import FrozenBackboneHook
+from .preemption_hook import PreemptionHook
 from .reproducibility_hook import ReproducibilityHook
 from .seg_data_check_hook import SegDataCheckHook
 from .step_log_hook import NonFiniteLossError, StepLogHook
@@ -23,6 +24,8 @@ __all__ = [
     'CompileHook',
     'FrozenBackboneHook',
     'NonFiniteLossError',
+    'NonFiniteStateError',
+    'PreemptionHook',
     'ReproducibilityHook',
     'SegDataCheckHook',
     'StepLogHook',

@@ -1,16 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from mmengine.dist import broadcast_object_list, is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from mmengine.runner.base_loop import BaseLoop
 
 from mmmoca.datasets.mask_checks import check_files, check_masks
 from mmmoca.datasets.segmentation_checks import (
-    SegDataError,
     check_classes,
     check_crops,
     members,
 )
+from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.models import check_patch_size
 from mmmoca.registry import HOOKS
@@ -46,16 +45,7 @@ class SegDataCheckHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Check what the runner has built for the run."""
         check_patch_size(unwrap_model(runner.model))
-        message = [None]
-        if is_main_process():
-            try:
-                self._check(runner)
-            except SegDataError as error:
-                message = [str(error)]
-        # All ranks must stop: one that goes on waits for the others forever.
-        broadcast_object_list(message)
-        if message[0] is not None:
-            raise SegDataError(message[0])
+        on_main_process(self._check, runner)
 
     def _check(self, runner: Runner) -> None:
         model = unwrap_model(runner.model)

@@ -1,0 +1,113 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The folder of a run: who writes to it, and what can be resumed in it."""
+
+import errno
+import fcntl
+import os
+import re
+import socket
+from pathlib import Path
+
+from .reading import CheckpointError, check_intact
+
+__all__ = ['FolderLock', 'find_checkpoints', 'newest_checkpoint']
+
+_POINTER = 'last_checkpoint'
+
+
+class FolderLock:
+    """Lets one process at a time write to a folder.
+
+    The lock goes with its process: one that was killed leaves none behind.
+
+    Args:
+        folder (str | os.PathLike): The folder, made if need be.
+
+    Raises:
+        RuntimeError: If another process has it. Says which and where.
+    """
+
+    def __init__(self, folder: str | os.PathLike) -> None:
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = (folder / '.lock').open('a+', encoding='utf-8')
+        try:
+            # POSIX's lock, which the workers of a loader do not inherit.
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                return  # a file system without locks
+            self._file.seek(0)
+            holder = self._file.read().strip()
+            self._file.close()
+            raise RuntimeError(
+                f'another run writes to {folder} ({holder}): give this one '
+                'another --work-dir, or stop that one'
+            ) from error
+        self._file.truncate(0)
+        self._file.write(f'process {os.getpid()} on {socket.gethostname()}')
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others have it."""
+        self._file.close()
+
+
+def find_checkpoints(
+    folder: str | os.PathLike, template: str = '{}.pth'
+) -> list[Path]:
+    """Checkpoints that a run has written to a folder, the newest first.
+
+    Args:
+        folder (str | os.PathLike): The folder.
+        template (str): Their names, ``{}`` for the number, which is their
+            age: 'epoch_{}.pth' say.
+
+    Returns:
+        list[Path]: Those of the largest number first.
+    """
+    before, after = map(re.escape, template.split('{}'))
+    pattern = re.compile(rf'{before}(\d+){after}')
+    numbered = [
+        (int(match[1]), path)
+        for path in Path(folder).glob('*')
+        if (match := pattern.fullmatch(path.name)) and path.is_file()
+    ]
+    return [path for _, path in sorted(numbered, reverse=True)]
+
+
+def newest_checkpoint(
+    folder: str | os.PathLike, template: str = '{}.pth'
+) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint of a run that can be read.
+
+    MMEngine's ``last_checkpoint`` is taken as the name of a file in this
+    folder, which may have been moved, and as a path where there is none.
+
+    Args:
+        folder (str | os.PathLike): The work dir of the run.
+        template (str): See :func:`find_checkpoints`.
+
+    Returns:
+        tuple[Path | None, list[str]]: The file, None if there is none; and
+        why newer ones are passed over.
+    """
+    folder, problems = Path(folder), []
+    candidates = find_checkpoints(folder, template)
+    pointer = folder / _POINTER
+    if pointer.is_file():
+        named = Path(pointer.read_text(errors='replace').strip())
+        here = folder / named.name
+        named = here if here.is_file() or not named.is_file() else named
+        if not named.is_file():
+            problems.append(f'{pointer} names {named}, which is no file')
+        elif named not in candidates:
+            candidates.insert(0, named)
+    for path in candidates:
+        try:
+            check_intact(path)
+        except CheckpointError as error:
+            problems.append(str(error))
+        else:
+            return path, problems
+    return None, problems

@@ -1,0 +1,272 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Files that are hostile or damaged, and runs that would lose others."""
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from mmengine.dist import get_rank
+from mmengine.runner import BaseLoop, FlexibleRunner
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_http
+
+from mmmoca.checkpoints import (
+    CheckpointError,
+    FolderLock,
+    newest_checkpoint,
+    read_checkpoint,
+)
+from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
+
+from ..distributed import run_processes
+from ..runs import assert_same, demo_runner
+
+OPTIONS = {
+    'train_cfg.max_iters': 6,
+    'train_cfg.val_interval': 100,
+    'default_hooks.checkpoint.interval': 2,
+}
+
+
+def build(root, name, **options):
+    return demo_runner(root, name, **OPTIONS | options)
+
+
+@pytest.fixture(scope='module')
+def finished(root):
+    """The work dir of a run with checkpoints of iterations 2, 4 and 6."""
+    keep = {'default_hooks.checkpoint.max_keep_ckpts': 3}
+    build(root, 'finished', **keep).train()
+    return root / 'finished'
+
+
+class Payload:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.marker),)
+
+
+@pytest.mark.parametrize(
+    'read',
+    [
+        CheckpointLoader.load_checkpoint,
+        read_checkpoint,
+        lambda path: torch.load(path, weights_only=False),
+        lambda path: load_from_http(
+            f'file://{path}', model_dir=f'{path}.downloaded'
+        ),
+    ],
+    ids=['mmengine', 'mmmoca', 'torch', 'url'],
+)
+@pytest.mark.parametrize('archive', [True, False])
+def test_no_checkpoint_runs_code(tmp_path, read, archive):
+    path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
+    torch.save(
+        dict(state_dict={}, meta=Payload(marker)),
+        path,
+        _use_new_zipfile_serialization=archive,
+    )
+    with pytest.raises((CheckpointError, pickle.UnpicklingError)):
+        read(str(path))
+    assert not marker.exists()
+
+
+def test_the_config_of_a_checkpoint_is_not_run(root, finished, tmp_path):
+    """MMEngine does so with ``meta['config']`` when it resumes."""
+    marker, path = tmp_path / 'it_ran', tmp_path / 'a.pth'
+    checkpoint = read_checkpoint(finished / 'iter_4.pth')
+    checkpoint['meta']['config'] = f"import os; os.mkdir('{marker}')"
+    torch.save(checkpoint, path)
+    build(root, 'config', resume=True, load_from=str(path)).train()
+    assert not marker.exists()
+
+
+def test_whoever_insists_can_run_it(tmp_path):
+    path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
+    torch.save(dict(meta=Payload(marker)), path)
+    code = (
+        'import sys; from mmmoca.checkpoints import read_checkpoint; '
+        'read_checkpoint(sys.argv[1])'
+    )
+    environment = os.environ | dict(TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD='1')
+    del environment['TORCH_FORCE_WEIGHTS_ONLY_LOAD']
+    subprocess.run(
+        [sys.executable, '-c', code, path], env=environment, check=True
+    )
+    assert marker.exists()
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == 'zeroed':
+        # The middle of the largest tensor.
+        with zipfile.ZipFile(path) as archive:
+            largest = max(archive.infolist(), key=lambda i: i.file_size)
+        middle = largest.header_offset + largest.file_size // 2
+        content[middle : middle + 64] = bytes(64)
+    elif how == 'truncated':
+        del content[len(content) // 2 :]
+    elif how == 'random':
+        content[:] = os.urandom(len(content))
+    elif how == 'empty':
+        content.clear()
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize('how', ['zeroed', 'truncated', 'random', 'empty'])
+def test_damaged_files_are_passed_over(tmp_path, how):
+    for number in (8, 9, 10):
+        torch.save(torch.rand(1000), tmp_path / f'iter_{number}.pth')
+    damage(tmp_path / 'iter_10.pth', how)
+    # The folder was moved here from another place.
+    (tmp_path / 'last_checkpoint').write_text('/elsewhere/iter_10.pth')
+    newest, problems = newest_checkpoint(tmp_path, 'iter_{}.pth')
+    assert newest.name == 'iter_9.pth'
+    (problem,) = problems
+    assert 'iter_10.pth' in problem and ('is damaged' in problem) == (
+        how == 'zeroed'
+    )
+    if how != 'random':
+        with pytest.raises(CheckpointError, match='iter_10.pth'):
+            read_checkpoint(tmp_path / 'iter_10.pth')
+
+
+@pytest.mark.parametrize('pointer', [None, '', '/nowhere/iter_9.pth', '.'])
+def test_the_pointer_may_be_wrong(tmp_path, pointer):
+    for number in (8, 10):
+        torch.save(torch.rand(10), tmp_path / f'iter_{number}.pth')
+    torch.save(torch.rand(10), tmp_path / 'best_iter_12.pth')
+    if pointer is not None:
+        (tmp_path / 'last_checkpoint').write_text(pointer)
+    newest, _ = newest_checkpoint(tmp_path, 'iter_{}.pth')
+    assert newest.name == 'iter_10.pth'
+
+
+def test_resumes_the_newest_intact_one(root, finished):
+    moved = root / 'moved'
+    shutil.copytree(finished, moved)
+    expected = read_checkpoint(moved / 'iter_6.pth')['state_dict']
+    damage(moved / 'iter_6.pth', 'truncated')
+    runner = build(root, 'moved', resume=True)
+    runner.train()
+    assert runner._load_from == str(moved / 'iter_4.pth')
+    assert_same(runner.model.state_dict(), expected)
+
+
+def test_a_runner_that_loads_before_its_hooks_is_told(finished):
+    runner = mock.Mock(
+        spec_set=['_train_loop', '_has_loaded', '_load_from', '_resume']
+        + ['work_dir', 'logger', '__class__']
+    )
+    runner.__class__ = FlexibleRunner
+    runner._train_loop = mock.Mock(spec=BaseLoop)
+    runner._has_loaded, runner._load_from, runner._resume = False, None, True
+    runner.work_dir = str(finished)
+    hook = AtomicCheckpointHook(by_epoch=False)
+    with pytest.raises(CheckpointError, match='--resume .*iter_6.pth'):
+        hook.before_run(runner)
+    hook.after_run(runner)
+
+
+def test_nothing_of_another_run_is_overwritten(root, finished):
+    with pytest.raises(CheckpointError, match='iter_6.pth.*--resume'):
+        build(root, 'finished').train()
+
+
+def test_one_run_a_folder(root):
+    folder = root / 'shared'
+    hold = (
+        'import sys; from mmmoca.checkpoints import FolderLock; '
+        'lock = FolderLock(sys.argv[1]); print(flush=True); input()'
+    )
+    holder = subprocess.Popen(
+        [sys.executable, '-c', hold, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    holder.stdout.readline()
+    with pytest.raises(RuntimeError, match=f'process {holder.pid} on'):
+        build(root, 'shared').train()
+    holder.kill()
+    holder.wait()
+    FolderLock(folder).release()
+
+
+@pytest.mark.parametrize('last', [True, False])
+def test_weights_that_are_not_finite_are_not_written(root, last):
+    """The loss of the step before was finite."""
+    work_dir = root / f'poisoned_{last}'
+    runner = build(root, work_dir.name, **{'train_cfg.max_iters': 4})
+    call_hook = runner.call_hook
+
+    def poison(name, **kwargs):
+        if name == 'after_train_iter' and runner.iter == (3 if last else 1):
+            with torch.no_grad():
+                runner.model.backbone.cls_token[0, 0, 0] = float('nan')
+        call_hook(name, **kwargs)
+
+    runner.call_hook = poison
+    good = 'iter_2.pth' if last else 'none'
+    with pytest.raises(NonFiniteStateError, match=rf'cls_token.*{good}'):
+        runner.train()
+    written = {path.name for path in work_dir.glob('*.pth*')}
+    assert written == ({'iter_2.pth'} if last else set())
+
+
+def test_a_signal_saves_the_run(root, finished):
+    """And the resumed run ends as if there had been none."""
+    runner = build(root, 'stopped')
+    call_hook = runner.call_hook
+
+    def stop(name, **kwargs):
+        if name == 'before_train_iter' and runner.iter == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        call_hook(name, **kwargs)
+
+    runner.call_hook = stop
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as exited:
+        runner.train()
+    assert exited.value.code == os.EX_TEMPFAIL
+    assert signal.getsignal(signal.SIGTERM) is before
+    pointer = Path(runner.work_dir, 'last_checkpoint').read_text()
+    assert Path(pointer).name == 'interrupted.pth'
+    assert read_checkpoint(pointer)['meta']['iter'] == 3
+    resumed = build(root, 'stopped', resume=True)
+    resumed.train()
+    expected = read_checkpoint(finished / 'iter_6.pth')['state_dict']
+    assert_same(resumed.model.state_dict(), expected)
+    assert not Path(pointer).exists()
+
+
+def stop_one_of_two(root):
+    """The second process gets the signal; how this one ends."""
+    runner = build(root, 'stopped_together')
+    call_hook = runner.call_hook
+
+    def stop(name, **kwargs):
+        if name == 'before_train_iter' and runner.iter == get_rank():
+            os.kill(os.getpid(), signal.SIGUSR1 if get_rank() else 0)
+        call_hook(name, **kwargs)
+
+    runner.call_hook = stop
+    with pytest.raises(SystemExit) as exited:
+        runner.train()
+    return exited.value.code, runner.iter
+
+
+@pytest.mark.processes
+def test_a_signal_to_one_process_stops_all(root):
+    results = run_processes(stop_one_of_two, 2, root)
+    assert results == [(os.EX_TEMPFAIL, 1)] * 2
+    saved = read_checkpoint(root / 'stopped_together' / 'interrupted.pth')
+    assert saved['meta']['iter'] == 2
