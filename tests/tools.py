@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The programs of ``tools/``, without a process of their own."""
+"""The programs of ``tools/``, and the package as if it were installed."""
 
 import contextlib
 import importlib.util
@@ -8,6 +8,8 @@ import runpy
 import sys
 from pathlib import Path
 from unittest import mock
+
+from mmengine.config.utils import MODULE2PACKAGE
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / 'tools'
@@ -68,3 +70,28 @@ def forget_tools():
         file = getattr(module, '__file__', None) or ''
         if file.startswith(f'{TOOLS}/'):
             del sys.modules[name]
+
+
+def install_configs(monkeypatch, folder):
+    """Let ``mmmoca::...`` mean what it does of an installed package.
+
+    Args:
+        monkeypatch (pytest.MonkeyPatch): Ends it.
+        folder (Path): Where the package is to lie.
+    """
+    package = folder / 'installed_mmmoca'
+    (package / '.mim').mkdir(parents=True)
+    (package / '__init__.py').touch()
+    for name in ('configs', 'model-index.yml'):
+        (package / '.mim' / name).symlink_to(ROOT / name)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(MODULE2PACKAGE, 'mmmoca', package.name)
+
+
+def contents(root):
+    """The bytes of each file of a folder, by its path."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob('*')
+        if path.is_file()
+    }

@@ -29,18 +29,19 @@ def first_whole(content):
 
 def test_masks_of_all_formats(shapes, altered):
     """Polygons, run lengths and compressed ones are the same masks."""
-    cfg = altered(unchanged, pipeline=shapes_pipeline(shapes))
-    dataset = DATASETS.build(cfg)
+    pipeline = [
+        transform
+        for transform in shapes_config(shapes).train_pipeline
+        if transform.type not in ('Resize', 'RandomFlip')
+    ]
+    dataset = DATASETS.build(altered(unchanged, pipeline=pipeline))
     coco = COCO(shapes / 'annotations' / 'train.json')
     kinds = set()
     for index in range(len(dataset)):
         sample = dataset[index]['data_samples']
-        truth = [
-            annotation
-            for annotation in coco.imgToAnns[sample.img_id]
-            if not annotation['iscrowd']
-        ]
-        for annotation in coco.imgToAnns[sample.img_id]:
+        annotations = coco.imgToAnns[sample.img_id]
+        truth = [a for a in annotations if not a['iscrowd']]
+        for annotation in annotations:
             shown = annotation['segmentation']
             kinds.add(
                 'polygon'
@@ -52,19 +53,9 @@ def test_masks_of_all_formats(shapes, altered):
         assert np.array_equal(masks, expected), sample.img_path
         labels = sample.gt_instances.labels.tolist()
         assert labels == [a['category_id'] - 1 for a in truth]
-        crowds = len(coco.imgToAnns[sample.img_id]) - len(truth)
+        crowds = len(annotations) - len(truth)
         assert len(sample.ignored_instances) == crowds
     assert kinds == {'polygon', 'str', 'list'}
-
-
-def shapes_pipeline(shapes):
-    """The training pipeline without resizing and flipping."""
-    pipeline = shapes_config(shapes).train_pipeline
-    return [
-        transform
-        for transform in pipeline
-        if transform.type not in ('Resize', 'RandomFlip')
-    ]
 
 
 def test_empty_images_count_in_validation_only(shapes):
@@ -144,14 +135,11 @@ def test_some_of_the_classes(altered):
     cfg = altered(unchanged, metainfo=dict(classes=chosen))
     dataset = DATASETS.build(cfg)
     assert dataset.cat_ids == [1, 3]
-    labels = [
-        label for i in range(len(dataset)) for label in labels_of(dataset, i)
-    ]
-    assert set(labels) == {0, 1}
-
-
-def labels_of(dataset, index):
-    return [i['bbox_label'] for i in dataset.get_data_info(index)['instances']]
+    assert {
+        instance['bbox_label']
+        for index in range(len(dataset))
+        for instance in dataset.get_data_info(index)['instances']
+    } == {0, 1}
 
 
 @pytest.mark.parametrize('mode', ['train', 'val'])

@@ -8,10 +8,11 @@ import re
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.config.utils import MODULE2PACKAGE
-from mmengine.registry import HOOKS, MODELS, OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import HOOKS, MODELS
 
-from .conftest import CONFIGS, ROOT
+from ..tools import ROOT, install_configs
+from .conftest import CONFIGS
 
 pytestmark = pytest.mark.ops
 
@@ -48,13 +49,6 @@ def count(module):
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def vit_parameters(width, layers, grid):
-    patches = 3 * 16 * 16 * width + width
-    positions = (grid[0] * grid[1] + 1) * width
-    layer = 12 * width**2 + 13 * width
-    return patches + positions + width + layers * layer
-
-
 @pytest.mark.parametrize(
     'name, width, layers',
     [
@@ -64,10 +58,11 @@ def vit_parameters(width, layers, grid):
 )
 def test_parameters(name, width, layers):
     model = build(Config.fromfile(CONFIGS / name))
-    assert count(model.backbone) == vit_parameters(width, layers, (42, 68))
-    pyramid, fpn = model.neck
-    assert count(pyramid) == 3 * (4 * width**2 + width) + 2 * width
-    assert count(fpn) == 4 * (width + 1) * CHANNELS + 4 * (
+    patches = 3 * 16 * 16 * width + width
+    tokens = (42 * 68 + 1) * width + width  # positions and [CLS]
+    layer = 12 * width**2 + 13 * width
+    assert count(model.backbone) == patches + tokens + layers * layer
+    assert count(model.neck[1]) == 4 * (width + 1) * CHANNELS + 4 * (
         9 * CHANNELS**2 + CHANNELS
     )
     # Four 3 x 3 convolutions with norms, a layer of 1024, classes and boxes.
@@ -81,14 +76,6 @@ def test_parameters(name, width, layers):
     assert count(model.roi_head) == 3 * (box_head + mask_head)
 
 
-def rate(name, layers):
-    """Powers of the decay: the stem has the highest, what follows none."""
-    if re.match(r'backbone\.(cls_token|pos_embed|patch_embed)', name):
-        return layers + 1
-    layer = re.match(r'backbone\.layers\.(\d+)\.', name)
-    return layers - int(layer[1]) if layer else 0
-
-
 @pytest.mark.parametrize(
     'name, lr, decay, weight_decay',
     [
@@ -97,29 +84,14 @@ def rate(name, layers):
     ],
 )
 def test_learning_rates(name, lr, decay, weight_decay):
+    """Which parameter has which is test_layer_decay's matter."""
     cfg = Config.fromfile(CONFIGS / name)
-    model = build(cfg)
-    wrapper = dict(cfg.optim_wrapper)
-    constructor = OPTIM_WRAPPER_CONSTRUCTORS.build(
-        dict(
-            type=wrapper.pop('constructor'),
-            paramwise_cfg=wrapper.pop('paramwise_cfg'),
-            optim_wrapper_cfg=wrapper,
-        )
-    )
-    groups = constructor(model).optimizer.param_groups
-    found = {
-        id(parameter): (group['lr'], group['weight_decay'])
-        for group in groups
-        for parameter in group['params']
-    }
-    assert len(found) == len(list(model.parameters()))
-    for name, parameter in model.named_parameters():
-        expected = (
-            lr * decay ** rate(name, 12),
-            weight_decay if parameter.ndim > 1 else 0,
-        )
-        assert found[id(parameter)] == pytest.approx(expected), name
+    wrapper = build_optim_wrapper(build(cfg), cfg.optim_wrapper)
+    groups = wrapper.optimizer.param_groups
+    # The stem, twelve layers, and all that follows.
+    rates = [lr * decay**power for power in range(13, -1, -1)]
+    assert sorted({group['lr'] for group in groups}) == pytest.approx(rates)
+    assert {group['weight_decay'] for group in groups} == {0, weight_decay}
 
 
 def class_counts(model):
@@ -276,13 +248,7 @@ def test_fixed_size_of_vitdet():
 
 def test_configs_of_the_docs(tmp_path, monkeypatch):
     """Inherited by the name of the package; other classes, other patches."""
-    package = tmp_path / 'installed_mmmoca'
-    (package / '.mim').mkdir(parents=True)
-    (package / '__init__.py').touch()
-    for name in ('configs', 'model-index.yml'):
-        (package / '.mim' / name).symlink_to(ROOT / name)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(MODULE2PACKAGE, 'mmmoca', package.name)
+    install_configs(monkeypatch, tmp_path)
     path = tmp_path / 'mine.py'
     text = (ROOT / 'docs' / 'detection.md').read_text()
     classes, patches = re.findall(r'```python\n(.*?)```', text, re.DOTALL)

@@ -65,13 +65,6 @@ def test_losses_fall(trained):
             assert np.isfinite(values).all(), (stage, name)
 
 
-def test_validation(trained):
-    runner, _ = trained
-    for kind in ('bbox', 'segm'):
-        (precision,) = scalars(runner, f'val/coco/{kind}_mAP')
-        assert 0 <= precision <= 1, kind
-
-
 def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     """The same figures as at the end of the training."""
     runner, work_dir = trained
@@ -115,9 +108,9 @@ def test_picture_of_a_missing_image(tmp_path):
     assert f'there is no image {tmp_path}/no.jpg' in output
 
 
-def batch(shapes, count=2):
+def batch(shapes):
     loader = shapes_config(shapes).train_dataloader
-    loader.batch_size = count
+    loader.batch_size = 2
     loader.collate_fn = dict(type='pseudo_collate')
     return next(iter(Runner.build_dataloader(loader, seed=0)))
 
@@ -198,38 +191,24 @@ def test_two_processes(shapes, tmp_path):
 
 def test_starts_from_a_pretraining_run(shapes, tmp_path):
     """The teacher's weights, with positions for the other image size."""
-    cfg = shapes_config(shapes, tmp_path)
+    cfg = shapes_config(shapes)
     options = dict(cfg.model.backbone, img_size=64, final_norm=True)
-    teacher, student = (MODELS.build(options) for _ in range(2))
-    for module in (teacher, student):
-        module.init_weights()
-    torch.save(
-        dict(
-            meta=dict(),
-            state_dict={
-                f'{prefix}.{name}': value
-                for prefix, module in dict(
-                    teacher=teacher, backbone=student
-                ).items()
-                for name, value in module.state_dict().items()
-            },
-        ),
-        tmp_path / 'pretrained.pth',
-    )
+    teacher = MODELS.build(options)
+    teacher.init_weights()
+    expected = teacher.state_dict()
+    saved = {f'teacher.{name}': value for name, value in expected.items()}
+    saved |= {
+        f'backbone.{name}': torch.zeros_like(value)
+        for name, value in expected.items()
+    }
+    torch.save(dict(meta={}, state_dict=saved), tmp_path / 'pretrained.pth')
     cfg.model.backbone.init_cfg = dict(
         type='Pretrained',
         checkpoint=f'mmmoca-teacher://{tmp_path}/pretrained.pth',
         prefix='backbone.',
     )
-    cfg.merge_from_dict(
-        {
-            'optim_wrapper.optimizer.lr': 0.0,
-            'param_scheduler': [],
-            'train_cfg.max_epochs': 1,
-        }
-    )
-    model = run(cfg).model
-    expected = teacher.state_dict()
+    model = MODELS.build(cfg.model)
+    model.init_weights()
     for name, value in model.backbone.state_dict().items():
         if name == 'pos_embed':
             resized = resize_pos_embed(expected[name], (4, 4), (8, 8))
