@@ -28,14 +28,7 @@ RAW_IDS = {ROAD: 7, BUILDING: 11, SKY: 23, PERSON: 24, CAR: 26, 255: 0}
 
 
 def draw_scene(rng):
-    """An image of a street and its train ids.
-
-    Args:
-        rng (numpy.random.Generator): What it looks like.
-
-    Returns:
-        tuple: Image, (H, W, 3), uint8; train ids, (H, W), uint8.
-    """
+    """An image of a street, (H, W, 3), and its train ids, (H, W), uint8."""
     height, width = SIZE
     ids = np.full(SIZE, ROAD, np.uint8)
     horizon = rng.integers(24, 36)
@@ -61,11 +54,7 @@ def draw_scene(rng):
 def write_tree(root, train=12, val=4, seed=0):
     """Write leftImg8bit and gtFine, with raw and with train ids.
 
-    Args:
-        root (Path): Where to write.
-        train (int): Training images of each city.
-        val (int): Validation images of each city.
-        seed (int): Of the drawing.
+    Each city has ``train`` or ``val`` images.
     """
     rng = np.random.default_rng(seed)
     to_raw = np.zeros(256, np.uint8)
@@ -86,16 +75,10 @@ def write_tree(root, train=12, val=4, seed=0):
 
 
 def small_config(name, root, work_dir, **options):
-    """A shipped config at the size of the drawn images.
+    """A shipped config at the size of the drawn images, by dotted overrides.
 
-    Args:
-        name (str): File of ``configs/segmentation``.
-        root (Path): The tree.
-        work_dir (Path): Where the run writes.
-        **options: Overrides with dotted keys.
-
-    Returns:
-        Config: With a ViT of 3 layers and patches of 8 pixels.
+    Its ViT has 3 layers, or 4 where maps of several are taken, and patches of
+    8 pixels.
     """
     cfg = Config.fromfile(CONFIGS / name)
     width, crop = 64, (64, 64)
@@ -147,18 +130,7 @@ def small_config(name, root, work_dir, **options):
 
 
 def run(name, root, work_dir, epochs=1, **options):
-    """Train by :func:`small_config` and validate twice at most.
-
-    Args:
-        name (str): File of ``configs/segmentation``.
-        root (Path): The tree.
-        work_dir (Path): Where the run writes.
-        epochs (int): Of the training.
-        **options: Overrides with dotted keys.
-
-    Returns:
-        Runner: After the training.
-    """
+    """Train by :func:`small_config`, and validate twice at most."""
     interval = -(-epochs // 2)
     options = {
         'train_cfg.max_epochs': epochs,

@@ -16,14 +16,9 @@ TOOLS = ROOT / 'tools'
 
 
 def load_tool(name):
-    """A file of ``tools/`` as a module.
+    """A file of ``tools/`` (without suffix) as a module.
 
-    Args:
-        name (str): Without suffix, from ``tools/`` on.
-
-    Returns:
-        ModuleType: Not under the name of the file: `test` is a package of
-        Python's own.
+    It is not under the name of the file: `test` is a package of Python's own.
     """
     path = TOOLS / f'{name}.py'
     spec = importlib.util.spec_from_file_location(f'tool_{path.stem}', path)
@@ -35,17 +30,10 @@ def load_tool(name):
 
 
 def run_tool(path, *arguments, code=0):
-    """Run a program by its command line; what it printed.
+    """Run a program of the repository; what it printed to both streams.
 
-    A new process would spend ten seconds on its imports.
-
-    Args:
-        path (str): Of the program, from the root of the repository on.
-        *arguments: Of its command line.
-        code (int): The exit status that it must end with.
-
-    Returns:
-        str: Of both streams.
+    It must end with the exit status ``code``. A new process would spend ten
+    seconds on its imports.
     """
     script = ROOT / path
     output = io.StringIO()
@@ -73,12 +61,7 @@ def forget_tools():
 
 
 def install_configs(monkeypatch, folder):
-    """Let ``mmmoca::...`` mean what it does of an installed package.
-
-    Args:
-        monkeypatch (pytest.MonkeyPatch): Ends it.
-        folder (Path): Where the package is to lie.
-    """
+    """Let ``mmmoca::...`` mean what it does of an installed package."""
     package = folder / 'installed_mmmoca'
     (package / '.mim').mkdir(parents=True)
     (package / '__init__.py').touch()

@@ -198,7 +198,7 @@ def test_released_backbones(convert):
 
 @pytest.mark.parametrize('name', CASES)
 def test_the_full_released_model(convert, capsys, name):
-    """Every tensor, and one step's loss by the authors' own figures."""
+    """Every tensor of the model that test_golden compares with theirs."""
     case = Case(name)
     expected = build(case).state_dict()
     path = convert('moca_release', released(case), '--full')
@@ -208,12 +208,7 @@ def test_the_full_released_model(convert, capsys, name):
     model = build(case)
     model.init_weights()
     load_checkpoint(model, str(path), strict=True)
-    raw = case.group('state_dict')
-    words = raw['bow_extractor.bow_extractor.0._embedding']
-    assert torch.equal(model.codebook.words, words)
-    pointer = raw['bow_extractor.bow_extractor.0._embedding_ptr']
-    assert int(model.codebook.pointer) == int(pointer)
-    mu = raw['bow_extractor.bow_extractor.0._dist_norm']
+    mu = case['state_dict/bow_extractor.bow_extractor.0._dist_norm']
     assert float(model.codebook.msd) == float(mu)
 
     # As build() does: the case starts with the EMA update, and tells mu
@@ -222,10 +217,6 @@ def test_the_full_released_model(convert, capsys, name):
     model.codebook.msd.copy_(case['dist_norm_prev_before'][0])
     for key, value in model.state_dict().items():
         assert torch.equal(value, expected[key]), key
-    masks = model.masking.split(case['ids_shuffle/0'])
-    model.masking.draw = lambda *_: masks
-    loss, _ = model.parse_losses(model.loss([case['x1'], case['x2']]))
-    close(loss, case['loss'])
 
 
 def test_pretraining_goes_on_from_the_release(convert, tmp_path):
