@@ -9,7 +9,7 @@ from mmengine.runner import save_checkpoint
 
 import mmmoca.engine  # noqa: F401  what the hooks of a config import
 
-from ..cityscapes import CONFIGS, small_config, write_tree
+from ..cityscapes import CONFIGS, small_config
 from ..images import DEMO_CONFIG
 from ..tools import install_configs
 
@@ -72,7 +72,7 @@ def test_outputs_equal_those_of_the_teacher(
     )
 
 
-def test_inherited_config_builds_the_same(tmp_path, monkeypatch):
+def test_inherited_config_builds_the_same(streets, tmp_path, monkeypatch):
     """`_base_ = 'mmmoca::...'` marks all dicts with another scope."""
     path = tmp_path / 'mine.py'
     path.write_text(
@@ -84,13 +84,12 @@ def test_inherited_config_builds_the_same(tmp_path, monkeypatch):
     inherited = Config.fromfile(path)
     assert inherited.model.backbone.init_cfg.checkpoint == 'mine.pth'
     assert inherited.test_dataloader.sampler._scope_ == 'mmmoca'
-    write_tree(tmp_path, train=1, val=1)
     built = []
     for cfg in (inherited, Config.fromfile(CONFIGS / MASK)):
         init_default_scope(cfg.default_scope)
         parts = [*MODELS.build(cfg.model).modules()]
         for loader in (cfg.train_dataloader, cfg.test_dataloader):
-            loader.dataset.data_root = str(tmp_path)
+            loader.dataset.data_root = str(streets)
             parts += DATASETS.build(loader.dataset).pipeline.transforms
         built.append([type(part) for part in parts])
     assert built[0] == built[1]

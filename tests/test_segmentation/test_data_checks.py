@@ -14,7 +14,7 @@ from PIL import Image
 from mmmoca.datasets.mask_checks import check_files, check_masks
 from mmmoca.datasets.segmentation_checks import SegDataError, members
 
-from ..cityscapes import CONFIGS, run, write_tree
+from ..cityscapes import CONFIGS, run
 
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
@@ -23,25 +23,18 @@ TRUTH = f'gtFine/train/aachen/{NAME}_gtFine_labelTrainIds.png'
 IMAGE = f'leftImg8bit/train/aachen/{NAME}_leftImg8bit.png'
 
 
-@pytest.fixture(scope='module')
-def template(tmp_path_factory):
-    root = tmp_path_factory.mktemp('cityscapes')
-    write_tree(root, train=3, val=1)
-    return root
-
-
 @pytest.fixture
-def tree(template, tmp_path):
-    return shutil.copytree(template, tmp_path / 'cityscapes')
+def tree(streets, tmp_path):
+    return shutil.copytree(streets, tmp_path / 'cityscapes')
 
 
-def test_right_data_pass(tree, tmp_path):
+def test_right_data_pass(streets, tmp_path):
     """So does a crop that is not square."""
     options = {}
     for key in ('data_preprocessor.size', 'test_cfg.crop_size'):
         options[f'model.{key}'] = (48, 64)
     options['train_dataloader.dataset.pipeline.4.crop_size'] = (48, 64)
-    run(MASK, tree, tmp_path / 'work', **options)
+    run(MASK, streets, tmp_path, **options)
 
 
 def lose_train_ids(tree):

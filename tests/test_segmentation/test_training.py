@@ -122,36 +122,29 @@ class Watch(Hook):
             self.errors = [*errors, (outputs[-1] - expected).abs().max()]
 
 
-@pytest.fixture(scope='module')
-def small_tree(tmp_path_factory):
-    root = tmp_path_factory.mktemp('cityscapes')
-    write_tree(root, train=4, val=1)
-    return root
-
-
-def test_dropout_sleeps_in_a_frozen_backbone(small_tree, tmp_path):
+def test_dropout_sleeps_in_a_frozen_backbone(streets, tmp_path):
     options = {
         'model.backbone.drop_rate': 0.5,
         'model.backbone.drop_path_rate': 0.5,
         'custom_hooks': [dict(type='Watch')],
     }
-    *_, watch = run(LINEAR, small_tree, tmp_path / 'a', 2, **options).hooks
+    *_, watch = run(LINEAR, streets, tmp_path / 'a', 2, **options).hooks
     assert len(watch.errors) >= 2 and not any(watch.errors)
     # Without the hook it is awake: the test can fail.
     options['default_hooks.frozen_backbone'] = None
-    *_, watch = run(LINEAR, small_tree, tmp_path / 'b', 2, **options).hooks
+    *_, watch = run(LINEAR, streets, tmp_path / 'b', 2, **options).hooks
     assert all(watch.errors)
 
 
-def test_frozen_backbone_that_would_be_trained(small_tree, tmp_path):
+def test_frozen_backbone_that_would_be_trained(streets, tmp_path):
     options = {'model.backbone.frozen_stages': 2}
     with pytest.raises(ValueError, match=r'backbone\.frozen_stages=3'):
-        run(LINEAR, small_tree, tmp_path, **options)
+        run(LINEAR, streets, tmp_path, **options)
 
 
-def test_upernet_trains_by_layer_decay(small_tree, tmp_path):
+def test_upernet_trains_by_layer_decay(streets, tmp_path):
     """Iterations, the four scales, the auxiliary head, rates and decays."""
-    cfg = small_config(MASK, small_tree, tmp_path)
+    cfg = small_config(MASK, streets, tmp_path)
     data = {
         f'{split}_dataloader.dataset': dict(
             _delete_=True, **cfg[f'{split}_dataloader'].dataset
@@ -160,7 +153,7 @@ def test_upernet_trains_by_layer_decay(small_tree, tmp_path):
     }
     runner = run(
         UPERNET,
-        small_tree,
+        streets,
         tmp_path,
         **data,
         **{
@@ -243,18 +236,18 @@ def test_recipe_of_the_paper(name):
     assert model.backbone.interpolate_mode == 'bilinear'
 
 
-def test_resumed_run_is_the_same(small_tree, tmp_path):
+def test_resumed_run_is_the_same(streets, tmp_path):
     """Order, augmentation and dropout, bit for bit on a CPU.
 
     The schedule ends with the last of two epochs, one step each, by itself.
     """
     options = {'default_hooks.checkpoint.max_keep_ckpts': 2}
-    whole = run(MASK, small_tree, tmp_path / 'whole', 2, **options)
+    whole = run(MASK, streets, tmp_path / 'whole', 2, **options)
     rates = whole.message_hub.get_scalar('train/lr').data[0]
     assert rates == pytest.approx([0.01, 1e-5])
     resumed = run(
         MASK,
-        small_tree,
+        streets,
         tmp_path / 'resumed',
         2,
         load_from=str(tmp_path / 'whole' / 'epoch_1.pth'),
@@ -269,10 +262,10 @@ def test_resumed_run_is_the_same(small_tree, tmp_path):
     )
 
 
-def test_mixed_precision(small_tree, tmp_path):
+def test_mixed_precision(streets, tmp_path):
     """bf16 on a CPU: what tools/train.py --amp makes of the config."""
     options = {'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper'}
-    runner = run(MASK, small_tree, tmp_path, **options)
+    runner = run(MASK, streets, tmp_path, **options)
     losses = runner.message_hub.get_scalar('train/loss').data[0]
     assert len(losses) == 1 and np.isfinite(losses).all()
     if not torch.cuda.is_available():
