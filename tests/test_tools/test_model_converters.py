@@ -49,11 +49,16 @@ def convert(monkeypatch, tmp_path):
     return run
 
 
-def error_of(capsys, *arguments, **kwargs):
-    with pytest.raises(SystemExit) as error:
-        arguments[0](*arguments[1:], **kwargs)
-    assert error.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+@pytest.fixture
+def refuse(convert, capsys):
+    """Run a converter that must fail; gives the line that says why."""
+
+    def run(*arguments, **kwargs):
+        with pytest.raises(SystemExit, match='2'):
+            convert(*arguments, **kwargs)
+        return capsys.readouterr().err.splitlines()[-1]
+
+    return run
 
 
 def same(actual, expected):
@@ -264,29 +269,25 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path):
         runner.load_checkpoint(str(path))
 
 
-def test_files_that_are_not_the_authors(convert, capsys, tmp_path):
-    message = error_of(capsys, convert, 'moca_release', checkpoint('dino')[0])
-    assert "in.pth is not the authors' full model but of the la" in message
-    message = error_of(
-        capsys, convert, 'moca_release', checkpoint('dino')[0], '--full'
-    )
-    assert 'which has names after encoder_teacher.' in message
+def test_files_that_are_not_the_authors(refuse, tmp_path):
+    tool, dino = 'moca_release', checkpoint('dino')[0]
+    message = "in.pth is not the authors' full model but of the la"
+    assert message in refuse(tool, dino)
+    message = 'which has names after encoder_teacher.'
+    assert message in refuse(tool, dino, '--full')
     case = Case('two_rounds')
-    other = {'decoder_blocks_full.0.norm1.weight': torch.ones(3)}
-    message = error_of(
-        capsys, convert, 'moca_release', released(case, **other), '--full'
-    )
-    assert "'decoder_blocks_full.0.norm1.weight' is not a para" in message
+    name = 'decoder_blocks_full.0.norm1.weight'
+    content = released(case, **{name: torch.ones(3)})
+    assert f'{name!r} is not a para' in refuse(tool, content, '--full')
     content = released(case)
     for name in list(content['model']):
         if name.startswith('bow_extractor.'):
             del content['model'][name]
-    message = error_of(capsys, convert, 'moca_release', content, '--full')
-    assert 'has no codebook (bow_extractor.)' in message
-    content = released(case)
-    content['model']['decoder_norm_cls_pt.bias'] = torch.ones(3)
-    message = error_of(capsys, convert, 'moca_release', content, '--full')
-    assert 'do not fit each other: neck.norm.bias should be (16,)' in message
+    message = 'has no codebook (bow_extractor.)'
+    assert message in refuse(tool, content, '--full')
+    content = released(case, **{'decoder_norm_cls_pt.bias': torch.ones(3)})
+    message = 'do not fit each other: neck.norm.bias should be (16,)'
+    assert message in refuse(tool, content, '--full')
     assert [path.name for path in tmp_path.iterdir()] == ['in.pth']
 
 
@@ -300,19 +301,17 @@ def test_files_that_are_not_the_authors(convert, capsys, tmp_path):
         (['--in-channels', 0], '--in-channels must be 1 or more'),
     ],
 )
-def test_options_that_do_not_fit(convert, capsys, tmp_path, options, message):
+def test_options_that_do_not_fit(refuse, tmp_path, options, message):
     content = checkpoint('timm')[0]
-    error = error_of(capsys, convert, 'extract_backbone', content, *options)
-    assert message in error
+    assert message in refuse('extract_backbone', content, *options)
     assert not (tmp_path / 'out.pth').exists()
 
 
-def test_sources_of_no_use(convert, capsys, tmp_path):
-    tool = 'extract_backbone'
-    flat = checkpoint('timm', (16, 72))[0]
-    error = error_of(capsys, convert, tool, flat, '--img-size', 32, 32)
-    assert 'has 18 patches, no square, and records no grid: give' in error
-    error = error_of(capsys, convert, tool, flat, suffix='onnx')
-    assert 'out.onnx must end in .pth or .safetensors' in error
+def test_sources_of_no_use(refuse, tmp_path):
+    tool, flat = 'extract_backbone', checkpoint('timm', (16, 72))[0]
+    message = 'has 18 patches, no square, and records no grid: give'
+    assert message in refuse(tool, flat, '--img-size', 32, 32)
+    message = 'out.onnx must end in .pth or .safetensors'
+    assert message in refuse(tool, flat, suffix='onnx')
     (tmp_path / 'out.pth').hardlink_to(tmp_path / 'in.pth')
-    assert 'DST is SRC' in error_of(capsys, convert, tool, None)
+    assert 'DST is SRC' in refuse(tool, None)
