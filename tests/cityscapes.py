@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.runner import Runner
 
 from mmmoca.engine.launch import leave_out_hooks
@@ -105,12 +105,14 @@ def small_config(name, root, work_dir, **options):
                 head.update(embed_dims=width, num_heads=2)
     cfg.model.data_preprocessor.size = crop
     cfg.model.test_cfg.update(crop_size=crop, stride=(48, 48))
+    small = dict(scale=SIZE[::-1], ratio_range=(0.8, 1.25), crop_size=crop)
     for split in ('train', 'val', 'test'):
         loader = cfg[f'{split}_dataloader']
         loader.update(num_workers=0, persistent_workers=False)
         loader.dataset.data_root = str(root)
         for transform in loader.dataset.pipeline:
-            _shrink(transform, crop)
+            for key in small.keys() & set(transform):
+                transform[key] = small[key]
     cfg.merge_from_dict(
         {
             'work_dir': str(work_dir),
@@ -136,12 +138,3 @@ def run(name, root, work_dir, epochs=1, **options):
     runner = Runner.from_cfg(small_config(name, root, work_dir, **options))
     runner.train()
     return runner
-
-
-def _shrink(transform: ConfigDict, crop) -> None:
-    if 'scale' in transform:
-        transform.scale = SIZE[::-1]
-    if 'ratio_range' in transform:
-        transform.ratio_range = (0.8, 1.25)
-    if 'crop_size' in transform:
-        transform.crop_size = crop

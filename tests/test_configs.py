@@ -9,6 +9,8 @@ from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import HOOKS, MODELS, init_default_scope
 
+from mmmoca.engine.config_check import check_config
+
 CONFIGS = Path(__file__).parents[1] / 'configs'
 NAMES = [
     pytest.param(name, marks=[pytest.mark.ops] * name.startswith('detection'))
@@ -28,6 +30,7 @@ def config(request):
 
 
 def test_config_builds(config):
+    check_config(config)
     # mmseg's heads read values while they are built.
     with torch.device('cpu' if config.default_scope == 'mmseg' else 'meta'):
         MODELS.build(config.model)

@@ -27,20 +27,15 @@ SOURCES = (
     *('mmmoca', *MIM_CONTENTS, 'pyproject.toml', 'setup.py'),
     *('MANIFEST.in', 'LICENSE', 'README.md'),
 )
+IGNORED = {'__pycache__', '.mim', '.ruff_cache'}
 CONFIG = 'moca_vit-b16_200e.py'
 
 
 def _files(*roots):
     """Files of the checkout that belong into a package, relative to it."""
-    paths = [p for root in roots for p in [REPO / root, *_walk(REPO / root)]]
-    return {p.relative_to(REPO).as_posix() for p in paths if p.is_file()}
-
-
-def _walk(folder):
-    ignored = {'__pycache__', '.mim', '.ruff_cache'}
-    for path in folder.rglob('*'):
-        if not ignored & set(path.relative_to(folder).parts):
-            yield path
+    paths = [p for r in roots for p in (REPO / r, *(REPO / r).rglob('*'))]
+    files = {p.relative_to(REPO) for p in paths if p.is_file()}
+    return {f.as_posix() for f in files if not IGNORED & set(f.parts)}
 
 
 def _run(*command, cwd=None):
@@ -71,7 +66,7 @@ def uv():
 def sources(tmp_path_factory):
     """A copy of the checkout to build in."""
     folder = tmp_path_factory.mktemp('sources')
-    ignore = shutil.ignore_patterns('__pycache__', '.mim', '.ruff_cache')
+    ignore = shutil.ignore_patterns(*IGNORED)
     for name in SOURCES:
         if (REPO / name).is_dir():
             shutil.copytree(REPO / name, folder / name, ignore=ignore)

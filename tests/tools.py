@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The programs of ``tools/``, without a process of their own."""
+"""The programs of ``tools/``, and the package as if it were installed."""
 
 import contextlib
 import importlib.util
@@ -9,19 +9,16 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+from mmengine.config.utils import MODULE2PACKAGE
+
 ROOT = Path(__file__).parents[1]
 TOOLS = ROOT / 'tools'
 
 
 def load_tool(name):
-    """A file of ``tools/`` as a module.
+    """A file of ``tools/`` (without suffix) as a module.
 
-    Args:
-        name (str): Without suffix, from ``tools/`` on.
-
-    Returns:
-        ModuleType: Not under the name of the file: `test` is a package of
-        Python's own.
+    It is not under the name of the file: `test` is a package of Python's own.
     """
     path = TOOLS / f'{name}.py'
     spec = importlib.util.spec_from_file_location(f'tool_{path.stem}', path)
@@ -33,17 +30,10 @@ def load_tool(name):
 
 
 def run_tool(path, *arguments, code=0):
-    """Run a program by its command line; what it printed.
+    """Run a program of the repository; what it printed to both streams.
 
-    A new process would spend ten seconds on its imports.
-
-    Args:
-        path (str): Of the program, from the root of the repository on.
-        *arguments: Of its command line.
-        code (int): The exit status that it must end with.
-
-    Returns:
-        str: Of both streams.
+    It must end with the exit status ``code``. A new process would spend ten
+    seconds on its imports.
     """
     script = ROOT / path
     output = io.StringIO()
@@ -68,3 +58,23 @@ def forget_tools():
         file = getattr(module, '__file__', None) or ''
         if file.startswith(f'{TOOLS}/'):
             del sys.modules[name]
+
+
+def install_configs(monkeypatch, folder):
+    """Let ``mmmoca::...`` mean what it does of an installed package."""
+    package = folder / 'installed_mmmoca'
+    (package / '.mim').mkdir(parents=True)
+    (package / '__init__.py').touch()
+    for name in ('configs', 'model-index.yml'):
+        (package / '.mim' / name).symlink_to(ROOT / name)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setitem(MODULE2PACKAGE, 'mmmoca', package.name)
+
+
+def contents(root):
+    """The bytes of each file of a folder, by its path."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in root.rglob('*')
+        if path.is_file()
+    }

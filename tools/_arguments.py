@@ -186,7 +186,8 @@ def load_config(
 ) -> 'Config':
     """Load the config that these arguments describe.
 
-    Ends the program with one line where detection lacks what it needs.
+    Ends the program with one line where a number or a key makes no sense, or
+    detection lacks what it needs.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
@@ -199,7 +200,7 @@ def load_config(
     from mmmoca.engine import launch
     from mmmoca.stack import MissingOpsError
 
-    with one_line_errors(parser, MissingOpsError):
+    with one_line_errors(parser, MissingOpsError, ValueError):
         return launch.load_config(
             args.config, args.work_dir, args.cfg_options, args.launcher
         )

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """From a config file to a runner, on GPUs or without any."""
 
+import difflib
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,8 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from mmmoca.stack import check_compiled_ops
+
+from .config_check import check_config
 
 __all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
@@ -39,6 +43,8 @@ def load_config(
     Raises:
         MissingOpsError: If the config is one of detection, and what that
             needs is not installed.
+        ValueError: If an option names a key that nothing reads, or see
+            :func:`check_config`.
     """
     cfg = Config.fromfile(file)
     cfg.launcher = launcher
@@ -46,7 +52,9 @@ def load_config(
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
+    _check_keys(cfg, cfg_options or {})
     cfg.merge_from_dict(cfg_options or {})
+    check_config(cfg)
     leave_out_hooks(cfg)
     scope = cfg.get('default_scope')
     if scope == 'mmdet':
@@ -57,6 +65,20 @@ def load_config(
         cfg, 'pseudo_collate' if unequal else 'default_collate'
     )
     return cfg
+
+
+def _check_keys(cfg: Config, options: dict) -> None:
+    """Refuse options that a typing error has made, which change nothing."""
+    known = {*cfg, *inspect.signature(Runner.__init__).parameters}
+    known |= {'auto_scale_lr', 'compile', 'find_unused_parameters'}
+    known |= {'activation_checkpointing', 'strategy', 'runner_type'}
+    for key in {option.split('.')[0] for option in options}:
+        if key not in known:
+            like = difflib.get_close_matches(key, known, n=1)
+            raise ValueError(
+                f'the config has no key {key}, and nothing would read it'
+                + (f': did you mean {like[0]}?' if like else '')
+            )
 
 
 def leave_out_hooks(cfg: Config) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS
-from mmengine.runner import Runner, turn_on_activation_checkpointing
+from mmengine.runner import Runner
 from mmpretrain.models.utils import resize_pos_embed
 
 from ..distributed import free_port
@@ -65,13 +65,6 @@ def test_losses_fall(trained):
             assert np.isfinite(values).all(), (stage, name)
 
 
-def test_validation(trained):
-    runner, _ = trained
-    for kind in ('bbox', 'segm'):
-        (precision,) = scalars(runner, f'val/coco/{kind}_mAP')
-        assert 0 <= precision <= 1, kind
-
-
 def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     """The same figures as at the end of the training."""
     runner, work_dir = trained
@@ -115,51 +108,22 @@ def test_picture_of_a_missing_image(tmp_path):
     assert f'there is no image {tmp_path}/no.jpg' in output
 
 
-def batch(shapes, count=2):
-    loader = shapes_config(shapes).train_dataloader
-    loader.batch_size = count
-    loader.collate_fn = dict(type='pseudo_collate')
-    return next(iter(Runner.build_dataloader(loader, seed=0)))
-
-
-def gradients(cfg, data, layers=()):
-    torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
-    model.init_weights()
-    turn_on_activation_checkpointing(model, list(layers))
-    torch.manual_seed(1)
-    data = model.data_preprocessor(data, training=True)
-    loss, _ = model.parse_losses(model(**data, mode='loss'))
-    loss.backward()
-    return loss, {
-        name: parameter.grad for name, parameter in model.named_parameters()
-    }
-
-
-def test_activation_checkpointing(shapes):
-    """The gradients of the plain backward pass, drop path included."""
-    cfg = shapes_config(shapes, **{'model.backbone.drop_path_rate': 0.5})
-    data = batch(shapes)
-    layers = [f'backbone.layers.{i}' for i in range(4)]
-    plain_loss, plain = gradients(cfg, data)
-    loss, checkpointed = gradients(cfg, data, layers)
-    torch.testing.assert_close(loss, plain_loss)
-    for name, gradient in plain.items():
-        assert gradient is not None, name
-        torch.testing.assert_close(
-            checkpointed[name], gradient, rtol=1e-4, atol=1e-6, msg=name
-        )
-
-
 def test_images_without_objects(shapes):
     """Finite losses, and a gradient for all: DDP would wait for it."""
-    data = batch(shapes)
+    cfg = shapes_config(shapes)
+    loader = cfg.train_dataloader
+    loader.update(batch_size=2, collate_fn=dict(type='pseudo_collate'))
+    data = next(iter(Runner.build_dataloader(loader)))
     for sample in data['data_samples']:
         sample.gt_instances = sample.gt_instances[:0]
-    loss, found = gradients(shapes_config(shapes), data)
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    data = model.data_preprocessor(data, training=True)
+    loss, _ = model.parse_losses(model(**data, mode='loss'))
     assert torch.isfinite(loss)
-    for name, gradient in found.items():
-        assert gradient is not None and torch.isfinite(gradient).all(), name
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert torch.isfinite(parameter.grad).all(), name
 
 
 @pytest.mark.slow
@@ -198,38 +162,24 @@ def test_two_processes(shapes, tmp_path):
 
 def test_starts_from_a_pretraining_run(shapes, tmp_path):
     """The teacher's weights, with positions for the other image size."""
-    cfg = shapes_config(shapes, tmp_path)
+    cfg = shapes_config(shapes)
     options = dict(cfg.model.backbone, img_size=64, final_norm=True)
-    teacher, student = (MODELS.build(options) for _ in range(2))
-    for module in (teacher, student):
-        module.init_weights()
-    torch.save(
-        dict(
-            meta=dict(),
-            state_dict={
-                f'{prefix}.{name}': value
-                for prefix, module in dict(
-                    teacher=teacher, backbone=student
-                ).items()
-                for name, value in module.state_dict().items()
-            },
-        ),
-        tmp_path / 'pretrained.pth',
-    )
+    teacher = MODELS.build(options)
+    teacher.init_weights()
+    expected = teacher.state_dict()
+    saved = {f'teacher.{name}': value for name, value in expected.items()}
+    saved |= {
+        f'backbone.{name}': torch.zeros_like(value)
+        for name, value in expected.items()
+    }
+    torch.save(dict(meta={}, state_dict=saved), tmp_path / 'pretrained.pth')
     cfg.model.backbone.init_cfg = dict(
         type='Pretrained',
         checkpoint=f'mmmoca-teacher://{tmp_path}/pretrained.pth',
         prefix='backbone.',
     )
-    cfg.merge_from_dict(
-        {
-            'optim_wrapper.optimizer.lr': 0.0,
-            'param_scheduler': [],
-            'train_cfg.max_epochs': 1,
-        }
-    )
-    model = run(cfg).model
-    expected = teacher.state_dict()
+    model = MODELS.build(cfg.model)
+    model.init_weights()
     for name, value in model.backbone.state_dict().items():
         if name == 'pos_embed':
             resized = resize_pos_embed(expected[name], (4, 4), (8, 8))

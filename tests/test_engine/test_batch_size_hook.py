@@ -2,6 +2,7 @@
 """Learning rates follow the images of an optimiser step."""
 
 import pytest
+from mmengine.dist import get_world_size
 
 from ..distributed import run_processes
 from ..runs import NO_VALIDATION, by_epochs, demo_runner
@@ -14,7 +15,7 @@ class Stop(Exception):
 def rates(root, options):
     """Rates before the first step: main group, prototypes, the logged base."""
     options = {'train_dataloader.batch_size': 4} | NO_VALIDATION | options
-    runner = demo_runner(root, 'rates', **options)
+    runner = demo_runner(root, f'rates_{get_world_size()}', **options)
 
     def stop():
         raise Stop

@@ -2,6 +2,8 @@
 import pytest
 import torch
 
+from ..cityscapes import write_tree
+
 
 @pytest.fixture(scope='package', autouse=True)
 def one_thread():
@@ -10,3 +12,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='package')
+def streets(tmp_path_factory):
+    """Eight training and two validation images. Read it only."""
+    root = tmp_path_factory.mktemp('streets')
+    write_tree(root, train=4, val=1)
+    return root

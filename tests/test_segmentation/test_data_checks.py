@@ -14,117 +14,84 @@ from PIL import Image
 from mmmoca.datasets.mask_checks import check_files, check_masks
 from mmmoca.datasets.segmentation_checks import SegDataError, members
 
-from ..cityscapes import CONFIGS, run, write_tree
+from ..cityscapes import CONFIGS, run
 
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 NAME = 'aachen_000001_000019'
 TRUTH = f'gtFine/train/aachen/{NAME}_gtFine_labelTrainIds.png'
 IMAGE = f'leftImg8bit/train/aachen/{NAME}_leftImg8bit.png'
-
-
-@pytest.fixture(scope='module')
-def template(tmp_path_factory):
-    root = tmp_path_factory.mktemp('cityscapes')
-    write_tree(root, train=3, val=1)
-    return root
+TRAIN = 'train_dataloader.dataset'
+CROP = f'{TRAIN}.pipeline.4.crop_size'
+WHOLE_PATCHES = '(64, 60), not a multiple of the patch (8, 8): write (64, 64)'
+SIZES = ('model.data_preprocessor.size', 'model.test_cfg.crop_size')
 
 
 @pytest.fixture
-def tree(template, tmp_path):
-    return shutil.copytree(template, tmp_path / 'cityscapes')
+def tree(streets, tmp_path):
+    return shutil.copytree(streets, tmp_path / 'cityscapes')
 
 
-def test_right_data_pass(tree, tmp_path):
+def test_right_data_pass(streets, tmp_path):
     """So does a crop that is not square."""
-    options = {}
-    for key in ('data_preprocessor.size', 'test_cfg.crop_size'):
-        options[f'model.{key}'] = (48, 64)
-    options['train_dataloader.dataset.pipeline.4.crop_size'] = (48, 64)
-    run(MASK, tree, tmp_path / 'work', **options)
+    run(MASK, streets, tmp_path, **dict.fromkeys((CROP, *SIZES), (48, 64)))
 
 
-def lose_train_ids(tree):
+def refused(tree, work_dir, *parts, **options):
+    """The error stops the run: no weights are loaded, nothing is trained."""
+    absent = dict(type='Pretrained', checkpoint='absent.pth')
+    options['model.backbone.init_cfg'] = absent
+    message = '.*'.join(map(re.escape, parts))
+    with pytest.raises(SegDataError, match=message) as caught:
+        run(MASK, tree, work_dir, **options)
+    assert '\n' not in str(caught.value)
+
+
+def test_missing_train_ids(tree, tmp_path):
     for path in tree.glob('gtFine/val/*/*_labelTrainIds.png'):
         path.unlink()
+    advice = 'csCreateTrainIdLabelImgs'
+    refused(tree, tmp_path, '2 of 2 masks do not exist', advice)
 
 
-def copy_raw_ids(tree):
+def test_raw_ids_under_the_name_of_train_ids(tree, tmp_path):
     raw = TRUTH.replace('labelTrainIds', 'labelIds')
     shutil.copy(tree / raw, tree / TRUTH)
+    refused(tree, tmp_path, TRUTH, '[23', '19 classes', 'raw labelIds')
 
 
-def split_with_absent_files(tree):
+def test_split_with_absent_files(tree, tmp_path):
     (tree / 'mine.txt').write_text(f'aachen/{NAME}\nulm/ulm_000000_000019\n')
+    refused(
+        *(tree, tmp_path, '1 of 2 images do not exist'),
+        *('ulm/ulm_000000_000019_leftImg8bit.png', 'mine.txt'),
+        'cityscapes_splits.py',
+        **{f'{TRAIN}.ann_file': 'mine.txt'},
+    )
 
 
-def cut_mask(tree):
+def test_mask_of_another_size(tree, tmp_path):
     mask = cv2.imread(str(tree / TRUTH), cv2.IMREAD_UNCHANGED)
     cv2.imwrite(str(tree / TRUTH), mask[:-2])
-
-
-TRAIN = 'train_dataloader.dataset.'
+    refused(tree, tmp_path, '62 x 128 pixels', IMAGE, '64 x 128')
 
 
 @pytest.mark.parametrize(
-    ('change', 'options', 'parts'),
+    ('key', 'value', 'message'),
     [
         (
-            None,
-            {f'{TRAIN}seg_map_suffix': '_gtFine_labelIds.png'},
-            ["Write seg_map_suffix='_gtFine_labelTrainIds.png'"],
+            f'{TRAIN}.seg_map_suffix',
+            '_gtFine_labelIds.png',
+            "Write seg_map_suffix='_gtFine_labelTrainIds.png'",
         ),
-        (
-            lose_train_ids,
-            {},
-            ['2 of 2 masks do not exist', 'csCreateTrainIdLabelImgs'],
-        ),
-        (copy_raw_ids, {}, [TRUTH, '[23', '19 classes', 'raw labelIds']),
-        (
-            split_with_absent_files,
-            {f'{TRAIN}ann_file': 'mine.txt'},
-            [
-                '1 of 2 images do not exist',
-                'ulm/ulm_000000_000019_leftImg8bit.png',
-                'mine.txt',
-                'cityscapes_splits.py',
-            ],
-        ),
-        (cut_mask, {}, ['62 x 128 pixels', IMAGE, '64 x 128']),
-        (
-            None,
-            {f'{TRAIN}pipeline.4.crop_size': (48, 48)},
-            ['RandomCrop cuts (48, 48)'],
-        ),
-        (
-            None,
-            {'model.decode_head.num_classes': 5},
-            ['write model.decode_head.num_classes=19'],
-        ),
-        *(
-            (
-                None,
-                {key: (64, 60)},  # 7.5 patches round to 8
-                ['(64, 60), not a multiple of the patch (8, 8)', '(64, 64)'],
-            )
-            for key in (
-                f'{TRAIN}pipeline.4.crop_size',
-                'model.data_preprocessor.size',
-                'model.test_cfg.crop_size',
-            )
-        ),
+        (CROP, (48, 48), 'RandomCrop cuts (48, 48)'),
+        ('model.decode_head.num_classes', 5, 'decode_head.num_classes=19'),
+        # 7.5 patches round to 8.
+        *((key, (64, 60), WHOLE_PATCHES) for key in (CROP, *SIZES)),
     ],
 )
-def test_data_that_are_wrong(tree, tmp_path, change, options, parts):
-    """They stop the run; nothing was trained, and no weights loaded."""
-    if change is not None:
-        change(tree)
-    absent = dict(type='Pretrained', checkpoint='absent.pth')
-    options = {'model.backbone.init_cfg': absent} | options
-    message = '.*'.join(map(re.escape, parts))
-    with pytest.raises(SegDataError, match=message) as caught:
-        run(MASK, tree, tmp_path / 'work', **options)
-    assert '\n' not in str(caught.value)
+def test_configs_that_are_wrong(streets, tmp_path, key, value, message):
+    refused(streets, tmp_path, message, **{key: value})
 
 
 def own_masks(root, masks, suffix='.png', **changed):

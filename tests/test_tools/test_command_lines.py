@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from ..tools import TOOLS
 
-TOOLS = Path(__file__).parents[2] / 'tools'
 CONFIG = 'demo/moca_vit-tiny_textures.py'
 # What each tool is started with; FILE and FOLDER exist.
 WORK = {
@@ -58,7 +57,7 @@ print(json.dumps(result))
 """
 
 
-def _run(lines, folder):
+def run_alone(lines, folder):
     """The exception that ends each command line, and what it printed."""
     commands = [[str(TOOLS / tool), *arguments] for tool, arguments in lines]
     run = subprocess.run(
@@ -73,27 +72,26 @@ def _run(lines, folder):
     return {tool: ends[str(TOOLS / tool)] for tool, _ in lines}
 
 
-@pytest.fixture
-def files(tmp_path):
-    (tmp_path / 'FILE').touch()
-    (tmp_path / 'FOLDER').mkdir()
-    return tmp_path
+def check_help(tools, folder):
+    ends = run_alone([(tool, ['--help']) for tool in tools], folder)
+    for tool, (end, printed) in ends.items():
+        assert end == 'SystemExit: 0', f'{tool}: {end}'
+        assert printed.startswith(f'usage: {Path(tool).name}'), tool
 
 
-def test_help_needs_no_stack(files):
+def test_help_needs_no_stack(tmp_path):
     tools = {
         path.relative_to(TOOLS).as_posix()
         for path in TOOLS.rglob('*.py')
         if not path.name.startswith('_')
     }
     assert tools == WITHOUT_MMMOCA | WORK.keys()
-    ends = _run([(tool, ['--help']) for tool in tools], files)
-    for tool, (end, printed) in ends.items():
-        assert end == 'SystemExit: 0', f'{tool}: {end}'
-        assert printed.startswith(f'usage: {Path(tool).name}'), tool
+    check_help(tools, tmp_path)
 
 
-def test_work_starts_with_a_check_of_the_installation(files):
-    for tool, (end, _) in _run(list(WORK.items()), files).items():
+def test_work_starts_with_a_check_of_the_installation(tmp_path):
+    (tmp_path / 'FILE').touch()
+    (tmp_path / 'FOLDER').mkdir()
+    for tool, (end, _) in run_alone(list(WORK.items()), tmp_path).items():
         assert end.startswith('ImportError: mmmoca '), f'{tool}: {end}'
-        assert 'needs torch>=2.3 (not installed), mmengine' in end, tool
+        assert 'needs torch>=2.6 (not installed), mmengine' in end, tool

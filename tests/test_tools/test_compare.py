@@ -80,6 +80,10 @@ def report(tool, files, tmp_path_factory):
     return out
 
 
+def results_of(folder):
+    return json.loads((folder / 'compare.json').read_text())['results']
+
+
 def _features(files, number, split):
     """[CLS] and mean patch token, with and without the final norm."""
     cfg = Config.fromfile(CONFIG).model
@@ -123,7 +127,7 @@ def _features(files, number, split):
 def test_equals_sklearn(
     files, report, row, number, token, temperature, regularization
 ):
-    result = json.loads((report / 'compare.json').read_text())['results'][row]
+    result = results_of(report)[row]
     assert result['name'] == ('0', '1', 'MSN')[row]
     known, labels, names = _features(files, number, 'train')
     query, truth, _ = _features(files, number, 'val')
@@ -138,19 +142,15 @@ def test_equals_sklearn(
         files / 'digits' / 'train', report / 'lists', (1, 2, 5), (20,)
     )
     rows = {name: row for row, name in enumerate(names)}
-
+    before, queries = (centre(f[token, False]) for f in (known, query))
     for place, shots in enumerate((1, 2, 5)):
         accuracies = []
         for path in lists[3 * place : 3 * place + 3]:
             train = [rows[line] for line in path.read_text().split()]
             judge = low_shot_judge(
-                centre(known[token, False])[train],
-                labels[train],
-                regularization,
+                before[train], labels[train], regularization
             )
-            accuracies.append(
-                100 * judge.score(centre(query[token, False]), truth)
-            )
+            accuracies.append(100 * judge.score(queries, truth))
         found = result['lowshot'][place]
         assert found['subset'] == f'{shots} shot'
         assert found['images_per_class'] == shots
@@ -166,7 +166,7 @@ def test_table_and_plot(report):
     heads = [cell.strip() for cell in lines[0].split('|')[1:-1]]
     assert heads[1:4] == ['k-NN, k=10', 'k-NN, k=20', 'linear']
     assert heads[4:] == ['1 shot', '2 shot', '5 shot', '20 %']
-    results = json.loads((report / 'compare.json').read_text())['results']
+    results = results_of(report)
     first = [cell.strip() for cell in lines[2].split('|')[1:-1]]
     assert first[3] == f'{results[0]["linear"]["top1"]:.1f}'
     mean, std = (results[0]['lowshot'][2][name] for name in ('mean', 'std'))
@@ -179,11 +179,8 @@ def test_table_and_plot(report):
     with Image.open(report / 'compare.png') as picture:
         assert min(picture.size) > 300
     axes = draw_comparison(results).axes
-    assert [ax.get_title('left') for ax in axes] == [
-        'low-shot',
-        'k-NN',
-        'linear probing',
-    ]
+    titles = [ax.get_title('left') for ax in axes]
+    assert titles == ['low-shot', 'k-NN', 'linear probing']
     lines = [container.lines[0] for container in axes[0].containers]
     for line, result in zip(lines, results):
         points = sorted(
@@ -195,22 +192,16 @@ def test_table_and_plot(report):
     assert heights == [result['linear']['top1'] for result in results]
 
 
-def test_features_are_extracted_once(tool, files, report, tmp_path):
+def test_features_are_extracted_once(tool, files, report):
     cached = {
         path: path.stat().st_mtime_ns
         for path in (report / 'features').iterdir()
     }
     assert len(cached) == 4
-    before = json.loads((report / 'compare.json').read_text())['results'][1]
-    tool.main(
-        _arguments(
-            files,
-            report,
-            *('--protocols', 'knn', '--names', 'other'),
-            checkpoints=('1.pth',),
-        )
-    )
-    (after,) = json.loads((report / 'compare.json').read_text())['results']
+    before = results_of(report)[1]
+    options = ('--protocols', 'knn', '--names', 'other')
+    tool.main(_arguments(files, report, *options, checkpoints=['1.pth']))
+    (after,) = results_of(report)
     kept = ('checkpoint', 'settings', 'knn')
     assert after == dict(name='other') | {name: before[name] for name in kept}
     for path, time in cached.items():
@@ -224,7 +215,7 @@ def test_a_feature_for_all_protocols(tool, files, tmp_path):
     path = arguments[0]
     arguments[:2] = [f'cls={path}:cls', f'both={path}', path]
     tool.main([*arguments, '--feature', 'cls-avg', '--shots', '2'])
-    report = json.loads((tmp_path / 'compare.json').read_text())['results']
+    report = results_of(tmp_path)
     assert [result['name'] for result in report] == ['cls', 'both', '0']
     assert [r['settings']['knn'] for r in report] == ['cls'] + ['cls-avg'] * 2
     assert report[1]['knn'] == report[2]['knn']
@@ -265,53 +256,42 @@ def test_the_encoder_that_is_published(tool, files, tmp_path):
         checkpoints=('mocov3.pth.tar', '1.pth:msn'),
     )
     tool.main(arguments)
-    report = json.loads((tmp_path / 'compare.json').read_text())['results']
+    report = results_of(tmp_path)
     assert [r['settings']['which'] for r in report] == ['student', 'teacher']
     assert report[0]['knn'] == report[1]['knn']  # that of the same weights
     tool.main([*arguments, '--which', 'teacher'])
-    report = json.loads((tmp_path / 'compare.json').read_text())['results']
+    report = results_of(tmp_path)
     assert report[0]['settings']['which'] == 'teacher'
     assert report[0]['knn'] != report[1]['knn']
 
 
-@pytest.mark.parametrize(
-    'more, message',
-    [
-        (['--names', 'a'], '1 names for 2 checkpoints'),
-        (['--data-root', 'none'], 'no folder none'),
-        (['--names', 'a', 'a'], 'names .* repeat'),
-    ],
-)
-def test_bad_command_lines(tool, files, tmp_path, capsys, more, message):
-    with pytest.raises(SystemExit) as stop:
-        tool.main(_arguments(files, tmp_path, *more))
-    assert stop.value.code == 2
-    assert re.search(message, capsys.readouterr().err)
+def test_bad_command_lines(tool, files, tmp_path, capsys):
+    for names, message in (
+        (['a'], '1 names for 2 checkpoints'),
+        (['a', 'a'], 'names .* repeat'),
+    ):
+        with pytest.raises(SystemExit, match='2'):
+            tool.main(_arguments(files, tmp_path, '--names', *names))
+        assert re.search(message, capsys.readouterr().err)
 
 
 def test_bad_files_are_one_line_and_leave_nothing(tool, files, tmp_path):
     wrong = str(CONFIGS / 'classification' / 'lowshot_vit-b16_in1k.py')
-    digits = str(files / 'digits')
-    (tmp_path / 'bad.pth').write_bytes(b'no checkpoint')
-    for change, message in (
-        (['--config', 'classification/knn_vit-b16_in1k.py'], 'does not fit'),
-        (['--config', wrong], 'is no k-NN config'),
-        (['--data-root', str(tmp_path)], 'no folder'),
-        (['--data-root', digits, '--shots', '500'], 'fewer than 500'),
-    ):
-        arguments = _arguments(files, tmp_path / 'out', *change)
-        with pytest.raises(SystemExit, match=message):
-            tool.main(arguments)
+    wrong_size = 'classification/knn_vit-b16_in1k.py'
     no_norm = torch.load(files / '0.pth')
     for name in ('weight', 'bias'):
         del no_norm['state_dict'][f'teacher.ln1.{name}']
     torch.save(no_norm, tmp_path / 'no_norm.pth')
-    for name, message in (
-        ('no_norm.pth', 'no_norm.pth has no final norm'),
-        ('bad.pth', 'bad.pth'),
+    (tmp_path / 'bad.pth').write_bytes(b'no checkpoint')
+    for checkpoint, change, message in (
+        ('0.pth', ['--config', wrong_size], 'does not fit'),
+        ('0.pth', ['--config', wrong], 'is no k-NN config'),
+        ('0.pth', ['--data-root', str(tmp_path)], 'no folder'),
+        (tmp_path / 'no_norm.pth', [], 'no_norm.pth has no final norm'),
+        (tmp_path / 'bad.pth', [], 'bad.pth'),
     ):
         arguments = _arguments(
-            files, tmp_path / 'out', checkpoints=(tmp_path / name,)
+            files, tmp_path / 'out', *change, checkpoints=(checkpoint,)
         )
         with pytest.raises(SystemExit, match=message):
             tool.main(arguments)

@@ -40,13 +40,10 @@ def test_command_line(tools, root, tmp_path, monkeypatch, capsys):
     )
     tools[0].main()
     sizes = {
-        '1shot_set0.txt': 1,
-        '1shot_set1.txt': 1,
-        '4shot_set0.txt': 4,
-        '4shot_set1.txt': 4,
-        '10percent.txt': 2,
-        '50percent.txt': 10,
-    }
+        f'{shots}shot_set{number}.txt': shots
+        for shots in (1, 4)
+        for number in (0, 1)
+    } | {'10percent.txt': 2, '50percent.txt': 10}
     # mmpretrain may say on its import what else it could not import.
     printed = capsys.readouterr().out.split()[-len(sizes) :]
     assert printed == [f'{tmp_path}/lists/{name}' for name in sizes]
@@ -92,8 +89,6 @@ def test_nothing_is_written_unless_all_can_be(tools, root, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             make_subsets(root / 'train', tmp_path / 'lists', **kwargs)
-    with pytest.raises(FileNotFoundError, match='no folder'):
-        make_subsets(tmp_path / 'none', tmp_path / 'lists')
     assert list(tmp_path.iterdir()) == []
 
 

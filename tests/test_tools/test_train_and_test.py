@@ -79,18 +79,16 @@ def test_missing_checkpoints_are_said_first(command, tmp_path, capsys):
     there.touch()
     for name in (there, f'mmmoca-student://{there}', 's3://bucket/a.pth'):
         assert command('test', CONFIG, name)[1].checkpoint == str(name)
-        assert command('train', CONFIG, '--resume', name)[1].resume == str(
-            name
-        )
-    for value in ([], ['auto']):
-        assert command('train', CONFIG, '--resume', *value)[1].resume == 'auto'
-    for name in (missing, f'mmmoca-student://{missing}'):
-        for tail in (
-            ['test', CONFIG, name],
-            ['train', CONFIG, '--resume', name],
-        ):
-            error = _error(capsys, command, *tail)
-            assert f'there is no checkpoint {missing}' in error
+    for value in (['auto'], [str(there)]):
+        _, args = command('train', CONFIG, '--resume', *value)
+        assert [args.resume] == value
+    assert command('train', CONFIG, '--resume')[1].resume == 'auto'
+    for tail in (
+        ['test', CONFIG, f'mmmoca-student://{missing}'],
+        ['train', CONFIG, '--resume', missing],
+    ):
+        error = _error(capsys, command, *tail)
+        assert f'there is no checkpoint {missing}' in error
 
 
 def test_options_are_those_of_mmengine(command, capsys):
