@@ -19,13 +19,13 @@ class Runner:
         self.message_hub = MessageHub(f'hub_{id(self)}')
         self.epoch = self.iter = 0
         self.max_iters = 100
-        self.stops = False
+        self.stops = None
 
     def save_checkpoint(self, out_dir, filename, **kwargs):
         path = Path(out_dir) / filename
         if self.stops:
             path.write_bytes(b'half')
-            raise KeyboardInterrupt
+            raise self.stops
         torch.save(dict(epoch=self.epoch), path)
 
 
@@ -64,12 +64,22 @@ def test_best_and_last_are_kept(hook, runner):
     assert last == str(Path(runner.work_dir, 'epoch_4.pth'))
 
 
-def test_a_write_of_the_best_that_stops_half_way(hook, runner):
+@pytest.mark.parametrize(
+    'stops, raised',
+    [
+        (KeyboardInterrupt(), pytest.raises(KeyboardInterrupt)),
+        # What a full disk makes of MMEngine's and of PyTorch's writing.
+        (OSError(28, 'x'), pytest.raises(OSError, match='best_.*disk full')),
+        (RuntimeError('x'), pytest.raises(OSError, match='best_.*disk full')),
+    ],
+    ids=['interrupt', 'os', 'torch'],
+)
+def test_a_write_of_the_best_that_stops_half_way(hook, runner, stops, raised):
     """That of the latest is interrupted in ``test_resume``."""
     epoch(hook, runner, 10.0)
     kept = files(runner)
-    runner.stops = True
-    with pytest.raises(KeyboardInterrupt):
+    runner.stops = stops
+    with raised:
         hook.after_val_epoch(runner, dict(top1=30.0))
     assert files(runner) == kept
     for name in kept:
