@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from mmengine.runner import Runner, load_checkpoint
+from mmengine.runner import load_checkpoint
 from timm.models import adapt_input_conv
 from timm.models import load_checkpoint as timm_load_checkpoint
 
@@ -17,7 +17,8 @@ from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 from mmmoca.version import __version__
 
-from ..images import demo_config, write_images
+from ..images import write_images
+from ..runs import demo_runner
 from ..test_checkpoints.files import (
     PAIRED,
     SIZE,
@@ -229,9 +230,9 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path):
     config = case.meta['config']
     words = config['num_words']
     write_images(tmp_path / 'images', train=3, val=1)
-    cfg = demo_config(
+    runner = demo_runner(
         tmp_path / 'images',
-        tmp_path / 'work',
+        'work',
         **{
             'model.backbone.arch': dict(
                 embed_dims=config['embed_dim'],
@@ -249,7 +250,6 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path):
             'load_from': str(path),
         },
     )
-    runner = Runner.from_cfg(cfg)
     runner.train()
     state = runner.model.state_dict()
     before = read_checkpoint(path)['state_dict']
