@@ -3,7 +3,7 @@
 
 Each trial starts a run and stops it several times, by signals and at times
 that are drawn; each time it is started again with ``--resume``.
-In the end weights, optimiser and schedules must be those of a run that nobody
+In the end weights and optimiser must be those of a run that nobody
 stopped, bit for bit. A checkpoint is written in every second step, so that
 many signals meet one that is being written. Linux.
 
