@@ -88,14 +88,18 @@ class AtomicCheckpointHook(CheckpointHook):
         """Refuse to write what is not finite."""
         names = _not_finite(checkpoint['state_dict'])
         if names:
-            last, _ = newest_checkpoint(runner.work_dir, self._template)
             raise NonFiniteStateError(
                 f'{len(names)} tensors of the model have numbers that are '
                 f'not finite ({", ".join(names[:3])}), so that no checkpoint '
-                f'is written. The last good one is {last or "none"}: resume '
-                'from it with clip_grad in optim_wrapper, bfloat16 or a '
-                'lower learning rate'
+                f'is written. The last good one is {self.last_good(runner)}: '
+                'resume from it with clip_grad in optim_wrapper, bfloat16 or '
+                'a lower learning rate'
             )
+
+    def last_good(self, runner: Runner) -> str:
+        """The newest checkpoint of the run that is intact, or 'none'."""
+        path, _ = newest_checkpoint(runner.work_dir, self._template)
+        return str(path or 'none')
 
     @property
     def _template(self) -> str:

@@ -11,6 +11,8 @@ from torch import Tensor
 from mmmoca.engine.steps import check_hooks, skipped, stepped
 from mmmoca.registry import HOOKS
 
+from .checkpoint_hook import AtomicCheckpointHook
+
 __all__ = ['NonFiniteLossError', 'StepLogHook']
 
 
@@ -122,11 +124,14 @@ class StepLogHook(Hook):
 
 
 def _message(runner: Runner, step: _Step, scalars: dict) -> str:
-    checkpoint = runner.message_hub.runtime_info.get('last_ckpt')
+    good = 'unknown'
+    for hook in runner.hooks:
+        if isinstance(hook, AtomicCheckpointHook):
+            good = hook.last_good(runner)
     return (
         f'the step of iteration {step.iteration + 1} is not finite '
         f'({", ".join(f"{k}={v:.4g}" for k, v in scalars.items())}). '
-        f'The last good checkpoint is {checkpoint or "none"}. Resume from it '
+        f'The last good checkpoint is {good}. Resume from it '
         'with bfloat16 or a lower learning rate, or look at the images of '
         f'the step: {", ".join(step.images)}'
     )
