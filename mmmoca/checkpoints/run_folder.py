@@ -12,8 +12,6 @@ from .reading import CheckpointError, check_intact
 
 __all__ = ['FolderLock', 'find_checkpoints', 'newest_checkpoint']
 
-_POINTER = 'last_checkpoint'
-
 
 class FolderLock:
     """Lets one process at a time write to a folder.
@@ -53,9 +51,7 @@ class FolderLock:
         self._file.close()
 
 
-def find_checkpoints(
-    folder: str | os.PathLike, template: str = '{}.pth'
-) -> list[Path]:
+def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
     """Checkpoints that a run has written to a folder, the newest first.
 
     Args:
@@ -77,7 +73,7 @@ def find_checkpoints(
 
 
 def newest_checkpoint(
-    folder: str | os.PathLike, template: str = '{}.pth'
+    folder: str | os.PathLike, template: str
 ) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of a run that can be read.
 
@@ -94,15 +90,15 @@ def newest_checkpoint(
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(folder, template)
-    pointer = folder / _POINTER
+    pointer = folder / 'last_checkpoint'
     if pointer.is_file():
         named = Path(pointer.read_text(errors='replace').strip())
         here = folder / named.name
-        named = here if here.is_file() or not named.is_file() else named
-        if not named.is_file():
-            problems.append(f'{pointer} names {named}, which is no file')
-        elif named not in candidates:
-            candidates.insert(0, named)
+        found = [path for path in (here, named) if path.is_file()]
+        if not found:
+            problems.append(f'{pointer} names {here}, which is no file')
+        elif found[0] not in candidates:
+            candidates.insert(0, found[0])
     for path in candidates:
         try:
             check_intact(path)

@@ -39,11 +39,10 @@ class LoadImage(LoadImageFromFile):
     and the data set draws another image. The first time that a process (a
     loader worker, say) meets such a file, it logs a warning with its name,
     the reason and the number of such files so far; where they are too many,
-    it raises an error. In evaluation nothing
-    may be skipped, or the score would belong to another set of images: set
-    ``skip_unreadable=False`` there, and the file is named in an error.
-    :class:`mmmoca.ImageFolder` raises that error by itself in
-    ``test_mode``.
+    it raises an error. In evaluation nothing may be skipped, or the score
+    would belong to another set of images: set ``skip_unreadable=False``
+    there, and the file is named in an error. :class:`mmmoca.ImageFolder`
+    raises that error by itself in ``test_mode``.
 
     **Required Keys:** ``img_path``.
 

@@ -98,14 +98,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def last_good(self, runner: Runner) -> str:
         """The newest checkpoint of the run that is intact, or 'none'."""
-        path, _ = newest_checkpoint(runner.work_dir, self._template)
+        path, _ = newest_checkpoint(runner.work_dir, self.filename_tmpl)
         return str(path or 'none')
-
-    @property
-    def _template(self) -> str:
-        return self.filename_tmpl or (
-            'epoch_{}.pth' if self.by_epoch else 'iter_{}.pth'
-        )
 
     def _look_at(self, runner: Runner) -> str | None:
         """The checkpoint to resume, on the main process."""
@@ -113,7 +107,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if runner._load_from is not None and runner._resume:
             return None
         if not runner._resume:
-            there = find_checkpoints(runner.work_dir, self._template)
+            there = find_checkpoints(runner.work_dir, self.filename_tmpl)
             if there:
                 raise CheckpointError(
                     f'{runner.work_dir} has checkpoints of another run '
@@ -122,7 +116,9 @@ class AtomicCheckpointHook(CheckpointHook):
                     'another --work-dir'
                 )
             return None
-        newest, problems = newest_checkpoint(runner.work_dir, self._template)
+        newest, problems = newest_checkpoint(
+            runner.work_dir, self.filename_tmpl
+        )
         for problem in problems:
             runner.logger.warning(problem)
         if problems and newest is None:
