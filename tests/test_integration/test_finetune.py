@@ -2,6 +2,7 @@
 """Fine-tuning: the recipe's numbers, and runs on real digits."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -176,15 +177,16 @@ def test_digits(digits, teacher, tmp_path):
 
 
 def test_resumed_run_is_the_same(digits, teacher, tmp_path):
-    """Mixup, cutmix, drop path and augmentation included."""
+    """Mixup, cutmix, drop path and augmentation, from a folder alone."""
     options = {
         'train_dataloader.dataset.indices': 150,
         'train_dataloader.num_workers': 2,
         'default_hooks.checkpoint.max_keep_ckpts': -1,
     }
     whole = train(config(digits, tmp_path / 'whole', **options))
-    options['resume'] = True
-    options['load_from'] = str(tmp_path / 'whole' / 'epoch_1.pth')
+    (tmp_path / 'resumed').mkdir()
+    shutil.copy(tmp_path / 'whole' / 'epoch_1.pth', tmp_path / 'resumed')
+    options |= {'resume': True, 'load_from': None}
     resumed = train(config(digits, tmp_path / 'resumed', **options))
     assert resumed.iter == whole.iter == 6
     assert_same(state_of(resumed), state_of(whole))

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from mmengine.hooks import Hook
-from mmengine.runner import BaseLoop, Runner, find_latest_checkpoint
+from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -55,13 +55,14 @@ class ClassifierCheckHook(Hook):
             )
         for role, loader in loaders.items():
             _check_classes(role, loader, model)
-        if 'train' not in loaders:
-            return
-        if 'val' in loaders:
+        if loaders.keys() >= {'train', 'val'}:
             check_same_classes(
                 loaders['train'], loaders['val'], ('train', 'val')
             )
-        if self.needs_checkpoint and not _has_weights(runner, model):
+
+    def before_train(self, runner: Runner) -> None:
+        """Check that there were weights to start or to go on from."""
+        if self.needs_checkpoint and not _has_weights(runner):
             raise ValueError(
                 'there is no checkpoint to start from, and a random backbone '
                 'says nothing about a pretrained one: add --cfg-options '
@@ -106,11 +107,10 @@ def _labels(dataset: Dataset, classes: tuple[str, ...]) -> set[int]:
     return set(dataset.get_gt_labels().tolist())
 
 
-def _has_weights(runner: Runner, model: nn.Module) -> bool:
-    """Whether training starts or goes on from weights of any kind."""
-    if runner._resume and runner._load_from is None:
-        return find_latest_checkpoint(runner.work_dir) is not None
-    return runner._load_from is not None or any(
+def _has_weights(runner: Runner) -> bool:
+    """Whether weights of any kind were loaded."""
+    model = unwrap_model(runner.model)
+    return runner._has_loaded or any(
         isinstance(part.init_cfg, dict)
         and part.init_cfg['type'] == 'Pretrained'
         for part in (model, model.backbone)
