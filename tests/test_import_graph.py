@@ -11,7 +11,7 @@ import pytest
 import mmmoca
 
 FLOORS = (
-    ('registry', 'version', 'files', 'stack', 'unpickling'),
+    ('registry', 'version', 'files', 'messages', 'stack', 'unpickling'),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
     ('engine', 'visualization'),
 )

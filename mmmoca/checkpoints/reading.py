@@ -13,6 +13,8 @@ from pickle import UnpicklingError
 import torch
 from torch import Tensor
 
+from mmmoca.messages import listed, shown
+
 __all__ = [
     'CheckpointError',
     'check_intact',
@@ -46,7 +48,14 @@ _READING_ERRORS = (
 
 
 class CheckpointError(ValueError):
-    """A checkpoint file that cannot be used, and what to do about it."""
+    """A checkpoint file that cannot be used, and what to do about it.
+
+    Args:
+        message (str): Names of others in it are shown, see :func:`shown`.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
 
 
 def check_intact(path: str | os.PathLike) -> None:
@@ -152,21 +161,6 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
                 if isinstance(name, str) and isinstance(value, Tensor)
             }
     return {key: tensors for key, tensors in found.items() if tensors}
-
-
-def listed(names: object, limit: int = 5) -> str:
-    """The first names, and how many there are beside them.
-
-    Args:
-        names (Iterable[str]): Names, listed in the order given.
-        limit (int): How many to write out. Defaults to 5.
-
-    Returns:
-        str: For example ``a, b and 7 more``.
-    """
-    names = list(names)
-    rest = len(names) - limit
-    return ', '.join(names[:limit]) + (f' and {rest} more' if rest > 0 else '')
 
 
 def refusal(path: str, error: UnpicklingError) -> CheckpointError:
