@@ -78,7 +78,7 @@ def test_names_in_tables_and_pictures(tmp_path):
 
 @pytest.mark.parametrize('script', ['dist_train.sh', 'dist_test.sh'])
 def test_the_number_of_processes_is_a_number(tmp_path, script):
-    number = f'a[$(touch {tmp_path}/it_ran)]'
+    number = f'HOME[$(touch {tmp_path}/it_ran)]'
     command = [ROOT / 'tools' / script, 'c.py', number, number]
     run = subprocess.run(command, capture_output=True, text=True)
     assert run.returncode == 2 and 'must be a whole number' in run.stderr
