@@ -225,7 +225,7 @@ def test_dist_scripts(shell, script, positional):
         (
             'train',
             ['c.py', 'my dir', '--amp'],
-            ['c.py', '--work-dir', 'my dir'],
+            ['c.py', '--work-dir=my dir'],
         ),
         ('test', ['c.py', 'e.pth', '--amp'], ['c.py', 'e.pth']),
     ],
