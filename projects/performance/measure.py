@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import profile
 from torch.utils.benchmark import timer
 
 T = TypeVar('T')
@@ -75,9 +75,7 @@ def own_mebibytes(
         before = torch.cuda.memory_allocated(device)
         function()
         return (peak_bytes(device) - before) / 2**20
-    with profile(
-        activities=[ProfilerActivity.CPU], profile_memory=True
-    ) as recorded:
+    with profile(profile_memory=True) as recorded:
         function()
     changes = [
         (event.start_ns(), event.nbytes())

@@ -25,8 +25,8 @@ def straightforward(
         codes, bags, msd = (torch.cat(parts) for parts in assigned)
     logits = [(kappa * x).flatten(0, 1) @ prototypes.T for x in features]
     losses = [
-        _divergence(codes, position, prediction)
-        for position, prediction in zip(positions, logits)
+        _divergence(prediction, _codes_at(codes, position))
+        for prediction, position in zip(logits, positions)
     ]
     return torch.stack(losses).mean(), bags, msd
 
@@ -42,21 +42,20 @@ def _assign(tokens: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
     return codes, bags, msd
 
 
-def _divergence(codes: Tensor, position: Tensor, logits: Tensor) -> Tensor:
-    """L_LOC of one round."""
-    target = codes.gather(1, position[..., None].repeat(1, 1, codes.shape[2]))
-    log_prediction = logits.log_softmax(dim=1)
-    return F.kl_div(
-        log_prediction, target.flatten(0, 1), reduction='batchmean'
-    )
+def _codes_at(codes: Tensor, position: Tensor) -> Tensor:
+    index = position[..., None].repeat(1, 1, codes.shape[2])
+    return codes.gather(1, index).flatten(0, 1)
+
+
+def _divergence(logits: Tensor, target: Tensor) -> Tensor:
+    return F.kl_div(logits.log_softmax(dim=1), target, reduction='batchmean')
 
 
 def bag_divergence(
     embeddings: Tensor, prototypes: Tensor, kappa: float, bags: Tensor
 ) -> Tensor:
     """:func:`bag_assignment_loss` under autocast."""
-    log_prediction = (kappa * embeddings @ prototypes.T).log_softmax(dim=1)
-    return F.kl_div(log_prediction, bags, reduction='batchmean')
+    return _divergence(kappa * embeddings @ prototypes.T, bags)
 
 
 FORMS = dict(lean=token_assignment_loss, straightforward=straightforward)
@@ -67,11 +66,7 @@ def build(
 ) -> Callable[[], None]:
     """One form on random tensors of ViT-B/16's shapes, forward and backward.
 
-    Args:
-        form (str): A key of ``FORMS``.
-        batch_size (int): B, images of two views each.
-        num_words (int): K.
-        device (str): 'cpu' or 'cuda'.
+    It takes two views of each of B images, and K words.
     """
     torch.manual_seed(0)
     samples = 2 * batch_size

@@ -10,7 +10,7 @@ from mmpretrain.models.utils.attention import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmmoca.models import MOCAViT, assignment_head, transformer
+from mmmoca.models import EncodedTokens, Mask, MOCAViT
 from objective_forms import bag_divergence, straightforward
 from training_step import MOMENTUM, TrainingStep
 
@@ -65,6 +65,7 @@ class ReferenceStep(TrainingStep):
         self.batch = self.model.data_preprocessor(self.batch, True)
         self.model.data_preprocessor.forward = lambda batch, _: batch
         self.model.encode_teacher = self.encode_teacher
+        self.model.neck.forward = self.decode
         self.our_loss, self.model.loss = self.model.loss, self.loss
 
     @torch.no_grad()
@@ -73,15 +74,32 @@ class ReferenceStep(TrainingStep):
         encode = self.model.teacher.encode
         return torch.cat([encode(view).patches for view in views.chunk(2)])
 
+    def decode(
+        self, encoded: EncodedTokens, image_embedding: Tensor, mask: Mask
+    ) -> Tensor:
+        """Decoder tokens, their positions gathered from a copy an image."""
+        neck = self.model.neck
+        tokens = image_embedding[:, None], neck.input_norm(encoded.tap)
+        x = neck.projection(torch.cat(tokens, dim=1))
+        hidden = neck.mask_token.repeat(*mask.predicted.shape, 1)
+        patches = torch.cat((x[:, 1:], hidden.to(x)), dim=1)
+        index = mask.decoded[..., None].repeat(1, 1, x.shape[2])
+        positions = neck.positions.repeat(len(x), 1, 1).gather(1, index)
+        x = torch.cat((x[:, :1], patches + positions), dim=1)
+        for layer in neck.layers:
+            x = layer(x)
+        return neck.norm(x)[:, 1:].contiguous()
+
     def loss(self, *args) -> dict[str, object]:
         """What :meth:`MOCA.loss` returns."""
+        models = 'mmmoca.models'
         with (
-            mock.patch.object(transformer, 'attention', self.attention),
+            mock.patch(f'{models}.transformer.attention', self.attention),
             mock.patch.object(
                 MOCAViT, '_embed_patches', embed_all_then_gather
             ),
             mock.patch.multiple(
-                assignment_head,
+                f'{models}.assignment_head',
                 token_assignment_loss=straightforward,
                 bag_assignment_loss=bag_divergence,
             ),

@@ -35,10 +35,6 @@ def main() -> None:
         parser.error('--check reads counters of Linux')
     import mmmoca  # noqa: F401  checks the installation before all else
 
-    # isort: split
-    from mmengine.registry import init_default_scope
-
-    init_default_scope('mmpretrain')
     if not args.check:
         print_tables(args.gpus)
         return

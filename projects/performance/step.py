@@ -47,6 +47,10 @@ def main() -> None:
     from mmengine.device import get_device
 
     from measure import name_of
+    from sections import print_sections
+    from step_comparisons import reference, table1
+    from step_pairs import print_pairs
+    from training_step import TrainingStep
 
     found = get_device()
     args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
@@ -65,19 +69,14 @@ def main() -> None:
         f'ViT-{args.arch}, batch {args.batch_size}, {args.dtype}, '
         f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}'
     )
-    if args.reference or args.table1:
-        import step_comparisons as comparisons
-
-        table = comparisons.reference if args.reference else comparisons.table1
-        table(args)
-        return
-    from sections import print_sections
-    from step_pairs import print_pairs
-    from training_step import TrainingStep
-
-    step = TrainingStep(**args.step, compiled=args.compile)
-    print_sections(args, step)
-    print_pairs(args, step)
+    if args.reference:
+        reference(args)
+    elif args.table1:
+        table1(args)
+    else:
+        step = TrainingStep(**args.step, compiled=args.compile)
+        print_sections(args, step)
+        print_pairs(args, step)
 
 
 if __name__ == '__main__':

@@ -5,7 +5,7 @@ from argparse import Namespace
 from functools import partial
 
 from measure import compare_apart, measure_apart, print_table
-from reference_step import NOT_LEAN, ReferenceStep
+from reference_step import ATTENTIONS, NOT_LEAN, ReferenceStep
 from training_step import TrainingStep
 
 # Decoder depth and masking -> minutes an epoch and GB: the paper's Table 1,
@@ -29,18 +29,16 @@ MASKING = {
 def reference(args: Namespace) -> None:
     """Measure whole steps, ours and the reference's, in turns."""
     ours = partial(TrainingStep, **args.step, compiled=args.compile)
-    names = dict(
-        fused="reference, PyTorch's fused attention (timm >= 0.9)",
-        products='reference, attention by products (older timm)',
-    )
     compare_apart(
         f'Whole step, {args.title}',
         {
             'ours': ours,
             'ours, lean_mlp=False': partial(ours, options=NOT_LEAN),
             **{
-                name: partial(ReferenceStep, **args.step, attention=attention)
-                for attention, name in names.items()
+                f'reference, attention {name}': partial(
+                    ReferenceStep, **args.step, attention=name
+                )
+                for name in ATTENTIONS
             },
         },
         *(args.device, args.repeats, args.rounds),

@@ -44,9 +44,9 @@ def pairs(args: Namespace, step: TrainingStep) -> Iterator[tuple[str, Forms]]:
     with each pair, so none may be kept.
     """
     if args.compile:
-        forms = {'compiled': step, 'eager': TrainingStep(**args.step)}
-        yield 'whole step', forms
-        del forms
+        eager = TrainingStep(**args.step)
+        yield 'whole step', {'compiled': step, 'eager': eager}
+        del eager
     views = 2 * step.batch_size
     masks = step.model.masking.draw(views, step.device)
     yield 'patch embedding, all rounds', _patch_embedding(step, masks)
