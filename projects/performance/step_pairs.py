@@ -44,9 +44,7 @@ def pairs(args: Namespace, step: TrainingStep) -> Iterator[tuple[str, Forms]]:
     with each pair, so none may be kept.
     """
     if args.compile:
-        eager = TrainingStep(**args.step)
-        yield 'whole step', {'compiled': step, 'eager': eager}
-        del eager
+        yield 'step', {'compiled': step, 'eager': TrainingStep(**args.step)}
     views = 2 * step.batch_size
     masks = step.model.masking.draw(views, step.device)
     yield 'patch embedding, all rounds', _patch_embedding(step, masks)
