@@ -124,16 +124,46 @@ def _fit_encoder(
     vit: VisionTransformer,
     own: Mapping[str, Tensor],
     about: dict,
-) -> Iterator[str]:
-    source = about['source']
-    ours = _after(own, prefix)
-    theirs = _after(state, prefix)
+) -> list[str]:
+    """Fit one encoder; what was changed."""
+    changes = []
+    ours, theirs = _after(own, prefix), _after(state, prefix)
+    for name in ours:
+        if name.endswith(_LAYER_SCALE) and name not in theirs:
+            theirs[name] = ones_like(ours[name])
+    _check_architecture(theirs, ours, about['source'])
+    channels = [part[_PROJECTION].shape[1] for part in (theirs, ours)]
+    if channels[0] != channels[1]:
+        theirs[_PROJECTION] = adapt_in_channels(
+            theirs[_PROJECTION], channels[1]
+        )
+        changes.append(
+            f'its {channels[0]} channels become {channels[1]}, in turn and '
+            'scaled'
+        )
+    source, target = about['grid'], tuple(vit.patch_resolution)
+    if source is not None and source != target:
+        theirs['pos_embed'] = resize_positions(
+            theirs['pos_embed'], source, target, vit.interpolate_mode
+        )
+        changes.append(
+            f'its positions are resized from {source} to {target} patches'
+        )
+    state.update({prefix + name: value for name, value in theirs.items()})
+    return changes
+
+
+def _check_architecture(
+    theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
+) -> None:
     patches = [tuple(part[_PROJECTION].shape[2:]) for part in (theirs, ours)]
     if patches[0] != patches[1]:
+        height, width = patches[0]
+        key = height if height == width else f'"({height},{width})"'
         raise CheckpointError(
             f'{source} has patches of {patches[0]} pixels and the model of '
-            f'{patches[1]}: write model.backbone.patch_size={patches[0][0]}, '
-            'with an img_size (and crops) of a multiple'
+            f'{patches[1]}: write model.backbone.patch_size={key}, with an '
+            'img_size (and crops) of a multiple'
         )
     archs = [arch_of(part) for part in (theirs, ours)]
     if archs[0] != archs[1]:
@@ -141,49 +171,36 @@ def _fit_encoder(
             f'the ViT of {source} has {_described(archs[0])}, and that of '
             f'the model {_described(archs[1])}: write {_arch_key(archs[0])}'
         )
-    for name in ours:
-        if name.endswith(_LAYER_SCALE) and name not in theirs:
-            theirs[name] = ones_like(ours[name])
-    missing, unexpected = ours.keys() - theirs, theirs.keys() - ours
-    if missing or unexpected:
+    differences = (
+        ('no ', ours.keys() - theirs.keys()),
+        ('', theirs.keys() - ours.keys()),
+    )
+    if any(names for _, names in differences):
         raise CheckpointError(
             f'the ViT of {source} does not fit: '
             + '; '.join(
                 f'it has {word}{listed(sorted(names))}'
-                for word, names in (('no ', missing), ('', unexpected))
+                for word, names in differences
                 if names
             )
         )
-    channels = [part[_PROJECTION].shape[1] for part in (theirs, ours)]
-    if channels[0] != channels[1]:
-        theirs[_PROJECTION] = adapt_in_channels(
-            theirs[_PROJECTION], channels[1]
-        )
-        yield (
-            f'its {channels[0]} channels become {channels[1]}, in turn and '
-            'scaled'
-        )
-    grids = about['grid'], tuple(vit.patch_resolution)
-    if None not in grids and grids[0] != grids[1]:
-        theirs['pos_embed'] = resize_positions(
-            theirs['pos_embed'], *grids, vit.interpolate_mode
-        )
-        yield 'its positions are resized from {} to {} patches'.format(*grids)
-    state.update({prefix + name: value for name, value in theirs.items()})
 
 
 def _leave_misfits(
     state: dict[str, Tensor], own: Mapping[str, Tensor]
-) -> Iterator[str]:
+) -> list[str]:
     """Take parts out that the model has in other shapes, or has not."""
-    saved = dict.fromkeys(_part(n) for n in state)
-    for part in saved:
+    changes = []
+    for part in dict.fromkeys(_part(name) for name in state):
         names = [n for n in state if _part(n) == part]
         if all(n in own and own[n].shape == state[n].shape for n in names):
             continue
         for name in names:
             del state[name]
-        yield f'its {part} is of another size: the model keeps its own'
+        changes.append(
+            f'its {part} is of another size: the model keeps its own'
+        )
+    return changes
 
 
 def _part(name: str) -> str:
