@@ -14,9 +14,10 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
 from .reading import read_checkpoint, refusal
+from .starts import START, read_start
 from .writing import backbone_checkpoint
 
-__all__ = ['SCHEME', 'load_from_mmmoca']
+__all__ = ['SCHEME', 'load_from_mmmoca', 'load_from_start']
 
 SCHEME = 'mmmoca-{which}://'
 
@@ -87,3 +88,20 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     scheme, path = filename.split('://', 1)
     which = scheme.removeprefix('mmmoca-')
     return backbone_checkpoint(read_backbone(path, which), path)
+
+
+@CheckpointLoader.register_scheme(prefixes=START)
+def load_from_start(filename: str, map_location: Any = None) -> dict:
+    """Load what pretraining starts from, for ``load_from`` of its configs.
+
+    Args:
+        filename (str): The path after ``mmmoca-start://``.
+        map_location (Any): Not used, see :func:`load_from_mmmoca`.
+
+    Returns:
+        dict: See :func:`read_start`.
+
+    Raises:
+        CheckpointError: See :func:`read_start`.
+    """
+    return read_start(filename.removeprefix(START))
