@@ -147,11 +147,14 @@ def _arguments(function: Callable) -> tuple[Arguments, bool]:
                 parameter.VAR_KEYWORD,
                 parameter.VAR_POSITIONAL,
             ):
-                # The first one is the class itself, or its nearest base.
                 known.setdefault(
                     name, _kinds(parameter, documented.get(name), own)
                 )
-    return known, own
+        kinds = {parameter.kind for parameter in parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            return known, own
+    # It may do anything with further ones.
+    return known | {'**': None}, own
 
 
 def _documented(owner: Callable) -> Iterator[tuple[str, str]]:

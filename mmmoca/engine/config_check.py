@@ -112,8 +112,16 @@ _RULES = {
     'betas': _Rule(_each(_SHARE.holds), 'between 0 and 1'),
     **dict.fromkeys(
         ('kappa', 'max_norm', 'temperature', 'val_interval', 'crop_size')
-        + ('scale', 'stride', 'strides'),
+        + ('stride', 'strides'),
         _POSITIVE,
+    ),
+    'scale': _Rule(
+        lambda value: _POSITIVE.holds(
+            [side for side in value if side != -1]
+            if isinstance(value, (list, tuple))
+            else value
+        ),
+        'above 0',
     ),
     **dict.fromkeys(
         ('lr', 'base_lrs', 'weight_decay', 'prototype_lr')
@@ -198,7 +206,8 @@ def _wrong_arguments(
     yield from _misspelt(part, path, known)
     for key, value in part.items():
         kinds = [(arguments.get(key), own) for arguments, own in candidates]
-        if key in _RULES or not all(kind for kind, _ in kinds) or not kinds:
+        ruled = key in _RULES and value is not None
+        if ruled or not kinds or not all(kind for kind, _ in kinds):
             continue
         if not any(takes(kind, value, own) for kind, own in kinds):
             wanted = sorted(set().union(*(kind for kind, _ in kinds)))

@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from .config_arguments import arguments_of
+
 __all__ = ['misfits', 'misfits_of_part']
 
 
@@ -20,8 +22,12 @@ def misfits(cfg: dict) -> Iterator[str]:
     if not isinstance(loader, dict) or not isinstance(model, dict):
         return
     given = {**cfg, **model}.get('data_preprocessor')
-    if given is None and not any(
-        'Normalize' in name for name in _types(loader)
+    takes = {'data_preprocessor', '**'}
+    candidates = arguments_of('model', model, cfg.get('default_scope'))
+    if (
+        given is None
+        and any(takes & arguments.keys() for arguments, _ in candidates)
+        and not any('Normalize' in name for name in _types(loader))
     ):
         yield (
             'model.data_preprocessor: must be there, or the network sees '

@@ -39,12 +39,13 @@ class Mistake(NamedTuple):
 
     @property
     def names(self):
-        names = {str(self.path[-1]), self.key}
         strings = [k for k in self.path if isinstance(k, str)]
-        names.add(strings[-1])
+        names = {strings[-1], self.key}
         if isinstance(self.value, str):
             names.add(self.value)
-        return names - {None}
+        names -= {None}
+        # Messages for people say 'mask ratio' of mask_ratios.
+        return names | {name.replace('_', ' ').rstrip('s') for name in names}
 
     @property
     def of_validation(self):

@@ -64,8 +64,8 @@ def trials(folder: Path) -> Iterator[Outcome]:
 
 def attempt(context, file: Path, cfg: dict, mistake: Mistake):
     """Run in a process of its own; where it ended, and with which words."""
-    lines = [f'{key} = {value!r}\n' for key, value in cfg.items()]
-    file.write_text('from math import inf, nan\n' + ''.join(lines))
+    text = ''.join(f'{key} = {value!r}\n' for key, value in cfg.items())
+    file.write_text(re.sub(r"(?<![\w'])(nan|inf)\b", r"float('\1')", text))
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=run, args=(file, mistake, send))
     process.start()
@@ -123,7 +123,8 @@ def run(file: Path, mistake: Mistake, send: Connection) -> None:
 
 ASKS = re.compile(
     r'must|expected|should|needs?\b|write|did you mean|unexpected keyword|'
-    r'missing \d+ required|not in the|takes|has no|there is no|set '
+    r'missing \d+ required|not in the|takes|has no|there is no|set |choose|keep|make the same',
+    re.IGNORECASE,
 )
 
 
