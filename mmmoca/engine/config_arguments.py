@@ -172,7 +172,9 @@ def _kinds(
         sources.insert(0, inspect.formatannotation(parameter.annotation))
         own = True
     for source in sources:
-        kinds |= {_WORDS.get(w, _ANY) for w in re.findall(r'[^\W\d]\w*', source)}
+        kinds |= {
+            _WORDS.get(w, _ANY) for w in re.findall(r'[^\W\d]\w*', source)
+        }
     default = parameter.default
     if default is not parameter.empty:
         kinds |= _kinds_inside(default)

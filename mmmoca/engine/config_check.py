@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from numbers import Integral, Real
+from types import NoneType
 from typing import Any, NamedTuple
 
 from mmengine.config import Config
@@ -47,11 +48,22 @@ def _whole(low: int) -> Callable[[Any], bool]:
 
 
 def _each(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A value, or a sequence none of whose values is bad."""
+    """A value, or sequences of any depth none of whose values is bad."""
 
     def all_hold(value: Any) -> bool:
         if isinstance(value, (list, tuple)):
             return len(value) > 0 and all(map(all_hold, value))
+        return holds(value)
+
+    return all_hold
+
+
+def _flat(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A value, or a sequence of such."""
+
+    def all_hold(value: Any) -> bool:
+        if isinstance(value, (list, tuple)):
+            return len(value) > 0 and all(map(holds, value))
         return holds(value)
 
     return all_hold
@@ -69,6 +81,14 @@ def _range(low: float, high: float) -> Callable[[Any], bool]:
     return holds
 
 
+def _is_scale(value: Any) -> bool:
+    """Sizes for MMCV's transforms; one of a pair may be -1, to be found."""
+    if isinstance(value, (list, tuple)) and any(map(_number, value)):
+        value = [side for side in value if side != -1]
+        return len(value) in (1, 2) and all(map(_is_scale, value))
+    return _POSITIVE.holds(value)
+
+
 _COUNT = _Rule(_whole(1), 'a whole number of 1 or more')
 _COUNTS = _Rule(_each(_whole(1)), 'whole numbers of 1 or more')
 _NATURAL = _Rule(_whole(0), 'a whole number of 0 or more')
@@ -77,10 +97,11 @@ _SHARE = _Rule(
 )
 _POSITIVE = _Rule(_each(lambda value: _number(value) and value > 0), 'above 0')
 _RATE = _Rule(
-    _each(lambda value: _number(value) and 0 <= value <= 1000), 'from 0 to 1000'
+    _each(lambda value: _number(value) and 0 <= value <= 1000),
+    'from 0 to 1000',
 )
 _PIXELS = _Rule(
-    _each(lambda value: _number(value) and abs(value) <= 65535),
+    _flat(lambda value: _number(value) and abs(value) <= 65535),
     'values of pixels',
 )
 _COUNT_OR_NEVER = _Rule(
@@ -115,14 +136,7 @@ _RULES = {
         + ('stride', 'strides'),
         _POSITIVE,
     ),
-    'scale': _Rule(
-        lambda value: _POSITIVE.holds(
-            [side for side in value if side != -1]
-            if isinstance(value, (list, tuple))
-            else value
-        ),
-        'above 0',
-    ),
+    'scale': _Rule(_is_scale, 'a size, a share, or two of them, above 0'),
     **dict.fromkeys(
         ('lr', 'base_lrs', 'weight_decay', 'prototype_lr')
         + ('prototype_weight_decay',),
@@ -131,7 +145,7 @@ _RULES = {
     **dict.fromkeys(('eta_min', 'warmup'), _NOT_NEGATIVE),
     'data_preprocessor.mean': _PIXELS,
     'data_preprocessor.std': _Rule(
-        _each(lambda value: _number(value) and 0 < value <= 65535),
+        _flat(lambda value: _number(value) and 0 < value <= 65535),
         'above 0, and no more than pixels can be',
     ),
     'test_cfg.mode': _Rule(
@@ -165,12 +179,14 @@ def check_config(cfg: Config) -> None:
 
 
 def _problems_of(cfg: dict) -> Iterator[str]:
+    """What makes no sense in a whole config."""
     known = set(inspect.signature(Runner.__init__).parameters)
     yield from _misspelt(cfg, '', known)
     # A file may have any variables: they are none if the loop has the value.
-    loop = cfg.get('train_cfg') or {}
-    values = {k: v for k, v in cfg.items() if v not in loop.values()}
-    yield from _misspelt(values, '', {'max_iters', 'max_epochs'} - cfg.keys())
+    loop = cfg.get('train_cfg')
+    used = list(loop.values()) if isinstance(loop, dict) else []
+    unused = {key: value for key, value in cfg.items() if value not in used}
+    yield from _misspelt(unused, '', {'max_iters', 'max_epochs'} - cfg.keys())
     yield from misfits(cfg)
     yield from _problems(cfg, '', cfg.get('default_scope'))
 
@@ -187,7 +203,7 @@ def _problems(part: Any, path: str, scope: str | None) -> Iterator[str]:
         inner = f'{path}.{key}' if path else str(key)
         rule = _RULES.get(key) or _RULES.get('.'.join(inner.split('.')[-2:]))
         # A recipe fills in what is 'auto'.
-        if value is None or value == 'auto' or isinstance(value, dict):
+        if isinstance(value, (dict, NoneType)) or value == 'auto':
             rule = None
         if rule and not rule.holds(value):
             yield f'{inner}={value!r}: must be {rule.wanted}'
@@ -203,10 +219,15 @@ def _wrong_arguments(
     """Arguments that no class of this name takes."""
     candidates = arguments_of(path.rpartition('.')[2], part, scope)
     known = {'type'}.union(*(arguments for arguments, _ in candidates))
-    yield from _misspelt(part, path, known)
+    named = {
+        key: value
+        for key, value in part.items()
+        if candidates or isinstance(value, str)  # as a type is
+    }
+    yield from _misspelt(named, path, known)
     for key, value in part.items():
         kinds = [(arguments.get(key), own) for arguments, own in candidates]
-        ruled = key in _RULES and value is not None
+        ruled = key in _RULES and not isinstance(value, (dict, NoneType))
         if ruled or not kinds or not all(kind for kind, _ in kinds):
             continue
         if not any(takes(kind, value, own) for kind, own in kinds):

@@ -21,11 +21,10 @@ def misfits(cfg: dict) -> Iterator[str]:
     loader, model = cfg.get('train_dataloader'), cfg.get('model')
     if not isinstance(loader, dict) or not isinstance(model, dict):
         return
-    given = {**cfg, **model}.get('data_preprocessor')
     takes = {'data_preprocessor', '**'}
     candidates = arguments_of('model', model, cfg.get('default_scope'))
     if (
-        given is None
+        all(part.get('data_preprocessor') is None for part in (model, cfg))
         and any(takes & arguments.keys() for arguments, _ in candidates)
         and not any('Normalize' in name for name in _types(loader))
     ):
@@ -48,12 +47,10 @@ def misfits_of_part(part: dict, path: str) -> Iterator[str]:
     """
     size, patch = part.get('img_size'), part.get('patch_size')
     sizes = size if isinstance(size, (list, tuple)) else [size]
+    numbers = all(isinstance(n, int) and n > 0 for n in (patch, *sizes))
     # Where maps are resized, the grid of positions may be of any size.
-    if 'out_indices' not in part and all(
-        isinstance(number, int) and number > 0 for number in (patch, *sizes)
-    ):
-        if any(side % patch for side in sizes):
-            yield f'{path}.patch_size={patch}: must divide img_size={size}'
+    if numbers and 'out_indices' not in part and any(n % patch for n in sizes):
+        yield f'{path}.patch_size={patch}: must divide img_size={size}'
     sampler = part.get('sampler')
     if not isinstance(sampler, dict) or 'dataset' not in part:
         return

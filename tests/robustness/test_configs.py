@@ -3,14 +3,24 @@
 
 import pytest
 from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
 
 from mmmoca.engine.config_check import check_config
 from mmmoca.engine.launch import load_config
 
+from ..builders import build_moca
 from ..images import CONFIGS, DEMO_CONFIG
 from ..runs import demo_runner
 
 FINETUNE = CONFIGS / 'demo' / 'finetune_vit-tiny_textures.py'
+
+
+def part_of(cfg, key):
+    """The dict that has a dotted key, and the key's last name."""
+    *path, last = key.split('.')
+    for name in path:
+        cfg = cfg[name]
+    return cfg, last
 
 
 @pytest.mark.parametrize(
@@ -61,7 +71,8 @@ def test_keys_that_nothing_reads():
         ('model.codebook.border', [1], 'a number'),
         ('model.codebook.border', None, 'a number'),
         ('model.codebook.border', float('nan'), 'a number'),
-        ('model.data_preprocessor.mean', ['128', '128', '128'], 'a list or'),
+        ('model.neck.depth', {}, 'a number'),
+        ('model.data_preprocessor.mean', [1, 2, [3]], 'values of pixels'),
         ('val_dataloader.drop_last', 'yes', 'True or False'),
         ('val_dataloader.sampler.shuffle', 'no', 'True or False'),
         ('optim_wrapper.clip_grad.norm_type', {}, 'a number'),
@@ -69,8 +80,11 @@ def test_keys_that_nothing_reads():
     ],
 )
 def test_values_of_another_kind(key, value, wanted):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    part, last = part_of(cfg, key)
+    part[last] = value
     with pytest.raises(ValueError, match=rf'{key}=.*: must be .*{wanted}'):
-        load_config(DEMO_CONFIG, cfg_options={key: value})
+        check_config(cfg)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +99,7 @@ def test_values_of_another_kind(key, value, wanted):
 )
 def test_keys_with_a_slip(key, meant):
     cfg = Config.fromfile(DEMO_CONFIG)
-    part = cfg
-    *path, last = key.split('.')
-    for name in path:
-        part = part[name]
+    part, last = part_of(cfg, key)
     part[last] = part.pop(meant, 4)
     message = f'{key}: there is no such key: did you mean {meant}'
     with pytest.raises(ValueError, match=message):
@@ -140,6 +151,18 @@ def test_patches_that_would_be_cut_off():
 )
 def test_unusual_is_not_wrong(part):
     check_config(Config(dict(default_scope='mmpretrain', part=part)))
+
+
+def test_defaults_of_the_optimizer():
+    cfg = dict(
+        constructor='mmmoca.MOCAOptimWrapperConstructor',
+        optimizer=dict(type='AdamW'),
+    )
+    wrapper = build_optim_wrapper(build_moca(), cfg)
+    rates = {group['lr'] for group in wrapper.param_groups}
+    decays = {group['weight_decay'] for group in wrapper.param_groups}
+    # The others are of prototypes and of biases.
+    assert rates == {1e-3, 1e-4} and decays == {0.01, 0.05, 0}
 
 
 def test_runners_of_others(root):
