@@ -73,8 +73,10 @@ def arguments_of(
     kind = part.get('type')
     if isinstance(kind, str):
         found = _registered(kind, scope)
-    elif kind is not None:
+    elif callable(kind):
         found = (kind,)
+    elif kind is not None:
+        found = ()
     elif name == 'clip_grad':
         found = (clip_grad_norm_,)
     elif name.endswith('dataloader'):

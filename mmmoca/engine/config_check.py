@@ -202,8 +202,10 @@ def _problems(part: Any, path: str, scope: str | None) -> Iterator[str]:
     for key, value in items:
         inner = f'{path}.{key}' if path else str(key)
         rule = _RULES.get(key) or _RULES.get('.'.join(inner.split('.')[-2:]))
-        # A recipe fills in what is 'auto'.
-        if isinstance(value, (dict, NoneType)) or value == 'auto':
+        # Classes have defaults for None, but for the parts of a ViT's arch;
+        # a recipe fills in what is 'auto'.
+        default = value is None and not path.endswith('.arch')
+        if default or isinstance(value, dict) or value == 'auto':
             rule = None
         if rule and not rule.holds(value):
             yield f'{inner}={value!r}: must be {rule.wanted}'
@@ -217,7 +219,10 @@ def _wrong_arguments(
     part: dict, path: str, scope: str | None
 ) -> Iterator[str]:
     """Arguments that no class of this name takes."""
-    candidates = arguments_of(path.rpartition('.')[2], part, scope)
+    name = path.rpartition('.')[2]
+    candidates = arguments_of(name, part, scope)
+    if name == 'collate_fn' and 'type' in part and not candidates:
+        yield f'{path}.type={part["type"]!r}: must be a registered function'
     known = {'type'}.union(*(arguments for arguments, _ in candidates))
     named = {
         key: value

@@ -76,6 +76,8 @@ def test_keys_that_nothing_reads():
         ('val_dataloader.drop_last', 'yes', 'True or False'),
         ('val_dataloader.sampler.shuffle', 'no', 'True or False'),
         ('optim_wrapper.clip_grad.norm_type', {}, 'a number'),
+        ('val_dataloader.collate_fn.type', 'default_collat', 'registered'),
+        ('model.backbone.arch.num_heads', None, 'whole numbers'),
         ('default_hooks.teacher_ema.momentum', '0.9', 'between 0 and 1'),
     ],
 )
@@ -146,7 +148,6 @@ def test_patches_that_would_be_cut_off():
         dict(type='SGD', lr=0, momentum=0.9),
         dict(type='SyncBN', requires_grad=True),
         dict(type='NoClassAtAll', batch_sise='3'),
-        dict(type='DetDataPreprocessor', _scope_='mmdet', pad_size_divisor=32),
     ],
 )
 def test_unusual_is_not_wrong(part):

@@ -120,6 +120,6 @@ def _run(file: Path, mistake: Mistake, send: Connection) -> None:
     os._exit(0)
 
 
-def _one_step(*args) -> None:
-    TRAIN_STEP(*args)
+def _one_step(*args, **kwargs) -> None:
+    TRAIN_STEP(*args, **kwargs)
     raise _Stepped
