@@ -94,6 +94,7 @@ def main() -> None:
     parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
     from mmmoca.engine.launch import build_runner, check_files
+    from mmmoca.engine.processes import naming_the_silent
 
     cfg = load_config(parser, args)
     with one_line_errors(parser, FileNotFoundError, ValueError):
@@ -104,7 +105,8 @@ def main() -> None:
         runner.logger.info(
             f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
         )
-    runner.train()
+    with naming_the_silent():
+        runner.train()
 
 
 if __name__ == '__main__':
