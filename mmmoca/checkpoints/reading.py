@@ -66,6 +66,7 @@ def check_intact(path: str | os.PathLike) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
+            names = archive.namelist()
     # What zipfile raises for headers that make no sense.
     except (*_READING_ERRORS, OSError, zipfile.BadZipFile) as error:
         raise CheckpointError(_unreadable(path)) from error
@@ -73,6 +74,8 @@ def check_intact(path: str | os.PathLike) -> None:
         raise CheckpointError(
             f'{path} is damaged: {damaged} in it is not what was written'
         )
+    if not any(name.endswith('/data.pkl') for name in names):
+        raise CheckpointError(_unreadable(path))  # of something else
 
 
 def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
