@@ -165,6 +165,7 @@ def main() -> None:
     parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
     from mmmoca.engine.launch import build_runner, check_files
+    from mmmoca.engine.processes import naming_the_silent
     from mmmoca.engine.recipe import complete_recipe
 
     cfg = load_config(parser, args)
@@ -182,7 +183,8 @@ def main() -> None:
         )
     for key, value in written.items():
         runner.logger.info(f'{key}={value:g} follows from images and steps')
-    runner.train()
+    with naming_the_silent():
+        runner.train()
 
 
 if __name__ == '__main__':

@@ -79,23 +79,25 @@ def _check_archive(path: str, contents: bool) -> None:
     damaged = None
     try:
         with zipfile.ZipFile(path) as archive:
-            unpacked = sum(part.file_size for part in archive.infolist())
-            if unpacked > _MOST_PACKED * os.path.getsize(path):
-                raise CheckpointError(
-                    f'{path} is refused: it would unpack to {unpacked} bytes, '
-                    f'more than {_MOST_PACKED} times its size'
-                )
-            if contents:
+            parts = archive.infolist()
+            unpacked = sum(part.file_size for part in parts)
+            bomb = unpacked > _MOST_PACKED * os.path.getsize(path)
+            if contents and not bomb:
                 damaged = archive.testzip()
-    except CheckpointError:
-        raise
     # What zipfile raises for headers that make no sense.
     except (*_READING_ERRORS, OSError, zipfile.BadZipFile) as error:
         raise CheckpointError(_unreadable(path)) from error
+    if bomb:
+        raise CheckpointError(
+            f'{path} is refused: it would unpack to {unpacked} bytes, more '
+            f'than {_MOST_PACKED} times its size'
+        )
     if damaged is not None:
         raise CheckpointError(
             f'{path} is damaged: {damaged!r} in it is not what was written'
         )
+    if not any(part.filename.endswith('/data.pkl') for part in parts):
+        raise CheckpointError(_unreadable(path))  # of something else
 
 
 def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:

@@ -16,6 +16,7 @@ from mmengine.runner import Runner
 from mmmoca.stack import check_compiled_ops
 
 from .config_check import check_config
+from .processes import collective_timeout
 
 __all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
@@ -209,11 +210,15 @@ def _join_cpu_processes(cfg: Config) -> None:
             'Start the processes by tools/dist_train.sh or by torchrun, with '
             '--launcher pytorch.'
         )
-    torch.distributed.init_process_group('gloo')
-    _replace_sync_bn(cfg)
     if cfg.get('env_cfg') is None:
         cfg.env_cfg = dict()
-    cfg.env_cfg.dist_cfg = dict(backend='gloo')
+    torch.distributed.init_process_group(
+        'gloo', timeout=collective_timeout(cfg)
+    )
+    _replace_sync_bn(cfg)
+    if cfg.env_cfg.get('dist_cfg') is None:
+        cfg.env_cfg.dist_cfg = dict()
+    cfg.env_cfg.dist_cfg.backend = 'gloo'
     if cfg.get('model_wrapper_cfg') is None:
         cfg.model_wrapper_cfg = dict(
             type='MMDistributedDataParallel',

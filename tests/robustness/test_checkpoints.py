@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Files that are hostile or damaged, and runs that would lose others."""
 
+import io
 import os
 import shutil
 import signal
@@ -85,10 +86,18 @@ def damage(path, how):
         content[:] = os.urandom(len(content))
     elif how == 'empty':
         content.clear()
+    elif how == 'an archive of something else':
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, 'w') as archive:
+            archive.writestr('readme.txt', 'hello')
+        content[:] = file.getvalue()
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize('how', ['zeroed', 'truncated', 'random', 'empty'])
+@pytest.mark.parametrize(
+    'how',
+    ['zeroed', 'truncated', 'random', 'empty', 'an archive of something else'],
+)
 def test_damaged_files_are_passed_over(tmp_path, how):
     for number in (8, 9, 10):
         torch.save(torch.rand(1000), tmp_path / f'iter_{number}.pth')

@@ -1,10 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """From a config file to a runner, before anything is built."""
 
+from datetime import timedelta
+from unittest import mock
+
 import pytest
 from mmengine.config import Config
+from torch import distributed
 
-from mmmoca.engine import launch
+from mmmoca.engine import launch, processes
 
 from ..images import CONFIGS
 
@@ -75,3 +79,33 @@ def test_cpu_processes_need_torchrun(monkeypatch):
     monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
     with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
         launch.build_runner(Config(dict(launcher='slurm')))
+
+
+def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
+    join = mock.Mock()
+    monkeypatch.setattr(distributed, 'init_process_group', join)
+    env_cfg = dict(dist_cfg=dict(backend='nccl', timeout=90))
+    cfg = Config(dict(launcher='pytorch', env_cfg=env_cfg))
+    launch._join_cpu_processes(cfg)
+    join.assert_called_once_with('gloo', timeout=timedelta(seconds=90))
+    assert cfg.env_cfg.dist_cfg == dict(backend='gloo', timeout=90)
+    assert processes.collective_timeout(dict(env_cfg=None)) is None
+
+
+def test_processes_that_do_not_answer_are_named(monkeypatch):
+    store = distributed.HashStore()
+    monkeypatch.setattr(
+        distributed.distributed_c10d, '_get_default_store', lambda: store
+    )
+    monkeypatch.setattr(processes, 'get_world_size', lambda: 4)
+    store.set('mmmoca/alive/2', '')
+    with (
+        pytest.raises(RuntimeError, match='process 1, 3 did not .*timeout'),
+        processes.naming_the_silent(0.1),
+    ):
+        raise RuntimeError('[gloo] Timed out waiting 9000ms for recv')
+    with (
+        pytest.raises(RuntimeError, match='^out of memory'),
+        processes.naming_the_silent(0.1),
+    ):
+        raise RuntimeError('out of memory')

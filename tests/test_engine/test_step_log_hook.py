@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from unittest import mock
+
 import pytest
 import torch
 
@@ -34,6 +36,23 @@ def test_same_numbers_as_without(root):
         )
         assert len(ours) == 7 and ours.tolist() == expected.tolist(), name
     assert 'train/grad_norm' in with_hook.message_hub.log_scalars
+
+
+def test_a_collapse_is_said_once(root):
+    runner = build(root, 'collapsing')
+    call_hook = runner.call_hook
+
+    def collapse(name, **kwargs):
+        if name == 'before_train_iter' and runner.iter == 4:
+            runner.model.codebook.msd.fill_(0.05)
+        call_hook(name, **kwargs)
+
+    runner.call_hook = collapse
+    with mock.patch.object(runner.logger, 'warning') as warning:
+        runner.train()
+    said = [call.args[0] for call in warning.call_args_list]
+    (message,) = (text for text in said if 'collapse' in text)
+    assert 'iteration 5: ' in message and 'docs/method.md' in message
 
 
 def test_non_finite_step_stops_the_run(root):

@@ -10,6 +10,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import distributed
 
+from mmmoca.engine.processes import collective_timeout
 from mmmoca.engine.steps import stepped
 from mmmoca.registry import HOOKS
 
@@ -46,7 +47,9 @@ class PreemptionHook(Hook):
         """Listen to the signals."""
         if get_world_size() > 1:
             # The host tells the others without a look at the device.
-            self._group = distributed.new_group(backend='gloo')
+            self._group = distributed.new_group(
+                backend='gloo', timeout=collective_timeout(runner.cfg)
+            )
         if threading.current_thread() is threading.main_thread():
             self._previous = {
                 number: signal.signal(number, self._receive)

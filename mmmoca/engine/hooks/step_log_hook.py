@@ -45,6 +45,11 @@ class StepLogHook(Hook):
     nothing left to scale: that stops the run, too. ``skipped`` is logged
     where the loss is scaled, 1 for a skipped step.
 
+    And it gives the alarm, a warning in the log, when ``msd`` falls below
+    0.1: where all tokens become one, so do the words, and no token is nearer
+    to one of them than to the others. Healthy runs of the quick start stay
+    above 0.25; images without content and a learning rate of 1 end below.
+
     Raises:
         NonFiniteLossError: Names the step, the images of this process's
             batch and the last checkpoint.
@@ -54,10 +59,12 @@ class StepLogHook(Hook):
     # before the RuntimeInfoHook (VERY_HIGH, 10), which would read them all.
     priority = 5
     max_skipped_steps = 32
+    collapsed_msd = 0.1
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
         self._skipped_in_a_row = 0
+        self._healthy = False
 
     def before_train(self, runner: Runner) -> None:
         """Find out how often the run logs."""
@@ -119,8 +126,25 @@ class StepLogHook(Hook):
                 finite &= math.isfinite(scalars.get('grad_norm', 0.0))
             if not finite:
                 raise NonFiniteLossError(_message(runner, step, scalars))
+            if 'msd' in scalars:
+                self._watch(runner, step.iteration + 1, scalars['msd'])
             for name, value in scalars.items():
                 runner.message_hub.update_scalar(f'train/{name}', value)
+
+    def _watch(self, runner: Runner, iteration: int, msd: float) -> None:
+        """Warn once each time that a run collapses, not where it starts."""
+        healthy = msd >= self.collapsed_msd
+        if self._healthy and not healthy:
+            runner.logger.warning(
+                f'iteration {iteration}: the features seem to collapse, msd '
+                f'has fallen to {msd:.2g}. Look at msd, codebook_perplexity '
+                '(near num_words here: every word fits every token) and '
+                'k-NN; at the images, and mean and std of the '
+                'data_preprocessor; then try a lower learning rate, '
+                'clip_grad, or a teacher_ema.momentum nearer to 1. See "Is '
+                'my run healthy?" in docs/method.md'
+            )
+        self._healthy = healthy
 
 
 def _message(runner: Runner, step: _Step, scalars: dict) -> str:

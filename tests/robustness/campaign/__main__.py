@@ -16,7 +16,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ('stops', 'images', 'configs', 'soak')
+PARTS = (
+    *('stops', 'images', 'numbers', 'processes', 'disks', 'configs', 'soak'),
+)
 
 
 def parse_args() -> argparse.Namespace:

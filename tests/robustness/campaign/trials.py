@@ -86,10 +86,11 @@ def log_of(work_dir: Path) -> Path:
 def workers(run: subprocess.Popen) -> list[int]:
     """The training processes of a run that ``dist_train.sh`` has started."""
     # The shell's child is torchrun, whose children they are.
-    return [pid for child in _children(run.pid) for pid in _children(child)]
+    return [pid for child in children(run.pid) for pid in children(child)]
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
     found = subprocess.run(
         ['pgrep', '-P', str(pid)], capture_output=True, text=True
     )
