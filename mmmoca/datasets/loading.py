@@ -143,6 +143,12 @@ class LoadImage(LoadImageFromFile):
                 return flag
         return self.color_type
 
+    def decode(self, content: bytes) -> np.ndarray | None:
+        """Decode the bytes of a file; None if the backend cannot."""
+        return mmcv.imfrombytes(
+            content, flag=self._flag(content), backend=self.imdecode_backend
+        )
+
     def read(self, path: str) -> np.ndarray:
         """Read and decode one file.
 
@@ -158,11 +164,7 @@ class LoadImage(LoadImageFromFile):
         """
         try:
             content = fileio.get(path, backend_args=self.backend_args)
-            img = mmcv.imfrombytes(
-                content,
-                flag=self._flag(content),
-                backend=self.imdecode_backend,
-            )
+            img = self.decode(content)
         except Exception as error:  # each decoder has errors of its own
             raise OSError(f'cannot read the image {path}: {error}') from error
         if img is None:

@@ -12,6 +12,7 @@ from ..tools import TOOLS
 CONFIG = 'demo/moca_vit-tiny_textures.py'
 # What each tool is started with; FILE and FOLDER exist.
 WORK = {
+    'analysis_tools/band_statistics.py': ['FOLDER'],
     'analysis_tools/compare.py': ['FILE', '--data-root', 'FOLDER'],
     'analysis_tools/lr_sweep.py': [CONFIG, '--lrs', '1'],
     'analysis_tools/plot_curves.py': ['FOLDER'],
