@@ -2,6 +2,7 @@
 """Transforms that take any channels, and know no colours."""
 
 import numpy as np
+import torch
 from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
 from mmpretrain.datasets.transforms import ResizeEdge as _ResizeEdge
@@ -97,18 +98,12 @@ class BandJitter(BaseTransform):
         x += offset.astype(np.float32)
         if noise.any():
             size = (gain * std * noise).astype(np.float32)
-            x += size * self._normal(x.shape)
+            x += size * torch.randn(x.shape).numpy()  # the fastest
         if img.dtype.kind in 'ui':
             limits = np.iinfo(img.dtype)
             x = np.rint(x).clip(limits.min, limits.max)
         results['img'] = x.astype(img.dtype, copy=False).reshape(img.shape)
         return results
-
-    @staticmethod
-    def _normal(shape: tuple[int, ...]) -> np.ndarray:
-        # Twice as fast as np.random, whose seed it takes.
-        generator = np.random.default_rng(np.random.randint(2**31))
-        return generator.standard_normal(shape, dtype=np.float32)
 
     def __repr__(self) -> str:
         amounts = ', '.join(f'{k}={v}' for k, v in self.amounts.items())

@@ -68,6 +68,9 @@ class LoadImage(LoadImageFromFile):
             an error instead.
         max_unreadable: Share of a process's images that may be unreadable,
             looked at once it has read 50. Defaults to 0.2.
+        cut_to_8_bits: Whether 16-bit files may be read as 8 bits, which all
+            but ``'unchanged'`` and tifffile do. By default a set of nothing
+            but such files is an error of :class:`ImageFolder`.
         backend_args: Storage backend, see :func:`mmengine.fileio.get`.
 
     Raises:
@@ -88,6 +91,7 @@ class LoadImage(LoadImageFromFile):
         reduce_to: int | None = None,
         skip_unreadable: bool = True,
         max_unreadable: float = 0.2,
+        cut_to_8_bits: bool = False,
         backend_args: dict | None = None,
     ) -> None:
         for name, value, known in (
@@ -129,6 +133,7 @@ class LoadImage(LoadImageFromFile):
                 f'but got {max_unreadable}'
             )
         self.max_unreadable = max_unreadable
+        self.cut_to_8_bits = cut_to_8_bits
         self._unreadable: set[str] = set()
         self._read = self._failed = 0
 
@@ -219,5 +224,6 @@ class LoadImage(LoadImageFromFile):
             f'reduce_to={self.reduce_to}, '
             f'skip_unreadable={self.skip_unreadable}, '
             f'max_unreadable={self.max_unreadable}, '
+            f'cut_to_8_bits={self.cut_to_8_bits}, '
             f'backend_args={self.backend_args})'
         )

@@ -29,7 +29,8 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
 
     Raises:
         ValueError: At build time, if ``mean`` and ``std`` do not fit each
-            other or ``to_rgb``; later, for images of other channels.
+            other or ``to_rgb``, or a ``std`` is not above 0; later, for images
+            of other channels.
     """
 
     def __init__(
@@ -45,6 +46,11 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
             raise ValueError(
                 'mean and std need one number for each channel, both of them, '
                 f'but got mean={mean}, std={std}'
+            )
+        if std is not None and min(std) <= 0:
+            raise ValueError(
+                f'std must be above 0 but got {std}: write 1 for a channel '
+                'that is constant'
             )
         if to_rgb and mean is not None and len(mean) not in (1, 3):
             raise ValueError(

@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 import pytest
 import tifffile
+from mmcv.transforms import LoadImageFromFile
 
-from mmmoca.datasets import ImageFolder, LoadBands, band_loading
+from mmmoca.datasets import ImageFolder, LoadBands, LoadImage, band_loading
 
 RNG = np.random.default_rng(0)
 INTEGERS = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
@@ -92,6 +93,31 @@ def test_mixed_channels_in_a_folder_name_the_file(tmp_path):
     # Where none of them fits, before the training.
     with pytest.raises(ValueError, match='0.tif .*model.backbone.in_channels'):
         ImageFolder(tmp_path, with_label=False, pipeline=[LoadBands(3)])
+
+
+def test_16_bits_are_not_read_as_8_unasked(tmp_path):
+    for index in range(7):
+        write(tmp_path / f'{index}.png', draw(np.uint16, 9, 12))
+
+    def folder(loader):
+        return ImageFolder(tmp_path, with_label=False, pipeline=[loader])
+
+    message = r"6.png and .*color_type='{}'.* reads 8: .*LoadBands\(channels"
+    for color_type in ('color', 'grayscale'):
+        for loader in (LoadImageFromFile, LoadImage):
+            with pytest.raises(ValueError, match=message.format(color_type)):
+                folder(loader(color_type=color_type))
+    for loader in (
+        LoadImage(cut_to_8_bits=True),
+        LoadImage(color_type='unchanged'),
+        LoadImageFromFile(color_type='unchanged'),
+        LoadBands(1),
+        lambda results: results,  # one of the user's
+    ):
+        assert len(folder(loader)) == 7
+    # Some of them among others are nobody's mistake.
+    write(tmp_path / '3.png', draw(np.uint8, 9, 12))
+    assert len(folder(LoadImage())) == 7
 
 
 def test_pixels_without_a_measurement(tmp_path):

@@ -25,6 +25,7 @@ def bands():
 
 def seeded(transform, img, seed=0):
     np.random.seed(seed)
+    torch.manual_seed(seed)
     return transform(dict(img=img.copy()))['img']
 
 
