@@ -50,7 +50,7 @@ def parse_args() -> argparse.Namespace:
         'not count, nor does nan',
     )
     add('--images', type=int, help='read so many, evenly spread (all)')
-    add('--workers', type=int, default=4, help='processes that read (4)')
+    add('--workers', type=int, default=2, help='processes that read (2)')
     add('--out', type=Path, help='write the numbers to this JSON file, too')
     add_cfg_options(parser)
     args = parser.parse_args()
