@@ -48,6 +48,12 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         help='scale the learning rate by the actual total batch size over '
         'auto_scale_lr.base_batch_size',
     )
+    parser.add_argument(
+        '--check',
+        action='store_true',
+        help='say what the run would be: images, rates, steps, time and '
+        'memory, from three real steps; nothing is kept',
+    )
     return parser, parser.parse_args()
 
 
@@ -89,21 +95,48 @@ def apply_arguments(cfg: 'Config', args: argparse.Namespace) -> None:
             )
 
 
+def check(cfg: 'Config', written: dict[str, float]) -> None:
+    """Print what the run would be.
+
+    Args:
+        cfg (Config): The completed config.
+        written (dict[str, float]): What was completed, by key.
+    """
+    from mmengine.dist import is_main_process
+
+    from mmmoca.engine.dry_run import dry_run
+
+    report = dry_run(cfg)
+    if not is_main_process():
+        return
+    report += [(key, f'{value:g}') for key, value in written.items()]
+    width = max(len(name) for name, _ in report)
+    for name, value in report:
+        print(f'{name:{width}}  {value}')
+
+
 def main() -> None:
     """Run the training."""
     parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
     from mmmoca.engine.launch import build_runner, check_files
+    from mmmoca.engine.recipe import complete_recipe
 
     cfg = load_config(parser, args)
     with one_line_errors(parser, FileNotFoundError, ValueError):
         apply_arguments(cfg, args)
         check_files(cfg, 'train', 'val')
+        written = complete_recipe(cfg)
+    if args.check:
+        check(cfg, written)
+        return
     runner = build_runner(cfg)
     if args.amp:
         runner.logger.info(
             f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
         )
+    for key, value in written.items():
+        runner.logger.info(f'{key}={value:g} follows from images and steps')
     runner.train()
 
 

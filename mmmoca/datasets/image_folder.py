@@ -1,14 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 from mmcv.transforms import LoadImageFromFile
-from mmengine.fileio import get_file_backend
+from mmengine.fileio import BaseStorageBackend, LocalBackend, get_file_backend
+from mmengine.logging import print_log
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
+from mmpretrain.datasets.custom import find_folders, get_samples
 
 from mmmoca.registry import DATASETS
 
+from .listing import FolderListing
 from .loading import LoadImage
 
 __all__ = ['ImageFolder']
@@ -21,8 +25,9 @@ class ImageFolder(CustomDataset):
     With ``with_label=True``, each folder directly under the root is a class
     (in alphabetical order) and holds its images at any depth. With
     ``with_label=False``, every image at any depth below the root is taken,
-    the root itself included. Hidden files and folders are left out, and the
-    case of an extension does not matter.
+    the root itself included. Hidden files and folders are left out, links are
+    followed, though not in circles, and the case of an extension does not
+    matter. Of an animation the first frame is taken.
 
     The folder is checked when the data set is built: at least one image has
     to decode with the pipeline's own loader. In ``test_mode`` an image that
@@ -60,6 +65,7 @@ class ImageFolder(CustomDataset):
         with_label: bool = True,
         extensions: Sequence[str] = (
             '.bmp',
+            '.gif',
             '.jpeg',
             '.jpg',
             '.pgm',
@@ -102,11 +108,38 @@ class ImageFolder(CustomDataset):
         return f'{self.img_prefix!r} (accepted extensions: {extensions})'
 
     def _find_samples(self) -> list:
-        try:
-            return super()._find_samples()
-        except RuntimeError as error:
-            message = f'no image in {self._searched()}. {self._advice()}'
-            raise FileNotFoundError(message) from error
+        root, classes = self.img_prefix, None
+        backend = self._backend()
+        if self.with_label:
+            names, classes = find_folders(root, backend)
+            if self.CLASSES is None:
+                self._metainfo['classes'] = tuple(names)
+            if len(self.CLASSES) != len(names):
+                raise ValueError(
+                    f'metainfo names {len(self.CLASSES)} classes, but '
+                    f'{root!r} has {len(names)} folders'
+                )
+            self.folder_to_idx = classes
+        samples, empty = get_samples(
+            root, classes, self.is_valid_file, backend
+        )
+        if not samples:
+            raise FileNotFoundError(
+                f'no image in {self._searched()}. {self._advice()}'
+            )
+        if empty:
+            print_log(
+                f'no image in the folders {", ".join(sorted(empty))} of '
+                f'{self._searched()}',
+                logger='current',
+                level=logging.WARNING,
+            )
+        return samples
+
+    def _backend(self) -> BaseStorageBackend:
+        backend = get_file_backend(self.img_prefix, enable_singleton=True)
+        local = isinstance(backend, LocalBackend)
+        return FolderListing() if local else backend
 
     def _advice(self) -> str:
         if not self.with_label:
@@ -115,9 +148,7 @@ class ImageFolder(CustomDataset):
                 'their extension in extensions'
             )
         root = self.img_prefix
-        files = get_file_backend(root, enable_singleton=True).list_dir_or_file(
-            root, list_dir=False, list_file=True
-        )
+        files = self._backend().list_dir_or_file(root, list_dir=False)
         if any(self.is_valid_file(file) for file in files):
             return (
                 'Its images lie in no class folder: write with_label=False, '

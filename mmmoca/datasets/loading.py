@@ -10,7 +10,7 @@ from mmcv.transforms import LoadImageFromFile
 from mmengine import fileio
 from mmengine.dist import get_rank
 from mmengine.logging import print_log
-from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from mmmoca.registry import TRANSFORMS
 
@@ -141,7 +141,8 @@ class LoadImage(LoadImageFromFile):
         """Decoding flag for the bytes of a file."""
         if self.reduce_to is None or not content.startswith(b'\xff\xd8'):
             return self.color_type
-        with Image.open(io.BytesIO(content)) as header:
+        # Image.open would refuse more than 179 megapixels.
+        with JpegImageFile(io.BytesIO(content)) as header:
             side = min(header.size)
         for divisor, flag in REDUCED_FLAGS:
             if side >= divisor * self.reduce_to:

@@ -115,10 +115,12 @@ def check_config(cfg: Config) -> None:
     Raises:
         ValueError: Lists all numbers that make no sense, by their keys.
     """
+    settings = cfg.to_dict()
+    settings.pop('shorthands', None)  # names of keys
     problems = [
         f'{path}={value!r}: must be {rule.wanted}'
-        for path, value, rule in _ruled(cfg.to_dict(), '')
-        if not rule.holds(value)
+        for path, value, rule in _ruled(settings, '')
+        if value != 'auto' and not rule.holds(value)
     ]
     if problems:
         raise ValueError('; '.join(problems))

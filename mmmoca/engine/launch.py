@@ -52,10 +52,12 @@ def load_config(
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
-    _check_keys(cfg, cfg_options or {})
-    cfg.merge_from_dict(cfg_options or {})
+    options = _written_out(cfg, cfg_options or {})
+    _check_keys(cfg, options)
+    cfg.merge_from_dict(options)
     check_config(cfg)
     leave_out_hooks(cfg)
+    _leave_out_validation(cfg)
     scope = cfg.get('default_scope')
     if scope == 'mmdet':
         check_compiled_ops()
@@ -65,6 +67,18 @@ def load_config(
         cfg, 'pseudo_collate' if unequal else 'default_collate'
     )
     return cfg
+
+
+def _written_out(cfg: Config, options: dict) -> dict:
+    """Options under the keys that a config's ``shorthands`` stand for."""
+    shorthands = cfg.get('shorthands') or {}
+    return {shorthands.get(key, key): v for key, v in options.items()}
+
+
+def _leave_out_validation(cfg: Config) -> None:
+    """Leave the k-NN out for which there are no labelled images."""
+    if (cfg.get('val_cfg') or {}).get('data_root') == '':
+        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
 
 
 def _check_keys(cfg: Config, options: dict) -> None:

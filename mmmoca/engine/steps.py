@@ -6,6 +6,7 @@ from mmengine.dist import get_world_size
 from mmengine.runner import Runner
 from torch import Tensor
 
+from .recipe import INCOMPLETE, left_open
 from .wrapped_models import unwrap_model
 
 __all__ = [
@@ -28,9 +29,12 @@ def check_hooks(runner: Runner) -> None:
 
     Raises:
         ValueError: If MOCA is trained without the hooks that move its
-            codebook or its teacher, these are there for another model, or
-            one of this package's hooks is there twice.
+            codebook or its teacher, these are there for another model, one
+            of this package's hooks is there twice, or the config still says
+            'auto'.
     """
+    for key in left_open(runner.cfg):
+        raise ValueError(INCOMPLETE.format(key=key))
     has_state = hasattr(unwrap_model(runner.model), 'codebook')
     kinds = [
         {kind.__name__ for kind in type(hook).__mro__} for hook in runner.hooks

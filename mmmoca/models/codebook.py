@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from mmengine.model import BaseModule
@@ -50,9 +50,11 @@ class OnlineCodebook(BaseModule):
     Args:
         embed_dims (int): D, width of the teacher's tokens.
         patch_resolution (Tuple[int, int]): Patch rows and columns (H, W).
-        num_words (int): K. Defaults to 4096.
-        num_new_words (int): K_new, words replaced per optimiser step, taken
-            from as many images of the global batch. Defaults to 4.
+        num_words (int | str): K. Defaults to 4096, as does 'auto', which
+            training replaces by :func:`mmmoca.engine.complete_recipe`.
+        num_new_words (int | str): K_new, words replaced per optimiser step,
+            taken from as many images of the global batch. Defaults to 4, as
+            does 'auto'.
         border (int): Patch rows and columns dropped on each side from the
             bags and from the new words. Defaults to 2.
         inv_delta (float): Sharpness of the targets times mu. Defaults to 10.
@@ -70,8 +72,8 @@ class OnlineCodebook(BaseModule):
         self,
         embed_dims: int,
         patch_resolution: tuple[int, int],
-        num_words: int = 4096,
-        num_new_words: int = 4,
+        num_words: int | Literal['auto'] = 4096,
+        num_new_words: int | Literal['auto'] = 4,
         border: int = 2,
         inv_delta: float = 10.0,
         msd_momentum: float = 0.99,
@@ -79,6 +81,8 @@ class OnlineCodebook(BaseModule):
         word_sampler: dict | None = None,
     ) -> None:
         super().__init__()
+        num_words = 4096 if num_words == 'auto' else num_words
+        num_new_words = 4 if num_new_words == 'auto' else num_new_words
         if num_new_words < 1 or num_words % num_new_words:
             raise ValueError(
                 f'num_words={num_words} must be a multiple of num_new_words='

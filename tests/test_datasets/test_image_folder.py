@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from mmengine import Config
 from mmengine.dataset import default_collate, worker_init_fn
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import DATASETS
+from PIL import Image
 from torch.utils.data import DataLoader
 
 from mmmoca.datasets import ImageFolder, LoadImage
@@ -41,6 +43,8 @@ def classes(tmp_path):
     ):
         write(tmp_path / name, seed=i)
     write(tmp_path / 'dog/.hidden.jpg')
+    write(tmp_path / 'dog/.cache/hidden.jpg')
+    write(tmp_path / '.git/hidden.jpg')
     (tmp_path / 'dog/notes.txt').write_text('no image')
     return tmp_path
 
@@ -80,6 +84,43 @@ def test_without_labels_any_depth_counts(classes):
     assert len(dataset) == 7
     assert 'top.png' in names(dataset, classes)
     assert 'gt_label' not in dataset.get_data_info(0)
+
+
+@pytest.mark.parametrize('with_label', [True, False])
+def test_links_are_followed_but_not_in_circles(tmp_path, with_label):
+    root = tmp_path / 'root'
+    write(root / 'a/x.jpg')
+    write(tmp_path / 'elsewhere/deep/y.jpg')
+    for place, target in {
+        'root/a/itself.jpg': 'itself.jpg',
+        'root/a/nowhere.jpg': 'nowhere_else.jpg',
+        'root/a/up': '..',
+        'root/a/z.jpg': 'x.jpg',
+        'root/b': '../elsewhere',
+        'elsewhere/deep/top': '..',
+    }.items():
+        (tmp_path / place).symlink_to(target)
+    os.mkfifo(root / 'a/pipe.jpg')
+    dataset = ImageFolder(str(root), with_label=with_label)
+    assert names(dataset, root) == [
+        'a/itself.jpg',  # neither can be read, which is said when it is tried
+        'a/nowhere.jpg',
+        'a/x.jpg',
+        'a/z.jpg',
+        'b/deep/y.jpg',
+    ]
+
+
+def test_metainfo_of_other_classes(classes):
+    with raises(ValueError, 'names 3 classes', str(classes), '2 folders'):
+        ImageFolder(str(classes), metainfo=dict(classes=('a', 'b', 'c')))
+
+
+def test_first_frame_of_an_animation(tmp_path):
+    red, *more = (Image.new('RGB', (8, 8), c) for c in ('red', 'blue'))
+    red.save(tmp_path / 'a.gif', save_all=True, append_images=more)
+    dataset = ImageFolder(str(tmp_path), with_label=False, pipeline=LOAD)
+    assert dataset[0]['img'][0, 0].tolist() == [0, 0, 255]
 
 
 def test_list_of_images(classes):

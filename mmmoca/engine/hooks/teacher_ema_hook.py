@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import math
+from typing import Literal
 
 import torch
 from mmengine.hooks import Hook
@@ -28,16 +29,17 @@ class TeacherEMAHook(Hook):
     that the loss scaler skipped leaves the teacher as it was.
 
     Args:
-        momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 11b;
-            release v1.0 has 0.994).
+        momentum (float | str): m_0, in [0, 1]. Defaults to 0.99 (paper,
+            Table 11b; release v1.0 has 0.994); 'auto' is replaced by
+            :func:`mmmoca.engine.complete_recipe`.
 
     Raises:
         ValueError: If ``momentum`` is outside [0, 1]; before training, see
             :func:`~mmmoca.engine.steps.check_hooks`.
     """
 
-    def __init__(self, momentum: float = 0.99) -> None:
-        if not 0 <= momentum <= 1:
+    def __init__(self, momentum: float | Literal['auto'] = 0.99) -> None:
+        if momentum != 'auto' and not 0 <= momentum <= 1:
             raise ValueError(f'momentum must lie in [0, 1], got {momentum}')
         self.momentum = momentum
 

@@ -2,6 +2,7 @@
 from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
 from torch import nn
 
+from mmmoca.engine.recipe import INCOMPLETE
 from mmmoca.engine.wrapped_models import whole_parameters
 from mmmoca.models import PrototypeGenerator
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
@@ -25,7 +26,8 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
     A group's ``constant`` key names what a schedule must leave alone.
 
     Raises:
-        ValueError: If ``paramwise_cfg`` has any other key.
+        ValueError: If ``paramwise_cfg`` has any other key, or a config that
+            says 'auto' was not completed.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             raise ValueError(
                 f'paramwise_cfg takes {sorted(options)}, got {sorted(unknown)}'
             )
+        if optim_wrapper_cfg.get('optimizer', {}).get('lr') == 'auto':
+            raise ValueError(INCOMPLETE.format(key='lr'))
         super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
 
     def __call__(self, model: nn.Module) -> OptimWrapper:

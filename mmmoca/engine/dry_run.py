@@ -1,0 +1,127 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a run would be, from its config, some images and three real steps."""
+
+import copy
+import resource
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from statistics import median
+
+import numpy as np
+import torch
+from mmcv.transforms import LoadImageFromFile
+from mmengine.config import Config
+from mmengine.registry import DATASETS, init_default_scope
+
+from .launch import build_runner
+from .recipe import run_of
+
+__all__ = ['dry_run']
+
+# A hundred a second are read: images to say what a set is like.
+SAMPLE = 1000
+STEPS = 3
+EDGES = (64, 128, 224, 512, 1024)
+
+
+def dry_run(cfg: Config) -> list[tuple[str, str]]:
+    """Look at the images of a config and take three steps; keep nothing.
+
+    Args:
+        cfg (Config): A config of training, completed by
+            :func:`~mmmoca.engine.complete_recipe`. Not changed.
+
+    Returns:
+        list[tuple[str, str]]: What there is to know, and its value: images,
+        their sizes, steps, learning rates, seconds and memory of a step.
+
+    Raises:
+        Exception: Whatever building the run or its first steps raise.
+    """
+    return [*_of_images(cfg), *_of_steps(cfg)]
+
+
+def _of_images(cfg: Config) -> Iterator[tuple[str, str]]:
+    init_default_scope(cfg.get('default_scope', 'mmpretrain'))
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    loaders = [
+        transform
+        for transform in dataset.pipeline.transforms
+        if isinstance(transform, LoadImageFromFile)
+    ]
+    yield 'images', f'{len(dataset)}'
+    if not loaders:
+        return
+    loader = copy.deepcopy(loaders[0])
+    loader.max_unreadable = 1  # they are counted here
+    number = min(len(dataset), SAMPLE)
+    sides, unreadable = Counter(), 0
+    for index in np.linspace(0, len(dataset) - 1, number).astype(int):
+        results = loader.transform(dataset.get_data_info(index))
+        if results is None:
+            unreadable += 1
+        else:
+            side = min(results['ori_shape'])
+            sides[int(np.searchsorted(EDGES, side, 'right'))] += 1
+    yield 'unreadable', f'{unreadable} of the {number} looked at'
+    bounds = [0, *EDGES, None]
+    classes = [
+        f'{bounds[i]} to {bounds[i + 1] - 1}'
+        if bounds[i + 1]
+        else f'{bounds[i]} and more'
+        for i in sorted(sides)
+    ]
+    yield (
+        'shorter side, pixels',
+        ', '.join(f'{c}: {sides[i]}' for c, i in zip(classes, sorted(sides))),
+    )
+
+
+def _of_steps(cfg: Config) -> Iterator[tuple[str, str]]:
+    run = run_of(cfg)
+    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
+    short = copy.deepcopy(cfg)
+    short.train_cfg = dict(
+        type='IterBasedTrainLoop', max_iters=(STEPS + 1) * micro_batches
+    )
+    short.val_cfg = short.val_dataloader = short.val_evaluator = None
+    short.test_cfg = short.test_dataloader = short.test_evaluator = None
+    short.param_scheduler = None
+    short.default_hooks.checkpoint = None
+    short.visualizer = None
+    short.resume, short.log_level = False, 'WARNING'
+    with tempfile.TemporaryDirectory() as scratch:
+        short.work_dir = scratch
+        runner = build_runner(short)
+        runner.train()
+    history = {
+        name: runner.message_hub.get_scalar(f'train/{name}').data[0]
+        for name in ('time', 'data_time')
+    }
+    # The first step starts loaders and kernels.
+    seconds, waiting = (
+        median(history[name][micro_batches:]) * micro_batches
+        for name in ('time', 'data_time')
+    )
+    yield 'images a step', f'{run.batch}'
+    yield 'steps', f'{run.steps}'
+    rates = {
+        group['lr'] for group in runner.optim_wrapper.optimizer.param_groups
+    }
+    yield 'learning rates', ', '.join(f'{r:g}' for r in sorted(rates)[::-1])
+    yield 'a step', f'{seconds:.3g} s, {waiting:.2g} s of it for its images'
+    whole = timedelta(seconds=round(run.steps * seconds))
+    yield 'the run', f'{whole} without validation'
+    yield 'memory of a process', _memory()
+
+
+def _memory() -> str:
+    if torch.cuda.is_available():
+        used = torch.cuda.max_memory_reserved() / 2**30
+        total = torch.cuda.get_device_properties(0).total_memory / 2**30
+        return f'{used:.1f} of {total:.1f} GiB of the GPU'
+    # Linux counts KiB.
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return f'{used:.1f} GiB, without those that load images'

@@ -1,0 +1,137 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The config of one's own images: what follows from its few numbers."""
+
+import pytest
+from mmengine.config import Config
+from mmengine.runner import Runner
+
+from mmmoca.engine import complete_recipe
+from mmmoca.engine.dry_run import dry_run
+from mmmoca.engine.launch import build_runner, load_config
+from mmmoca.engine.recipe import _RULES, Run
+
+from ..images import CONFIGS, DEMO_CONFIG, write_images
+from ..runs import COUNT, scalars
+
+CONFIG = CONFIGS / 'moca_vit-s16_own-images.py'
+LR = 'optim_wrapper.optimizer.lr'
+ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
+TINY = {
+    'model.backbone.tap_layer': 1,
+    'model.neck.embed_dims': 32,
+    'train_dataloader.num_workers': 0,
+    'log_level': 'ERROR',
+}
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp('own')
+    write_images(root, train=16, val=3)
+    (root / 'broken.jpg').write_text('no image')
+    return root
+
+
+def own_config(root, **options):
+    own = dict(data_root=str(root), epochs=4, batch_size=8)
+    cfg = load_config(CONFIG, str(root / 'work'), own | TINY | options)
+    cfg.model.backbone.arch = ARCH
+    cfg.experiment_name = f'own_{next(COUNT)}'
+    return cfg
+
+
+def numbers(*run):
+    return [rule(Run(*run)) for rule in _RULES.values()]
+
+
+def test_rules_pass_through_the_recipes_that_were_tried():
+    paper = numbers(1_281_167, 2048, 125_000)
+    assert paper == [
+        pytest.approx(1.2e-3),
+        pytest.approx(0.99, abs=2e-4),
+        4096,
+        4,
+    ]
+    _, momentum, words, new_words = numbers(5000, 64, 600)
+    assert (momentum, words, new_words) == (0.95, 256, 4)
+    assert numbers(50_000, 512, 19_400)[2] == 1024
+    # A fourth of the batch, half of the rate.
+    assert numbers(10**6, 512, 10**5)[0] == pytest.approx(0.6e-3)
+    # Few steps: the codebook still turns over in the warm-up, 30 of 200, by
+    # no more words than a step has images.
+    assert numbers(50_000, 512, 200)[2:] == [1024, 64]
+    assert numbers(50_000, 24, 200)[2:] == [1024, 16]
+
+
+def test_what_is_not_auto_stays(root):
+    cfg = own_config(root, **{'model.codebook.num_words': 32})
+    written = complete_recipe(cfg)
+    # 57 images and one that is broken: 7 steps an epoch.
+    expected = dict(zip(_RULES, numbers(58, 8, 28, 32)))
+    assert expected.pop('model.codebook.num_words') == 32
+    assert written == expected
+    assert cfg.optim_wrapper.optimizer.lr == expected[LR]
+    assert complete_recipe(cfg) == {}
+
+
+def test_images_that_fill_no_step(root):
+    message = '58 images fill no step of 64: lower train_dataloader.batch_size'
+    with pytest.raises(ValueError, match=message):
+        complete_recipe(own_config(root, batch_size=64))
+
+
+@pytest.mark.parametrize('key', ['lr', 'momentum'])
+def test_a_runner_of_its_own_says_what_is_left_open(root, key):
+    cfg = own_config(root)
+    if key == 'momentum':
+        cfg.optim_wrapper.optimizer.lr = 1e-4
+    with pytest.raises(ValueError, match=f"{key}='auto'.*complete_recipe"):
+        Runner.from_cfg(cfg).train()
+
+
+def test_labelled_images_switch_k_nn_on(root):
+    assert own_config(root).val_dataloader is None
+    cfg = own_config(
+        root,
+        knn_root=str(root),
+        epochs=1,
+        batch_size=16,
+        **{
+            'train_cfg.val_interval': 1,
+            'val_dataloader.num_workers': 0,
+            'val_cfg.bank_dataloader.num_workers': 0,
+            'val_cfg.k': (2, 20),
+        },
+    )
+    complete_recipe(cfg)
+    runner = build_runner(cfg)
+    runner.train()
+    assert len(scalars(runner, 'val/knn/top1_k20')) == 1
+    assert list((root / 'work').glob('best_knn_top1_k20_epoch_*.pth'))
+    # The config of the run says all that it was.
+    saved = Config.fromfile(root / 'work' / CONFIG.name)
+    assert saved.model.codebook.num_words == 64
+
+
+def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
+    cfg = own_config(root)
+    cfg.work_dir = str(tmp_path / 'work')
+    cfg.optim_wrapper.accumulative_counts = 2
+    complete_recipe(cfg)
+    before = cfg.to_dict()
+    report = dict(dry_run(cfg))
+    assert cfg.to_dict() == before and not list(tmp_path.iterdir())
+    assert report['images'] == '58'
+    assert report['unreadable'] == '1 of the 58 looked at'
+    assert report['shorter side, pixels'] == '0 to 63: 57'
+    assert (report['images a step'], report['steps']) == ('16', '14')
+    assert report['learning rates'] == '0.000106, 0.0001'
+
+
+def test_dry_run_of_a_run_by_iterations(root):
+    options = {
+        'train_dataloader.dataset.data_root': str(root),
+        'train_dataloader.num_workers': 0,
+    }
+    report = dict(dry_run(load_config(DEMO_CONFIG, cfg_options=options)))
+    assert (report['images a step'], report['steps']) == ('64', '600')
