@@ -12,6 +12,7 @@ data_root = 'data/sentinel2_masks'
 
 model = dict(
     data_preprocessor=dict(
+        type='mmmoca.SegBandsPreprocessor',
         mean=[
             *(1659.11, 1358.11, 1277.99, 1112.52, 1433.05, 2198.57, 2456.0),
             *(2586.99, 2677.1, 818.376, 16.0355, 2017.77, 1392.42),
@@ -26,7 +27,7 @@ model = dict(
         in_channels=channels,
         init_cfg=dict(
             checkpoint='mmmoca-teacher://'
-            'work_dirs/moca_vit-b16_200e_sentinel2/epoch_200.pth'
+            'work_dirs/moca_vit-b16_sentinel2/epoch_200.pth'
         ),
     ),
 )

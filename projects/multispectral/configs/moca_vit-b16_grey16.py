@@ -2,10 +2,9 @@
 # Grey images of 16 bits, such as X-rays: one channel all the way through.
 # Replace mean and std by those that tools/analysis_tools/band_statistics.py
 # prints for yours.
-_base_ = './moca_vit-b16_200e_sentinel2.py'
+_base_ = './moca_vit-b16_sentinel2.py'
 
 channels = 1
-data_root = 'data/grey16/'
 
 model = dict(
     data_preprocessor=dict(mean=[2586.99], std=[1512.34]),
@@ -20,9 +19,9 @@ train_pipeline[2].transforms[1][-1] = flip
 test_pipeline = _base_.test_pipeline
 test_pipeline[0].channels = channels
 
-train_dataloader = dict(
-    dataset=dict(data_root=data_root, pipeline=train_pipeline)
-)
-labelled = dict(data_root=data_root, pipeline=test_pipeline)
-test_dataloader = dict(dataset=labelled)
-test_cfg = dict(bank_dataloader=dict(dataset=labelled))
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+labelled = dict(dataset=dict(pipeline=test_pipeline))
+val_dataloader = labelled
+test_dataloader = labelled
+val_cfg = dict(bank_dataloader=labelled)
+test_cfg = dict(bank_dataloader=labelled)

@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Images of 13 bands, in one folder or any tree of folders. Replace mean and
-# std by those that tools/analysis_tools/band_statistics.py prints for them.
-_base_ = '../../../configs/moca_vit-b16_200e_own-images.py'
+# Images of 13 bands, in one folder or any tree of folders; the options and
+# rules are those of the base. Replace mean and std by those that
+# tools/analysis_tools/band_statistics.py prints for yours.
+_base_ = '../../../configs/moca_vit-b16_own-images.py'
 
 channels = 13
-data_root = 'data/sentinel2/'
 extensions = ['.npy', '.png', '.tif', '.tiff']
 
 model = dict(
@@ -72,13 +72,11 @@ test_pipeline = [
 ]
 
 train_dataloader = dict(
-    dataset=dict(
-        data_root=data_root, extensions=extensions, pipeline=train_pipeline
-    )
+    dataset=dict(extensions=extensions, pipeline=train_pipeline)
 )
-# For k-NN: data_root/{train,val}/<class>/
-labelled = dict(
-    data_root=data_root, extensions=extensions, pipeline=test_pipeline
-)
-test_dataloader = dict(dataset=labelled)
-test_cfg = dict(bank_dataloader=dict(dataset=labelled))
+# For k-NN, and knn_root: images of the same kind in class folders.
+labelled = dict(dataset=dict(extensions=extensions, pipeline=test_pipeline))
+val_dataloader = labelled
+test_dataloader = labelled
+val_cfg = dict(bank_dataloader=labelled)
+test_cfg = dict(bank_dataloader=labelled)
