@@ -141,7 +141,13 @@ def make_fields(
             cv2.imwrite(str(root / 'masks' / f'{name}.png'), mask)
             path = str(root / f'{name}{suffix}')
             if bands == 13:
-                tifffile.imwrite(path, image, photometric='minisblack')
+                # One page of 13 samples a pixel, as GDAL writes it.
+                tifffile.imwrite(
+                    path,
+                    image,
+                    photometric='minisblack',
+                    planarconfig='contig',
+                )
             else:
                 cv2.imwrite(path, image[..., NEAR_INFRARED])
     return True

@@ -48,9 +48,10 @@ optim_wrapper = dict(
     optimizer=dict(lr=2e-3), paramwise_cfg=dict(prototype_lr=2e-3)
 )
 param_scheduler = dict(warmup=0.1)
-train_cfg = dict(max_epochs=40)
+train_cfg = dict(max_epochs=20)
+auto_scale_lr = dict(base_batch_size=64)
 default_hooks = dict(
     logger=dict(interval=18),
-    checkpoint=dict(interval=10),
+    checkpoint=dict(interval=5),
     teacher_ema=dict(momentum=0.95),
 )

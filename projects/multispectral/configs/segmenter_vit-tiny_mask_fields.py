@@ -25,7 +25,7 @@ model = dict(
         patch_size=8,
         init_cfg=dict(
             checkpoint='mmmoca-teacher://'
-            'work_dirs/moca_vit-tiny_fields/epoch_40.pth'
+            'work_dirs/moca_vit-tiny_fields/epoch_20.pth'
         ),
     ),
     decode_head=dict(
