@@ -48,6 +48,7 @@ fields = dict(
     data_root=data_root, metainfo=dict(classes=classes, palette=palette)
 )
 train_dataloader = dict(
+    batch_size=16,
     num_workers=1,
     dataset=dict(
         data_prefix=dict(img_path='train', seg_map_path='masks/train'),
@@ -65,4 +66,4 @@ val_dataloader = dict(
 )
 test_dataloader = val_dataloader
 
-train_cfg = dict(max_epochs=8)
+train_cfg = dict(max_epochs=4)
