@@ -18,6 +18,10 @@ PYTEST := $(PY) -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist loadfile \
 # which takes it 7 seconds more to start.
 unexport PYTHONDONTWRITEBYTECODE
 
+# The name of a folder: neither make nor the shell looks into it.
+unexport DATA
+quoted = '$(subst ','\'',$(value $(1)))'
+
 .DEFAULT_GOAL := help
 .PHONY: help test test-quick demo ops lint format lock clean
 
@@ -42,7 +46,7 @@ test-quick: lint
 	$(PYTEST) -m 'not slow and not ops and not processes'
 
 demo: $(STAMP)
-	$(PY) tools/demo.py $(if $(DATA),--data '$(DATA)')
+	$(PY) tools/demo.py $(if $(value DATA),--data=$(call quoted,DATA))
 
 ops: $(OPS_STAMP)
 

@@ -4,7 +4,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ['whole', 'write_figure', 'write_json', 'write_text']
+__all__ = ['outside', 'whole', 'write_figure', 'write_json', 'write_text']
+
+
+def outside(folder: str, paths: Iterable[str]) -> list[str]:
+    """Those of some paths that lead out of the folder they are to lie in.
+
+    Links are not looked at: whoever made the folder made them.
+
+    Args:
+        folder (str): The folder; an empty name means any place.
+        paths (Iterable[str]): Paths that begin with it, or were absolute
+            before they were joined to it.
+
+    Returns:
+        list[str]: The others.
+    """
+    if not folder:
+        return []
+    inside = os.path.join(os.path.abspath(folder), '')
+    begin = os.path.join(folder, '')
+    return [
+        path
+        for path in paths
+        if not (path.startswith(begin) and '..' not in path)
+        and not os.path.abspath(path).startswith(inside)
+    ]
 
 
 @contextmanager
@@ -70,5 +95,9 @@ def write_figure(
         figure (Figure): The figure.
         dpi (int): Pixels an inch. Defaults to 130.
     """
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a dollar in a name is a dollar
     with whole(path) as temporary:
         figure.savefig(temporary, dpi=dpi)

@@ -63,9 +63,13 @@ class _Registry(Registry):
 
 def _child(parent: Registry, location: str) -> Registry:
     # Every registry of MMEngine needs a child and every child a location:
-    # MMEngine warns in the scope `mmmoca` where either is missing.
+    # MMEngine warns in the scope `mmmoca` where either is missing. Whatever a
+    # config takes from here, its checkpoints are read by our reader.
     return _Registry(
-        parent.name, parent=parent, scope='mmmoca', locations=[location]
+        parent.name,
+        parent=parent,
+        scope='mmmoca',
+        locations=['mmmoca.checkpoints', location],
     )
 
 

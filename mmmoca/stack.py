@@ -8,8 +8,6 @@ import sys
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any
 
 from .version import __version__
 
@@ -98,18 +96,6 @@ def register_package() -> None:
     MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
 
 
-def _history_buffer_method(owner: type, name: str) -> Any:
-    """Stand in for ``getattr`` where a checkpoint asks for it."""
-    from mmengine.logging import HistoryBuffer
-
-    if owner is not HistoryBuffer:
-        raise UnpicklingError(
-            f'A checkpoint may look up methods of HistoryBuffer only, but '
-            f'this one asks for {name!r} of {owner!r}.'
-        )
-    return getattr(owner, name)
-
-
 def allow_checkpoint_contents() -> None:
     """Have ``torch.load`` refuse what can run code, and nothing else.
 
@@ -121,27 +107,11 @@ def allow_checkpoint_contents() -> None:
     """
     if not os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'):
         os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
-    import numpy as np
     import torch
-    from mmengine.logging import HistoryBuffer
 
-    numeric = np.typecodes['AllInteger'] + np.typecodes['Float'] + '?'
-    array = np.empty(0).__reduce__()[0]
-    scalar = np.float64().__reduce__()[0]
-    torch.serialization.add_safe_globals(
-        [
-            HistoryBuffer,
-            (_history_buffer_method, 'builtins.getattr'),
-            np.ndarray,
-            np.dtype,
-            *{type(np.dtype(code)) for code in numeric},
-            # The module was renamed in NumPy 2; files of both are around.
-            (array, 'numpy._core.multiarray._reconstruct'),
-            (array, 'numpy.core.multiarray._reconstruct'),
-            (scalar, 'numpy._core.multiarray.scalar'),
-            (scalar, 'numpy.core.multiarray.scalar'),
-        ]
-    )
+    from .unpickling import STAND_INS
+
+    torch.serialization.add_safe_globals(STAND_INS)
 
 
 class MissingOpsError(ImportError):

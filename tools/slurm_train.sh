@@ -26,7 +26,7 @@ srun -p "$PARTITION" \
     --cpus-per-task="$CPUS_PER_TASK" \
     --kill-on-bad-exit=1 \
     ${SRUN_ARGS:-} \
-    python -u "$TOOLS/train.py" "$CONFIG" --work-dir "$WORK_DIR" \
+    python -u "$TOOLS/train.py" "$CONFIG" --work-dir="$WORK_DIR" \
     --launcher slurm "${@:5}" || STATUS=$?
 
 # A run that was asked to stop has saved itself. In a batch job with --resume

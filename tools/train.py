@@ -2,6 +2,7 @@
 """Train a model by a config: ``python tools/train.py CONFIG``."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _arguments import (
@@ -19,6 +20,12 @@ def _resumed_file(name: str) -> str:
     return name if name == 'auto' else checkpoint_file(name)
 
 
+def _file(name: str) -> str:
+    if not Path(name).expanduser().is_file():
+        raise argparse.ArgumentTypeError(f'there is no file {name}')
+    return name
+
+
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description='Train a model')
@@ -31,6 +38,14 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         metavar='CHECKPOINT',
         help='go on from this checkpoint, or from the latest one in the '
         'work dir where none is named',
+    )
+    parser.add_argument(
+        '--init',
+        type=_file,
+        metavar='FILE',
+        help='start pretraining from these weights, of MOCA, DINO, DINOv2, '
+        'iBOT, MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume '
+        'only where the work dir has no checkpoint',
     )
     parser.add_argument(
         '--amp',
@@ -57,6 +72,38 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     return parser, parser.parse_args()
 
 
+def choose_weights(cfg: 'Config', args: argparse.Namespace) -> None:
+    """Write into the config what the run starts from, or goes on with.
+
+    Args:
+        cfg (Config): The config, changed in place.
+        args (argparse.Namespace): The parsed arguments.
+
+    Raises:
+        ValueError: If --init is not the only one.
+    """
+    if args.init is not None:
+        for name, value in (
+            ('load_from', cfg.get('load_from')),
+            ('--resume', args.resume),
+        ):
+            if value not in (None, 'auto'):
+                raise ValueError(
+                    f'--init {args.init} and {name} {value} are two '
+                    f'checkpoints to start from: leave out {name} or --init'
+                )
+        cfg.load_from = f'mmmoca-start://{args.init}'
+    if args.resume == 'auto' and cfg.get('load_from') is not None:
+        # A job that is put back into the queue before it has saved anything
+        # still has to start from it.
+        folder = Path(cfg.work_dir)
+        if not any((*folder.glob('last_checkpoint'), *folder.glob('*.pth'))):
+            return
+    if args.resume is not None:
+        cfg.resume = True
+        cfg.load_from = None if args.resume == 'auto' else args.resume
+
+
 def apply_arguments(cfg: 'Config', args: argparse.Namespace) -> None:
     """Write the arguments of training into the config.
 
@@ -69,9 +116,7 @@ def apply_arguments(cfg: 'Config', args: argparse.Namespace) -> None:
     """
     if args.no_validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    if args.resume is not None:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == 'auto' else args.resume
+    choose_weights(cfg, args)
     if args.auto_scale_lr:
         if cfg.get('auto_scale_lr') is None:
             raise ValueError(

@@ -19,10 +19,12 @@ from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
 from .run_folder import FolderLock, find_checkpoints, newest_checkpoint
 from .scheme import load_from_mmmoca
+from .starts import START, fit_start, is_start, read_start
 from .timm_keys import convert_timm_name, convert_to_timm_name
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [
+    'START',
     'Backbone',
     'CheckpointError',
     'FolderLock',
@@ -44,6 +46,8 @@ __all__ = [
     'find_backbone',
     'find_checkpoints',
     'fit_report',
+    'fit_start',
+    'is_start',
     'listed',
     'load_from_mmmoca',
     'model_of_shapes',
@@ -51,6 +55,7 @@ __all__ = [
     'position_grid',
     'read_backbone',
     'read_checkpoint',
+    'read_start',
     'resize_positions',
     'vit_of_shapes',
     'write_checkpoint',

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .fitting import compare_states
 from .grids import adapt_in_channels, resize_positions
 from .layouts import Backbone
+from .plain_vit import arch_of
 from .reading import CheckpointError, listed
 from .writing import file_sha256, write_checkpoint
 
@@ -88,19 +89,12 @@ def vit_of_shapes(state_dict: Mapping[str, Tensor]) -> nn.Module:
     Returns:
         nn.Module: On the 'meta' device. Only names and shapes are right.
     """
-    dims, channels, *patch = state_dict[PROJECTION].shape
-    layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
-    hidden = state_dict['layers.0.ffn.layers.0.0.weight'].shape[0]
+    _, channels, *patch = state_dict[PROJECTION].shape
     mean = 'ln2.weight' in state_dict
     patches = state_dict['pos_embed'].shape[1] - 1
     with torch.device('meta'):
         return VisionTransformer(
-            arch=dict(
-                embed_dims=dims,
-                num_layers=1 + max(map(int, layers)),
-                num_heads=1,
-                feedforward_channels=hidden,
-            ),
+            arch=dict(arch_of(state_dict), num_heads=1),
             # Any grid of so many patches has the same shapes.
             img_size=(patch[0], patch[1] * patches),
             patch_size=tuple(patch),

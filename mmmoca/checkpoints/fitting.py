@@ -19,6 +19,7 @@ __all__ = [
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
+_LAYER_SCALE = ('attn.gamma1.weight', 'ffn.gamma2.weight')
 _PROJECTION = 'patch_embed.projection.weight'
 _SHARDED = re.compile(r'_fsdp_wrapped_module\.')
 
@@ -142,16 +143,26 @@ def check_encoders(
         if not isinstance(module, VisionTransformer):
             continue
         prefix = _SHARDED.sub('', f'{name}.' if name else '')
-        trained = {
-            _SHARDED.sub('', parameter): training and value.requires_grad
+        own = {
+            _SHARDED.sub('', parameter): value
             for parameter, value in module.named_parameters()
         }
         found = {n[len(prefix) :] for n in saved if n.startswith(prefix)}
-        if not found & trained.keys():
+        if not found & own.keys():
             continue
         role = name or type(module).__name__
-        missing = sorted(trained.keys() - found)
-        untrained = [n for n in missing if not trained[n]]
+        missing = sorted(own.keys() - found)
+        scaled = [n for n in missing if n.endswith(_LAYER_SCALE)]
+        if any((own[n] != 1).any() for n in scaled):
+            raise CheckpointError(
+                f'the checkpoint has no {listed(scaled)} of {role}, which '
+                'would make nearly nothing of its layers: leave out '
+                'layer_scale_init_value (mmmoca-teacher://FILE has the '
+                'factors of LayerScale in the weights that they scale)'
+            )
+        untrained = [
+            n for n in missing if not (training and own[n].requires_grad)
+        ]
         if untrained:
             advice = 'give the checkpoint of an encoder that has all of it'
             if untrained[0].startswith('ln1.'):
@@ -161,10 +172,11 @@ def check_encoders(
                 f'would be used as initialised: {advice}'
             )
         layers = tuple(f'layers.{i}.' for i in range(module.num_layers))
-        lost = [n for n in found - trained.keys() if n.startswith(layers)]
+        lost = [n for n in found - own.keys() if n.startswith(layers)]
         if lost:
             raise CheckpointError(
                 f'the layers of {role} have no {listed(sorted(lost))}, which '
                 'the checkpoint has: build them alike, for LayerScale (gamma1 '
-                'and gamma2) by layer_scale_init_value=1e-5'
+                'and gamma2) by layer_scale_init_value=1e-5, or read the file '
+                'by mmmoca-teacher://FILE, which needs none'
             )

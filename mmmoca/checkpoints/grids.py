@@ -50,7 +50,8 @@ def _recorded_grid(
         return None
     try:
         img_size = _backbone_img_size(meta['cfg'])
-    except (SyntaxError, ValueError):  # not a config of literals
+    # Not a config of literals, or nested too deep for one.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if img_size is None:
         return None

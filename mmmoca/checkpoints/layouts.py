@@ -3,38 +3,34 @@
 
 import os
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import Tensor
 
+from .encoders import choose_encoder, layout_of
 from .grids import position_grid
+from .huggingface_keys import convert_huggingface_name
+from .plain_vit import fold_layer_scale, join_qkv, prepend_class_position
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
 from .timm_keys import convert_timm_name
 
 __all__ = ['Backbone', 'find_backbone', 'read_backbone']
 
-# A prefix holds a ViT if all of these follow it.
-_ANCHORS = {
-    'timm': (
-        'patch_embed.proj.weight',
-        'blocks.0.attn.qkv.weight',
-        'blocks.0.mlp.fc1.weight',
-    ),
-    'mmpretrain': (
-        'patch_embed.projection.weight',
-        'layers.0.attn.qkv.weight',
-        'layers.0.ffn.layers.0.0.weight',
-    ),
+_TO_MMPRETRAIN: dict[str, Callable[[str], str]] = {
+    'timm': convert_timm_name,
+    'mmpretrain': str,
+    'huggingface': convert_huggingface_name,
 }
 _ENCODER = re.compile(
     r'cls_token|pos_embed|(patch_embed\.projection|ln[12]'
-    r'|layers\.\d+\.(ln[12]|attn\.(qkv|proj)|ffn\.layers\.(0\.0|1)))'
-    r'\.(weight|bias)'
+    r'|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
+    r'\.(weight|bias)|layers\.\d+\.(attn\.gamma1|ffn\.gamma2)\.weight'
 )
 # Heads and decoders that follow the encoder, in files that do not tell them
 # apart by a prefix; anything else unknown changes what the encoder computes.
 _OTHER = re.compile(
-    r'(head|fc|decoder|mask_token|masked_embed|pre_logits|proj|pred)'
+    r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred)'
 )
 
 
@@ -45,14 +41,17 @@ class Backbone(NamedTuple):
         state_dict (Dict[str, Tensor]): Under the names of
             ``mmpretrain.VisionTransformer``, without a prefix.
         layout (str): 'mmmoca' (a pretraining run of this package), 'moca'
-            (the authors'), 'mmpretrain', 'dino' (iBOT's, too), 'msn',
-            'mocov3', 'mae' or 'timm' (DeiT's, too).
+            (the authors'), 'mmpretrain', 'huggingface', 'dino' (iBOT's and
+            runs of DINOv2, too), 'msn', 'mocov3', 'mae', 'dinov2' or 'timm'
+            (DeiT's, too).
         which (str): 'teacher', 'student', or 'only' where the file has one
             encoder.
         ignored (List[str]): Names beside it that are left out, as a head's.
         grid (Tuple[int, int], optional): Rows and columns of its position
             embedding: as the file records, else square where their number
             allows it, else None.
+        changes (Tuple[str, ...]): What of the file's encoder is built
+            otherwise in ``state_dict``, in words for a log.
     """
 
     state_dict: dict[str, Tensor]
@@ -60,18 +59,7 @@ class Backbone(NamedTuple):
     which: str
     ignored: list[str]
     grid: tuple[int, int] | None
-
-
-class _Encoder(NamedTuple):
-    """Where an encoder lies: key of the file, prefix there, and naming."""
-
-    container: str
-    prefix: str
-    naming: str
-
-    @property
-    def place(self) -> str:
-        return f'{self.container} {self.prefix}'.strip()
+    changes: tuple[str, ...] = ()
 
 
 def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
@@ -96,14 +84,23 @@ def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
 
 
 def find_backbone(
-    checkpoint: dict, which: str = 'teacher', source: str = 'the checkpoint'
+    checkpoint: dict,
+    which: str = 'teacher',
+    source: str = 'the checkpoint',
+    drop_registers: bool = False,
 ) -> Backbone:
     """Find the ViT in what a checkpoint file holds.
+
+    LayerScale becomes a part of the weights that it scales, see
+    :func:`fold_layer_scale`.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
         which (str): As in :func:`read_backbone`.
         source (str): What to call it in errors.
+        drop_registers (bool): Leave registers out, although the encoder
+            computes something else without them. Defaults to False, an
+            error.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
@@ -120,23 +117,38 @@ def find_backbone(
             f"which must be 'teacher' or 'student', but got {which!r}"
         )
     groups = tensors_of(checkpoint)
-    encoder, role, all_found = _choose(groups, which, source)
-    state_dict, ignored, unknown = {}, [], []
+    encoder, role, all_found = choose_encoder(groups, which, source)
+    to_mmpretrain = _TO_MMPRETRAIN[encoder.naming]
+    state_dict, ignored, unknown, changes = {}, [], [], []
     for name, value in groups[encoder.container].items():
         if not name.startswith(encoder.prefix):
             continue
         name = name.removeprefix(encoder.prefix)
-        new = convert_timm_name(name) if encoder.naming == 'timm' else name
+        new = to_mmpretrain(name)
         if _ENCODER.fullmatch(new):
             state_dict[new] = value
+        elif new == 'register_tokens' and drop_registers:
+            ignored.append(name)
+            changes.append(
+                f'its {value.shape[-2]} registers are left out, without '
+                'which it does not compute what it was trained to'
+            )
         elif _OTHER.match(new):
             ignored.append(name)
         else:
             unknown.append(name)
+    join_qkv(state_dict, source)
     _check_plain(state_dict, unknown, source)
+    if fold_layer_scale(state_dict):
+        changes.append(
+            'its LayerScale is multiplied into the projections, which '
+            'computes the same'
+        )
+    if encoder.naming == 'timm' and changes:
+        prepend_class_position(state_dict)
     return Backbone(
         state_dict,
-        _layout(encoder, all_found, ignored),
+        layout_of(encoder, all_found, ignored, bool(changes)),
         role,
         ignored,
         position_grid(
@@ -144,6 +156,7 @@ def find_backbone(
             state_dict['pos_embed'],
             state_dict['patch_embed.projection.weight'],
         ),
+        tuple(changes),
     )
 
 
@@ -151,12 +164,20 @@ def _check_plain(
     state_dict: dict[str, Tensor], unknown: list[str], source: str
 ) -> None:
     """Refuse an encoder that the models here would not compute alike."""
+    hidden, contracted = (
+        state_dict.get(f'layers.0.ffn.layers.{part}.weight')
+        for part in ('0.0', '1')
+    )
+    gated = hidden is not None and contracted is not None
+    if gated and len(hidden) != contracted.shape[1]:
+        unknown = [*unknown, 'an MLP of which one half scales the other']
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '
-            'ViT has not. Encoders with LayerScale, registers, a distillation '
-            'token or relative positions are not read: a config without these '
-            'parts would load the rest and compute something else'
+            'ViT has not. Encoders with registers, a distillation token, '
+            'relative or rotary positions or a gated MLP (SwiGLU) are not '
+            'read: a config without these parts would load the rest and '
+            'compute something else'
         )
     missing = [n for n in ('cls_token', 'pos_embed') if n not in state_dict]
     if missing:
@@ -165,71 +186,3 @@ def _check_plain(
             'ViTs with a [CLS] token and absolute positions are read (those '
             'of I-JEPA, for one, have no [CLS])'
         )
-
-
-def _choose(
-    groups: dict[str, dict[str, Tensor]], which: str, source: str
-) -> tuple[_Encoder, str, list[_Encoder]]:
-    """The encoder asked for, its role, and all that the file has."""
-    found = [
-        _Encoder(container, name.removesuffix(first), naming)
-        for container, tensors in groups.items()
-        for naming, (first, *others) in _ANCHORS.items()
-        for name in tensors
-        if name.endswith(first)
-        and all(name.removesuffix(first) + o in tensors for o in others)
-    ]
-    if not found:
-        names = [name for tensors in groups.values() for name in tensors]
-        raise CheckpointError(
-            f'{source} has no ViT of a layout known '
-            '(patch_embed.proj and blocks.0.attn.qkv as in timm, or '
-            'patch_embed.projection and layers.0.attn.qkv as in mmpretrain); '
-            + (f'it has {listed(names)}' if names else 'it has no tensors')
-        )
-    teachers = [
-        e for e in found if re.search('teacher|target|momentum', e.place)
-    ]
-    students = [e for e in found if e not in teachers]
-    if not teachers and students[0].container != 'student':
-        if len(found) > 1:
-            raise CheckpointError(
-                f'{source} has several encoders, and none is called teacher: '
-                f'{listed(e.place for e in found)}. Save the one you mean as '
-                'a file of its own'
-            )
-        if which == 'student':
-            raise CheckpointError(
-                f'{source} has one encoder only, so there is no student to '
-                'choose: leave out which (--which)'
-            )
-        return found[0], 'only', found
-    chosen = teachers if which == 'teacher' else students
-    if len(chosen) != 1:
-        raise CheckpointError(
-            f'{source} has {len(chosen)} encoders that could be the {which}: '
-            f'it has {listed(e.place for e in found)}. Choose the other one '
-            'by which (--which), or save the one you mean as a file of its '
-            'own'
-        )
-    return chosen[0], which, found
-
-
-def _layout(
-    encoder: _Encoder, all_found: list[_Encoder], ignored: list[str]
-) -> str:
-    prefixes = {e.prefix for e in all_found}
-    containers = {e.container for e in all_found}
-    if 'encoder_teacher.' in prefixes:
-        return 'moca'
-    if encoder.naming == 'mmpretrain':
-        return 'mmmoca' if 'teacher.' in prefixes else 'mmpretrain'
-    if 'target_encoder' in containers:
-        return 'msn'
-    if 'momentum_encoder.' in prefixes:
-        return 'mocov3'
-    if containers & {'teacher', 'student'}:
-        return 'dino'
-    if any(name.startswith(('decoder', 'mask_token')) for name in ignored):
-        return 'mae'
-    return 'timm'

@@ -13,13 +13,14 @@ from pickle import UnpicklingError
 import torch
 from torch import Tensor
 
-from mmmoca.stack import allow_checkpoint_contents
+from mmmoca.messages import listed, shown
 
 __all__ = [
     'CheckpointError',
     'check_intact',
     'listed',
     'read_checkpoint',
+    'refusal',
     'tensors_of',
 ]
 
@@ -36,7 +37,8 @@ _CONTAINERS = (
 )
 # What DistributedDataParallel and torch.compile put before every name.
 _WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')
-
+# PyTorch packs without compression; what someone packed again shrinks less.
+_MOST_PACKED = 50
 
 # What readers raise for files that are cut short, damaged or of other kinds.
 _READING_ERRORS = (
@@ -46,7 +48,14 @@ _READING_ERRORS = (
 
 
 class CheckpointError(ValueError):
-    """A checkpoint file that cannot be used, and what to do about it."""
+    """A checkpoint file that cannot be used, and what to do about it.
+
+    Args:
+        message (str): Names of others in it are shown, see :func:`shown`.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
 
 
 def check_intact(path: str | os.PathLike) -> None:
@@ -59,19 +68,33 @@ def check_intact(path: str | os.PathLike) -> None:
             format, an archive.
 
     Raises:
-        CheckpointError: If it is none, or any part of it differs from what
-            was written.
+        CheckpointError: If it is none, any part of it differs from what was
+            written, or it would unpack to many times its size.
     """
-    path = os.fspath(path)
+    _check_archive(os.fspath(path), contents=True)
+
+
+def _check_archive(path: str, contents: bool) -> None:
+    """Check the sizes that an archive claims, and its contents."""
+    damaged = None
     try:
         with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
+            unpacked = sum(part.file_size for part in archive.infolist())
+            if unpacked > _MOST_PACKED * os.path.getsize(path):
+                raise CheckpointError(
+                    f'{path} is refused: it would unpack to {unpacked} bytes, '
+                    f'more than {_MOST_PACKED} times its size'
+                )
+            if contents:
+                damaged = archive.testzip()
+    except CheckpointError:
+        raise
     # What zipfile raises for headers that make no sense.
     except (*_READING_ERRORS, OSError, zipfile.BadZipFile) as error:
         raise CheckpointError(_unreadable(path)) from error
     if damaged is not None:
         raise CheckpointError(
-            f'{path} is damaged: {damaged} in it is not what was written'
+            f'{path} is damaged: {damaged!r} in it is not what was written'
         )
 
 
@@ -106,8 +129,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
         )
     if path.endswith('.safetensors'):
         return _read_safetensors(path)
-    if not lazy and zipfile.is_zipfile(path):
-        check_intact(path)
+    if zipfile.is_zipfile(path):
+        _check_archive(path, contents=not lazy)
     checkpoint = _read_pickle(path, lazy)
     if not isinstance(checkpoint, dict):
         raise CheckpointError(
@@ -140,24 +163,28 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
     return {key: tensors for key, tensors in found.items() if tensors}
 
 
-def listed(names: object, limit: int = 5) -> str:
-    """The first names, and how many there are beside them.
+def refusal(path: str, error: UnpicklingError) -> CheckpointError:
+    """What to raise for a file that PyTorch does not let in.
 
     Args:
-        names (Iterable[str]): Names, listed in the order given.
-        limit (int): How many to write out. Defaults to 5.
+        path (str): The file, or its URL.
+        error (UnpicklingError): PyTorch's reason.
 
     Returns:
-        str: For example ``a, b and 7 more``.
+        CheckpointError: The reason, and what to do about it.
     """
-    names = list(names)
-    rest = len(names) - limit
-    return ', '.join(names[:limit]) + (f' and {rest} more' if rest > 0 else '')
+    kind = re.search(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)', str(error))
+    if kind is None:
+        return CheckpointError(_unreadable(path))
+    return CheckpointError(
+        f'{path} is refused: beside tensors it pickles {kind[1]}, and '
+        'unpickling can run any code. If you trust the file, set the '
+        'environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, or '
+        'save its state dict alone'
+    )
 
 
 def _read_pickle(path: str, lazy: bool) -> object:
-    # MMEngine takes these off the list again each time it reads a file.
-    allow_checkpoint_contents()
     known = torch.serialization.get_safe_globals()
     allowed = torch.serialization.safe_globals(
         [kind for kind in (argparse.Namespace,) if kind not in known]
@@ -170,19 +197,16 @@ def _read_pickle(path: str, lazy: bool) -> object:
                 # Older formats cannot be mapped.
                 mmap=lazy and zipfile.is_zipfile(path),
             )
+    except OSError:
+        raise
     except UnpicklingError as error:
-        refused = re.search(
-            r'(?:GLOBAL|class|function) ([\w.]+\.\w+)', str(error)
+        raise refusal(path, error) from error
+    except MemoryError as error:
+        raise CheckpointError(f'{path} takes more memory than there is') from (
+            error
         )
-        if refused is None:
-            raise CheckpointError(_unreadable(path)) from error
-        raise CheckpointError(
-            f'{path} is refused: beside tensors it pickles {refused[1]}, and '
-            'unpickling can run any code. If you trust the file, set the '
-            'environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, or '
-            'save its state dict alone'
-        ) from error
-    except _READING_ERRORS as error:
+    # A damaged file calls what it may with any arguments.
+    except Exception as error:
         raise CheckpointError(_unreadable(path)) from error
 
 
@@ -197,7 +221,10 @@ def _read_safetensors(path: str) -> dict:
         raise CheckpointError(_unreadable(path)) from error
     # Its metadata are strings.
     if 'mmmoca' in meta:
-        meta['mmmoca'] = json.loads(meta['mmmoca'])
+        try:
+            meta['mmmoca'] = json.loads(meta['mmmoca'])
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(_unreadable(path)) from error
     return dict(state_dict=state_dict, meta=meta)
 
 

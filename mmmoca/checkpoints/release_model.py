@@ -13,7 +13,7 @@ from .reading import CheckpointError, read_checkpoint, tensors_of
 from .release_keys import convert_release_name, convert_release_state_dict
 from .writing import record
 
-__all__ = ['convert_release', 'model_of_shapes']
+__all__ = ['convert_release', 'convert_release_tensors', 'model_of_shapes']
 
 
 def convert_release(path: str | os.PathLike) -> tuple[dict, list[str]]:
@@ -34,23 +34,7 @@ def convert_release(path: str | os.PathLike) -> tuple[dict, list[str]]:
         CheckpointError: If the file cannot be read, or is not of the
             authors' full model.
     """
-    for state in tensors_of(read_checkpoint(path)).values():
-        if 'encoder_teacher.cls_token' in state:
-            break
-    else:
-        raise CheckpointError(
-            f"{path} is not the authors' full model, which has names after "
-            'encoder_teacher. and encoder.: convert a backbone alone by '
-            'tools/model_converters/extract_backbone.py'
-        )
-    try:
-        converted = convert_release_state_dict(state)
-        dropped = [k for k in state if convert_release_name(k) is None]
-    except KeyError as error:
-        raise CheckpointError(
-            f'{path} is of a variant of MOCA that is not built here: '
-            f'{error.args[0]}'
-        ) from error
+    converted, dropped = convert_release_tensors(read_checkpoint(path), path)
     if 'codebook.words' not in converted:
         raise CheckpointError(
             f'{path} has no codebook (bow_extractor.): pretraining cannot go '
@@ -63,6 +47,42 @@ def convert_release(path: str | os.PathLike) -> tuple[dict, list[str]]:
     )
     meta = dict(mmmoca=record(path, 'moca', 'full', grid))
     return dict(state_dict=converted, meta=meta), dropped
+
+
+def convert_release_tensors(
+    checkpoint: dict, source: str | os.PathLike
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Convert what is in the authors' file.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+        source (str | os.PathLike): What to call it in errors.
+
+    Returns:
+        Tuple[Dict[str, Tensor], List[str]]: Names and shapes of
+        :class:`MOCA`; and the names that have no counterpart.
+
+    Raises:
+        CheckpointError: If it is not of the authors' full model.
+    """
+    for state in tensors_of(checkpoint).values():
+        if 'encoder_teacher.cls_token' in state:
+            break
+    else:
+        raise CheckpointError(
+            f"{source} is not the authors' full model, which has names after "
+            'encoder_teacher. and encoder.: convert a backbone alone by '
+            'tools/model_converters/extract_backbone.py'
+        )
+    try:
+        converted = convert_release_state_dict(state)
+        dropped = [k for k in state if convert_release_name(k) is None]
+    except KeyError as error:
+        raise CheckpointError(
+            f'{source} is of a variant of MOCA that is not built here: '
+            f'{error.args[0]}'
+        ) from error
+    return converted, dropped
 
 
 def model_of_shapes(

@@ -4,20 +4,42 @@
 ``mmmoca-teacher://FILE`` works wherever MMEngine takes a checkpoint.
 """
 
+import functools
+from collections.abc import Callable
+from pickle import UnpicklingError
 from typing import Any
 
+from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
-from .reading import read_checkpoint
+from .reading import read_checkpoint, refusal
+from .starts import START, read_start
 from .writing import backbone_checkpoint
 
-__all__ = ['SCHEME', 'load_from_mmmoca']
+__all__ = ['SCHEME', 'load_from_mmmoca', 'load_from_start']
 
 SCHEME = 'mmmoca-{which}://'
 
 
-@CheckpointLoader.register_scheme(prefixes='', force=True)
+def _guarded(load: Callable) -> Callable:
+    """One of MMEngine's readers, of URLs say, that lets no code in."""
+
+    @functools.wraps(load)
+    def guarded(filename: str, map_location: Any = None) -> dict:
+        try:
+            checkpoint = load(filename, map_location)
+        except UnpicklingError as error:
+            raise refusal(filename, error) from error
+        # MMEngine would run this text as Python when it resumes.
+        meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
+        if isinstance(meta, dict):
+            meta.pop('config', None)
+        return checkpoint
+
+    return guarded
+
+
 def load_from_local(filename: str, map_location: Any = None) -> dict:
     """Read a local file in the place of MMEngine.
 
@@ -26,16 +48,20 @@ def load_from_local(filename: str, map_location: Any = None) -> dict:
         map_location (Any): Not used, see :func:`load_from_mmmoca`.
 
     Returns:
-        dict: What it holds, without ``config`` of its ``meta``: a text that
-        MMEngine would run as Python when it resumes.
+        dict: What it holds.
 
     Raises:
         CheckpointError: See :func:`read_checkpoint`.
     """
-    checkpoint = read_checkpoint(filename)
-    if isinstance(checkpoint.get('meta'), dict):
-        checkpoint['meta'].pop('config', None)
-    return checkpoint
+    return read_checkpoint(filename)
+
+
+CheckpointLoader.register_scheme('', load_from_local, force=True)
+for _prefix, _load in list(CheckpointLoader._schemes.items()):
+    CheckpointLoader.register_scheme(_prefix, _guarded(_load), force=True)
+# The forks of MMEngine add these to what a checkpoint may call while they
+# read one, `getattr` among them, and take them off after it.
+mmengine_checkpoint.get_torch_safe_globals = list
 
 
 @CheckpointLoader.register_scheme(
@@ -62,3 +88,20 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     scheme, path = filename.split('://', 1)
     which = scheme.removeprefix('mmmoca-')
     return backbone_checkpoint(read_backbone(path, which), path)
+
+
+@CheckpointLoader.register_scheme(prefixes=START)
+def load_from_start(filename: str, map_location: Any = None) -> dict:
+    """Load what pretraining starts from, for ``load_from`` of its configs.
+
+    Args:
+        filename (str): The path after ``mmmoca-start://``.
+        map_location (Any): Not used, see :func:`load_from_mmmoca`.
+
+    Returns:
+        dict: See :func:`read_start`.
+
+    Raises:
+        CheckpointError: See :func:`read_start`.
+    """
+    return read_start(filename.removeprefix(START))

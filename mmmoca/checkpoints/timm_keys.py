@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Names of a ViT's parameters in timm and in mmpretrain.
 
-timm's are those of the files of DeiT, DINO, iBOT, MAE, MSN, MoCo v3 and of
-the encoders of the authors' release, too.
+timm's are those of the files of DeiT, DINO, DINOv2, iBOT, MAE, MSN, MoCo v3
+and of the encoders of the authors' release, too.
 """
 
 import re
@@ -11,10 +11,14 @@ __all__ = ['convert_timm_name', 'convert_to_timm_name']
 
 _TIMM_VIT = (
     (r'^patch_embed\.proj\.', 'patch_embed.projection.'),
-    (r'^blocks\.(\d+)\.', r'layers.\1.'),
+    # DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.
+    (r'^blocks\.(?:\d+\.)?(\d+)\.', r'layers.\1.'),
     (r'\.norm([12])\.', r'.ln\1.'),
     (r'\.mlp\.fc1\.', '.ffn.layers.0.0.'),
     (r'\.mlp\.fc2\.', '.ffn.layers.1.'),
+    (r'\.ls1\.gamma$', '.attn.gamma1.weight'),
+    (r'\.ls2\.gamma$', '.ffn.gamma2.weight'),
+    (r'^reg_token$', 'register_tokens'),
     (r'^norm\.', 'ln1.'),
     (r'^fc_norm\.', 'ln2.'),  # after mean pooling
 )

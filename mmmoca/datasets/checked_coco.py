@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
 
+from mmmoca.files import outside
+from mmmoca.messages import listed, shown
+
 __all__ = ['CheckedCOCO', 'CheckedCocoDataset']
 
 _REQUIRED = dict(
@@ -68,7 +71,7 @@ class CheckedCOCO(COCO):
         ordered = [name for name in known if name in cat_names]
         if missing or ordered != list(cat_names):
             problem = (
-                f'has no category {_examples(missing)}'
+                f'has no category {listed(missing, 3)}'
                 if missing
                 else 'has the categories in another order'
             )
@@ -76,7 +79,7 @@ class CheckedCOCO(COCO):
                 f'{self.path} {problem}, and labels follow its order: write '
                 'metainfo=dict(classes=...) of the dataset as the categories '
                 'of the file, or some of them in this order: '
-                f'{_examples(known, 100)}'
+                f'{listed(known, 100)}'
             )
         return super().get_cat_ids(cat_names=cat_names)
 
@@ -100,6 +103,14 @@ class CheckedCocoDataset(CocoDataset):
 
     def _check_images(self, data: list[dict]) -> None:
         """Check that images exist, by one listing of each folder."""
+        root = self.data_prefix.get('img') or ''
+        beyond = outside(root, [info['img_path'] for info in data])
+        if beyond:
+            raise ValueError(
+                f'{len(beyond)} images of {self.ann_file} lead out of {root} '
+                f'({listed(beyond, 3)}): correct their file_name, or '
+                'data_prefix.img of the dataset'
+            )
         wanted = defaultdict(set)
         for info in data:
             folder, name = os.path.split(info['img_path'])
@@ -113,7 +124,7 @@ class CheckedCocoDataset(CocoDataset):
             count = sum(map(len, wanted.values()))
             raise FileNotFoundError(
                 f'{len(missing)} of the {count} images of {self.ann_file} are '
-                f'missing ({_examples(missing)}): correct data_root and '
+                f'missing ({listed(missing, 3)}): correct data_root and '
                 'data_prefix.img of the dataset, or the file'
             )
 
@@ -123,9 +134,9 @@ class CheckedCocoDataset(CocoDataset):
             if any('mask' not in instance for instance in info['instances']):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
-                    f'the image {info["img_path"]}: add it, or leave out '
-                    'with_mask=True of LoadAnnotations and train a detector '
-                    'without masks'
+                    f'the image {shown(info["img_path"])}: add it, or leave '
+                    'out with_mask=True of LoadAnnotations and train a '
+                    'detector without masks'
                 )
 
     def filter_data(self) -> list[dict]:
@@ -139,7 +150,3 @@ class CheckedCocoDataset(CocoDataset):
                 f'filter_cfg={dict(self.filter_cfg or {})}'
             )
         return left
-
-
-def _examples(names: Sequence[str], limit: int = 3) -> str:
-    return ', '.join([*names[:limit], *['...'] * (len(names) > limit)])

@@ -10,6 +10,8 @@ from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 from mmpretrain.datasets.custom import find_folders, get_samples
 
+from mmmoca.files import outside
+from mmmoca.messages import listed, shown
 from mmmoca.registry import DATASETS
 
 from .listing import FolderListing
@@ -46,6 +48,8 @@ class ImageFolder(CustomDataset):
     Raises:
         FileNotFoundError: At build time, if the folder does not exist or
             holds no file with one of the extensions.
+        ValueError: At build time, if ``ann_file`` names an image that is not
+            below ``data_root`` and ``data_prefix``.
         OSError: At build time, if none of its images can be decoded; later,
             in ``test_mode``, for an image that cannot be decoded.
         ValueError: At build time, if the images have 16 bits a channel and
@@ -99,8 +103,21 @@ class ImageFolder(CustomDataset):
                 'data_prefix, if any) to the folder that holds the images'
             )
         data_list = super().load_data_list()
+        if self.ann_file:
+            self._check_inside(data_list)
         self._check_readable(data_list)
         return data_list
+
+    def _check_inside(self, data_list: list[dict]) -> None:
+        """Refuse a list that names images of other folders."""
+        root = self.img_prefix
+        beyond = outside(root, [info['img_path'] for info in data_list])
+        if beyond:
+            raise ValueError(
+                f'{len(beyond)} images of {self.ann_file} lead out of {root} '
+                f'({listed(beyond, 3)}): set data_root to a folder that holds '
+                "them all, '/' for absolute paths"
+            )
 
     def _searched(self) -> str:
         """Where and what to look for, for messages."""
@@ -236,9 +253,9 @@ class ImageFolder(CustomDataset):
         """
         data = super().prepare_data(idx)
         if data is None and self.test_mode:
+            path = self.get_data_info(idx)['img_path']
             raise OSError(
-                f'cannot read the image {self.get_data_info(idx)["img_path"]}'
-                ': evaluation skips nothing, so replace the file or remove '
-                'it from the data set'
+                f'cannot read the image {shown(path)}: evaluation skips '
+                'nothing, so replace the file or remove it from the data set'
             )
         return data

@@ -12,6 +12,7 @@ from mmengine.dist import get_rank
 from mmengine.logging import print_log
 from PIL.JpegImagePlugin import JpegImageFile
 
+from mmmoca.messages import shown
 from mmmoca.registry import TRANSFORMS
 
 __all__ = ['LoadImage']
@@ -172,10 +173,12 @@ class LoadImage(LoadImageFromFile):
             content = fileio.get(path, backend_args=self.backend_args)
             img = self.decode(content)
         except Exception as error:  # each decoder has errors of its own
-            raise OSError(f'cannot read the image {path}: {error}') from error
+            raise OSError(
+                f'cannot read the image {shown(path)}: {shown(error)}'
+            ) from error
         if img is None:
             raise OSError(
-                f'cannot read the image {path}: it is damaged or '
+                f'cannot read the image {shown(path)}: it is damaged or '
                 f'no image that {self.imdecode_backend} knows'
             )
         return img.astype(np.float32) if self.to_float32 else img
@@ -208,9 +211,7 @@ class LoadImage(LoadImageFromFile):
             return
         self._unreadable.add(path)
         print_log(
-            # Names that are no UTF-8 could not be logged.
-            f'{error}'.encode(errors='backslashreplace').decode()
-            + f'. Skipped; {len(self._unreadable)} unreadable so far in '
+            f'{error}. Skipped; {len(self._unreadable)} unreadable so far in '
             'this process.',
             logger='current',
             # MMLogger does not show the warnings of other ranks.

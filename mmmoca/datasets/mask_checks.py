@@ -11,6 +11,9 @@ from mmengine.dataset import BaseDataset
 from mmengine.fileio import get_file_backend
 from PIL import Image, UnidentifiedImageError
 
+from mmmoca.files import outside
+from mmmoca.messages import listed
+
 from .band_loading import LoadBands
 from .segmentation_checks import SegDataError
 
@@ -41,6 +44,15 @@ def check_files(dataset: BaseDataset) -> None:
             masks.append(info['seg_map_path'])
     backend = get_file_backend(images[0], backend_args=dataset.backend_args)
     for kind, paths in (('image', images), ('mask', masks)):
+        key = 'img_path' if kind == 'image' else 'seg_map_path'
+        root = dataset.data_prefix.get(key) or ''
+        beyond = outside(root, paths) if dataset.ann_file else ()
+        if beyond:
+            raise SegDataError(
+                f'{len(beyond)} {kind}s of the split {dataset.ann_file} lead '
+                f'out of {root} ({listed(beyond, 2)}): a line is a path below '
+                f'it without {dataset.img_suffix!r}'
+            )
         missing = [path for path in paths if not backend.exists(path)]
         if missing:
             raise SegDataError(

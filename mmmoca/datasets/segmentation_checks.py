@@ -11,6 +11,8 @@ from mmengine.utils import to_2tuple
 from torch import nn
 from torch.utils.data import Dataset
 
+from mmmoca.messages import shown
+
 __all__ = [
     'SegDataError',
     'check_channels',
@@ -21,7 +23,14 @@ __all__ = [
 
 
 class SegDataError(ValueError):
-    """The data set or the config does not fit its purpose."""
+    """The data set or the config does not fit its purpose.
+
+    Args:
+        message (str): Names of others in it are shown, see :func:`shown`.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shown(message))
 
 
 def members(dataset: Dataset) -> Iterator[BaseDataset]:

@@ -14,6 +14,7 @@ from mmengine.logging import MMLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from mmmoca.checkpoints import read_checkpoint
 from mmmoca.files import whole
 from mmmoca.version import __version__
 
@@ -94,7 +95,7 @@ class FeatureCache:
         all_reduce(found, 'min')
         if found:
             self.logger.info(f'{title}: features read from {path}')
-            return FeatureShard(**torch.load(path, weights_only=True))
+            return FeatureShard(**read_checkpoint(path))
         ids, feats, labels = extract_shard(
             loader,
             describe,

@@ -11,6 +11,8 @@ import torch
 from mmengine.dataset import InfiniteSampler
 from torch.utils.data import ConcatDataset, DataLoader
 
+from mmmoca.messages import listed
+
 __all__ = [
     'check_loader',
     'check_same_classes',
@@ -122,11 +124,11 @@ def check_same_classes(
     """
     names, others = class_names(first), class_names(second)
     if names and others and names != others:
-        differ = [str(name) for name in sorted(set(names) ^ set(others))]
+        differ = sorted(set(names) ^ set(others))
         raise ValueError(
             f'{roles[0].capitalize()} ({len(names)}) and {roles[1]} images '
             f'({len(others)}) must have the same classes in the same order, '
-            f'but these differ: {", ".join(differ[:5]) or "order"}. Make the '
+            f'but these differ: {listed(differ) or "order"}. Make the '
             'same folders on both sides, empty ones for absent classes.'
         )
 

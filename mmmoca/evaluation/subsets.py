@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import Dataset
 
+from mmmoca.files import outside
+from mmmoca.messages import listed
+
 __all__ = [
     'draw_subset',
     'images_by_class',
@@ -37,7 +40,8 @@ def read_subset(
 
     Raises:
         ValueError: If there is no such list, it is empty, names an image
-            twice, an unknown class, or only one class.
+            twice, one that is not in the folder of a class, an unknown
+            class, or only one class.
         FileNotFoundError: If images that it names are missing.
     """
     if not os.path.isfile(path):
@@ -64,12 +68,19 @@ def read_subset(
             f'the subset list {path} has {len(images)} lines, but names only '
             f'{len(subset)} images: remove the repeated lines'
         )
+    paths = {os.path.join(folder, image): image for image in subset}
+    beyond = [paths[path] for path in outside(folder, paths)]
+    if beyond:
+        raise ValueError(
+            f'{len(beyond)} images of the subset list {path} lead out of '
+            f'{folder} ({listed(beyond, 3)}): remove them'
+        )
     unknown = [image for image, label in subset.items() if label < 0]
     if unknown:
         raise ValueError(
             f'{len(unknown)} images of the subset list {path} are of no class '
-            f'known ({_examples(unknown)}); the classes are '
-            f'{_examples(classes)}. Write <class>_<number>.<ending> or '
+            f'known ({listed(unknown, 3)}); the classes are '
+            f'{listed(classes, 3)}. Write <class>_<number>.<ending> or '
             '<class>/<image>'
         )
     if len(set(subset.values())) < 2:
@@ -77,15 +88,11 @@ def read_subset(
             f'the subset list {path} names images of one class only: a '
             'classifier needs at least two'
         )
-    missing = [
-        image
-        for image in subset
-        if not os.path.isfile(os.path.join(folder, image))
-    ]
+    missing = [i for place, i in paths.items() if not os.path.isfile(place)]
     if missing:
         raise FileNotFoundError(
             f'{len(missing)} of {len(subset)} images of the subset list '
-            f'{path} are not in {folder} ({_examples(missing)}). Set '
+            f'{path} are not in {folder} ({listed(missing, 3)}). Set '
             'data_root and data_prefix to the folder of the class folders, '
             'or draw a list from it by '
             'tools/dataset_converters/make_subset.py'
@@ -194,7 +201,7 @@ def draw_subset(
         )
     if len(images) < 2:
         raise ValueError(
-            f'images of one class only ({_examples(images)}): a classifier '
+            f'images of one class only ({listed(images, 3)}): a classifier '
             'needs at least two'
         )
     lines = []
@@ -224,8 +231,3 @@ def subset_line(name: str, file: str) -> str:
     """
     told = '/' not in file and file.partition('_')[0] == name and '_' in file
     return file if told else f'{name}/{file}'
-
-
-def _examples(names: Sequence[str]) -> str:
-    listed = [str(name) for name in names][:3]
-    return ', '.join(listed + ['...'] * (len(names) > len(listed)))

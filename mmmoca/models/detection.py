@@ -39,7 +39,8 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
 
     Raises:
         ValueError: If a pyramid counts on another patch than the backbone's,
-            or anchors or regions on other strides than the pyramid's.
+            anchors or regions on other strides than the pyramid's, or a part
+            of the neck on other maps than it gets.
     """
     from mmdet.registry import MODELS as MMDET_MODELS
 
@@ -48,6 +49,7 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
     model = _with_patch_size(_with_classes(model, num_classes))
     built = MMDET_MODELS.build(dict(model, type=detector, _scope_='mmdet'))
     check_patch_size(built)
+    _check_maps(built)
     _check_strides(built)
     return built
 
@@ -79,6 +81,37 @@ def _with_patch_size(model: dict) -> dict:
         for part in (neck if isinstance(neck, (list, tuple)) else [neck])
     ]
     return model | dict(neck=parts)
+
+
+def _check_maps(model: nn.Module) -> None:
+    """Compare the maps that parts of the neck take with those they get."""
+    necks = list(model.neck.modules()) if model.with_neck else []
+    for place, pyramid in enumerate(necks):
+        if not isinstance(pyramid, ViTFeaturePyramid):
+            continue
+        channels, strides = pyramid.in_channels, len(pyramid.strides)
+        made = getattr(model.backbone, 'embed_dims', channels)
+        if made != channels:
+            raise ValueError(
+                f'the maps of the backbone have {made} channels, but '
+                f'ViTFeaturePyramid takes {channels}: write in_channels={made}'
+            )
+        maps = len(getattr(model.backbone, 'out_indices', [-1]))
+        if maps not in (1, strides):
+            raise ValueError(
+                f'the backbone makes {maps} maps, but ViTFeaturePyramid takes '
+                f'{strides}, or the last one for all strides: write as many '
+                'numbers in model.backbone.out_indices'
+            )
+        maps = [channels] * strides
+        for part in necks[place:]:
+            wanted = getattr(part, 'in_channels', None)
+            if isinstance(wanted, (list, tuple)) and list(wanted) != maps:
+                raise ValueError(
+                    f'ViTFeaturePyramid makes {strides} maps of {channels} '
+                    f'channels, but {type(part).__name__} takes others: write '
+                    f'in_channels={maps}'
+                )
 
 
 def _check_strides(model: nn.Module) -> None:

@@ -80,6 +80,7 @@ class ViTFeaturePyramid(BaseModule):
                 f'strides=({_text(near)}), and the same where heads have '
                 'strides'
             )
+        self.in_channels = in_channels
         self.patch_size = patch_size
         self.strides = tuple(strides)
         self.scales = nn.ModuleList(known[scale]() for scale in scales)

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from mmmoca.evaluation.presets import preset_line
 from mmmoca.evaluation.report import render_table
+from mmmoca.messages import shown
 
 __all__ = ['comparison_table', 'draw_comparison']
 
@@ -36,7 +37,10 @@ def comparison_table(results: list[dict]) -> str:
             row[subset['subset']] = f'{subset["mean"]:.1f}{spread}'
         rows.append(row)
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
-    notes = [f'- {r["name"]}: {preset_line(r["settings"])}\n' for r in results]
+    notes = [
+        f'- {shown(result["name"])}: {preset_line(result["settings"])}\n'
+        for result in results
+    ]
     return f'{table}\n{"".join(notes)}'
 
 

@@ -6,6 +6,9 @@ from mmengine.infer import BaseInferencer
 from mmengine.registry import DATASETS
 from mmengine.runner import load_checkpoint
 
+# Registers the reader that MMEngine takes.
+import mmmoca.checkpoints  # noqa: F401
+
 __all__ = ['build_inferencer']
 
 

@@ -1,63 +1,26 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Bytes that a process of MOCA's pretraining sends and keeps: a model."""
 
-from pathlib import Path
-from typing import NamedTuple
-
 import torch
-from mmengine.config import Config
 from mmengine.registry import MODELS
-from mmpretrain.models import VisionTransformer
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import mmmoca  # noqa: F401  registers the model
 
-RECIPE = Path(__file__).parents[2] / 'configs' / 'moca_vit-b16_200e.py'
 
-
-class Network(NamedTuple):
-    """What the costs depend on, in numbers of elements."""
-
-    trained: int  # parameters with a gradient
-    fixed: int  # positions of the student
-    teacher: int
-    words: int  # K x D
-    new_words: int  # of a step, K_new x D
-
-
-def model_config(arch: str, patch_size: int) -> dict:
-    """The recipe's model with another of mmpretrain's architectures."""
-    cfg = Config.fromfile(RECIPE).model
-    layers = VisionTransformer.arch_zoo[arch]['num_layers']
-    cfg.backbone.update(
-        arch=arch, patch_size=patch_size, tap_layer=layers * 2 // 3
-    )
-    return cfg
-
-
-def count(model: nn.Module) -> Network:
-    """Count a MOCA model, on the meta device or any other."""
-
-    def elements(part: nn.Module, *trained: bool) -> int:
-        return sum(
-            parameter.numel()
-            for parameter in part.parameters()
-            if parameter.requires_grad in trained
-        )
-
-    words = model.codebook.words
-    return Network(
-        trained=elements(model, True),
-        fixed=elements(model.backbone, False),
-        teacher=elements(model.teacher, True, False),
-        words=words.numel(),
-        new_words=model.codebook.num_new_words * words.shape[1],
+def elements(model: nn.Module, trained: bool = False) -> int:
+    """Numbers in the student, decoder and generators, or those trained."""
+    return sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+        or not (trained or name.startswith('teacher.'))
     )
 
 
 def sent_bytes(
-    network: Network,
+    model: nn.Module,
     ranks: int,
     sharded: bool = False,
     scatter_factor: int = 1,
@@ -69,57 +32,54 @@ def sent_bytes(
     nor autocast change anything.
 
     Args:
-        network (Network): The network.
+        model (nn.Module): MOCA, on the meta device or any other.
         ranks (int): W, processes.
         sharded (bool): Whether the student is sharded (FSDP).
         scatter_factor (int): 2 where the backend reduces and scatters by an
             all-reduce, as gloo does. Defaults to 1.
-
-    Returns:
-        dict[str, float]: ``gradients``, ``parameters``, ``codebook``.
     """
     share = 4 * (ranks - 1) / ranks
-    whole = network.trained + network.fixed
+    new_words = model.codebook.num_new_words * model.codebook.words.shape[1]
     return dict(
-        gradients=scatter_factor * share * whole
+        gradients=scatter_factor * share * elements(model)
         if sharded
-        else 2 * share * network.trained,
+        else 2 * share * elements(model, trained=True),
         # Gathered for the step and for the teacher.
-        parameters=2 * share * whole if sharded else 0.0,
+        parameters=2 * share * elements(model) if sharded else 0.0,
         # The words, and the MSD of two views.
-        codebook=2 * share * (network.new_words + 2),
+        codebook=2 * share * (new_words + 2),
     )
 
 
 def kept_bytes(
-    network: Network, ranks: int, sharded: bool = False
+    model: nn.Module, ranks: int, sharded: bool = False
 ) -> dict[str, float]:
     """Bytes that a process keeps from step to step.
 
     Arguments as above. Gradients are freed by ``zero_grad``, but there again
     before the activations are gone.
     """
-    student = network.trained + network.fixed
+    student, trained = elements(model), elements(model, trained=True)
+    teacher = sum(parameter.nbytes for parameter in model.teacher.parameters())
     parts = ranks if sharded else 1
     return dict(
         parameters=4 * student / parts,
-        gradients=4 * (student if sharded else network.trained) / parts,
-        moments=8 * network.trained / parts,
-        buckets=0.0 if sharded or ranks == 1 else 4.0 * network.trained,
-        teacher=4.0 * network.teacher,
-        codebook=4.0 * network.words,
+        gradients=4 * (student if sharded else trained) / parts,
+        moments=8 * trained / parts,
+        buckets=0.0 if sharded or ranks == 1 else 4.0 * trained,
+        teacher=float(teacher),
+        codebook=float(model.codebook.words.nbytes),
     )
 
 
-def saved_bytes(arch: str, patch_size: int, half: bool) -> tuple[float, float]:
+def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
     """Bytes that a forward pass saves for the backward pass.
 
     Counted on the real forward pass with fake tensors of the CPU, each
     storage once, parameters left out.
 
     Args:
-        arch (str): Architecture of mmpretrain's VisionTransformer.
-        patch_size (int): Side of a patch.
+        model_cfg (dict): Config of the model.
         half (bool): Whether under autocast to 16 bits.
 
     Returns:
@@ -146,7 +106,7 @@ def saved_bytes(arch: str, patch_size: int, half: bool) -> tuple[float, float]:
 
     # The teacher, a deep copy, counts as another mode's.
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model = MODELS.build(model_config(arch, patch_size)).train()
+        model = MODELS.build(model_cfg).train()
         side = model.backbone.img_size[0]
         small, large = saved(4), saved(8)
     return (large - small) / 4, 2 * small - large

@@ -16,38 +16,67 @@ Example:
 """
 
 import argparse
+import statistics
+import tempfile
+import time
 from pathlib import Path
 
 
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
+def main() -> None:
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument(
-        '--data', metavar='DIR', help='folder of images instead of drawings'
-    )
-    parser.add_argument('--number', type=int, default=64, help='of images')
-    parser.add_argument(
+    add = parser.add_argument
+    add('--data', metavar='DIR', help='images instead of two photographs')
+    add('--number', type=int, default=64, help='of images')
+    add(
         '--size',
         type=int,
         nargs=2,
         default=(375, 500),
         metavar=('HEIGHT', 'WIDTH'),
-        help='of the drawn images, JPEG files of quality 90',
+        help='of the photographs, JPEG files of quality 90',
     )
-    parser.add_argument('--repeats', type=int, default=7)
+    add('--repeats', type=int, default=7)
     args = parser.parse_args()
     if args.data and not Path(args.data).expanduser().is_dir():
         parser.error(f'there is no folder {args.data}')
-    return args
-
-
-def main() -> None:
-    """Measure and print the table."""
-    args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from pipelines import benchmark
 
-    benchmark(args)
+    # isort: split
+    import cv2
+    import torch
+
+    from measure import median_seconds, print_table
+    from mmmoca.datasets import ImageFolder
+    from pipelines import all_pipelines, write_photos
+
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as written:
+        if not args.data:
+            write_photos(written, args.number, args.size)
+        folder = ImageFolder(args.data or written, with_label=False)
+        step = max(1, len(folder) // args.number)
+        paths = [
+            folder.get_data_info(index)['img_path']
+            for index in range(0, len(folder), step)[: args.number]
+        ]
+        size = statistics.mean(Path(path).stat().st_size for path in paths)
+        forms = {
+            name: lambda pipeline=pipeline: [*map(pipeline, paths)]
+            for name, pipeline in all_pipelines().items()
+        }
+        seconds = median_seconds(forms, args.repeats, time.process_time)
+    paper = next(iter(seconds.values()))
+    print_table(
+        f'{len(paths)} images, {size / 1000:.0f} kB each on average; median '
+        f'of {args.repeats} turns',
+        ('pipeline', 'images/s a core', 'ratio'),
+        (
+            (name, f'{len(paths) / value:.0f}', f'{paper / value:.2f}')
+            for name, value in seconds.items()
+        ),
+    )
 
 
 if __name__ == '__main__':

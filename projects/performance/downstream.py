@@ -16,8 +16,8 @@ from pathlib import Path
 SIZES = dict(detection=(800, 1216), segmentation=(1024, 2048))
 
 
-def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line."""
+def main() -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -32,11 +32,8 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
     add('--batch-size', type=int, default=1, help='for detection')
     add('--objects', type=int, default=8, help='on an image, for detection')
-    add(
-        '--no-checkpointing',
-        action='store_true',
-        help="leave out the config's activation checkpointing (detection)",
-    )
+    keep = "leave out the config's activation checkpointing (detection)"
+    add('--no-checkpointing', action='store_true', help=keep)
     args = parser.parse_args()
     if not Path(args.config).is_file():
         parser.error(f'there is no config {args.config}')
@@ -44,23 +41,40 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
         if '=' not in option:
             parser.error(f'--cfg-options takes KEY=VALUE, but got {option}')
     args.size = args.size or SIZES[args.task]
-    return parser, args
-
-
-def main() -> None:
-    """Measure and print."""
-    parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from mmmoca.stack import MissingOpsError, check_compiled_ops
 
-    if args.task == 'detection':
-        try:
-            check_compiled_ops()
-        except MissingOpsError as error:
-            parser.error(str(error))
-    import downstream_models
+    # isort: split
+    from mmengine.config import DictAction
+    from mmengine.registry import init_default_scope
 
-    getattr(downstream_models, args.task)(args)
+    from downstream_passes import PASSES, build_model
+    from measure import median_seconds, name_of, peak_bytes, print_table
+    from mmmoca.engine.launch import load_config
+    from mmmoca.stack import MissingOpsError
+
+    DictAction([], 'cfg_options')(parser, args, args.cfg_options)
+    try:
+        cfg = load_config(args.config, cfg_options=args.cfg_options)
+    except (MissingOpsError, ValueError) as error:
+        parser.error(str(error))
+    init_default_scope(cfg.default_scope)
+    model, device = build_model(cfg, args.threads)
+    before = peak_bytes(device)
+    passes = PASSES[args.task](model, cfg, args)
+    seconds = median_seconds(passes, args.repeats, warm_up=0)
+    memory = peak_bytes(device), before
+    number = sum(p.numel() for p in model.parameters()) / 1e6
+    print_table(
+        f'{type(model).__name__}, {number:.1f} M parameters, '
+        f'{args.size[0]} x {args.size[1]}, {name_of(device)}',
+        (*(f'{name}, s' for name in passes), 'peak GiB', 'of it before'),
+        [
+            (
+                *(f'{value:.2f}' for value in seconds.values()),
+                *(f'{value / 2**30:.2f}' for value in memory),
+            )
+        ],
+    )
 
 
 if __name__ == '__main__':

@@ -1,19 +1,25 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The one clock, the one look at memory and the one table of all commands."""
+"""How all commands measure: time, memory, own processes; and their table."""
 
+import itertools
 import resource
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from typing import TypeVar
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.profiler import profile
 from torch.utils.benchmark import timer
 
 T = TypeVar('T')
+# Picklable, such as a class or a partial of one; what it builds is called.
+Build = Callable[[], Callable[[], object]]
 
 
 def seconds_of(
@@ -26,34 +32,86 @@ def seconds_of(
 
 
 def take_turns(
-    measures: dict[str, Callable[[], T]], turns: int, warm_up: int = 1
+    measures: dict[str, Callable[[], T]], turns: int
 ) -> dict[str, list[T]]:
-    """Measure several things in turns, after some that do not count."""
+    """Measure several things in turns."""
     results = {name: [] for name in measures}
-    for _ in range(warm_up + turns):
+    for _ in range(turns):
         for name, measure in measures.items():
             results[name].append(measure())
-    return {name: values[warm_up:] for name, values in results.items()}
+    return results
 
 
 def median_seconds(
     forms: dict[str, Callable[[], object]],
     repeats: int,
     clock: Callable[[], float] = timer,
+    warm_up: int = 1,
 ) -> dict[str, float]:
-    """Median seconds of calls that take turns, the first not counted."""
+    """Median seconds of calls that take turns, after some not counted."""
     clocked = {k: partial(seconds_of, v, clock) for k, v in forms.items()}
-    turns = take_turns(clocked, repeats)
-    return {name: statistics.median(turns[name]) for name in turns}
+    turns = take_turns(clocked, warm_up + repeats)
+    return {k: statistics.median(v[warm_up:]) for k, v in turns.items()}
 
 
 def peak_bytes(device: torch.device | str) -> int:
     """Most memory so far: allocated on a GPU, or of this process on a CPU."""
-    device = torch.device(device)
-    if device.type == 'cuda':
+    if torch.device(device).type == 'cuda':
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if sys.platform == 'darwin' else 1024)
+
+
+def own_mebibytes(
+    function: Callable[[], object], device: torch.device | str
+) -> float:
+    """Most memory that tensors of a call take besides what is there before.
+
+    In a training step activations, gradients and everything that is passing
+    count; parameters, the optimiser's state and the codebook do not.
+    """
+    if torch.device(device).type == 'cuda':
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        function()
+        return (peak_bytes(device) - before) / 2**20
+    with profile(profile_memory=True) as recorded:
+        function()
+    changes = [
+        (event.start_ns(), event.nbytes())
+        for event in recorded.profiler.kineto_results.events()
+        if event.name() == '[memory]'
+    ]
+    held = itertools.accumulate(size for _, size in sorted(changes))
+    return max(held, default=0) / 2**20
+
+
+def measure_apart(
+    builds: dict[T, Build], device: str, repeats: int, rounds: int
+) -> dict[T, tuple[float, float]]:
+    """Median seconds and MiB of a call of what each builds.
+
+    In every round each has a new process, one at a time: what the C library
+    keeps of freed memory would pass from one to the next, and a GPU need not
+    hold them all. There it is called once, then ``repeats`` times.
+    """
+
+    def measure(build: Build) -> tuple[float, float]:
+        with ProcessPoolExecutor(1, get_context('spawn')) as pool:
+            return pool.submit(_measure, build, device, repeats).result()
+
+    measures = {name: partial(measure, builds[name]) for name in builds}
+    turns = take_turns(measures, rounds)
+    return {
+        name: tuple(statistics.median(values) for values in zip(*results))
+        for name, results in turns.items()
+    }
+
+
+def _measure(build: Build, device: str, repeats: int) -> tuple[float, float]:
+    run = build()
+    seconds = median_seconds({'run': run}, repeats)['run']
+    return seconds, own_mebibytes(run, device)
 
 
 def name_of(device: torch.device | str) -> str:
@@ -69,16 +127,32 @@ def print_table(
     rows: Iterable[Sequence[str]],
     caption: str | None = None,
 ) -> None:
-    """Print a table; a row without cells is a line."""
+    """Print a table."""
     table = Table(title=title, caption=caption)
     for index, column in enumerate(columns):
         table.add_column(column, justify='right' if index else 'left')
     for row in rows:
-        if row:
-            table.add_row(*row)
-        else:
-            table.add_section()
+        table.add_row(*row)
     # Wide enough for all of them in a pipe, too.
     console = Console()
     console.width = max(console.width, 100)
     console.print(table)
+
+
+def compare_apart(title: str, builds: dict[str, Build], *options) -> None:
+    """Measure the first apart from the others and print it against them."""
+    measured = measure_apart(builds, *options)
+    ours_seconds, ours_memory = next(iter(measured.values()))
+    print_table(
+        title,
+        ('', 's', 'ours / it', 'MiB', 'ours / it'),
+        (
+            (
+                *(name, f'{seconds:.3f}', f'{ours_seconds / seconds:.2f}x'),
+                *(f'{memory:.0f}', f'{ours_memory / memory:.2f}x'),
+            )
+            for name, (seconds, memory) in measured.items()
+        ),
+        'Medians. MiB: what the tensors of a run take besides those that are '
+        'there before.',
+    )

@@ -8,42 +8,123 @@ send, by the kernel's counters of their sockets, and keep (Linux).
 """
 
 import argparse
+import itertools
 import json
 import sys
+from collections.abc import Iterator
 
-
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--gpus', type=int, nargs='+', default=[8, 64, 512])
-    parser.add_argument(
-        '--check',
-        action='store_true',
-        help='compare with real processes instead, a small network on gloo',
-    )
-    parser.add_argument('--ranks', type=int, nargs='+', default=[1, 2, 4])
-    parser.add_argument(
-        '--memory', action='store_true', help='check memory, too (3 GB)'
-    )
-    args = parser.parse_args()
-    if args.check and sys.platform != 'linux':
-        parser.error('--check reads counters of Linux')
-    return args
+# Patch sizes of the usual ViTs.
+NETWORKS = {
+    'ViT-B/16': ('b', 16),
+    'ViT-L/16': ('l', 16),
+    'ViT-H/14': ('h', 14),
+}
+GLOBAL_BATCH = 2048
 
 
 def main() -> None:
     """Print the tables, or the comparison as JSON lines."""
-    args = parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add('--gpus', type=int, nargs='+', default=[8, 64, 512])
+    add('--check', action='store_true', help='a small network on gloo instead')
+    add('--ranks', type=int, nargs='+', default=[1, 2, 4])
+    add('--memory', action='store_true', help='check memory, too (3 GB)')
+    args = parser.parse_args()
+    if args.check and sys.platform != 'linux':
+        parser.error('--check reads counters of Linux')
     import mmmoca  # noqa: F401  checks the installation before all else
 
-    # isort: split
-    import scaling_tables
-
     if not args.check:
-        scaling_tables.print_tables(args.gpus)
+        print_tables(args.gpus)
         return
-    for row in scaling_tables.check(args.ranks, args.memory):
+    for row in check(args.ranks, args.memory):
         print(json.dumps(row), flush=True)
+
+
+def print_tables(gpus: list[int]) -> None:
+    """What a process of so many sends in a step, and what it keeps."""
+    import torch
+    from mmengine.registry import MODELS
+
+    from costs import elements, kept_bytes, saved_bytes, sent_bytes
+    from measure import print_table
+    from training_step import load_recipe
+
+    sent, kept = [], []
+    for name, network in NETWORKS.items():
+        cfg = load_recipe(*network).model
+        with torch.device('meta'):
+            model = MODELS.build(cfg)
+        saved = [saved_bytes(cfg, half) for half in (False, True)]
+        trained = f'{elements(model, trained=True) / 1e6:.1f}'
+        for ranks in gpus:
+            ddp, fsdp = (sent_bytes(model, ranks, s) for s in (False, True))
+            sent.append(
+                (
+                    *(name, trained, str(ranks)),
+                    f'{sum(ddp.values()) / 1e6:.0f}',
+                    f'{sum(fsdp.values()) / 1e6:.0f}',
+                    f'{ddp["codebook"] / 1e6:.3f}',
+                )
+            )
+            batch = GLOBAL_BATCH / ranks
+            values = [
+                sum(kept_bytes(model, ranks).values()),
+                sum(kept_bytes(model, ranks, sharded=True).values()),
+                8 * elements(model),
+                *(batch * each + anyway for each, anyway in saved),
+            ]
+            gigabytes = [f'{value / 1e9:.1f}' for value in values]
+            kept.append((name, str(ranks), f'{batch:g}', *gigabytes))
+    print_table(
+        'MB that each process sends and receives in a step',
+        ('network', 'M trained', 'GPUs', 'DDP', 'FSDP', 'codebook'),
+        sent,
+    )
+    names = 'network', 'GPUs', 'images a GPU', 'kept DDP', 'kept FSDP'
+    print_table(
+        f'GB on each process, {GLOBAL_BATCH} images a step',
+        (*names, 'gathered FSDP', 'activations fp32', '16 bits'),
+        kept,
+    )
+
+
+def check(ranks: list[int], memory: bool) -> Iterator[dict]:
+    """Measured and predicted bytes of real processes, a row for each.
+
+    Memory is what a larger network keeps more than the demo's, so that what
+    the libraries take does not count.
+    """
+    from torch import nn
+
+    from costs import kept_bytes, sent_bytes
+    from traffic import measure
+
+    def between_steps(model: nn.Module) -> float:
+        parts = kept_bytes(model, *run)
+        return sum(parts.values()) - parts['gradients']
+
+    for run in itertools.product(ranks, (False, True)):
+        if run == (1, True):
+            continue
+        model, sent, kept = measure(*run)
+        # gloo reduces and scatters by an all-reduce.
+        predicted = sum(sent_bytes(model, *run, scatter_factor=2).values())
+        yield _row('sent', *run, sent, predicted)
+        if memory:
+            larger, _, more = measure(*run, large=True)
+            predicted = between_steps(larger) - between_steps(model)
+            yield _row('kept', *run, more - kept, predicted)
+
+
+def _row(
+    kind: str, ranks: int, sharded: bool, measured: float, predicted: float
+) -> dict:
+    mode = 'FSDP' if sharded else 'DDP' if ranks > 1 else 'alone'
+    row = dict(bytes=kind, ranks=ranks, mode=mode, measured=measured)
+    ratio = measured / predicted if predicted else None
+    return dict(**row, predicted=predicted, ratio=ratio)
 
 
 if __name__ == '__main__':

@@ -22,8 +22,8 @@ Example:
 import argparse
 
 
-def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line."""
+def main() -> None:
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -35,18 +35,22 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--compile', action='store_true')
     add('--device', choices=['cpu', 'cuda'])
     add('--repeats', type=int, default=5)
-    add('--rounds', type=int, default=1, help='of processes, for --table1')
+    processes = 'of processes, for --reference and --table1'
+    add('--rounds', type=int, default=1, help=processes)
     whole = parser.add_mutually_exclusive_group()
     whole.add_argument('--reference', action='store_true')
     whole.add_argument('--table1', action='store_true')
-    return parser, parser.parse_args()
+    args = parser.parse_args()
+    import mmmoca  # noqa: F401  checks the installation before all else
 
-
-def check_device(
-    parser: argparse.ArgumentParser, args: argparse.Namespace
-) -> None:
-    """Fill in device and batch, or say what does not go together."""
+    # isort: split
     from mmengine.device import get_device
+
+    from measure import name_of
+    from sections import print_sections
+    from step_comparisons import reference, table1
+    from step_pairs import print_pairs
+    from training_step import TrainingStep
 
     found = get_device()
     args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
@@ -59,23 +63,20 @@ def check_device(
     if args.device == 'cpu' and args.dtype == 'fp16':
         parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
     args.batch_size = args.batch_size or (16 if args.device == 'cpu' else 256)
-
-
-def main() -> None:
-    """Measure and print the tables."""
-    parser, args = parse_args()
-    import mmmoca  # noqa: F401  checks the installation before all else
-
-    check_device(parser, args)
-    if args.reference or args.table1:
-        import step_comparisons
-
-        compare = 'against_reference' if args.reference else 'table1'
-        getattr(step_comparisons, compare)(args)
+    names = 'arch', 'batch_size', 'dtype', 'device'
+    args.step = {name: getattr(args, name) for name in names}
+    args.title = (
+        f'ViT-{args.arch}, batch {args.batch_size}, {args.dtype}, '
+        f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}'
+    )
+    if args.reference:
+        reference(args)
+    elif args.table1:
+        table1(args)
     else:
-        from step_tables import print_tables
-
-        print_tables(args)
+        step = TrainingStep(**args.step, compiled=args.compile)
+        print_sections(args, step)
+        print_pairs(args, step)
 
 
 if __name__ == '__main__':

@@ -8,19 +8,16 @@ import os
 import socket
 import struct
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
-import numpy as np
-import torch
-from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.registry import MODELS
-from mmengine.runner import FlexibleRunner, Runner
-from PIL import Image
 from torch import nn
+from torch.distributed.launcher import LaunchConfig, elastic_launch
 
-import mmmoca  # noqa: F401  registers the model
+from mmmoca.engine.launch import build_runner, load_config
+from pipelines import write_photos
 
 # One process imports OpenMMLab, all others are forked from it.
 multiprocessing.set_forkserver_preload(
@@ -29,13 +26,30 @@ multiprocessing.set_forkserver_preload(
 DEMO = Path(__file__).parents[2] / 'configs/demo/moca_vit-tiny_textures.py'
 STEPS, WARM_UP, BATCH = 9, 4, 8
 # Much larger than all that a step needs besides.
-LARGE = dict(
-    embed_dims=512, num_layers=8, num_heads=8, feedforward_channels=2048
-)
+LARGE = {'model.backbone.arch': 'deit-small'}
 _TCP_INFO_BYTES_SENT = 200  # of struct tcp_info, Linux 4.19 and later
 
 
-def sent_by_this_process() -> int:
+class Usage(Hook):
+    """Bytes of this process.
+
+    Attributes:
+        sent (float): In a step after the first ones, which set up more.
+        kept (int): Resident after the last step.
+    """
+
+    priority = 'LOWEST'
+
+    def after_train_iter(self, runner, *args, **kwargs) -> None:
+        """Look at the kernel's counters."""
+        if runner.iter + 1 == WARM_UP:
+            self.start = sent_bytes()
+        if runner.iter + 1 == STEPS:
+            self.sent = (sent_bytes() - self.start) / (STEPS - WARM_UP)
+            self.kept = resident_bytes()
+
+
+def sent_bytes() -> int:
     """Bytes sent by this process's open TCP sockets, as the kernel counts."""
     total = 0
     for entry in Path('/proc/self/fd').iterdir():
@@ -51,139 +65,64 @@ def sent_by_this_process() -> int:
     return total
 
 
-def measure_traffic(ranks: int, sharded: bool) -> tuple[nn.Module, float]:
-    """The demo's model, and the bytes that a process sends in its step."""
-    measured = _run(ranks, sharded, {}, _Traffic)
-    return MODELS.build(Config.fromfile(DEMO).model), measured
-
-
-def measure_memory(ranks: int, sharded: bool) -> tuple[nn.Module, float]:
-    """A larger network, and the bytes that it adds to a process."""
-    options = {'model.backbone.arch': LARGE}
-    cfg = Config.fromfile(DEMO)
-    cfg.merge_from_dict(options)
-    return MODELS.build(cfg.model), _run(ranks, sharded, options, _Memory)
-
-
-class _Traffic(Hook):
-    """Bytes sent in a step after the first ones, which set up more."""
-
-    priority = 'LOWEST'
-
-    def after_train_iter(self, runner, *args, **kwargs) -> None:
-        if runner.iter + 1 == WARM_UP:
-            self.start = sent_by_this_process()
-        if runner.iter + 1 == STEPS:
-            sent = sent_by_this_process() - self.start
-            self.result = sent / (STEPS - WARM_UP)
-
-
-class _Memory(Hook):
-    """Resident bytes after the steps, less those before the model."""
-
-    priority = 'LOWEST'
-
-    def __init__(self) -> None:
-        self.start = _resident()
-
-    def after_train_iter(self, runner, *args, **kwargs) -> None:
-        if runner.iter + 1 == STEPS:
-            self.result = _resident() - self.start
-
-
-def _resident() -> int:
+def resident_bytes() -> int:
+    """Bytes of this process in memory, freed ones given back before."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path('/proc/self/statm').read_text().split()[1])
     return pages * os.sysconf('SC_PAGE_SIZE')
 
 
-def _run(ranks: int, sharded: bool, options: dict, hook: Callable) -> float:
+def measure(
+    ranks: int, sharded: bool, large: bool = False
+) -> tuple[nn.Module, float, float]:
+    """The model of the demo, or a larger one; bytes that it sends and keeps.
+
+    Those are the means of :class:`Usage` over so many processes, with DDP or
+    FSDP.
+    """
+    options = LARGE if large else {}
     with tempfile.TemporaryDirectory() as folder:
-        images = Path(folder) / 'train'
-        images.mkdir()
-        rng = np.random.default_rng(0)
-        for index in range(BATCH):
-            noise = rng.integers(0, 256, (60, 60, 3), dtype=np.uint8)
-            Image.fromarray(noise).save(images / f'{index}.jpg')
-        torch.multiprocessing.start_processes(
-            _train,
-            (ranks, folder, sharded, options, hook),
-            ranks,
-            start_method='forkserver',
+        write_photos(folder, BATCH, (60, 60))
+        launch = elastic_launch(
+            LaunchConfig(
+                *(1, 1, ranks),
+                run_id='traffic',
+                rdzv_backend='c10d',
+                rdzv_endpoint='localhost:0',
+                start_method='forkserver',
+            ),
+            train,
         )
-        results = [
-            float(Path(folder, f'{rank}').read_text()) for rank in range(ranks)
-        ]
-    return sum(results) / ranks
+        with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=''):
+            usages = launch(folder, ranks, sharded, options).values()
+    cfg = load_config(DEMO, cfg_options=options)
+    sent, kept = (sum(values) / ranks for values in zip(*usages))
+    return MODELS.build(cfg.model), sent, kept
 
 
-def _train(
-    rank: int,
-    ranks: int,
-    folder: str,
-    sharded: bool,
-    options: dict,
-    hook: Callable,
-) -> None:
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(ranks),
-        CUDA_VISIBLE_DEVICES='',
-    )
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        'gloo',
-        init_method=f'file://{folder}/store',
-        rank=rank,
-        world_size=ranks,
-    )
-    if hook is _Memory:
-        # What the libraries take when they are first used.
-        _runner(folder, ranks, sharded, {}).train()
-    watcher = hook()
-    runner = _runner(folder, ranks, sharded, options)
-    runner.register_hook(watcher)
-    runner.train()
-    Path(folder, f'{rank}').write_text(str(watcher.result))
-    torch.distributed.destroy_process_group()
-
-
-def _runner(
+def train(
     folder: str, ranks: int, sharded: bool, options: dict
-) -> Runner | FlexibleRunner:
-    cfg = Config.fromfile(DEMO)
-    cfg.merge_from_dict(
-        {
-            'work_dir': folder,
-            'experiment_name': f'{len(options)}',
-            'train_dataloader.dataset.data_root': folder,
-            'train_dataloader.batch_size': BATCH // ranks,
-            'train_dataloader.num_workers': 0,
-            'train_dataloader.persistent_workers': False,
-            'train_cfg.max_iters': STEPS,
-            'default_hooks.checkpoint.interval': 1000,
-            'default_hooks.checkpoint.save_last': False,
-            'optim_wrapper.dtype': 'float32',
-            'log_level': 'ERROR',
-            'launcher': 'pytorch' if ranks > 1 else 'none',
-            'env_cfg.dist_cfg.backend': 'gloo',
-        }
-        | {
-            f'{split}_{part}': None
-            for split in ('val', 'test')
-            for part in ('cfg', 'dataloader', 'evaluator')
-        }
-        | options
-    )
+) -> tuple[float, int]:
+    """Train in one of the processes; bytes sent and kept."""
+    options = {
+        **options,
+        'train_dataloader.dataset.data_root': folder,
+        'train_dataloader.dataset.data_prefix': '',
+        'train_dataloader.batch_size': BATCH // ranks,
+        'train_dataloader.num_workers': 0,
+        'train_cfg.max_iters': STEPS,
+        **dict.fromkeys(('val_cfg', 'val_dataloader', 'val_evaluator')),
+        'default_hooks.checkpoint': None,
+        'optim_wrapper.dtype': 'float32',
+        'log_level': 'ERROR',
+    }
     if sharded:
-        cfg.strategy = dict(type='mmmoca.MOCAFSDPStrategy')
-        return FlexibleRunner.from_cfg(cfg)
-    if ranks > 1:
-        cfg.model_wrapper_cfg = dict(
-            type='MMDistributedDataParallel',
-            device_ids=None,
-            broadcast_buffers=False,
-        )
-    return Runner.from_cfg(cfg)
+        options['runner_type'] = 'FlexibleRunner'
+        options['strategy.type'] = 'mmmoca.MOCAFSDPStrategy'
+    launcher = 'pytorch' if ranks > 1 else 'none'
+    runner = build_runner(load_config(DEMO, folder, options, launcher))
+    usage = Usage()
+    runner.register_hook(usage)
+    runner.train()
+    return usage.sent, usage.kept

@@ -2,7 +2,6 @@
 """Files that are hostile or damaged, and runs that would lose others."""
 
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 import torch
 from mmengine.dist import get_rank
 from mmengine.runner import BaseLoop, FlexibleRunner
-from mmengine.runner.checkpoint import CheckpointLoader, load_from_http
 
 from mmmoca.checkpoints import (
     CheckpointError,
@@ -27,6 +25,7 @@ from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
 from ..distributed import run_processes
 from ..runs import assert_same, demo_runner
+from .payloads import write_payload
 
 OPTIONS = {
     'train_cfg.max_iters': 6,
@@ -47,39 +46,6 @@ def finished(root):
     return root / 'finished'
 
 
-class Payload:
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.marker),)
-
-
-@pytest.mark.parametrize(
-    'read',
-    [
-        CheckpointLoader.load_checkpoint,
-        read_checkpoint,
-        lambda path: torch.load(path, weights_only=False),
-        lambda path: load_from_http(
-            f'file://{path}', model_dir=f'{path}.downloaded'
-        ),
-    ],
-    ids=['mmengine', 'mmmoca', 'torch', 'url'],
-)
-@pytest.mark.parametrize('archive', [True, False])
-def test_no_checkpoint_runs_code(tmp_path, read, archive):
-    path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
-    torch.save(
-        dict(state_dict={}, meta=Payload(marker)),
-        path,
-        _use_new_zipfile_serialization=archive,
-    )
-    with pytest.raises((CheckpointError, pickle.UnpicklingError)):
-        read(str(path))
-    assert not marker.exists()
-
-
 def test_the_config_of_a_checkpoint_is_not_run(root, finished, tmp_path):
     """MMEngine does so with ``meta['config']`` when it resumes."""
     marker, path = tmp_path / 'it_ran', tmp_path / 'a.pth'
@@ -92,7 +58,7 @@ def test_the_config_of_a_checkpoint_is_not_run(root, finished, tmp_path):
 
 def test_whoever_insists_can_run_it(tmp_path):
     path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
-    torch.save(dict(meta=Payload(marker)), path)
+    write_payload(path, marker)
     code = (
         'import sys; from mmmoca.checkpoints import read_checkpoint; '
         'read_checkpoint(sys.argv[1])'

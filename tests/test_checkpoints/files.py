@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Small checkpoint files in the layouts that are around."""
 
+import re
 from argparse import Namespace
 
 import torch
@@ -39,16 +40,15 @@ def randomise(model, seed):
 
 def timm_vit(seed=0, img_size=SIZE, **kwargs):
     """A small ViT of timm that ends in its final norm."""
-    kwargs = dict(num_classes=0, dynamic_img_size=True) | kwargs
+    defaults = dict(patch_size=PATCH, num_classes=0, dynamic_img_size=True)
     torch.manual_seed(seed)
     return randomise(
         TimmViT(
             img_size=img_size,
-            patch_size=PATCH,
             embed_dim=DIMS,
             depth=DEPTH,
             num_heads=HEADS,
-            **kwargs,
+            **defaults | kwargs,
         ),
         seed,
     )
@@ -74,6 +74,49 @@ def mm_config(img_size=SIZE, **kwargs):
 def mm_vit(img_size=SIZE, seed=0, **kwargs):
     """The same ViT in mmpretrain."""
     return randomise(MODELS.build(mm_config(img_size, **kwargs)), seed)
+
+
+def huggingface_state(state, kind):
+    """A state dict of timm under the names of transformers.
+
+    Args:
+        state (dict): Of a plain ViT, with or without LayerScale.
+        kind (str): 'vit' or 'dinov2', and 4 or 5: as they are saved (and in
+            memory up to version 4), or as version 5 has them in memory.
+    """
+    saved, dinov2 = kind.endswith('4'), kind.startswith('dinov2')
+    names = {
+        'patch_embed.proj': 'embeddings.patch_embeddings.projection',
+        'attn.proj': 'attention.output.dense' if saved else 'attention.o_proj',
+        'ls1.gamma': 'layer_scale1.lambda1',
+        'ls2.gamma': 'layer_scale2.lambda1',
+        'cls_token': 'embeddings.cls_token',
+        'pos_embed': 'embeddings.position_embeddings',
+        'reg_token': 'embeddings.register_tokens',
+    }
+    blocks = 'encoder.layer.' if saved or dinov2 else 'layers.'
+    projections = [f'attention.{part}_proj' for part in 'qkv']
+    if saved:
+        parts = ('query', 'key', 'value')
+        projections = [f'attention.attention.{part}' for part in parts]
+    if saved and not dinov2:
+        names['mlp.fc1'] = 'intermediate.dense'
+        names['mlp.fc2'] = 'output.dense'
+    if not dinov2:
+        names['norm1'] = 'layernorm_before'
+        names['norm2'] = 'layernorm_after'
+    result = {}
+    for name, value in state.items():
+        new = re.sub(r'^norm\.', 'layernorm.', name)
+        new = new.replace('blocks.', blocks)
+        for old, theirs in names.items():
+            new = new.replace(old, theirs)
+        if '.attn.qkv.' not in new:
+            result[new] = value
+            continue
+        for part, rows in zip(projections, value.chunk(3)):
+            result[new.replace('attn.qkv', part)] = rows.clone()
+    return result
 
 
 def with_prefix(prefix, state):

@@ -119,13 +119,15 @@ def test_foreign_models():
 
 
 def test_vits_that_are_not_plain():
-    for name in ('blocks.0.ls1.gamma', 'dist_token', 'reg_token'):
+    for name in ('blocks.0.attn.q_norm.weight', 'dist_token', 'reg_token'):
         content = checkpoint('timm')[0] | {name: torch.ones(3)}
         with pytest.raises(CheckpointError, match=f'has {name}, which a pla'):
             find_backbone(content)
-    layer_scale = mm_vit(layer_scale_init_value=1e-5).state_dict()
-    with pytest.raises(CheckpointError, match=r'has layers.0.attn.gamma1.w'):
-        find_backbone(layer_scale)
+    gated = checkpoint('timm')[0]
+    name = 'blocks.0.mlp.fc1.weight'
+    gated[name] = torch.cat((gated[name], gated[name]))
+    with pytest.raises(CheckpointError, match='one half scales .*SwiGLU'):
+        find_backbone(gated)
 
 
 @pytest.mark.parametrize('missing', ['cls_token', 'pos_embed'])

@@ -59,6 +59,12 @@ def wrong(message, change=unchanged, **options):
             lambda content: content['annotations'].clear(),
         ),
         wrong(
+            r'1 images of .* lead out of .*\.\./\.\./x.jpg',
+            lambda content: content['images'][0].update(
+                file_name='../../x.jpg'
+            ),
+        ),
+        wrong(
             'no category cross,.*order: circle, plus, square, triangle',
             lambda content: content['categories'][1].update(name='plus'),
         ),
@@ -67,7 +73,7 @@ def wrong(message, change=unchanged, **options):
             lambda content: content['categories'].reverse(),
         ),
         # COCO's classes on another file, and one class that is no tuple.
-        wrong('no category person, bicycle, car,', metainfo=None),
+        wrong('no category person, bicycle, car and 77', metainfo=None),
         wrong(r"classes=\('circle',\)", metainfo=dict(classes='circle')),
     ],
 )

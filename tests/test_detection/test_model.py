@@ -202,6 +202,21 @@ def test_other_patches(name, size, strides, options):
         ]
 
 
+@pytest.mark.parametrize(
+    'key, value, message',
+    [
+        ('backbone.arch', 'deit-s', 'have 384 channels.*in_channels=384'),
+        ('backbone.out_indices', [3, 7, 11], 'makes 3 maps.*takes 4'),
+        ('neck.1.in_channels', [768] * 4, r'FPN takes.*=\[192, 192, 192, 192'),
+    ],
+)
+def test_maps_that_do_not_fit(key, value, message):
+    cfg = with_patches(CASCADE, 16)
+    cfg.merge_from_dict({f'model.{key}': value})
+    with pytest.raises(ValueError, match=message):
+        build(cfg)
+
+
 def test_fixed_size_of_vitdet():
     """Crops, padding, test images and positions have the same."""
     cfg = Config.fromfile(CONFIGS / VITDET)

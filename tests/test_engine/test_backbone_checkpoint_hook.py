@@ -96,7 +96,7 @@ def test_the_student_on_request(build, save, layout):
 
 
 def test_layer_scale_of_the_very_model(build, save):
-    """Other files with it are refused, see test_layouts."""
+    """It stays apart where the config builds it, and is folded elsewhere."""
     model = mm_vit(layer_scale_init_value=0.1)
     path = save(dict(state_dict=with_prefix('backbone.', model.state_dict())))
     runner = build(path, backbone=dict(layer_scale_init_value=0.1))
@@ -104,6 +104,12 @@ def test_layer_scale_of_the_very_model(build, save):
     assert_holds(runner, model)
     with pytest.raises(CheckpointError, match='have no .*gamma1.weight'):
         build(path).test()
+    build(f'mmmoca-teacher://{path}').test()
+    path = save(checkpoint('timm')[0])
+    runner = build(path, backbone=dict(layer_scale_init_value=0.1))
+    message = 'no layers.0.attn.gamma1.*leave out layer_scale_init_value'
+    with pytest.raises(CheckpointError, match=message):
+        runner.test()
 
 
 def test_one_encoder_is_no_student(build, save):

@@ -6,6 +6,7 @@ What it does before a training is in ``test_classifier_check_hook.py``.
 
 import pytest
 import torch
+from timm.models.vision_transformer import VisionTransformer
 
 from mmmoca.checkpoints import CheckpointError
 
@@ -65,6 +66,38 @@ def test_other_channels(runner, load):
     state['codebook.words'] = torch.zeros(8, 128)
     with pytest.raises(CheckpointError, match='3 of another shape'):
         load(state)
+
+
+def test_starts_are_fitted(runner, tmp_path, monkeypatch):
+    """Weights of timm, with LayerScale and another number of channels."""
+    torch.manual_seed(0)
+    theirs = VisionTransformer(
+        img_size=48,
+        patch_size=8,
+        in_chans=1,
+        embed_dim=128,
+        depth=4,
+        num_heads=4,
+        init_values=0.5,
+    )
+    torch.save(theirs.state_dict(), tmp_path / 'theirs.pth')
+    said = []
+    for level in ('info', 'warning'):
+        monkeypatch.setattr(runner.logger, level, said.append)
+    runner._resume = False
+    runner.load_checkpoint(f'mmmoca-start://{tmp_path}/theirs.pth')
+    said = [line for line in said if line.startswith('theirs.pth')]
+    assert said[0].startswith('theirs.pth (layout timm) fills backbone 54/54')
+    assert said[0].endswith('teacher 54/54') and len(said) == 3
+    grey = torch.randn(2, 1, 48, 48)
+    theirs.eval()
+    with torch.no_grad():
+        expected = theirs.forward_features(grey)[:, 1:].mean(dim=1)
+        for which in ('teacher', 'student'):
+            actual = runner.model.eval().extract_feat(
+                grey.expand(-1, 3, -1, -1), which
+            )
+            torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_student_does_not_pass_for_the_teacher(runner, load, monkeypatch):

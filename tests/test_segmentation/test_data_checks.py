@@ -71,6 +71,15 @@ def test_split_with_absent_files(tree, tmp_path):
     )
 
 
+def test_split_that_leads_out(tree, tmp_path):
+    (tree / 'mine.txt').write_text(f'aachen/{NAME}\n../../../mine\n')
+    refused(
+        *(tree, tmp_path, '1 images of the split', 'lead out of'),
+        '../../../mine_leftImg8bit.png',
+        **{f'{TRAIN}.ann_file': 'mine.txt'},
+    )
+
+
 def test_mask_of_another_size(tree, tmp_path):
     mask = cv2.imread(str(tree / TRUTH), cv2.IMREAD_UNCHANGED)
     cv2.imwrite(str(tree / TRUTH), mask[:-2])

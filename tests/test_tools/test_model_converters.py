@@ -224,7 +224,8 @@ def test_the_full_released_model(convert, capsys, name):
         assert torch.equal(value, expected[key]), key
 
 
-def test_pretraining_goes_on_from_the_release(convert, tmp_path):
+@pytest.mark.parametrize('source', ['{}/out.pth', 'mmmoca-start://{}/in.pth'])
+def test_pretraining_goes_on_from_the_release(convert, tmp_path, source):
     case = Case('two_rounds')
     path = convert('moca_release', released(case), '--full')
     config = case.meta['config']
@@ -247,7 +248,7 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path):
             'train_cfg.max_iters': 1,
             'train_cfg.val_interval': 2,
             'optim_wrapper.optimizer.lr': 0.0,
-            'load_from': str(path),
+            'load_from': source.format(tmp_path),
         },
     )
     runner.train()

@@ -107,7 +107,8 @@ def test_options_are_those_of_mmengine(command, capsys):
 
 def test_arguments_of_training(tool):
     train = tool('train')
-    unset = dict.fromkeys(('resume', 'amp', 'no_validate', 'auto_scale_lr'))
+    unset = dict.fromkeys(('init', 'resume', 'amp', 'no_validate'))
+    unset['auto_scale_lr'] = None
 
     def apply(cfg=None, **arguments):
         cfg = Config(cfg or dict(optim_wrapper=dict(type='OptimWrapper')))
@@ -130,6 +131,32 @@ def test_arguments_of_training(tool):
     assert apply(cfg, auto_scale_lr=True).auto_scale_lr.enable is True
     with pytest.raises(ValueError, match=r'auto_scale_lr=dict\(base_batch_'):
         apply(auto_scale_lr=True)
+
+
+def test_what_a_run_starts_from(tool, tmp_path, command, capsys):
+    choose = tool('train').choose_weights
+
+    def chosen(init=None, resume=None, load_from=None):
+        cfg = Config(dict(work_dir=str(tmp_path / 'run'), resume=False))
+        cfg.load_from = load_from
+        choose(cfg, Namespace(init=init, resume=resume))
+        return cfg.load_from, cfg.resume
+
+    start = 'mmmoca-start://a.pth'
+    assert chosen(init='a.pth') == (start, False)
+    # A run without checkpoints starts, one that has some goes on.
+    assert chosen(init='a.pth', resume='auto') == (start, False)
+    assert chosen(load_from=start, resume='auto') == (start, False)
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run' / 'interrupted.pth').touch()
+    assert chosen(init='a.pth', resume='auto') == (None, True)
+    assert chosen(load_from=start, resume='auto') == (None, True)
+    assert chosen(load_from=start, resume='b.pth') == ('b.pth', True)
+    for other in (dict(load_from='b.pth'), dict(resume='b.pth')):
+        with pytest.raises(ValueError, match=r'a.pth and .* b.pth are two'):
+            chosen(init='a.pth', **other)
+    error = _error(capsys, command, 'train', CONFIG, '--init', tmp_path)
+    assert f'there is no file {tmp_path}' in error
 
 
 def test_wrong_arguments_of_testing_are_one_line(
@@ -225,7 +252,7 @@ def test_dist_scripts(shell, script, positional):
         (
             'train',
             ['c.py', 'my dir', '--amp'],
-            ['c.py', '--work-dir', 'my dir'],
+            ['c.py', '--work-dir=my dir'],
         ),
         ('test', ['c.py', 'e.pth', '--amp'], ['c.py', 'e.pth']),
     ],

@@ -8,6 +8,7 @@ does for Cityscapes (appendix on evaluation protocols).
 
 import argparse
 import json
+import shlex
 import statistics
 import subprocess
 import sys
@@ -149,8 +150,8 @@ def _train(
     if args.gpus > 1:
         command = [str(TOOLS / 'dist_train.sh'), args.config, str(args.gpus)]
     command += ['--work-dir', str(folder), '--resume']
-    command += [*args.train_args.split(), '--cfg-options', *options]
-    print(' '.join(command), flush=True)
+    command += [*shlex.split(args.train_args), '--cfg-options', *options]
+    print(shlex.join(command), flush=True)
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     sys.stderr.write(run.stderr)
     if run.returncode and 'NonFiniteLossError' in run.stderr:

@@ -82,6 +82,8 @@ def write_backbone(
     )
 
     state = backbone.state_dict
+    for change in backbone.changes:
+        print(change)
     print(fit_report(state, vit_of_shapes(state), backbone.ignored))
     checkpoint = backbone_checkpoint(backbone, args.src)
     if rename is not None:

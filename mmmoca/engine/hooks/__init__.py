@@ -6,6 +6,7 @@ from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
 from .classifier_check_hook import ClassifierCheckHook
 from .codebook_hook import CodebookHook
 from .compile_hook import CompileHook
+from .config_check_hook import ConfigCheckHook
 from .frozen_backbone_hook import FrozenBackboneHook
 from .preemption_hook import PreemptionHook
 from .reproducibility_hook import ReproducibilityHook
@@ -22,6 +23,7 @@ __all__ = [
     'ClassifierCheckHook',
     'CodebookHook',
     'CompileHook',
+    'ConfigCheckHook',
     'FrozenBackboneHook',
     'NonFiniteLossError',
     'NonFiniteStateError',

@@ -71,6 +71,8 @@ class BackboneCheckpointHook(Hook):
             f'{backbone.which} encoder becomes the backbone'
             + (left_out if backbone.ignored else '')
         )
+        for change in backbone.changes:
+            runner.logger.info(f'{path}: {change}')
         # MMEngine would unpickle whatever the file holds.
         runner._load_from = SCHEME.format(which=self.which) + path
 

@@ -12,6 +12,8 @@ from mmmoca.checkpoints import (
     check_grids,
     check_pretrained_inits,
     compare_states,
+    fit_start,
+    is_start,
     listed,
 )
 from mmmoca.engine.wrapped_models import (
@@ -40,7 +42,9 @@ class CheckpointFitHook(Hook):
       final norm, and one without the LayerScale of the file;
     - a file that is resumed and does not match wholly.
 
-    A partial match is logged with its count.
+    A partial match is logged with its count. What pretraining starts from
+    (``mmmoca-start://``) is fitted to the model, and what is done to it
+    logged.
 
     Raises:
         CheckpointError: Names examples of what does not fit.
@@ -59,12 +63,18 @@ class CheckpointFitHook(Hook):
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Compare the checkpoint's parameters with the model's."""
+        model = unwrap_model(runner.model)
+        own = whole_state_dict(runner.model)
+        start = is_start(checkpoint)
+        if start:
+            matched, changes = fit_start(checkpoint, model, own)
+            runner.logger.info(matched)
+            for change in changes:
+                runner.logger.warning(change)
         saved = {
             name.removeprefix('module.'): value
             for name, value in checkpoint.get('state_dict', checkpoint).items()
         }
-        model = unwrap_model(runner.model)
-        own = whole_state_dict(runner.model)
         shared, misshapen = compare_states(saved, own)
         missing, unexpected = own.keys() - shared, saved.keys() - shared
         report = (
@@ -98,7 +108,7 @@ class CheckpointFitHook(Hook):
             check_encoders(model, saved, self._training)
         if not self._training:
             _check_all_parts(model, saved)
-        if missing or unexpected:
+        if (missing or unexpected) and not start:
             runner.logger.warning(report)
 
 

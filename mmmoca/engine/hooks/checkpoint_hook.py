@@ -71,7 +71,17 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         """Say so where there is nothing left to train."""
+        # A resumed checkpoint says which files are outdated: it may be of
+        # another folder, or of someone else.
+        known = runner.message_hub.runtime_info
+        kept = known.get('keep_ckpt_ids')
+        if kept is not None:
+            runner.message_hub.update_info(
+                'keep_ckpt_ids', [step for step in kept if type(step) is int]
+            )
         super().before_train(runner)
+        if self.save_best:
+            self._best = {k: self._own(p) for k, p in self._best.items()}
         if runner.iter >= runner.max_iters:
             runner.logger.warning(
                 f'the run is complete: it has done {runner.iter} of '
@@ -149,6 +159,14 @@ class AtomicCheckpointHook(CheckpointHook):
             replaced = path and after[key] not in (None, path)
             if replaced and is_main_process():
                 Path(path).unlink(missing_ok=True)
+
+    def _own(self, best: str | None) -> str | None:
+        """The best checkpoint of that name in the run's own folder."""
+        if not isinstance(self.file_backend, LocalBackend) or best is None:
+            return best
+        path = Path(self.out_dir, os.path.basename(best))
+        own = path.name.startswith('best_') and path.is_file()
+        return str(path) if own else None
 
     @property
     def _best(self) -> dict[str, str | None]:

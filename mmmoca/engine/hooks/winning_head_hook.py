@@ -8,6 +8,7 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmmoca.checkpoints import read_checkpoint
 from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.files import whole, write_text
 from mmmoca.registry import HOOKS
@@ -43,7 +44,7 @@ class WinningHeadHook(Hook):
         path = self._path(runner, '.pth')
         if runner.iter == 0 or not os.path.isfile(path):
             return
-        saved = torch.load(path, mmap=True, weights_only=True)['meta']
+        saved = read_checkpoint(path, lazy=True)['meta']
         # Later ones are of another continuation of the same run.
         if saved['epoch'] <= runner.epoch:
             self._best = saved['linear_probe']['top1']

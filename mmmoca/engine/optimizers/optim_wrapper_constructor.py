@@ -87,14 +87,14 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             if own:
                 lr = self.paramwise_cfg['prototype_lr']
                 weight_decay = self.paramwise_cfg['prototype_weight_decay']
-            params.append(
-                dict(
-                    params=parameters,
-                    lr=lr,
-                    weight_decay=weight_decay if decays else 0.0,
-                    constant=self._constant(own, decays),
-                )
+            group = dict(
+                params=parameters,
+                lr=lr,
+                weight_decay=weight_decay if decays else 0.0,
+                constant=self._constant(own, decays),
             )
+            # What is left out has the optimiser's own default.
+            params.append({k: v for k, v in group.items() if v is not None})
 
     @staticmethod
     def _constant(own: bool, decays: bool) -> list[str]:

@@ -1,8 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 
-from mmengine.registry import MODELS, init_default_scope
+from argparse import Namespace
 
-from downstream_models import predict
+from mmengine.registry import init_default_scope
+
+from downstream_passes import build_model, segmentation
 from tests.cityscapes import small_config, write_tree
 
 
@@ -14,7 +16,7 @@ def test_windows_of_a_prediction(tmp_path):
         tmp_path,
     )
     init_default_scope('mmseg')
-    windows, seconds = predict(MODELS.build(cfg.model).eval(), (64, 128), 2)
+    model, _ = build_model(cfg)
+    passes = segmentation(model, cfg, Namespace(size=(64, 128)))
     # Windows of 64 every 48 pixels: from 0, 48 and 64.
-    assert windows == 3
-    assert seconds > 0
+    assert passes['prediction']() == 3

@@ -10,7 +10,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 import costs
-import scaling_tables
+import scaling
 from tests.images import DEMO_CONFIG
 
 
@@ -18,7 +18,7 @@ from tests.images import DEMO_CONFIG
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != 'linux', reason='counts sockets of Linux')
 def test_bytes_that_processes_send():
-    rows = list(scaling_tables.check([2], memory=False))
+    rows = list(scaling.check([2], memory=False))
     assert [row['mode'] for row in rows] == ['DDP', 'FSDP']
     for row in rows:
         # gloo's message headers, and what the kernel has not counted yet
@@ -39,7 +39,7 @@ def test_bytes_that_a_process_keeps():
         return sum(tensor.nbytes for tensor in tensors)
 
     state = wrapper.optimizer.state.values()
-    kept = costs.kept_bytes(costs.count(model), ranks=1)
+    kept = costs.kept_bytes(model, ranks=1)
     assert kept == dict(
         parameters=nbytes(model.parameters())
         - nbytes(model.teacher.parameters()),
@@ -53,20 +53,16 @@ def test_bytes_that_a_process_keeps():
         teacher=nbytes(model.teacher.parameters()),
         codebook=nbytes([model.codebook.words]),
     )
-    halves = costs.kept_bytes(costs.count(model), ranks=2, sharded=True)
+    halves = costs.kept_bytes(model, ranks=2, sharded=True)
     assert halves['moments'] == kept['moments'] / 2
     assert halves['teacher'] == kept['teacher']
 
 
-def test_what_a_forward_pass_saves(monkeypatch):
+def test_what_a_forward_pass_saves():
     """With fake tensors as with real ones."""
-
-    def demo(arch, patch_size):
-        return Config.fromfile(DEMO_CONFIG).model
-
-    monkeypatch.setattr(costs, 'model_config', demo)
-    each, anyway = costs.saved_bytes('demo', 8, half=False)
-    model = MODELS.build(demo('demo', 8)).train()
+    cfg = Config.fromfile(DEMO_CONFIG).model
+    each, anyway = costs.saved_bytes(cfg, half=False)
+    model = MODELS.build(cfg).train()
     own = {
         tensor.untyped_storage().data_ptr()
         for tensor in [*model.parameters(), *model.buffers()]

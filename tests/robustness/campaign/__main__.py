@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ('stops', 'images', 'soak')
+PARTS = ('stops', 'images', 'configs', 'soak')
 
 
 def parse_args() -> argparse.Namespace:

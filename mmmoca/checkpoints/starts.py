@@ -1,0 +1,242 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Pretraining that starts from other weights.
+
+``load_from='mmmoca-start://FILE'`` fills student and teacher, and of a file
+of MOCA's the rest, too.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from mmpretrain.models.backbones import VisionTransformer
+from torch import Tensor, nn, ones_like
+
+from .grids import adapt_in_channels, resize_positions
+from .layouts import find_backbone
+from .plain_vit import arch_of
+from .reading import CheckpointError, listed, read_checkpoint, tensors_of
+from .release_model import convert_release_tensors
+from .writing import record
+
+__all__ = ['START', 'fit_start', 'is_start', 'read_start']
+
+START = 'mmmoca-start://'
+_ENCODERS = ('backbone', 'teacher')
+_LAYER_SCALE = ('attn.gamma1.weight', 'ffn.gamma2.weight')
+_PROJECTION = 'patch_embed.projection.weight'
+
+
+def read_start(path: str | os.PathLike) -> dict:
+    """Read what pretraining can start from.
+
+    Args:
+        path (str | os.PathLike): A file of any layout known. The teacher of
+            MOCA's files goes to the teacher and the student to the student;
+            of all others one encoder goes to both, the teacher if there are
+            two.
+
+    Returns:
+        dict: ``state_dict`` with names of :class:`MOCA`, and ``meta``.
+
+    Raises:
+        CheckpointError: See :func:`read_backbone`. Registers are no error
+            here.
+    """
+    path = os.fspath(path)
+    checkpoint = read_checkpoint(path, lazy=True)
+    teacher = student = find_backbone(
+        checkpoint, 'teacher', path, drop_registers=True
+    )
+    state = {}
+    if teacher.layout in ('mmmoca', 'moca'):
+        student = find_backbone(checkpoint, 'student', path)
+        state = (
+            convert_release_tensors(checkpoint, path)[0]
+            if teacher.layout == 'moca'
+            else tensors_of(checkpoint)['state_dict']
+        )
+    state = {
+        name: value
+        for name, value in state.items()
+        if not name.startswith(('backbone.', 'teacher.'))
+    }
+    for role, encoder in zip(_ENCODERS, (student, teacher)):
+        for name, value in encoder.state_dict.items():
+            state[f'{role}.{name}'] = value
+    about = record(path, teacher.layout, 'start', teacher.grid)
+    about['changes'] = teacher.changes
+    return dict(state_dict=state, meta=dict(mmmoca=about))
+
+
+def is_start(checkpoint: dict) -> bool:
+    """Whether a checkpoint is what :func:`read_start` returned."""
+    about = (checkpoint.get('meta') or {}).get('mmmoca')
+    return isinstance(about, dict) and about.get('which') == 'start'
+
+
+def fit_start(
+    checkpoint: dict, model: nn.Module, own: Mapping[str, Tensor]
+) -> tuple[str, list[str]]:
+    """Fit what was read to a model of pretraining, in place.
+
+    Positions are resized and the patch projection is adapted to the model's
+    channels. Codebook, decoder and prototype generators of other shapes are
+    left as initialised.
+
+    Args:
+        checkpoint (dict): What :func:`read_start` returned.
+        model (nn.Module): A :class:`MOCA`.
+        own (Mapping[str, Tensor]): Its state dict.
+
+    Returns:
+        Tuple[str, List[str]]: How many of the names of each part of the
+        model are filled; and what was changed, in words for a log.
+
+    Raises:
+        CheckpointError: If the model has no teacher, or an encoder has
+            another architecture than the model's. Says which keys to write.
+    """
+    state, about = checkpoint['state_dict'], checkpoint['meta']['mmmoca']
+    source = about['source']
+    if 'teacher.cls_token' not in own:
+        raise CheckpointError(
+            f'{START} is for pretraining, and {type(model).__name__} has no '
+            f"teacher: write load_from='mmmoca-teacher://{source}'"
+        )
+    changes = list(about['changes'])
+    for role in _ENCODERS:
+        said = _fit_encoder(state, f'{role}.', model.backbone, own, about)
+        changes += [change for change in said if change not in changes]
+    if about['grid'] is not None:
+        about['grid'] = tuple(model.backbone.patch_resolution)
+    changes += _leave_misfits(state, own)
+    counts = [
+        f'{name} {len(part & state.keys())}/{len(part)}'
+        for name, part in _parts(own)
+    ]
+    report = f'{source} (layout {about["layout"]}) fills {", ".join(counts)}'
+    return report, [f'{source}: {change}' for change in changes]
+
+
+def _fit_encoder(
+    state: dict[str, Tensor],
+    prefix: str,
+    vit: VisionTransformer,
+    own: Mapping[str, Tensor],
+    about: dict,
+) -> list[str]:
+    """Fit one encoder; what was changed."""
+    changes = []
+    ours, theirs = _after(own, prefix), _after(state, prefix)
+    for name in ours:
+        if name.endswith(_LAYER_SCALE) and name not in theirs:
+            theirs[name] = ones_like(ours[name])
+    _check_architecture(theirs, ours, about['source'])
+    channels = [part[_PROJECTION].shape[1] for part in (theirs, ours)]
+    if channels[0] != channels[1]:
+        theirs[_PROJECTION] = adapt_in_channels(
+            theirs[_PROJECTION], channels[1]
+        )
+        changes.append(
+            f'its {channels[0]} channels become {channels[1]}, in turn and '
+            'scaled'
+        )
+    source, target = about['grid'], tuple(vit.patch_resolution)
+    if source is not None and source != target:
+        theirs['pos_embed'] = resize_positions(
+            theirs['pos_embed'], source, target, vit.interpolate_mode
+        )
+        changes.append(
+            f'its positions are resized from {source} to {target} patches'
+        )
+    state.update({prefix + name: value for name, value in theirs.items()})
+    return changes
+
+
+def _check_architecture(
+    theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
+) -> None:
+    patches = [tuple(part[_PROJECTION].shape[2:]) for part in (theirs, ours)]
+    if patches[0] != patches[1]:
+        height, width = patches[0]
+        key = height if height == width else f'"({height},{width})"'
+        raise CheckpointError(
+            f'{source} has patches of {patches[0]} pixels and the model of '
+            f'{patches[1]}: write model.backbone.patch_size={key}, with an '
+            'img_size (and crops) of a multiple'
+        )
+    archs = [arch_of(part) for part in (theirs, ours)]
+    if archs[0] != archs[1]:
+        raise CheckpointError(
+            f'the ViT of {source} has {_described(archs[0])}, and that of '
+            f'the model {_described(archs[1])}: write {_arch_key(archs[0])}'
+        )
+    differences = (
+        ('no ', ours.keys() - theirs.keys()),
+        ('', theirs.keys() - ours.keys()),
+    )
+    if any(names for _, names in differences):
+        raise CheckpointError(
+            f'the ViT of {source} does not fit: '
+            + '; '.join(
+                f'it has {word}{listed(sorted(names))}'
+                for word, names in differences
+                if names
+            )
+        )
+
+
+def _leave_misfits(
+    state: dict[str, Tensor], own: Mapping[str, Tensor]
+) -> list[str]:
+    """Take parts out that the model has in other shapes, or has not."""
+    changes = []
+    for part in dict.fromkeys(_part(name) for name in state):
+        names = [n for n in state if _part(n) == part]
+        if all(n in own and own[n].shape == state[n].shape for n in names):
+            continue
+        for name in names:
+            del state[name]
+        changes.append(
+            f'its {part} is of another size: the model keeps its own'
+        )
+    return changes
+
+
+def _part(name: str) -> str:
+    """Codebook, neck, or one of the parts of the head."""
+    first, second = name.split('.')[:2]
+    return f'{first}.{second}' if first == 'head' else first
+
+
+def _parts(own: Mapping[str, Tensor]) -> Iterator[tuple[str, set[str]]]:
+    for part in dict.fromkeys(name.split('.')[0] for name in own):
+        yield part, {n for n in own if n.startswith(f'{part}.')}
+
+
+def _after(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name[len(prefix) :]: value
+        for name, value in state.items()
+        if name.startswith(prefix)
+    }
+
+
+def _described(arch: dict[str, int]) -> str:
+    return (
+        f'{arch["num_layers"]} layers of {arch["embed_dims"]} and '
+        f'{arch["feedforward_channels"]} channels'
+    )
+
+
+def _arch_key(arch: dict[str, int]) -> str:
+    """What to write for an architecture, by the name that mmpretrain has."""
+    names = [
+        name
+        for name, sizes in VisionTransformer.arch_zoo.items()
+        if arch.items() <= sizes.items()
+    ]
+    if names:
+        return f'model.backbone.arch={min(names, key=len)}'
+    settings = ', '.join(f'{key}={value}' for key, value in arch.items())
+    return f'model.backbone.arch=dict({settings}, num_heads=...)'

@@ -1,0 +1,98 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What stands for the classes that MMEngine's checkpoints pickle.
+
+``torch.load(weights_only=True)`` calls what is on its list with arguments of
+the file's, and hands them the file's state: ``getattr`` leads from any class
+to ``exec``, and ``numpy.dtype`` marks numbers as pointers. These here take
+numbers and names, and nothing of them can be called.
+"""
+
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+from mmengine.logging import HistoryBuffer
+
+__all__ = ['STAND_INS']
+
+
+class _History(HistoryBuffer):
+    """A log history, without what the file names as its statistics."""
+
+    def __setstate__(self, state: dict) -> None:
+        values, counts = state['_log_history'], state['_count_history']
+        if not type(values) is type(counts) is _Array:
+            raise UnpicklingError('A log history is no array of numbers.')
+        self.__init__(values, counts, state['max_length'])
+        # As which it is saved again.
+        self.__class__ = HistoryBuffer
+
+
+def _method_name(owner: object, name: str) -> str:
+    """Stand in for ``getattr``, by which a history names its statistics."""
+    if owner is not _History:
+        raise UnpicklingError(
+            f'A checkpoint may look up methods of HistoryBuffer only, but '
+            f'this one asks for {name!r} of {owner!r}.'
+        )
+    return name
+
+
+class _DType:
+    """A type of numbers: that of an array would let the file change it."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        self.value = np.dtype(code) if isinstance(code, str) else None
+        if self.value is None or self.value.kind not in 'biuf':
+            raise UnpicklingError(
+                f'A checkpoint may hold arrays of numbers, not of {code!r}.'
+            )
+
+    def __setstate__(self, state: tuple) -> None:
+        self.value = self.value.newbyteorder(state[1])
+
+
+class _Array(np.ndarray):
+    """An array that is made empty, and filled once."""
+
+    def __new__(cls, *_: object) -> '_Array':
+        return super().__new__(cls, 0)
+
+    def __setstate__(self, state: tuple) -> None:
+        # PyTorch may share the memory that a second state would free.
+        if self.size:
+            raise UnpicklingError('An array of the checkpoint is set twice.')
+        _, shape, dtype, fortran, content = state
+        values = _numbers(dtype, content)
+        values = values.reshape(shape, order='F' if fortran else 'C')
+        super().__setstate__(
+            (1, values.shape, values.dtype, False, values.tobytes())
+        )
+
+    def __reduce__(self) -> tuple:
+        return np.array(self).__reduce__()
+
+
+def _scalar(dtype: _DType, content: bytes) -> Any:
+    return _numbers(dtype, content)[0]
+
+
+def _numbers(dtype: _DType, content: bytes) -> np.ndarray:
+    if not isinstance(dtype, _DType):
+        raise UnpicklingError('An array of the checkpoint has no type.')
+    return np.frombuffer(content, dtype.value)
+
+
+# With the names that files have for them. A module was renamed in NumPy 2;
+# files of both are around.
+STAND_INS = [
+    (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),
+    (_method_name, 'builtins.getattr'),
+    (_DType, 'numpy.dtype'),
+    (_Array, 'numpy.ndarray'),
+    *(
+        (stand_in, f'numpy.{core}.multiarray.{name}')
+        for core in ('core', '_core')
+        for name, stand_in in (('_reconstruct', _Array), ('scalar', _scalar))
+    ),
+]

@@ -1,0 +1,122 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Where the time of a step goes."""
+
+import itertools
+import statistics
+from argparse import Namespace
+from collections import defaultdict
+from contextlib import ExitStack
+from unittest import mock
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from measure import (
+    median_seconds,
+    own_mebibytes,
+    peak_bytes,
+    print_table,
+    seconds_of,
+    timer,
+)
+from training_step import TrainingStep
+
+
+def print_sections(args: Namespace, step: TrainingStep) -> None:
+    """Measure a step and its sections; a table and a line below it."""
+    seconds = median_seconds({'step': step}, args.repeats)['step']
+    memory = own_mebibytes(step, args.device)
+    flops = count_flops(step)
+    sections = time_sections(step, args.repeats, args.compile)
+    whole = sections.pop('step')
+    model, words = step.model, step.model.codebook.words
+    parts = [v for k, v in sections.items() if ', of it' not in k]
+    sections['other'] = whole - sum(parts)
+    sections['step, stopping at borders'] = whole
+    print_table(
+        f'{args.title}, {len(model.masking.counts)} rounds, K={len(words)}',
+        ('section', 'ms', '%'),
+        (
+            (name, f'{value * 1e3:.1f}', f'{value / whole:.1%}')
+            for name, value in sections.items()
+        ),
+    )
+    speed, product = flops / seconds, _product_speed(args, step)
+    peak_memory = peak_bytes(args.device) / 2**20
+    print(
+        f'Step without stops {seconds * 1e3:.1f} ms, '
+        f'{args.batch_size / seconds:.1f} img/s, {flops / 1e9:.1f} GFLOP, '
+        f'{speed / 1e12:.2f} TFLOP/s,\n{speed / product:.1%} of the '
+        f'{product / 1e12:.2f} that a large product reaches; {memory:.0f} MiB '
+        f'besides weights and\noptimiser state, peak {peak_memory:.0f} MiB'
+    )
+
+
+def time_sections(
+    step: TrainingStep, repeats: int, compiled: bool
+) -> dict[str, float]:
+    """Median seconds of each section, 'step' being the whole.
+
+    The clock waits for the device at the borders of the sections.
+    """
+    times = defaultdict(list)
+
+    def watch(owner: object, method: str, *names: str) -> None:
+        """Time every call of a method; several names go round in turns."""
+        function = getattr(owner, method)
+        calls = itertools.cycle(names)
+
+        def timed(*args, **kwargs):
+            start = timer()
+            result = function(*args, **kwargs)
+            times[next(calls)].append(timer() - start)
+            return result
+
+        watched.enter_context(mock.patch.object(owner, method, timed))
+
+    model, wrapper = step.model, step.wrapper
+    with ExitStack() as watched:
+        watch(model.data_preprocessor, 'forward', 'preprocessing')
+        if compiled:
+            watch(model, 'forward', 'forward, compiled')
+        else:
+            rounds = range(1, len(model.masking.counts) + 1)
+            encoded = [f'student forward, round {i}' for i in rounds]
+            decoded = [f'decoder, round {i}' for i in rounds]
+            watch(model, 'encode_teacher', 'teacher forward')
+            watch(model.backbone, 'encode', *encoded)
+            watch(model.neck, 'forward', *decoded)
+            watch(model.head, 'loss', 'objective')
+            for name in ('img_generator', 'loc_generator'):
+                generator = getattr(model.head, name)
+                watch(generator, 'forward', f'objective, of it {name}')
+        watch(wrapper, 'backward', 'backward')
+        watch(wrapper, '_clip_grad', 'clip')
+        watch(wrapper.optimizer, 'step', 'optimiser')
+        watch(step, 'move_teacher', 'EMA')
+        watch(step, 'move_codebook', 'codebook commit')
+        for _ in range(repeats):
+            times['step'].append(seconds_of(step))
+    return {name: statistics.median(spent) for name, spent in times.items()}
+
+
+def count_flops(step: TrainingStep) -> int:
+    """Operations of a step's matrix products, forward and backward."""
+    # Kernels that fuse attention would hide its products.
+    with (
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        loss, _ = step.model.parse_losses(step.forward())
+        loss.backward()
+    step.wrapper.zero_grad()
+    return counter.get_total_flops()
+
+
+def _product_speed(args: Namespace, step: TrainingStep) -> float:
+    """Operations a second of a large matrix product."""
+    side = 2048 if args.device == 'cpu' else 8192
+    a, b = torch.randn(2, side, side, device=step.device, dtype=step.dtype)
+    seconds = median_seconds({'product': lambda: a @ b}, args.repeats)
+    return 2 * side**3 / seconds['product']

@@ -1,0 +1,41 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+
+import itertools
+import os
+from functools import partial
+
+import pytest
+import torch
+
+from measure import measure_apart, median_seconds, own_mebibytes
+
+
+def test_forms_take_turns():
+    calls = []
+    forms = {name: partial(calls.append, name) for name in 'ab'}
+    seconds = median_seconds(forms, 2, clock=itertools.count().__next__)
+    assert seconds == dict(a=1, b=1)
+    assert ''.join(calls) == 'ab' * 3
+
+
+def test_memory_of_a_call():
+    before = torch.zeros(2**20)
+    taken = own_mebibytes(lambda: (before + 1).sqrt() * 2, 'cpu')
+    assert taken == pytest.approx(8, abs=0.1)
+
+
+@pytest.mark.processes
+def test_each_round_has_a_process(tmp_path):
+    calls = tmp_path / 'calls'
+    build = partial(partial, os.system, f'echo $PPID >> {calls}')
+    (seconds, mebibytes), _ = measure_apart(
+        dict(a=build, b=build), 'cpu', repeats=2, rounds=1
+    ).values()
+    assert seconds > 0
+    assert mebibytes == 0
+    # Warmed up, timed twice, and once for its memory.
+    processes = calls.read_text().split()
+    assert [processes.count(p) for p in dict.fromkeys(processes)] == [4, 4]
+    assert str(os.getpid()) not in processes
+    with pytest.raises(FileNotFoundError):
+        measure_apart({'': partial(os.chdir, 'no')}, 'cpu', 1, 1)

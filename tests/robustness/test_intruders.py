@@ -1,0 +1,132 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Files of others run nothing, and touch nothing outside their folder.
+
+The long form goes through every tool: campaign/intruders.py.
+"""
+
+import pickle
+import subprocess
+import sys
+import zipfile
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import MessageHub
+from mmengine.runner import checkpoint as mmengine_checkpoint
+from mmengine.runner.checkpoint import CheckpointLoader, load_from_http
+
+from mmmoca.checkpoints import CheckpointError, read_checkpoint
+from mmmoca.engine import AtomicCheckpointHook
+
+from .payloads import FORMS, Call, write_payload
+
+
+@pytest.mark.parametrize(
+    'read',
+    [
+        CheckpointLoader.load_checkpoint,
+        read_checkpoint,
+        lambda path: read_checkpoint(path, lazy=True),
+        lambda path: torch.load(path, weights_only=False),
+        lambda path: load_from_http(
+            f'file://{path}', model_dir=f'{path}.downloaded'
+        ),
+    ],
+    ids=['mmengine', 'mmmoca', 'lazy', 'torch', 'url'],
+)
+@pytest.mark.parametrize('form', FORMS)
+def test_no_checkpoint_runs_code(tmp_path, read, form):
+    path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
+    write_payload(path, marker, form)
+    # PyTorch calls what it knows with any arguments.
+    errors = CheckpointError, pickle.UnpicklingError, TypeError
+    with pytest.raises(errors):
+        read(str(path))
+    assert not marker.exists()
+
+
+def test_the_forks_of_mmengine_let_nothing_in(tmp_path):
+    """They allow `getattr` while they read what comes from elsewhere."""
+    load = getattr(mmengine_checkpoint, '_safe_torch_load', torch.load)
+    path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
+    write_payload(path, marker, 'lookup')
+    with pytest.raises((pickle.UnpicklingError, TypeError)):
+        load(path)
+    assert not marker.exists()
+
+
+def test_a_part_of_mmmoca_is_enough(tmp_path):
+    """The config of a run may name no more than a data set."""
+    path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
+    write_payload(path, marker, 'lookup')
+    code = (
+        'import sys\n'
+        'from mmpretrain.registry import DATASETS\n'
+        "DATASETS.get('mmmoca.ImageFolder')\n"
+        'from mmengine.runner.checkpoint import _load_checkpoint\n'
+        '_load_checkpoint(sys.argv[1])'
+    )
+    run = subprocess.run(
+        [sys.executable, '-c', code, path], capture_output=True, text=True
+    )
+    assert f'CheckpointError: {path}' in run.stderr
+    assert not marker.exists()
+
+
+def test_the_config_in_a_checkpoint_of_a_url_is_dropped(tmp_path, monkeypatch):
+    """MMEngine would run it, wherever the checkpoint comes from."""
+    checkpoint = dict(meta=dict(config='import os', iter=3))
+    (tmp_path / 'a.pth').touch()
+    monkeypatch.setattr(
+        'mmengine.runner.checkpoint.load_url', lambda *_, **__: checkpoint
+    )
+    loaded = CheckpointLoader.load_checkpoint('https://there/a.pth')
+    assert loaded['meta'] == dict(iter=3)
+
+
+def test_no_checkpoint_makes_pointers_of_numbers(tmp_path):
+    """By flags of the type of an array."""
+    dtype = Call(np.dtype, 'f4', False, True)
+    dtype.call += ((3, '<', None, None, None, -1, -1, 63),)
+    reconstruct = np.empty(0).__reduce__()[0]
+    array = Call(reconstruct, np.ndarray, (0,), b'b')
+    array.call += ((1, (2,), dtype, False, [1.0, 2.0]),)
+    torch.save(dict(array=array), tmp_path / 'a.pth')
+    with pytest.raises(CheckpointError):
+        read_checkpoint(tmp_path / 'a.pth')
+
+
+def test_archives_that_unpack_to_much_more(tmp_path):
+    torch.save(dict(state_dict={}), tmp_path / 'small.pth')
+    with (
+        zipfile.ZipFile(tmp_path / 'small.pth') as small,
+        zipfile.ZipFile(tmp_path / 'a.pth', 'w', zipfile.ZIP_DEFLATED) as big,
+    ):
+        for name in small.namelist():
+            big.writestr(name, small.read(name))
+        big.writestr('small/data/0', bytes(1 << 22))
+    for lazy in (False, True):
+        with pytest.raises(CheckpointError, match='would unpack to 41.*bytes'):
+            read_checkpoint(tmp_path / 'a.pth', lazy=lazy)
+
+
+def test_a_resumed_checkpoint_names_no_file_to_remove(tmp_path):
+    """The best one, and those to be replaced, lie in the run's folder."""
+    theirs = tmp_path / 'best_of_mine.pth'
+    ours = tmp_path / 'run' / 'best_top1_epoch_1.pth'
+    theirs.touch()
+    (tmp_path / 'run').mkdir()
+    for named, found in ((theirs, None), (f'/elsewhere/{ours.name}', ours)):
+        ours.touch()
+        hub = MessageHub.get_instance(f'hub_{found}')
+        hub.update_info('best_ckpt', str(named))
+        hub.update_info('keep_ckpt_ids', ['/../../best_of_mine', 3])
+        runner = mock.Mock(
+            message_hub=hub, work_dir=str(ours.parent), iter=0, max_iters=1
+        )
+        hook = AtomicCheckpointHook(save_best='top1', max_keep_ckpts=1)
+        hook.before_train(runner)
+        assert hook.best_ckpt_path == (found and str(found))
+        assert list(hook.keep_ckpt_ids) == [3]

@@ -1,0 +1,111 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Names that others chose: in lists, in messages and on command lines."""
+
+import shlex
+import subprocess
+from unittest import mock
+
+import matplotlib
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from mmmoca.checkpoints import CheckpointError
+from mmmoca.datasets import ImageFolder, LoadImage
+from mmmoca.evaluation.report import render_table
+from mmmoca.evaluation.subsets import read_subset
+from mmmoca.files import outside, write_figure
+
+from ..tools import ROOT, load_tool
+
+HOSTILE = 'a\x1b[2J\u202eb'
+
+
+def test_outside():
+    paths = ['d/a', 'd/b/../a', 'd/a..b', 'd/../a', 'd/../../d/a', '/d/a', 'e']
+    assert outside('d', paths) == ['d/../a', 'd/../../d/a', '/d/a', 'e']
+    assert outside('/d', ['/d/a', '/d/../a']) == ['/d/../a']
+    assert outside('', paths) == []
+
+
+@pytest.mark.parametrize(
+    'line', ['b/../../out.png', '../out.png', '{}/out.png']
+)
+def test_lists_that_lead_out(tmp_path, line):
+    root, line = tmp_path / 'root', line.format(tmp_path)
+    for name in ('a/0.png', 'b/0.png', '../out.png'):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (8, 8)).save(root / name)
+    (tmp_path / 'list').write_text(f'a/0.png\nb/0.png\n{line}\n')
+    with pytest.raises(ValueError, match='1 images of .* lead out of .*out'):
+        read_subset(str(tmp_path / 'list'), str(root), ('a', 'b'))
+    options = dict(ann_file=str(tmp_path / 'list'), with_label=False)
+    with pytest.raises(ValueError, match='1 images of .* lead out of .*out'):
+        ImageFolder(str(root), pipeline=[], **options)
+    # Absolute paths lie below the root of all.
+    (tmp_path / 'list').write_text(f'{root}/a/0.png\n{tmp_path}/out.png\n')
+    assert len(ImageFolder('/', pipeline=[], **options)) == 2
+
+
+def test_messages_show_what_a_terminal_would_obey(tmp_path):
+    seen = r'a\x1b[2J\u202eb'
+    assert (
+        str(CheckpointError(f'{HOSTILE} is no file')) == f'{seen} is no file'
+    )
+    for name in ('a', 'b'):
+        (tmp_path / name).mkdir()
+    (tmp_path / 'list').write_text(f'a/{HOSTILE}\nb/0.png')
+    with pytest.raises(FileNotFoundError) as raised:
+        read_subset(str(tmp_path / 'list'), str(tmp_path), ('a', 'b'))
+    assert seen in str(raised.value)
+    path = tmp_path / HOSTILE
+    path.touch()
+    with pytest.raises(OSError) as raised:
+        LoadImage(skip_unreadable=False).transform(dict(img_path=str(path)))
+    assert seen in str(raised.value) and HOSTILE not in str(raised.value)
+
+
+def test_names_in_tables_and_pictures(tmp_path):
+    names = '[bold]a', '[/b]', 'a|b', '<b>', 'a\nb', '$\\frac$'
+    table = render_table(('name',), [(name,) for name in names])
+    rows = [line.strip('| ') for line in table.splitlines()[2:]]
+    assert rows == ['[bold]a', '[/b]', r'a\|b', '&lt;b>', r'a\nb', '$\\frac$']
+    figure = Figure((1, 1))
+    figure.text(0, 0, names[-1])
+    write_figure(tmp_path / 'a.png', figure)
+    assert matplotlib.rcParams['text.parse_math']
+
+
+@pytest.mark.parametrize('script', ['dist_train.sh', 'dist_test.sh'])
+def test_the_number_of_processes_is_a_number(tmp_path, script):
+    number = f'HOME[$(touch {tmp_path}/it_ran)]'
+    command = [ROOT / 'tools' / script, 'c.py', number, number]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 2 and 'must be a whole number' in run.stderr
+    assert not (tmp_path / 'it_ran').exists()
+
+
+@pytest.mark.parametrize('name', ["it's $HOME", '$(shell touch it_ran)', '-a'])
+def test_make_hands_on_the_name_of_a_folder(tmp_path, name):
+    stamp = tmp_path / '.venv' / '.complete'
+    stamp.parent.mkdir()
+    stamp.touch()
+    for how in ([f'DATA={name}'], []):
+        printed = subprocess.check_output(
+            ['make', '-nf', ROOT / 'Makefile', '-o', '.venv/.complete']
+            + ['demo', *how],
+            cwd=tmp_path,
+            env={'PATH': '/bin:/usr/bin', 'DATA': name},
+            text=True,
+        )
+        assert shlex.split(printed)[-1] == f'--data={name}'
+    assert not (tmp_path / 'it_ran').exists()
+
+
+def test_the_sweep_hands_on_quoted_arguments(tmp_path):
+    tool = load_tool('analysis_tools/lr_sweep')
+    args = mock.Mock(config='c.py', gpus=1, train_args="--resume 'a b'")
+    with mock.patch.object(tool.subprocess, 'run') as run:
+        run.return_value = mock.Mock(returncode=0, stderr='')
+        tool._train(args, tmp_path, [])
+    assert 'a b' in run.call_args.args[0]
