@@ -5,7 +5,12 @@ from .conversion import (
     vit_of_shapes,
     write_converted,
 )
-from .fitting import check_encoders, check_grids, compare_states
+from .fitting import (
+    advise_on_channels,
+    check_encoders,
+    check_grids,
+    compare_states,
+)
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
 from .pretrained import check_pretrained_inits
@@ -25,6 +30,7 @@ __all__ = [
     'FolderLock',
     'adapt_backbone',
     'adapt_in_channels',
+    'advise_on_channels',
     'backbone_checkpoint',
     'check_encoders',
     'check_grids',

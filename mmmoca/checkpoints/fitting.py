@@ -10,11 +10,17 @@ from torch import Tensor, nn
 from .grids import position_grid
 from .reading import CheckpointError, listed
 
-__all__ = ['check_encoders', 'check_grids', 'compare_states']
+__all__ = [
+    'advise_on_channels',
+    'check_encoders',
+    'check_grids',
+    'compare_states',
+]
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 _LAYER_SCALE = ('attn.gamma1.weight', 'ffn.gamma2.weight')
+_PROJECTION = 'patch_embed.projection.weight'
 _SHARDED = re.compile(r'_fsdp_wrapped_module\.')
 
 
@@ -38,6 +44,37 @@ def compare_states(
         if saved[name].shape != own[name].shape and not _RESIZED.search(name)
     )
     return shared, misshapen
+
+
+def advise_on_channels(
+    saved: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    misshapen: list[str],
+) -> str | None:
+    """What to write if only the channels of the images differ.
+
+    Args:
+        saved (Mapping[str, Tensor]): The checkpoint's tensors.
+        own (Mapping[str, Tensor]): The module's.
+        misshapen (List[str]): Names that differ in shape.
+
+    Returns:
+        str, optional: A sentence. None if anything else differs.
+    """
+    for name in misshapen:
+        theirs, ours = saved[name].shape, own[name].shape
+        same_but_channels = theirs[:1] + theirs[2:] == ours[:1] + ours[2:]
+        if not name.endswith(_PROJECTION) or not same_but_channels:
+            return None
+    if not misshapen:
+        return None
+    there, here = (state[misshapen[0]].shape[1] for state in (saved, own))
+    return (
+        f'the checkpoint is of images of {there} channels, the model has '
+        f'in_channels={here}: write backbone.in_channels={there} (and the '
+        'loader, mean and std for it), or adapt the checkpoint by '
+        f'tools/model_converters/extract_backbone.py --in-channels {here}'
+    )
 
 
 def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:

@@ -10,7 +10,12 @@ from mmengine.model import PretrainedInit
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import Tensor, nn
 
-from .fitting import check_encoders, check_grids, compare_states
+from .fitting import (
+    advise_on_channels,
+    check_encoders,
+    check_grids,
+    compare_states,
+)
 from .layouts import find_backbone
 from .reading import CheckpointError, listed, read_checkpoint
 
@@ -69,6 +74,8 @@ def _check(
             + _advice(checkpoint, state, own)
         )
     if misshapen:
+        if advice := advise_on_channels(part, own, misshapen):
+            raise CheckpointError(f'{role}: {advice}')
         raise CheckpointError(
             f'{role}: {listed(misshapen)} differ in shape from the module. '
             'Build it as the one that was saved, or load only its backbone '

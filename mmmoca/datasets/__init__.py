@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Image folders and the fast two-view augmentation."""
 
+from .band_loading import LoadBands
+from .band_transforms import BandJitter, ResizeEdge
 from .coco import coco
 from .image_folder import ImageFolder
 from .loading import LoadImage
@@ -14,12 +16,15 @@ from .transforms import (
 )
 
 __all__ = [
+    'BandJitter',
     'ColorJitter',
     'GaussianBlur',
     'ImageFolder',
+    'LoadBands',
     'LoadImage',
     'RandomGrayscale',
     'RandomResizedCrop',
+    'ResizeEdge',
     'SeedTransforms',
     'SeededIndex',
     'SeededSampler',

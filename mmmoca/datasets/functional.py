@@ -19,10 +19,20 @@ __all__ = [
     'adjust_contrast',
     'adjust_hue',
     'adjust_saturation',
+    'check_interpolation',
     'gaussian_blur',
     'grayscale',
     'resize',
 ]
+
+
+def check_interpolation(interpolation: str) -> None:
+    """Raise a ValueError for one that :func:`resize` does not know."""
+    if interpolation not in ('bilinear', 'bicubic'):
+        raise ValueError(
+            "interpolation must be 'bilinear' or 'bicubic' "
+            f'but got {interpolation!r}'
+        )
 
 
 def resize(
@@ -48,7 +58,7 @@ def resize(
     if img.dtype not in (np.uint8, np.float32):
         raise TypeError(
             f'images of type {img.dtype} cannot be resized: load them with '
-            'LoadImage(to_float32=True)'
+            'LoadImage(to_float32=True) or LoadBands'
         )
     x = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(img)))
     # This order makes a channels-last tensor, for which alone PyTorch's

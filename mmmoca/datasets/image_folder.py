@@ -52,10 +52,14 @@ class ImageFolder(CustomDataset):
             below ``data_root`` and ``data_prefix``.
         OSError: At build time, if none of its images can be decoded; later,
             in ``test_mode``, for an image that cannot be decoded.
+        ValueError: At build time, if the images have 16 bits a channel and
+            the pipeline's loader reads 8.
     """
 
     # Far more files than a readable folder needs, still checked in seconds.
     MAX_PROBES = 500
+    # A few 16-bit files among many others are no mistake.
+    DEPTH_PROBES = 5
 
     def __init__(
         self,
@@ -185,7 +189,8 @@ class ImageFolder(CustomDataset):
                 for transform in self.pipeline.transforms
                 if isinstance(transform, LoadImageFromFile)
             ),
-            LoadImage(),
+            # One that is not known may read any depth.
+            LoadImage(cut_to_8_bits=True),
         )
         if not isinstance(loader, LoadImage):
             loader = LoadImage(
@@ -197,14 +202,42 @@ class ImageFolder(CustomDataset):
         for i in np.linspace(0, len(data_list) - 1, number).astype(int):
             try:
                 loader.read(data_list[i]['img_path'])
-                return
             except OSError as error:
                 last = error
+            else:
+                self._check_depth(data_list, loader)
+                return
         raise OSError(
             f'none of the {number} files tried of {len(data_list)} in '
             f'{self._searched()} is a readable image. Replace the damaged '
             f'files or set data_root to another folder. Last error: {last}'
         ) from last
+
+    def _check_depth(self, data_list: list[dict], loader: LoadImage) -> None:
+        """Raise if all of some images would lose bits."""
+        keeps = 'unchanged', 'tifffile'
+        if loader.cut_to_8_bits or (
+            loader.color_type in keeps or loader.imdecode_backend in keeps
+        ):
+            return
+        whole = LoadImage(
+            color_type='unchanged', backend_args=loader.backend_args
+        )
+        number = min(len(data_list), self.DEPTH_PROBES)
+        for i in np.linspace(0, len(data_list) - 1, number).astype(int):
+            path = data_list[i]['img_path']
+            try:
+                depth = whole.read(path).dtype
+            except OSError:  # the loader will say so
+                return
+            if depth == np.uint8:
+                return
+        raise ValueError(
+            f'{path} and the other images tried have more than 8 bits a '
+            f'channel, but color_type={loader.color_type!r} of the loader '
+            'reads 8: write mmmoca.LoadBands(channels=...), or if 8 suffice, '
+            'mmmoca.LoadImage(cut_to_8_bits=True)'
+        )
 
     def prepare_data(self, idx: int) -> dict | None:
         """Run the pipeline on one image.

@@ -69,6 +69,9 @@ class LoadImage(LoadImageFromFile):
             an error instead.
         max_unreadable: Share of a process's images that may be unreadable,
             looked at once it has read 50. Defaults to 0.2.
+        cut_to_8_bits: Whether 16-bit files may be read as 8 bits, which all
+            but ``'unchanged'`` and tifffile do. By default a set of nothing
+            but such files is an error of :class:`ImageFolder`.
         backend_args: Storage backend, see :func:`mmengine.fileio.get`.
 
     Raises:
@@ -89,6 +92,7 @@ class LoadImage(LoadImageFromFile):
         reduce_to: int | None = None,
         skip_unreadable: bool = True,
         max_unreadable: float = 0.2,
+        cut_to_8_bits: bool = False,
         backend_args: dict | None = None,
     ) -> None:
         for name, value, known in (
@@ -130,6 +134,7 @@ class LoadImage(LoadImageFromFile):
                 f'but got {max_unreadable}'
             )
         self.max_unreadable = max_unreadable
+        self.cut_to_8_bits = cut_to_8_bits
         self._unreadable: set[str] = set()
         self._read = self._failed = 0
 
@@ -144,6 +149,12 @@ class LoadImage(LoadImageFromFile):
             if side >= divisor * self.reduce_to:
                 return flag
         return self.color_type
+
+    def decode(self, content: bytes) -> np.ndarray | None:
+        """Decode the bytes of a file; None if the backend cannot."""
+        return mmcv.imfrombytes(
+            content, flag=self._flag(content), backend=self.imdecode_backend
+        )
 
     def read(self, path: str) -> np.ndarray:
         """Read and decode one file.
@@ -160,11 +171,7 @@ class LoadImage(LoadImageFromFile):
         """
         try:
             content = fileio.get(path, backend_args=self.backend_args)
-            img = mmcv.imfrombytes(
-                content,
-                flag=self._flag(content),
-                backend=self.imdecode_backend,
-            )
+            img = self.decode(content)
         except Exception as error:  # each decoder has errors of its own
             raise OSError(
                 f'cannot read the image {shown(path)}: {shown(error)}'
@@ -219,5 +226,6 @@ class LoadImage(LoadImageFromFile):
             f'reduce_to={self.reduce_to}, '
             f'skip_unreadable={self.skip_unreadable}, '
             f'max_unreadable={self.max_unreadable}, '
+            f'cut_to_8_bits={self.cut_to_8_bits}, '
             f'backend_args={self.backend_args})'
         )

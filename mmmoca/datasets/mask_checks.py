@@ -14,6 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from mmmoca.files import outside
 from mmmoca.messages import listed
 
+from .band_loading import LoadBands
 from .segmentation_checks import SegDataError
 
 __all__ = ['check_files', 'check_masks']
@@ -78,6 +79,10 @@ def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
     number = count if num_masks is None else min(num_masks, count)
     chosen = np.linspace(0, count - 1, number).astype(int)
     num_classes = len(dataset.metainfo['classes'])
+    bands = next(
+        (t for t in dataset.pipeline.transforms if isinstance(t, LoadBands)),
+        None,
+    )
     seen = set()
     for info in _infos(dataset, chosen):
         if 'seg_map_path' not in info:
@@ -93,7 +98,7 @@ def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
                 'palette is fine)'
             )
         with backend.get_local_path(info['img_path']) as local:
-            size = _loaded_size(local)
+            size = _loaded_size(local, bands)
         if size is not None and size != mask.shape:
             raise SegDataError(
                 f'{path} has {mask.shape[0]} x {mask.shape[1]} pixels, but '
@@ -149,9 +154,14 @@ def _advice(dataset: BaseDataset, kind: str, path: str, backend) -> str:
     )
 
 
-def _loaded_size(path: str) -> tuple[int, int] | None:
-    """(H, W) as OpenCV loads the image; None if Pillow does not know it."""
-    try:
+def _loaded_size(path: str, bands: LoadBands | None) -> tuple[int, int] | None:
+    """(H, W) as the image is loaded; None if that is not known."""
+    if bands is not None:
+        try:
+            return bands.read(path).shape[:2]
+        except OSError:  # damaged: the training skips it
+            return None
+    try:  # as OpenCV loads it
         with Image.open(path) as image:
             width, height = image.size
             orientation = image.getexif().get(EXIF_ORIENTATION)

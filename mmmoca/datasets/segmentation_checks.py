@@ -13,7 +13,13 @@ from torch.utils.data import Dataset
 
 from mmmoca.messages import shown
 
-__all__ = ['SegDataError', 'check_classes', 'check_crops', 'members']
+__all__ = [
+    'SegDataError',
+    'check_channels',
+    'check_classes',
+    'check_crops',
+    'members',
+]
 
 
 class SegDataError(ValueError):
@@ -92,6 +98,30 @@ def check_crops(model: nn.Module, dataset: BaseDataset) -> None:
         raise SegDataError(
             f'RandomCrop cuts {crops[-1]}, but model.data_preprocessor.size '
             f'is {to_2tuple(padded)}: write the same for both'
+        )
+
+
+def check_channels(model: nn.Module) -> None:
+    """Check that the images are normalised for the channels of the backbone.
+
+    Args:
+        model (nn.Module): The segmentor. Without a ``patch_embed`` in its
+            backbone there is nothing to check.
+
+    Raises:
+        SegDataError: If ``mean`` has another length than ``in_channels``.
+    """
+    patch_embed = getattr(model.backbone, 'patch_embed', None)
+    mean = getattr(model.data_preprocessor, 'mean', None)
+    if patch_embed is None or mean is None:
+        return
+    channels = patch_embed.projection.in_channels
+    if mean.numel() not in (1, channels):
+        raise SegDataError(
+            f'model.backbone.in_channels is {channels}, but model.'
+            f'data_preprocessor.mean has {mean.numel()} numbers: write a mean '
+            f'and std of {channels} numbers, and for other than 1 or 3 '
+            "type='mmmoca.SegBandsPreprocessor'"
         )
 
 

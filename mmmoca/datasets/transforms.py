@@ -34,7 +34,8 @@ def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
         raise ValueError(
             f'{type(transform).__name__} needs uint8 images of shape '
             f'(H, W, 3) but got {img.dtype} of shape {img.shape}: load with '
-            "color_type='color', or take the transform out of the pipeline"
+            "color_type='color', or take the transform out of the pipeline "
+            '(mmmoca.BandJitter takes any channels)'
         )
 
 
@@ -69,11 +70,7 @@ class RandomResizedCrop(_RandomResizedCrop):
         max_attempts: int = 10,
         interpolation: str = 'bilinear',
     ) -> None:
-        if interpolation not in ('bilinear', 'bicubic'):
-            raise ValueError(
-                "interpolation must be 'bilinear' or 'bicubic' "
-                f'but got {interpolation!r}'
-            )
+        F.check_interpolation(interpolation)
         super().__init__(
             scale=scale,
             crop_ratio_range=crop_ratio_range,

@@ -93,7 +93,9 @@ _COUNT = _Rule(_whole(1), 'a whole number of 1 or more')
 _COUNTS = _Rule(_each(_whole(1)), 'whole numbers of 1 or more')
 _NATURAL = _Rule(_whole(0), 'a whole number of 0 or more')
 _SHARE = _Rule(
-    lambda value: _number(value) and 0 <= value <= 1, 'between 0 and 1'
+    # RandomFlip takes one for each direction.
+    _each(lambda value: _number(value) and 0 <= value <= 1),
+    'between 0 and 1',
 )
 _POSITIVE = _Rule(_each(lambda value: _number(value) and value > 0), 'above 0')
 _RATE = _Rule(

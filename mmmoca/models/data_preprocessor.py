@@ -3,11 +3,35 @@ from collections.abc import Sequence
 
 import torch
 from mmengine.model import BaseDataPreprocessor
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
-__all__ = ['ViewsDataPreprocessor']
+__all__ = ['ViewsDataPreprocessor', 'seg_bands_preprocessor']
+
+
+def _check_numbers(
+    mean: Sequence[float] | None, std: Sequence[float] | None
+) -> None:
+    if (mean is None) != (std is None) or len(mean or ()) != len(std or ()):
+        raise ValueError(
+            'mean and std need one number for each channel, both of them, '
+            f'but got mean={mean}, std={std}'
+        )
+    if std is not None and min(std) <= 0:
+        raise ValueError(
+            f'std must be above 0 but got {std}: write 1 for a channel that '
+            'is constant'
+        )
+
+
+def _register_numbers(
+    module: nn.Module, **numbers: Sequence[float] | None
+) -> None:
+    for name, values in numbers.items():
+        if values is not None:
+            values = torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
+        module.register_buffer(name, values, persistent=False)
 
 
 @MODELS.register_module()
@@ -29,7 +53,8 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
 
     Raises:
         ValueError: At build time, if ``mean`` and ``std`` do not fit each
-            other or ``to_rgb``; later, for images of other channels.
+            other or ``to_rgb``, or a ``std`` is not above 0; later, for images
+            of other channels.
     """
 
     def __init__(
@@ -39,13 +64,7 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         to_rgb: bool = False,
     ) -> None:
         super().__init__(non_blocking=True)
-        if (mean is None) != (std is None) or len(mean or ()) != len(
-            std or ()
-        ):
-            raise ValueError(
-                'mean and std need one number for each channel, both of them, '
-                f'but got mean={mean}, std={std}'
-            )
+        _check_numbers(mean, std)
         if to_rgb and mean is not None and len(mean) not in (1, 3):
             raise ValueError(
                 f'to_rgb=True is for images of three channels, but mean has '
@@ -55,11 +74,7 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         self.num_channels = 3 if to_rgb else None
         if mean is not None and len(mean) > 1:
             self.num_channels = len(mean)
-        for name, values in (('mean', mean), ('std', std)):
-            if values is not None:
-                values = torch.tensor(values, dtype=torch.float32)
-                values = values.view(-1, 1, 1)
-            self.register_buffer(name, values, persistent=False)
+        _register_numbers(self, mean=mean, std=std)
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Prepare a batch.
@@ -97,3 +112,33 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
             return images.float()
         # Integers become float32 in the subtraction itself.
         return (images - self.mean).div_(self.std)
+
+
+# A function, because a class would have to inherit from mmseg's: whoever
+# pretrains needs no mmseg.
+@MODELS.register_module(name='SegBandsPreprocessor')
+def seg_bands_preprocessor(
+    mean: Sequence[float], std: Sequence[float], **options
+) -> BaseDataPreprocessor:
+    """Build mmseg's ``SegDataPreProcessor`` for any number of channels.
+
+    Registered as ``mmmoca.SegBandsPreprocessor``. mmseg's own takes one or
+    three numbers.
+
+    Args:
+        mean (Sequence[float]): Of each channel.
+        std (Sequence[float]): Likewise.
+        **options: Further arguments of mmseg's: ``size``, ``pad_val``, ...
+
+    Returns:
+        BaseDataPreprocessor: An object of mmseg's class.
+
+    Raises:
+        ValueError: If the numbers do not fit each other.
+    """
+    from mmseg.models import SegDataPreProcessor
+
+    _check_numbers(mean, std)
+    built = SegDataPreProcessor(mean=[0.0], std=[1.0], **options)
+    _register_numbers(built, mean=mean, std=std)
+    return built

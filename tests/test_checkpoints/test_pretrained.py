@@ -91,6 +91,8 @@ def test_pretrained_partly(save):
     (report,) = check_pretrained_inits(classifier(path))
     assert '1 missing (ln1.bias); 1 unexpected (ln3.bias)' in report
     state['patch_embed.projection.weight'] = torch.ones(DIMS, 4, 8, 8)
+    refused('images of 4 channels, .*--in-channels 3', save(state))
+    state['patch_embed.projection.weight'] = torch.ones(DIMS, 3, 9, 8)
     refused(r'patch_embed.projection.weight differ in shape', save(state))
 
 

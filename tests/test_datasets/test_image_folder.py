@@ -171,7 +171,7 @@ def test_check_reads_one_good_file_and_not_too_many_bad_ones(
         lambda self, path: paths.append(path) or read(self, path),
     )
     ImageFolder(str(classes), pipeline=LOAD)
-    assert len(paths) == 1
+    assert len(set(paths)) == 1
     paths.clear()
     for i in range(600):
         (classes / f'{i:03}.jpg').write_bytes(b'')

@@ -55,6 +55,19 @@ def test_checkpoints_that_do_not_fit(runner, load):
         load(state)
 
 
+def test_other_channels(runner, load):
+    state = runner.model.state_dict()
+    for encoder in ('backbone', 'teacher'):
+        name = f'{encoder}.patch_embed.projection.weight'
+        state[name] = state[name][:, :1].repeat(1, 13, 1, 1)
+    message = 'images of 13 channels, .*in_channels=3: .*--in-channels 3'
+    with pytest.raises(CheckpointError, match=message):
+        load(state)
+    state['codebook.words'] = torch.zeros(8, 128)
+    with pytest.raises(CheckpointError, match='3 of another shape'):
+        load(state)
+
+
 def test_starts_are_fitted(runner, tmp_path, monkeypatch):
     """Weights of timm, with LayerScale and another number of channels."""
     torch.manual_seed(0)

@@ -7,6 +7,7 @@ import shutil
 import cv2
 import numpy as np
 import pytest
+import tifffile
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
@@ -175,6 +176,22 @@ def test_photo_that_is_turned_when_loaded(tmp_path):
     exif[0x0112] = 6
     photo.save(tmp_path / 'images/train/0.jpg', exif=exif)
     assert dataset[0]['inputs'].ndim == 3
+    check_masks(dataset)
+
+
+def test_size_of_images_of_many_bands(tmp_path):
+    """Pillow sees six pages of 8 x 13 in this file, tifffile what it is."""
+    load = dict(type='mmmoca.LoadBands', channels=13)
+    dataset = own_masks(tmp_path, [mask(0, 1)], pipeline=[load])
+    path = tmp_path / 'images/train/0.jpg'
+    for bands, fits in ((np.ones((6, 8, 13)), 1), (np.ones((6, 9, 13)), 0)):
+        tifffile.imwrite(path, bands, photometric='minisblack')
+        if fits:
+            check_masks(dataset)
+        else:
+            with pytest.raises(SegDataError, match='6 x 8 .* 6 x 9 '):
+                check_masks(dataset)
+    path.write_bytes(b'damaged')
     check_masks(dataset)
 
 

@@ -12,6 +12,7 @@ from ..tools import TOOLS
 CONFIG = 'demo/moca_vit-tiny_textures.py'
 # What each tool is started with; FILE and FOLDER exist.
 WORK = {
+    'analysis_tools/band_statistics.py': ['FOLDER'],
     'analysis_tools/compare.py': ['FILE', '--data-root', 'FOLDER'],
     'analysis_tools/lr_sweep.py': [CONFIG, '--lrs', '1'],
     'analysis_tools/plot_curves.py': ['FOLDER'],
@@ -31,6 +32,7 @@ WITHOUT_MMMOCA = {
     'build_mmcv_ops.py',
     'dataset_converters/cityscapes_splits.py',
     'dataset_converters/make_digits.py',
+    'dataset_converters/make_fields.py',
     'dataset_converters/make_shapes_coco.py',
     'dataset_converters/make_textures.py',
 }

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
     CheckpointError,
+    advise_on_channels,
     check_encoders,
     check_grids,
     check_pretrained_inits,
@@ -88,6 +89,8 @@ class CheckpointFitHook(Hook):
             if names:
                 examples = listed(sorted(names), 3)
                 report += f'; {len(names)} {title} ({examples})'
+        if advice := advise_on_channels(saved, own, misshapen):
+            raise CheckpointError(advice)
         if (
             misshapen
             or not shared

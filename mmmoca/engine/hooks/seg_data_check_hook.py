@@ -5,6 +5,7 @@ from mmengine.runner.base_loop import BaseLoop
 
 from mmmoca.datasets.mask_checks import check_files, check_masks
 from mmmoca.datasets.segmentation_checks import (
+    check_channels,
     check_classes,
     check_crops,
     members,
@@ -49,6 +50,7 @@ class SegDataCheckHook(Hook):
 
     def _check(self, runner: Runner) -> None:
         model = unwrap_model(runner.model)
+        check_channels(model)
         for loop in (runner._train_loop, runner._val_loop, runner._test_loop):
             if not isinstance(loop, BaseLoop):
                 continue  # not of this run: still a config

@@ -1,0 +1,193 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import io
+import os
+from importlib.util import find_spec
+
+import mmcv
+import numpy as np
+
+from mmmoca.registry import TRANSFORMS
+
+from .loading import LoadImage
+
+__all__ = ['LoadBands', 'count_channels']
+
+NPY = b'\x93NUMPY'
+TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
+
+
+@TRANSFORMS.register_module()
+class LoadBands(LoadImage):
+    """Load an image of any channels and depth: TIFF, PNG, NPY and others.
+
+    What a file is its first bytes tell: TIFF is read by tifffile, ``.npy`` by
+    NumPy, all else by OpenCV. Integers of 8, 16 and 32 bits, signed or not,
+    and floats come as float32 with the same values (rounded from 2**24 on).
+    Channels keep the order of the file: a colour PNG is RGB, so that
+    ``to_rgb`` of the data preprocessor stays False.
+
+    As in :class:`LoadImage`, a damaged file is skipped in training, or named
+    in an error. One with other channels always is an error.
+
+    **Required Keys:** ``img_path``.
+
+    **Added Keys:** ``img``, float32, (H, W, C); ``img_shape`` and
+    ``ori_shape``, its (H, W).
+
+    Args:
+        channels: Channels of every image, C: ``in_channels`` of the backbone.
+        channel_axis: ``'last'`` for files of shape (H, W, C), ``'first'`` for
+            (C, H, W). Defaults to None, the one of both axes that has C
+            entries.
+        nodata: Value that stands for a pixel without a measurement, such as
+            -9999 or ``'nan'``. Defaults to None, all pixels have one.
+        fill: What those pixels become. Defaults to None, the mean of the
+            others of their channel in this image (0 without any).
+        **kwargs: ``skip_unreadable``, ``max_unreadable`` and
+            ``backend_args`` of :class:`LoadImage`.
+
+    Raises:
+        ValueError: At build time, for an unknown ``channel_axis`` or
+            ``channels`` below 1; later, for an image of other channels, or
+            whose channel axis is not clear. It names the file.
+        OSError: As :class:`LoadImage`, for values that are not finite, too.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        channel_axis: str | None = None,
+        nodata: float | str | None = None,
+        fill: float | str | None = None,
+        **kwargs,
+    ) -> None:
+        super().__init__(color_type='unchanged', **kwargs)
+        if channels < 1:
+            raise ValueError(f'channels must be 1 or more but got {channels}')
+        if channel_axis not in (None, 'first', 'last'):
+            raise ValueError(
+                "channel_axis must be 'first', 'last' or None "
+                f'but got {channel_axis!r}'
+            )
+        self.channels = channels
+        self.channel_axis = channel_axis
+        self.nodata = None if nodata is None else np.float32(nodata)
+        self.fill = None if fill is None else np.float32(fill)
+
+    def decode(self, content: bytes) -> np.ndarray | None:
+        """Decode the bytes of a file; its shape is that of the file."""
+        if content.startswith(NPY):
+            img = np.load(io.BytesIO(content), allow_pickle=False)
+        elif content.startswith(TIFF):
+            if not find_spec('tifffile'):
+                raise ImportError('TIFF needs: pip install tifffile')
+            img = mmcv.imfrombytes(content, backend='tifffile')
+        else:
+            img = super().decode(content)
+            if img is not None and img.ndim == 3:  # BGR or BGRA
+                img = img[..., [2, 1, 0, 3][: img.shape[2]]]
+        if img is not None and img.dtype.kind not in 'buif':
+            raise TypeError(f'its values are {img.dtype}, no real numbers')
+        return img
+
+    def read(self, path: str) -> np.ndarray:
+        """Read, decode and check one file.
+
+        Args:
+            path: Path or URL of the file.
+
+        Returns:
+            The image, float32, (H, W, C).
+
+        Raises:
+            OSError: If the file cannot be read or has values that are not
+                finite.
+            ValueError: If its channels are others, or not clear.
+        """
+        img = self._channels_last(super().read(path), path)
+        with np.errstate(over='ignore'):  # to infinity, seen below
+            img = np.array(img, np.float32, order='C')
+        valid = np.isfinite(img)
+        if self.nodata is not None:
+            missing = np.isnan(img) | (img == self.nodata)
+            self._fill(img, missing)
+            valid |= missing
+        if not valid.all():
+            raise OSError(
+                f'cannot use the image {path}: it has values that are not '
+                'finite. If NaN stands for pixels without a measurement, '
+                "write nodata='nan' in LoadBands"
+            )
+        return img
+
+    def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:
+        if img.ndim == 2 and self.channels == 1:
+            return img[..., None]
+        first, last = (
+            img.ndim == 3
+            and img.shape[axis] == self.channels
+            and self.channel_axis in (None, name)
+            for axis, name in ((0, 'first'), (2, 'last'))
+        )
+        if first and last:
+            raise ValueError(
+                f'{path} has the shape {img.shape}, in which the channels may '
+                "come first or last: write channel_axis='first' or 'last' in "
+                'LoadBands'
+            )
+        if not first and not last:
+            which = f', {self.channel_axis}' if self.channel_axis else ''
+            raise ValueError(
+                f'{path} has the shape {img.shape}, but LoadBands expects '
+                f'channels={self.channels}{which}. Write the channels that '
+                'all images have there, in model.backbone.in_channels and as '
+                'the length of mean and std, or take the file out'
+            )
+        return np.moveaxis(img, 0, 2) if first else img
+
+    def _fill(self, img: np.ndarray, missing: np.ndarray) -> None:
+        """Replace missing pixels in place."""
+        if self.fill is not None:
+            img[missing] = self.fill
+        elif missing.any():
+            counts = (~missing).sum(axis=(0, 1)).clip(min=1)
+            sums = img.sum(axis=(0, 1), where=~missing, dtype=np.float64)
+            np.copyto(img, (sums / counts).astype(np.float32), where=missing)
+
+    def __repr__(self) -> str:
+        return (
+            f'{type(self).__name__}(channels={self.channels}, '
+            f'channel_axis={self.channel_axis!r}, '
+            f'nodata={self.nodata}, '
+            f'fill={self.fill}, '
+            f'skip_unreadable={self.skip_unreadable}, '
+            f'max_unreadable={self.max_unreadable}, '
+            f'backend_args={self.backend_args})'
+        )
+
+
+def count_channels(
+    img: np.ndarray, path: str | os.PathLike, channel_axis: str | None = None
+) -> int:
+    """Guess how many channels an image has.
+
+    Args:
+        img: Image of shape (H, W), (H, W, C) or (C, H, W).
+        path: Its file, for the error.
+        channel_axis: ``'last'``, ``'first'``, or None for the shorter one.
+
+    Returns:
+        C.
+
+    Raises:
+        ValueError: If neither axis is the shorter one, or there are others.
+    """
+    if img.ndim == 2:
+        return 1
+    first, last = img.shape[0], img.shape[-1]
+    if img.ndim != 3 or (channel_axis is None and first == last):
+        raise ValueError(
+            f'{path} has the shape {img.shape}, in which the channels are not '
+            'clear: say how many there are'
+        )
+    return dict(first=first, last=last).get(channel_axis, min(first, last))

@@ -1,0 +1,151 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Transforms that take any channels, and know no colours."""
+
+import numpy as np
+import torch
+from mmcv.transforms import BaseTransform
+from mmcv.transforms.utils import cache_randomness
+from mmpretrain.datasets.transforms import ResizeEdge as _ResizeEdge
+
+from mmmoca.registry import TRANSFORMS
+
+from . import functional as F
+
+__all__ = ['BandJitter', 'ResizeEdge']
+
+
+def _mean(x: np.ndarray) -> np.ndarray:
+    """Of each channel; columns first, which is many times faster."""
+    rows = x.reshape(len(x), -1).mean(axis=0, dtype=np.float64)
+    return rows.reshape(x.shape[1:]).mean(axis=0)
+
+
+@TRANSFORMS.register_module()
+class BandJitter(BaseTransform):
+    """Change level, contrast, gain and noise of each channel.
+
+    The place of :class:`ColorJitter` for images whose channels are no
+    colours. With m and s the mean and standard deviation of a channel in the
+    image, its pixels x become::
+
+        gain * (m + contrast * (x - m) + s * (brightness + noise * n))
+
+    where n is a standard normal number of each pixel. Nothing is assumed of
+    the unit of x; gain alone is, that 0 means nothing was measured. Numbers
+    are clipped for integer images only.
+
+    **Required Keys:** ``img``, (H, W) or (H, W, C), of any real type.
+
+    **Modified Keys:** ``img``, of the same type.
+
+    Args:
+        brightness: Shift in standard deviations, drawn from
+            [-brightness, brightness].
+        contrast: Factor about the mean, drawn from
+            [1 - contrast, 1 + contrast].
+        gain: Factor, drawn from [1 - gain, 1 + gain].
+        noise: Standard deviation of n in those of the channel, drawn from
+            [0, noise].
+        per_band: Draw for each channel on its own, as for sensors that drift;
+            False draws once for all of them, as for another light, and keeps
+            the ratios of channels that ``gain`` scales.
+
+    Raises:
+        ValueError: At build time, for a negative number, or a ``contrast`` or
+            ``gain`` above 1.
+    """
+
+    def __init__(
+        self,
+        brightness: float = 0.0,
+        contrast: float = 0.0,
+        gain: float = 0.0,
+        noise: float = 0.0,
+        per_band: bool = True,
+    ) -> None:
+        self.amounts = dict(
+            brightness=brightness, contrast=contrast, gain=gain, noise=noise
+        )
+        for name, amount in self.amounts.items():
+            if amount < 0 or (name in ('contrast', 'gain') and amount > 1):
+                wanted = 'between 0 and 1' if amount > 0 else '0 or more'
+                raise ValueError(f'{name} must be {wanted} but got {amount}')
+        self.per_band = per_band
+
+    @cache_randomness
+    def _draw(self, channels: int) -> tuple[np.ndarray, ...]:
+        """Brightness, contrast, gain and noise of each channel, (C,)."""
+        count = channels if self.per_band else 1
+        lows = dict(brightness=-1, contrast=-1, gain=-1, noise=0)
+        draws = (
+            amount * np.random.uniform(lows[name], 1, count)
+            for name, amount in self.amounts.items()
+        )
+        brightness, contrast, gain, noise = (
+            np.broadcast_to(draw, channels) for draw in draws
+        )
+        return brightness, 1 + contrast, 1 + gain, noise
+
+    def transform(self, results: dict) -> dict:
+        """Change the channels of ``results['img']``."""
+        img = results['img']
+        x = np.atleast_3d(img).astype(np.float32)
+        brightness, contrast, gain, noise = self._draw(x.shape[2])
+        mean = _mean(x)
+        std = np.sqrt(_mean(np.square(x - mean.astype(np.float32))))
+        offset = gain * (mean * (1 - contrast) + std * brightness)
+        x *= (gain * contrast).astype(np.float32)
+        x += offset.astype(np.float32)
+        if noise.any():
+            size = (gain * std * noise).astype(np.float32)
+            x += size * torch.randn(x.shape).numpy()  # the fastest
+        if img.dtype.kind in 'ui':
+            limits = np.iinfo(img.dtype)
+            x = np.rint(x).clip(limits.min, limits.max)
+        results['img'] = x.astype(img.dtype, copy=False).reshape(img.shape)
+        return results
+
+    def __repr__(self) -> str:
+        amounts = ', '.join(f'{k}={v}' for k, v in self.amounts.items())
+        return f'{type(self).__name__}({amounts}, per_band={self.per_band})'
+
+
+@TRANSFORMS.register_module()
+class ResizeEdge(_ResizeEdge):
+    """Resize to a length of one edge, with PIL's antialiasing.
+
+    MMPreTrain's for any number of channels: Pillow takes uint8 images of
+    colours only, and OpenCV does not filter before it shrinks.
+
+    **Required Keys:** ``img``, (H, W) or (H, W, C), uint8 or float32.
+
+    **Modified Keys:** ``img``, ``img_shape``; ``scale`` and ``scale_factor``
+    are added, width first.
+
+    Args:
+        scale: Length of the edge in pixels.
+        edge: ``'short'``, ``'long'``, ``'width'`` or ``'height'``.
+        interpolation: ``'bilinear'`` or ``'bicubic'``.
+
+    Raises:
+        ValueError: At build time, for another interpolation.
+        TypeError: For images that are neither uint8 nor float32.
+    """
+
+    def __init__(
+        self,
+        scale: int,
+        edge: str = 'short',
+        interpolation: str = 'bilinear',
+    ) -> None:
+        F.check_interpolation(interpolation)
+        super().__init__(scale, edge, interpolation=interpolation)
+
+    def _resize_img(self, results: dict) -> None:
+        height, width = results['img'].shape[:2]
+        new_width, new_height = results['scale']
+        results['img'] = F.resize(
+            results['img'], (new_height, new_width), self.interpolation
+        )
+        results['img_shape'] = (new_height, new_width)
+        results['scale_factor'] = (new_width / width, new_height / height)

@@ -1,0 +1,82 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Images of 13 bands, in one folder or any tree of folders; the options and
+# rules are those of the base. Replace mean and std by those that
+# tools/analysis_tools/band_statistics.py prints for yours.
+_base_ = '../../../configs/moca_vit-b16_own-images.py'
+
+channels = 13
+extensions = ['.npy', '.png', '.tif', '.tiff']
+
+model = dict(
+    data_preprocessor=dict(
+        # Of the drawn fields, as reflectance times 10000.
+        mean=[
+            *(1659.11, 1358.11, 1277.99, 1112.52, 1433.05, 2198.57, 2456.0),
+            *(2586.99, 2677.1, 818.376, 16.0355, 2017.77, 1392.42),
+        ],
+        std=[
+            *(499.354, 456.545, 515.595, 681.442, 773.049, 1188.23, 1420.97),
+            *(1512.34, 1569.32, 477.764, 6.3903, 1314.86, 1107.42),
+        ],
+        to_rgb=False,
+    ),
+    backbone=dict(in_channels=channels),
+)
+
+load = dict(type='mmmoca.LoadBands', channels=channels)
+crop = dict(
+    type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
+)
+jitter = dict(
+    type='RandomApply',
+    transforms=[
+        # Another light on all bands, and sensors that differ a little.
+        dict(
+            type='mmmoca.BandJitter',
+            brightness=0.4,
+            contrast=0.4,
+            per_band=False,
+        ),
+        dict(type='mmmoca.BandJitter', gain=0.05, noise=0.05),
+    ],
+    prob=0.8,
+)
+blur = dict(
+    type='mmmoca.GaussianBlur',
+    magnitude_range=(0.1, 2.0),
+    magnitude_std='inf',
+)
+# Seen from above, no direction is up.
+flip = dict(
+    type='RandomFlip',
+    prob=[0.25, 0.25, 0.25],
+    direction=['horizontal', 'vertical', 'diagonal'],
+)
+view_pipeline1 = [crop, jitter, dict(blur, prob=1.0), flip]
+view_pipeline2 = [crop, jitter, dict(blur, prob=0.1), flip]
+train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
+    load,
+    dict(
+        type='MultiView',
+        transforms=[view_pipeline1, view_pipeline2],
+        num_views=[1, 1],
+    ),
+    dict(type='PackInputs'),
+]
+test_pipeline = [
+    load,
+    dict(type='mmmoca.ResizeEdge', scale=256, interpolation='bicubic'),
+    dict(type='CenterCrop', crop_size=224),
+    dict(type='PackInputs'),
+]
+
+train_dataloader = dict(
+    dataset=dict(extensions=extensions, pipeline=train_pipeline)
+)
+# For k-NN, and knn_root: images of the same kind in class folders.
+labelled = dict(dataset=dict(extensions=extensions, pipeline=test_pipeline))
+val_dataloader = labelled
+test_dataloader = labelled
+val_cfg = dict(bank_dataloader=labelled)
+test_cfg = dict(bank_dataloader=labelled)

@@ -1,0 +1,57 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# The drawn fields on two CPU cores, in minutes. Sizes, rates and momentum are
+# those of the quick start, configs/demo/moca_vit-tiny_textures.py.
+_base_ = './moca_vit-b16_sentinel2.py'
+
+data_root = 'data/fields/'  # tools/dataset_converters/make_fields.py
+size = 48
+
+model = dict(
+    backbone=dict(
+        arch=dict(
+            _delete_=True,
+            embed_dims=128,
+            num_layers=4,
+            num_heads=4,
+            feedforward_channels=512,
+        ),
+        img_size=size,
+        patch_size=8,
+        tap_layer=3,
+    ),
+    codebook=dict(num_words=256, num_new_words=4, border=1),
+    neck=dict(embed_dims=96, depth=1, num_heads=4),
+)
+
+train_pipeline = _base_.train_pipeline
+train_pipeline[2].transforms[0][0].update(scale=size)
+train_pipeline[2].transforms[1][0].update(scale=size)
+test_pipeline = _base_.test_pipeline
+test_pipeline[1].scale = size
+test_pipeline[2].crop_size = size
+
+train_dataloader = dict(
+    num_workers=1,
+    dataset=dict(
+        data_root=data_root, data_prefix='train', pipeline=train_pipeline
+    ),
+)
+labelled = dict(
+    num_workers=1, dataset=dict(data_root=data_root, pipeline=test_pipeline)
+)
+val_dataloader = labelled
+test_dataloader = labelled
+val_cfg = dict(data_root=data_root, bank_dataloader=labelled)
+test_cfg = dict(bank_dataloader=labelled)
+
+optim_wrapper = dict(
+    optimizer=dict(lr=2e-3), paramwise_cfg=dict(prototype_lr=2e-3)
+)
+param_scheduler = dict(warmup=0.1)
+train_cfg = dict(max_epochs=20)
+auto_scale_lr = dict(base_batch_size=64)
+default_hooks = dict(
+    logger=dict(interval=18),
+    checkpoint=dict(interval=5),
+    teacher_ema=dict(momentum=0.95),
+)

@@ -1,0 +1,215 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""From images of any channels to a segmentor of them, by the commands."""
+
+import json
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import tifffile
+import torch
+from mmengine.config import Config
+from mmengine.fileio import load
+from mmengine.registry import MODELS, init_default_scope
+
+from mmmoca.checkpoints import read_checkpoint
+from mmmoca.engine.config_check import check_config
+from tests.tools import load_tool, run_tool
+
+CONFIGS = Path(__file__).parents[1] / 'configs'
+CLASSES = ('crop', 'forest', 'grass', 'soil', 'urban', 'water')
+TWO_LAYERS = 'model.backbone.arch.num_layers=2'
+SMALL = [
+    'train_dataloader.num_workers=0',
+    'train_dataloader.persistent_workers=False',
+    'default_hooks.logger.interval=1',
+]
+PRETRAIN = [
+    *SMALL,
+    'model.backbone.tap_layer=1',
+    'model.codebook.num_words=32',
+    'epochs=1',
+    'batch_size=8',
+    'val_dataloader.num_workers=0',
+    'val_dataloader.persistent_workers=False',
+    'val_cfg.bank_dataloader.num_workers=0',
+    'train_cfg.val_interval=1',
+]
+
+
+def pretrain(config, root, work_dir, *options):
+    """Train for three steps; what was printed."""
+    return run_tool(
+        *('tools/train.py', CONFIGS / config, '--work-dir', work_dir),
+        *('--cfg-options', *PRETRAIN, f'data_root={root}/train'),
+        *('train_dataloader.dataset.data_prefix=', *options),
+    )
+
+
+@pytest.fixture(scope='module')
+def fields(tmp_path_factory):
+    """24 training and 12 validation images of 13 bands."""
+    out = tmp_path_factory.mktemp('bands') / 'fields'
+    tool = 'tools/dataset_converters/make_fields.py'
+    run_tool(tool, out, '--train', 24, '--val', 12)
+    return out
+
+
+@pytest.fixture(scope='module')
+def work_dir(fields):
+    """Where a network was pretrained on them."""
+    work_dir = fields.parent / 'pretrained'
+    log = pretrain(
+        *('moca_vit-tiny_fields.py', fields, work_dir),
+        *(TWO_LAYERS, f'knn_root={fields}'),
+    )
+    losses = re.findall(r' loss: ([\d.]+)', log)
+    assert len(losses) == 3 and np.isfinite(np.array(losses, float)).all()
+    return work_dir
+
+
+@pytest.fixture(scope='module')
+def backbone(work_dir):
+    path = work_dir / 'backbone.pth'
+    run_tool(
+        'tools/model_converters/extract_backbone.py',
+        *(work_dir / 'epoch_1.pth', path),
+    )
+    return path
+
+
+def test_drawn_fields(fields):
+    draw = load_tool('dataset_converters/make_fields').draw
+    meta = json.loads((fields / 'meta.json').read_text())
+    assert tuple(meta['classes']) == CLASSES
+    for index in (0, 7):
+        number, label = divmod(index, len(CLASSES))
+        name = f'train/{CLASSES[label]}/{number:05d}'
+        bands = tifffile.imread(fields / f'{name}.tif')
+        mask = cv2.imread(str(fields / f'masks/{name}.png'), -1)
+        rng = np.random.default_rng((0, 0, index))
+        for saved, drawn in zip((bands, mask), draw(label, rng, 48)):
+            np.testing.assert_array_equal(saved, drawn)
+        assert bands.shape == (48, 48, 13) and bands.dtype == np.uint16
+        assert mask[24, 24] == label
+
+
+def test_fields_of_a_kind_are_alike():
+    """Vegetation is bright in the near infrared, water dark."""
+    draw = load_tool('dataset_converters/make_fields').draw
+    for label, kind in enumerate(CLASSES):
+        ratios = []
+        for seed in range(5):
+            bands, mask = draw(label, np.random.default_rng(seed), 48)
+            mean = bands[mask == label].mean(axis=0)
+            ratios.append(mean[7] / mean[3])
+        low, high = {
+            'soil': (1, 2), 'urban': (1, 2), 'water': (0, 1)
+        }.get(kind, (2, 8))  # fmt: skip
+        assert low < np.median(ratios) < high, kind
+
+
+def test_pretraining_is_measured_on_labels(fields, work_dir):
+    scalars = next(work_dir.glob('*/vis_data/scalars.json')).read_text()
+    assert '"knn/top1_k20"' in scalars
+    metrics = work_dir / 'metrics.json'
+    run_tool(
+        *('tools/test.py', CONFIGS / 'moca_vit-tiny_fields.py'),
+        *(work_dir / 'epoch_1.pth', '--out', metrics, '--out-item'),
+        *('metrics', '--cfg-options', TWO_LAYERS),
+        *('model.backbone.tap_layer=1', 'model.codebook.num_words=32'),
+        f'test_cfg.data_root={fields}',
+        *('test_dataloader.num_workers=0', 'default_hooks.logger.interval=1'),
+        'test_dataloader.persistent_workers=False',
+        'test_cfg.bank_dataloader.num_workers=0',
+    )
+    accuracy = load(str(metrics))['knn/top1_k20']
+    assert (accuracy * 12 / 100) % 1 == pytest.approx(0, abs=1e-3)
+
+
+def segment(fields, work_dir, checkpoint, *options, code=0):
+    """Train a segmentor for two steps and test it; what was printed."""
+    return run_tool(
+        *('tools/train.py', CONFIGS / 'segmenter_vit-tiny_mask_fields.py'),
+        *('--work-dir', work_dir, '--cfg-options', *SMALL, TWO_LAYERS),
+        f'model.backbone.init_cfg.checkpoint={checkpoint}',
+        *('train_cfg.max_epochs=1', 'train_cfg.val_interval=1'),
+        *('train_dataloader.batch_size=12', 'val_dataloader.num_workers=0'),
+        'val_dataloader.persistent_workers=False',
+        f'train_dataloader.dataset.data_root={fields}',
+        f'val_dataloader.dataset.data_root={fields}',
+        *options,
+        code=code,
+    )
+
+
+def test_a_segmentor_goes_on_with_the_bands(
+    fields, work_dir, backbone, tmp_path
+):
+    freeze = 'model.backbone.frozen_stages=2'
+    log = segment(fields, tmp_path, backbone, freeze)
+    assert 'of its' in log and 'names match' in log
+    assert 'mIoU' in log
+    (loss,) = re.findall(r'\[1\]\[2/2\].* loss: ([\d.]+)', log)
+    assert np.isfinite(float(loss))
+    # What is frozen is the teacher's still.
+    name = 'patch_embed.projection.weight'
+    (file,) = tmp_path.glob('epoch_*.pth')
+    trained = read_checkpoint(str(file))['state_dict'][f'backbone.{name}']
+    run = read_checkpoint(str(work_dir / 'epoch_1.pth'))['state_dict']
+    assert trained.shape == (128, 13, 8, 8)
+    assert torch.equal(trained, run[f'teacher.{name}'])
+
+
+def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
+    numbers = ['0,0,0', '1,1,1']
+    options = [
+        'model.backbone.in_channels=3',
+        *(
+            f'model.data_preprocessor.{name}=[{value}]'
+            for name, value in zip(('mean', 'std'), numbers)
+        ),
+    ]
+    with pytest.raises(ValueError, match='13 channels, .*in_channels=3'):
+        segment(fields, tmp_path, backbone, *options)
+    with pytest.raises(ValueError, match='in_channels is 3, .*13 numbers'):
+        segment(fields, tmp_path, backbone, options[0])
+    with pytest.raises(ValueError, match='one number for each channel'):
+        segment(fields, tmp_path, backbone, options[1])
+
+
+@pytest.mark.parametrize('dtype', [np.uint8, np.uint16])
+def test_grey_images_of_8_and_of_16_bits(fields, tmp_path, dtype):
+    for path in fields.glob('train/*/*.tif'):
+        grey = tifffile.imread(path)[..., 7]
+        if dtype == np.uint8:
+            grey = (grey / 32).clip(0, 255).astype(np.uint8)
+        out = tmp_path / path.relative_to(fields).with_suffix('.png')
+        out.parent.mkdir(parents=True, exist_ok=True)
+        assert cv2.imwrite(str(out), grey)
+    views = 'train_dataloader.dataset.pipeline.2.transforms'
+    log = pretrain(
+        *('moca_vit-b16_grey16.py', tmp_path, tmp_path / 'work_dir'),
+        *('model.backbone.arch=deit-tiny', 'model.backbone.img_size=48'),
+        *('model.backbone.patch_size=16', f'{views}.0.0.scale=48'),
+        *('model.codebook.border=1', f'{views}.1.0.scale=48'),
+        *('model.neck.embed_dims=64', 'model.neck.num_heads=2'),
+    )
+    assert len(re.findall(r' loss: [\d.]+', log)) == 3
+    (file,) = (tmp_path / 'work_dir').glob('epoch_*.pth')
+    state = read_checkpoint(str(file))['state_dict']
+    assert state['teacher.patch_embed.projection.weight'].shape[1] == 1
+
+
+@pytest.mark.parametrize('path', [*CONFIGS.glob('*.py')], ids=lambda p: p.stem)
+def test_configs_build(path):
+    cfg = Config.fromfile(path)
+    check_config(cfg)
+    init_default_scope(cfg.default_scope)
+    model = MODELS.build(cfg.model)
+    channels = model.backbone.patch_embed.projection.in_channels
+    assert channels == model.data_preprocessor.mean.numel() == cfg.channels
+    # What a run leaves in its work dir is a config, too.
+    Config.fromstring(cfg.pretty_text, '.py')

@@ -1,0 +1,194 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Files of any channels and depth come as they were written."""
+
+import os
+import pickle
+
+import cv2
+import numpy as np
+import pytest
+import tifffile
+from mmcv.transforms import LoadImageFromFile
+
+from mmmoca.datasets import ImageFolder, LoadBands, LoadImage, band_loading
+
+RNG = np.random.default_rng(0)
+INTEGERS = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
+
+
+def draw(dtype, *shape):
+    """Numbers from the whole range of a type."""
+    if np.dtype(dtype).kind == 'f':
+        return (1e3 * RNG.standard_normal(shape)).astype(dtype)
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def write(path, img):
+    if path.suffix == '.npy':
+        np.save(path, img)
+    elif path.suffix == '.tif':
+        tifffile.imwrite(path, img)
+    else:
+        assert cv2.imwrite(str(path), img)
+    return str(path)
+
+
+@pytest.mark.parametrize('suffix', ['.tif', '.npy'])
+@pytest.mark.parametrize(
+    'dtype', [*INTEGERS, np.float16, np.float32, np.float64]
+)
+def test_any_depth_channels_first_or_last(tmp_path, suffix, dtype):
+    img = draw(dtype, 9, 12, 13)
+    for name, saved in (('last', img), ('first', img.transpose(2, 0, 1))):
+        path = write(tmp_path / f'{name}{suffix}', saved)
+        for axis in (None, name):
+            results = LoadBands(13, axis)({'img_path': path})
+            np.testing.assert_array_equal(
+                results['img'], img.astype(np.float32)
+            )
+            assert results['img'].dtype == np.float32
+            assert results['img_shape'] == results['ori_shape'] == (9, 12)
+        other = dict(first='last', last='first')[name]
+        with pytest.raises(ValueError, match=f'channels=13, {other}. Write'):
+            LoadBands(13, other).read(path)
+
+
+@pytest.mark.parametrize('dtype', [np.uint8, np.uint16])
+@pytest.mark.parametrize('channels', [1, 3, 4])
+def test_png_in_the_order_of_the_file(tmp_path, dtype, channels):
+    rgb = draw(dtype, 9, 12, channels)
+    bgr = rgb[..., [2, 1, 0, 3][:channels]] if channels > 1 else rgb
+    path = write(tmp_path / 'a.png', bgr)
+    np.testing.assert_array_equal(LoadBands(channels).read(path), rgb)
+
+
+@pytest.mark.parametrize('suffix', ['.tif', '.npy'])
+def test_one_channel(tmp_path, suffix):
+    img = draw(np.uint16, 9, 12)
+    for shape in ((9, 12), (9, 12, 1), (1, 9, 12)):
+        path = write(tmp_path / f'a{suffix}', img.reshape(shape))
+        np.testing.assert_array_equal(LoadBands(1).read(path), img[..., None])
+
+
+def test_channels_that_are_not_clear(tmp_path):
+    img = draw(np.uint8, 5, 12, 5)
+    path = write(tmp_path / 'a.npy', img)
+    with pytest.raises(ValueError, match="a.npy has the shape .*'first' or"):
+        LoadBands(5).read(path)
+    np.testing.assert_array_equal(LoadBands(5, 'last').read(path), img)
+    first = LoadBands(5, 'first').read(path)
+    np.testing.assert_array_equal(first, img.transpose(1, 2, 0))
+
+
+def test_mixed_channels_in_a_folder_name_the_file(tmp_path):
+    for index, channels in enumerate((13, 13, 4)):
+        write(tmp_path / f'{index}.tif', draw(np.uint16, 9, 12, channels))
+    dataset = ImageFolder(
+        tmp_path, with_label=False, pipeline=[LoadBands(channels=13)]
+    )
+    assert dataset[1]['img'].shape == (9, 12, 13)
+    with pytest.raises(ValueError, match=r'2.tif has .* 4\), .*channels=13'):
+        dataset[2]
+    # Where none of them fits, before the training.
+    with pytest.raises(ValueError, match='0.tif .*model.backbone.in_channels'):
+        ImageFolder(tmp_path, with_label=False, pipeline=[LoadBands(3)])
+
+
+def test_16_bits_are_not_read_as_8_unasked(tmp_path):
+    for index in range(7):
+        write(tmp_path / f'{index}.png', draw(np.uint16, 9, 12))
+
+    def folder(loader):
+        return ImageFolder(tmp_path, with_label=False, pipeline=[loader])
+
+    message = r"6.png and .*color_type='{}'.* reads 8: .*LoadBands\(channels"
+    for color_type in ('color', 'grayscale'):
+        for loader in (LoadImageFromFile, LoadImage):
+            with pytest.raises(ValueError, match=message.format(color_type)):
+                folder(loader(color_type=color_type))
+    for loader in (
+        LoadImage(cut_to_8_bits=True),
+        LoadImage(color_type='unchanged'),
+        LoadImageFromFile(color_type='unchanged'),
+        LoadBands(1),
+        lambda results: results,  # one of the user's
+    ):
+        assert len(folder(loader)) == 7
+    # Some of them among others are nobody's mistake.
+    write(tmp_path / '3.png', draw(np.uint8, 9, 12))
+    assert len(folder(LoadImage())) == 7
+
+
+def test_pixels_without_a_measurement(tmp_path):
+    img = draw(np.float32, 9, 12, 3)
+    expected = img.copy()
+    img[:4, :, 0] = expected[:4, :, 0] = -9999
+    img[2, 3, 1] = np.nan
+    img[..., 2] = -9999
+    path = write(tmp_path / 'a.tif', img)
+    expected[:4, :, 0] = img[4:, :, 0].mean()
+    expected[2, 3, 1] = np.nanmean(img[..., 1])
+    expected[..., 2] = 0
+    np.testing.assert_allclose(
+        LoadBands(3, nodata=-9999).read(path), expected, rtol=1e-5
+    )
+    filled = LoadBands(3, nodata=-9999, fill=7).read(path)
+    missing = np.isnan(img) | (img == -9999)
+    np.testing.assert_array_equal(filled, np.where(missing, 7, img))
+    with pytest.raises(OSError, match=r"a.tif: .*not finite.*nodata='nan'"):
+        LoadBands(3).read(path)
+    nan = LoadBands(3, nodata='nan').read(path)
+    assert nan[2, 3, 1] == pytest.approx(np.nanmean(img[..., 1]), rel=1e-5)
+    assert nan[0, 0, 0] == -9999
+    path = write(tmp_path / 'b.npy', np.full((9, 12, 3), 1e300))
+    with pytest.raises(OSError, match='b.npy: .*not finite'):
+        LoadBands(3, nodata=-9999).read(path)
+
+
+class Planted:
+    """Makes a folder when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ('planted',)
+
+
+def test_files_that_are_no_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    objects = np.array([[Planted()]], object)
+    np.save('objects.npy', objects)
+    (tmp_path / 'pickle.npy').write_bytes(pickle.dumps(Planted()))
+    np.save('complex.npy', np.zeros((9, 12), complex))
+    np.save('cut.npy', np.zeros((9, 12)))
+    cut = (tmp_path / 'cut.npy').read_bytes()[:-8]
+    (tmp_path / 'cut.npy').write_bytes(cut)
+    for name, reason in (
+        ('objects.npy', 'Object arrays cannot be loaded'),
+        ('pickle.npy', 'damaged or no image'),
+        ('complex.npy', 'complex128, no real numbers'),
+        ('cut.npy', ''),
+    ):
+        with pytest.raises(OSError, match=f'the image {name}: .*{reason}'):
+            LoadBands(1).read(name)
+        assert LoadBands(1)({'img_path': name}) is None
+    assert not (tmp_path / 'planted').exists()
+
+
+def test_missing_tifffile(tmp_path, monkeypatch):
+    path = write(tmp_path / 'a.tif', draw(np.uint8, 9, 12))
+    monkeypatch.setattr(band_loading, 'find_spec', lambda name: None)
+    with pytest.raises(OSError, match='a.tif: TIFF needs: pip install tifff'):
+        LoadBands(1).read(path)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (dict(channels=0), 'channels must be 1 or more'),
+        (dict(channels=3, channel_axis=0), "'first', 'last' or None"),
+        (dict(channels=3, nodata='none'), 'could not convert'),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        LoadBands(**arguments)

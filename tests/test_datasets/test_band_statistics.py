@@ -1,0 +1,136 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The numbers to normalise by, against NumPy on the whole set."""
+
+import json
+
+import numpy as np
+import pytest
+import tifffile
+from mmengine.config import Config
+
+from mmmoca.datasets.band_statistics import Moments
+
+from ..images import DEMO_CONFIG, write_images
+from ..tools import run_tool
+
+TOOL = 'tools/analysis_tools/band_statistics.py'
+
+
+def statistics(*arguments, **options):
+    return run_tool(TOOL, *arguments, '--workers', 0, **options)
+
+
+@pytest.fixture(scope='module')
+def bands(tmp_path_factory):
+    """Nine images of several sizes, 13 channels; -1 is no measurement."""
+    folder = tmp_path_factory.mktemp('bands')
+    rng = np.random.default_rng(0)
+    level, spread = rng.uniform(1e3, 9e3, 13), rng.uniform(10, 900, 13)
+    pixels = []
+    for index in range(9):
+        img = rng.standard_normal((20 + index, 30, 13)) * spread + level
+        img = (img + 500 * index).astype(np.int16)
+        img[rng.random(img.shape) < 0.1] = -1
+        img[..., 7] = 4000
+        (folder / f'{index % 2}').mkdir(exist_ok=True)
+        tifffile.imwrite(folder / f'{index % 2}/{index}.tif', img)
+        pixels.append(img.reshape(-1, 13).astype(float))
+    (folder / '0/readme.txt').write_text('no image')
+    return folder, pixels
+
+
+def test_large_numbers_lose_nothing():
+    """float32 sums of squares would leave no digit."""
+    x = 1e7 + np.random.default_rng(0).standard_normal((9, 50, 40, 3))
+    total = Moments.of(x[0])
+    for img in x[1:]:
+        total += Moments.of(img)
+    assert total.images == 9
+    np.testing.assert_allclose(total.mean, x.mean(axis=(0, 1, 2)), rtol=1e-14)
+    np.testing.assert_allclose(total.std, x.std(axis=(0, 1, 2)), rtol=1e-9)
+
+
+def test_a_folder(bands, tmp_path):
+    folder, pixels = bands
+    out = tmp_path / 'numbers.json'
+    printed = statistics(folder, '--out', out)
+    numbers = json.loads(out.read_text())
+    x = np.concatenate(pixels)
+    np.testing.assert_allclose(numbers['mean'], x.mean(axis=0), rtol=1e-5)
+    std = x.std(axis=0)
+    std[7] = 1
+    np.testing.assert_allclose(numbers['std'], std, rtol=1e-5)
+    assert numbers['images'] == 9 and numbers['pixels'] == [len(x)] * 13
+    assert 'channel 7 is constant' in printed
+    config = Config.fromstring(
+        'model = dict('
+        + ''.join(
+            line
+            for line in printed.splitlines()
+            if line.startswith(('mean=', 'std='))
+        )
+        + ')',
+        '.py',
+    )
+    assert config.model == dict(mean=numbers['mean'], std=numbers['std'])
+    # Processes that read change nothing.
+    assert (
+        run_tool(TOOL, folder, '--workers', 2).splitlines()[-2:]
+        == (printed.splitlines()[-2:])
+    )
+
+
+def test_no_measurement_and_some_images_only(bands, tmp_path):
+    folder, pixels = bands
+    out = tmp_path / 'numbers.json'
+    statistics(folder, '--nodata=-1', '--channels', 13, '--out', out)
+    numbers = json.loads(out.read_text())
+    x = np.concatenate(pixels)
+    x[x == -1] = np.nan
+    np.testing.assert_allclose(numbers['mean'], np.nanmean(x, 0), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.delete(numbers['std'], 7), np.delete(np.nanstd(x, 0), 7), rtol=1e-5
+    )
+    assert numbers['pixels'] == np.isfinite(x).sum(axis=0).tolist()
+    statistics(folder, '--images', 3, '--out', out)
+    assert json.loads(out.read_text())['images'] == 3
+
+
+def test_a_config(tmp_path):
+    """Its own loader reads, and the channels are turned as by the model."""
+    write_images(tmp_path, train=3)
+    (tmp_path / 'train/class_0/broken.jpg').write_bytes(b'no image')
+    out = tmp_path / 'numbers.json'
+    printed = statistics(
+        *(DEMO_CONFIG, '--out', out, '--cfg-options'),
+        f'train_dataloader.dataset.data_root={tmp_path}',
+    )
+    numbers = json.loads(out.read_text())
+    from PIL import Image
+
+    x = np.stack(
+        [
+            np.asarray(Image.open(path), float)
+            for path in tmp_path.glob('train/*/?.jpg')
+        ]
+    )
+    np.testing.assert_allclose(numbers['mean'], x.mean((0, 1, 2)), rtol=1e-3)
+    np.testing.assert_allclose(numbers['std'], x.std((0, 1, 2)), rtol=1e-3)
+    assert numbers['images'] == 9 and '9 images of 3' in printed
+
+
+def test_what_is_refused(bands, tmp_path):
+    printed = statistics(tmp_path, code=2)
+    assert 'no image in' in printed and '.npy' in printed
+    printed = statistics(DEMO_CONFIG, '--channels', 3, code=2)
+    assert 'write channels in mmmoca.LoadBands' in printed
+    printed = statistics(tmp_path, '--images', 0, code=2)
+    assert '--images must be 1 or more' in printed
+    printed = statistics(bands[0], '--channels', 4, code=2)
+    assert '.tif has the shape' in printed and 'channels=4' in printed
+    np.save(tmp_path / 'a.npy', np.zeros((4, 5, 4)))
+    assert 'a.npy has the shape (4, 5, 4)' in statistics(tmp_path, code=2)
+    np.save(tmp_path / 'a.npy', np.zeros((4, 5, 2)))
+    np.save(tmp_path / 'b.npy', np.zeros((4, 5, 3)))
+    printed = statistics(tmp_path, code=2)
+    assert '.npy has the shape' in printed and 'take the file out' in printed

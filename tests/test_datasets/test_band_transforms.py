@@ -1,0 +1,184 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Any number of channels is treated as each channel alone would be."""
+
+import numpy as np
+import pytest
+import torch
+from mmcv.transforms import Compose
+from mmengine.registry import DefaultScope
+from PIL import Image
+from scipy.stats import kstest
+
+from mmmoca.datasets import BandJitter, LoadBands, ResizeEdge
+
+AMOUNTS = ('brightness', 'contrast', 'gain', 'noise')
+
+
+@pytest.fixture
+def bands():
+    """13 channels, (40, 60, 13), of other levels and spreads each."""
+    rng = np.random.default_rng(0)
+    level, spread = rng.uniform(-500, 3000, 13), rng.uniform(10, 900, 13)
+    img = rng.standard_normal((40, 60, 13)) * spread + level
+    return img.astype(np.float32)
+
+
+def seeded(transform, img, seed=0):
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    return transform(dict(img=img.copy()))['img']
+
+
+@pytest.mark.parametrize(
+    'step',
+    [
+        dict(type='mmmoca.RandomResizedCrop', scale=(24, 32)),
+        dict(type='mmmoca.GaussianBlur', radius=1.3, prob=1.0),
+        dict(type='mmmoca.ResizeEdge', scale=24, interpolation='bicubic'),
+        dict(type='RandomFlip', prob=1.0),
+        dict(type='CenterCrop', crop_size=24),
+        dict(type='RandomCrop', crop_size=24),
+        dict(type='Resize', scale=(32, 24), _scope_='mmseg'),
+        dict(type='Resize', scale=(90, 80), _scope_='mmseg'),
+        dict(
+            type='RandomResize',
+            scale=(60, 40),
+            ratio_range=(0.5, 2.0),
+            keep_ratio=True,
+            _scope_='mmseg',
+        ),
+        dict(type='RandomCrop', crop_size=(24, 32), _scope_='mmseg'),
+        dict(type='RandomFlip', prob=1.0, _scope_='mmseg'),
+    ],
+    ids=lambda step: f'{step.get("_scope_", "")}{step["type"]}',
+)
+def test_channels_of_the_pipelines_do_not_mix(step, bands):
+    if '_scope_' in step:
+        pytest.importorskip('mmseg')
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        transform = Compose([step])
+
+    def run(img):
+        np.random.seed(1)
+        labels = np.zeros(img.shape[:2], np.uint8)
+        results = dict(
+            img=img.copy(),
+            img_shape=img.shape[:2],
+            gt_seg_map=labels,
+            seg_fields=['gt_seg_map'],
+        )
+        return transform(results)['img']
+
+    out = run(bands)
+    assert out.dtype == np.float32 and out.shape[2] == 13
+    for band in range(13):
+        alone = run(np.ascontiguousarray(bands[..., band]))
+        # float32 sums in another order
+        np.testing.assert_allclose(out[..., band], alone, rtol=1e-4, atol=0.05)
+
+
+def test_resize_edge_is_pils(bands):
+    resize = ResizeEdge(24, interpolation='bicubic')
+    results = resize(dict(img=bands))
+    assert results['img_shape'] == (24, 36)
+    assert results['scale_factor'] == (36 / 60, 24 / 40)
+    for band in range(13):
+        alone = Image.fromarray(bands[..., band])
+        alone = alone.resize((36, 24), Image.Resampling.BICUBIC)
+        np.testing.assert_allclose(
+            results['img'][..., band], alone, rtol=1e-5, atol=0.02
+        )
+    with pytest.raises(ValueError, match="'bilinear' or 'bicubic'"):
+        ResizeEdge(24, interpolation='area')
+
+
+@pytest.mark.parametrize('per_band', [True, False])
+def test_jitter_is_the_formula_on_each_channel(bands, per_band):
+    jitter = BandJitter(0.5, 0.4, 0.3, per_band=per_band)
+    np.random.seed(0)
+    draws = jitter._draw(13)
+    out = seeded(jitter, bands)
+    assert out.dtype == np.float32
+    for i, (brightness, contrast, gain, noise) in enumerate(zip(*draws)):
+        x = bands[..., i].astype(float)
+        shifted = x.mean() + contrast * (x - x.mean()) + brightness * x.std()
+        np.testing.assert_allclose(
+            out[..., i], gain * shifted, rtol=1e-4, atol=0.01
+        )
+        assert noise == 0
+    for draw in draws[:3]:
+        assert len(np.unique(draw)) == (13 if per_band else 1)
+
+
+def test_jitter_draws_from_the_ranges():
+    jitter = BandJitter(0.5, 0.4, 0.3, 0.2)
+    np.random.seed(0)
+    draws = np.stack([jitter._draw(13) for _ in range(200)])  # (200, 4, 13)
+    ranges = ((-0.5, 0.5), (0.6, 1.4), (0.7, 1.3), (0, 0.2))
+    for (low, high), values in zip(ranges, draws.transpose(1, 0, 2)):
+        values = (values.ravel() - low) / (high - low)
+        assert kstest(values, 'uniform').pvalue > 1e-3
+
+
+def test_noise_is_normal_and_of_the_drawn_size(bands):
+    jitter = BandJitter(noise=0.5)
+    np.random.seed(0)
+    *_, noise = jitter._draw(13)
+    added = seeded(jitter, bands) - bands
+    scaled = added / (bands.std(axis=(0, 1)) * noise)
+    for band in range(13):
+        assert kstest(scaled[..., band].ravel(), 'norm').pvalue > 1e-3
+    correlation = np.corrcoef(scaled.reshape(-1, 13).T) - np.eye(13)
+    assert np.abs(correlation).max() < 0.1
+    again, other = seeded(jitter, bands), seeded(jitter, bands, seed=1)
+    np.testing.assert_allclose(again, bands + added, rtol=1e-5, atol=1e-3)
+    assert not np.array_equal(again, other)
+
+
+def test_jitter_keeps_shape_and_type(bands):
+    jitter = BandJitter(0.5, 0.4, 0.3, 0.2)
+    assert seeded(jitter, bands[..., 0]).shape == (40, 60)
+    np.testing.assert_array_equal(seeded(BandJitter(), bands), bands)
+    flat = np.full((8, 8, 2), 100, np.uint8)
+    np.testing.assert_array_equal(seeded(BandJitter(0.5, 0.4), flat), flat)
+    bright = np.random.default_rng(0).integers(200, 256, (8, 8, 5), np.uint8)
+    gain = BandJitter(gain=1.0)
+    np.random.seed(0)
+    factor = gain._draw(5)[2]
+    expected = np.rint(bright * factor.astype(np.float32)).clip(0, 255)
+    np.testing.assert_array_equal(seeded(gain, bright), expected)
+    assert (expected == 255).any()
+
+
+@pytest.mark.parametrize('name', AMOUNTS)
+def test_bad_arguments(name):
+    with pytest.raises(ValueError, match=f'{name} must be 0 or more'):
+        BandJitter(**{name: -0.1})
+    if name in ('contrast', 'gain'):
+        with pytest.raises(ValueError, match='between 0 and 1 but got 1.5'):
+            BandJitter(**{name: 1.5})
+
+
+def test_views_of_16_bit_bands(tmp_path):
+    """From the file to tensors; a channel that is constant stays so."""
+    values = np.arange(13, dtype=np.uint16) * 5000
+    img = np.broadcast_to(values, (30, 40, 13))
+    np.save(tmp_path / 'a.npy', img)
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        pipeline = Compose(
+            [
+                dict(type='mmmoca.LoadBands', channels=13),
+                dict(type='mmmoca.RandomResizedCrop', scale=32),
+                dict(type='mmmoca.BandJitter', brightness=0.5, contrast=0.5),
+                dict(type='mmmoca.GaussianBlur', radius=1.5, prob=1.0),
+                dict(type='RandomFlip', prob=1.0),
+                dict(type='PackInputs'),
+            ]
+        )
+    packed = pipeline({'img_path': str(tmp_path / 'a.npy')})['inputs']
+    expected = torch.tensor(values.tolist(), dtype=torch.float32)
+    assert packed.dtype == torch.float32
+    torch.testing.assert_close(
+        packed, expected[:, None, None].expand(-1, 32, 32)
+    )
+    assert 'channels=13' in repr(LoadBands(13))

@@ -1,0 +1,173 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Draw a small multi-spectral image set: fields of six kinds, from above.
+
+Kinds of land differ by their reflectance in 13 bands, which are about those
+of Sentinel-2, and hardly by shape. Sun, haze, brightness and texture of the
+fields vary. Each image is labelled by the field in its middle, and has a mask
+of all its fields: one set for pretraining, k-NN and segmentation.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import cv2
+import numpy as np
+from rich.progress import track
+
+from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
+
+__all__ = ['CLASSES', 'draw', 'make_fields']
+
+# Goes into meta.json; raise it whenever the same arguments give other images.
+FORMAT = 1
+# Reflectance times 10000 in B1 to B8, B8A and B9 to B12: round numbers, not
+# measured ones.
+SIGNATURES = {
+    'crop': '1150 900 950 700 1400 3200 3900 4100 4200 1300 15 2000 1000',
+    'forest': '1100 800 700 450 900 2200 2700 2900 3000 900 15 1400 650',
+    'grass': '1200 950 1050 900 1500 2600 2900 3100 3200 1000 15 2600 1500',
+    'soil': '1400 1300 1500 1900 2200 2400 2600 2700 2900 900 20 3600 3000',
+    'urban': '1500 1400 1450 1500 1650 1800 1900 2000 2050 650 20 2200 2000',
+    'water': '1100 850 600 350 300 250 230 200 180 80 10 120 90',
+}
+CLASSES = tuple(SIGNATURES)  # in alphabetical order, as readers have them
+SPECTRA = np.array([line.split() for line in SIGNATURES.values()], float)
+HAZE = np.array([9, 7, 5, 3, 2, 2, 1, 1, 1, 0, 0, 0, 0]) / 9
+NEAR_INFRARED = 7
+FIELDS = 8
+MIN_SIZE = 16
+
+
+def draw(
+    label: int, rng: np.random.Generator, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw one image and its mask.
+
+    Args:
+        label (int): Class of the field in the middle, an index into
+            :data:`CLASSES`.
+        rng (np.random.Generator): Source of all that varies.
+        size (int): Side in pixels.
+
+    Returns:
+        tuple[np.ndarray, np.ndarray]: The bands, (size, size, 13), uint16,
+        and the class of each pixel, (size, size), uint8.
+    """
+    y, x = np.mgrid[:size, :size] / size
+    centres = rng.uniform(0, 1, (FIELDS, 2))
+    kinds = rng.integers(0, len(CLASSES), FIELDS)
+    centres[0], kinds[0] = rng.uniform(0.4, 0.6, 2), label
+    distance = np.hypot(
+        y[..., None] - centres[:, 0], x[..., None] - centres[:, 1]
+    )
+    distance[..., 0] -= 0.15  # the middle field is a larger one
+    field = distance.argmin(axis=2)  # (size, size)
+
+    turn = rng.uniform(0, math.pi, FIELDS)[field]
+    period = rng.uniform(3, 6, FIELDS)[field] / size  # of rows, in pixels
+    rows = np.sin(2 * math.pi * (np.cos(turn) * x + np.sin(turn) * y) / period)
+    light = np.exp(0.2 * rng.standard_normal(FIELDS))[field] + 0.08 * rows
+    light *= rng.uniform(0.6, 1.4)  # sun
+    bands = light[..., None] * SPECTRA[kinds][field]
+    bands += rng.uniform(0, 800) * HAZE
+    bands *= 1 + 0.08 * rng.standard_normal(bands.shape)
+    bands = np.rint(bands.clip(1, 65535)).astype(np.uint16)
+    return bands, kinds[field].astype(np.uint8)
+
+
+def make_fields(
+    out: str | Path,
+    train: int = 1200,
+    val: int = 300,
+    size: int = 48,
+    seed: int = 0,
+    bands: int = 13,
+) -> bool:
+    """Draw the set.
+
+    Writes ``out/{train,val}/<class>/<number>.tif`` of 13 bands, or 16-bit PNG
+    files of the near infrared alone; ``out/masks/`` likewise, PNG files of
+    class indices; and ``out/meta.json``. Class sizes differ by one image at
+    most. The folder appears whole or not at all; one that already holds this
+    set is left alone.
+
+    Args:
+        out (str | Path): Folder to make.
+        train (int): Number of training images, at least 6.
+        val (int): Number of validation images, at least 6.
+        size (int): Side of the square images in pixels, at least 16.
+        seed (int): Seed, 0 or more.
+        bands (int): 13, or 1.
+
+    Returns:
+        bool: True if the set was drawn, False if it was already there.
+
+    Raises:
+        ValueError: If a number is below its minimum, or another ``bands``.
+        FileExistsError: If ``out`` holds anything else than this set.
+        ImportError: If tifffile is missing.
+    """
+    least = len(CLASSES)
+    check_numbers(
+        train=(train, least),
+        val=(val, least),
+        size=(size, MIN_SIZE),
+        seed=(seed, 0),
+    )
+    if bands not in (1, 13):
+        raise ValueError(f'bands must be 13 or 1, but got {bands}')
+    import tifffile
+
+    numbers = dict(train=train, val=val, size=size, seed=seed, bands=bands)
+    meta = dict(format=FORMAT, **numbers, classes=CLASSES)
+    suffix = '.tif' if bands == 13 else '.png'
+    files = {f'train/*/*{suffix}': train, f'val/*/*{suffix}': val}
+    jobs = [
+        (split, index)
+        for split, count in enumerate((train, val))
+        for index in range(count)
+    ]
+    with drawn_set(out, json.dumps(meta, indent=2) + '\n', files) as root:
+        if root is None:
+            return False
+        for split, index in track(jobs, 'Drawing fields'):
+            number, label = divmod(index, least)
+            rng = np.random.default_rng((seed, split, index))
+            image, mask = draw(label, rng, size)
+            name = f'{SPLITS[split]}/{CLASSES[label]}/{number:05d}'
+            for folder in (root / name, root / 'masks' / name):
+                folder.parent.mkdir(parents=True, exist_ok=True)
+            cv2.imwrite(str(root / 'masks' / f'{name}.png'), mask)
+            path = str(root / f'{name}{suffix}')
+            if bands == 13:
+                # One page of 13 samples a pixel, as GDAL writes it.
+                tifffile.imwrite(
+                    path,
+                    image,
+                    photometric='minisblack',
+                    planarconfig='contig',
+                )
+            else:
+                cv2.imwrite(path, image[..., NEAR_INFRARED])
+    return True
+
+
+def main() -> None:
+    """Draw the set that the command line asks for."""
+    parser = set_parser(
+        'Draw a labelled multi-spectral image set with masks.',
+        *(1200, 300, 48, 'side of an image in pixels'),
+    )
+    parser.add_argument(
+        '--bands',
+        type=int,
+        choices=[13, 1],
+        default=13,
+        help='13 (TIFF), or 1: the near infrared alone, as 16-bit PNG',
+    )
+    run(parser, make_fields)
+
+
+if __name__ == '__main__':
+    main()
