@@ -1,0 +1,145 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What image sets have in common, wherever the images are kept."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from mmcv.transforms import LoadImageFromFile
+from mmpretrain.datasets import CustomDataset
+from mmpretrain.datasets.base_dataset import expanduser
+
+from .loading import LoadImage
+from .samples import Samples
+
+__all__ = ['EXTENSIONS', 'ImageSet']
+
+EXTENSIONS = (
+    '.bmp',
+    '.gif',
+    '.jpeg',
+    '.jpg',
+    '.pgm',
+    '.png',
+    '.ppm',
+    '.tif',
+    '.tiff',
+    '.webp',
+)
+
+
+class ImageSet(CustomDataset):
+    """Base of the image sets: a compact list, checked when it is built.
+
+    A subclass says by :meth:`find_samples` which images there are. What a
+    loader reads is the path or URL of an image, so that reading from
+    elsewhere is a matter of MMEngine's file backends alone.
+
+    Args:
+        data_root: Where the images are; ``~`` is understood.
+        data_prefix: Part of ``data_root``, if any.
+        with_label: Whether there are labels.
+        extensions: Endings of the files to take.
+        **kwargs: Further arguments of ``CustomDataset``: ``pipeline``,
+            ``test_mode``, ``indices``, ``lazy_init``, ...
+
+    Raises:
+        OSError: At build time, if none of the images can be decoded; later,
+            in ``test_mode``, for an image that cannot be decoded.
+    """
+
+    # Far more files than a readable folder needs, still checked in seconds.
+    MAX_PROBES = 500
+
+    def __init__(
+        self,
+        data_root: str = '',
+        data_prefix: str | dict = '',
+        with_label: bool = True,
+        extensions: Sequence[str] = EXTENSIONS,
+        **kwargs,
+    ) -> None:
+        # MMEngine serialises lists of dicts; this one is compact already.
+        kwargs['serialize_data'] = False
+        super().__init__(
+            data_root=expanduser(data_root),
+            data_prefix=data_prefix,
+            with_label=with_label,
+            extensions=extensions,
+            **kwargs,
+        )
+
+    def find_samples(self) -> Samples:
+        """Find the images, at least one."""
+        raise NotImplementedError
+
+    def load_data_list(self) -> Samples:
+        """Find the images and check that they can be read."""
+        samples = self.find_samples()
+        self._check_readable(samples)
+        return samples
+
+    def _get_unserialized_subset(self, indices: int | Sequence) -> Samples:
+        if isinstance(indices, int):
+            return super()._get_unserialized_subset(indices)
+        return self.data_list[np.asarray(indices, np.int64)]
+
+    def get_gt_labels(self) -> np.ndarray:
+        """Classes of all images, (N, ), without a look at each."""
+        self.full_init()
+        labels = self.data_list.labels
+        return super().get_gt_labels() if labels is None else labels.copy()
+
+    def _searched(self) -> str:
+        """Where and what to look for, for messages."""
+        extensions = ', '.join(sorted(self.extensions))
+        return f'{self.img_prefix!r} (accepted extensions: {extensions})'
+
+    def _check_readable(self, samples: Samples) -> None:
+        """Raise unless one of some images, spread evenly, decodes."""
+        loader = next(
+            (
+                transform
+                for transform in self.pipeline.transforms
+                if isinstance(transform, LoadImageFromFile)
+            ),
+            LoadImage(),
+        )
+        if not isinstance(loader, LoadImage):
+            loader = LoadImage(
+                color_type=loader.color_type,
+                imdecode_backend=loader.imdecode_backend,
+                backend_args=loader.backend_args,
+            )
+        number = min(len(samples), self.MAX_PROBES)
+        for i in np.linspace(0, len(samples) - 1, number).astype(int):
+            try:
+                loader.read(samples[i]['img_path'])
+                return
+            except OSError as error:
+                last = error
+        raise OSError(
+            f'none of the {number} files tried of {len(samples)} in '
+            f'{self._searched()} is a readable image. Replace the damaged '
+            f'files or set data_root to another folder. Last error: {last}'
+        ) from last
+
+    def prepare_data(self, idx: int) -> dict | None:
+        """Run the pipeline on one image.
+
+        Args:
+            idx: Index of the image.
+
+        Returns:
+            The pipeline's result; None in training if it skipped the image.
+
+        Raises:
+            OSError: In ``test_mode``, if the pipeline skipped the image.
+        """
+        data = super().prepare_data(idx)
+        if data is None and self.test_mode:
+            raise OSError(
+                f'cannot read the image {self.get_data_info(idx)["img_path"]}'
+                ': evaluation skips nothing, so replace the file or remove '
+                'it from the data set'
+            )
+        return data
