@@ -1,8 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Image folders and the fast two-view augmentation."""
+"""Image sets and the fast two-view augmentation."""
 
 from .coco import coco
+from .hf_images import HFImages
 from .image_folder import ImageFolder
+from .image_shards import ImageShards
 from .loading import LoadImage
 from .mask_folder import mask_folder
 from .sampler import SeededIndex, SeededSampler, SeedTransforms
@@ -16,7 +18,9 @@ from .transforms import (
 __all__ = [
     'ColorJitter',
     'GaussianBlur',
+    'HFImages',
     'ImageFolder',
+    'ImageShards',
     'LoadImage',
     'RandomGrayscale',
     'RandomResizedCrop',

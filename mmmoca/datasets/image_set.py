@@ -11,7 +11,7 @@ from mmpretrain.datasets.base_dataset import expanduser
 from .loading import LoadImage
 from .samples import Samples
 
-__all__ = ['EXTENSIONS', 'ImageSet']
+__all__ = ['EXTENSIONS', 'ImageSet', 'labelled']
 
 EXTENSIONS = (
     '.bmp',
@@ -143,3 +143,27 @@ class ImageSet(CustomDataset):
                 'it from the data set'
             )
         return data
+
+
+def labelled(paths: Sequence[str], labels: np.ndarray, advice: str) -> Samples:
+    """Samples, each of which has a label.
+
+    Args:
+        paths: Path or URL of each image.
+        labels: Class of each, (N, ), below 0 if it has none.
+        advice: How to give it one, for the error.
+
+    Returns:
+        The samples.
+
+    Raises:
+        ValueError: If some have no label. It names the first of them.
+    """
+    missing = np.flatnonzero(labels < 0)
+    if len(missing):
+        raise ValueError(
+            f'{len(missing)} of {len(paths)} images have no label, '
+            f'{paths[missing[0]]} is the first: {advice}, or write '
+            'with_label=False'
+        )
+    return Samples(paths, labels)
