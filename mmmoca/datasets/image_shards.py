@@ -71,7 +71,8 @@ class ImageShards(ImageSet):
         members = _Members(shards, indexes)
         if not len(members):
             raise FileNotFoundError(
-                f'no image in the {len(shards)} shards of {self._searched()}'
+                f'no image in the {len(shards)} shards of '
+                f'{self._searched()}: name their extension in extensions'
             )
         if not self.with_label:
             return Samples(members)

@@ -117,7 +117,7 @@ def _kept(shard: str, stamp: dict, with_label: bool) -> TarIndex | None:
             return TarIndex(names, *columns)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         print_log(
             f'{index_file(shard)} is damaged: it is made anew',
             logger='current',
