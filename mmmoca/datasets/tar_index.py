@@ -4,7 +4,6 @@
 import json
 import logging
 import os
-import re
 import tarfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -153,10 +152,11 @@ def _keep(shard: str, stamp: dict, with_label: bool, index: TarIndex) -> bool:
 def _read_headers(
     shard: str, extensions: Sequence[str], with_label: bool
 ) -> TarIndex:
+    endings = tuple(extensions)
     names, offsets, sizes, labels = Texts(), [], [], {}
     with tarfile.open(shard, 'r:') as tar:
         for member in _members(tar):
-            if member.name.lower().endswith(tuple(extensions)):
+            if member.name.lower().endswith(endings):
                 names.extend([member.name])
                 offsets.append(member.offset_data)
                 sizes.append(member.size)
@@ -183,7 +183,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
             raise tarfile.ReadError(
                 f'cut off: {member.name} ends at byte {end} of {size}'
             )
-        hidden = re.search(r'(^|/)\.[^/]', member.name.removeprefix('./'))
+        hidden = '/.' in f'/{member.name.removeprefix("./")}'
         if member.isreg() and not hidden:
             yield member
     # Python takes a header that it cannot read for the end.

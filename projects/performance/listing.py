@@ -2,10 +2,10 @@
 """Seconds and memory until a data set of millions of images is built.
 
 The names of the files of a folder are made up, as ten million files are not
-made in passing; so what the file system takes to list them comes on top.
-Shards are real tar files of 10 000 members, each linked a hundred times or
-more. Memory is what the process takes beyond its imports, at most and in the
-end, and time the processor's.
+made in passing; so what the file system takes to list them comes on top. The
+shard is a real tar file of 10 000 members, with a link for each more. Memory
+is what the process takes beyond its imports, at most and in the end, and time
+the processor's.
 
 Example:
     python projects/performance/listing.py --images 1e6
@@ -38,7 +38,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
     Args:
         form: One of ``FORMS``.
         images: How many it has.
-        folder: For shards; 'headers' has to come before 'shards'.
+        folder: With the shards, see :func:`write_links`.
 
     Returns:
         Seconds of the processor, MiB at most, MiB kept.
@@ -61,6 +61,8 @@ def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
     LocalBackend.list_dir_or_file = names
     FolderListing.list_dir_or_file = names
     ImageSet._check_readable = lambda *_: None
+    if form == 'shards':
+        link_indexes(folder)
     build = {'mmpretrain': CustomDataset, 'classes': ImageFolder}
     build |= {'flat': ImageFolder, 'headers': ImageShards}
     before, start = _resident(), time.process_time()
@@ -91,6 +93,21 @@ def write_links(folder: str, images: int) -> None:
             )
     for i in range(images // SHARD):
         Path(folder, f'images-{i:06}.tar').symlink_to(first)
+
+
+def link_indexes(folder: str) -> None:
+    """Let all links have the index of the first: it is the same shard."""
+    from mmmoca.datasets.image_set import EXTENSIONS
+    from mmmoca.datasets.tar_index import index_file, index_shards
+
+    first, *others = sorted(Path(folder).glob('*.tar'))
+    made = Path(index_file(first))
+    if not made.exists():
+        list(index_shards([str(first)], EXTENSIONS, False))
+    for path in others:
+        index = Path(index_file(path))
+        if not index.exists():
+            index.symlink_to(made)
 
 
 def main() -> None:

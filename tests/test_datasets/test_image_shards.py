@@ -20,6 +20,8 @@ from mmpretrain.registry import DATASETS
 from torch.utils.data import DataLoader
 
 from mmmoca.datasets import ImageShards, SeededSampler, tar_backend, tar_index
+from mmmoca.evaluation.feature_cache import _list_digest
+from mmmoca.evaluation.subsets import images_by_class
 
 from ..errors import raises
 from ..images import CONFIGS
@@ -137,6 +139,27 @@ def test_webdataset_reads_the_same(root):
             == content
             == fileio.get(folder.get_data_info(i)['img_path'])
         )
+
+
+@pytest.mark.parametrize(
+    'kind, file',
+    [
+        ('mmmoca.ImageFolder', 'dog/0.v2.JPEG'),
+        ('mmmoca.ImageShards', 'images-000002.tar'),
+        ('mmmoca.HFImages', 'state.json'),
+    ],
+)
+def test_features_are_kept_until_a_file_changes(root, kind, file):
+    dataset = build(root, kind)
+    digest = _list_digest(dataset)
+    assert digest == _list_digest(build(root, kind))
+    os.utime(root / STORES[kind] / file, (0, 0))
+    assert digest != _list_digest(dataset)
+
+
+def test_lists_of_images_need_folders(root):
+    with raises(ValueError, 'tar://', 'no folder', 'use mmmoca.ImageFolder'):
+        images_by_class(build(root, 'mmmoca.ImageShards'))
 
 
 def test_a_file_or_a_pattern(shards):

@@ -89,7 +89,6 @@ def make_shards(
             verbose=0,
             encoder=False,
             mtime=0,  # the same images give the same bytes
-            format='PAX_FORMAT',  # for names of any length
         ) as writer:
             for sample in _samples(folder, problems):
                 writer.write(sample)
