@@ -1,10 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Image folders and the fast two-view augmentation."""
+"""Image sets and the fast two-view augmentation."""
 
 from .band_loading import LoadBands
 from .band_transforms import BandJitter, ResizeEdge
 from .coco import coco
+from .hf_images import HFImages
 from .image_folder import ImageFolder
+from .image_shards import ImageShards
 from .loading import LoadImage
 from .mask_folder import mask_folder
 from .sampler import SeededIndex, SeededSampler, SeedTransforms
@@ -19,7 +21,9 @@ __all__ = [
     'BandJitter',
     'ColorJitter',
     'GaussianBlur',
+    'HFImages',
     'ImageFolder',
+    'ImageShards',
     'LoadBands',
     'LoadImage',
     'RandomGrayscale',

@@ -1,27 +1,28 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import io
 import logging
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from mmcv.transforms import LoadImageFromFile
+from mmengine import fileio
 from mmengine.fileio import BaseStorageBackend, LocalBackend, get_file_backend
 from mmengine.logging import print_log
-from mmpretrain.datasets import CustomDataset
-from mmpretrain.datasets.base_dataset import expanduser
-from mmpretrain.datasets.custom import find_folders, get_samples
+from mmpretrain.datasets.custom import find_folders
 
 from mmmoca.files import outside
-from mmmoca.messages import listed, shown
+from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
+from .image_set import EXTENSIONS, ImageSet
 from .listing import FolderListing
-from .loading import LoadImage
+from .samples import Samples, Texts, sort_texts
 
 __all__ = ['ImageFolder']
 
 
 @DATASETS.register_module()
-class ImageFolder(CustomDataset):
+class ImageFolder(ImageSet):
     """A folder of images, sorted into class folders or not at all.
 
     With ``with_label=True``, each folder directly under the root is a class
@@ -48,18 +49,12 @@ class ImageFolder(CustomDataset):
     Raises:
         FileNotFoundError: At build time, if the folder does not exist or
             holds no file with one of the extensions.
-        ValueError: At build time, if ``ann_file`` names an image that is not
-            below ``data_root`` and ``data_prefix``.
         OSError: At build time, if none of its images can be decoded; later,
             in ``test_mode``, for an image that cannot be decoded.
-        ValueError: At build time, if the images have 16 bits a channel and
-            the pipeline's loader reads 8.
+        ValueError: At build time, for a line of the list without a label, or
+            of an image that is not below ``data_root`` and ``data_prefix``;
+            or see :class:`ImageSet`.
     """
-
-    # Far more files than a readable folder needs, still checked in seconds.
-    MAX_PROBES = 500
-    # A few 16-bit files among many others are no mistake.
-    DEPTH_PROBES = 5
 
     def __init__(
         self,
@@ -67,91 +62,107 @@ class ImageFolder(CustomDataset):
         data_prefix: str | dict = '',
         ann_file: str = '',
         with_label: bool = True,
-        extensions: Sequence[str] = (
-            '.bmp',
-            '.gif',
-            '.jpeg',
-            '.jpg',
-            '.pgm',
-            '.png',
-            '.ppm',
-            '.tif',
-            '.tiff',
-            '.webp',
-        ),
+        extensions: Sequence[str] = EXTENSIONS,
         **kwargs,
     ) -> None:
         super().__init__(
-            data_root=expanduser(data_root),
-            data_prefix=data_prefix,
+            data_root,
+            data_prefix,
             ann_file=ann_file,
             with_label=with_label,
             extensions=extensions,
             **kwargs,
         )
 
-    def load_data_list(self) -> list[dict]:
-        """Find the images and check that they can be read.
-
-        Returns:
-            One dict an image: ``img_path`` and, with labels, ``gt_label``.
-        """
+    def find_samples(self) -> Samples:
+        """List the folder, or read the list."""
         root = self.img_prefix
         if not get_file_backend(root, enable_singleton=True).isdir(root):
             raise FileNotFoundError(
                 f'no folder {self._searched()}. Set data_root (and '
                 'data_prefix, if any) to the folder that holds the images'
             )
-        data_list = super().load_data_list()
-        if self.ann_file:
-            self._check_inside(data_list)
-        self._check_readable(data_list)
-        return data_list
-
-    def _check_inside(self, data_list: list[dict]) -> None:
-        """Refuse a list that names images of other folders."""
-        root = self.img_prefix
-        beyond = outside(root, [info['img_path'] for info in data_list])
-        if beyond:
+        names, labels = self._read_list() if self.ann_file else self._list()
+        paths = _Paths(root, names)
+        if self.ann_file and (beyond := outside(root, paths)):
             raise ValueError(
                 f'{len(beyond)} images of {self.ann_file} lead out of {root} '
                 f'({listed(beyond, 3)}): set data_root to a folder that holds '
                 "them all, '/' for absolute paths"
             )
+        return Samples(paths, labels)
 
-    def _searched(self) -> str:
-        """Where and what to look for, for messages."""
-        extensions = ', '.join(sorted(self.extensions))
-        return f'{self.img_prefix!r} (accepted extensions: {extensions})'
+    def _read_list(self) -> tuple[Texts, np.ndarray | None]:
+        """The images of ``ann_file`` and their labels."""
+        names, labels = Texts(), array('q')
+        # Lines are taken from one block of bytes.
+        for line in io.BytesIO(fileio.get(self.ann_file)):
+            name = line.decode().rstrip('\r\n')
+            if self.with_label:
+                name, _, label = name.strip().rpartition(' ')
+                try:
+                    labels.append(int(label))
+                except ValueError:
+                    raise ValueError(
+                        f'{self.ann_file!r} has the line {line!r}: write '
+                        '"<path> <number of its class>", or with_label=False'
+                    ) from None
+            names.extend([name])
+        if not len(names):
+            raise FileNotFoundError(
+                f'{self.ann_file!r} lists no image. Write one path a line, '
+                f'relative to {self._searched()}'
+            )
+        return names, np.asarray(labels) if self.with_label else None
 
-    def _find_samples(self) -> list:
-        root, classes = self.img_prefix, None
-        backend = self._backend()
-        if self.with_label:
-            names, classes = find_folders(root, backend)
-            if self.CLASSES is None:
-                self._metainfo['classes'] = tuple(names)
-            if len(self.CLASSES) != len(names):
-                raise ValueError(
-                    f'metainfo names {len(self.CLASSES)} classes, but '
-                    f'{root!r} has {len(names)} folders'
-                )
-            self.folder_to_idx = classes
-        samples, empty = get_samples(
-            root, classes, self.is_valid_file, backend
-        )
-        if not samples:
+    def _list(self) -> tuple[Texts, np.ndarray | None]:
+        """The images that lie in the folder, sorted, and their classes."""
+        root, backend = self.img_prefix, self._backend()
+        names, labels = Texts(), None
+        if not self.with_label:
+            names.extend(self._sorted(backend, root))
+        else:
+            folders = self._class_folders(backend)
+            counts = []
+            for folder in folders:
+                before = len(names)
+                files = self._sorted(backend, backend.join_path(root, folder))
+                names.extend(backend.join_path(folder, file) for file in files)
+                counts.append(len(names) - before)
+            labels = np.repeat(np.arange(len(folders)), counts)
+        if not len(names):
             raise FileNotFoundError(
                 f'no image in {self._searched()}. {self._advice()}'
             )
-        if empty:
+        if self.with_label and 0 in counts:
+            empty = [name for name, n in zip(folders, counts) if n == 0]
             print_log(
-                f'no image in the folders {", ".join(sorted(empty))} of '
+                f'no image in the folders {", ".join(empty)} of '
                 f'{self._searched()}',
                 logger='current',
                 level=logging.WARNING,
             )
-        return samples
+        return names, labels
+
+    def _class_folders(self, backend: BaseStorageBackend) -> list[str]:
+        names, self.folder_to_idx = find_folders(self.img_prefix, backend)
+        if self.CLASSES is None:
+            self._metainfo['classes'] = tuple(names)
+        if len(self.CLASSES) != len(names):
+            raise ValueError(
+                f'metainfo names {len(self.CLASSES)} classes, but '
+                f'{self.img_prefix!r} has {len(names)} folders'
+            )
+        return names
+
+    def _sorted(
+        self, backend: BaseStorageBackend, folder: str
+    ) -> Iterator[str]:
+        """Names of the images at any depth of a folder."""
+        files = backend.list_dir_or_file(
+            folder, list_dir=False, recursive=True
+        )
+        return sort_texts(filter(self.is_valid_file, files))
 
     def _backend(self) -> BaseStorageBackend:
         backend = get_file_backend(self.img_prefix, enable_singleton=True)
@@ -176,86 +187,16 @@ class ImageFolder(CustomDataset):
             'write with_label=False for images without labels'
         )
 
-    def _check_readable(self, data_list: list[dict]) -> None:
-        """Raise unless one of some images, spread evenly, decodes."""
-        if not data_list:
-            raise FileNotFoundError(
-                f'{self.ann_file!r} lists no image. Write one path a line, '
-                f'relative to {self._searched()}'
-            )
-        loader = next(
-            (
-                transform
-                for transform in self.pipeline.transforms
-                if isinstance(transform, LoadImageFromFile)
-            ),
-            # One that is not known may read any depth.
-            LoadImage(cut_to_8_bits=True),
-        )
-        if not isinstance(loader, LoadImage):
-            loader = LoadImage(
-                color_type=loader.color_type,
-                imdecode_backend=loader.imdecode_backend,
-                backend_args=loader.backend_args,
-            )
-        number = min(len(data_list), self.MAX_PROBES)
-        for i in np.linspace(0, len(data_list) - 1, number).astype(int):
-            try:
-                loader.read(data_list[i]['img_path'])
-            except OSError as error:
-                last = error
-            else:
-                self._check_depth(data_list, loader)
-                return
-        raise OSError(
-            f'none of the {number} files tried of {len(data_list)} in '
-            f'{self._searched()} is a readable image. Replace the damaged '
-            f'files or set data_root to another folder. Last error: {last}'
-        ) from last
 
-    def _check_depth(self, data_list: list[dict], loader: LoadImage) -> None:
-        """Raise if all of some images would lose bits."""
-        keeps = 'unchanged', 'tifffile'
-        if loader.cut_to_8_bits or (
-            loader.color_type in keeps or loader.imdecode_backend in keeps
-        ):
-            return
-        whole = LoadImage(
-            color_type='unchanged', backend_args=loader.backend_args
-        )
-        number = min(len(data_list), self.DEPTH_PROBES)
-        for i in np.linspace(0, len(data_list) - 1, number).astype(int):
-            path = data_list[i]['img_path']
-            try:
-                depth = whole.read(path).dtype
-            except OSError:  # the loader will say so
-                return
-            if depth == np.uint8:
-                return
-        raise ValueError(
-            f'{path} and the other images tried have more than 8 bits a '
-            f'channel, but color_type={loader.color_type!r} of the loader '
-            'reads 8: write mmmoca.LoadBands(channels=...), or if 8 suffice, '
-            'mmmoca.LoadImage(cut_to_8_bits=True)'
-        )
+class _Paths(Sequence):
+    """Paths of files below a folder, each put together when asked for."""
 
-    def prepare_data(self, idx: int) -> dict | None:
-        """Run the pipeline on one image.
+    def __init__(self, root: str, names: Texts) -> None:
+        self._root = root
+        self._names = names
 
-        Args:
-            idx: Index of the image.
+    def __len__(self) -> int:
+        return len(self._names)
 
-        Returns:
-            The pipeline's result; None in training if it skipped the image.
-
-        Raises:
-            OSError: In ``test_mode``, if the pipeline skipped the image.
-        """
-        data = super().prepare_data(idx)
-        if data is None and self.test_mode:
-            path = self.get_data_info(idx)['img_path']
-            raise OSError(
-                f'cannot read the image {shown(path)}: evaluation skips '
-                'nothing, so replace the file or remove it from the data set'
-            )
-        return data
+    def __getitem__(self, index: int) -> str:
+        return fileio.join_path(self._root, self._names[index])

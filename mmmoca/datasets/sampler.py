@@ -83,8 +83,10 @@ class SeededSampler(DefaultSampler):
                 order = torch.randperm(len(order), generator=generator)
             # Every rank gets as many: the first ones come twice.
             places = torch.arange(self.rank, self.total_size, self.world_size)
-            for index in order[places[skip:] % len(order)].tolist():
-                yield SeededIndex(index, int(seeds[index]))
+            # Some at a time: a list of them all would take 40 bytes each.
+            for part in order[places[skip:] % len(order)].split(4096):
+                for index in part.tolist():
+                    yield SeededIndex(index, int(seeds[index]))
             if not self.infinite:
                 return
             epoch, skip = epoch + 1, max(0, skip - len(places))

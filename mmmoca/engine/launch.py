@@ -20,6 +20,8 @@ from .processes import collective_timeout
 
 __all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
+IMAGE_SETS = ('mmmoca.ImageFolder', 'mmmoca.ImageShards', 'mmmoca.HFImages')
+
 
 def load_config(
     file: str | os.PathLike,
@@ -170,12 +172,12 @@ def _image_folders(part: object, data_root: str | None) -> Iterator[Path]:
     """Folders of this package's data sets in a part of a config."""
     if not isinstance(part, dict):
         return
-    if part.get('type') == 'mmmoca.ImageFolder':
+    if part.get('type') in IMAGE_SETS:
         prefix = part.get('data_prefix', '')
         if isinstance(prefix, dict):
             prefix = prefix.get('img_path', '')
         folder = os.path.join(data_root or part.get('data_root', ''), prefix)
-        if '://' not in folder:
+        if '://' not in folder and not folder.rstrip('/').endswith('.tar'):
             yield Path(folder).expanduser()
     for value in part.values():
         yield from _image_folders(value, data_root)

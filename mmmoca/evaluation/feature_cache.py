@@ -121,8 +121,19 @@ def _list_digest(dataset: Dataset) -> str:
         info = dataset.get_data_info(index)
         path, label = info['img_path'], info['gt_label']
         line = f'{path}\0{int(label)}'
-        if os.path.isfile(path):
-            status = os.stat(path)
+        file = _file_of(path)
+        if os.path.isfile(file):
+            status = os.stat(file)
             line += f'\0{status.st_size}\0{status.st_mtime_ns}'
         digest.update(f'{line}\n'.encode())
     return digest.hexdigest()
+
+
+def _file_of(path: str) -> str:
+    """The file that changes with an image, if the image is on a disk."""
+    scheme, _, rest = path.rpartition('://')
+    if scheme == 'tar':
+        return rest.partition('#')[0]
+    if scheme == 'arrow':
+        return os.path.join(rest.rpartition('#')[0], 'state.json')
+    return path

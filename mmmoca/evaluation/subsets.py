@@ -155,10 +155,19 @@ def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
     Returns:
         dict[str, dict[str, int]]: Class -> path of each image inside the
         folder of its class -> its index.
+
+    Raises:
+        ValueError: If the images are no files in folders.
     """
     images = {name: {} for name in dataset.metainfo['classes']}
     for index in range(len(dataset)):
-        path = Path(dataset.get_data_info(index)['img_path'])
+        path = dataset.get_data_info(index)['img_path']
+        if path.startswith(('tar://', 'arrow://')):
+            raise ValueError(
+                f'{path} has no folder of its class, by which lists of images '
+                'name it: use mmmoca.ImageFolder here'
+            )
+        path = Path(path)
         name, *file = path.relative_to(dataset.img_prefix).parts
         images[name]['/'.join(file)] = index
     return images

@@ -49,6 +49,13 @@ def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
     refused(message, *both, **bank)
     remote = load(**dict.fromkeys(bank, 's3://bucket'))
     launch.check_files(remote, *both)
+    kind, place = (
+        f'train_dataloader.dataset.{k}' for k in ('type', 'data_root')
+    )
+    shards = {kind: 'mmmoca.ImageShards', place: 'none'}
+    refused('no folder none/train: .*data_root=DIR', 'train', **shards)
+    files = {'train_dataloader.dataset.data_prefix': '{0..9}.tar'}
+    launch.check_files(load(**shards | files), 'train')  # its own matter
     moved = load(**bank, **{'val_cfg.data_root': 'data/imagenet'})
     launch.check_files(moved, *both)
     refused('no folder a/val', 'test', **{'test_cfg.data_root': 'a'})

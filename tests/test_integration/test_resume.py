@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ..distributed import run_processes
-from ..runs import assert_same, by_epochs, demo_runner, state_of
+from ..runs import assert_same, by_epochs, demo_runner, scalars, state_of
+from ..stores import write_arrow, write_shards
 
 pytestmark = pytest.mark.slow
 EPOCHS = by_epochs(2)  # of 6 iterations
@@ -28,14 +29,16 @@ def run(root, name, options):
 
 
 def end(root, name, options):
-    """State and schedules at the end of such a run."""
+    """State, schedules and k-NN accuracy at the end of such a run."""
     runner = run(root, name, options)
     schedules = [schedule.state_dict() for schedule in runner.param_schedulers]
-    return runner.iter, state_of(runner), schedules
+    names = [n for n in runner.message_hub.log_scalars if 'knn' in n]
+    accuracies = {name: scalars(runner, name)[-1] for name in names}
+    return runner.iter, state_of(runner), schedules, accuracies
 
 
 def assert_same_end(first, second):
-    assert first[0] == second[0] and first[2] == second[2]
+    assert first[0] == second[0] and first[2:] == second[2:]
     assert_same(first[1], second[1])
 
 
@@ -74,6 +77,39 @@ def test_resumed_run_is_the_same(root, whole, by_epoch, iteration, workers):
     assert_same_end(resumed, expected)
 
 
+@pytest.fixture(scope='module')
+def stores(root):
+    """Both splits as shards and as data sets of Hugging Face."""
+    pytest.importorskip('webdataset')
+    pytest.importorskip('datasets')
+    for split in ('train', 'val'):
+        write_shards(root / split, root / 'ImageShards' / split)
+        write_arrow(root / split, root / 'HFImages' / split)
+    return root
+
+
+@pytest.mark.parametrize(
+    'kind, workers', [('ImageShards', 2), ('HFImages', 0)]
+)
+def test_resumed_from_another_store(stores, whole, kind, workers):
+    """A run on the folder goes on, in the epoch, on what was made of it."""
+    folder, expected = whole(False, 0)
+    options = {
+        f'{loader}.dataset.{key}': value
+        for loader in ('train_dataloader', 'val_dataloader')
+        + ('val_cfg.bank_dataloader',)
+        for key, value in (
+            ('type', f'mmmoca.{kind}'),
+            ('data_root', f'{stores}/{kind}'),
+        )
+    }
+    checkpoint = dict(resume=True, load_from=str(folder / 'iter_4.pth'))
+    options |= checkpoint | {WORKERS: workers}
+    resumed = end(stores, kind, options)
+    assert 'val/knn/top1_k20' in resumed[-1]
+    assert_same_end(resumed, expected)
+
+
 def test_number_of_workers_does_not_matter(whole):
     (alone, expected), (_, actual) = whole(False, 0), whole(False, 2)
     assert len(list(alone.glob('*.pth'))) == 5
@@ -104,8 +140,8 @@ def test_resume_on_another_number_of_ranks(root, on_two_ranks):
     The order of the images and the schedules are exact, masks are not.
     """
     checkpoint = dict(resume=True, load_from=f'{root}/ranks/iter_4.pth')
-    iteration, state, schedules = end(root, 'one_rank', EPOCHS | checkpoint)
-    steps, expected, expected_schedules = on_two_ranks[0]
+    iteration, state, schedules, _ = end(root, 'one_rank', EPOCHS | checkpoint)
+    steps, expected, expected_schedules, _ = on_two_ranks[0]
     assert iteration == steps == 12 and schedules == expected_schedules
     pointer = 'codebook.pointer'
     assert torch.equal(state[pointer], expected[pointer])

@@ -16,6 +16,7 @@ WORK = {
     'analysis_tools/compare.py': ['FILE', '--data-root', 'FOLDER'],
     'analysis_tools/lr_sweep.py': [CONFIG, '--lrs', '1'],
     'analysis_tools/plot_curves.py': ['FOLDER'],
+    'dataset_converters/make_shards.py': ['FOLDER', 'shards'],
     'dataset_converters/make_subset.py': ['FOLDER', 'lists'],
     'demo.py': [],
     'model_converters/extract_backbone.py': ['FILE', 'out.pth'],

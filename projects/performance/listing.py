@@ -1,0 +1,144 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Seconds and memory until a data set of millions of images is built.
+
+The names of the files of a folder are made up, as ten million files are not
+made in passing; so what the file system takes to list them comes on top. The
+shard is a real tar file of 10 000 members, with a link for each more. Memory
+is what the process takes beyond its imports, at most and in the end, and time
+the processor's.
+
+Example:
+    python projects/performance/listing.py --images 1e6
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from measure import peak_bytes, print_table
+
+FORMS = {
+    'mmpretrain': "MMPreTrain's CustomDataset, 1000 classes",
+    'classes': 'ImageFolder, 1000 classes',
+    'flat': 'ImageFolder, no labels',
+    'headers': 'ImageShards, the first time',
+    'shards': 'ImageShards, later',
+}
+SHARD = 10_000
+
+
+def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
+    """Build one data set in this process.
+
+    Args:
+        form: One of ``FORMS``.
+        images: How many it has.
+        folder: With the shards, see :func:`write_links`.
+
+    Returns:
+        Seconds of the processor, MiB at most, MiB kept.
+    """
+    from mmengine.fileio import LocalBackend
+    from mmpretrain.datasets import CustomDataset
+
+    from mmmoca.datasets import ImageFolder, ImageShards
+    from mmmoca.datasets.image_set import ImageSet
+    from mmmoca.datasets.listing import FolderListing
+
+    def names(self, path: str, list_dir: bool = True, **_) -> Iterator[str]:
+        if list_dir:
+            return (f'n{i:08}' for i in range(1000))
+        count = images if form == 'flat' else images // 1000
+        # Neighbours are far apart, as on a disk.
+        order = (i * 7919 % count for i in range(count))
+        return (f'part-{i % 1000:05}/photo_{i:010}.jpg' for i in order)
+
+    LocalBackend.list_dir_or_file = names
+    FolderListing.list_dir_or_file = names
+    ImageSet._check_readable = lambda *_: None
+    if form == 'shards':
+        link_indexes(folder)
+    build = {'mmpretrain': CustomDataset, 'classes': ImageFolder}
+    build |= {'flat': ImageFolder, 'headers': ImageShards}
+    before, start = _resident(), time.process_time()
+    dataset = build.get(form, ImageShards)(
+        data_root=folder, with_label=form in ('mmpretrain', 'classes')
+    )
+    seconds = time.process_time() - start
+    assert len(dataset) == images
+    peak = max(0, peak_bytes('cpu') - before)
+    return seconds, peak / 2**20, (_resident() - before) / 2**20
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has at present; Linux only."""
+    pages = Path('/proc/self/statm').read_text().split()[1]
+    return int(pages) * os.sysconf('SC_PAGE_SIZE')
+
+
+def write_links(folder: str, images: int) -> None:
+    """Write one shard of empty files and link it until there are enough."""
+    from webdataset import TarWriter
+
+    first = Path(folder, 'first')
+    with TarWriter(str(first), encoder=False) as writer:
+        for i in range(min(SHARD, images)):
+            writer.write(
+                {'__key__': f'{i % 1000:05}/{i:08}_photo', 'jpg': b''}
+            )
+    for i in range(images // SHARD):
+        Path(folder, f'images-{i:06}.tar').symlink_to(first)
+
+
+def link_indexes(folder: str) -> None:
+    """Let all links have the index of the first: it is the same shard."""
+    from mmmoca.datasets.image_set import EXTENSIONS
+    from mmmoca.datasets.tar_index import index_file, index_shards
+
+    first, *others = sorted(Path(folder).glob('*.tar'))
+    made = Path(index_file(first))
+    if not made.exists():
+        list(index_shards([str(first)], EXTENSIONS, False))
+    for path in others:
+        index = Path(index_file(path))
+        if not index.exists():
+            index.symlink_to(made)
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument(
+        '--images', type=float, default=1e6, help='a multiple of 10 000'
+    )
+    parser.add_argument(
+        '--forms', nargs='+', choices=FORMS, default=list(FORMS)
+    )
+    args = parser.parse_args()
+    images = int(args.images)
+    if images < 1 or images % SHARD:
+        parser.error(f'--images must be a multiple of {SHARD}')
+    import mmmoca  # noqa: F401  checks the installation before all else
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        write_links(folder, images)
+        for form in args.forms:
+            # What the C library keeps of freed memory is not for the next.
+            with ProcessPoolExecutor(1, get_context('spawn')) as pool:
+                result = pool.submit(measure, form, images, folder).result()
+            rows.append([FORMS[form], *(f'{value:,.1f}' for value in result)])
+    print_table(
+        f'{images:,} images',
+        ['', 'seconds', 'MiB at most', 'MiB kept'],
+        rows,
+    )
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,138 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Data sets of Hugging Face that are on a disk, and what is wrong."""
+
+import sys
+
+import pytest
+from mmengine import fileio
+
+from mmmoca.datasets import HFImages, LoadImage
+from mmmoca.datasets.arrow_backend import arrow_url
+
+from ..errors import raises
+from ..stores import write_arrow
+from .test_image_folder import write
+
+datasets = pytest.importorskip('datasets')
+LOAD = [LoadImage()]
+
+
+@pytest.fixture(scope='module')
+def root(tmp_path_factory):
+    """The splits ``train`` and ``val`` with columns of several kinds."""
+    root = tmp_path_factory.mktemp('arrow')
+    for i in range(4):
+        write(root / f'images/{"ab"[i % 2]}/{i}.png', i)
+    write_arrow(
+        root / 'images',
+        root / 'one',
+        text=['x'] * 4,
+        number=[3, 2, 1, -1],
+        path=[str(path) for path in sorted((root / 'images').rglob('*.png'))],
+    )
+    one = datasets.load_from_disk(root / 'one')
+    few = one.filter(lambda row: row['text'] != 'x')
+    pair = one.add_column('other', one['label']).cast_column(
+        'other', one.features['label']
+    )
+    datasets.DatasetDict(train=one, none=few, pair=pair).save_to_disk(
+        root / 'splits'
+    )
+    return root
+
+
+def test_splits_and_columns(root):
+    train = HFImages(str(root / 'splits'), 'train', pipeline=LOAD)
+    one = HFImages(str(root / 'one'), label_column='label', pipeline=LOAD)
+    assert train.CLASSES == one.CLASSES == ('a', 'b')
+    assert train.get_gt_labels().tolist() == [0, 0, 1, 1]
+    assert (train[2]['img'] == one[2]['img']).all()
+    numbers = HFImages(
+        str(root / 'one'), indices=3, with_label=False, pipeline=LOAD
+    )
+    assert len(numbers) == 3 and 'gt_label' not in numbers[0]
+    assert HFImages(str(root / 'one'), indices=[1], pipeline=LOAD)
+
+
+def test_images_that_are_paths(root, tmp_path):
+    one = datasets.load_from_disk(root / 'one')
+    one = one.remove_columns('image').rename_column('path', 'image')
+    # Written as it is, without what save_to_disk does with images.
+    one.save_to_disk(tmp_path / 'paths')
+    with raises(TypeError, "'image'", 'cast_column', 'datasets.Image()'):
+        HFImages(str(tmp_path / 'paths'), image_column='image')
+    one.cast_column('image', datasets.Image()).save_to_disk(tmp_path / 'a')
+    dataset = HFImages(str(tmp_path / 'a'), pipeline=LOAD)
+    assert dataset[0]['img'].shape == (40, 50, 3)
+
+
+def test_a_row_without_an_image_is_skipped(tmp_path, root):
+    image = (root / 'images/a/0.png').read_bytes()
+    rows = [dict(bytes=image, path=None), None]
+    features = datasets.Features(image=datasets.Image())
+    datasets.Dataset.from_dict(dict(image=rows), features).save_to_disk(
+        tmp_path / 'a'
+    )
+    options = dict(with_label=False, pipeline=LOAD)
+    dataset = HFImages(str(tmp_path / 'a'), **options)
+    assert dataset[1]['sample_idx'] == 0
+    with raises(OSError, 'no image in row 1'):
+        fileio.get(arrow_url(str(tmp_path / 'a'), 1, 'image'))
+
+
+@pytest.mark.parametrize(
+    'options, error, parts',
+    [
+        ({}, ValueError, ('splits train, none', 'data_prefix')),
+        ({'data_prefix': 'val'}, ValueError, ('split val', 'train, none')),
+        ({'data_prefix': 'none'}, FileNotFoundError, ('no image', 'none')),
+        (
+            {'data_prefix': 'train', 'image_column': 'img'},
+            ValueError,
+            ("no column 'img'", 'image_column', 'image (Image), label'),
+        ),
+        (
+            {'data_prefix': 'train', 'image_column': 'label'},
+            TypeError,
+            ("'label'", 'ClassLabel', 'no images', 'image_column'),
+        ),
+        (
+            {'data_prefix': 'train', 'label_column': 'text'},
+            TypeError,
+            ("'text'", 'no class numbers', "class_encode_column('text')"),
+        ),
+        (
+            {'data_prefix': 'train', 'label_column': 'number'},
+            ValueError,
+            ('1 of 4', '#3/image', 'label_column', 'with_label=False'),
+        ),
+        (
+            {'data_prefix': 'pair'},
+            ValueError,
+            ('2 columns are of ClassLabel', 'label_column', 'other'),
+        ),
+        (
+            {'data_root': 'beans'},
+            FileNotFoundError,
+            ('beans', 'save_to_disk', 'neither downloads nor streams'),
+        ),
+    ],
+)
+def test_what_is_refused(root, options, error, parts):
+    with raises(error, *parts):
+        HFImages(
+            **dict(data_root=str(root / 'splits'), pipeline=LOAD) | options
+        )
+
+
+def test_other_folders(root, tmp_path):
+    with raises(ValueError, 'no split train', 'has no splits'):
+        HFImages(str(root / 'one'), 'train')
+    with raises(FileNotFoundError, 'holds no data set of save_to_disk'):
+        HFImages(str(root / 'images'))
+
+
+def test_without_the_library(root, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'datasets', None)
+    with raises(ImportError, 'HFImages needs: pip install datasets'):
+        HFImages(str(root / 'one'))
