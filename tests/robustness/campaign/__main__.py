@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ('stops', 'soak')
+PARTS = ('stops', 'soak', 'intruders', 'names')
 
 
 def parse_args() -> argparse.Namespace:
