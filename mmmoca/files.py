@@ -18,7 +18,7 @@ __all__ = ['outside', 'whole', 'write_figure', 'write_json', 'write_text']
 def outside(folder: str, paths: Iterable[str]) -> list[str]:
     """Those of some paths that lead out of the folder they are to lie in.
 
-    Links are not looked at: whoever made the folder made them.
+    Links in the folder may lead anywhere: whoever made it made them.
 
     Args:
         folder (str): The folder; an empty name means any place.
@@ -30,14 +30,32 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
     """
     if not folder:
         return []
-    inside = os.path.join(os.path.abspath(folder), '')
     begin = os.path.join(folder, '')
     return [
         path
         for path in paths
-        if not (path.startswith(begin) and '..' not in path)
-        and not os.path.abspath(path).startswith(inside)
+        # Of a million paths nearly all are plain.
+        if not (path.startswith(begin) and _is_plain(path[len(begin) :]))
+        and _leads_out(path, begin)
     ]
+
+
+def _is_plain(path: str) -> bool:
+    return not any(part in path for part in ('..', '://', '\0'))
+
+
+def _leads_out(path: str, folder: str) -> bool:
+    name = path.removeprefix(folder)
+    # MMEngine would ask another backend.
+    if '://' in name or '\0' in name:
+        return True
+    places = [os.path.abspath]
+    if '..' in path.split('/'):  # behind a link it is another folder
+        places.append(os.path.realpath)
+    return not all(
+        place(path).startswith(os.path.join(place(folder), ''))
+        for place in places
+    )
 
 
 @contextmanager

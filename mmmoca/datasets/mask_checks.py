@@ -42,17 +42,21 @@ def check_files(dataset: BaseDataset) -> None:
         images.append(info['img_path'])
         if 'seg_map_path' in info:
             masks.append(info['seg_map_path'])
-    backend = get_file_backend(images[0], backend_args=dataset.backend_args)
-    for kind, paths in (('image', images), ('mask', masks)):
-        key = 'img_path' if kind == 'image' else 'seg_map_path'
+    kinds = (
+        ('image', 'img_path', images),
+        ('mask', 'seg_map_path', masks),
+    )
+    for kind, key, paths in kinds if dataset.ann_file else ():
         root = dataset.data_prefix.get(key) or ''
-        beyond = outside(root, paths) if dataset.ann_file else ()
+        beyond = outside(root, paths)
         if beyond:
             raise SegDataError(
                 f'{len(beyond)} {kind}s of the split {dataset.ann_file} lead '
                 f'out of {root} ({listed(beyond, 2)}): a line is a path below '
                 f'it without {dataset.img_suffix!r}'
             )
+    backend = get_file_backend(images[0], backend_args=dataset.backend_args)
+    for kind, _, paths in kinds:
         missing = [path for path in paths if not backend.exists(path)]
         if missing:
             raise SegDataError(

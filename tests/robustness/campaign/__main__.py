@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 PARTS = (
-    *('stops', 'images', 'numbers', 'processes', 'disks', 'configs', 'soak'),
+    *('stops', 'images', 'numbers', 'processes', 'disks', 'configs'),
+    *('intruders', 'soak'),
 )
 
 

@@ -1,0 +1,299 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Every place that reads a checkpoint, as a function of its path.
+
+What `grep -nE 'torch.load|load_checkpoint|read_checkpoint|pickle|np.load'`
+finds in mmmoca and tools, and what of MMEngine and its libraries takes the
+path of a checkpoint.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from unittest import mock
+
+import torch
+from mmengine.config import Config
+from mmengine.runner import checkpoint as mmengine_checkpoint
+from mmpretrain.registry import MODELS
+
+from mmmoca.checkpoints import check_pretrained_inits, read_checkpoint
+from mmmoca.engine.hooks import WinningHeadHook
+from mmmoca.evaluation.feature_cache import FeatureCache
+from mmmoca.stack import MissingOpsError, check_compiled_ops
+
+from ...images import CONFIGS, write_images
+from ...runs import demo_runner
+from ...test_checkpoints.files import mm_config
+from ...tools import load_tool, run_tool
+
+Way = Callable[[Path], object]
+COUNT = itertools.count()
+DEMO = ('moca', 'linear', 'finetune', 'knn', 'lowshot')
+
+
+def ways_in(folder: Path) -> dict[str, Way]:
+    """All ways, by name.
+
+    Args:
+        folder (Path): For images, configs and work dirs.
+
+    Returns:
+        dict[str, Callable]: What reads a checkpoint, given its path.
+    """
+    write_images(folder / 'images', train=4, val=2)
+    return dict(
+        itertools.chain(
+            _runs(folder),
+            _tools(folder),
+            _converters(folder),
+            _library(folder),
+        )
+    )
+
+
+def _runs(folder: Path) -> Iterator[tuple[str, Way]]:
+    """Training, its two ways to resume, and tests, of all families."""
+
+    def run(tool: str, config: Path, *arguments: object) -> str:
+        name = f'experiment_name=run{next(COUNT)}'
+        options = ['--cfg-options', name, 'log_level=ERROR']
+        return run_tool(f'tools/{tool}.py', config, *arguments, *options)
+
+    def training(config: Path, key: str) -> Way:
+        def load(path: Path) -> str:
+            work_dir = folder / f'work{next(COUNT)}'
+            arguments = ['--work-dir', work_dir]
+            if key == 'load_from':
+                cfg = Config.fromfile(config)
+                cfg.load_from = str(path)
+                cfg.dump(config.with_name(f'from_{config.name}'))
+                return run(
+                    'train',
+                    config.with_name(f'from_{config.name}'),
+                    *arguments,
+                )
+            if key == '--resume FILE':
+                return run('train', config, *arguments, '--resume', path)
+            work_dir.mkdir()
+            for name in ('iter_9.pth', 'epoch_9.pth'):
+                (work_dir / name).symlink_to(path)
+            return run('train', config, *arguments, '--resume')
+
+        return load
+
+    def testing(config: Path) -> Way:
+        work_dir = folder / f'work{next(COUNT)}'
+        return lambda path: run('test', config, path, '--work-dir', work_dir)
+
+    for family, config, trains in _configs(folder):
+        for key in ('load_from', '--resume FILE', '--resume') * trains:
+            yield f'train.py, {family}, {key}', training(config, key)
+        yield f'test.py, {family}', testing(config)
+
+
+def _configs(folder: Path) -> Iterator[tuple[str, Path, bool]]:
+    """Family, file, and whether it trains."""
+    images, target = folder / 'images', folder / 'configs'
+    target.mkdir()
+    make_subsets = load_tool('dataset_converters/make_subset').make_subsets
+    make_subsets(images / 'train', images / 'subsets', sets=1)
+    for family in DEMO:
+        cfg = Config.fromfile(
+            CONFIGS / 'demo' / f'{family}_vit-tiny_textures.py'
+        )
+        for part in ('train', 'val', 'test'):
+            loader = cfg.get(f'{part}_dataloader')
+            if loader is not None:
+                loader.update(num_workers=0)
+                loader.dataset.data_root = str(images)
+            bank = (cfg.get(f'{part}_cfg') or {}).get('bank_dataloader')
+            if bank is not None:
+                bank.update(num_workers=0)
+                bank.dataset.data_root = str(images)
+        if family == 'lowshot':
+            lists = sorted((images / 'subsets').glob('1shot*'))
+            cfg.test_cfg.data_root = str(images)
+            cfg.test_cfg.subsets = {'1shot': list(map(str, lists))}
+        cfg.dump(target / f'{family}.py')
+        yield family, target / f'{family}.py', 'train_cfg' in cfg
+    if find_spec('mmseg') is not None:
+        from ...cityscapes import small_config, write_tree
+
+        write_tree(folder / 'streets', train=2, val=1)
+        cfg = small_config(
+            'segmenter_moca-vit-b16_linear_cityscapes-768x768.py',
+            folder / 'streets',
+            folder / 'seg',
+        )
+        cfg.dump(target / 'segmentation.py')
+        yield 'segmentation', target / 'segmentation.py', True
+    if _detects():
+        from ...test_detection.conftest import shapes_config
+
+        tool = load_tool('dataset_converters/make_shapes_coco')
+        tool.make_shapes(folder / 'shapes', train=4, val=2, size=96)
+        cfg = shapes_config(folder / 'shapes', folder / 'det')
+        cfg.dump(target / 'detection.py')
+        yield 'detection', target / 'detection.py', True
+
+
+def _detects() -> bool:
+    try:
+        check_compiled_ops()
+    except MissingOpsError:
+        return False
+    return True
+
+
+def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
+    """The other tools that take a checkpoint, or a file of a run."""
+    configs, out = folder / 'configs', ('--out', folder / 'a.png')
+    image = next((folder / 'images').rglob('*.jpg'))
+
+    def draw(tool: str, config: str, *arguments: object) -> Way:
+        return lambda path: run_tool(
+            f'tools/visualization/{tool}.py',
+            *(configs / f'{config}.py', path, *arguments),
+        )
+
+    yield 'overview.py', draw('overview', 'moca', *out)
+    if find_spec('mmseg') is not None:
+        options = ('--images', image, *out)
+        yield 'segmentation.py', draw('segmentation', 'segmentation', *options)
+    if _detects():
+        options = (image, '--out', folder / 'found')
+        yield 'detections.py', draw('detections', 'detection', *options)
+    for name in ('', 'NAME='):
+        yield (
+            f'compare.py, {name}FILE',
+            lambda path, name=name: run_tool(
+                'tools/analysis_tools/compare.py',
+                *(f'{name}{path}', '--data-root', folder / 'images'),
+                *('--config', configs / 'knn.py', '--num-workers', 0),
+                *('--out-dir', folder / 'compared'),
+            ),
+        )
+    yield (
+        'plot_curves.py',
+        lambda path: run_tool('tools/analysis_tools/plot_curves.py', path),
+    )
+
+
+def _converters(folder: Path) -> Iterator[tuple[str, Way]]:
+    """The converters, to both formats."""
+    for tool, *options in (
+        ('extract_backbone',),
+        ('extract_backbone', '--which', 'student'),
+        ('moca_release',),
+        ('moca_release', '--full'),
+        ('timm_vit', '--to', 'timm'),
+        ('timm_vit', '--to', 'mmpretrain'),
+    ):
+        for suffix in ('.pth', '.safetensors'):
+            yield (
+                f'{" ".join([tool, *options])}, {suffix}',
+                lambda path, tool=tool, options=options, suffix=suffix: (
+                    run_tool(
+                        f'tools/model_converters/{tool}.py',
+                        *(path, folder / f'converted{suffix}', *options),
+                        code=2,
+                    )
+                ),
+            )
+
+
+def _library(folder: Path) -> Iterator[tuple[str, Way]]:
+    """Init configs, schemes, runners, caches, and plain PyTorch."""
+    init = dict(type='Pretrained', prefix='backbone.')
+
+    def model_of(path: object) -> torch.nn.Module:
+        return MODELS.build(
+            mm_config(init_cfg=dict(init, checkpoint=str(path)))
+        )
+
+    yield 'Pretrained', lambda path: model_of(path).init_weights()
+    yield 'Pretrained, checked', lambda p: check_pretrained_inits(model_of(p))
+    load = mmengine_checkpoint.CheckpointLoader.load_checkpoint
+    for scheme in ('mmmoca-teacher', 'mmmoca-student'):
+        yield (
+            f'Pretrained, {scheme}://',
+            lambda p, scheme=scheme: model_of(
+                f'{scheme}://{p}'
+            ).init_weights(),
+        )
+        yield f'{scheme}://', lambda p, scheme=scheme: load(f'{scheme}://{p}')
+
+    def remote(path: Path, url: str) -> object:
+        """MMEngine fetches it from another place than it believes."""
+        backend = mock.Mock(get=lambda _: path.read_bytes())
+        with (
+            mock.patch.object(
+                mmengine_checkpoint,
+                'load_url',
+                lambda *_, **__: torch.load(path, map_location='cpu'),
+            ),
+            mock.patch.object(
+                mmengine_checkpoint,
+                'get_file_backend',
+                lambda *_, **__: backend,
+            ),
+            mock.patch.object(
+                mmengine_checkpoint,
+                'get_external_models',
+                lambda: {path.name: str(path)},
+            ),
+        ):
+            return load(url.format(path.name))
+
+    for url in (
+        *('http://there/{}', 'https://there/{}', 's3://there/{}'),
+        *('petrel://there/{}', 'open-mmlab://{}'),
+    ):
+        yield url.format('FILE'), lambda p, url=url: remote(p, url)
+    for kind in ('Runner', 'FlexibleRunner'):
+        for resume in (False, True):
+            yield (
+                f'{kind}.from_cfg, {"resume" if resume else "load_from"}',
+                lambda path, kind=kind, resume=resume: demo_runner(
+                    folder / 'images',
+                    f'run{next(COUNT)}',
+                    runner_type=kind,
+                    load_from=str(path),
+                    resume=resume,
+                ).train(),
+            )
+    yield 'read_checkpoint', read_checkpoint
+    yield 'read_checkpoint, lazy', lambda p: read_checkpoint(p, lazy=True)
+    yield 'FeatureCache', lambda path: _cached(path, folder)
+    yield 'WinningHeadHook', _winner
+    yield 'torch.load', torch.load
+    yield (
+        'torch.load, weights_only=False',
+        lambda path: torch.load(path, weights_only=False),
+    )
+
+
+def _cached(path: Path, folder: Path) -> object:
+    """Features of an earlier comparison, handed on with their folder."""
+    cache = FeatureCache(folder / 'cache', logging.getLogger('cache'))
+    with (
+        mock.patch('mmmoca.evaluation.feature_cache._list_digest'),
+        mock.patch('hashlib.sha256') as digest,
+    ):
+        cache.folder.mkdir(exist_ok=True)
+        digest.return_value.hexdigest.return_value = path.stem
+        link = cache.folder / f'{path.stem}.pt'
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+        with mock.patch(
+            'mmmoca.evaluation.feature_cache.json.dumps', return_value=''
+        ):
+            return cache.features(mock.Mock(), None, 'title', {})
+
+
+def _winner(path: Path) -> None:
+    """The best linear classifier of the run that is resumed."""
+    hook = WinningHeadHook(path.stem)
+    hook.before_train(mock.Mock(work_dir=str(path.parent), iter=1))
