@@ -94,9 +94,10 @@ def newest_checkpoint(
     if pointer.is_file():
         named = Path(pointer.read_text(errors='replace').strip())
         here = folder / named.name
-        found = [path for path in (here, named) if path.is_file()]
+        # Path.is_file raises an error for a name that is too long.
+        found = [path for path in (here, named) if os.path.isfile(path)]
         if not found:
-            problems.append(f'{pointer} names {here}, which is no file')
+            problems.append(f'{pointer} names {here}, which is no file'[:999])
         elif found[0] not in candidates:
             candidates.insert(0, found[0])
     for path in candidates:

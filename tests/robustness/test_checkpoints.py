@@ -115,7 +115,9 @@ def test_damaged_files_are_passed_over(tmp_path, how):
             read_checkpoint(tmp_path / 'iter_10.pth')
 
 
-@pytest.mark.parametrize('pointer', [None, '', '/nowhere/iter_9.pth', '.'])
+@pytest.mark.parametrize(
+    'pointer', [None, '', '/nowhere/iter_9.pth', '.', 9999 * 'x']
+)
 def test_the_pointer_may_be_wrong(tmp_path, pointer):
     for number in (8, 10):
         torch.save(torch.rand(10), tmp_path / f'iter_{number}.pth')

@@ -4,7 +4,7 @@
 One of two training processes is killed or stopped, or the worker of a
 loader is; the run must end by itself, soon, with a status that is not 0 and
 a message that names who it was, and go on by ``--resume`` as if it had not
-been. A worker that finds no shared memory must say so.
+been.
 """
 
 import os
@@ -27,7 +27,7 @@ from .trials import (
     workers,
 )
 
-ITERATIONS = 40
+ITERATIONS = 24
 TIMEOUT = 20
 SECONDS = 120
 
