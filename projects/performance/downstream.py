@@ -52,9 +52,9 @@ def main() -> None:
     from mmmoca.engine.launch import load_config
     from mmmoca.stack import MissingOpsError
 
-    DictAction([], 'cfg_options')(parser, args, args.cfg_options)
+    DictAction([], 'options')(parser, args, args.cfg_options)
     try:
-        cfg = load_config(args.config, cfg_options=args.cfg_options)
+        cfg = load_config(args.config, cfg_options=args.options)
     except (MissingOpsError, ValueError) as error:
         parser.error(str(error))
     init_default_scope(cfg.default_scope)
