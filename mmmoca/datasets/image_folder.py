@@ -12,6 +12,7 @@ from mmpretrain.datasets.custom import find_folders, get_samples
 
 from mmmoca.files import outside
 from mmmoca.messages import listed, shown
+from mmmoca.messages import shown
 from mmmoca.registry import DATASETS
 
 from .listing import FolderListing
@@ -233,8 +234,8 @@ class ImageFolder(CustomDataset):
             if depth == np.uint8:
                 return
         raise ValueError(
-            f'{path} and the other images tried have more than 8 bits a '
-            f'channel, but color_type={loader.color_type!r} of the loader '
+            f'{shown(path)} and the other images tried have more than 8 bits '
+            f'a channel, but color_type={loader.color_type!r} of the loader '
             'reads 8: write mmmoca.LoadBands(channels=...), or if 8 suffice, '
             'mmmoca.LoadImage(cut_to_8_bits=True)'
         )
