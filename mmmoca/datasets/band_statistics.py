@@ -9,6 +9,8 @@ import numpy as np
 from mmengine.dataset import BaseDataset
 from torch.utils.data import DataLoader, Dataset, Subset
 
+from mmmoca.messages import shown
+
 from .band_loading import LoadBands, count_channels
 from .image_folder import ImageFolder
 
@@ -139,9 +141,9 @@ def stream_moments(
             total += moments
         else:
             raise ValueError(
-                f'{path} has {len(moments.count)} channels, but those before '
-                f'it have {len(total.count)}: take out what does not belong '
-                'to the set'
+                f'{shown(path)} has {len(moments.count)} channels, but those '
+                f'before it have {len(total.count)}: take out what does not '
+                'belong to the set'
             )
         if total is not None:
             yield total
