@@ -116,8 +116,8 @@ class LoadBands(LoadImage):
         if not valid.all():
             raise OSError(
                 f'cannot use the image {shown(path)}: it has values that '
-                'are not finite. If NaN stands for pixels without a measurement, '
-                "write nodata='nan' in LoadBands"
+                'are not finite. If NaN stands for pixels without a measure'
+                "ment, write nodata='nan' in LoadBands"
             )
         return img
 
@@ -132,17 +132,17 @@ class LoadBands(LoadImage):
         )
         if first and last:
             raise ValueError(
-                f'{shown(path)} has the shape {img.shape}, in which the channels may '
-                "come first or last: write channel_axis='first' or 'last' in "
-                'LoadBands'
+                f'{shown(path)} has the shape {img.shape}, in which the '
+                'channels may come first or last: write '
+                "channel_axis='first' or 'last' in LoadBands"
             )
         if not first and not last:
             which = f', {self.channel_axis}' if self.channel_axis else ''
             raise ValueError(
-                f'{shown(path)} has the shape {img.shape}, but LoadBands expects '
-                f'channels={self.channels}{which}. Write the channels that '
-                'all images have there, in model.backbone.in_channels and as '
-                'the length of mean and std, or take the file out'
+                f'{shown(path)} has the shape {img.shape}, but LoadBands '
+                f'expects channels={self.channels}{which}. Write the channels '
+                'that all images have there, in model.backbone.in_channels '
+                'and as the length of mean and std, or take the file out'
             )
         return np.moveaxis(img, 0, 2) if first else img
 
@@ -188,7 +188,7 @@ def count_channels(
     first, last = img.shape[0], img.shape[-1]
     if img.ndim != 3 or (channel_axis is None and first == last):
         raise ValueError(
-            f'{shown(path)} has the shape {img.shape}, in which the channels are not '
-            'clear: say how many there are'
+            f'{shown(path)} has the shape {img.shape}, in which the channels '
+            'are not clear: say how many there are'
         )
     return dict(first=first, last=last).get(channel_axis, min(first, last))

@@ -142,8 +142,8 @@ def stream_moments(
         else:
             raise ValueError(
                 f'{shown(path)} has {len(moments.count)} channels, but those '
-                f'before it have {len(total.count)}: take out what does not belong '
-                'to the set'
+                f'before it have {len(total.count)}: take out what does not '
+                'belong to the set'
             )
         if total is not None:
             yield total

@@ -12,7 +12,6 @@ from mmpretrain.datasets.custom import find_folders, get_samples
 
 from mmmoca.files import outside
 from mmmoca.messages import listed, shown
-from mmmoca.messages import shown
 from mmmoca.registry import DATASETS
 
 from .listing import FolderListing
