@@ -116,8 +116,8 @@ class LoadBands(LoadImage):
         if not valid.all():
             raise OSError(
                 f'cannot use the image {shown(path)}: it has values that '
-                'are not finite. If NaN stands for pixels without a '
-                "measurement, write nodata='nan' in LoadBands"
+                'are not finite. If NaN stands for pixels without a measure'
+                "ment, write nodata='nan' in LoadBands"
             )
         return img
 
@@ -133,8 +133,8 @@ class LoadBands(LoadImage):
         if first and last:
             raise ValueError(
                 f'{shown(path)} has the shape {img.shape}, in which the '
-                "channels may come first or last: write channel_axis='first' "
-                "or 'last' in LoadBands"
+                'channels may come first or last: write '
+                "channel_axis='first' or 'last' in LoadBands"
             )
         if not first and not last:
             which = f', {self.channel_axis}' if self.channel_axis else ''

@@ -25,7 +25,8 @@ class SegDataCheckHook(Hook):
     Before weights are loaded, all data sets of the run are checked: sizes of
     crops against the patch, classes of the heads against those of the data
     set, every image and mask for existence, and masks, as many as
-    ``num_masks`` says, for their size and label ids. So is the patch that a
+    ``num_masks`` says, for their size and label ids. So are the means against
+    the channels of the backbone, and the patch that a
     :class:`~mmmoca.models.ViTFeaturePyramid` counts on.
 
     Args:

@@ -180,6 +180,7 @@ def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
         segment(fields, tmp_path, backbone, options[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('dtype', [np.uint8, np.uint16])
 def test_grey_images_of_8_and_of_16_bits(fields, tmp_path, dtype):
     for path in fields.glob('train/*/*.tif'):
