@@ -20,8 +20,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from measure import peak_bytes, print_table
-
 FORMS = {
     'mmpretrain': "MMPreTrain's CustomDataset, 1000 classes",
     'classes': 'ImageFolder, 1000 classes',
@@ -46,6 +44,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
     from mmengine.fileio import LocalBackend
     from mmpretrain.datasets import CustomDataset
 
+    from measure import peak_bytes
     from mmmoca.datasets import ImageFolder, ImageShards
     from mmmoca.datasets.image_set import ImageSet
     from mmmoca.datasets.listing import FolderListing
@@ -124,6 +123,9 @@ def main() -> None:
     if images < 1 or images % SHARD:
         parser.error(f'--images must be a multiple of {SHARD}')
     import mmmoca  # noqa: F401  checks the installation before all else
+
+    # isort: split
+    from measure import print_table
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:

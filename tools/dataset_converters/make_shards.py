@@ -143,6 +143,8 @@ def main() -> None:
     args = parser.parse_args()
     if not Path(args.images).is_dir():
         parser.error(f'there is no folder {args.images}')
+    import mmmoca  # noqa: F401  checks the installation before all else
+
     try:
         total, problems = make_shards(**vars(args))
     except (ImportError, OSError, ValueError) as error:
