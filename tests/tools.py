@@ -48,7 +48,7 @@ def run_tool(path, *arguments, code=0):
             runpy.run_path(str(script), run_name='__main__')
         except SystemExit as stop:
             end = stop.code or 0
-    assert end == code, output.getvalue()[-3000:]
+    assert end == code, f'{output.getvalue()[-3000:]}{end}'
     return output.getvalue()
 
 

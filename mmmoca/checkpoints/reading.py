@@ -231,7 +231,11 @@ def _read_safetensors(path: str) -> dict:
 
 
 def _unreadable(path: str) -> str:
+    # It may be a URL.
+    size = ''
+    if os.path.isfile(path):
+        size = f' ({os.path.getsize(path)} bytes)'
     return (
-        f'{path} ({os.path.getsize(path)} bytes) is truncated or no '
-        'checkpoint: copy or download it again'
+        f'{path}{size} is truncated or no checkpoint: copy or download it '
+        'again'
     )

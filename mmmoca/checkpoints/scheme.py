@@ -13,7 +13,7 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
-from .reading import read_checkpoint, refusal
+from .reading import CheckpointError, read_checkpoint, refusal
 from .starts import START, read_start
 from .writing import backbone_checkpoint
 
@@ -29,8 +29,14 @@ def _guarded(load: Callable) -> Callable:
     def guarded(filename: str, map_location: Any = None) -> dict:
         try:
             checkpoint = load(filename, map_location)
+        except (CheckpointError, OSError):
+            raise
         except UnpicklingError as error:
             raise refusal(filename, error) from error
+        except Exception as error:
+            raise CheckpointError(
+                f'{filename} cannot be read: {type(error).__name__}: {error}'
+            ) from error
         # MMEngine would run this text as Python when it resumes.
         meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
         if isinstance(meta, dict):

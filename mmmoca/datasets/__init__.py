@@ -2,7 +2,7 @@
 """Image sets and the fast two-view augmentation."""
 
 from .band_loading import LoadBands
-from .band_transforms import BandJitter, ResizeEdge
+from .band_transforms import BandJitter, ResizeBands
 from .coco import coco
 from .hf_images import HFImages
 from .image_folder import ImageFolder
@@ -28,7 +28,7 @@ __all__ = [
     'LoadImage',
     'RandomGrayscale',
     'RandomResizedCrop',
-    'ResizeEdge',
+    'ResizeBands',
     'SeedTransforms',
     'SeededIndex',
     'SeededSampler',

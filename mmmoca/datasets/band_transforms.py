@@ -5,13 +5,13 @@ import numpy as np
 import torch
 from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
-from mmpretrain.datasets.transforms import ResizeEdge as _ResizeEdge
+from mmpretrain.datasets.transforms import ResizeEdge
 
 from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
 
-__all__ = ['BandJitter', 'ResizeEdge']
+__all__ = ['BandJitter', 'ResizeBands']
 
 
 def _mean(x: np.ndarray) -> np.ndarray:
@@ -111,7 +111,7 @@ class BandJitter(BaseTransform):
 
 
 @TRANSFORMS.register_module()
-class ResizeEdge(_ResizeEdge):
+class ResizeBands(ResizeEdge):
     """Resize to a length of one edge, with PIL's antialiasing.
 
     MMPreTrain's for any number of channels: Pillow takes uint8 images of

@@ -55,8 +55,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         path = files[-1]
     points: dict[str, dict[int, float]] = {}
     trained = dict(step=0)
-    for line in path.read_text().splitlines():
-        record = json.loads(line)
+    for record in _records(path):
         step = record['step']
         if 'iter' in record:
             trained = record
@@ -73,6 +72,17 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         for name, values in points.items()
         if name not in ('iter', 'step', 'epoch')
     }
+
+
+def _records(path: Path) -> list[dict]:
+    try:
+        lines = path.read_text(encoding='utf-8').splitlines()
+        records = [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise ValueError(f'{path} holds no scalars: {error}') from error
+    if not all(isinstance(record, dict) for record in records):
+        raise ValueError(f'{path} holds no scalars')
+    return records
 
 
 def draw_curves(

@@ -9,7 +9,7 @@ from mmengine.registry import DefaultScope
 from PIL import Image
 from scipy.stats import kstest
 
-from mmmoca.datasets import BandJitter, LoadBands, ResizeEdge
+from mmmoca.datasets import BandJitter, LoadBands, ResizeBands
 
 AMOUNTS = ('brightness', 'contrast', 'gain', 'noise')
 
@@ -34,7 +34,7 @@ def seeded(transform, img, seed=0):
     [
         dict(type='mmmoca.RandomResizedCrop', scale=(24, 32)),
         dict(type='mmmoca.GaussianBlur', radius=1.3, prob=1.0),
-        dict(type='mmmoca.ResizeEdge', scale=24, interpolation='bicubic'),
+        dict(type='mmmoca.ResizeBands', scale=24, interpolation='bicubic'),
         dict(type='RandomFlip', prob=1.0),
         dict(type='CenterCrop', crop_size=24),
         dict(type='RandomCrop', crop_size=24),
@@ -78,7 +78,7 @@ def test_channels_of_the_pipelines_do_not_mix(step, bands):
 
 
 def test_resize_edge_is_pils(bands):
-    resize = ResizeEdge(24, interpolation='bicubic')
+    resize = ResizeBands(24, interpolation='bicubic')
     results = resize(dict(img=bands))
     assert results['img_shape'] == (24, 36)
     assert results['scale_factor'] == (36 / 60, 24 / 40)
@@ -89,7 +89,7 @@ def test_resize_edge_is_pils(bands):
             results['img'][..., band], alone, rtol=1e-5, atol=0.02
         )
     with pytest.raises(ValueError, match="'bilinear' or 'bicubic'"):
-        ResizeEdge(24, interpolation='area')
+        ResizeBands(24, interpolation='area')
 
 
 @pytest.mark.parametrize('per_band', [True, False])

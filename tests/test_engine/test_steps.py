@@ -42,7 +42,7 @@ ALL = (CodebookHook, TeacherEMAHook, StepLogHook)
 )
 def test_hooks_that_move_a_state_never_or_twice(kinds, message):
     hooks = [kind() for kind in kinds]
-    runner = SimpleNamespace(hooks=hooks, model=build_moca())
+    runner = SimpleNamespace(cfg={}, hooks=hooks, model=build_moca())
     with pytest.raises(ValueError, match=message):
         check_hooks(runner)
 

@@ -66,7 +66,7 @@ train_pipeline = [
 ]
 test_pipeline = [
     load,
-    dict(type='mmmoca.ResizeEdge', scale=256, interpolation='bicubic'),
+    dict(type='mmmoca.ResizeBands', scale=256, interpolation='bicubic'),
     dict(type='CenterCrop', crop_size=224),
     dict(type='PackInputs'),
 ]

@@ -42,7 +42,7 @@ def ways_in(folder: Path) -> dict[str, Way]:
     Returns:
         dict[str, Callable]: What reads a checkpoint, given its path.
     """
-    write_images(folder / 'images', train=4, val=2)
+    write_images(folder / 'images', train=4, val=1, classes=12)
     return dict(
         itertools.chain(
             _runs(folder),
@@ -98,7 +98,10 @@ def _configs(folder: Path) -> Iterator[tuple[str, Path, bool]]:
     images, target = folder / 'images', folder / 'configs'
     target.mkdir()
     make_subsets = load_tool('dataset_converters/make_subset').make_subsets
-    make_subsets(images / 'train', images / 'subsets', sets=1)
+    make_subsets(
+        *(images / 'train', images / 'subsets'),
+        **dict(shots=(1,), percent=(), sets=1),
+    )
     for family in DEMO:
         cfg = Config.fromfile(
             CONFIGS / 'demo' / f'{family}_vit-tiny_textures.py'
@@ -106,12 +109,14 @@ def _configs(folder: Path) -> Iterator[tuple[str, Path, bool]]:
         for part in ('train', 'val', 'test'):
             loader = cfg.get(f'{part}_dataloader')
             if loader is not None:
-                loader.update(num_workers=0)
+                loader.update(num_workers=0, batch_size=8)
                 loader.dataset.data_root = str(images)
             bank = (cfg.get(f'{part}_cfg') or {}).get('bank_dataloader')
             if bank is not None:
                 bank.update(num_workers=0)
                 bank.dataset.data_root = str(images)
+        if family in ('linear', 'finetune'):
+            cfg.default_hooks.classifier_check.needs_checkpoint = False
         if family == 'lowshot':
             lists = sorted((images / 'subsets').glob('1shot*'))
             cfg.test_cfg.data_root = str(images)
@@ -172,6 +177,7 @@ def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
                 'tools/analysis_tools/compare.py',
                 *(f'{name}{path}', '--data-root', folder / 'images'),
                 *('--config', configs / 'knn.py', '--num-workers', 0),
+                *('--shots', 1, '--percent', 50, '--epochs', 1),
                 *('--out-dir', folder / 'compared'),
             ),
         )
@@ -198,7 +204,6 @@ def _converters(folder: Path) -> Iterator[tuple[str, Way]]:
                     run_tool(
                         f'tools/model_converters/{tool}.py',
                         *(path, folder / f'converted{suffix}', *options),
-                        code=2,
                     )
                 ),
             )
