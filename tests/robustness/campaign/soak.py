@@ -53,7 +53,7 @@ def trials(folder: Path) -> Iterator[Outcome]:
             yield Outcome(
                 KIND,
                 f'process {rank}, {name}',
-                change < limit,
+                bool(change < limit),
                 f'{change:+.3g} {unit} in {MINUTES} minutes',
             )
 
@@ -136,9 +136,9 @@ def growth(samples: list[Sample]) -> Iterator[tuple[str, float, float, str]]:
         ('threads', threads, 2, 'threads'),
     ):
         yield name, np.polyfit(minute, values, 1)[0] * MINUTES, limit, unit
-    # Ten parts, since a step is shorter than the clock of a process.
-    ends = np.linspace(0, len(late) - 1, 11).astype(int)
+    # Ten parts of as many steps: one step is shorter than the clock of a
+    # process, and a part with few of them would be all noise.
+    ends = np.searchsorted(step, np.linspace(step[0], step[-1], 11))
     a_step = np.diff(cpu[ends]) / np.diff(step[ends])
-    slope = np.polyfit(minute[ends[1:]], a_step, 1)[0]
-    change = 100 * slope * MINUTES / a_step.mean()
-    yield 'CPU time of a step', change, 10, '%'
+    change = 100 * np.polyfit(np.arange(10), a_step, 1)[0] * 10
+    yield 'CPU time of a step', change / a_step.mean(), 10, '%'

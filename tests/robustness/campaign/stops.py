@@ -28,11 +28,11 @@ from .trials import (
 
 SIGNALS = ('SIGKILL', 'SIGKILL', 'SIGTERM', 'SIGINT', 'SIGUSR1')
 ITERATIONS = 30
-STOPS = 50
+STOPS = 25
 
 
 def trials(folder: Path) -> Iterator[Outcome]:
-    """Stop runs of one and of two processes, 50 times each."""
+    """Stop runs of one and of two processes, 25 times each."""
     write_images(folder, train=8, val=1)
     for processes in (1, 2):
         begin = time.time()
