@@ -18,7 +18,7 @@ from rich.table import Table
 
 PARTS = (
     *('stops', 'images', 'numbers', 'processes', 'disks', 'configs'),
-    *('intruders', 'soak'),
+    *('intruders', 'names', 'soak'),
 )
 
 
