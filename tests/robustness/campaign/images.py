@@ -24,6 +24,8 @@ from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 
+from mmmoca.messages import shown
+
 from ...images import write_images
 from .awkward import Case, cases
 from .trials import DEMO_CONFIG, NO_VALIDATION, Outcome, log_of, train
@@ -86,8 +88,10 @@ def judge(case: Case, images: Path, reduce_to: int | None) -> str:
 
 def _met(name: str, loaded: Loaded) -> Iterator[str]:
     """What became of a file that the case has added."""
-    shown = name.encode(errors='backslashreplace').decode()
-    if f'/class_0/{shown}: ' in loaded.log and '; 1 unreadable' in loaded.log:
+    if (
+        f'/class_0/{shown(name)}: ' in loaded.log
+        and '; 1 unreadable' in loaded.log
+    ):
         yield 'named'
     for path in loaded.paths:
         if '/class_0/' in path and os.path.basename(path) == name:
@@ -186,11 +190,7 @@ def real_runs(folder: Path) -> Iterator[Outcome]:
     run = train(folder / 'all', options)
     code = run.wait(300)
     log = log_of(folder / 'all').read_text(errors='backslashreplace')
-    silent = [
-        str(path)
-        for path in named
-        if str(path).encode(errors='backslashreplace').decode() not in log
-    ]
+    silent = [path for path in named if shown(path) not in log]
     said = f'status {code}; {len(named) - len(silent)} of {len(named)} named'
     yield Outcome(row, 'all kinds', code == 0 and not silent, said)
     run = train(folder / 'losing', options | {'train_cfg.max_iters': 100})
