@@ -125,6 +125,7 @@ _RULES = {
         + ('out_channels', 'channels', 'feat_channels'),
         _COUNTS,
     ),
+    **dict.fromkeys(('val_cfg.k', 'test_cfg.k'), _COUNTS),
     'num_workers': _NATURAL,
     **dict.fromkeys(('interval', 'max_keep_ckpts'), _COUNT_OR_NEVER),
     **dict.fromkeys(

@@ -40,6 +40,7 @@ def part_of(cfg, key):
         ('optim_wrapper.clip_grad.max_norm', 0),
         ('optim_wrapper.paramwise_cfg.prototype_lr', -1),
         ('model.head.kappa', 0),
+        ('val_cfg.k', 20.0),
         ('model.head.kappa', True),
         ('model.neck.depth', 0),
         ('model.codebook.num_words', -4),

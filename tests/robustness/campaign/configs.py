@@ -33,7 +33,7 @@ TRAIN_STEP = BaseModel.train_step
 ASKS = re.compile(
     r'must|expected|should|needs?\b|write|did you mean|unexpected keyword|'
     r'missing \d+ required|not in the|takes|has no|there is no|set |choose|'
-    r'keep|make the same',
+    r'keep|make the same|specify',
     re.IGNORECASE,
 )
 
