@@ -51,8 +51,11 @@ def test_prefix_resolves_without_an_import():
         libraries.append('mmdet')
     # Of all classes this one takes the fewest imports.
     code = (
+        'import sys\n'
         'from {}.registry import METRICS\n'
-        "print(METRICS.get('mmmoca.KNNAccuracy'))"
+        "print(METRICS.get('mmmoca.KNNAccuracy'))\n"
+        # Checkpoints of others are read by our reader from now on.
+        "print('mmmoca.checkpoints.scheme' in sys.modules)"
     )
     processes = [
         subprocess.Popen(
@@ -65,7 +68,7 @@ def test_prefix_resolves_without_an_import():
     for process in processes:
         output, _ = process.communicate()
         assert output.endswith(
-            "mmmoca.evaluation.knn_accuracy.KNNAccuracy'>\n"
+            "mmmoca.evaluation.knn_accuracy.KNNAccuracy'>\nTrue\n"
         )
 
 

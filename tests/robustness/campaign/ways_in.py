@@ -221,7 +221,7 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
     yield 'Pretrained', lambda path: model_of(path).init_weights()
     yield 'Pretrained, checked', lambda p: check_pretrained_inits(model_of(p))
     load = mmengine_checkpoint.CheckpointLoader.load_checkpoint
-    for scheme in ('mmmoca-teacher', 'mmmoca-student'):
+    for scheme in ('mmmoca-teacher', 'mmmoca-student', 'mmmoca-start'):
         yield (
             f'Pretrained, {scheme}://',
             lambda p, scheme=scheme: model_of(
