@@ -48,7 +48,8 @@ class ImageSet(CustomDataset):
         OSError: At build time, if none of the images can be decoded; later,
             in ``test_mode``, for an image that cannot be decoded.
         ValueError: At build time, if the images have 16 bits a channel and
-            the pipeline's loader reads 8.
+            the pipeline's loader reads 8, or ``data_prefix`` is a dict
+            without ``img_path``.
     """
 
     # Far more files than a readable folder needs, still checked in seconds.
@@ -64,6 +65,11 @@ class ImageSet(CustomDataset):
         extensions: Sequence[str] = EXTENSIONS,
         **kwargs,
     ) -> None:
+        if isinstance(data_prefix, dict) and 'img_path' not in data_prefix:
+            raise ValueError(
+                'data_prefix must be the part of data_root that holds the '
+                f'images, or dict(img_path=...), but got {data_prefix}'
+            )
         # MMEngine serialises lists of dicts; this one is compact already.
         kwargs['serialize_data'] = False
         super().__init__(

@@ -120,8 +120,10 @@ def takes(kinds: frozenset[str], value: Any, strict: bool) -> bool:
 def _registered(name: str, scope: str | None) -> tuple[Callable, ...]:
     """Whatever has this name in the registries of a scope."""
     names = [name]
-    if scope and '.' not in name:
-        names.insert(0, f'{scope}.{name}')
+    if '.' not in name:
+        # A bare name that nothing is registered by is one of a module to
+        # import, for MMEngine; it may be a word of other meaning here.
+        names = [f'{place}.{name}' for place in (scope, 'mmengine') if place]
     found = []
     for registry in _REGISTRIES:
         entry = next(filter(None, map(registry.get, names)), None)

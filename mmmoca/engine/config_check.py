@@ -99,8 +99,7 @@ _SHARE = _Rule(
 )
 _POSITIVE = _Rule(_each(lambda value: _number(value) and value > 0), 'above 0')
 _RATE = _Rule(
-    _each(lambda value: _number(value) and 0 <= value <= 1000),
-    'from 0 to 1000',
+    lambda value: _number(value) and 0 <= value <= 1000, 'from 0 to 1000'
 )
 _PIXELS = _Rule(
     _flat(lambda value: _number(value) and abs(value) <= 65535),
@@ -141,9 +140,13 @@ _RULES = {
     ),
     'scale': _Rule(_is_scale, 'a size, a share, or two of them, above 0'),
     **dict.fromkeys(
-        ('lr', 'base_lrs', 'weight_decay', 'prototype_lr')
-        + ('prototype_weight_decay',),
+        ('lr', 'weight_decay', 'prototype_lr', 'prototype_weight_decay'),
         _RATE,
+    ),
+    'base_lrs': _Rule(_flat(_RATE.holds), 'numbers from 0 to 1000'),
+    'type': _Rule(
+        lambda value: isinstance(value, str) or callable(value),
+        'the name of a class',
     ),
     **dict.fromkeys(('eta_min', 'warmup'), _NOT_NEGATIVE),
     'data_preprocessor.mean': _PIXELS,

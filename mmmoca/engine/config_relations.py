@@ -10,7 +10,7 @@ __all__ = ['misfits', 'misfits_of_part']
 
 
 def misfits(cfg: dict) -> Iterator[str]:
-    """What a training lacks without any class complaining.
+    """What a config lacks without any class saying so.
 
     Args:
         cfg (dict): A whole config.
@@ -18,6 +18,10 @@ def misfits(cfg: dict) -> Iterator[str]:
     Yields:
         str: What is missing, and what to write.
     """
+    for stage in ('train', 'val', 'test'):
+        loader = cfg.get(f'{stage}_dataloader')
+        if isinstance(loader, dict) and loader.get('dataset') is None:
+            yield f'{stage}_dataloader.dataset: must be there'
     loader, model = cfg.get('train_dataloader'), cfg.get('model')
     if not isinstance(loader, dict) or not isinstance(model, dict):
         return

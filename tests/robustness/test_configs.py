@@ -41,6 +41,8 @@ def part_of(cfg, key):
         ('optim_wrapper.paramwise_cfg.prototype_lr', -1),
         ('model.head.kappa', 0),
         ('val_cfg.k', 20.0),
+        ('optim_wrapper.optimizer.lr', [1e-3]),
+        ('model.head.type', ['AssignmentHead']),
         ('model.head.kappa', True),
         ('model.neck.depth', 0),
         ('model.codebook.num_words', -4),
@@ -132,6 +134,9 @@ def test_what_is_missing():
         check_config(cfg)
     cfg.data_preprocessor = preprocessor
     check_config(cfg)
+    del cfg.val_dataloader.dataset
+    with pytest.raises(ValueError, match='val_dataloader.dataset: must be'):
+        check_config(cfg)
 
 
 def test_patches_that_would_be_cut_off():

@@ -84,6 +84,8 @@ def test_without_labels_any_depth_counts(classes):
     assert len(dataset) == 7
     assert 'top.png' in names(dataset, classes)
     assert 'gt_label' not in dataset.get_data_info(0)
+    with pytest.raises(ValueError, match='data_prefix must be .*img_path'):
+        DATASETS.build(cfg | dict(data_prefix={}))
 
 
 @pytest.mark.parametrize('with_label', [True, False])

@@ -42,6 +42,7 @@ HARMLESS = {
     r'.*\b(prob|weight_decay|\w+_mult)=0': 'switches something off',
     r'.*\.\d+=True': 'counts as 1',
     r'period=1000000000\.0': 'no decay after the warm-up',
+    r'val_interval=1000000000\.0': 'no validation',
     r'.*betas=\(0\.999, 0\.9\)': 'works, if unusual',
     r'(?!' + '|'.join(REQUIRED) + r').* removed': 'may be left out',
 }
