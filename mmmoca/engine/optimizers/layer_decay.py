@@ -11,6 +11,12 @@ from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 __all__ = ['LayerDecayOptimWrapperConstructor']
 
+_KEYS = (
+    *('layer_decay_rate', 'norm_decay_mult', 'bias_decay_mult'),
+    *('flat_decay_mult', 'custom_keys', 'bias_lr_mult', 'bypass_duplicate'),
+    *('dwconv_decay_mult', 'dcn_offset_lr_mult'),
+)
+
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(
@@ -31,7 +37,19 @@ class LayerDecayOptimWrapperConstructor(
     Raises:
         TypeError: If neither the model nor its backbone knows the depth of a
             parameter.
+        ValueError: If ``paramwise_cfg`` has a key that nothing reads.
     """
+
+    def __init__(
+        self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None
+    ) -> None:
+        unknown = set(paramwise_cfg or {}) - set(_KEYS)
+        if unknown:
+            raise ValueError(
+                f'paramwise_cfg takes {", ".join(_KEYS)}, but got '
+                f'{", ".join(sorted(unknown))}'
+            )
+        super().__init__(optim_wrapper_cfg, paramwise_cfg)
 
     def add_params(
         self,
