@@ -135,7 +135,7 @@ _RULES = {
     'betas': _Rule(_each(_SHARE.holds), 'between 0 and 1'),
     **dict.fromkeys(
         ('kappa', 'max_norm', 'temperature', 'val_interval', 'crop_size')
-        + ('stride', 'strides'),
+        + ('stride', 'strides', 'featmap_strides'),
         _POSITIVE,
     ),
     'scale': _Rule(_is_scale, 'a size, a share, or two of them, above 0'),

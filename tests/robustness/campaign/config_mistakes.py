@@ -43,6 +43,9 @@ HARMLESS = {
     r'.*\.\d+=True': 'counts as 1',
     r'period=1000000000\.0': 'no decay after the warm-up',
     r'val_interval=1000000000\.0': 'no validation',
+    r'checkpoint\.interval=-1': 'no checkpoints',
+    r'mask_thr_binary=0': 'a threshold like others',
+    r'needs_checkpoint=None': 'counts as False',
     r'.*betas=\(0\.999, 0\.9\)': 'works, if unusual',
     r'(?!' + '|'.join(REQUIRED) + r').* removed': 'may be left out',
 }
