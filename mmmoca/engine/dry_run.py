@@ -15,6 +15,7 @@ from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
+from .hooks.batch_size_hook import peak_rates
 from .launch import build_runner
 from .recipe import run_of
 
@@ -107,10 +108,7 @@ def _of_steps(cfg: Config) -> Iterator[tuple[str, str]]:
     )
     yield 'images a step', f'{run.batch}'
     yield 'steps', f'{run.steps}'
-    rates = {
-        group['lr'] for group in runner.optim_wrapper.optimizer.param_groups
-    }
-    yield 'learning rates', ', '.join(f'{r:g}' for r in sorted(rates)[::-1])
+    yield 'learning rates', peak_rates(runner)
     yield 'a step', f'{seconds:.3g} s, {waiting:.2g} s of it for its images'
     whole = timedelta(seconds=round(run.steps * seconds))
     yield 'the run', f'{whole} without validation'

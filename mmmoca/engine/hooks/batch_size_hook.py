@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader
 from mmmoca.engine.steps import global_batch_size
 from mmmoca.registry import HOOKS
 
-__all__ = ['BatchSizeHook']
+__all__ = ['BatchSizeHook', 'peak_rates']
 
 
 @HOOKS.register_module()
@@ -49,7 +49,7 @@ class BatchSizeHook(Hook):
             f'{images} images an optimiser step ({get_world_size()} processes '
             f'x {images // (get_world_size() * micro_batches)} images x '
             f'{micro_batches} micro-batches); peak learning rates: '
-            + _rates(runner)
+            + peak_rates(runner)
         )
         if images != base and not scaling.get('enable', False):
             runner.logger.warning(
@@ -104,8 +104,15 @@ def _complete_scaling(runner: Runner, images: int, base: int) -> None:
             ]
 
 
-def _rates(runner: Runner) -> str:
-    """The distinct learning rates of the groups, at their peak."""
+def peak_rates(runner: Runner) -> str:
+    """The distinct learning rates of the groups, at their peak.
+
+    Args:
+        runner (Runner): The runner, with its optimiser.
+
+    Returns:
+        str: For a log; the first and the last where there are many.
+    """
     rates = {
         group.get('initial_lr', group['lr'])
         for group in runner.optim_wrapper.optimizer.param_groups
