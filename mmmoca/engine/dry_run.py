@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
+from mmengine.runner import Runner
 
 from .hooks.batch_size_hook import peak_rates
 from .launch import build_runner
-from .recipe import run_of
+from .recipe import Run, codebook_advice, run_of
+from .wrapped_models import unwrap_model
 
 __all__ = ['dry_run']
 
@@ -41,12 +44,13 @@ def dry_run(cfg: Config) -> list[tuple[str, str]]:
     Raises:
         Exception: Whatever building the run or its first steps raise.
     """
-    return [*_of_images(cfg), *_of_steps(cfg)]
-
-
-def _of_images(cfg: Config) -> Iterator[tuple[str, str]]:
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    run = run_of(cfg, len(dataset))
+    return [*_of_images(dataset), *_of_steps(cfg, run)]
+
+
+def _of_images(dataset: BaseDataset) -> Iterator[tuple[str, str]]:
     loaders = [
         transform
         for transform in dataset.pipeline.transforms
@@ -80,8 +84,7 @@ def _of_images(cfg: Config) -> Iterator[tuple[str, str]]:
     )
 
 
-def _of_steps(cfg: Config) -> Iterator[tuple[str, str]]:
-    run = run_of(cfg)
+def _of_steps(cfg: Config, run: Run) -> Iterator[tuple[str, str]]:
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     short = copy.deepcopy(cfg)
     short.train_cfg = dict(
@@ -91,6 +94,8 @@ def _of_steps(cfg: Config) -> Iterator[tuple[str, str]]:
     short.test_cfg = short.test_dataloader = short.test_evaluator = None
     short.param_scheduler = None
     short.default_hooks.checkpoint = None
+    if 'codebook' in short.default_hooks:
+        short.default_hooks.codebook.advise = False
     short.visualizer = None
     short.resume, short.log_level = False, 'WARNING'
     with tempfile.TemporaryDirectory() as scratch:
@@ -109,10 +114,22 @@ def _of_steps(cfg: Config) -> Iterator[tuple[str, str]]:
     yield 'images a step', f'{run.batch}'
     yield 'steps', f'{run.steps}'
     yield 'learning rates', peak_rates(runner)
+    if 'codebook' in short.default_hooks:
+        yield 'codebook', _of_codebook(runner, run)
     yield 'a step', f'{seconds:.3g} s, {waiting:.2g} s of it for its images'
     whole = timedelta(seconds=round(run.steps * seconds))
     yield 'the run', f'{whole} without validation'
     yield 'memory of a process', _memory()
+
+
+def _of_codebook(runner: Runner, run: Run) -> str:
+    codebook = unwrap_model(runner.model).codebook
+    words, new_words = len(codebook.words), codebook.num_new_words
+    report = (
+        f'{words} words, {run.steps * new_words / words:.3g} times renewed'
+    )
+    advice = codebook_advice(run.images, run.steps, words, new_words)
+    return f'{report}; {advice}' if advice else report
 
 
 def _memory() -> str:

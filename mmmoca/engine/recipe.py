@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
-__all__ = ['INCOMPLETE', 'Run', 'complete_recipe', 'left_open', 'run_of']
+__all__ = [
+    'INCOMPLETE',
+    'Run',
+    'codebook_advice',
+    'complete_recipe',
+    'left_open',
+    'run_of',
+]
 
 INCOMPLETE = (
     "{key}='auto' is a number that tools/train.py writes: elsewhere call "
@@ -113,20 +120,47 @@ def left_open(cfg: Config) -> list[str]:
     return [key for key in _RULES if _value(cfg, key) == 'auto']
 
 
-def run_of(cfg: Config) -> Run:
+def codebook_advice(
+    images: int, steps: int, words: int, new_words: int
+) -> str | None:
+    """What to change of a codebook that is too large for its run.
+
+    Args:
+        images (int): N, of the training set.
+        steps (int): S, optimiser steps of the run.
+        words (int): K.
+        new_words (int): K_new.
+
+    Returns:
+        str | None: None if there is nothing to change.
+    """
+    if new_words * steps < words:
+        return (
+            f'{words - new_words * steps} of the {words} words of the '
+            f'codebook stay the noise of step 0, as each of {steps} steps '
+            f'brings {new_words}: lower model.codebook.num_words, raise '
+            'model.codebook.num_new_words, or train longer'
+        )
+    return None
+
+
+def run_of(cfg: Config, images: int | None = None) -> Run:
     """Images, batch and steps of the run that a config describes.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
+        images (int, optional): N, if known. Otherwise the data set is built
+            to count them.
 
     Returns:
-        Run: See there. The data set is built to count it.
+        Run: See there.
 
     Raises:
         ValueError: If the run has no step.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
-    images = len(DATASETS.build(cfg.train_dataloader.dataset))
+    if images is None:
+        images = len(DATASETS.build(cfg.train_dataloader.dataset))
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     processes = int(os.environ.get(_PROCESSES.get(cfg.launcher, ''), 1))
     batch = cfg.train_dataloader.batch_size * processes

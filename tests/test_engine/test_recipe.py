@@ -8,7 +8,7 @@ from mmengine.runner import Runner
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.launch import build_runner, load_config
-from mmmoca.engine.recipe import _RULES, Run
+from mmmoca.engine.recipe import _RULES, Run, codebook_advice
 
 from ..images import CONFIGS, DEMO_CONFIG, write_images
 from ..runs import COUNT, scalars
@@ -61,6 +61,24 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     # no more words than a step has images.
     assert numbers(50_000, 512, 200)[2:] == [1024, 64]
     assert numbers(50_000, 24, 200)[2:] == [1024, 16]
+
+
+def test_words_that_no_step_would_fill(root, tmp_path):
+    assert codebook_advice(5000, 64, 256, 4) is None
+    assert '4 of the 256 words' in codebook_advice(5000, 63, 256, 4)
+    # As the runner says it, from its own numbers.
+    cfg = own_config(root, epochs=1, **{'model.codebook.num_words': 64})
+    cfg.model.codebook.num_new_words = 4
+    cfg.work_dir = str(tmp_path)
+    complete_recipe(cfg)
+    messages = []
+    runner = build_runner(cfg)
+    runner.logger.warning = messages.append
+    runner.train()
+    [said] = [m for m in messages if 'codebook' in m]
+    assert said == codebook_advice(58, 7, 64, 4)
+    assert '36 of the 64 words' in said
+    assert said in dict(dry_run(cfg))['codebook']
 
 
 def test_what_is_not_auto_stays(root):
@@ -126,6 +144,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
     assert report['shorter side, pixels'] == '0 to 63: 57'
     assert (report['images a step'], report['steps']) == ('16', '14')
     assert report['learning rates'] == '0.000106, 0.0001'
+    assert report['codebook'] == '64 words, 3.5 times renewed'
 
 
 def test_dry_run_of_a_run_by_iterations(root):

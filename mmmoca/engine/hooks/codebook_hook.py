@@ -5,6 +5,7 @@ from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmmoca.engine.recipe import codebook_advice
 from mmmoca.engine.steps import (
     check_hooks,
     images_per_step,
@@ -12,6 +13,7 @@ from mmmoca.engine.steps import (
     optimizer_steps,
     skipped,
     stepped,
+    total_optimizer_steps,
 )
 from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.models import CodebookUpdate
@@ -34,6 +36,10 @@ class CodebookHook(Hook):
     scaler skipped the step or a process had tokens that are not finite. Every
     process decides from the same numbers, on the device.
 
+    Args:
+        advise (bool): Whether to warn, before training, of a codebook that
+            is too large for the run. Defaults to True.
+
     Raises:
         ValueError: Before training, if the global batch has fewer than
             K_new images, or see :func:`~mmmoca.engine.steps.check_hooks`.
@@ -43,14 +49,24 @@ class CodebookHook(Hook):
     # output for a scalar.
     priority = 'HIGHEST'
 
-    def __init__(self) -> None:
+    def __init__(self, advise: bool = True) -> None:
+        self.advise = advise
         self._updates: list[CodebookUpdate] = []
 
     def before_train(self, runner: Runner) -> None:
         """Check that every step has enough images for the new words."""
         check_hooks(runner)
-        needed = unwrap_model(runner.model).codebook.num_new_words
+        codebook = unwrap_model(runner.model).codebook
+        needed = codebook.num_new_words
         loader = runner.train_dataloader
+        advice = codebook_advice(
+            len(loader.dataset),
+            total_optimizer_steps(runner),
+            len(codebook.words),
+            needed,
+        )
+        if self.advise and advice:
+            runner.logger.warning(advice)
         batch_size = getattr(loader, 'batch_size', None)
         if batch_size is None:
             return
