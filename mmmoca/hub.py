@@ -99,6 +99,8 @@ class _ModelHubFinder:
 
 
 def _add_models(module: ModuleType) -> None:
+    if module.ModelHub.has('moca_vit-b16_200e'):
+        return  # this package is reloaded
     for name in _METAFILES:
         metafile = shipped(name)
         if metafile is not None:
