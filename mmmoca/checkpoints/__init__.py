@@ -13,6 +13,7 @@ from .fitting import (
 )
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
+from .preprocessing import Preprocessing, preprocessing_of
 from .pretrained import check_pretrained_inits
 from .reading import CheckpointError, check_intact, listed, read_checkpoint
 from .release_keys import convert_release_name, convert_release_state_dict
@@ -28,6 +29,7 @@ __all__ = [
     'Backbone',
     'CheckpointError',
     'FolderLock',
+    'Preprocessing',
     'adapt_backbone',
     'adapt_in_channels',
     'advise_on_channels',
@@ -53,6 +55,7 @@ __all__ = [
     'model_of_shapes',
     'newest_checkpoint',
     'position_grid',
+    'preprocessing_of',
     'read_backbone',
     'read_checkpoint',
     'read_start',
