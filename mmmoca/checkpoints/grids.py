@@ -8,7 +8,7 @@ from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 
 from .reading import CheckpointError
-from .recorded_config import parts_of, recorded_config
+from .recorded_config import recorded_backbone
 
 __all__ = ['adapt_in_channels', 'position_grid', 'resize_positions']
 
@@ -46,12 +46,11 @@ def _recorded_grid(
     record = meta.get('mmmoca')
     if isinstance(record, dict) and record.get('grid'):
         return tuple(record['grid'])
-    for part in parts_of(recorded_config(meta)):
-        backbone = part.get('backbone') if isinstance(part, dict) else None
-        if isinstance(backbone, dict) and 'img_size' in backbone:
-            sides = zip(to_2tuple(backbone['img_size']), projection.shape[2:])
-            return tuple(side // patch for side, patch in sides)
-    return None
+    img_size = recorded_backbone(meta).get('img_size')
+    if img_size is None:
+        return None
+    sides = zip(to_2tuple(img_size), projection.shape[2:])
+    return tuple(side // patch for side, patch in sides)
 
 
 def resize_positions(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .layouts import Backbone
 from .reading import CheckpointError
-from .recorded_config import parts_of, recorded_config
+from .recorded_config import parts_of, recorded_backbone, recorded_config
 
 __all__ = ['Preprocessing', 'preprocessing_of', 'preprocessing_record']
 
@@ -157,7 +157,7 @@ def _from_config(meta: Mapping) -> dict:
     normalise = normalise or config.get('data_preprocessor')
     if not isinstance(normalise, dict):
         return known
-    channels = _channels(config)
+    channels = recorded_backbone(meta).get('in_channels', 3)
     for name, default in (('mean', 0.0), ('std', 1.0)):
         numbers = tuple(normalise.get(name) or (default,))
         known[name] = numbers * (channels if len(numbers) == 1 else 1)
@@ -165,15 +165,6 @@ def _from_config(meta: Mapping) -> dict:
     known['channel_order'] = _order(to_rgb, channels, known.get('loader', {}))
     known['source'] = 'config'
     return known
-
-
-def _channels(config: dict) -> int:
-    """Of the images that the backbone of a config is for."""
-    for part in parts_of(config):
-        backbone = part.get('backbone') if isinstance(part, dict) else None
-        if isinstance(backbone, dict):
-            return backbone.get('in_channels', 3)
-    return 3
 
 
 def _order(to_rgb: bool, channels: int, loader: dict) -> str:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ['parts_of', 'recorded_config']
+__all__ = ['parts_of', 'recorded_backbone', 'recorded_config']
 
 _UNKNOWN = object()
 
@@ -35,6 +35,22 @@ def recorded_config(meta: object) -> dict:
     # Not a config of literals, or nested too deep for one.
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {}
+
+
+def recorded_backbone(meta: object) -> dict:
+    """The settings of the backbone in that config, the outermost one.
+
+    Args:
+        meta (object): ``meta`` of the checkpoint, whatever it holds.
+
+    Returns:
+        dict: Empty where there is no config, or no backbone in it.
+    """
+    for part in parts_of(recorded_config(meta)):
+        backbone = part.get('backbone') if isinstance(part, dict) else None
+        if isinstance(backbone, dict):
+            return backbone
+    return {}
 
 
 def parts_of(config: dict) -> Iterator[dict | list]:
