@@ -43,6 +43,7 @@ class ProgressBar:
             :func:`progress_console`.
         seconds (float): From one line to the next, where the output is
             neither a terminal nor a notebook. Defaults to 30.
+        show (bool): Whether to show anything. Defaults to True.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ProgressBar:
         total: int,
         console: 'Console | None' = None,
         seconds: float = 30,
+        show: bool = True,
     ) -> None:
         from rich.progress import (
             BarColumn,
@@ -62,7 +64,7 @@ class ProgressBar:
 
         console = console or progress_console()
         self.unit, self.total, self.seconds = unit, total, seconds
-        self.lines = not console.is_terminal
+        self.lines = show and not console.is_terminal
         self._bar = Progress(
             TextColumn(f'  {unit}'),
             MofNCompleteColumn(),
@@ -70,7 +72,7 @@ class ProgressBar:
             TextColumn('{task.description}'),
             TimeRemainingColumn(),
             console=console,
-            disable=self.lines,
+            disable=self.lines or not show,
         )
         self._task = self._bar.add_task('', total=total)
         self._first = None

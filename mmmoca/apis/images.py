@@ -3,7 +3,6 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,11 +141,14 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         FileNotFoundError: If there is no such file or no image.
         OSError: If none of the images of a folder can be read.
         TypeError: If it is none of these.
+        ValueError: If a list is empty.
     """
     if isinstance(images, (str, os.PathLike)):
         place = os.path.expanduser(os.fspath(images))
         if os.path.isfile(place) and not place.endswith('.tar'):
             return Images([place], pipeline)
+        if not (os.path.exists(place) or '{' in place):
+            raise FileNotFoundError(f'there is no file or folder {place}')
         return _stored_images(place, pipeline)
     if isinstance(images, Image.Image) or (
         isinstance(images, np.ndarray) and images.ndim < 4
@@ -162,6 +164,8 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         os.fspath(image) if isinstance(image, os.PathLike) else image
         for image in images
     ]
+    if not sources:
+        raise ValueError('there are no images in an empty list')
     for image in sources:
         if not isinstance(image, (str, Image.Image, np.ndarray)):
             raise TypeError(
@@ -257,10 +261,3 @@ def image_batches(
     )
     for rows, (inputs, errors) in zip(batches, loader):
         yield rows, inputs, errors
-
-
-def name_in(path: str, root: str | os.PathLike) -> str:
-    """Name of an image relative to the place that was asked for."""
-    root = os.path.join(os.path.abspath(os.path.expanduser(root)), '')
-    whole = os.path.abspath(path) if '://' not in path else path
-    return Path(whole[len(root) :]).as_posix() if whole.startswith(root) else path

@@ -30,6 +30,7 @@ class Preprocessing(NamedTuple):
         resize (int): Length in pixels that the shorter side is resized to,
             before ``img_size`` is cut out of the middle.
         interpolation (str): That of the resizing, 'bicubic' say.
+        backend (str): What resizes, 'pillow' or 'cv2'.
         loader (Dict): Config of the transform that loads a file.
         source (str): Where mean and std are from: 'config' (of the run that
             is in the checkpoint), 'record' (of a converter), 'given', or
@@ -42,6 +43,7 @@ class Preprocessing(NamedTuple):
     img_size: tuple[int, int]
     resize: int
     interpolation: str
+    backend: str
     loader: dict
     source: str
 
@@ -83,6 +85,7 @@ def preprocessing_of(
         **dict(
             channel_order=orders.get(channels, 'bands'),
             interpolation='bicubic',
+            backend='pillow',
             loader=dict(type='LoadImageFromFile'),
         )
         | known,
@@ -207,5 +210,6 @@ def _pipeline(config: dict) -> dict:
             known['resize'] = resize['scale']
             known['cropped'] = steps['CenterCrop']['crop_size']
             known['interpolation'] = resize.get('interpolation', 'bilinear')
+            known['backend'] = resize.get('backend', 'cv2')
         break
     return known
