@@ -12,8 +12,8 @@ import mmmoca
 
 FLOORS = (
     (
-        *('registry', 'version', 'files', 'messages', 'progress', 'stack'),
-        'unpickling',
+        *('registry', 'version', 'files', 'messages', 'hub', 'progress'),
+        *('stack', 'unpickling'),
     ),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
     ('engine', 'visualization'),
@@ -22,7 +22,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BASE = ('models', 'datasets', 'checkpoints')  # what evaluation may import
 ASIDE = {
-    *(('stack', room) for room in ('version', 'unpickling')),
+    *(('stack', room) for room in ('hub', 'version', 'unpickling')),
     *(('evaluation', room) for room in BASE),
 }
 

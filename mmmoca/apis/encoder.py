@@ -215,8 +215,8 @@ class Encoder(BaseModel):
 
         Yields:
             Tuple[range, Embeddings | None, Dict[int, Exception]]: Rows; the
-            features of those that could be read, None if none could; and what is wrong with the others, by their place in the
-            batch.
+            features of those that could be read, None if none could; and
+            what is wrong with the others, by their place in the batch.
 
         Raises:
             ValueError: If features are not finite.
