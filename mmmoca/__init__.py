@@ -6,15 +6,28 @@ makes ``_base_ = 'mmmoca::...'`` work in configs, tells mmpretrain the names of
 our models, and lets MMEngine resume checkpoints under
 ``torch.load(weights_only=True)``. No class is registered here: see
 :mod:`mmmoca.registry`.
+
+:func:`mmmoca.load` and :func:`mmmoca.pretrain` import what they need when they
+are asked for.
 """
+
+from typing import Any
 
 from .hub import register_configs, register_models
 from .stack import allow_checkpoint_contents, check_requirements
 from .version import __version__
 
-__all__ = ['__version__']
+__all__ = ['__version__', 'load', 'pretrain']
 
 check_requirements()
 register_configs()
 register_models()
 allow_checkpoint_contents()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ('load', 'pretrain'):
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    from . import apis
+
+    return getattr(apis, name)

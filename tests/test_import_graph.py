@@ -11,9 +11,13 @@ import pytest
 import mmmoca
 
 FLOORS = (
-    ('registry', 'version', 'files', 'messages', 'hub', 'stack', 'unpickling'),
+    (
+        *('registry', 'version', 'files', 'messages', 'hub', 'progress'),
+        *('stack', 'unpickling'),
+    ),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
     ('engine', 'visualization'),
+    ('apis',),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BASE = ('models', 'datasets', 'checkpoints')  # what evaluation may import

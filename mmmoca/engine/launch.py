@@ -17,6 +17,7 @@ from mmmoca.stack import check_compiled_ops
 
 from .config_check import check_config
 from .processes import collective_timeout
+from .runners.quiet_runner import QuietRunner
 
 __all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
@@ -113,11 +114,13 @@ def leave_out_hooks(cfg: Config) -> None:
         del hooks[name]
 
 
-def build_runner(cfg: Config) -> Runner:
+def build_runner(cfg: Config, quiet: bool = False) -> Runner:
     """Build the runner, on processes without a GPU too.
 
     Args:
         cfg (Config): The config.
+        quiet (bool): Keep the log in its file, where the config names no
+            ``runner_type`` of its own. Defaults to False.
 
     Returns:
         Runner: The runner of the config, or the one that its ``runner_type``
@@ -130,7 +133,7 @@ def build_runner(cfg: Config) -> Runner:
         _join_cpu_processes(cfg)
     if 'runner_type' in cfg:
         return RUNNERS.build(cfg)
-    return Runner.from_cfg(cfg)
+    return (QuietRunner if quiet else Runner).from_cfg(cfg)
 
 
 def check_files(cfg: Config, *stages: str) -> None:
