@@ -115,7 +115,7 @@ def _config_file(name: str | os.PathLike) -> Path:
     if path.is_file():
         return path
     folder = shipped('configs')
-    known = sorted(folder.glob('*.py')) if folder else []
+    known = sorted(folder.rglob('moca_*.py')) if folder else []
     for file in known:
         if os.fspath(name) in (file.stem, file.name):
             return file

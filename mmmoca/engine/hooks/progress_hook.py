@@ -56,11 +56,12 @@ class ProgressHook(Hook):
             return
         done = runner.iter + 1
         line = done % self.interval == 0 if self.interval else None
-        loss = runner.message_hub.get_scalar('train/loss').current()
-        note = f'loss {loss:.2f}'
+        # It is read from the device when the run logs, not in every step.
+        loss = runner.message_hub.log_scalars.get('train/loss')
+        notes = [] if loss is None else [f'loss {loss.current():.2f}']
         if not self.bar.lines and self.accuracy:
-            note += f', {self.accuracy}'
-        self.bar.update(done, note, line)
+            notes.append(self.accuracy)
+        self.bar.update(done, ', '.join(notes), line)
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
