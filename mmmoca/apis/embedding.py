@@ -16,6 +16,7 @@ from numpy.lib.format import open_memmap
 
 from mmmoca.checkpoints import FolderLock, Preprocessing
 from mmmoca.evaluation.feature_cache import weights_digest
+from mmmoca.evaluation.presets import FEATURES
 from mmmoca.files import write_json
 from mmmoca.messages import listed
 from mmmoca.progress import ProgressBar
@@ -93,6 +94,10 @@ def embed_to_file(
     names = _Names(found, images)
     check_names(names, out)
     feature = feature or encoder.feature
+    if feature not in FEATURES:
+        raise ValueError(
+            f'{feature!r} is no feature: choose of {", ".join(FEATURES)}'
+        )
     width = encoder.backbone.embed_dims * len(feature.split('-'))
     about = dict(
         encoder.about,

@@ -61,12 +61,12 @@ def embed(root, out, **options):
 
 
 def embed_slowly(root, out):
-    """A second for each block."""
+    """With a rest after each block."""
     write = embedding._Work.write
 
     def slow_write(*arguments):
         write(*arguments)
-        time.sleep(1)
+        time.sleep(0.5)
 
     embedding._Work.write = slow_write
     embed(root, out)
@@ -108,7 +108,7 @@ def test_parquet(root, encoder, written, tmp_path, monkeypatch):
 
 
 @pytest.mark.processes
-def test_killed_and_gone_on_is_the_same(root, written, tmp_path):
+def test_killed_and_gone_on_by_others_is_the_same(root, written, tmp_path):
     out = tmp_path / 'features.npy'
     work = tmp_path / 'features.npy.incomplete'
     context = multiprocessing.get_context('forkserver')
@@ -124,19 +124,11 @@ def test_killed_and_gone_on_is_the_same(root, written, tmp_path):
     assert done.read_text() != ''.join(f'{i}\n' for i in range(5))
     with done.open('a') as file:
         file.write('4')  # a line that was cut off
-    embed(root, out)
-    assert out.read_bytes() == written.read_bytes()
-    assert not work.exists()
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize('suffix', ['npy'])
-def test_processes_share_the_images(root, written, tmp_path, suffix):
-    out = tmp_path / f'features.{suffix}'
     run_processes(embed, 2, root, out)
     assert out.read_bytes() == written.read_bytes()
     names = Path(f'{written}.names.txt').read_text()
     assert Path(f'{out}.names.txt').read_text() == names
+    assert not work.exists()
 
 
 def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
@@ -220,7 +212,7 @@ def test_nearest_is_exact(root, encoder, written):
     rows = F.normalize(torch.tensor(np.load(written)), dim=1)
     query = 3 * rows[[4, 20]]
     sims, found = nearest(features, query, 5)
-    expected = (rows[[4, 20]] @ rows.T).sort(1, True, stable=True)
+    expected = (rows[[4, 20]] @ rows.T).sort(dim=1, descending=True)
     torch.testing.assert_close(sims, expected.values[:, :5])
     assert found[:, 0].tolist() == [4, 20]
     again = encoder_of(features.about, device='cpu')
