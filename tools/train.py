@@ -2,13 +2,13 @@
 """Train a model by a config: ``python tools/train.py CONFIG``."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _arguments import (
     add_common_arguments,
     checkpoint_file,
     load_config,
+    local_file,
     one_line_errors,
 )
 
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 def _resumed_file(name: str) -> str:
     return name if name == 'auto' else checkpoint_file(name)
-
-
-def _file(name: str) -> str:
-    if not Path(name).expanduser().is_file():
-        raise argparse.ArgumentTypeError(f'there is no file {name}')
-    return name
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -41,7 +35,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     parser.add_argument(
         '--init',
-        type=_file,
+        type=local_file,
         metavar='FILE',
         help='start pretraining from these weights, of MOCA, DINO, DINOv2, '
         'iBOT, MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume '

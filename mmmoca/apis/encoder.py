@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import torch
@@ -65,14 +66,15 @@ class Encoder(BaseModel):
         backbone (VisionTransformer): Gives all tokens after its final norm.
         settings (Preprocessing): How images are prepared for it.
         feature (str): What k-NN takes of it, see :class:`Preset`.
-        about (Dict[str, str]): ``checkpoint``, ``layout`` and ``which``.
+        about (dict): ``checkpoint``, ``layout``, ``which`` and
+            ``num_heads``.
 
     Attributes:
         backbone (VisionTransformer): The ViT of mmpretrain.
         preprocessing (Preprocessing): As given.
         pipeline (List[dict]): Transforms of a file, before normalisation.
         feature (str): 'avg', 'cls' or 'cls-avg', as published.
-        about (Dict[str, str]): As given.
+        about (dict): As given.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Encoder(BaseModel):
         backbone: VisionTransformer,
         settings: Preprocessing,
         feature: str,
-        about: dict[str, str],
+        about: dict,
     ) -> None:
         super().__init__(
             ViewsDataPreprocessor(
@@ -179,7 +181,10 @@ class Encoder(BaseModel):
             total = len(found)
             stream = self.stream(found, batch_size, kinds, num_workers, amp)
         kept: dict[str, Tensor] = {}
-        with ProgressBar('images', total, show=progress) as bar:
+        with (
+            ProgressBar('images', total, show=progress) as bar,
+            closing(stream),
+        ):
             for rows, embeddings, errors in stream:
                 for error in errors.values():
                     raise error
@@ -324,7 +329,12 @@ def load(
         raise CheckpointError(f'{path}: {error}') from error
     layout = recorded_layout(backbone.meta) or backbone.layout
     _, preset = choose_preset(layout)
-    about = dict(checkpoint=path, layout=layout, which=backbone.which)
+    about = dict(
+        checkpoint=os.path.abspath(path),
+        layout=layout,
+        which=backbone.which,
+        num_heads=vit.arch_settings['num_heads'],
+    )
     encoder = Encoder(vit, settings, preset.knn, about)
     for change in backbone.changes:
         print_log(f'{path}: {change}', logger='current')

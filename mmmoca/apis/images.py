@@ -249,7 +249,9 @@ def image_batches(
     """
     if batch_size < 1:
         raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
-    batches = _Batches(spans or [range(len(images))], batch_size)
+    if spans is None:
+        spans = [range(len(images))]
+    batches = _Batches(spans, batch_size)
     if num_workers is None:
         num_workers = min(8, os.cpu_count() or 1) if len(batches) > 1 else 0
     loader = DataLoader(

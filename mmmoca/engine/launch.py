@@ -90,6 +90,7 @@ def _check_keys(cfg: Config, options: dict) -> None:
     known = {*cfg, *inspect.signature(Runner.__init__).parameters}
     known |= {'auto_scale_lr', 'compile', 'find_unused_parameters'}
     known |= {'activation_checkpointing', 'strategy', 'runner_type'}
+    known |= (cfg.get('shorthands') or {}).keys()
     for key in {option.split('.')[0] for option in options}:
         if key not in known:
             like = difflib.get_close_matches(key, known, n=1)
