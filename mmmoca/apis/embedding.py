@@ -21,7 +21,6 @@ from mmmoca.files import write_json
 from mmmoca.messages import listed
 from mmmoca.progress import ProgressBar
 from mmmoca.version import __version__
-from mmmoca.visualization.pictures import to_picture
 
 from .encoder import Encoder, load
 from .feature_files import (
@@ -204,6 +203,9 @@ def stored_pictures(
     Raises:
         OSError: For an image that cannot be read.
     """
+    # What draws is an extra, which features do without.
+    from mmmoca.visualization import to_picture
+
     settings = Preprocessing(**about['preprocessing'])
     root = os.path.expanduser(images or about['images'])
     sources = [
