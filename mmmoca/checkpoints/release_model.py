@@ -17,7 +17,7 @@ __all__ = [
     'convert_release',
     'convert_release_tensors',
     'convert_whole_release',
-    'is_release',
+    'in_our_names',
     'model_of_shapes',
 ]
 
@@ -75,10 +75,24 @@ def convert_whole_release(
     return dict(state_dict=converted, meta=meta), dropped
 
 
-def is_release(checkpoint: object) -> bool:
-    """Whether what a file holds is the authors' full model."""
+def in_our_names(checkpoint: object, source: str | os.PathLike) -> object:
+    """Convert what a file holds if it is the authors' full model.
+
+    Args:
+        checkpoint (object): What a reader returned.
+        source (str | os.PathLike): Path or URL of the file.
+
+    Returns:
+        object: ``state_dict`` and ``meta`` of :func:`convert_whole_release`;
+        of any other file what was given.
+
+    Raises:
+        CheckpointError: If it is of a variant that is not built here.
+    """
     model = checkpoint.get('model') if isinstance(checkpoint, dict) else None
-    return isinstance(model, dict) and 'encoder_teacher.cls_token' in model
+    if isinstance(model, dict) and 'encoder_teacher.cls_token' in model:
+        checkpoint, _ = convert_whole_release(checkpoint, source)
+    return checkpoint
 
 
 def convert_release_tensors(

@@ -15,7 +15,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
 from .reading import CheckpointError, harmless, read_checkpoint, refusal
-from .release_model import convert_whole_release, is_release
+from .release_model import in_our_names
 from .starts import START, read_start
 from .writing import backbone_checkpoint
 
@@ -44,9 +44,7 @@ def _guarded(load: Callable) -> Callable:
         meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
         if isinstance(meta, dict):
             meta.pop('config', None)
-        if is_release(checkpoint):
-            checkpoint, _ = convert_whole_release(checkpoint, filename)
-        return checkpoint
+        return in_our_names(checkpoint, filename)
 
     return guarded
 

@@ -2,6 +2,7 @@
 """MMPreTrain's FeatureExtractor on the real configs and a checkpoint."""
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from mmpretrain import (
     ImageRetrievalInferencer,
     get_model,
 )
+from mmpretrain.apis.model import ModelHub
 from mmpretrain.registry import MODELS
 from PIL import Image
 from torch import nn
@@ -163,4 +165,43 @@ def test_retrieval_by_a_checkpoint_without_encoder(model, tmp_path):
             'retrieval_vit-b16',
             pretrained=str(tmp_path / 'a.pth'),
             backbone=TINY['backbone'],
+        )
+
+
+@pytest.mark.parametrize(
+    'folder, name, config',
+    [
+        ('', 'moca_vit-b16_200e', PRETRAINING[0]),
+        ('classification', 'retrieval_vit-b16', 'retrieval_vit-b16.py'),
+    ],
+)
+def test_what_the_readmes_show(
+    model, files, monkeypatch, tmp_path, folder, name, config
+):
+    """As it stands there, with smaller models."""
+    text = (CONFIGS / folder / 'README.md').read_text()
+    code = re.search(r'```python\n(import mmmoca\n.*?)```', text, re.S)[1]
+    for known in (name, f'{name}_v1.0'):
+        if ModelHub.has(known):
+            entry = copy.copy(ModelHub.get(known))
+            entry.data = entry.data | dict(Weights=str(files[0]))
+            entry.config = small(f'{folder}/{config}'.lstrip('/'))
+            monkeypatch.setitem(ModelHub._models_dict, known, entry)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'photos').mkdir()
+    for angle in range(6):
+        copied = f'photos/{angle}.jpg' if angle else 'image.jpg'
+        Image.open(files[1]).rotate(angle).save(copied)
+    (tmp_path / 'epoch_200.pth').symlink_to(files[0])
+    shown = {}
+    exec(code, shown)
+    if folder:
+        assert len(shown['search']('image.jpg', topk=5)[0]) == 5
+    else:
+        state = shown['model'].state_dict()
+        assert torch.equal(state['teacher.ln1.bias'], model.teacher.ln1.bias)
+        with torch.no_grad():
+            right = expected(model, 'image.jpg', config, 'teacher')
+        torch.testing.assert_close(
+            shown['features'], right, atol=2e-2, rtol=0.01
         )
