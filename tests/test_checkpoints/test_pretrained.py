@@ -63,7 +63,7 @@ def test_pretrained_backbones(save, layout):
             state = {convert_timm_name(k): v for k, v in state.items()}
         assert_same(model.backbone.state_dict(), state)
 
-    has = 'matches none of its .*the file has backbone., (codebook|neck)., teacher.'
+    has = 'matches none of its .*has backbone., (codebook|neck)., teacher.'
     advice = r"; write prefix='teacher\.' or prefix='backbone\.'"
     for wrong in (None, 'encoder.'):
         refused(has + advice, path, prefix=wrong)
