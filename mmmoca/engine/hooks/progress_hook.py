@@ -56,11 +56,14 @@ class ProgressHook(Hook):
             return
         done = runner.iter + 1
         line = done % self.interval == 0 if self.interval else None
-        loss = runner.message_hub.get_scalar('train/loss').current()
-        note = f'loss {loss:.2f}'
+        notes = []
+        # It is taken off the device as often as the LoggerHook asks.
+        losses = runner.message_hub.log_scalars.get('train/loss')
+        if losses is not None:
+            notes.append(f'loss {losses.current():.2f}')
         if not self.bar.lines and self.accuracy:
-            note += f', {self.accuracy}'
-        self.bar.update(done, note, line)
+            notes.append(self.accuracy)
+        self.bar.update(done, ', '.join(notes), line)
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
@@ -73,7 +76,7 @@ class ProgressHook(Hook):
             self.bar.update(runner.iter, self.accuracy, line=True)
 
     def after_train(self, runner: Runner) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar as it is; the run may have failed."""
         if self.bar is not None:
             self.bar.__exit__()
             self.bar = None
