@@ -65,8 +65,11 @@ def pretrain(
         Path: The last checkpoint, for :func:`mmmoca.load` and all tools.
 
     Raises:
+        CheckpointError: If ``out`` has the checkpoints of another run.
         FileNotFoundError: If there is no such config, checkpoint or folder.
-        RuntimeError: If ``out`` has the checkpoints of another run.
+        RuntimeError: If another run writes to ``out``.
+        SystemExit: If it is asked to stop (Ctrl-C, SIGTERM, the stop button
+            of a notebook). ``resume=True`` goes on from there.
         ValueError: If a setting makes no sense, or the config has no such
             key.
     """

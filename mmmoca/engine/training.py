@@ -84,8 +84,9 @@ def train(
         Exception: Whatever building the run or running it raises.
     """
     runner = build_runner(cfg, quiet=progress)
+    bar = ProgressHook()
     if progress:
-        runner.register_hook(ProgressHook())
+        runner.register_hook(bar)
     if amp:
         runner.logger.info(
             f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
@@ -93,7 +94,10 @@ def train(
     for key, value in written.items():
         runner.logger.info(f'{key}={value:g} follows from images and steps')
     with naming_the_silent():
-        runner.train()
+        try:
+            runner.train()
+        finally:
+            bar.after_train(runner)
     return runner
 
 

@@ -56,9 +56,11 @@ class ProgressHook(Hook):
             return
         done = runner.iter + 1
         line = done % self.interval == 0 if self.interval else None
-        # It is read from the device when the run logs, not in every step.
-        loss = runner.message_hub.log_scalars.get('train/loss')
-        notes = [] if loss is None else [f'loss {loss.current():.2f}']
+        notes = []
+        # It is taken off the device as often as the LoggerHook asks.
+        losses = runner.message_hub.log_scalars.get('train/loss')
+        if losses is not None:
+            notes.append(f'loss {losses.current():.2f}')
         if not self.bar.lines and self.accuracy:
             notes.append(self.accuracy)
         self.bar.update(done, ', '.join(notes), line)
@@ -74,7 +76,7 @@ class ProgressHook(Hook):
             self.bar.update(runner.iter, self.accuracy, line=True)
 
     def after_train(self, runner: Runner) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar as it is; the run may have failed."""
         if self.bar is not None:
             self.bar.__exit__()
             self.bar = None
