@@ -2,20 +2,32 @@
 """MOCA: self-supervised ViTs by masked online codebook assignments.
 
 A plugin of OpenMMLab. Importing it checks the versions of what it stands on,
-makes ``_base_ = 'mmmoca::...'`` work in configs, and lets MMEngine resume
-checkpoints under ``torch.load(weights_only=True)``. Nothing is registered
-here: see :mod:`mmmoca.registry`.
+makes ``_base_ = 'mmmoca::...'`` work in configs, tells mmpretrain the names of
+our models, and lets MMEngine resume checkpoints under
+``torch.load(weights_only=True)``. No class is registered here: see
+:mod:`mmmoca.registry`.
+
+:func:`mmmoca.load` and :func:`mmmoca.pretrain` import what they need when they
+are asked for.
 """
 
-from .stack import (
-    allow_checkpoint_contents,
-    check_requirements,
-    register_package,
-)
+from typing import Any
+
+from .hub import register_configs, register_models
+from .stack import allow_checkpoint_contents, check_requirements
 from .version import __version__
 
-__all__ = ['__version__']
+__all__ = ['__version__', 'load', 'pretrain']
 
 check_requirements()
-register_package()
+register_configs()
+register_models()
 allow_checkpoint_contents()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ('load', 'pretrain'):
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    from . import apis
+
+    return getattr(apis, name)

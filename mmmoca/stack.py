@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What this package stands on: versions, configs, checkpoints, operators."""
+"""What this package stands on: versions, checkpoints, operators."""
 
 import os
 import re
@@ -7,8 +7,8 @@ import shlex
 import sys
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from pathlib import Path
 
+from .hub import shipped
 from .version import __version__
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     'allow_checkpoint_contents',
     'check_compiled_ops',
     'check_requirements',
-    'register_package',
 ]
 
 # Module, its oldest version, and the distributions that provide it: OpenMMLab
@@ -29,7 +28,7 @@ _REQUIREMENTS = (
     ('mmpretrain', '1.2', ('onedl-mmpretrain', 'mmpretrain')),
 )
 # What builds the operators of mmcv.
-_TOOL = Path('tools', 'build_mmcv_ops.py')
+_TOOL = 'tools/build_mmcv_ops.py'
 
 
 def _installed_version(
@@ -86,16 +85,6 @@ def check_requirements() -> None:
         )
 
 
-def register_package() -> None:
-    """Let ``_base_ = 'mmmoca::...'`` find the configs of this package."""
-    from mmengine.config.utils import MODULE2PACKAGE
-
-    # MMEngine takes the name of a distribution and looks for its files in
-    # site-packages, where those of an editable install are not. A submodule
-    # is no distribution, so that MMEngine takes the folder it lies in.
-    MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
-
-
 def allow_checkpoint_contents() -> None:
     """Have ``torch.load`` refuse what can run code, and nothing else.
 
@@ -141,9 +130,7 @@ def check_compiled_ops() -> None:
 
 
 def _build_command() -> str:
-    package = Path(__file__).resolve().parent
-    # An installed package has its tools in .mim, a checkout beside it.
-    for root in (package / '.mim', package.parent):
-        if (root / _TOOL).is_file():
-            return shlex.join([sys.executable, str(root / _TOOL)])
-    return f'python {_TOOL}'
+    tool = shipped(_TOOL)
+    if tool is None:
+        return f'python {_TOOL}'
+    return shlex.join([sys.executable, str(tool)])

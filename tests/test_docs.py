@@ -1,22 +1,215 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What the documentation shows is run as it stands there."""
 
+import argparse
+import os
 import re
+import shutil
+import subprocess
+from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
+import pytest
 import torch
 
-from mmmoca.registry import MODELS
+from mmmoca.registry import HOOKS, MODELS
 
 from .builders import build_moca, random_views
+from .images import write_images
+from .test_apis.test_pretraining import ARCH
+from .tools import ROOT, run_tool
 
-DOCS = Path(__file__).resolve().parents[1] / 'docs'
+# A quick one has the name of the config of one's own images.
+CONFIG = f"""
+_base_ = '{ROOT}/configs/moca_vit-s16_own-images.py'
+model = dict(
+    backbone=dict(arch=dict(_delete_=True, **{ARCH}), tap_layer=1),
+    neck=dict(embed_dims=32),
+)
+alone = dict(num_workers=0, persistent_workers=False)
+train_dataloader = dict(alone, batch_size=16)
+val_dataloader = alone
+val_cfg = dict(bank_dataloader=alone)
+log_level = 'ERROR'
+"""
+
+
+def snippets(file, language):
+    """The code blocks of a file that are in this language."""
+    blocks = rf'```{language}\n(.*?)```'
+    return re.findall(blocks, (ROOT / file).read_text(), re.S)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A folder with the files that the documentation names."""
+    folder = tmp_path_factory.mktemp('docs')
+    write_images(folder / 'labelled')
+    shutil.copytree(folder / 'labelled' / 'train', folder / 'images')
+    for name in ('a', 'b'):
+        source = folder / 'images' / 'class_0' / '0.jpg'
+        shutil.copy(source, folder / f'{name}.jpg')
+    (folder / 'configs').mkdir()
+    name = 'moca_vit-s16_own-images.py'
+    (folder / 'configs' / name).write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def three_lines(folder):
+    """What the three lines of the README give."""
+    code = next(c for c in snippets('README.md', 'python') if 'pretrain' in c)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr('mmmoca.apis.pretraining.shipped', Path)
+        names = {}
+        exec(code.replace('epochs=200', 'epochs=1'), names)
+    shutil.copy(folder / names['checkpoint'], folder / 'epoch_200.pth')
+    return names
+
+
+def test_three_lines(three_lines):
+    assert three_lines['features'].shape == (48, 32)
+    assert snippets('docs/python.md', 'python')[0] in snippets(
+        'README.md', 'python'
+    )
+
+
+def test_python(folder, three_lines, monkeypatch):
+    """All lines of docs/python.md, one after the other."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr('mmmoca.apis.pretraining.shipped', Path)
+    names = dict(three_lines)
+    python = iter(snippets('docs/python.md', 'python')[1:])
+    exec(next(python), names)
+    exec(next(python), names)
+    assert names['found'].patches.shape == (48, 32, 14, 14)
+    assert len(names['found'].paths) == len(names['array']) == 48
+    assert torch.equal(names['found'].avg, names['features'])
+    exec(next(python), names)
+    embed, search = (
+        [line.split() for line in code.replace('\\\n', '').splitlines()]
+        for code in snippets('docs/python.md', 'shell')
+    )
+    for command, *line in embed:
+        if command == 'python' and _installed(line):
+            run_tool(*line)
+    np.testing.assert_allclose(
+        np.load('features.npy'), names['array'], rtol=1e-4, atol=1e-5
+    )
+    for command, *line in search:
+        assert command == 'python'
+        if _installed(line):
+            assert '  1.0000  class_0/0.jpg' in run_tool(*line)
+    exec(next(python), names)
+    assert names['names'][0] == 'class_0/0.jpg'
+    code = next(python).replace('epochs=200', 'epochs=1')
+    exec(code, names)
+    assert names['checkpoint'].parent == Path('work_dirs/labelled')
+    assert next(python, None) is None
+
+
+def _installed(line):
+    needs = {'--faiss': 'faiss', 'features.parquet': 'pyarrow'}
+    return all(find_spec(needs[word]) for word in needs if word in line)
+
+
+def test_backbone_of_the_readme():
+    names = {}
+    for code in snippets('README.md', 'python'):
+        if 'pretrain(' not in code:
+            exec(code, names)
+    with torch.device('meta'):
+        vit = MODELS.build(names['backbone'])
+    assert vit.num_layers == 12
+    assert HOOKS.build(names['custom_hooks'][0])
+
+
+@pytest.fixture(scope='module')
+def shell(tmp_path_factory):
+    """Run code of the shell, with stand-ins; gives what it starts."""
+    place = tmp_path_factory.mktemp('shell')
+    programs = place / 'bin'
+    programs.mkdir()
+    for name in ('make', 'mim', 'pip', 'python', 'srun', 'torchrun'):
+        stand_in = programs / name
+        stand_in.write_text(
+            f'#!/bin/bash\nprintf "%s\\0" {name} "$@" >> {place}/log\n'
+            f'printf "\\n\\0" >> {place}/log\n'
+        )
+        stand_in.chmod(0o755)
+    for name in ('tools', 'configs', 'projects'):
+        (place / name).symlink_to(ROOT / name)
+    # What arguments are checked for.
+    activate = place / '.venv' / 'bin' / 'activate'
+    files = ('A.pth', 'B.pth', 'CHECKPOINT', 'epoch_200.pth', 'a.jpg')
+    files += ('work_dirs/.../epoch_200.pth', 'features.npy')
+    for file in (activate, *(place / name for name in files)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    for name in ('DATA', 'images'):
+        (place / name).mkdir()
+
+    def run(code):
+        (place / 'log').write_text('')
+        subprocess.run(
+            ['bash', '-e', '-c', code],
+            cwd=place,
+            env=os.environ | dict(PATH=f'{programs}:{os.environ["PATH"]}'),
+            check=True,
+        )
+        lines = (place / 'log').read_text().split('\n\0')[:-1]
+        return place, [line.split('\0')[:-1] for line in lines]
+
+    return run
+
+
+class Parsed(Exception):
+    """The arguments of a command are right."""
+
+
+def check_arguments(command):
+    """Let a program of the repository parse its arguments, and no more."""
+    parse_args = argparse.ArgumentParser.parse_args
+
+    def parse(self, args=None, namespace=None):
+        parse_args(self, args, namespace)
+        raise Parsed
+
+    place = next(
+        i
+        for i, word in enumerate(command)
+        if re.search(r'tools/.*\.py$', word)
+    )
+    with (
+        mock.patch.object(argparse.ArgumentParser, 'parse_args', parse),
+        pytest.raises(Parsed),
+    ):
+        run_tool(*command[place:])
+
+
+@pytest.mark.parametrize('file', ['README.md', 'docs/python.md'])
+def test_shell(shell, file, monkeypatch):
+    """Scripts run, and their programs know the arguments that they get."""
+    makefile = (ROOT / 'Makefile').read_text()
+    checked = set()
+    for code in snippets(file, 'shell'):
+        place, commands = shell(code)
+        monkeypatch.chdir(place)
+        assert commands or '.venv' in code
+        for command in commands:
+            checked.add(command[0])
+            if command[0] == 'make':
+                assert f'\n{command[1]}:' in makefile
+            elif command[0] in ('python', 'torchrun'):
+                check_arguments(command)
+    assert 'python' in checked
 
 
 def test_target_of_ones_own():
-    code = re.findall(
-        r'```python\n(.*?)```', (DOCS / 'architecture.md').read_text(), re.S
-    )
+    code = snippets('docs/architecture.md', 'python')
     own = {}
     exec(code[0], own)
     exec(code[1], own)

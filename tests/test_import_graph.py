@@ -11,14 +11,18 @@ import pytest
 import mmmoca
 
 FLOORS = (
-    ('registry', 'version', 'files', 'messages', 'stack', 'unpickling'),
+    (
+        *('registry', 'version', 'files', 'messages', 'hub', 'progress'),
+        *('stack', 'unpickling'),
+    ),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
     ('engine', 'visualization'),
+    ('apis',),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BASE = ('models', 'datasets', 'checkpoints')  # what evaluation may import
 ASIDE = {
-    *(('stack', room) for room in ('version', 'unpickling')),
+    *(('stack', room) for room in ('hub', 'version', 'unpickling')),
     *(('evaluation', room) for room in BASE),
 }
 

@@ -141,17 +141,6 @@ def _metafile_models():
         yield from yaml.safe_load((REPO / name).read_text())['Models']
 
 
-def test_model_index_names_configs_that_exist():
-    models = list(_metafile_models())
-    assert f'configs/{CONFIG}' in [model['Config'] for model in models]
-    for model in models:
-        path = REPO / model['Config']
-        assert path.is_file()
-        assert path.stem == model['Name']
-        assert 'Weights' not in model
-        assert model['Metadata']['Source of Results']
-
-
 def test_the_name_of_a_config_is_enough():
     # mim searches the package for the bare name, and refuses to choose.
     files = [Path(name) for name in _files('mmmoca', 'configs', 'tools')]
@@ -226,29 +215,13 @@ def test_mim_shows_the_published_results(installed):
     log = _run(installed / 'mim', 'search', 'mmmoca')
     for model in _metafile_models():
         assert f'config id: {model["Name"]}' in log
-        assert (
-            str(model['Results'][0]['Metrics']['k-NN Top 1 Accuracy']) in log
-        )
+        for result in model.get('Results') or ():
+            for value in result.get('Metrics', {}).values():
+                assert str(value) in log
 
 
 @pytest.mark.slow
-def test_configs_inherit_from_the_package(installed, tmp_path):
-    (tmp_path / 'child.py').write_text(
-        f"_base_ = 'mmmoca::_base_/../{CONFIG}'\n"
-        "model = dict(backbone=dict(arch='deit-t'))\n"
-    )
-    (tmp_path / 'script.py').write_text(
-        'import mmmoca\n'
-        'from mmengine.config import Config\n'
-        'from mmengine.registry import init_default_scope\n'
-        'from mmpretrain.registry import MODELS, TRANSFORMS\n'
-        "cfg = Config.fromfile('child.py')\n"
-        'init_default_scope(cfg.default_scope)\n'
-        'model = MODELS.build(cfg.model)\n'
-        'for transform in [*cfg.train_pipeline, *cfg.test_pipeline]:\n'
-        '    TRANSFORMS.build(transform)\n'
-        'print(type(model).__name__, model.backbone.embed_dims)\n'
-    )
-    log = _run(installed / 'python', 'script.py', cwd=tmp_path)
-    assert log.endswith('MOCA 192\n')
+def test_the_wheel_does_without_a_checkout(installed, tmp_path):
+    script = shutil.copy(REPO / 'tests' / 'fresh_environment.py', tmp_path)
+    log = _run(installed / 'python', script, cwd=tmp_path)
     assert 'Failed to search registry' not in log

@@ -26,6 +26,7 @@ __all__ = [
     'image_file',
     'image_folder',
     'load_config',
+    'local_file',
     'one_line_errors',
 ]
 
@@ -68,6 +69,17 @@ def checkpoint_file(name: str) -> str:
     scheme, _, path = name.rpartition('://')
     if scheme in LOCAL and not Path(path).expanduser().exists():
         raise argparse.ArgumentTypeError(f'there is no checkpoint {path}')
+    return name
+
+
+def local_file(name: str) -> str:
+    """Type of an argument: a file that exists.
+
+    Raises:
+        argparse.ArgumentTypeError: If there is no such file.
+    """
+    if not Path(name).expanduser().is_file():
+        raise argparse.ArgumentTypeError(f'there is no file {name}')
     return name
 
 

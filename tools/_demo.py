@@ -1,9 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the demo adds to MMEngine's training, and its reading of images."""
+"""How the demo reads images, and imports of the stack that say nothing."""
 
-import logging
 import os
-import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
@@ -11,17 +9,7 @@ from pathlib import Path
 
 import cv2
 import torch
-from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
-from mmengine.runner import Runner
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 # On import the stack tells of parts that are not installed, which puzzles
 # whoever has just installed it and needs none of them.
@@ -33,88 +21,11 @@ with warnings.catch_warnings(), redirect_stdout(None):
     from mmmoca.datasets import ImageFolder, LoadImage
     from mmmoca.datasets.functional import resize
 
-__all__ = ['ProgressHook', 'QuietRunner', 'shrink_images']
+__all__ = ['shrink_images']
 
 MIN_IMAGES, MAX_IMAGES = 100, 5000
 # The smallest crop, 0.3 of the area at a ratio of 3 / 4, has 48 pixels then.
 SHORT_SIDE = 104
-
-
-class QuietRunner(Runner):
-    """Keeps what MMEngine logs in its file, off the terminal."""
-
-    def build_logger(self, *args, **kwargs) -> logging.Logger:
-        """Build the logger; let only errors through to the terminal."""
-        logger = super().build_logger(*args, **kwargs)
-        for handler in logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.setLevel(logging.ERROR)
-        return logger
-
-
-class ProgressHook(Hook):
-    """A progress bar, or lines where the output is no terminal.
-
-    Args:
-        console (Console): Where to show it.
-        interval (int): Steps from one line to the next, a multiple of the
-            LoggerHook's.
-    """
-
-    priority = 'LOWEST'
-
-    def __init__(self, console: Console, interval: int) -> None:
-        self.interval = interval
-        self.lines = not console.is_terminal
-        self.bar = Progress(
-            TextColumn('  step'),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn('{task.description}'),
-            TimeRemainingColumn(),
-            console=console,
-            disable=self.lines,
-        )
-
-    def before_train(self, runner: Runner) -> None:
-        """Start the clock."""
-        self.start = time.time()
-        self.task = self.bar.add_task('', total=runner.max_iters)
-        self.bar.start()
-
-    def after_train_iter(
-        self,
-        runner: Runner,
-        batch_idx: int,
-        data_batch: dict | None = None,
-        outputs: dict | None = None,
-    ) -> None:
-        """Advance."""
-        done, total = runner.iter + 1, runner.max_iters
-        self.bar.update(self.task, completed=done)
-        if self.lines and done % self.interval == 0:
-            left = (time.time() - self.start) / done * (total - done)
-            loss = runner.message_hub.get_scalar('train/loss').current()
-            print(
-                f'  step {done:4d}/{total}  loss {loss:.2f}  '
-                f'eta {left // 60:.0f}:{left % 60:02.0f}',
-                flush=True,
-            )
-
-    def after_val_epoch(
-        self, runner: Runner, metrics: dict[str, float] | None = None
-    ) -> None:
-        """Show the accuracy."""
-        accuracy = next(iter(metrics.values()))
-        self.bar.update(self.task, description=f'k-NN {accuracy:.1f} %')
-        if self.lines:
-            print(
-                f'  step {runner.iter:4d}: k-NN {accuracy:.1f} %', flush=True
-            )
-
-    def after_train(self, runner: Runner) -> None:
-        """Leave the bar as it is."""
-        self.bar.stop()
 
 
 def shrink_images(source: str, target: Path, seed: int) -> Path:

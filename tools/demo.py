@@ -136,9 +136,11 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     from rich.console import Console
 
     # Imports mmpretrain without its warnings, so it must be the first to.
-    from _demo import ProgressHook, QuietRunner, shrink_images
+    from _demo import shrink_images
     from _demo_results import Sets, draw_pictures, report
     from mmmoca.checkpoints import find_checkpoints
+    from mmmoca.engine.hooks import ProgressHook
+    from mmmoca.engine.runners import QuietRunner
     from mmmoca.evaluation import raw_pixels
     from mmmoca.files import write_json
 

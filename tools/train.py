@@ -2,13 +2,13 @@
 """Train a model by a config: ``python tools/train.py CONFIG``."""
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _arguments import (
     add_common_arguments,
     checkpoint_file,
     load_config,
+    local_file,
     one_line_errors,
 )
 
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
 
 def _resumed_file(name: str) -> str:
     return name if name == 'auto' else checkpoint_file(name)
-
-
-def _file(name: str) -> str:
-    if not Path(name).expanduser().is_file():
-        raise argparse.ArgumentTypeError(f'there is no file {name}')
-    return name
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -41,7 +35,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     parser.add_argument(
         '--init',
-        type=_file,
+        type=local_file,
         metavar='FILE',
         help='start pretraining from these weights, of MOCA, DINO, DINOv2, '
         'iBOT, MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume '
@@ -72,74 +66,6 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     return parser, parser.parse_args()
 
 
-def choose_weights(cfg: 'Config', args: argparse.Namespace) -> None:
-    """Write into the config what the run starts from, or goes on with.
-
-    Args:
-        cfg (Config): The config, changed in place.
-        args (argparse.Namespace): The parsed arguments.
-
-    Raises:
-        ValueError: If --init is not the only one.
-    """
-    if args.init is not None:
-        for name, value in (
-            ('load_from', cfg.get('load_from')),
-            ('--resume', args.resume),
-        ):
-            if value not in (None, 'auto'):
-                raise ValueError(
-                    f'--init {args.init} and {name} {value} are two '
-                    f'checkpoints to start from: leave out {name} or --init'
-                )
-        cfg.load_from = f'mmmoca-start://{args.init}'
-    if args.resume == 'auto' and cfg.get('load_from') is not None:
-        # A job that is put back into the queue before it has saved anything
-        # still has to start from it.
-        folder = Path(cfg.work_dir)
-        if not any((*folder.glob('last_checkpoint'), *folder.glob('*.pth'))):
-            return
-    if args.resume is not None:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == 'auto' else args.resume
-
-
-def apply_arguments(cfg: 'Config', args: argparse.Namespace) -> None:
-    """Write the arguments of training into the config.
-
-    Args:
-        cfg (Config): The config, changed in place.
-        args (argparse.Namespace): The parsed arguments.
-
-    Raises:
-        ValueError: If an argument does not fit the config.
-    """
-    if args.no_validate:
-        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    choose_weights(cfg, args)
-    if args.auto_scale_lr:
-        if cfg.get('auto_scale_lr') is None:
-            raise ValueError(
-                '--auto-scale-lr needs the batch size that the learning rate '
-                'was chosen for: write auto_scale_lr=dict(base_batch_size=...)'
-                ' in the config'
-            )
-        cfg.auto_scale_lr.enable = True
-    if args.amp:
-        wrapper = cfg.optim_wrapper
-        kind = wrapper.get('type', 'OptimWrapper')
-        if kind == 'OptimWrapper':
-            wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
-        elif kind not in (
-            'AmpOptimWrapper',
-            'mmmoca.MixedPrecisionOptimWrapper',
-        ):
-            raise ValueError(
-                '--amp can replace an OptimWrapper only, but the type of '
-                f'optim_wrapper is {kind}: choose its precision in the config'
-            )
-
-
 def check(cfg: 'Config', written: dict[str, float]) -> None:
     """Print what the run would be.
 
@@ -164,27 +90,22 @@ def main() -> None:
     """Run the training."""
     parser, args = parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
-    from mmmoca.engine.launch import build_runner, check_files
-    from mmmoca.engine.processes import naming_the_silent
-    from mmmoca.engine.recipe import complete_recipe
+    from mmmoca.engine.training import prepare_training, train
 
     cfg = load_config(parser, args)
     with one_line_errors(parser, FileNotFoundError, ValueError):
-        apply_arguments(cfg, args)
-        check_files(cfg, 'train', 'val')
-        written = complete_recipe(cfg)
+        written = prepare_training(
+            cfg,
+            init=args.init,
+            resume=args.resume,
+            amp=args.amp,
+            validate=not args.no_validate,
+            auto_scale_lr=args.auto_scale_lr,
+        )
     if args.check:
         check(cfg, written)
-        return
-    runner = build_runner(cfg)
-    if args.amp:
-        runner.logger.info(
-            f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
-        )
-    for key, value in written.items():
-        runner.logger.info(f'{key}={value:g} follows from images and steps')
-    with naming_the_silent():
-        runner.train()
+    else:
+        train(cfg, written, args.amp)
 
 
 if __name__ == '__main__':

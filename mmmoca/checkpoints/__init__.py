@@ -2,7 +2,6 @@
 from .conversion import (
     adapt_backbone,
     fit_report,
-    vit_of_shapes,
     write_converted,
 )
 from .fitting import (
@@ -13,6 +12,7 @@ from .fitting import (
 )
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
+from .preprocessing import Preprocessing, preprocessing_of
 from .pretrained import check_pretrained_inits
 from .reading import CheckpointError, check_intact, listed, read_checkpoint
 from .release_keys import convert_release_name, convert_release_state_dict
@@ -21,6 +21,7 @@ from .run_folder import FolderLock, find_checkpoints, newest_checkpoint
 from .scheme import load_from_mmmoca
 from .starts import START, fit_start, is_start, read_start
 from .timm_keys import convert_timm_name, convert_to_timm_name
+from .vits import build_vit, num_heads_of, vit_of_shapes
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [
@@ -28,10 +29,12 @@ __all__ = [
     'Backbone',
     'CheckpointError',
     'FolderLock',
+    'Preprocessing',
     'adapt_backbone',
     'adapt_in_channels',
     'advise_on_channels',
     'backbone_checkpoint',
+    'build_vit',
     'check_encoders',
     'check_grids',
     'check_intact',
@@ -52,7 +55,9 @@ __all__ = [
     'load_from_mmmoca',
     'model_of_shapes',
     'newest_checkpoint',
+    'num_heads_of',
     'position_grid',
+    'preprocessing_of',
     'read_backbone',
     'read_checkpoint',
     'read_start',

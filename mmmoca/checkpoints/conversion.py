@@ -4,21 +4,17 @@
 import os
 from collections.abc import Mapping
 
-import torch
-from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
 from .fitting import compare_states
 from .grids import adapt_in_channels, resize_positions
 from .layouts import Backbone
-from .plain_vit import arch_of
 from .reading import CheckpointError, listed
 from .writing import file_sha256, write_checkpoint
 
 __all__ = [
     'adapt_backbone',
     'fit_report',
-    'vit_of_shapes',
     'write_converted',
 ]
 
@@ -78,30 +74,6 @@ def adapt_backbone(
             raise CheckpointError('--in-channels must be 1 or more')
         state[PROJECTION] = adapt_in_channels(state[PROJECTION], in_channels)
     return backbone._replace(state_dict=state, grid=grid)
-
-
-def vit_of_shapes(state_dict: Mapping[str, Tensor]) -> nn.Module:
-    """The ViT that a state dict must be of, without any values.
-
-    Args:
-        state_dict (Mapping[str, Tensor]): Names of mmpretrain's ViT.
-
-    Returns:
-        nn.Module: On the 'meta' device. Only names and shapes are right.
-    """
-    _, channels, *patch = state_dict[PROJECTION].shape
-    mean = 'ln2.weight' in state_dict
-    patches = state_dict['pos_embed'].shape[1] - 1
-    with torch.device('meta'):
-        return VisionTransformer(
-            arch=dict(arch_of(state_dict), num_heads=1),
-            # Any grid of so many patches has the same shapes.
-            img_size=(patch[0], patch[1] * patches),
-            patch_size=tuple(patch),
-            in_channels=channels,
-            out_type='avg_featmap' if mean else 'raw',
-            final_norm=not mean or 'ln1.weight' in state_dict,
-        )
 
 
 def fit_report(

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Fitting a ViT's weights to other image sizes and other channels."""
 
-import ast
 import math
 
 from mmengine.utils import to_2tuple
@@ -9,6 +8,7 @@ from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 
 from .reading import CheckpointError
+from .recorded_config import recorded_backbone
 
 __all__ = ['adapt_in_channels', 'position_grid', 'resize_positions']
 
@@ -46,30 +46,11 @@ def _recorded_grid(
     record = meta.get('mmmoca')
     if isinstance(record, dict) and record.get('grid'):
         return tuple(record['grid'])
-    if not isinstance(meta.get('cfg'), str):
-        return None
-    try:
-        img_size = _backbone_img_size(meta['cfg'])
-    # Not a config of literals, or nested too deep for one.
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    img_size = recorded_backbone(meta).get('img_size')
     if img_size is None:
         return None
     sides = zip(to_2tuple(img_size), projection.shape[2:])
     return tuple(side // patch for side, patch in sides)
-
-
-def _backbone_img_size(config: str) -> int | tuple[int, int] | None:
-    for node in ast.walk(ast.parse(config)):
-        if (
-            isinstance(node, ast.keyword)
-            and node.arg == 'backbone'
-            and isinstance(node.value, ast.Call)
-        ):
-            for setting in node.value.keywords:
-                if setting.arg == 'img_size':
-                    return ast.literal_eval(setting.value)
-    return None
 
 
 def resize_positions(

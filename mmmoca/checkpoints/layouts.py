@@ -3,7 +3,8 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from torch import Tensor
@@ -52,6 +53,8 @@ class Backbone(NamedTuple):
             allows it, else None.
         changes (Tuple[str, ...]): What of the file's encoder is built
             otherwise in ``state_dict``, in words for a log.
+        meta (Dict): What the file says of itself as ``meta``, such as the
+            config of its run; {} if nothing.
     """
 
     state_dict: dict[str, Tensor]
@@ -60,6 +63,7 @@ class Backbone(NamedTuple):
     ignored: list[str]
     grid: tuple[int, int] | None
     changes: tuple[str, ...] = ()
+    meta: Mapping = MappingProxyType({})
 
 
 def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
@@ -117,6 +121,8 @@ def find_backbone(
             f"which must be 'teacher' or 'student', but got {which!r}"
         )
     groups = tensors_of(checkpoint)
+    meta = checkpoint.get('meta')
+    meta = meta if isinstance(meta, dict) else {}
     encoder, role, all_found = choose_encoder(groups, which, source)
     to_mmpretrain = _TO_MMPRETRAIN[encoder.naming]
     state_dict, ignored, unknown, changes = {}, [], [], []
@@ -152,11 +158,12 @@ def find_backbone(
         role,
         ignored,
         position_grid(
-            checkpoint.get('meta'),
+            meta,
             state_dict['pos_embed'],
             state_dict['patch_embed.projection.weight'],
         ),
         tuple(changes),
+        meta,
     )
 
 

@@ -18,6 +18,7 @@ from .fitting import (
 )
 from .layouts import find_backbone
 from .reading import CheckpointError, listed, read_checkpoint
+from .release_model import in_our_names
 
 __all__ = ['check_pretrained_inits']
 
@@ -118,7 +119,8 @@ def _load(path: str) -> dict:
             f'MMEngine reads no safetensors: write checkpoint='
             f"'mmmoca-teacher://{path}', prefix='backbone.'"
         )
-    return read_checkpoint(path, lazy=True)
+    # As MMEngine will find it, see scheme.py.
+    return in_our_names(read_checkpoint(path, lazy=True), path)
 
 
 def _advice(

@@ -2,6 +2,7 @@
 """Reading checkpoint files of others without running what they pickle."""
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from mmmoca.messages import listed, shown
 __all__ = [
     'CheckpointError',
     'check_intact',
+    'harmless',
     'listed',
     'read_checkpoint',
     'refusal',
@@ -186,13 +188,17 @@ def refusal(path: str, error: UnpicklingError) -> CheckpointError:
     )
 
 
-def _read_pickle(path: str, lazy: bool) -> object:
+def harmless() -> contextlib.AbstractContextManager:
+    """Let ``torch.load`` in what the authors' files hold beside tensors."""
     known = torch.serialization.get_safe_globals()
-    allowed = torch.serialization.safe_globals(
+    return torch.serialization.safe_globals(
         [kind for kind in (argparse.Namespace,) if kind not in known]
     )
+
+
+def _read_pickle(path: str, lazy: bool) -> object:
     try:
-        with allowed:
+        with harmless():
             return torch.load(
                 path,
                 map_location='cpu',

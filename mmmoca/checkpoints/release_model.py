@@ -13,7 +13,13 @@ from .reading import CheckpointError, read_checkpoint, tensors_of
 from .release_keys import convert_release_name, convert_release_state_dict
 from .writing import record
 
-__all__ = ['convert_release', 'convert_release_tensors', 'model_of_shapes']
+__all__ = [
+    'convert_release',
+    'convert_release_tensors',
+    'convert_whole_release',
+    'in_our_names',
+    'model_of_shapes',
+]
 
 
 def convert_release(path: str | os.PathLike) -> tuple[dict, list[str]]:
@@ -34,19 +40,59 @@ def convert_release(path: str | os.PathLike) -> tuple[dict, list[str]]:
         CheckpointError: If the file cannot be read, or is not of the
             authors' full model.
     """
-    converted, dropped = convert_release_tensors(read_checkpoint(path), path)
-    if 'codebook.words' not in converted:
+    checkpoint, dropped = convert_whole_release(read_checkpoint(path), path)
+    if 'codebook.words' not in checkpoint['state_dict']:
         raise CheckpointError(
             f'{path} has no codebook (bow_extractor.): pretraining cannot go '
             'on from it, but its backbones can be converted'
         )
+    return checkpoint, dropped
+
+
+def convert_whole_release(
+    checkpoint: dict, source: str | os.PathLike
+) -> tuple[dict, list[str]]:
+    """Convert what is in the authors' file to a checkpoint of this package.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+        source (str | os.PathLike): Path or URL of the file.
+
+    Returns:
+        Tuple[dict, List[str]]: ``state_dict`` and ``meta``; and the names
+        that have no counterpart.
+
+    Raises:
+        CheckpointError: If it is not of the authors' full model.
+    """
+    converted, dropped = convert_release_tensors(checkpoint, source)
     grid = position_grid(
         None,
         converted['teacher.pos_embed'],
         converted['teacher.patch_embed.projection.weight'],
     )
-    meta = dict(mmmoca=record(path, 'moca', 'full', grid))
+    meta = dict(mmmoca=record(source, 'moca', 'full', grid))
     return dict(state_dict=converted, meta=meta), dropped
+
+
+def in_our_names(checkpoint: object, source: str | os.PathLike) -> object:
+    """Convert what a file holds if it is the authors' full model.
+
+    Args:
+        checkpoint (object): What a reader returned.
+        source (str | os.PathLike): Path or URL of the file.
+
+    Returns:
+        object: ``state_dict`` and ``meta`` of :func:`convert_whole_release`;
+        of any other file what was given.
+
+    Raises:
+        CheckpointError: If it is of a variant that is not built here.
+    """
+    model = checkpoint.get('model') if isinstance(checkpoint, dict) else None
+    if isinstance(model, dict) and 'encoder_teacher.cls_token' in model:
+        checkpoint, _ = convert_whole_release(checkpoint, source)
+    return checkpoint
 
 
 def convert_release_tensors(

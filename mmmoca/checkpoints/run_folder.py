@@ -20,12 +20,16 @@ class FolderLock:
 
     Args:
         folder (str | os.PathLike): The folder, made if need be.
+        argument (str): What names it, for the error. Defaults to
+            '--work-dir'.
 
     Raises:
         RuntimeError: If another process has it. Says which and where.
     """
 
-    def __init__(self, folder: str | os.PathLike) -> None:
+    def __init__(
+        self, folder: str | os.PathLike, argument: str = '--work-dir'
+    ) -> None:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / '.lock').open('a+', encoding='utf-8')
@@ -40,7 +44,7 @@ class FolderLock:
             self._file.close()
             raise RuntimeError(
                 f'another run writes to {folder} ({holder}): give this one '
-                'another --work-dir, or stop that one'
+                f'another {argument}, or stop that one'
             ) from error
         self._file.truncate(0)
         self._file.write(f'process {os.getpid()} on {socket.gethostname()}')

@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What MMEngine reads checkpoints by: our reader, and a scheme of our own.
 
-``mmmoca-teacher://FILE`` works wherever MMEngine takes a checkpoint.
+``mmmoca-teacher://FILE`` works wherever MMEngine takes a checkpoint. The
+authors' file, by path or URL, is read in the names of :class:`MOCA`.
 """
 
 import functools
@@ -13,7 +14,8 @@ from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
-from .reading import CheckpointError, read_checkpoint, refusal
+from .reading import CheckpointError, harmless, read_checkpoint, refusal
+from .release_model import in_our_names
 from .starts import START, read_start
 from .writing import backbone_checkpoint
 
@@ -23,12 +25,13 @@ SCHEME = 'mmmoca-{which}://'
 
 
 def _guarded(load: Callable) -> Callable:
-    """One of MMEngine's readers, of URLs say, that lets no code in."""
+    """A reader of MMEngine's that lets no code in, and converts releases."""
 
     @functools.wraps(load)
     def guarded(filename: str, map_location: Any = None) -> dict:
         try:
-            checkpoint = load(filename, map_location)
+            with harmless():
+                checkpoint = load(filename, map_location)
         except (CheckpointError, OSError):
             raise
         except UnpicklingError as error:
@@ -41,7 +44,7 @@ def _guarded(load: Callable) -> Callable:
         meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
         if isinstance(meta, dict):
             meta.pop('config', None)
-        return checkpoint
+        return in_our_names(checkpoint, filename)
 
     return guarded
 

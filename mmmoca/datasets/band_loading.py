@@ -105,7 +105,23 @@ class LoadBands(LoadImage):
                 finite.
             ValueError: If its channels are others, or not clear.
         """
-        img = self._channels_last(super().read(path), path)
+        return self.check(super().read(path), path)
+
+    def check(self, img: np.ndarray, path: str) -> np.ndarray:
+        """Check an image that is read, and bring it into its form.
+
+        Args:
+            img: Image of any shape and depth.
+            path: What to call it in errors.
+
+        Returns:
+            The image, float32, (H, W, C).
+
+        Raises:
+            OSError: If it has values that are not finite.
+            ValueError: If its channels are others, or not clear.
+        """
+        img = self._channels_last(img, path)
         with np.errstate(over='ignore'):  # to infinity, seen below
             img = np.array(img, np.float32, order='C')
         valid = np.isfinite(img)

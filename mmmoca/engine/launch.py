@@ -17,6 +17,7 @@ from mmmoca.stack import check_compiled_ops
 
 from .config_check import check_config
 from .processes import collective_timeout
+from .runners.quiet_runner import QuietRunner
 
 __all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
@@ -89,6 +90,7 @@ def _check_keys(cfg: Config, options: dict) -> None:
     known = {*cfg, *inspect.signature(Runner.__init__).parameters}
     known |= {'auto_scale_lr', 'compile', 'find_unused_parameters'}
     known |= {'activation_checkpointing', 'strategy', 'runner_type'}
+    known |= (cfg.get('shorthands') or {}).keys()
     for key in {option.split('.')[0] for option in options}:
         if key not in known:
             like = difflib.get_close_matches(key, known, n=1)
@@ -113,11 +115,13 @@ def leave_out_hooks(cfg: Config) -> None:
         del hooks[name]
 
 
-def build_runner(cfg: Config) -> Runner:
+def build_runner(cfg: Config, quiet: bool = False) -> Runner:
     """Build the runner, on processes without a GPU too.
 
     Args:
         cfg (Config): The config.
+        quiet (bool): Keep the log in its file, where the config names no
+            ``runner_type`` of its own. Defaults to False.
 
     Returns:
         Runner: The runner of the config, or the one that its ``runner_type``
@@ -130,7 +134,7 @@ def build_runner(cfg: Config) -> Runner:
         _join_cpu_processes(cfg)
     if 'runner_type' in cfg:
         return RUNNERS.build(cfg)
-    return Runner.from_cfg(cfg)
+    return (QuietRunner if quiet else Runner).from_cfg(cfg)
 
 
 def check_files(cfg: Config, *stages: str) -> None:

@@ -18,7 +18,12 @@ from mmmoca.checkpoints import (
 
 from .presets import Preset, choose_preset, preset_line
 
-__all__ = ['LabelledFeatures', 'four_features', 'load_encoder']
+__all__ = [
+    'LabelledFeatures',
+    'four_features',
+    'load_encoder',
+    'recorded_layout',
+]
 
 
 class LabelledFeatures(NamedTuple):
@@ -72,7 +77,7 @@ def load_encoder(
     """
     checkpoint = read_checkpoint(path, lazy=True)
     found = find_backbone(checkpoint, which or 'teacher', path)
-    layout = _recorded_layout(checkpoint.get('meta')) or found.layout
+    layout = recorded_layout(checkpoint.get('meta')) or found.layout
     method, preset = choose_preset(layout, feature)
     if which is None and found.which not in ('only', preset.which):
         found = find_backbone(checkpoint, preset.which, path)
@@ -93,8 +98,15 @@ def load_encoder(
     return model.to(get_device()).eval(), preset, record
 
 
-def _recorded_layout(meta: object) -> str | None:
-    """What a file was converted from, where a tool of mmmoca did it."""
+def recorded_layout(meta: object) -> str | None:
+    """What a file was converted from, where a tool of mmmoca did it.
+
+    Args:
+        meta (object): ``meta`` of the checkpoint, whatever it holds.
+
+    Returns:
+        str | None: The layout of the source.
+    """
     record = meta.get('mmmoca') if isinstance(meta, dict) else None
     return record.get('layout') if isinstance(record, dict) else None
 

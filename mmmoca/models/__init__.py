@@ -12,6 +12,7 @@ from .moca import MOCA
 from .objectives import bags_of_codes
 from .position_encoding import sincos_positions_2d
 from .prototypes import PrototypeGenerator
+from .retriever import BackboneRetriever
 from .targets import Targets
 from .token_features import TokenFeatures
 from .transformer import EncoderLayer
@@ -21,6 +22,7 @@ from .word_sampler import RandomTokenSampler
 __all__ = [
     'AssignmentHead',
     'AssignmentLosses',
+    'BackboneRetriever',
     'BatchedLinearHead',
     'CodebookUpdate',
     'CondenserNeck',

@@ -5,24 +5,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from mmmoca.models import MOCA
 
+from .blocks import SHARP, draw_blocks
 from .feature_maps import feature_and_word_colors, feature_colors
 from .neighbours import Neighbours
 from .pictures import masked_picture, to_picture
 
 __all__ = ['draw_overview']
-
-CELL = 0.92  # side of a picture, in inches; all other lengths are cells
-GAP, BLOCK_GAP = 0.05, 0.3
-LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.12, 0.82, 0.42
-FRAMES = {True: '#2a9d4a', False: '#d1495b'}
-TEXT = '#222222'
-SHARP = 256  # side in pixels from which nothing is smoothed
 
 
 @torch.no_grad()
@@ -91,7 +84,10 @@ def draw_overview(
         titles = [''] * max(map(len, found))
         blocks.append((block.title, titles, found))
     frames = [None] * 4 + [block.same_class for block in neighbours]
-    return _compose(blocks, frames, names, shape[0] / shape[1])
+    legend = 'grey: masked;  hatched: masked and to be predicted'
+    if any(frames):
+        legend += ';  green frame: same class, red frame: another'
+    return draw_blocks(blocks, frames, names, shape[0] / shape[1], legend)
 
 
 def _masked_views(
@@ -117,60 +113,3 @@ def _enlarge(picture: np.ndarray) -> np.ndarray:
     """Repeat pixels, for what must not be blurred when it is shown."""
     scale = max(1, SHARP // max(picture.shape[:2]))
     return picture.repeat(scale, axis=0).repeat(scale, axis=1)
-
-
-def _compose(
-    blocks: Sequence[tuple[str, list[str], list]],
-    frames: Sequence[Sequence[Sequence[bool]] | None],
-    names: Sequence[str] | None,
-    aspect: float,
-) -> Figure:
-    """Lay the blocks out side by side; all lengths in cells until the end."""
-    count = len(blocks[0][2])
-    columns = [len(titles) for _, titles, _ in blocks]
-    left = LEFT if names else RIGHT
-    widths = [n + (n - 1) * GAP for n in columns]
-    width = left + sum(widths) + BLOCK_GAP * (len(blocks) - 1) + RIGHT
-    height = TOP + BOTTOM + count * aspect + (count - 1) * GAP
-    figure = Figure((width * CELL, height * CELL), facecolor='white')
-
-    def text(x: float, y: float, label: str, **style) -> None:
-        style = dict(color=TEXT, fontsize=8.5, ha='center') | style
-        figure.text(x / width, 1 - y / height, label, **style)
-
-    start = left
-    for (title, titles, rows), correct, span in zip(blocks, frames, widths):
-        text(start + span / 2, TOP - 0.42, title, fontsize=10.5, weight='bold')
-        for column, label in enumerate(titles):
-            x = start + column * (1 + GAP)
-            text(x + 0.5, TOP - 0.12, label)
-            for row, pictures in enumerate(rows):
-                if column >= len(pictures):
-                    continue
-                y = TOP + row * (aspect + GAP) + aspect
-                axes = figure.add_axes(
-                    [x / width, 1 - y / height, 1 / width, aspect / height]
-                )
-                frame = correct and FRAMES[bool(correct[row][column])]
-                _show(axes, pictures[column], frame)
-        start += span + BLOCK_GAP
-    for row, name in enumerate(names or ()):
-        y = TOP + row * (aspect + GAP) + aspect / 2
-        text(left - 0.1, y, name, ha='right', va='center')
-    legend = 'grey: masked;  hatched: masked and to be predicted'
-    if any(correct for correct in frames):
-        legend += ';  green frame: same class, red frame: another'
-    text(left, height - BOTTOM / 3, legend, ha='left')
-    return figure
-
-
-def _show(axes: Axes, picture: np.ndarray, frame: str | None) -> None:
-    axes.set(xticks=[], yticks=[])
-    small = 2 * max(picture.shape[:2]) <= SHARP
-    axes.imshow(
-        picture,
-        interpolation='bicubic' if small else 'antialiased',
-        aspect='auto',
-    )
-    axes.spines[:].set_visible(frame is not None)
-    axes.spines[:].set(color=frame, linewidth=2.2)

@@ -9,6 +9,7 @@ import mmmoca  # noqa: F401  for its scheme of checkpoints
 from mmmoca.checkpoints import (
     CheckpointError,
     check_pretrained_inits,
+    convert_timm_name,
     convert_to_timm_name,
 )
 
@@ -43,8 +44,9 @@ def refused(message, path, **options):
         check_pretrained_inits(classifier(path, **options))
 
 
-def test_pretrained_backbones(save):
-    content, teacher, student = checkpoint('mmmoca')
+@pytest.mark.parametrize('layout', ['mmmoca', 'moca'])
+def test_pretrained_backbones(save, layout):
+    content, teacher, student = checkpoint(layout)
     path = save(content)
     total = len(teacher.state_dict())
     for prefix, expected in (('teacher.', teacher), ('backbone', student)):
@@ -56,18 +58,21 @@ def test_pretrained_backbones(save):
         )
         model.init_weights()
         assert check_pretrained_inits(model) == []
-        assert_same(model.backbone.state_dict(), expected.state_dict())
+        state = expected.state_dict()
+        if layout == 'moca':
+            state = {convert_timm_name(k): v for k, v in state.items()}
+        assert_same(model.backbone.state_dict(), state)
 
-    has = 'matches none of its .*the file has backbone., codebook., teacher.'
+    has = 'matches none of its .*has backbone., (codebook|neck)., teacher.'
     advice = r"; write prefix='teacher\.' or prefix='backbone\.'"
     for wrong in (None, 'encoder.'):
         refused(has + advice, path, prefix=wrong)
 
 
 def test_pretrained_files_of_other_layouts(save):
-    content, teacher, _ = checkpoint('moca')
+    content, teacher, _ = checkpoint('dino')
     path = save(content)
-    advice = "layout moca; write checkpoint='mmmoca-teacher://FILE', prefix="
+    advice = "layout dino; write checkpoint='mmmoca-teacher://FILE', prefix="
     refused(advice, path)
     model = classifier(f'mmmoca-teacher://{path}', 'backbone.')
     (report,) = check_pretrained_inits(model)

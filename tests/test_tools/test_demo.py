@@ -93,7 +93,7 @@ def test_pictures_and_output(demo):
         assert str(out / name) in printed
     lines = printed.splitlines()
     assert lines[0] == '1/5 images'
-    assert any(line.startswith('  step    4/4  loss') for line in lines)
+    assert any(line.startswith('  step 4/4  loss') for line in lines)
     assert 'eta' in printed and 'raw pixels' in printed
     assert 'mmengine' not in printed
     # The log is kept in its file, and nothing else is left behind.

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from mmengine.fileio import load
 
 from mmmoca import stack
 from mmmoca.engine import launch
+from mmmoca.engine.training import prepare_training
 
 from ..distributed import free_port
 from ..tools import TOOLS, run_tool
@@ -105,20 +105,19 @@ def test_options_are_those_of_mmengine(command, capsys):
     assert '--cfg-options takes KEY=VALUE, but got a' in error
 
 
-def test_arguments_of_training(tool):
-    train = tool('train')
-    unset = dict.fromkeys(('init', 'resume', 'amp', 'no_validate'))
-    unset['auto_scale_lr'] = None
+def test_arguments_of_training(tmp_path):
+    (tmp_path / 'a.pth').touch()
 
     def apply(cfg=None, **arguments):
         cfg = Config(cfg or dict(optim_wrapper=dict(type='OptimWrapper')))
-        train.apply_arguments(cfg, Namespace(**unset | arguments))
+        assert prepare_training(cfg, **arguments) == {}
         return cfg
 
     assert apply(resume='auto').resume is True
     assert apply(resume='auto').load_from is None
-    assert apply(resume='a.pth').load_from == 'a.pth'
-    assert apply(no_validate=True).val_cfg is None
+    file = str(tmp_path / 'a.pth')
+    assert apply(resume=file).load_from == file
+    assert apply(validate=False).val_cfg is None
     ours = 'mmmoca.MixedPrecisionOptimWrapper'
     assert apply(amp=True).optim_wrapper.type == ours
     for kind in (ours, 'AmpOptimWrapper'):
@@ -133,13 +132,15 @@ def test_arguments_of_training(tool):
         apply(auto_scale_lr=True)
 
 
-def test_what_a_run_starts_from(tool, tmp_path, command, capsys):
-    choose = tool('train').choose_weights
+def test_what_a_run_starts_from(tmp_path, command, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ('a.pth', 'b.pth'):
+        Path(name).touch()
 
     def chosen(init=None, resume=None, load_from=None):
         cfg = Config(dict(work_dir=str(tmp_path / 'run'), resume=False))
         cfg.load_from = load_from
-        choose(cfg, Namespace(init=init, resume=resume))
+        prepare_training(cfg, init, resume)
         return cfg.load_from, cfg.resume
 
     start = 'mmmoca-start://a.pth'

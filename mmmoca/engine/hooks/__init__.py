@@ -9,6 +9,7 @@ from .compile_hook import CompileHook
 from .config_check_hook import ConfigCheckHook
 from .frozen_backbone_hook import FrozenBackboneHook
 from .preemption_hook import PreemptionHook
+from .progress_hook import ProgressHook
 from .reproducibility_hook import ReproducibilityHook
 from .seg_data_check_hook import SegDataCheckHook
 from .step_log_hook import NonFiniteLossError, StepLogHook
@@ -28,6 +29,7 @@ __all__ = [
     'NonFiniteLossError',
     'NonFiniteStateError',
     'PreemptionHook',
+    'ProgressHook',
     'ReproducibilityHook',
     'SegDataCheckHook',
     'StepLogHook',

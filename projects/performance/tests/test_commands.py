@@ -5,7 +5,10 @@ from pathlib import Path
 from tests.test_tools.test_command_lines import check_help
 
 PROJECT = Path(__file__).parents[1]
-COMMANDS = 'data', 'downstream', 'listing', 'objective', 'scaling', 'step'
+COMMANDS = (
+    *('data', 'downstream', 'embedding', 'listing', 'objective', 'scaling'),
+    'step',
+)
 
 
 def test_help_needs_no_stack(tmp_path):

@@ -1,0 +1,25 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# The quick start's network on small images of your own, counted in epochs:
+# mmmoca.pretrain(data, out, config='moca_vit-tiny_own-images', epochs=10)
+_base_ = './moca_vit-tiny_textures.py'
+
+shorthands = dict(
+    data_root='train_dataloader.dataset.data_root',
+    knn_root='val_cfg.data_root',  # labelled: train/<class>/, val/<class>/
+    epochs='train_cfg.max_epochs',
+    batch_size='train_dataloader.batch_size',  # of each process
+)
+train_dataloader = dict(
+    sampler=dict(infinite=False),
+    dataset=dict(data_root='data/images/', data_prefix=''),
+)
+train_cfg = dict(
+    _delete_=True, type='EpochBasedTrainLoop', max_epochs=10, val_interval=10
+)
+val_cfg = dict(data_root='')
+param_scheduler = dict(by_epoch=True, convert_to_iter_based=True)
+default_hooks = dict(
+    logger=dict(log_metric_by_epoch=True),
+    checkpoint=dict(by_epoch=True, interval=10, save_best='knn/top1_k20'),
+)
+log_processor = dict(by_epoch=True)

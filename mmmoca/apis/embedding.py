@@ -1,0 +1,342 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Features of any number of images, written to a file that can be resumed."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.dist import barrier, get_rank, get_world_size
+from numpy.lib.format import open_memmap
+
+from mmmoca.checkpoints import FolderLock, Preprocessing
+from mmmoca.evaluation.feature_cache import weights_digest
+from mmmoca.evaluation.presets import FEATURES
+from mmmoca.files import write_json
+from mmmoca.messages import listed
+from mmmoca.progress import ProgressBar
+from mmmoca.version import __version__
+
+from .encoder import Encoder, load
+from .feature_files import (
+    check_names,
+    check_suffix,
+    read_about,
+    slices,
+    write_feature_file,
+)
+from .images import Images, open_images, pipeline_of
+
+__all__ = ['embed_to_file', 'encoder_of', 'stored_pictures']
+
+# Batches of a block: what is lost at most where a process is killed.
+BATCHES = 8
+
+
+def embed_to_file(
+    encoder: Encoder,
+    images: str | os.PathLike,
+    out: str | os.PathLike,
+    feature: str | None = None,
+    batch_size: int = 64,
+    num_workers: int | None = None,
+    amp: bool = False,
+    skip_unreadable: bool = False,
+    progress: bool = True,
+) -> dict:
+    """Write the features of images, and go on where an earlier call stopped.
+
+    What is done lies in ``OUT.incomplete`` until all of it is. A block of
+    images is always computed in the same batches, whoever computes it, so
+    that the result does not depend on stops. Called by all ranks together,
+    which share the blocks.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        images (str | os.PathLike): A folder, shards, or a data set of
+            Hugging Face, see :meth:`Encoder.embed`.
+        out (str | os.PathLike): ``.npy``, with the names of the images one a
+            line in ``OUT.names.txt`` and what they were made from in
+            ``OUT.json``; or ``.parquet`` with the columns ``name`` and
+            ``feature``.
+        feature (str, optional): 'avg', 'cls' or 'cls-avg'; by default what
+            k-NN takes of this encoder.
+        batch_size (int): Images at a time.
+        num_workers (int, optional): See :meth:`Encoder.embed`.
+        amp (bool): See :meth:`Encoder.embed`.
+        skip_unreadable (bool): Write NaN for an image that cannot be read,
+            instead of an error.
+        progress (bool): Show a progress bar, on the first rank.
+
+    Returns:
+        dict: The record of the file: ``number`` of images, names of those
+        ``unreadable``, and what the features were made from.
+
+    Raises:
+        FileExistsError: If ``out`` was made from other images or another
+            encoder, as a whole or in part. It says what differs.
+        FileNotFoundError: If there are no images.
+        OSError: For an image that cannot be read; it names the file.
+        BlockingIOError: If another process writes ``out``.
+        ValueError: If ``out`` ends in something else, or as
+            :meth:`Encoder.embed`.
+    """
+    if batch_size < 1:
+        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
+    out = check_suffix(out)
+    found = open_images(images, encoder.pipeline)
+    names = _Names(found, images)
+    check_names(names, out)
+    feature = feature or encoder.feature
+    if feature not in FEATURES:
+        raise ValueError(
+            f'{feature!r} is no feature: choose of {", ".join(FEATURES)}'
+        )
+    width = encoder.backbone.embed_dims * len(feature.split('-'))
+    about = dict(
+        encoder.about,
+        weights=weights_digest(encoder),
+        preprocessing=encoder.preprocessing._asdict(),
+        feature=feature,
+        amp=amp,
+        images=os.path.abspath(os.path.expanduser(images)),
+        number=len(found),
+        width=width,
+        names=_digest(names),
+        version=__version__,
+    )
+    about = json.loads(json.dumps(about))  # tuples become lists, as in a file
+    if out.exists():
+        earlier = read_about(out)
+        _check_same(out, earlier, about)
+        return earlier
+    work = _Work(out, about, BATCHES * batch_size)
+    blocks = work.left()[get_rank() :: get_world_size()]
+    spans = [work.span(block) for block in blocks]
+    kinds = feature.split('-')
+    stream = encoder.stream(found, batch_size, kinds, num_workers, amp, spans)
+    show = progress and get_rank() == 0
+    total, done = sum(map(len, spans)), 0
+    with (
+        ProgressBar('images', total, show=show) as bar,
+        closing(stream),
+    ):
+        for block, span in zip(blocks, spans):
+            rows = np.full((len(span), width), np.nan, np.float32)
+            for _ in range(0, len(span), batch_size):
+                batch, embeddings, errors = next(stream)
+                for error in errors.values():
+                    if not (skip_unreadable and isinstance(error, OSError)):
+                        raise error
+                good = [i for i in range(len(batch)) if i not in errors]
+                if good:
+                    places = batch.start - span.start + np.array(good)
+                    rows[places] = embeddings.pick(feature).numpy()
+                done += len(batch)
+                bar.update(done)
+            work.write(block, rows)
+    barrier()
+    if get_rank() == 0:
+        about = work.finish(names)
+    barrier()
+    return about
+
+
+def encoder_of(
+    about: dict,
+    checkpoint: str | os.PathLike | None = None,
+    device: torch.device | str | None = None,
+) -> Encoder:
+    """Load the encoder that features were made by.
+
+    Args:
+        about (dict): Their record.
+        checkpoint (str | os.PathLike, optional): The file, where it is no
+            longer where it was.
+        device (torch.device | str, optional): See :func:`mmmoca.load`.
+
+    Returns:
+        Encoder: Images go through it as they did.
+
+    Raises:
+        CheckpointError: See :func:`mmmoca.load`.
+        ValueError: If it has other weights.
+    """
+    path = checkpoint or about['checkpoint']
+    settings = about['preprocessing']
+    encoder = load(
+        path,
+        'student' if about['which'] == 'student' else 'teacher',
+        device,
+        img_size=settings['img_size'],
+        num_heads=about['num_heads'],
+        mean=settings['mean'],
+        std=settings['std'],
+    )
+    if weights_digest(encoder) != about['weights']:
+        raise ValueError(
+            f'{path} is not the encoder that the features were made by: give '
+            'that one by --checkpoint'
+        )
+    return encoder
+
+
+def stored_pictures(
+    about: dict, names: Sequence[str], images: str | os.PathLike | None = None
+) -> list[np.ndarray]:
+    """Pictures of images that features were made of, as an encoder sees them.
+
+    Args:
+        about (dict): The record of the features.
+        names (Sequence[str]): Names, or paths of other images.
+        images (str | os.PathLike, optional): Where the images are, if they
+            are no longer where they were.
+
+    Returns:
+        List[np.ndarray]: RGB, (H, W, 3), float in [0, 1].
+
+    Raises:
+        OSError: For an image that cannot be read.
+    """
+    # What draws is an extra, which features do without.
+    from mmmoca.visualization import to_picture
+
+    settings = Preprocessing(**about['preprocessing'])
+    root = os.path.expanduser(images or about['images'])
+    sources = [
+        name
+        if '://' in name or not os.path.isdir(root)
+        else os.path.join(root, name)
+        for name in names
+    ]
+    pictures = []
+    for image in map(
+        Images(sources, pipeline_of(settings)).__getitem__,
+        range(len(sources)),
+    ):
+        if isinstance(image, Exception):
+            raise image
+        if image.dtype != torch.uint8:
+            low, high = image.aminmax()
+            image = 255 * (image - low) / (high - low).clamp(min=1e-6)
+        pictures.append(to_picture(image, settings.channel_order != 'bands'))
+    return pictures
+
+
+class _Names(Sequence):
+    """Names of images relative to the place that was asked for."""
+
+    def __init__(self, images: Images, place: str | os.PathLike) -> None:
+        self._images = images
+        root = os.path.expanduser(os.fspath(place))
+        self._root = os.path.join(root, '') if os.path.isdir(root) else None
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> str:
+        path = self._images.path(range(len(self))[index])
+        return path.removeprefix(self._root) if self._root else path
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+
+def _digest(names: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(name.encode('utf-8', 'surrogatepass') + b'\0')
+    return digest.hexdigest()
+
+
+def _check_same(path: Path, earlier: dict, about: dict) -> None:
+    # Where the checkpoint lies does not matter, its weights do.
+    passing = ('checkpoint', 'layout', 'which', 'version')
+    differ = [
+        key
+        for key in about
+        if key not in passing and earlier.get(key) != about[key]
+    ]
+    if differ:
+        raise FileExistsError(
+            f'{path} was made from something else ({listed(differ)} differ): '
+            'give another OUT, or delete it'
+        )
+
+
+class _Work:
+    """The folder of what is done so far.
+
+    Args:
+        out (Path): The file that it becomes.
+        about (dict): What the features are made from.
+        block (int): Images of a block, where nothing is there yet.
+    """
+
+    def __init__(self, out: Path, about: dict, block: int) -> None:
+        self.out = out
+        self.folder = out.with_name(f'{out.name}.incomplete')
+        self.rows = self.folder / 'features.npy'
+        record = self.folder / 'about.json'
+        if get_rank() == 0:
+            if record.is_file():
+                _check_same(self.folder, json.loads(record.read_text()), about)
+            try:
+                self._lock = FolderLock(self.folder, 'OUT')
+            except RuntimeError as error:
+                raise BlockingIOError(str(error)) from error
+            if not record.is_file():
+                shape = about['number'], about['width']
+                open_memmap(self.rows, 'w+', np.float32, shape)
+                write_json(record, dict(about, block=block))
+        barrier()
+        self.about = json.loads(record.read_text())
+        self.block = self.about.pop('block')
+
+    def span(self, block: int) -> range:
+        """The rows of a block."""
+        start = block * self.block
+        return range(start, min(start + self.block, self.about['number']))
+
+    def left(self) -> list[int]:
+        """The blocks that are not done."""
+        done = {
+            int(line)
+            for file in self.folder.glob('done-*.txt')
+            # A line that was cut off by a stop does not count.
+            for line in file.read_text().split('\n')[:-1]
+        }
+        barrier()  # before any rank goes on writing them
+        number = -(-self.about['number'] // self.block)
+        return [block for block in range(number) if block not in done]
+
+    def write(self, block: int, rows: np.ndarray) -> None:
+        """Write the features of a block, then that it is done."""
+        # Not through the map: a full disk is an error here, and a crash there.
+        offset = open_memmap(self.rows, 'r').offset
+        with open(self.rows, 'r+b') as file:
+            file.seek(offset + self.span(block).start * rows[0].nbytes)
+            file.write(rows.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        with open(self.folder / f'done-{get_rank()}.txt', 'a') as file:
+            file.write(f'{block}\n')
+
+    def finish(self, names: Sequence[str]) -> dict:
+        """Let the file appear; what is recorded of it."""
+        rows = open_memmap(self.rows, 'r')
+        bad = [
+            part.start + int(row)
+            for part in slices(rows)
+            for row in np.flatnonzero(np.isnan(rows[part, 0]))
+        ]
+        about = self.about | dict(unreadable=[names[row] for row in bad])
+        write_feature_file(self.out, rows, names, about)
+        self._lock.release()
+        shutil.rmtree(self.folder)
+        return about

@@ -1,0 +1,347 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""An encoder in one line, and features of images in another."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import torch
+from mmengine.device import get_device
+from mmengine.logging import print_log
+from mmengine.model import BaseModel
+from mmengine.runner import autocast
+from mmpretrain.models.backbones import VisionTransformer
+from torch import Tensor
+
+from mmmoca.checkpoints import (
+    CheckpointError,
+    Preprocessing,
+    adapt_backbone,
+    build_vit,
+    preprocessing_of,
+    read_backbone,
+)
+from mmmoca.evaluation.encoders import recorded_layout
+from mmmoca.evaluation.presets import choose_preset
+from mmmoca.models import ViewsDataPreprocessor
+from mmmoca.progress import ProgressBar
+
+from .images import Images, image_batches, open_images, pipeline_of
+
+__all__ = ['Embeddings', 'Encoder', 'load']
+
+KINDS = ('cls', 'avg', 'patches')
+
+
+class Embeddings(NamedTuple):
+    """Features after the final norm, on the CPU, in float32.
+
+    Attributes:
+        cls (Tensor, optional): [CLS], (N, D).
+        avg (Tensor, optional): [AVG], the mean patch token, (N, D).
+        patches (Tensor, optional): Patch tokens as a map, (N, D, h, w).
+        paths (List[str], optional): Where each image is from, as far as it
+            is from a file.
+    """
+
+    cls: Tensor | None = None
+    avg: Tensor | None = None
+    patches: Tensor | None = None
+    paths: list[str | None] | None = None
+
+    def pick(self, feature: str) -> Tensor:
+        """'cls', 'avg' or both of them concatenated ('cls-avg')."""
+        parts = [getattr(self, part) for part in feature.split('-')]
+        return torch.cat(parts, dim=1)
+
+
+class Encoder(BaseModel):
+    """A ViT with all that it takes to go from images to features.
+
+    A module: ``encoder.to(device)`` moves it, and ``encoder(images)`` is its
+    forward pass, with gradients, of a normalised batch.
+
+    Args:
+        backbone (VisionTransformer): Gives all tokens after its final norm.
+        settings (Preprocessing): How images are prepared for it.
+        feature (str): What k-NN takes of it, see :class:`Preset`.
+        about (dict): ``checkpoint``, ``layout``, ``which`` and
+            ``num_heads``.
+
+    Attributes:
+        backbone (VisionTransformer): The ViT of mmpretrain.
+        preprocessing (Preprocessing): As given.
+        pipeline (List[dict]): Transforms of a file, before normalisation.
+        feature (str): 'avg', 'cls' or 'cls-avg', as published.
+        about (dict): As given.
+    """
+
+    def __init__(
+        self,
+        backbone: VisionTransformer,
+        settings: Preprocessing,
+        feature: str,
+        about: dict,
+    ) -> None:
+        super().__init__(
+            ViewsDataPreprocessor(
+                settings.mean, settings.std, settings.channel_order == 'rgb'
+            )
+        )
+        self.backbone = backbone
+        self.preprocessing = settings
+        self.pipeline = pipeline_of(settings)
+        self.feature = feature
+        self.about = about
+        self.eval()
+
+    def forward(self, images: Tensor) -> Embeddings:
+        """Encode a batch.
+
+        Args:
+            images (Tensor): Normalised images, (B, C, H, W), on its device.
+
+        Returns:
+            Embeddings: Of all kinds, on its device.
+
+        Raises:
+            ValueError: If the images have other channels, or are not a
+                multiple of the patch.
+        """
+        projection = self.backbone.patch_embed.projection
+        patch, channels = projection.kernel_size, projection.in_channels
+        sides = images.shape[-2:]
+        if images.ndim != 4 or images.shape[1] != channels:
+            raise ValueError(
+                f'images must be a batch of {channels} channels, (B, '
+                f'{channels}, H, W), but got {tuple(images.shape)}'
+            )
+        if any(side % step for side, step in zip(sides, patch)):
+            raise ValueError(
+                f'images of {tuple(sides)} pixels are not a multiple of the '
+                f'patch, {tuple(patch)}'
+            )
+        tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
+        patches = tokens[:, 1:]
+        grid = [side // step for side, step in zip(sides, patch)]
+        return Embeddings(
+            tokens[:, 0],
+            patches.mean(dim=1),
+            patches.mT.unflatten(2, grid),  # (B, L, D) -> (B, D, h, w)
+        )
+
+    def embed(
+        self,
+        images: Any,
+        batch_size: int = 64,
+        features: Sequence[str] = ('cls', 'avg'),
+        num_workers: int | None = None,
+        amp: bool = False,
+        progress: bool = False,
+    ) -> Embeddings:
+        """Features of images.
+
+        Args:
+            images: A folder of images at any depth, or of shards, or a data
+                set of Hugging Face; a file; a PIL image, or an array, uint8,
+                (H, W, 3) in RGB or (H, W); or a list of files, PIL images or
+                arrays. A tensor (B, C, H, W) is taken as normalised.
+            batch_size (int): Images at a time. Defaults to 64.
+            features (Sequence[str]): What to keep, of 'cls', 'avg' and
+                'patches'.
+            num_workers (int, optional): Processes that read files; by
+                default as many as there are cores, up to 8.
+            amp (bool): Compute in half precision (bfloat16 on a CPU).
+            progress (bool): Show a progress bar.
+
+        Returns:
+            Embeddings: On the CPU, None for what was not asked for. They are
+            not L2-normalised.
+
+        Raises:
+            FileNotFoundError: If there is no such file or no image.
+            OSError: For an image that cannot be read. It names the file.
+            TypeError: For what are no images.
+            ValueError: For an unknown feature, images of other channels, or
+                features that are not finite.
+        """
+        kinds = (features,) if isinstance(features, str) else tuple(features)
+        unknown = [kind for kind in kinds if kind not in KINDS]
+        if unknown or not kinds:
+            raise ValueError(
+                f'{unknown[0] if unknown else kinds!r} is no feature: choose '
+                f'of {", ".join(KINDS)}'
+            )
+        if isinstance(images, Tensor):
+            found, total = None, len(images)
+            stream = self._of_tensor(images, batch_size, kinds, amp)
+        else:
+            found = open_images(images, self.pipeline)
+            total = len(found)
+            stream = self.stream(found, batch_size, kinds, num_workers, amp)
+        kept: dict[str, Tensor] = {}
+        with (
+            ProgressBar('images', total, show=progress) as bar,
+            closing(stream),
+        ):
+            for rows, embeddings, errors in stream:
+                for error in errors.values():
+                    raise error
+                for kind in kinds:
+                    part = getattr(embeddings, kind)
+                    if kind not in kept:
+                        # Made once: parts of it would need twice the memory.
+                        kept[kind] = part.new_empty(total, *part.shape[1:])
+                    kept[kind][rows.start : rows.stop] = part
+                bar.update(rows.stop)
+        paths = found and [found.path(i) for i in range(total)]
+        return Embeddings(**kept, paths=paths)
+
+    @torch.no_grad()
+    def stream(
+        self,
+        images: Images,
+        batch_size: int = 64,
+        features: Sequence[str] = KINDS,
+        num_workers: int | None = None,
+        amp: bool = False,
+        spans: Sequence[range] | None = None,
+    ) -> Iterator[tuple[range, Embeddings | None, dict[int, Exception]]]:
+        """Features of any number of images, batch by batch.
+
+        Args:
+            images (Images): See :func:`open_images`.
+            batch_size (int): Images at a time.
+            features (Sequence[str]): See :meth:`embed`.
+            num_workers (int, optional): See :meth:`embed`.
+            amp (bool): See :meth:`embed`.
+            spans (Sequence[range], optional): See :func:`image_batches`.
+
+        Yields:
+            Tuple[range, Embeddings | None, Dict[int, Exception]]: Rows; the
+            features of those that could be read, None if none could; and
+            what is wrong with the others, by their place in the batch.
+
+        Raises:
+            ValueError: If features are not finite.
+        """
+        pin = self.data_preprocessor.device.type == 'cuda'
+        for rows, inputs, errors in image_batches(
+            images, batch_size, num_workers, spans, pin
+        ):
+            embeddings = None
+            if inputs is not None:
+                inputs = self.data_preprocessor(dict(inputs=inputs))['inputs']
+                embeddings = self._encode(inputs, features, amp)
+            yield rows, embeddings, errors
+
+    @torch.no_grad()
+    def _of_tensor(
+        self,
+        images: Tensor,
+        batch_size: int,
+        features: Sequence[str],
+        amp: bool,
+    ) -> Iterator[tuple[range, Embeddings, dict]]:
+        if not images.is_floating_point():
+            raise TypeError(
+                f'a tensor of {images.dtype} is not normalised: give images '
+                'of memory as arrays, (H, W, 3)'
+            )
+        for start in range(0, len(images), batch_size):
+            part = images[start : start + batch_size]
+            part = part.to(self.data_preprocessor.device, torch.float32)
+            rows = range(start, start + len(part))
+            yield rows, self._encode(part, features, amp), {}
+
+    def _encode(
+        self, inputs: Tensor, features: Sequence[str], amp: bool
+    ) -> Embeddings:
+        with autocast(enabled=amp):
+            found = self(inputs)
+        kept = {kind: getattr(found, kind).float().cpu() for kind in features}
+        if not all(part.isfinite().all() for part in kept.values()):
+            raise ValueError(
+                'the encoder gives features that are not finite: it has '
+                'diverged, or its weights or the images do not fit it'
+            )
+        return Embeddings(**kept)
+
+    def __repr__(self) -> str:
+        vit, about = self.backbone, self.about
+        height, width = self.preprocessing.img_size
+        patch = vit.patch_embed.projection.kernel_size
+        return (
+            f'Encoder({about["checkpoint"]}: {about["which"]} encoder of '
+            f'layout {about["layout"]}, {vit.num_layers} layers of '
+            f'{vit.embed_dims} channels, patches of {patch[0]} x {patch[1]} '
+            f'of images of {height} x {width} pixels)'
+        )
+
+
+def load(
+    checkpoint: str | os.PathLike,
+    which: str = 'teacher',
+    device: torch.device | str | None = None,
+    img_size: int | tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Encoder:
+    """Load the encoder of a checkpoint of any layout known.
+
+    Its architecture is that of its tensors. How images are prepared is what
+    the checkpoint records, the config of a run or what a converter copied
+    from one; else as for ImageNet, which a log line says.
+
+    Args:
+        checkpoint (str | os.PathLike): The file, see docs/checkpoints.md.
+        which (str): 'teacher' (default, as all of the paper's evaluations)
+            or 'student'.
+        device (torch.device | str, optional): By default the GPU, if there
+            is one.
+        img_size (int | Tuple[int, int], optional): Height and width in
+            pixels that images are resized and cropped to; by default those
+            it was trained on. Positions are resized.
+        num_heads (int, optional): Attention heads, where neither the file nor
+            the size of the ViT tells.
+        mean (Sequence[float], optional): Of each channel in the values of
+            the file, 0 to 255 say, in the place of what is recorded.
+        std (Sequence[float], optional): Likewise.
+
+    Returns:
+        Encoder: Ready to :meth:`~Encoder.embed` images.
+
+    Raises:
+        CheckpointError: If the file cannot be read, has no ViT of a layout
+            known, or does not say enough; it says what to give.
+    """
+    path = os.path.expanduser(os.fspath(checkpoint))
+    backbone = read_backbone(path, which)
+    try:
+        if img_size is not None:
+            size = (img_size,) * 2 if isinstance(img_size, int) else img_size
+            backbone = adapt_backbone(backbone, tuple(size))
+        settings = preprocessing_of(backbone, mean, std)
+        vit = build_vit(backbone, num_heads)
+    except CheckpointError as error:
+        raise CheckpointError(f'{path}: {error}') from error
+    layout = recorded_layout(backbone.meta) or backbone.layout
+    _, preset = choose_preset(layout)
+    about = dict(
+        checkpoint=os.path.abspath(path),
+        layout=layout,
+        which=backbone.which,
+        num_heads=vit.arch_settings['num_heads'],
+    )
+    encoder = Encoder(vit, settings, preset.knn, about)
+    for change in backbone.changes:
+        print_log(f'{path}: {change}', logger='current')
+    if settings.source == 'assumed':
+        print_log(
+            f'{path} does not say how its images were prepared: mean and std '
+            "are taken to be ImageNet's; give others by mean= and std=",
+            logger='current',
+        )
+    return encoder.to(device or get_device())

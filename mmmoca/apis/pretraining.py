@@ -1,0 +1,130 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Pretraining in one call: a config, and the runner of it."""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from mmmoca.checkpoints import CheckpointError, newest_checkpoint
+from mmmoca.datasets.image_places import image_set_of
+from mmmoca.engine.launch import load_config
+from mmmoca.engine.training import prepare_training, train
+from mmmoca.hub import shipped
+from mmmoca.progress import in_notebook
+
+__all__ = ['pretrain']
+
+
+def pretrain(
+    data: str | os.PathLike,
+    out: str | os.PathLike,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    knn: str | os.PathLike | None = None,
+    config: str | os.PathLike = 'moca_vit-s16_own-images',
+    init: str | os.PathLike | None = None,
+    resume: bool | str | os.PathLike = False,
+    amp: bool = False,
+    progress: bool | None = None,
+    **overrides: Any,
+) -> Path:
+    """Pretrain on images of one's own, as ``tools/train.py`` does.
+
+    The config is one of mmmoca, with these settings; the run leaves it in
+    its folder, whole, and any tool takes it from there.
+
+    Args:
+        data (str | os.PathLike): Folder of images, at any depth and without
+            labels, or of shards, or a data set of Hugging Face.
+        out (str | os.PathLike): Where checkpoints, log and config go.
+        epochs (int, optional): Passes over the images; by default those of
+            the config.
+        batch_size (int, optional): Images at a time; by default those of the
+            config.
+        knn (str | os.PathLike, optional): Folder of labelled images,
+            ``train/<class>/`` and ``val/<class>/``, whose k-NN accuracy is
+            measured meanwhile. The best checkpoint is kept besides.
+        config (str | os.PathLike): Name of a config of mmmoca for one's own
+            images, or a file.
+        init (str | os.PathLike, optional): Weights to start from, of any
+            layout known.
+        resume (bool | str | os.PathLike): Go on from the latest checkpoint
+            of ``out``, if there is one, or from this file.
+        amp (bool): Train in mixed precision; the configs of the paper do so
+            anyway.
+        progress (bool, optional): Show a progress bar in the place of the
+            log, which is written to its file in any case; by default in a
+            notebook.
+        **overrides: Further settings of the config, by its shorthands or
+            with dotted keys: ``**{'optim_wrapper.optimizer.lr': 1e-4}``.
+
+    Returns:
+        Path: The last checkpoint, for :func:`mmmoca.load` and all tools.
+
+    Raises:
+        CheckpointError: If ``out`` has the checkpoints of another run.
+        FileNotFoundError: If there is no such config, checkpoint or folder.
+        RuntimeError: If another run writes to ``out``.
+        SystemExit: If it is asked to stop (Ctrl-C, SIGTERM, the stop button
+            of a notebook). ``resume=True`` goes on from there.
+        ValueError: If a setting makes no sense, or the config has no such
+            key.
+    """
+    file = _config_file(config)
+    settings = dict(
+        data_root=os.path.abspath(os.path.expanduser(data)),
+        epochs=epochs,
+        batch_size=batch_size,
+        knn_root=knn and os.path.abspath(os.path.expanduser(knn)),
+    )
+    settings = {key: v for key, v in settings.items() if v is not None}
+    _check_settings(file, settings)
+    kind = image_set_of(settings['data_root'])
+    source = {'train_dataloader.dataset.type': f'mmmoca.{kind.__name__}'}
+    cfg = load_config(file, os.fspath(out), source | settings | overrides)
+    written = prepare_training(
+        cfg, init, 'auto' if resume is True else resume or None, amp
+    )
+    train(cfg, written, amp, in_notebook() if progress is None else progress)
+    last, problems = newest_checkpoint(out, 'epoch_{}.pth')
+    if last is None:
+        raise CheckpointError(
+            f'the run has left no checkpoint in {out}: {"; ".join(problems)}'
+        )
+    return last
+
+
+def _check_settings(file: Path, settings: dict[str, Any]) -> None:
+    """Refuse what the config would not read, and folders that are missing."""
+    known = Config.fromfile(file).get('shorthands') or {}
+    if missing := sorted(settings.keys() - known.keys()):
+        raise ValueError(
+            f'{file.name} has no shorthand {", ".join(missing)}: choose a '
+            "config for one's own images, such as moca_vit-s16_own-images, "
+            'or write shorthands into yours as it has them'
+        )
+    for key in ('data_root', 'knn_root'):
+        place = settings.get(key, '/')
+        if not (os.path.exists(place) or '{' in place):
+            raise FileNotFoundError(f'there is no folder {place}')
+
+
+def _config_file(name: str | os.PathLike) -> Path:
+    """A config file, or the one of mmmoca that has this name."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    folder = shipped('configs')
+    known = sorted(folder.rglob('moca_*.py')) if folder else []
+    for file in known:
+        if os.fspath(name) in (file.stem, file.name):
+            return file
+    names = [file.stem for file in known]
+    like = difflib.get_close_matches(path.stem, names, n=3) or names
+    raise FileNotFoundError(
+        f'there is no config {name}: give the path of a file, or a name such '
+        f'as {", ".join(like)}'
+    )

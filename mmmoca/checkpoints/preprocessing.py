@@ -1,0 +1,215 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a checkpoint says of the images that it is for."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from .layouts import Backbone
+from .reading import CheckpointError
+from .recorded_config import parts_of, recorded_backbone, recorded_config
+
+__all__ = ['Preprocessing', 'preprocessing_of', 'preprocessing_record']
+
+# Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
+_IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+_LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
+_PROJECTION = 'patch_embed.projection.weight'
+
+
+class Preprocessing(NamedTuple):
+    """What is done to an image before it enters an encoder.
+
+    Attributes:
+        mean (Tuple[float, ...]): Of each channel in the order of
+            ``channel_order``, in the values of the file: 0 to 255 in images
+            of 8 bits.
+        std (Tuple[float, ...]): Likewise.
+        channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' in the order
+            of the file.
+        img_size (Tuple[int, int]): Height and width in pixels.
+        resize (int): Length in pixels that the shorter side is resized to,
+            before ``img_size`` is cut out of the middle.
+        interpolation (str): That of the resizing, 'bicubic' say.
+        backend (str): What resizes, 'pillow' or 'cv2'.
+        loader (Dict): Config of the transform that loads a file.
+        source (str): Where mean and std are from: 'config' (of the run that
+            is in the checkpoint), 'record' (of a converter), 'given', or
+            'assumed', ImageNet's.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    channel_order: str
+    img_size: tuple[int, int]
+    resize: int
+    interpolation: str
+    backend: str
+    loader: dict
+    source: str
+
+
+def preprocessing_of(
+    backbone: Backbone,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Preprocessing:
+    """Find out how images are prepared for an encoder.
+
+    Args:
+        backbone (Backbone): What :func:`read_backbone` returned.
+        mean (Sequence[float], optional): Of each channel, in the place of
+            what the file records.
+        std (Sequence[float], optional): Likewise.
+
+    Returns:
+        Preprocessing: As the config in the file says, or the record of the
+        converter that wrote it. Else as ImageNet's images for encoders of
+        three channels.
+
+    Raises:
+        CheckpointError: If nothing is recorded of images of other channels
+            than three, the numbers given do not fit, or the patch grid is
+            not known.
+    """
+    channels = backbone.state_dict[_PROJECTION].shape[1]
+    img_size = _img_size(backbone)
+    known = _from_record(backbone.meta) or _from_config(backbone.meta)
+    if (mean, std) != (None, None):
+        known |= _given(mean, std, channels)
+    elif len(known.get('mean', ())) != channels:
+        known |= _assumed(channels)
+    # As the usual 256 to 224.
+    resize, cropped = known.pop('resize', 8), known.pop('cropped', 7)
+    orders = {1: 'grey', 3: 'rgb'}
+    return Preprocessing(
+        **dict(
+            channel_order=orders.get(channels, 'bands'),
+            interpolation='bicubic',
+            backend='pillow',
+            loader=dict(type='LoadImageFromFile'),
+        )
+        | known,
+        img_size=img_size,
+        resize=round(resize * min(img_size) / cropped),
+    )
+
+
+def preprocessing_record(backbone: Backbone) -> dict:
+    """What :func:`preprocessing_of` reads again from a converted file.
+
+    Args:
+        backbone (Backbone): What :func:`read_backbone` returned.
+
+    Returns:
+        dict: Of plain values; empty if the file does not say.
+    """
+    return _from_record(backbone.meta) or _from_config(backbone.meta)
+
+
+def _img_size(backbone: Backbone) -> tuple[int, int]:
+    if backbone.grid is None:
+        raise CheckpointError(
+            f'the checkpoint has {backbone.state_dict["pos_embed"].shape[1]} '
+            'positions, [CLS] among them, that are no square, and records no '
+            'grid: give the patch rows and columns (--source-grid H W)'
+        )
+    patch = backbone.state_dict[_PROJECTION].shape[2:]
+    return tuple(n * p for n, p in zip(backbone.grid, patch))
+
+
+def _given(
+    mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
+) -> dict:
+    if any(len(numbers or ()) != channels for numbers in (mean, std)):
+        raise CheckpointError(
+            f'mean and std (--mean, --std) need {channels} numbers each, one '
+            f'for each channel, but got {mean} and {std}'
+        )
+    if min(std) <= 0:
+        raise CheckpointError(f'std (--std) must be above 0 but got {std}')
+    return dict(mean=tuple(mean), std=tuple(std), source='given')
+
+
+def _assumed(channels: int) -> dict:
+    if channels != 3:
+        raise CheckpointError(
+            f'the checkpoint is of images of {channels} channels, and does '
+            'not say by which mean and std they were normalised: give both, '
+            f'{channels} numbers each (--mean, --std)'
+        )
+    return dict(mean=_IMAGENET[0], std=_IMAGENET[1], source='assumed')
+
+
+def _from_record(meta: Mapping) -> dict:
+    """What a converter copied from the file that it read."""
+    about = meta.get('mmmoca')
+    known = about.get('preprocessing') if isinstance(about, dict) else None
+    if not isinstance(known, dict):
+        return {}
+    # JSON has lists only.
+    numbers = {k: tuple(known[k]) for k in ('mean', 'std') if k in known}
+    return known | numbers
+
+
+def _from_config(meta: Mapping) -> dict:
+    """What the config of a run says, as far as it does."""
+    config = recorded_config(meta)
+    known = _pipeline(config)
+    model = config.get('model')
+    normalise = isinstance(model, dict) and model.get('data_preprocessor')
+    normalise = normalise or config.get('data_preprocessor')
+    if not isinstance(normalise, dict):
+        return known
+    channels = recorded_backbone(meta).get('in_channels', 3)
+    for name, default in (('mean', 0.0), ('std', 1.0)):
+        numbers = tuple(normalise.get(name) or (default,))
+        known[name] = numbers * (channels if len(numbers) == 1 else 1)
+    to_rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
+    known['channel_order'] = _order(to_rgb, channels, known.get('loader', {}))
+    known['source'] = 'config'
+    return known
+
+
+def _order(to_rgb: bool, channels: int, loader: dict) -> str:
+    if to_rgb:
+        return 'rgb'
+    as_in_file = (
+        loader.get('type', '').endswith('LoadBands')
+        or loader.get('imdecode_backend') == 'tifffile'
+    )
+    if as_in_file:
+        return 'bands'
+    # MMCV loads colours as BGR.
+    return {1: 'grey', 3: 'bgr'}.get(channels, 'bands')
+
+
+def _pipeline(config: dict) -> dict:
+    """How images are loaded and resized where a run evaluates them."""
+    pipelines = [
+        {step['type'].rpartition('.')[2]: step for step in part}
+        for part in parts_of(config)
+        if isinstance(part, list)
+        and part
+        and all(
+            isinstance(step, dict) and isinstance(step.get('type'), str)
+            for step in part
+        )
+    ]
+    # Evaluation crops the centre, training anywhere.
+    pipelines.sort(key=lambda steps: 'CenterCrop' not in steps)
+    known = {}
+    for steps in pipelines:
+        loaders = [s for name, s in steps.items() if name in _LOADERS]
+        if not loaders:
+            continue
+        known['loader'] = {
+            k: v for k, v in loaders[0].items() if k != 'backend_args'
+        }
+        resize = steps.get('ResizeEdge') or steps.get('ResizeBands')
+        if resize and 'CenterCrop' in steps:
+            known['resize'] = resize['scale']
+            known['cropped'] = steps['CenterCrop']['crop_size']
+            known['interpolation'] = resize.get('interpolation', 'bilinear')
+            known['backend'] = resize.get('backend', 'cv2')
+        break
+    return known

@@ -1,0 +1,141 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A training from its config to its end, for the shell and for Python."""
+
+import os
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.runner import Runner
+
+from .hooks.progress_hook import ProgressHook
+from .launch import build_runner, check_files
+from .processes import naming_the_silent
+from .recipe import complete_recipe
+
+__all__ = ['prepare_training', 'train']
+
+
+def prepare_training(
+    cfg: Config,
+    init: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
+    amp: bool = False,
+    validate: bool = True,
+    auto_scale_lr: bool = False,
+) -> dict[str, float]:
+    """Write into a config how its run starts, and what it leaves open.
+
+    Args:
+        cfg (Config): Of :func:`~mmmoca.engine.launch.load_config`, changed
+            in place.
+        init (str | os.PathLike, optional): The weights to start from, of any
+            layout known.
+        resume (str | os.PathLike, optional): The checkpoint to go on from;
+            'auto' for the latest one in the work dir, if there is one.
+        amp (bool): Train in mixed precision (bfloat16 on a CPU).
+        validate (bool): Whether to keep the validation. Defaults to True.
+        auto_scale_lr (bool): Scale the learning rate by the total batch
+            size.
+
+    Returns:
+        dict[str, float]: What :func:`complete_recipe` wrote.
+
+    Raises:
+        FileNotFoundError: If the checkpoint or a folder of images is missing.
+        ValueError: If an argument does not fit the config.
+    """
+    if not validate:
+        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    _choose_weights(cfg, init, resume)
+    if auto_scale_lr:
+        if cfg.get('auto_scale_lr') is None:
+            raise ValueError(
+                '--auto-scale-lr needs the batch size that the learning rate '
+                'was chosen for: write auto_scale_lr=dict(base_batch_size=...)'
+                ' in the config'
+            )
+        cfg.auto_scale_lr.enable = True
+    if amp:
+        _mix_precisions(cfg)
+    check_files(cfg, 'train', 'val')
+    return complete_recipe(cfg)
+
+
+def train(
+    cfg: Config,
+    written: dict[str, float],
+    amp: bool = False,
+    progress: bool = False,
+) -> Runner:
+    """Run a training.
+
+    Args:
+        cfg (Config): The prepared config.
+        written (dict[str, float]): What :func:`prepare_training` returned,
+            for the log.
+        amp (bool): Whether it was asked for, for the log.
+        progress (bool): Show a progress bar in the place of the log, which
+            is in its file all the same.
+
+    Returns:
+        Runner: After the training.
+
+    Raises:
+        Exception: Whatever building the run or running it raises.
+    """
+    runner = build_runner(cfg, quiet=progress)
+    bar = ProgressHook()
+    if progress:
+        runner.register_hook(bar)
+    if amp:
+        runner.logger.info(
+            f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
+        )
+    for key, value in written.items():
+        runner.logger.info(f'{key}={value:g} follows from images and steps')
+    with naming_the_silent():
+        try:
+            runner.train()
+        finally:
+            bar.after_train(runner)
+    return runner
+
+
+def _choose_weights(
+    cfg: Config,
+    init: str | os.PathLike | None,
+    resume: str | os.PathLike | None,
+) -> None:
+    """Write into the config what the run starts from, or goes on with."""
+    if init is not None:
+        for name, value in (
+            ('load_from', cfg.get('load_from')),
+            ('--resume', resume),
+        ):
+            if value not in (None, 'auto'):
+                raise ValueError(
+                    f'--init {init} and {name} {value} are two '
+                    f'checkpoints to start from: leave out {name} or --init'
+                )
+        cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
+    if resume == 'auto' and cfg.get('load_from') is not None:
+        # A job that is put back into the queue before it has saved anything
+        # still has to start from it.
+        folder = Path(cfg.work_dir)
+        if not any((*folder.glob('last_checkpoint'), *folder.glob('*.pth'))):
+            return
+    if resume is not None:
+        cfg.resume = True
+        cfg.load_from = None if resume == 'auto' else os.fspath(resume)
+
+
+def _mix_precisions(cfg: Config) -> None:
+    wrapper = cfg.optim_wrapper
+    kind = wrapper.get('type', 'OptimWrapper')
+    if kind == 'OptimWrapper':
+        wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
+    elif kind not in ('AmpOptimWrapper', 'mmmoca.MixedPrecisionOptimWrapper'):
+        raise ValueError(
+            '--amp can replace an OptimWrapper only, but the type of '
+            f'optim_wrapper is {kind}: choose its precision in the config'
+        )

@@ -1,0 +1,88 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Pictures side by side, in blocks that have titles."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = ['SHARP', 'draw_blocks']
+
+CELL = 0.92  # side of a picture, in inches; all other lengths are cells
+GAP, BLOCK_GAP = 0.05, 0.3
+LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.12, 0.82, 0.42
+FRAMES = {True: '#2a9d4a', False: '#d1495b'}
+TEXT = '#222222'
+SHARP = 256  # side in pixels from which nothing is smoothed
+
+
+def draw_blocks(
+    blocks: Sequence[tuple[str, list[str], list]],
+    frames: Sequence[Sequence[Sequence[bool]] | None],
+    names: Sequence[str] | None,
+    aspect: float,
+    legend: str = '',
+) -> Figure:
+    """Lay blocks of pictures out side by side, a row for each image.
+
+    Args:
+        blocks (Sequence[Tuple[str, List[str], List]]): For each its title,
+            the titles of its columns, and its rows of pictures, (H, W, 3);
+            a row may have fewer of them than there are columns.
+        frames (Sequence[Sequence[Sequence[bool]] | None]): For each block,
+            whether each picture has a green frame or a red one; None for no
+            frames.
+        names (Sequence[str], optional): What each row is called.
+        aspect (float): Height of a picture by its width.
+        legend (str): Below all.
+
+    Returns:
+        Figure: To be written by its ``savefig``.
+    """
+    # All lengths are in cells until the end.
+    count = len(blocks[0][2])
+    columns = [len(titles) for _, titles, _ in blocks]
+    left = LEFT if names else RIGHT
+    widths = [n + (n - 1) * GAP for n in columns]
+    width = left + sum(widths) + BLOCK_GAP * (len(blocks) - 1) + RIGHT
+    height = TOP + BOTTOM + count * aspect + (count - 1) * GAP
+    figure = Figure((width * CELL, height * CELL), facecolor='white')
+
+    def text(x: float, y: float, label: str, **style) -> None:
+        style = dict(color=TEXT, fontsize=8.5, ha='center') | style
+        figure.text(x / width, 1 - y / height, label, **style)
+
+    start = left
+    for (title, titles, rows), correct, span in zip(blocks, frames, widths):
+        text(start + span / 2, TOP - 0.42, title, fontsize=10.5, weight='bold')
+        for column, label in enumerate(titles):
+            x = start + column * (1 + GAP)
+            text(x + 0.5, TOP - 0.12, label)
+            for row, pictures in enumerate(rows):
+                if column >= len(pictures):
+                    continue
+                y = TOP + row * (aspect + GAP) + aspect
+                axes = figure.add_axes(
+                    [x / width, 1 - y / height, 1 / width, aspect / height]
+                )
+                frame = correct and FRAMES[bool(correct[row][column])]
+                _show(axes, pictures[column], frame)
+        start += span + BLOCK_GAP
+    for row, name in enumerate(names or ()):
+        y = TOP + row * (aspect + GAP) + aspect / 2
+        text(left - 0.1, y, name, ha='right', va='center')
+    text(left, height - BOTTOM / 3, legend, ha='left')
+    return figure
+
+
+def _show(axes: Axes, picture: np.ndarray, frame: str | None) -> None:
+    axes.set(xticks=[], yticks=[])
+    small = 2 * max(picture.shape[:2]) <= SHARP
+    axes.imshow(
+        picture,
+        interpolation='bicubic' if small else 'antialiased',
+        aspect='auto',
+    )
+    axes.spines[:].set_visible(frame is not None)
+    axes.spines[:].set(color=frame, linewidth=2.2)

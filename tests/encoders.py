@@ -1,0 +1,27 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Checkpoints of small pretraining runs, without the runs."""
+
+import torch
+from mmengine.config import Config
+from mmpretrain.registry import MODELS
+
+from .images import DEMO_CONFIG
+from .test_checkpoints.files import randomise
+
+ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
+
+
+def write_run(path, seed=0, **options):
+    """Write what a run of the demo's config leaves, with a smaller ViT.
+
+    Returns:
+        tuple[Config, nn.Module]: Its config and its model.
+    """
+    cfg = Config.fromfile(DEMO_CONFIG)
+    small = {'model.backbone.arch': ARCH, 'model.backbone.tap_layer': 1}
+    cfg.merge_from_dict(small | {'model.codebook.num_words': 8} | options)
+    torch.manual_seed(seed)
+    model = randomise(MODELS.build(cfg.model), seed)
+    meta = dict(cfg=cfg.pretty_text)
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), path)
+    return cfg, model

@@ -1,0 +1,89 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a user does with the wheel alone, far from any checkout.
+
+``test_packaging.py`` runs a copy of this file in an environment of its own.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+
+import mmengine.hub
+import mmpretrain
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.logging import MMLogger
+from mmengine.registry import init_default_scope
+from mmpretrain import FeatureExtractor, get_model, list_models
+from mmpretrain.registry import MODELS, TRANSFORMS
+from PIL import Image
+
+import mmmoca
+from mmmoca.hub import shipped
+
+TINY = 'moca_vit-tiny_textures'
+# Arguments of programs of `tools/`, and a file that each of them writes.
+PROGRAMS = (
+    (['embed.py', 'run.pth', 'images', 'out.npy'], 'out.npy'),
+    (['search.py', 'out.npy', '0', '--json', 'near.json'], 'near.json'),
+)
+
+
+def inherit():
+    """A config of ours by its name."""
+    Path('child.py').write_text(
+        "_base_ = 'mmmoca::moca_vit-b16_200e.py'\n"
+        "model = dict(backbone=dict(arch='deit-t'))\n"
+    )
+    cfg = Config.fromfile('child.py')
+    init_default_scope(cfg.default_scope)
+    assert MODELS.build(cfg.model).backbone.embed_dims == 192
+    for transform in [*cfg.train_pipeline, *cfg.test_pipeline]:
+        TRANSFORMS.build(transform)
+    cfg = mmengine.hub.get_config('mmmoca::moca_vit-b16_200e.py', True)
+    assert cfg.model_path.startswith('https://github.com/valeoai/MOCA/')
+
+
+def draw_images():
+    """Three images of noise."""
+    Path('images').mkdir()
+    generator = np.random.default_rng(0)
+    for index in range(3):
+        noise = generator.integers(0, 256, (60, 70, 3), np.uint8)
+        Image.fromarray(noise).save(f'images/{index}.png')
+
+
+def use_models():
+    """mmpretrain's models of ours and `mmmoca.load` give the same features."""
+    assert 'moca_vit-l16_200e' in list_models('moca*')
+    model = get_model(TINY)
+    MMLogger.get_current_instance().setLevel('WARNING')
+    model.init_weights()
+    meta = dict(cfg=model._config.pretty_text)
+    torch.save(dict(state_dict=model.state_dict(), meta=meta), 'run.pth')
+    features = mmmoca.load('run.pth').embed('images', num_workers=0)
+    extract = FeatureExtractor(TINY, pretrained='run.pth')
+    for path, feature in zip(features.paths, features.avg):
+        torch.testing.assert_close(extract(path)[0], feature)
+    return features.avg.numpy()
+
+
+def use_tools(features):
+    """Programs of the wheel, here: a process imports for ten seconds."""
+    for (name, *arguments), written in PROGRAMS:
+        tool = shipped(f'tools/{name}')
+        sys.argv = [str(tool), *arguments]
+        sys.path[0] = str(tool.parent)
+        runpy.run_path(str(tool), run_name='__main__')
+        assert Path(written).exists(), written
+    np.testing.assert_allclose(np.load('out.npy'), features, atol=1e-5)
+
+
+if __name__ == '__main__':
+    for module in (mmmoca, mmpretrain):
+        assert Path(sys.prefix) in Path(module.__file__).parents
+    assert Path(mmmoca.__file__).parent in shipped('configs').parents
+    inherit()
+    draw_images()
+    use_tools(use_models())

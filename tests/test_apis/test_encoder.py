@@ -1,0 +1,250 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""An encoder in a line: its features are those of the protocols."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mmpretrain.registry import DATASETS
+from PIL import Image
+from torch.nn import functional as F
+from torchvision import models, transforms
+
+import mmmoca
+from mmmoca.checkpoints import CheckpointError
+from mmmoca.evaluation import extract_features
+from mmmoca.evaluation.encoders import four_features
+
+from ..encoders import write_run
+from ..errors import raises
+from ..stores import write_arrow, write_shards
+from ..test_checkpoints import files
+
+
+@pytest.fixture(scope='module')
+def run(root):
+    """Config and model of the run that ``root / 'run.pth'`` is of."""
+    return write_run(root / 'run.pth')
+
+
+@pytest.fixture(scope='module')
+def encoder(root, run):
+    return mmmoca.load(root / 'run.pth', device='cpu')
+
+
+def test_features_are_those_of_k_nn(root, run, encoder):
+    cfg, model = run
+    source = dict(cfg.test_dataloader.dataset, data_root=str(root))
+    dataset = DATASETS.build(dict(source, data_prefix='train'))
+    features, _ = extract_features(
+        dataset,
+        model.data_preprocessor,
+        dict(
+            avg=model.extract_feat,
+            four=lambda x: four_features(encoder.backbone, x),
+            student=lambda x: model.extract_feat(x, 'student'),
+        ),
+        batch_size=16,
+    )
+    found = encoder.embed(root / 'train', 16, num_workers=2)
+    assert torch.equal(F.normalize(found.avg, dim=1), features['avg'])
+    both = torch.cat((found.cls, found.avg), dim=1)
+    own = F.normalize(features['four'][:, : both.shape[1]], dim=1)
+    torch.testing.assert_close(own, F.normalize(both, dim=1))
+    assert found.paths == [
+        dataset.get_data_info(i)['img_path'] for i in range(len(dataset))
+    ]
+    assert found.patches is None
+    student = mmmoca.load(root / 'run.pth', 'student', 'cpu')
+    avg = student.embed(root / 'train', 16).avg
+    assert torch.equal(F.normalize(avg, dim=1), features['student'])
+
+
+def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
+    folder = root / 'train' / 'class_0'
+    expected = encoder.embed(folder, features=('avg', 'cls', 'patches'))
+    grid = expected.patches.shape[2:]
+    assert grid == (6, 6)
+    torch.testing.assert_close(expected.patches.mean(dim=(2, 3)), expected.avg)
+    paths = [Path(path) for path in expected.paths]
+    pictures = [Image.open(path) for path in paths]
+    arrays = [np.array(picture) for picture in pictures]
+    write_shards(root / 'train', tmp_path / 'shards')
+    write_arrow(root / 'train', tmp_path / 'arrow')
+    for images in (
+        paths,
+        list(map(str, paths)),
+        pictures,
+        arrays,
+        np.stack(arrays),
+        tmp_path / 'shards',
+        tmp_path / 'arrow',
+    ):
+        found = encoder.embed(images, features='avg', num_workers=0)
+        torch.testing.assert_close(found.avg[:16], expected.avg)
+    one = encoder.embed(paths[3])
+    assert one.paths == [str(paths[3])]
+    for image in (paths[3], pictures[3], arrays[3]):
+        found = encoder.embed(image)
+        torch.testing.assert_close(found.cls, expected.cls[3:4])
+    grey = Image.fromarray(arrays[0]).convert('L')
+    found = encoder.embed([grey, np.array(grey), grey.convert('RGBA')])
+    assert torch.equal(found.cls[:1].expand(3, -1), found.cls)
+    # Phones write the way up beside the pixels.
+    turned = pictures[0].getexif()
+    turned[0x0112] = 6
+    pictures[0].save(tmp_path / 'turned.png', exif=turned)
+    found = encoder.embed(
+        [str(tmp_path / 'turned.png'), Image.open(tmp_path / 'turned.png')]
+    )
+    torch.testing.assert_close(found.cls[0], found.cls[1])
+    assert not torch.allclose(found.cls[0], expected.cls[0])
+
+
+def test_tensors_are_taken_as_normalised(encoder):
+    images = torch.randn(5, 3, 48, 64, requires_grad=True)
+    found = encoder.embed(images, 2, ('cls', 'patches'))
+    assert found.paths is None and not found.cls.requires_grad
+    alone = encoder(images)
+    assert alone.patches.shape == (5, 16, 6, 8)
+    torch.testing.assert_close(found.patches, alone.patches)
+    alone.cls.sum().backward()
+    assert images.grad.any()
+
+
+@pytest.mark.parametrize('layout', ['timm', 'dino', 'mae'])
+def test_equals_timm(root, tmp_path, layout):
+    """Without a record, images are prepared as for ImageNet."""
+    contents, vit, _ = files.checkpoint(layout)
+    torch.save(contents, tmp_path / 'a.pth')
+    with pytest.raises(CheckpointError, match=r'a\.pth: .*--num-heads'):
+        mmmoca.load(tmp_path / 'a.pth')
+    encoder = mmmoca.load(tmp_path / 'a.pth', num_heads=files.HEADS)
+    prepare = transforms.Compose(
+        [
+            transforms.Resize(round(files.SIZE * 8 / 7), 3),
+            transforms.CenterCrop(files.SIZE),
+            transforms.ToTensor(),
+            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ]
+    )
+    found = encoder.embed(root / 'val', features=('cls', 'avg', 'patches'))
+    images = torch.stack([prepare(Image.open(path)) for path in found.paths])
+    tokens = files.tokens(vit, images)
+    # Pillow rounds to whole numbers, and that half a unit apart.
+    close = dict(rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.cls, tokens[:, 0], **close)
+    torch.testing.assert_close(found.avg, tokens[:, 1:].mean(1), **close)
+    patches = found.patches.flatten(2).mT
+    torch.testing.assert_close(patches, tokens[:, 1:], **close)
+    expected = dict(dino='cls', mae='avg', timm='avg')
+    assert encoder.feature == expected[layout]
+
+
+def test_what_is_assumed_is_said(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(
+        'mmmoca.apis.encoder.print_log', lambda text, **_: said.append(text)
+    )
+    torch.save(files.checkpoint('timm')[0], tmp_path / 'a.pth')
+    mmmoca.load(tmp_path / 'a.pth', num_heads=3)
+    assert "mean and std are taken to be ImageNet's" in said.pop()
+    half = [127.5] * 3
+    encoder = mmmoca.load(tmp_path / 'a.pth', num_heads=3, mean=half, std=half)
+    assert not said
+    white = np.full((40, 40, 3), 255, np.uint8)
+    expected = encoder.embed(torch.ones(1, 3, 32, 32))
+    assert torch.equal(encoder.embed(white).cls, expected.cls)
+
+
+def test_other_sizes(root, encoder):
+    larger = mmmoca.load(root / 'run.pth', device='cpu', img_size=(48, 96))
+    found = larger.embed(root / 'val', features='patches', num_workers=0)
+    assert found.patches.shape == (15, 16, 6, 12)
+    assert 'images of 48 x 96 pixels' in repr(larger)
+    with raises(CheckpointError, 'run.pth: ', 'multiples of the patch, 8 x 8'):
+        mmmoca.load(root / 'run.pth', img_size=50)
+
+
+def test_bands(root, tmp_path):
+    loader = dict(type='mmmoca.LoadBands', channels=4)
+    steps = dict(type='mmmoca.ResizeBands', scale=48, interpolation='bicubic')
+    pipeline = [loader, steps, dict(type='CenterCrop', crop_size=48)]
+    _, model = write_run(
+        tmp_path / 'bands.pth',
+        **{
+            'model.backbone.in_channels': 4,
+            'model.data_preprocessor.mean': [100.0] * 4,
+            'model.data_preprocessor.std': [50.0, 60.0, 70.0, 80.0],
+            'model.data_preprocessor.to_rgb': False,
+            'test_dataloader.dataset.pipeline': pipeline,
+            'val_dataloader.dataset.pipeline': pipeline,
+        },
+    )
+    images = np.random.default_rng(0).integers(0, 4000, (3, 48, 48, 4))
+    images = images.astype(np.uint16)
+    (tmp_path / 'images').mkdir()
+    for i, image in enumerate(images):
+        np.save(tmp_path / 'images' / f'{i}.npy', image)
+    encoder = mmmoca.load(tmp_path / 'bands.pth', device='cpu')
+    found = encoder.embed(tmp_path / 'images')
+    inputs = torch.tensor(images.astype(np.float32)).permute(0, 3, 1, 2)
+    inputs = model.data_preprocessor(dict(inputs=inputs))['inputs']
+    torch.testing.assert_close(found.avg, model.extract_feat(inputs))
+    assert torch.equal(encoder.embed(list(images)).avg, found.avg)
+    with raises(ValueError, 'image 0 has the shape', 'channels=4'):
+        encoder.embed(images[..., :3])
+
+
+@pytest.mark.parametrize(
+    'images, error, message',
+    [
+        ('nowhere', FileNotFoundError, 'there is no file or folder nowhere'),
+        ('empty', FileNotFoundError, "no image in 'empty"),
+        (['a.jpg'], OSError, 'cannot read the image a.jpg'),
+        ([], ValueError, 'an empty list'),
+        ([3], TypeError, 'but got int'),
+        (3, TypeError, 'but got int'),
+        (np.zeros((9, 9, 3)), TypeError, 'image 0 is float64'),
+        (np.zeros((9, 9, 7), np.uint8), ValueError, 'has 7 channels'),
+        (torch.zeros(1, 3, 9, 9), ValueError, 'not a multiple of the patch'),
+        (torch.zeros(1, 2, 48, 48), ValueError, 'a batch of 3 channels'),
+        (torch.zeros(1, 3, 48, 48).int(), TypeError, 'is not normalised'),
+        (torch.full((1, 3, 48, 48), np.nan), ValueError, 'not finite'),
+    ],
+)
+def test_wrong_images(encoder, tmp_path, monkeypatch, images, error, message):
+    monkeypatch.chdir(tmp_path)
+    Path('empty').mkdir()
+    with raises(error, message):
+        encoder.embed(images)
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+def test_an_image_that_is_none_is_one_error(root, encoder, tmp_path, workers):
+    for i, path in enumerate((root / 'val').glob('*/*.jpg')):
+        (tmp_path / f'{i}.jpg').write_bytes(path.read_bytes())
+    (tmp_path / '7.jpg').write_text('no image')
+    with pytest.raises(OSError) as error:
+        encoder.embed(tmp_path, 2, num_workers=workers)
+    assert re.fullmatch(
+        r'cannot read the image .*/7\.jpg: it is damaged .*', str(error.value)
+    )
+
+
+def test_unknown_features(root, encoder):
+    for features in ('mean', ['cls', 'mean']):
+        with raises(ValueError, "'mean' is no feature", 'cls, avg, patches'):
+            encoder.embed(root / 'val', features=features)
+    with raises(ValueError, 'is no feature'):
+        encoder.embed(root / 'val', features=())
+
+
+def test_other_architectures(tmp_path):
+    torch.save(models.resnet18().state_dict(), tmp_path / 'resnet.pth')
+    with raises(CheckpointError, 'resnet.pth has no ViT of a layout known'):
+        mmmoca.load(tmp_path / 'resnet.pth')
+    with pytest.raises(AttributeError, match="'mmmoca' has no attribute 'a'"):
+        mmmoca.a  # noqa: B018

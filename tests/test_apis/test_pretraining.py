@@ -1,0 +1,145 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Pretraining in a call is what tools/train.py does."""
+
+import pytest
+from mmengine.config import Config
+
+import mmmoca
+from mmmoca.checkpoints import CheckpointError, read_checkpoint
+from mmmoca.engine import training
+from mmmoca.engine.launch import load_config
+from mmmoca.progress import ProgressBar
+
+from ..errors import raises
+from ..images import CONFIGS
+from ..runs import COUNT, assert_same
+
+CONFIG = 'moca_vit-s16_own-images'
+ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
+
+
+def tiny():
+    """Settings of a run of seconds."""
+    return {
+        'model.backbone.arch': dict(_delete_=True, **ARCH),
+        'model.backbone.tap_layer': 1,
+        'model.neck.embed_dims': 32,
+        'train_dataloader.num_workers': 0,
+        'log_level': 'ERROR',
+        'experiment_name': f'pretrain_{next(COUNT)}',
+    }
+
+
+@pytest.fixture(scope='module')
+def run(root, tmp_path_factory):
+    """The folder of a run, and the checkpoint that it returned."""
+    out = tmp_path_factory.mktemp('run')
+    options = tiny() | {'optim_wrapper.optimizer.lr': 1e-4}
+    images = root / 'train'
+    last = mmmoca.pretrain(images, out, epochs=1, batch_size=16, **options)
+    return out, last
+
+
+def test_is_the_run_of_the_tool(root, run, tmp_path):
+    out, last = run
+    assert last == out / 'epoch_1.pth'
+    options = dict(data_root=str(root / 'train'), epochs=1, batch_size=16)
+    options |= tiny() | {'optim_wrapper.optimizer.lr': 1e-4}
+    cfg = load_config(CONFIGS / f'{CONFIG}.py', str(tmp_path), options)
+    training.train(cfg, training.prepare_training(cfg))
+    first, second = (
+        read_checkpoint(folder / 'epoch_1.pth')['state_dict']
+        for folder in (out, tmp_path)
+    )
+    assert_same(first, second)
+    saved = Config.fromfile(out / f'{CONFIG}.py')
+    assert saved.optim_wrapper.optimizer.lr == 1e-4
+    assert saved.model.codebook.num_words == 64  # of the rules
+    found = mmmoca.load(last, device='cpu').embed(root / 'val')
+    assert found.avg.shape == (15, 32)
+
+
+def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
+    out, last = run
+    images = root / 'train'
+    with raises(CheckpointError, str(out), 'of another run'):
+        mmmoca.pretrain(images, out, epochs=2, batch_size=16, **tiny())
+    again = mmmoca.pretrain(
+        images, out, epochs=2, batch_size=16, resume=True, **tiny()
+    )
+    assert read_checkpoint(again)['meta']['epoch'] == 2
+    taken = {}
+    monkeypatch.setattr(
+        'mmmoca.apis.pretraining.train', lambda cfg, *_: taken.update(cfg)
+    )
+    monkeypatch.setattr(
+        'mmmoca.apis.pretraining.newest_checkpoint', lambda *_: (last, [])
+    )
+    mmmoca.pretrain(images, tmp_path, 1, 16, root, init=last, amp=True)
+    assert taken['load_from'] == f'mmmoca-start://{last}'
+    assert taken['val_cfg']['data_root'] == str(root)
+    assert taken['train_dataloader']['dataset']['type'] == (
+        'mmmoca.ImageFolder'
+    )
+
+
+@pytest.mark.parametrize(
+    'settings, error, parts',
+    [
+        (dict(data='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
+        (dict(knn='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
+        (dict(init='a.pth'), FileNotFoundError, ['no checkpoint a.pth']),
+        (
+            dict(config='moca_vit-s16_own-image'),
+            FileNotFoundError,
+            ['there is no config', CONFIG],
+        ),
+        (
+            dict(config='moca_vit-b16_200e'),
+            ValueError,
+            ['has no shorthand batch_size, data_root', CONFIG],
+        ),
+        (dict(epoch=3), ValueError, ['no key epoch', 'did you mean epochs']),
+        (dict(batch_size=4096), ValueError, ['48 images fill no step']),
+    ],
+)
+def test_wrong_settings(root, tmp_path, monkeypatch, settings, error, parts):
+    monkeypatch.chdir(tmp_path)
+    settings = dict(data=root / 'train', batch_size=16) | settings
+    with raises(error, *parts):
+        mmmoca.pretrain(out='work', **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress(root, tmp_path, capsys, monkeypatch):
+    """In a notebook a bar takes the place of the log."""
+    monkeypatch.setattr('mmmoca.apis.pretraining.in_notebook', lambda: True)
+    options = tiny() | {'default_hooks.logger.interval': 3}
+    del options['log_level']
+    mmmoca.pretrain(
+        root / 'train', tmp_path, epochs=1, batch_size=16, **options
+    )
+    printed = capsys.readouterr()
+    assert '  step 3/3  loss ' in printed.out
+    assert 'mmengine' not in printed.out + printed.err
+    assert 'Config:' in next(tmp_path.glob('*/*.log')).read_text()
+    saved = Config.fromfile(tmp_path / f'{CONFIG}.py')
+    assert 'progress' not in saved.default_hooks
+    assert 'runner_type' not in saved
+
+
+def test_lines_of_progress(capsys):
+    now = iter(range(0, 10**6, 20))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('mmmoca.progress.time.monotonic', lambda: next(now))
+        with ProgressBar('images', 100) as bar:
+            for done in (20, 40, 60, 80, 100):
+                bar.update(done)
+        with ProgressBar('images', 100, show=False) as bar:
+            bar.update(100)
+    # 20 of them were there, the others took 20 s for each 20.
+    assert capsys.readouterr().out.splitlines() == [
+        '  images  40/100  eta 0:02:00',
+        '  images  80/100  eta 0:00:26',
+        '  images 100/100  eta 0:00:00',
+    ]

@@ -1,0 +1,199 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Configs and models that MMEngine and mmpretrain find by name."""
+
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import mmengine.hub
+import pytest
+import torch
+import yaml
+from mmengine.config import Config
+from mmpretrain import get_model, list_models
+from mmpretrain.apis.model import ModelHub
+
+from mmmoca import hub
+from mmmoca.checkpoints import convert_release_name
+
+from .images import CONFIGS
+from .test_models.test_golden import Case
+from .test_tools.test_model_converters import released
+from .tools import ROOT, install_configs
+
+NAME = 'moca_vit-b16_200e'
+V1 = f'{NAME}_v1.0'
+FOLDERS = ('', 'classification', 'segmentation', 'detection', 'demo')
+
+
+def metafile(folder):
+    return yaml.safe_load((CONFIGS / folder / 'metafile.yml').read_text())
+
+
+def models(*folders):
+    return [m for folder in folders for m in metafile(folder)['Models']]
+
+
+def unmarked(value):
+    """A part of a config without the scope that MMEngine marks it with."""
+    if isinstance(value, dict):
+        items = value.items()
+        return {k: unmarked(v) for k, v in items if k != '_scope_'}
+    return value
+
+
+@pytest.mark.parametrize(
+    'form, path',
+    [
+        ('{}.py', '{}.py'),
+        ('_base_/../{}.py', '{}.py'),
+        ('demo/moca_vit-tiny_textures.py', 'demo/moca_vit-tiny_textures.py'),
+    ],
+)
+def test_configs_by_name(monkeypatch, tmp_path, form, path):
+    install_configs(monkeypatch, tmp_path)
+    name = f'mmmoca::{form.format(NAME)}'
+    (tmp_path / 'child.py').write_text(f'_base_ = {name!r}\na = 1\n')
+    wanted = Config.fromfile(CONFIGS / path.format(NAME))
+    child = Config.fromfile(tmp_path / 'child.py')
+    assert child.a == 1 and unmarked(child.model) == wanted.model.to_dict()
+    assert mmengine.hub.get_config(name).to_dict() == wanted.to_dict()
+
+
+def test_config_by_name_with_its_weights(monkeypatch, tmp_path):
+    install_configs(monkeypatch, tmp_path)
+    for name, file in ((NAME, 'mom99_wd05_v0p9'), (V1, 'mom994.*v1p0')):
+        cfg = mmengine.hub.get_config(f'mmmoca::{name}.py', pretrained=True)
+        assert re.search(f'/v1.0.0/moca_vitb16_.*{file}.pth', cfg.model_path)
+
+
+def test_configs_that_are_not_there(monkeypatch, tmp_path):
+    install_configs(monkeypatch, tmp_path)
+    with pytest.raises(FileNotFoundError, match='configs/moca_vit-b17.py'):
+        mmengine.hub.get_config('mmmoca::moca_vit-b17.py')
+    # Other packages are asked for a folder, as before.
+    with pytest.raises(ValueError, match='relative config path'):
+        mmengine.hub.get_config('mmpretrain::resnet50_8xb32_in1k.py')
+
+
+def test_every_config_is_in_the_metafile_of_its_folder():
+    index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
+    files = [Path('configs', folder, 'metafile.yml') for folder in FOLDERS]
+    assert [Path(name) for name in index] == files
+    assert sorted(CONFIGS.rglob('metafile.yml')) == sorted(
+        ROOT / file for file in files
+    )
+    for folder in FOLDERS:
+        listed = [model['Config'] for model in models(folder)]
+        shipped = (CONFIGS / folder).glob('*.py')
+        assert sorted(listed) == sorted(
+            path.relative_to(ROOT).as_posix() for path in shipped
+        )
+        (collection,) = metafile(folder)['Collections']
+        assert collection['README'] == f'configs/{folder}/README.md'.replace(
+            '//', '/'
+        )
+        for model in models(folder):
+            assert Path(model['Config']).stem == model['Name']
+            assert model['In Collection'] == collection['Name']
+            for part in model.get('Downstream', ()):
+                assert (CONFIGS / 'classification' / f'{part}.py').is_file()
+
+
+@pytest.mark.parametrize('folder', FOLDERS)
+def test_readmes_say_what_the_metafiles_say(folder):
+    """Every config has a row there, with the figures and the weights."""
+    text = (CONFIGS / folder / 'README.md').read_text()
+    rows = {
+        name: line
+        for line in text.splitlines()
+        for name in re.findall(r'^\| .*?\(([\w.-]+)\.py\)', line)
+        + re.findall(r', \[`s16`\]\(([\w.-]+)\.py\)', line)
+    }
+    for model in models(folder):
+        row = rows.pop(model['Name'])
+        results = model.get('Results') or ()
+        metrics = [r['Metrics'] for r in results if 'Metrics' in r]
+        if metrics:
+            assert 'Source of Results' in model['Metadata']
+        if folder != 'segmentation':  # which has a table of its own
+            figures = re.findall(r'\d\d\.\d', re.sub(r'\]\(.*?\)', '', row))
+            assert [float(figure) for figure in figures] == [
+                value for part in metrics for value in part.values()
+            ]
+        assert model.get('Weights', '') in row
+        assert ('Weights' in model) == (
+            'Licence of Weights' in model.get('Metadata', {})
+        )
+    assert not rows
+
+
+def test_models_that_mmpretrain_lists():
+    wanted = models('', 'classification', 'demo')
+    assert set(list_models()) >= {model['Name'] for model in wanted}
+    assert list_models('*moca*') == sorted(
+        model['Name'] for model in wanted if 'moca' in model['Name']
+    )
+    assert len(list_models('mae_vit*')) > 5  # mmpretrain's own
+
+
+def test_models_are_added_to_an_mmpretrain_that_is_there(monkeypatch):
+    class Hub(ModelHub):
+        _models_dict = {}
+
+    module = SimpleNamespace(ModelHub=Hub)
+    monkeypatch.setitem(sys.modules, 'mmpretrain.apis.model', module)
+    hub.register_models()
+    assert hub._ModelHubFinder in sys.meta_path  # of the import of mmmoca
+    wanted = {m['Name'] for m in models('', 'classification', 'demo')}
+    assert Hub._models_dict.keys() == wanted
+    before = dict(Hub._models_dict)
+    hub.register_models()  # as when mmmoca is reloaded
+    assert before == Hub._models_dict
+
+
+@pytest.mark.parametrize(
+    'name, by_path', [(NAME, False), (V1, False), (V1, True)]
+)
+def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
+    """As if the authors' file had been downloaded; nothing is."""
+    case = Case('two_rounds')
+    config = case.meta['config']
+    (url,) = [m['Weights'] for m in models('') if m['Name'] == name]
+    folder = tmp_path / 'hub' / 'checkpoints'
+    folder.mkdir(parents=True)
+    file = folder / url.rpartition('/')[2]
+    torch.save(released(case), file)
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
+    arch = dict(
+        embed_dims=config['embed_dim'],
+        num_layers=config['depth'],
+        num_heads=config['num_heads'],
+        feedforward_channels=4 * config['embed_dim'],
+    )
+    model = get_model(
+        name,
+        pretrained=str(file) if by_path else True,
+        backbone=dict(
+            arch=dict(arch, _delete_=True),
+            img_size=config['img_size'],
+            patch_size=config['patch_size'],
+            tap_layer=config['depth'] - config['early_layer'],
+        ),
+        codebook=dict(num_words=config['num_words'], border=1),
+        neck=dict(
+            embed_dims=config['decoder_embed_dim'],
+            depth=config['decoder_depth'],
+            num_heads=config['decoder_num_heads'],
+        ),
+    )
+    state = model.state_dict()
+    loaded = {
+        convert_release_name(key): value
+        for key, value in case.group('state_dict').items()
+        if convert_release_name(key)
+    }
+    assert loaded.keys() == state.keys()
+    for key, value in loaded.items():
+        assert torch.equal(state[key], value.reshape(state[key].shape)), key

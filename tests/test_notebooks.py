@@ -1,0 +1,45 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The notebooks of docs/ run from their first cell to their last."""
+
+import json
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from .tools import ROOT
+
+NOTEBOOKS = ROOT / 'docs' / 'notebooks'
+
+
+def test_no_outputs_are_committed():
+    for path in NOTEBOOKS.glob('*.ipynb'):
+        for cell in nbformat.read(path, as_version=4).cells:
+            assert not cell.get('outputs') and not cell.get('execution_count')
+
+
+@pytest.mark.slow
+def test_quickstart(tmp_path):
+    notebook = nbformat.read(NOTEBOOKS / 'quickstart.ipynb', as_version=4)
+    shown = len(notebook.cells)
+    results = (
+        'import json\n'
+        "json.dump(dict(nearest=same, probe=accuracy, maps=maps.shape), open('"
+        "results.json', 'w'))"
+    )
+    notebook.cells.append(nbformat.v4.new_code_cell(results))
+    place = dict(metadata=dict(path=str(tmp_path)))
+    NotebookClient(notebook, timeout=600, resources=place).execute()
+
+    pictures = [
+        output
+        for cell in notebook.cells[:shown]
+        for output in cell.get('outputs', ())
+        if 'image/png' in output.get('data', ())
+    ]
+    assert len(pictures) == 3
+    assert (tmp_path / 'run' / 'epoch_6.pth').is_file()
+    found = json.loads((tmp_path / 'results.json').read_text())
+    # Of 12 textures: twice what chance gives.
+    assert found['nearest'] > 2 / 12 and found['probe'] > 2 / 12
+    assert found['maps'] == [12, 12, 12, 128]

@@ -1,0 +1,171 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Write the features of images: ``embed.py CHECKPOINT IMAGES OUT``.
+
+OUT is ``.npy``, with the names of the images in ``OUT.names.txt``, or
+``.parquet``. The same command goes on where an earlier one was stopped.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from _arguments import local_file, one_line_errors
+
+SUFFIXES = ('.npy', '.parquet')
+
+
+def feature_file(name: str) -> Path:
+    """Type of an argument: a file of features.
+
+    Raises:
+        argparse.ArgumentTypeError: If it ends in something else.
+    """
+    path = Path(name)
+    if path.suffix not in SUFFIXES:
+        raise argparse.ArgumentTypeError(
+            f'{name} must end in {" or ".join(SUFFIXES)}'
+        )
+    return path
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description='Write the features of any number of images, without '
+        'labels, to a file. A command that was stopped goes on.'
+    )
+    add = parser.add_argument
+    add(
+        'checkpoint',
+        type=local_file,
+        metavar='CHECKPOINT',
+        help='a file of any layout known: of mmmoca, the authors, DINO, '
+        'DINOv2, iBOT, MAE, MSN, MoCo-v3, DeiT, timm, transformers',
+    )
+    add(
+        'images',
+        metavar='IMAGES',
+        help='a folder of images at any depth, or of tar files, or what '
+        'save_to_disk of Hugging Face wrote',
+    )
+    add(
+        'out',
+        type=feature_file,
+        metavar='OUT',
+        help='.npy, with names in OUT.names.txt, or .parquet',
+    )
+    add(
+        '--feature',
+        choices=['avg', 'cls', 'cls-avg'],
+        help='mean patch token, [CLS], or both, after the final norm (by '
+        'default what k-NN takes of this layout: [AVG] of MOCA)',
+    )
+    add(
+        '--which',
+        choices=['teacher', 'student'],
+        default='teacher',
+        help='which encoder, where the file has both (the teacher)',
+    )
+    add('--batch-size', type=int, default=64, help='images at a time (64)')
+    add(
+        '--workers',
+        type=int,
+        help='processes that read images, of each process (one a core, up '
+        'to 8)',
+    )
+    add('--device', help="such as cpu or cuda:1 (a GPU, where there's one)")
+    add(
+        '--amp',
+        action='store_true',
+        help='compute in half precision (bf16 on a CPU)',
+    )
+    add(
+        '--skip-unreadable',
+        action='store_true',
+        help='write NaN for an image that cannot be read, and go on',
+    )
+    add(
+        '--img-size',
+        type=int,
+        nargs=2,
+        metavar=('H', 'W'),
+        help='pixels that images are resized and cropped to (those that the '
+        'checkpoint was trained on)',
+    )
+    for name in ('--mean', '--std'):
+        add(
+            name,
+            type=float,
+            nargs='+',
+            help='of each channel, in values of the file, where the '
+            "checkpoint records none (ImageNet's)",
+        )
+    add(
+        '--num-heads',
+        type=int,
+        help='attention heads, where nothing tells them',
+    )
+    add(
+        '--launcher',
+        choices=['none', 'pytorch'],
+        default='none',
+        help='pytorch: torchrun started several processes, which share the '
+        'images',
+    )
+    return parser
+
+
+def join_processes(device: str | None) -> str | None:
+    """Join the processes of torchrun; the device of this one."""
+    import torch
+
+    # They wait at the end only, as long as the slowest needs.
+    torch.distributed.init_process_group('gloo', timeout=timedelta(days=7))
+    if device is None and torch.cuda.is_available():
+        return f'cuda:{os.environ["LOCAL_RANK"]}'
+    return device
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the features."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    import mmmoca
+    from mmmoca.apis.embedding import embed_to_file
+
+    device = args.device
+    if args.launcher == 'pytorch':
+        device = join_processes(device)
+    with one_line_errors(parser, ImportError, OSError, TypeError, ValueError):
+        encoder = mmmoca.load(
+            args.checkpoint,
+            args.which,
+            device,
+            args.img_size,
+            args.num_heads,
+            args.mean,
+            args.std,
+        )
+        about = embed_to_file(
+            encoder,
+            args.images,
+            args.out,
+            args.feature,
+            args.batch_size,
+            args.workers,
+            args.amp,
+            args.skip_unreadable,
+        )
+    if int(os.environ.get('RANK', 0)) == 0:
+        print(
+            f'{args.out}: {about["number"]} x {about["width"]}, '
+            f'{about["feature"]} of {about["checkpoint"]}'
+        )
+        if about['unreadable']:
+            print(f'NaN, as they cannot be read: {len(about["unreadable"])}')
+
+
+if __name__ == '__main__':
+    main()
