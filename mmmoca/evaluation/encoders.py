@@ -72,7 +72,7 @@ def load_encoder(
     """
     checkpoint = read_checkpoint(path, lazy=True)
     found = find_backbone(checkpoint, which or 'teacher', path)
-    layout = _recorded_layout(checkpoint.get('meta')) or found.layout
+    layout = found.origin[0]
     method, preset = choose_preset(layout, feature)
     if which is None and found.which not in ('only', preset.which):
         found = find_backbone(checkpoint, preset.which, path)
@@ -91,12 +91,6 @@ def load_encoder(
             f'features others publish: name it, as {path}:dino does'
         )
     return model.to(get_device()).eval(), preset, record
-
-
-def _recorded_layout(meta: object) -> str | None:
-    """What a file was converted from, where a tool of mmmoca did it."""
-    record = meta.get('mmmoca') if isinstance(meta, dict) else None
-    return record.get('layout') if isinstance(record, dict) else None
 
 
 def _fill(backbone: nn.Module, found: Backbone, path: str) -> None:
