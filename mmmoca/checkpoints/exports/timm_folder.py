@@ -11,7 +11,7 @@ from .encoder import Encoder
 from .format import Format, side_or_sides
 from .weights import write_weights
 
-__all__ = ['TIMM']
+__all__ = ['TIMM', 'architecture']
 
 # The ViTs that timm has a name for: channels, layers and heads, and patches.
 _NAMED = {
@@ -26,7 +26,7 @@ _NAMED = {
 def write(encoder: Encoder, folder: Path) -> None:
     """Write ``config.json`` and ``model.safetensors``."""
     images = encoder.preprocessing
-    name, arguments = _architecture(encoder)
+    name, arguments = architecture(encoder)
     square = images.resize is not None
     # timm divides images of 8 bits by 255.
     scale = 1 if images.channel_order == 'bands' else 255
@@ -55,14 +55,21 @@ def write(encoder: Encoder, folder: Path) -> None:
     )
 
 
-def _architecture(encoder: Encoder) -> tuple[str, dict]:
-    """A model of timm, and what of it is another."""
+def architecture(encoder: Encoder) -> tuple[str, dict]:
+    """A model of timm, and what of it has to be another.
+
+    Args:
+        encoder (Encoder): What is exported.
+
+    Returns:
+        Tuple[str, dict]: Name and arguments for ``timm.create_model``.
+    """
     arch, patch = encoder.arch, encoder.patch_size
     dims, hidden = arch['embed_dims'], arch['feedforward_channels']
     sizes = dims, arch['num_layers'], arch['num_heads']
     size, patches = _NAMED.get(sizes, ('', ()))
     arguments = dict(
-        img_size=list(encoder.preprocessing.img_size),
+        img_size=list(encoder.vit.img_size),
         in_chans=encoder.channels,
         qkv_bias=encoder.qkv_bias,
     )
