@@ -24,7 +24,7 @@ from mmmoca.checkpoints import (
 from mmmoca.checkpoints.exports import FORMATS, Encoder
 from mmmoca.checkpoints.exports.timm_folder import architecture
 
-from ..tools import run_tool
+from ..tools import ROOT, load_tool, run_tool
 from .files import SIZE, checkpoint, mm_config, mm_vit, tokens
 
 FORMATS = tuple(FORMATS)
@@ -37,8 +37,9 @@ def pictures(size, channels=3, batch=3):
 
 
 @pytest.fixture
-def export(tmp_path):
+def export(tmp_path, monkeypatch):
     """Run the tool on what a file holds; gives the folder that it made."""
+    monkeypatch.chdir(tmp_path)
 
     def run(content, to, *options, code=0):
         source, folder = tmp_path / 'in.pth', tmp_path / to
@@ -72,18 +73,28 @@ def of_transformers(folder):
     return lambda images: split(model(images).last_hidden_state)
 
 
+def of_card(folder):
+    """The names that the code of a card gives, where its folder lies."""
+    _, text = card_of(folder)
+    code = re.search(r'```python\n(.*?)```', text, re.S)[1]
+
+    def run(images):
+        own = dict(images=images)
+        exec(code, own)
+        if 'tokens' in own:
+            return split(own['tokens'])
+        return [torch.as_tensor(own[k]) for k in ('cls', 'avg', 'patches')]
+
+    return run
+
+
 def of_onnx(folder):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(f'{folder}/model.onnx')
     assert [o.name for o in session.get_outputs()] == ['cls', 'avg', 'patches']
-    return lambda images: map(
-        torch.from_numpy, session.run(None, dict(images=images.numpy()))
-    )
-
-
-def of_torch_export(folder):
-    return torch.export.load(f'{folder}/model.pt2').module()
+    run = of_card(folder)
+    return lambda images: run(images.numpy())
 
 
 def of_safetensors(folder):
@@ -110,7 +121,7 @@ def of_safetensors(folder):
 READERS = dict(
     zip(
         FORMATS,
-        (of_timm, of_transformers, of_onnx, of_torch_export, of_safetensors),
+        (of_timm, of_transformers, of_onnx, of_card, of_safetensors),
     )
 )
 
@@ -121,9 +132,9 @@ def split(encoded):
     return encoded[:, 0], patches.mean(dim=1), patches
 
 
-def assert_same_features(actual, encoded, places=1e-4):
+def assert_same_features(actual, encoded):
     for a, e in zip(actual, split(encoded), strict=True):
-        torch.testing.assert_close(a, e, atol=places, rtol=places)
+        torch.testing.assert_close(a, e, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize('size', [TRAINED, OTHER])
@@ -243,8 +254,8 @@ def test_images_are_prepared_as_in_the_evaluation(export, tmp_path):
     actual = timm.data.create_transform(**settings)(image)[None]
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
-    # The two others get the numbers.
-    folder = export(None, 'torch-export')
+    # The others get the numbers.
+    folder = export(None, 'safetensors')
     said = json.loads((folder / 'preprocessing.json').read_text())
     assert (said['mean'], said['std']) == tuple(NUMBERS.values())
     assert (said['resize'], said['img_size']) == (40, [SIZE, SIZE])
@@ -384,27 +395,39 @@ def test_cards(export, tmp_path):
     assert 'None are recorded' in text
 
 
-def test_code_of_cards_runs(export, tmp_path, monkeypatch):
-    """Each loads its folder from where it lies, and gives features."""
+def test_code_of_cards_runs(export):
+    """That of the two others runs in the tests of their features."""
     content, teacher = run_content()
     mean, std = torch.tensor(preprocessing_of(find_backbone(content))[:2])
     black = (-mean / std)[None, :, None, None].expand(2, 3, SIZE, SIZE)
-    cls, avg, _ = split(tokens(teacher, black))
-    monkeypatch.chdir(tmp_path)
-    given = dict(
-        transformers=[Image.new('RGB', (80, 60))] * 2, onnx=black.numpy()
-    )
-    for to in FORMATS:
-        _, text = card_of(export(content, to))
-        code = re.search(r'```python\n(.*?)```', text, re.S)[1]
-        own = dict(images=given.get(to, black))
+    expected = tokens(teacher, black)
+    pictures = [Image.new('RGB', (80, 60))] * 2
+    for to, images in (
+        ('timm', black),
+        ('transformers', pictures),
+        ('safetensors', black),
+    ):
         with torch.no_grad():
-            exec(code, own)
-        if 'tokens' in own:
-            own['cls'], own['avg'], _ = split(own['tokens'])
-        for name, expected in (('cls', cls), ('avg', avg)):
-            actual = torch.as_tensor(own[name])
-            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-4)
+            actual = of_card(export(content, to))(images)
+        assert_same_features(actual, expected)
+
+
+def test_commands_of_the_documentation(export, hub, tmp_path):
+    """Those of other formats are those of the tests above."""
+    text = (ROOT / 'docs' / 'checkpoints.md').read_text()
+    text = text.replace('\\\n', ' ').replace('USER/MODEL', 'me/tiny')
+    commands = re.findall(r'^python tools/export.py (.*)', text, re.M)
+    torch.save(run_content()[0], tmp_path / 'epoch_200.pth')
+    parser = load_tool('export').make_parser()
+    formats = set()
+    for command in commands:
+        args = parser.parse_args(command.split())
+        formats.add(args.to)
+        if args.to not in ('onnx', 'torch-export'):
+            run_tool('tools/export.py', *command.split())
+            assert (tmp_path / args.out / 'README.md').is_file()
+    assert formats == set(FORMATS)
+    assert hub.calls[-1][:2] == ('upload', 'me/tiny')
 
 
 class Hub:

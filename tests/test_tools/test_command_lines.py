@@ -19,6 +19,7 @@ WORK = {
     'dataset_converters/make_shards.py': ['FOLDER', 'shards'],
     'dataset_converters/make_subset.py': ['FOLDER', 'lists'],
     'demo.py': [],
+    'export.py': ['FILE', 'out', '--to', 'onnx'],
     'model_converters/extract_backbone.py': ['FILE', 'out.pth'],
     'model_converters/moca_release.py': ['FILE', 'out.pth'],
     'model_converters/timm_vit.py': ['FILE', 'out.pth'],
