@@ -6,11 +6,25 @@ loads, with a card that says what it is.
 """
 
 import argparse
+import re
 
 from _arguments import checkpoint_file, one_line_errors
 
 # As mmmoca.checkpoints.exports.FORMATS has them.
 FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
+
+
+def license_id(name: str) -> str:
+    """Type of an argument: what can be an identifier of SPDX's.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is none.
+    """
+    if not re.fullmatch(r'[\w.+-]+', name):
+        raise argparse.ArgumentTypeError(
+            f'{name!r} is no identifier, such as cc-by-4.0 or apache-2.0'
+        )
+    return name
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -61,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
         )
     parser.add_argument(
         '--license',
+        type=license_id,
         metavar='ID',
         help='of the weights, for the card: an SPDX identifier, such as '
         'cc-by-4.0 (by default the card says that it is not stated)',

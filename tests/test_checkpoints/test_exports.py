@@ -4,6 +4,7 @@
 import json
 import os
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -427,31 +428,19 @@ def test_commands_of_the_documentation(export, hub, tmp_path):
             run_tool('tools/export.py', *command.split())
             assert (tmp_path / args.out / 'README.md').is_file()
     assert formats == set(FORMATS)
-    assert hub.calls[-1][:2] == ('upload', 'me/tiny')
-
-
-class Hub:
-    """Stands in for the Hub: what it is asked to do."""
-
-    def __init__(self):
-        self.calls = []
-        self.refuses = False
-
-    def create_repo(self, name, **options):
-        self.calls.append(('create', name, options))
-        return f'https://huggingface.co/{name}'
-
-    def upload_folder(self, repo_id, folder_path, commit_message):
-        if self.refuses:
-            raise ConnectionError('no network')
-        names = sorted(os.listdir(folder_path))
-        self.calls.append(('upload', repo_id, names))
+    assert hub.uploads[-1][0] == 'me/tiny'
 
 
 @pytest.fixture
 def hub(monkeypatch):
-    """The Hub, of someone who is logged in."""
-    hub = Hub()
+    """The Hub's own interface, without it, for someone who is logged in."""
+    import huggingface_hub
+
+    hub = mock.create_autospec(huggingface_hub.HfApi, instance=True)
+    hub.uploads = []
+    hub.upload_folder.side_effect = lambda repo_id, folder_path, **_: (
+        hub.uploads.append((repo_id, sorted(os.listdir(folder_path))))
+    )
     monkeypatch.setattr('huggingface_hub.HfApi', lambda: hub)
     monkeypatch.setattr('huggingface_hub.get_token', lambda: 'token')
     return hub
@@ -466,11 +455,13 @@ def test_pushing_to_the_hub(export, hub):
         *('README.md', 'config.json', 'model.safetensors'),
         'preprocessing.json',
     ]
-    created = ('create', 'me/tiny', dict(private=True, exist_ok=True))
-    assert hub.calls == [created, ('upload', 'me/tiny', files)]
+    hub.create_repo.assert_called_once_with(
+        'me/tiny', private=True, exist_ok=True
+    )
+    assert hub.uploads == [('me/tiny', files)]
     assert "create_model('hf-hub:me/tiny'" in card_of(folder)[1]
 
-    hub.refuses = True
+    hub.upload_folder.side_effect = ConnectionError('no network')
     message = export(None, 'safetensors', *push, code=2)
     assert 'could not be pushed to me/tiny: no network. Try ag' in message
     assert 'by `hf upload me/tiny ' in message
@@ -485,7 +476,8 @@ def test_pushes_that_cannot_succeed(export, hub, tmp_path, monkeypatch):
     monkeypatch.setattr('huggingface_hub.get_token', lambda: None)
     message = export(content, 'timm', '--push-to-hub', 'me/tiny', code=2)
     assert 'there is no token for the Hugging Face Hub: run `hf' in message
-    assert (os.listdir(tmp_path), hub.calls) == (['in.pth'], [])
+    assert os.listdir(tmp_path) == ['in.pth']
+    assert not hub.mock_calls
 
 
 @pytest.mark.parametrize(
@@ -548,6 +540,7 @@ def of_channels(count):
         (checkpoint('timm', (16, 72))[0], [], 'no square, and records no gr'),
         (checkpoint('timm')[0], ['--img-size', 30, 32], 'multiples of the pa'),
         (checkpoint('timm')[0], ['--which', 'student'], 'one encoder only'),
+        (checkpoint('timm')[0], ['--license', 'a: b'], 'is no identifier, su'),
     ],
 )
 def test_what_cannot_be_exported(export, tmp_path, content, options, message):

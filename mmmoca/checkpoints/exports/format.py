@@ -49,8 +49,8 @@ def side_or_sides(size: tuple[int, int]) -> int | list[int]:
 def folder_code(name: str, on_hub: bool) -> str:
     """Code that gives the folder of an export, for readers of files."""
     if not on_hub:
-        return f"folder = '{name}'"
+        return f'folder = {name!r}'
     return (
         'from huggingface_hub import snapshot_download\n\n'
-        f"folder = snapshot_download('{name}')"
+        f'folder = snapshot_download({name!r})'
     )

@@ -93,7 +93,7 @@ def usage(encoder: Encoder, name: str, on_hub: bool) -> str:
     return f"""\
 import timm
 
-model = timm.create_model('{place}', pretrained=True).eval()
+model = timm.create_model({place!r}, pretrained=True).eval()
 cls = model(images)  # (B, {encoder.arch['embed_dims']})
 tokens = model.forward_features(images)  # [CLS], then the patches"""
 

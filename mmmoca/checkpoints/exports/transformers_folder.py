@@ -101,8 +101,8 @@ def usage(encoder: Encoder, name: str, on_hub: bool) -> str:
     code = f"""\
 from transformers import AutoImageProcessor, AutoModel
 
-processor = AutoImageProcessor.from_pretrained('{name}')
-model = AutoModel.from_pretrained('{name}', add_pooling_layer=False).eval()
+processor = AutoImageProcessor.from_pretrained({name!r})
+model = AutoModel.from_pretrained({name!r}, add_pooling_layer=False).eval()
 tokens = model(**processor(images, return_tensors='pt')).last_hidden_state"""
     if has_processor(encoder.preprocessing):
         return code
@@ -110,7 +110,7 @@ tokens = model(**processor(images, return_tensors='pt')).last_hidden_state"""
 from transformers import AutoModel
 
 # Image processors of transformers take RGB images: see preprocessing.json.
-model = AutoModel.from_pretrained('{name}', add_pooling_layer=False).eval()
+model = AutoModel.from_pretrained({name!r}, add_pooling_layer=False).eval()
 tokens = model(images).last_hidden_state"""
 
 
