@@ -15,6 +15,14 @@ __all__ = ['Preprocessing', 'preprocessing_of', 'recorded_preprocessing']
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 _LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
+_RECORDED = dict(
+    channel_order=str,
+    resize=int,
+    cropped=int,
+    interpolation=str,
+    loader=dict,
+    source=str,
+)
 _PROJECTION = 'patch_embed.projection.weight'
 
 
@@ -164,13 +172,13 @@ def _from_record(meta: Mapping) -> dict:
     known = about.get('preprocessing') if isinstance(about, dict) else None
     if not isinstance(known, dict):
         return {}
-    fields = (*Preprocessing._fields, 'cropped')
-    known = {k: v for k, v in known.items() if k in fields}
-    known.pop('img_size', None)
     # JSON has lists only.
-    for name in ('mean', 'std'):
-        known[name] = _numbers(known.get(name))
-    return known
+    numbers = {name: _numbers(known.get(name)) for name in ('mean', 'std')}
+    return numbers | {
+        name: known[name]
+        for name, kind in _RECORDED.items()
+        if isinstance(known.get(name), kind) and known[name]
+    }
 
 
 def _from_config(meta: Mapping) -> dict:

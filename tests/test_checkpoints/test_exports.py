@@ -568,7 +568,8 @@ def test_records_that_make_no_sense():
     """Of a file that someone else wrote; what is of use is taken."""
     content, _ = run_content()
     content['meta']['mmmoca'] = dict(
-        preprocessing=dict(mean='x', std=[1, 'y', 2], other=3), num_heads='a'
+        preprocessing=dict(mean='x', std=[1, 'y', 2], cropped=0, other=3),
+        num_heads='a',
     )
     backbone = find_backbone(content)
     assert preprocessing_of(backbone).source == 'assumed'

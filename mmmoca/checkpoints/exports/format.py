@@ -8,7 +8,17 @@ from typing import NamedTuple
 
 from .encoder import Encoder
 
-__all__ = ['Format', 'folder_code', 'side_or_sides']
+__all__ = ['INTERPOLATIONS', 'Format', 'folder_code', 'side_or_sides']
+
+# Those of PIL, and the numbers by which transformers stores them.
+INTERPOLATIONS = {
+    'nearest': 0,
+    'lanczos': 1,
+    'bilinear': 2,
+    'bicubic': 3,
+    'box': 4,
+    'hamming': 5,
+}
 
 
 class Format(NamedTuple):

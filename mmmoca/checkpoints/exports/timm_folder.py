@@ -8,7 +8,7 @@ from mmmoca.files import write_json
 
 from ..timm_keys import convert_to_timm_name
 from .encoder import Encoder
-from .format import Format, side_or_sides
+from .format import INTERPOLATIONS, Format, side_or_sides
 from .weights import write_weights
 
 __all__ = ['TIMM', 'architecture']
@@ -42,7 +42,11 @@ def write(encoder: Encoder, folder: Path) -> None:
             num_classes=0,
             mean=[value / scale for value in images.mean],
             std=[value / scale for value in images.std],
-            interpolation=images.interpolation,
+            interpolation=(
+                images.interpolation
+                if images.interpolation in INTERPOLATIONS
+                else 'bicubic'
+            ),
             crop_pct=images.img_size[0] / images.resize if square else 1.0,
             crop_mode='center' if square else 'squash',
         ),

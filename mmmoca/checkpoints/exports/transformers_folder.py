@@ -11,20 +11,10 @@ from ..huggingface_keys import convert_to_huggingface_name
 from ..plain_vit import split_qkv
 from ..preprocessing import Preprocessing
 from .encoder import Encoder
-from .format import Format, side_or_sides
+from .format import INTERPOLATIONS, Format, side_or_sides
 from .weights import write_weights
 
 __all__ = ['TRANSFORMERS']
-
-# PIL's numbers, by which transformers stores them.
-_INTERPOLATIONS = {
-    'nearest': 0,
-    'lanczos': 1,
-    'bilinear': 2,
-    'bicubic': 3,
-    'box': 4,
-    'hamming': 5,
-}
 
 
 def write(encoder: Encoder, folder: Path) -> None:
@@ -76,7 +66,7 @@ def _image_processor(images: Preprocessing) -> dict:
     size = dict(height=height, width=width)
     common = dict(
         do_resize=True,
-        resample=_INTERPOLATIONS.get(images.interpolation, 3),
+        resample=INTERPOLATIONS.get(images.interpolation, 3),
         do_rescale=True,
         rescale_factor=1 / 255,
         do_normalize=True,
