@@ -22,7 +22,6 @@ from mmmoca.checkpoints import (
     preprocessing_of,
     read_backbone,
 )
-from mmmoca.evaluation.encoders import recorded_layout
 from mmmoca.evaluation.presets import choose_preset
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import ProgressBar
@@ -327,12 +326,12 @@ def load(
         vit = build_vit(backbone, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
-    layout = recorded_layout(backbone.meta) or backbone.layout
+    layout, which = backbone.origin
     _, preset = choose_preset(layout)
     about = dict(
         checkpoint=os.path.abspath(path),
         layout=layout,
-        which=backbone.which,
+        which=which,
         num_heads=vit.arch_settings['num_heads'],
     )
     encoder = Encoder(vit, settings, preset.knn, about)

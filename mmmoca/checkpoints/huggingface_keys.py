@@ -7,26 +7,44 @@ Those of ``ViTModel`` and ``Dinov2Model``, as ``save_pretrained`` writes them
 
 import re
 
-__all__ = ['convert_huggingface_name']
+from .name_tables import NameTable
 
-_HUGGINGFACE_VIT = (
-    (r'^embeddings\.patch_embeddings\.', 'patch_embed.'),
-    (r'^embeddings\.position_embeddings$', 'pos_embed'),
-    (r'^embeddings\.', ''),
-    (r'^(encoder\.layer|layers)\.(\d+)\.', r'layers.\2.'),
-    (r'\.attention\.attention\.(q)uery\.', r'.attn.\1.'),
-    (r'\.attention\.attention\.(k)ey\.', r'.attn.\1.'),
-    (r'\.attention\.attention\.(v)alue\.', r'.attn.\1.'),
-    (r'\.attention\.([qkv])_proj\.', r'.attn.\1.'),
-    (r'\.attention\.(output\.dense|o_proj)\.', '.attn.proj.'),
-    (r'\.(layernorm_before|norm1)\.', '.ln1.'),
-    (r'\.(layernorm_after|norm2)\.', '.ln2.'),
-    (r'\.(intermediate\.dense|mlp\.fc1)\.', '.ffn.layers.0.0.'),
-    (r'\.(output\.dense|mlp\.fc2)\.', '.ffn.layers.1.'),
-    (r'\.layer_scale1\.lambda1$', '.attn.gamma1.weight'),
-    (r'\.layer_scale2\.lambda1$', '.ffn.gamma2.weight'),
-    (r'^layernorm\.', 'ln1.'),
+__all__ = ['convert_huggingface_name', 'convert_to_huggingface_name']
+
+_LAYER = 'encoder.layer.#'
+# ViTModel's as they are saved, then the other spellings.
+_TABLE = NameTable(
+    ('cls_token', 'embeddings.cls_token'),
+    ('mask_token', 'embeddings.mask_token'),
+    ('register_tokens', 'embeddings.register_tokens'),
+    ('pos_embed', 'embeddings.position_embeddings'),
+    ('patch_embed.projection', 'embeddings.patch_embeddings.projection'),
+    *(
+        (
+            f'layers.#.attn.{part[0]}',
+            f'{_LAYER}.attention.attention.{part}',
+            f'{_LAYER}.attention.{part[0]}_proj',
+        )
+        for part in ('query', 'key', 'value')
+    ),
+    (
+        'layers.#.attn.proj',
+        f'{_LAYER}.attention.output.dense',
+        f'{_LAYER}.attention.o_proj',
+    ),
+    ('layers.#.ln1', f'{_LAYER}.layernorm_before', f'{_LAYER}.norm1'),
+    ('layers.#.ln2', f'{_LAYER}.layernorm_after', f'{_LAYER}.norm2'),
+    (
+        'layers.#.ffn.layers.0.0',
+        f'{_LAYER}.intermediate.dense',
+        f'{_LAYER}.mlp.fc1',
+    ),
+    ('layers.#.ffn.layers.1', f'{_LAYER}.output.dense', f'{_LAYER}.mlp.fc2'),
+    ('layers.#.attn.gamma1.weight', f'{_LAYER}.layer_scale1.lambda1'),
+    ('layers.#.ffn.gamma2.weight', f'{_LAYER}.layer_scale2.lambda1'),
+    ('ln1', 'layernorm'),
 )
+_MEMORY = re.compile(r'^layers\.(?=\d+\.)')
 
 
 def convert_huggingface_name(name: str) -> str:
@@ -39,6 +57,18 @@ def convert_huggingface_name(name: str) -> str:
         str: For example ``layers.0.ffn.layers.1.weight``. Queries, keys and
         values stay apart, as ``layers.0.attn.q.weight`` and the like.
     """
-    for pattern, replacement in _HUGGINGFACE_VIT:
-        name = re.sub(pattern, replacement, name)
-    return name
+    return _TABLE.to_mmpretrain(_MEMORY.sub('encoder.layer.', name))
+
+
+def convert_to_huggingface_name(name: str) -> str:
+    """Turn an mmpretrain ViT parameter name into that of ``ViTModel``.
+
+    Args:
+        name (str): For example ``layers.0.ffn.layers.1.weight``; queries,
+            keys and values apart.
+
+    Returns:
+        str: For example ``encoder.layer.0.output.dense.weight``, as
+        ``save_pretrained`` writes it.
+    """
+    return _TABLE.from_mmpretrain(name)

@@ -65,6 +65,17 @@ class Backbone(NamedTuple):
     changes: tuple[str, ...] = ()
     meta: Mapping = MappingProxyType({})
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Tuple[str, str]: Layout and encoder of the first file.
+
+        That is the one that a tool of this package converted, if it did.
+        """
+        record = self.meta.get('mmmoca')
+        record = record if isinstance(record, dict) else {}
+        which = self.which if self.which != 'only' else record.get('which')
+        return record.get('layout') or self.layout, which or 'only'
+
 
 def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
     """Read the ViT of a checkpoint file of any layout known.

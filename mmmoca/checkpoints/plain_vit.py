@@ -13,7 +13,13 @@ from torch import Tensor
 
 from .reading import CheckpointError
 
-__all__ = ['arch_of', 'fold_layer_scale', 'join_qkv', 'prepend_class_position']
+__all__ = [
+    'arch_of',
+    'fold_layer_scale',
+    'join_qkv',
+    'prepend_class_position',
+    'split_qkv',
+]
 
 # What a branch ends in, and what LayerScale multiplies it by.
 _SCALED = {
@@ -62,6 +68,21 @@ def join_qkv(state_dict: dict[str, Tensor], source: str) -> None:
                 f'{stem}k{kind} and {stem}v{kind}, as a plain ViT has'
             )
         state_dict[f'{stem}qkv{kind}'] = torch.cat(parts)
+
+
+def split_qkv(state_dict: dict[str, Tensor]) -> None:
+    """Take queries, keys and values apart, in place; see :func:`join_qkv`.
+
+    Args:
+        state_dict (Dict[str, Tensor]): Of a ViT.
+    """
+    for name in list(state_dict):
+        joint = re.fullmatch(r'(.+\.attn\.)qkv(\.weight|\.bias)', name)
+        if joint is not None:
+            stem, kind = joint.groups()
+            parts = state_dict.pop(name).chunk(3)
+            for part, value in zip('qkv', parts):
+                state_dict[f'{stem}{part}{kind}'] = value
 
 
 def fold_layer_scale(state_dict: dict[str, Tensor]) -> bool:

@@ -4,15 +4,25 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from mmengine.utils import to_2tuple
+
 from .layouts import Backbone
 from .reading import CheckpointError
 from .recorded_config import parts_of, recorded_backbone, recorded_config
 
-__all__ = ['Preprocessing', 'preprocessing_of', 'preprocessing_record']
+__all__ = ['Preprocessing', 'preprocessing_of', 'recorded_preprocessing']
 
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 _LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
+_RECORDED = dict(
+    channel_order=str,
+    resize=int,
+    cropped=int,
+    interpolation=str,
+    loader=dict,
+    source=str,
+)
 _PROJECTION = 'patch_embed.projection.weight'
 
 
@@ -27,8 +37,9 @@ class Preprocessing(NamedTuple):
         channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' in the order
             of the file.
         img_size (Tuple[int, int]): Height and width in pixels.
-        resize (int): Length in pixels that the shorter side is resized to,
-            before ``img_size`` is cut out of the middle.
+        resize (int, optional): Length in pixels that the shorter side is
+            resized to, before ``img_size`` is cut out of the middle. None
+            where that is not square: the whole image is resized to it.
         interpolation (str): That of the resizing, 'bicubic' say.
         backend (str): What resizes, 'pillow' or 'cv2'.
         loader (Dict): Config of the transform that loads a file.
@@ -41,11 +52,21 @@ class Preprocessing(NamedTuple):
     std: tuple[float, ...]
     channel_order: str
     img_size: tuple[int, int]
-    resize: int
+    resize: int | None
     interpolation: str
     backend: str
     loader: dict
     source: str
+
+    def as_record(self) -> dict:
+        """What :func:`recorded_preprocessing` gives of a converted file."""
+        record = self._asdict()
+        del record['img_size']
+        if self.resize is None:
+            del record['resize']
+        else:
+            record['cropped'] = self.img_size[0]
+        return record
 
 
 def preprocessing_of(
@@ -73,13 +94,18 @@ def preprocessing_of(
     """
     channels = backbone.state_dict[_PROJECTION].shape[1]
     img_size = _img_size(backbone)
-    known = _from_record(backbone.meta) or _from_config(backbone.meta)
+    known = recorded_preprocessing(backbone.meta)
+    if len(known.get('mean', ())) != channels:
+        # None, or of other images.
+        for name in ('mean', 'std', 'channel_order', 'loader', 'source'):
+            known.pop(name, None)
     if (mean, std) != (None, None):
         known |= _given(mean, std, channels)
-    elif len(known.get('mean', ())) != channels:
+    elif 'mean' not in known:
         known |= _assumed(channels)
-    # As the usual 256 to 224.
-    resize, cropped = known.pop('resize', 8), known.pop('cropped', 7)
+    # Where nothing is recorded, the usual 256 to 224.
+    resize, cropped = known.pop('resize', 256), known.pop('cropped', 224)
+    square = img_size[0] == img_size[1]
     orders = {1: 'grey', 3: 'rgb'}
     return Preprocessing(
         **dict(
@@ -90,20 +116,23 @@ def preprocessing_of(
         )
         | known,
         img_size=img_size,
-        resize=round(resize * min(img_size) / cropped),
+        resize=round(resize * img_size[0] / cropped) if square else None,
     )
 
 
-def preprocessing_record(backbone: Backbone) -> dict:
-    """What :func:`preprocessing_of` reads again from a converted file.
+def recorded_preprocessing(meta: Mapping) -> dict:
+    """What a file says of its images, as far as it does.
 
     Args:
-        backbone (Backbone): What :func:`read_backbone` returned.
+        meta (Mapping): ``meta`` of the checkpoint.
 
     Returns:
-        dict: Of plain values; empty if the file does not say.
+        dict: Plain values, as the record of a converter has them; what is in
+        :class:`Preprocessing` but the image size, and ``cropped``, the side
+        of what is cut out of an image whose shorter side has ``resize``
+        pixels.
     """
-    return _from_record(backbone.meta) or _from_config(backbone.meta)
+    return _from_record(meta) or _from_config(meta)
 
 
 def _img_size(backbone: Backbone) -> tuple[int, int]:
@@ -147,8 +176,12 @@ def _from_record(meta: Mapping) -> dict:
     if not isinstance(known, dict):
         return {}
     # JSON has lists only.
-    numbers = {k: tuple(known[k]) for k in ('mean', 'std') if k in known}
-    return known | numbers
+    numbers = {name: _numbers(known.get(name)) for name in ('mean', 'std')}
+    return numbers | {
+        name: known[name]
+        for name, kind in _RECORDED.items()
+        if isinstance(known.get(name), kind) and known[name]
+    }
 
 
 def _from_config(meta: Mapping) -> dict:
@@ -162,12 +195,19 @@ def _from_config(meta: Mapping) -> dict:
         return known
     channels = recorded_backbone(meta).get('in_channels', 3)
     for name, default in (('mean', 0.0), ('std', 1.0)):
-        numbers = tuple(normalise.get(name) or (default,))
+        numbers = _numbers(normalise.get(name) or [default])
         known[name] = numbers * (channels if len(numbers) == 1 else 1)
     to_rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
     known['channel_order'] = _order(to_rgb, channels, known.get('loader', {}))
     known['source'] = 'config'
     return known
+
+
+def _numbers(values: object) -> tuple[float, ...]:
+    if not isinstance(values, (list, tuple)):
+        return ()
+    numbers = tuple(v for v in values if isinstance(v, (int, float)))
+    return numbers if len(numbers) == len(values) else ()
 
 
 def _order(to_rgb: bool, channels: int, loader: dict) -> str:
@@ -205,10 +245,11 @@ def _pipeline(config: dict) -> dict:
         known['loader'] = {
             k: v for k, v in loaders[0].items() if k != 'backend_args'
         }
-        resize = steps.get('ResizeEdge') or steps.get('ResizeBands')
-        if resize and 'CenterCrop' in steps:
-            known['resize'] = resize['scale']
-            known['cropped'] = steps['CenterCrop']['crop_size']
+        resize = steps.get('ResizeEdge') or steps.get('ResizeBands') or {}
+        crop = steps.get('CenterCrop', {}).get('crop_size')
+        sides = resize.get('scale'), to_2tuple(crop)[0]
+        if all(isinstance(side, int) and side > 0 for side in sides):
+            known['resize'], known['cropped'] = sides
             known['interpolation'] = resize.get('interpolation', 'bilinear')
             known['backend'] = resize.get('backend', 'cv2')
         break

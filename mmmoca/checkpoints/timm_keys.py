@@ -7,30 +7,25 @@ and of the encoders of the authors' release, too.
 
 import re
 
+from .name_tables import NameTable
+
 __all__ = ['convert_timm_name', 'convert_to_timm_name']
 
-_TIMM_VIT = (
-    (r'^patch_embed\.proj\.', 'patch_embed.projection.'),
-    # DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.
-    (r'^blocks\.(?:\d+\.)?(\d+)\.', r'layers.\1.'),
-    (r'\.norm([12])\.', r'.ln\1.'),
-    (r'\.mlp\.fc1\.', '.ffn.layers.0.0.'),
-    (r'\.mlp\.fc2\.', '.ffn.layers.1.'),
-    (r'\.ls1\.gamma$', '.attn.gamma1.weight'),
-    (r'\.ls2\.gamma$', '.ffn.gamma2.weight'),
-    (r'^reg_token$', 'register_tokens'),
-    (r'^norm\.', 'ln1.'),
-    (r'^fc_norm\.', 'ln2.'),  # after mean pooling
+_TABLE = NameTable(
+    ('patch_embed.projection', 'patch_embed.proj'),
+    ('layers.#.ln1', 'blocks.#.norm1'),
+    ('layers.#.ln2', 'blocks.#.norm2'),
+    ('layers.#.attn.gamma1.weight', 'blocks.#.ls1.gamma'),
+    ('layers.#.attn', 'blocks.#.attn'),
+    ('layers.#.ffn.layers.0.0', 'blocks.#.mlp.fc1'),
+    ('layers.#.ffn.layers.1', 'blocks.#.mlp.fc2'),
+    ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma'),
+    ('register_tokens', 'reg_token'),
+    ('ln1', 'norm'),
+    ('ln2', 'fc_norm'),  # after mean pooling
 )
-_TO_TIMM = (
-    (r'^patch_embed\.projection\.', 'patch_embed.proj.'),
-    (r'^ln1\.', 'norm.'),
-    (r'^ln2\.', 'fc_norm.'),
-    (r'^layers\.(\d+)\.', r'blocks.\1.'),
-    (r'\.ln([12])\.', r'.norm\1.'),
-    (r'\.ffn\.layers\.0\.0\.', '.mlp.fc1.'),
-    (r'\.ffn\.layers\.1\.', '.mlp.fc2.'),
-)
+# DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.
+_CHUNK = re.compile(r'^blocks\.\d+\.(?=\d+\.)')
 
 
 def convert_timm_name(name: str) -> str:
@@ -42,9 +37,7 @@ def convert_timm_name(name: str) -> str:
     Returns:
         str: For example ``layers.0.ffn.layers.0.0.weight``.
     """
-    for pattern, replacement in _TIMM_VIT:
-        name = re.sub(pattern, replacement, name)
-    return name
+    return _TABLE.to_mmpretrain(_CHUNK.sub('blocks.', name))
 
 
 def convert_to_timm_name(name: str) -> str:
@@ -56,6 +49,4 @@ def convert_to_timm_name(name: str) -> str:
     Returns:
         str: For example ``blocks.0.mlp.fc1.weight``.
     """
-    for pattern, replacement in _TO_TIMM:
-        name = re.sub(pattern, replacement, name)
-    return name
+    return _TABLE.from_mmpretrain(name)

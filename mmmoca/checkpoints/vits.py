@@ -13,7 +13,12 @@ from .plain_vit import arch_of
 from .reading import CheckpointError
 from .recorded_config import recorded_backbone
 
-__all__ = ['build_vit', 'num_heads_of', 'vit_of_shapes']
+__all__ = [
+    'build_vit',
+    'num_heads_of',
+    'recorded_num_heads',
+    'vit_of_shapes',
+]
 
 _PROJECTION = 'patch_embed.projection.weight'
 
@@ -111,7 +116,14 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
 
 
 def recorded_num_heads(meta: Mapping) -> int | None:
-    """The number of heads that a file records, if it does."""
+    """The number of heads that a file records.
+
+    Args:
+        meta (Mapping): ``meta`` of the checkpoint.
+
+    Returns:
+        int, optional: As the record of a converter or the config says.
+    """
     about = meta.get('mmmoca')
     if isinstance(about, dict) and 'num_heads' in about:
         return about['num_heads']

@@ -11,6 +11,8 @@ from mmmoca.files import whole
 from mmmoca.version import __version__
 
 from .layouts import Backbone
+from .preprocessing import recorded_preprocessing
+from .vits import recorded_num_heads
 
 __all__ = [
     'backbone_checkpoint',
@@ -30,18 +32,21 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
     Returns:
         dict: ``state_dict`` with names after ``backbone.``, for ``load_from``
         and ``Pretrained`` (with ``prefix='backbone.'``), and ``meta.mmmoca``:
-        file, layout, which encoder, patch grid and version of this package.
+        file, layout, which encoder, patch grid and version of this package,
+        and where the file says it, the number of heads and how images are
+        prepared.
     """
+    about = record(source, *backbone.origin, backbone.grid)
+    if heads := recorded_num_heads(backbone.meta):
+        about['num_heads'] = heads
+    if images := recorded_preprocessing(backbone.meta):
+        about['preprocessing'] = images
     return dict(
         state_dict={
             f'backbone.{name}': value
             for name, value in backbone.state_dict.items()
         },
-        meta=dict(
-            mmmoca=record(
-                source, backbone.layout, backbone.which, backbone.grid
-            )
-        ),
+        meta=dict(mmmoca=about),
     )
 
 

@@ -22,7 +22,6 @@ __all__ = [
     'LabelledFeatures',
     'four_features',
     'load_encoder',
-    'recorded_layout',
 ]
 
 
@@ -77,7 +76,7 @@ def load_encoder(
     """
     checkpoint = read_checkpoint(path, lazy=True)
     found = find_backbone(checkpoint, which or 'teacher', path)
-    layout = recorded_layout(checkpoint.get('meta')) or found.layout
+    layout = found.origin[0]
     method, preset = choose_preset(layout, feature)
     if which is None and found.which not in ('only', preset.which):
         found = find_backbone(checkpoint, preset.which, path)
@@ -96,19 +95,6 @@ def load_encoder(
             f'features others publish: name it, as {path}:dino does'
         )
     return model.to(get_device()).eval(), preset, record
-
-
-def recorded_layout(meta: object) -> str | None:
-    """What a file was converted from, where a tool of mmmoca did it.
-
-    Args:
-        meta (object): ``meta`` of the checkpoint, whatever it holds.
-
-    Returns:
-        str | None: The layout of the source.
-    """
-    record = meta.get('mmmoca') if isinstance(meta, dict) else None
-    return record.get('layout') if isinstance(record, dict) else None
 
 
 def _fill(backbone: nn.Module, found: Backbone, path: str) -> None:

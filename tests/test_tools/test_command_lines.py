@@ -20,6 +20,7 @@ WORK = {
     'dataset_converters/make_subset.py': ['FOLDER', 'lists'],
     'demo.py': [],
     'embed.py': ['FILE', 'FOLDER', 'out.npy'],
+    'export.py': ['FILE', 'out', '--to', 'onnx'],
     'model_converters/extract_backbone.py': ['FILE', 'out.pth'],
     'model_converters/moca_release.py': ['FILE', 'out.pth'],
     'model_converters/timm_vit.py': ['FILE', 'out.pth'],

@@ -1,0 +1,577 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Exports, loaded again by the libraries that they are for."""
+
+import json
+import os
+import re
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from mmengine.config import Config
+from mmpretrain.registry import MODELS, TRANSFORMS
+from PIL import Image
+
+from mmmoca.checkpoints import (
+    CheckpointError,
+    build_vit,
+    convert_to_timm_name,
+    find_backbone,
+    preprocessing_of,
+    read_backbone,
+)
+from mmmoca.checkpoints.exports import FORMATS, Encoder
+from mmmoca.checkpoints.exports.timm_folder import architecture
+
+from ..tools import ROOT, load_tool, run_tool
+from .files import SIZE, checkpoint, mm_config, mm_vit, tokens
+
+FORMATS = tuple(FORMATS)
+TRAINED, OTHER = (32, 48), (48, 80)
+
+
+def pictures(size, channels=3, batch=3):
+    generator = torch.Generator().manual_seed(5)
+    return torch.randn(batch, channels, *size, generator=generator)
+
+
+@pytest.fixture
+def export(tmp_path, monkeypatch):
+    """Run the tool on what a file holds; gives the folder that it made."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(content, to, *options, code=0):
+        source, folder = tmp_path / 'in.pth', tmp_path / to
+        if content is not None:
+            torch.save(content, source)
+        output = run_tool(
+            'tools/export.py', source, folder, '--to', to, *options, code=code
+        )
+        return output if code else folder
+
+    return run
+
+
+def of_timm(folder):
+    import timm
+
+    model = timm.create_model(f'local-dir:{folder}', pretrained=True).eval()
+    assert isinstance(model.head, torch.nn.Identity)
+    return lambda images: split(model.forward_features(images))
+
+
+def of_transformers(folder):
+    from transformers import AutoModel, ViTModel
+
+    model, report = ViTModel.from_pretrained(
+        folder, add_pooling_layer=False, output_loading_info=True
+    )
+    assert not any(report.values()), report
+    auto = AutoModel.from_pretrained(folder, add_pooling_layer=False)
+    assert type(auto) is ViTModel
+    return lambda images: split(model(images).last_hidden_state)
+
+
+def of_card(folder):
+    """The names that the code of a card gives, where its folder lies."""
+    _, text = card_of(folder)
+    code = re.search(r'```python\n(.*?)```', text, re.S)[1]
+
+    def run(images):
+        own = dict(images=images)
+        exec(code, own)
+        if 'tokens' in own:
+            return split(own['tokens'])
+        return [torch.as_tensor(own[k]) for k in ('cls', 'avg', 'patches')]
+
+    return run
+
+
+def of_onnx(folder):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(f'{folder}/model.onnx')
+    assert [o.name for o in session.get_outputs()] == ['cls', 'avg', 'patches']
+    run = of_card(folder)
+    return lambda images: run(images.numpy())
+
+
+def of_safetensors(folder):
+    """As the backbone of any config, and by our own reader."""
+    path = folder / 'model.safetensors'
+    built = build_vit(read_backbone(path))
+    model = MODELS.build(
+        mm_config(
+            img_size=built.img_size,
+            init_cfg=dict(
+                type='Pretrained',
+                checkpoint=f'mmmoca-teacher://{path}',
+                prefix='backbone.',
+            ),
+        )
+    )
+    model.init_weights()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, built.state_dict()[name]), name
+    model.eval()
+    return lambda images: split(model(images)[0])
+
+
+READERS = dict(
+    zip(
+        FORMATS,
+        (of_timm, of_transformers, of_onnx, of_card, of_safetensors),
+    )
+)
+
+
+def split(encoded):
+    """[CLS], [AVG] and the patches of all tokens."""
+    patches = encoded[:, 1:]
+    return encoded[:, 0], patches.mean(dim=1), patches
+
+
+def assert_same_features(actual, encoded):
+    for a, e in zip(actual, split(encoded), strict=True):
+        torch.testing.assert_close(a, e, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize('size', [TRAINED, OTHER])
+@pytest.mark.parametrize('to', FORMATS)
+def test_features_in_other_libraries(export, to, size):
+    """Those of the ViT that was trained, which resizes its positions."""
+    content, teacher, _ = checkpoint('mmmoca', TRAINED)
+    options = [] if size == TRAINED else ['--img-size', *size]
+    features = READERS[to](export(content, to, *options))
+    for batch in (1, 3):
+        images = pictures(size, batch=batch)
+        with torch.no_grad():
+            actual = features(images)
+        assert_same_features(actual, tokens(teacher, images))
+
+
+def test_known_sizes_have_timms_names():
+    """What timm calls so is what the description says."""
+    import timm
+
+    def meta_vit(**settings):
+        with torch.device('meta'):
+            return MODELS.build(
+                dict(type='mmpretrain.VisionTransformer', out_type='raw')
+                | settings
+            )
+
+    odd = dict(
+        embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=100
+    )
+    for settings, name in (
+        (dict(arch='deit-t'), 'vit_tiny_patch16_224'),
+        (dict(arch='deit-s', patch_size=8), 'vit_small_patch8_224'),
+        (dict(arch='b', img_size=(224, 448)), 'vit_base_patch16_224'),
+        (dict(arch='l', patch_size=14), 'vit_large_patch14_224'),
+        (dict(arch='h', patch_size=14), 'vit_huge_patch14_224'),
+        (dict(arch='s'), 'vit_base_patch16_224'),  # of no name there
+        (
+            dict(arch=odd, patch_size=(8, 4), img_size=32, in_channels=13),
+            'vit_base_patch16_224',
+        ),
+        (dict(arch=odd, qkv_bias=False), 'vit_base_patch16_224'),
+    ):
+        vit = meta_vit(**settings)
+        encoder = Encoder(vit, None, None, {})
+        chosen, arguments = architecture(encoder)
+        assert chosen == name
+        with torch.device('meta'):
+            model = timm.create_model(chosen, num_classes=0, **arguments)
+        assert {k: v.shape for k, v in model.state_dict().items()} == {
+            convert_to_timm_name(k): v.shape
+            for k, v in vit.state_dict().items()
+        }
+        heads = model.blocks[0].attn.num_heads
+        assert heads == vit.arch_settings['num_heads']
+
+
+def run_content(img_size=SIZE, channels=3, **config):
+    """A pretraining's checkpoint whose config says what it is of."""
+    content, teacher, _ = checkpoint('mmmoca', img_size)
+    backbone = mm_config(img_size, in_channels=channels)
+    if channels != 3:
+        teacher = mm_vit(img_size, seed=1, in_channels=channels)
+        for name, value in teacher.state_dict().items():
+            content['state_dict'][f'teacher.{name}'] = value
+    model = dict(backbone=backbone) | config.pop('model', {})
+    cfg = Config(dict(model=model) | config)
+    content['meta']['cfg'] = cfg.pretty_text
+    return content, teacher
+
+
+NUMBERS = dict(mean=[100.0, 120.0, 140.0], std=[50.0, 60.0, 70.0])
+
+
+def test_images_are_prepared_as_in_the_evaluation(export, tmp_path):
+    """Files are resized, cropped and normalised alike by three libraries."""
+    import timm
+    from transformers import AutoImageProcessor
+
+    pipeline = [
+        dict(type='LoadImageFromFile'),
+        dict(
+            type='ResizeEdge',
+            scale=40,
+            edge='short',
+            backend='pillow',
+            interpolation='bicubic',
+        ),
+        dict(type='CenterCrop', crop_size=SIZE),
+        dict(type='PackInputs'),
+    ]
+    normalise = dict(
+        type='mmmoca.ViewsDataPreprocessor', to_rgb=True, **NUMBERS
+    )
+    content, teacher = run_content(
+        model=dict(data_preprocessor=normalise),
+        test_dataloader=dict(dataset=dict(pipeline=pipeline)),
+    )
+    rng = np.random.default_rng(0)
+    low = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    image = Image.fromarray(low).resize((80, 60), Image.BICUBIC)
+    image.save(tmp_path / 'image.png')
+    sample = dict(img_path=str(tmp_path / 'image.png'))
+    for transform in map(TRANSFORMS.build, pipeline):
+        sample = transform(sample)
+    batch = dict(inputs=sample['inputs'][None])
+    expected = MODELS.build(normalise)(batch)['inputs']
+
+    folder = export(content, 'transformers')
+    processor = AutoImageProcessor.from_pretrained(folder, use_fast=False)
+    actual = processor(image, return_tensors='pt').pixel_values
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+    folder = export(None, 'timm')
+    model = timm.create_model(f'local-dir:{folder}')
+    settings = timm.data.resolve_model_data_config(model)
+    actual = timm.data.create_transform(**settings)(image)[None]
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+    # The others get the numbers.
+    folder = export(None, 'safetensors')
+    said = json.loads((folder / 'preprocessing.json').read_text())
+    assert (said['mean'], said['std']) == tuple(NUMBERS.values())
+    assert (said['resize'], said['img_size']) == (40, [SIZE, SIZE])
+    assert (said['channel_order'], said['source']) == ('rgb', 'config')
+
+
+@pytest.mark.parametrize('to', ['timm', 'transformers', 'safetensors'])
+def test_models_of_bgr_images(export, to):
+    """Others load RGB; OpenMMLab goes on loading BGR."""
+    content, teacher = run_content(model=dict(data_preprocessor=NUMBERS))
+    folder = export(content, to)
+    features = READERS[to](folder)
+    images = pictures((SIZE, SIZE))
+    kept = to == 'safetensors'
+    with torch.no_grad():
+        actual = features(images if kept else images.flip(1))
+    assert_same_features(actual, tokens(teacher, images))
+    said = json.loads((folder / 'preprocessing.json').read_text())
+    assert said['channel_order'] == ('bgr' if kept else 'rgb')
+    assert said['mean'] == NUMBERS['mean'][:: 1 if kept else -1]
+
+
+@pytest.mark.parametrize('to', ['timm', 'transformers'])
+def test_many_bands(export, to):
+    numbers = dict(mean=[1000.0] * 13, std=[300.0] * 13)
+    content, teacher = run_content(
+        channels=13,
+        model=dict(data_preprocessor=numbers),
+        test_pipeline=[dict(type='mmmoca.LoadBands', channels=13)],
+    )
+    folder = export(content, to)
+    images = pictures((SIZE, SIZE), channels=13)
+    with torch.no_grad():
+        actual = READERS[to](folder)(images)
+    assert_same_features(actual, tokens(teacher, images))
+    # transformers has no image processor for them, and its card says so.
+    assert not (folder / 'preprocessor_config.json').exists()
+    card = (folder / 'README.md').read_text()
+    assert 'AutoImageProcessor' not in card
+    assert '13 channels (bands)' in card
+    said = json.loads((folder / 'preprocessing.json').read_text())
+    assert said['loader'] == dict(type='mmmoca.LoadBands', channels=13)
+
+
+@pytest.mark.parametrize('to', ['timm', 'transformers', 'safetensors'])
+def test_exports_are_checkpoints(export, to):
+    """All that the first file said is known of the export, too."""
+    content, teacher = run_content(
+        TRAINED, model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True))
+    )
+    read = read_backbone(export(content, to) / 'model.safetensors')
+    images = pictures(TRAINED)
+    assert torch.equal(
+        tokens(build_vit(read), images), tokens(teacher, images)
+    )
+    assert read.origin == ('mmmoca', 'teacher')
+    known = preprocessing_of(read)
+    assert (list(known.mean), list(known.std)) == tuple(NUMBERS.values())
+    assert (known.img_size, known.resize) == (TRAINED, None)
+    assert (known.channel_order, known.source) == ('rgb', 'config')
+
+
+def test_what_was_converted_says_as_much(tmp_path):
+    """extract_backbone.py passes on heads, mean and std."""
+    content, teacher = run_content(
+        model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True))
+    )
+    torch.save(content, tmp_path / 'in.pth')
+    before = preprocessing_of(read_backbone(tmp_path / 'in.pth'))
+    for suffix in ('pth', 'safetensors'):
+        run_tool(
+            'tools/model_converters/extract_backbone.py',
+            tmp_path / 'in.pth',
+            tmp_path / f'out.{suffix}',
+        )
+        read = read_backbone(tmp_path / f'out.{suffix}')
+        assert preprocessing_of(read) == before
+        images = pictures((SIZE, SIZE))
+        assert torch.equal(
+            tokens(build_vit(read), images), tokens(teacher, images)
+        )
+
+
+def card_of(folder):
+    """Front matter and text of a card."""
+    _, front, text = (folder / 'README.md').read_text().split('---\n', 2)
+    return yaml.safe_load(front), text
+
+
+def test_cards(export, tmp_path):
+    """Nothing but what the checkpoint and its logs say, and no paths."""
+    content, _ = run_content(
+        train_dataloader=dict(
+            dataset=dict(data_root='/home/me/secret/textures/')
+        ),
+        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.002)),
+        work_dir='/home/me/work',
+    )
+    content['meta'].update(
+        epoch=12, iter=600, seed=7, experiment_name='tiny_20260102_030405'
+    )
+    for start, accuracy in (('030405', 73.7), ('010203', 11.1)):
+        logs = tmp_path / f'20260102_{start}' / 'vis_data'
+        logs.mkdir(parents=True)
+        lines = [
+            dict(step=6, time=1.0, **{'knn/top1_k20': 55.5}),
+            dict(step=12, iter=12, loss=2.0),
+            dict(step=12, time=1.0, **{'knn/top1_k20': accuracy}),
+        ]
+        text = '\n'.join(map(json.dumps, lines))
+        (logs / 'scalars.json').write_text(text)
+    front, text = card_of(export(content, 'safetensors'))
+    assert front['library_name'] == 'mmmoca'
+    assert 'license' not in front
+    assert '## Licence\n\nNot stated.' in text
+    for row in (
+        '| config | tiny |',
+        '| data | textures |',
+        '| trained for | 12 epochs, 600 steps |',
+        '| optimiser | AdamW |',
+        '| seed | 7 |',
+        '| `knn/top1_k20` | 73.7 |',
+    ):
+        assert row in text
+    assert not re.search('secret|/home|11.1|55.5', text)
+    assert 'teacher of a pretraining by [MOCA]' in text
+    assert 'are those usual for ImageNet' in text  # no mean in its config
+
+    content = checkpoint('mae')[0]
+    front, text = card_of(
+        export(content, 'timm', '--num-heads', 3, '--license', 'CC-BY-4.0')
+    )
+    assert (front['license'], front['library_name']) == ('cc-by-4.0', 'timm')
+    assert 'moca' not in front['tags'] and 'gidaris' not in text
+    assert 'checkpoint in the layout mae' in text
+    assert 'does not record how it was trained' in text
+    assert 'None are recorded' in text
+
+
+def test_code_of_cards_runs(export):
+    """That of the two others runs in the tests of their features."""
+    content, teacher = run_content()
+    mean, std = torch.tensor(preprocessing_of(find_backbone(content))[:2])
+    black = (-mean / std)[None, :, None, None].expand(2, 3, SIZE, SIZE)
+    expected = tokens(teacher, black)
+    pictures = [Image.new('RGB', (80, 60))] * 2
+    for to, images in (
+        ('timm', black),
+        ('transformers', pictures),
+        ('safetensors', black),
+    ):
+        with torch.no_grad():
+            actual = of_card(export(content, to))(images)
+        assert_same_features(actual, expected)
+
+
+def test_commands_of_the_documentation(export, hub, tmp_path):
+    """Those of other formats are those of the tests above."""
+    text = (ROOT / 'docs' / 'checkpoints.md').read_text()
+    text = text.replace('\\\n', ' ').replace('USER/MODEL', 'me/tiny')
+    commands = re.findall(r'^python tools/export.py (.*)', text, re.M)
+    torch.save(run_content()[0], tmp_path / 'epoch_200.pth')
+    parser = load_tool('export').make_parser()
+    formats = set()
+    for command in commands:
+        args = parser.parse_args(command.split())
+        formats.add(args.to)
+        if args.to not in ('onnx', 'torch-export'):
+            run_tool('tools/export.py', *command.split())
+            assert (tmp_path / args.out / 'README.md').is_file()
+    assert formats == set(FORMATS)
+    assert hub.uploads[-1][0] == 'me/tiny'
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """The Hub's own interface, without it, for someone who is logged in."""
+    import huggingface_hub
+
+    hub = mock.create_autospec(huggingface_hub.HfApi, instance=True)
+    hub.uploads = []
+    hub.upload_folder.side_effect = lambda repo_id, folder_path, **_: (
+        hub.uploads.append((repo_id, sorted(os.listdir(folder_path))))
+    )
+    monkeypatch.setattr('huggingface_hub.HfApi', lambda: hub)
+    monkeypatch.setattr('huggingface_hub.get_token', lambda: 'token')
+    return hub
+
+
+def test_pushing_to_the_hub(export, hub):
+    content, _ = run_content()
+    push = ('--push-to-hub', 'me/tiny', '--private')
+    folder = export(content, 'timm', *push)
+    files = sorted(os.listdir(folder))
+    assert files == [
+        *('README.md', 'config.json', 'model.safetensors'),
+        'preprocessing.json',
+    ]
+    hub.create_repo.assert_called_once_with(
+        'me/tiny', private=True, exist_ok=True
+    )
+    assert hub.uploads == [('me/tiny', files)]
+    assert "create_model('hf-hub:me/tiny'" in card_of(folder)[1]
+
+    hub.upload_folder.side_effect = ConnectionError('no network')
+    message = export(None, 'safetensors', *push, code=2)
+    assert 'could not be pushed to me/tiny: no network. Try ag' in message
+    assert 'by `hf upload me/tiny ' in message
+    folder = folder.with_name('safetensors')
+    assert "snapshot_download('me/tiny')" in card_of(folder)[1]
+
+
+def test_pushes_that_cannot_succeed(export, hub, tmp_path, monkeypatch):
+    content, _ = run_content()
+    message = export(content, 'timm', '--push-to-hub', 'a/b/c', code=2)
+    assert 'a/b/c is no name of a repository on the Hub' in message
+    monkeypatch.setattr('huggingface_hub.get_token', lambda: None)
+    message = export(content, 'timm', '--push-to-hub', 'me/tiny', code=2)
+    assert 'there is no token for the Hugging Face Hub: run `hf' in message
+    assert os.listdir(tmp_path) == ['in.pth']
+    assert not hub.mock_calls
+
+
+@pytest.mark.parametrize(
+    ('to', 'package', 'options'),
+    [
+        ('onnx', 'onnxscript', []),
+        ('timm', 'safetensors', []),
+        ('timm', 'huggingface_hub', ['--push-to-hub', 'me/tiny']),
+    ],
+)
+def test_missing_packages(export, tmp_path, monkeypatch, to, package, options):
+    def find_spec(name):
+        return None if name == package else object()
+
+    for module in ('format', 'hub'):
+        monkeypatch.setattr(
+            f'mmmoca.checkpoints.exports.{module}.find_spec', find_spec
+        )
+    message = export(checkpoint('timm')[0], to, *options, code=2)
+    assert f"{package}: pip install 'mmmoca[export]'" in message
+    assert os.listdir(tmp_path) == ['in.pth']
+
+
+def headless():
+    content = checkpoint('timm')[0]
+    for part in ('weight', 'bias'):
+        content[f'fc_norm.{part}'] = content.pop(f'norm.{part}')
+    return content
+
+
+def of_channels(count):
+    content = checkpoint('timm')[0]
+    name = 'patch_embed.proj.weight'
+    content[name] = content[name][:, :1].repeat(1, count, 1, 1)
+    return content
+
+
+@pytest.mark.parametrize(
+    ('content', 'options', 'message'),
+    [
+        (dict(state_dict={'conv1.weight': torch.ones(1)}), [], 'has no ViT'),
+        (checkpoint('timm')[0], [], 'layers and 24 channels has: give --num-'),
+        (checkpoint('timm')[0], ['--num-heads', 5], 'into 5 heads: give ano'),
+        (headless(), ['--num-heads', 3], 'the encoder has no final norm'),
+        (
+            of_channels(4),
+            ['--num-heads', 3],
+            'by which mean and std they were normalised: give both, 4 numb',
+        ),
+        (
+            of_channels(4),
+            ['--num-heads', 3, '--mean', 1, 2, '--std', 1, 1],
+            'need 4 numbers each, one for each channel, but got [1.0, 2.0]',
+        ),
+        (
+            checkpoint('timm')[0],
+            ['--num-heads', 3, '--mean', 1, 2, 3, '--std', 1, 0, 1],
+            'std (--std) must be above 0 but got [1.0, 0.0, 1.0]',
+        ),
+        (checkpoint('timm', (16, 72))[0], [], 'no square, and records no gr'),
+        (checkpoint('timm')[0], ['--img-size', 30, 32], 'multiples of the pa'),
+        (checkpoint('timm')[0], ['--which', 'student'], 'one encoder only'),
+        (checkpoint('timm')[0], ['--license', 'a: b'], 'is no identifier, su'),
+    ],
+)
+def test_what_cannot_be_exported(export, tmp_path, content, options, message):
+    output = export(content, 'timm', *options, code=2)
+    assert message in output.splitlines()[-1]
+    assert os.listdir(tmp_path) == ['in.pth']
+
+
+def test_nothing_is_overwritten_or_half_written(export, tmp_path, monkeypatch):
+    content = run_content()[0]
+    (tmp_path / 'timm').mkdir()
+    message = export(content, 'timm', code=2)
+    assert 'timm exists: give a name that is free' in message
+
+    def fail(*_, **__):
+        raise RuntimeError('disk')
+
+    monkeypatch.setattr('torch.onnx.export', fail)
+    with pytest.raises(RuntimeError, match='disk'):
+        export(content, 'onnx')
+    assert sorted(os.listdir(tmp_path)) == ['in.pth', 'timm']
+
+
+def test_records_that_make_no_sense():
+    """Of a file that someone else wrote; what is of use is taken."""
+    content, _ = run_content()
+    content['meta']['mmmoca'] = dict(
+        preprocessing=dict(mean='x', std=[1, 'y', 2], cropped=0, other=3),
+        num_heads='a',
+    )
+    backbone = find_backbone(content)
+    assert preprocessing_of(backbone).source == 'assumed'
+    with pytest.raises(CheckpointError, match='cannot be split into a heads'):
+        build_vit(backbone)

@@ -1,0 +1,136 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Give an encoder to others: ``python export.py CHECKPOINT OUT --to FORMAT``.
+
+OUT is a folder that timm, transformers, ONNX Runtime, PyTorch or this package
+loads, with a card that says what it is.
+"""
+
+import argparse
+import re
+
+from _arguments import checkpoint_file, one_line_errors
+
+# As mmmoca.checkpoints.exports.FORMATS has them.
+FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
+
+
+def license_id(name: str) -> str:
+    """Type of an argument: what can be an identifier of SPDX's.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is none.
+    """
+    if not re.fullmatch(r'[\w.+-]+', name):
+        raise argparse.ArgumentTypeError(
+            f'{name!r} is no identifier, such as cc-by-4.0 or apache-2.0'
+        )
+    return name
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description='Write the encoder of a checkpoint for other libraries'
+    )
+    parser.add_argument(
+        'checkpoint', type=checkpoint_file, help='a file of any layout known'
+    )
+    parser.add_argument('out', help='the folder to make')
+    parser.add_argument('--to', choices=FORMATS, required=True)
+    parser.add_argument(
+        '--which',
+        choices=['teacher', 'student'],
+        default='teacher',
+        help='which encoder, where the file has both (teacher)',
+    )
+    parser.add_argument(
+        '--img-size',
+        nargs=2,
+        type=int,
+        metavar=('H', 'W'),
+        help='resize the position embedding for images of this size (by '
+        'default that of the training)',
+    )
+    parser.add_argument(
+        '--source-grid',
+        nargs=2,
+        type=int,
+        metavar=('H', 'W'),
+        help='patch rows and columns of the source (by default as its config '
+        'records, else square)',
+    )
+    parser.add_argument(
+        '--num-heads',
+        type=int,
+        metavar='N',
+        help='attention heads, where the file does not say how many',
+    )
+    for name in ('mean', 'std'):
+        parser.add_argument(
+            f'--{name}',
+            nargs='+',
+            type=float,
+            metavar='X',
+            help='of each channel, where the file does not say it',
+        )
+    parser.add_argument(
+        '--license',
+        type=license_id,
+        metavar='ID',
+        help='of the weights, for the card: an SPDX identifier, such as '
+        'cc-by-4.0 (by default the card says that it is not stated)',
+    )
+    parser.add_argument(
+        '--push-to-hub',
+        metavar='NAME',
+        help='upload the folder to the Hugging Face Hub as USER/MODEL',
+    )
+    parser.add_argument(
+        '--private',
+        action='store_true',
+        help='make a new repository on the Hub a private one',
+    )
+    return parser
+
+
+def main() -> None:
+    """Read, write and push."""
+    parser = make_parser()
+    args = parser.parse_args()
+    from mmmoca.checkpoints import (
+        CheckpointError,
+        adapt_backbone,
+        read_backbone,
+    )
+    from mmmoca.checkpoints.exports import (
+        check_hub,
+        check_target,
+        encoder_of,
+        export_encoder,
+        push_to_hub,
+    )
+
+    name = args.push_to_hub
+    with one_line_errors(parser, CheckpointError, ImportError):
+        check_target(args.out, args.to)
+        if name is not None:
+            check_hub(name)
+        backbone = read_backbone(args.checkpoint, args.which)
+        for change in backbone.changes:
+            print(change)
+        backbone = adapt_backbone(
+            backbone, args.img_size, source_grid=args.source_grid
+        )
+        encoder = encoder_of(
+            backbone, args.checkpoint, args.num_heads, args.mean, args.std
+        )
+        export_encoder(
+            encoder, args.checkpoint, args.out, args.to, args.license, name
+        )
+        print(f'wrote {args.out}')
+        if name is not None:
+            print(push_to_hub(args.out, name, args.private))
+
+
+if __name__ == '__main__':
+    main()
