@@ -63,7 +63,7 @@ lock: $(STAMP)
 	$(UV) pip compile pyproject.toml -o requirements.txt -q --universal \
 	    --python-version 3.10 --no-annotate --no-emit-index-url \
 	    --no-emit-find-links --custom-compile-command 'make lock' \
-	    $(foreach extra,onedl seg det eval data mim dev,--extra $(extra)) $(ARGS)
+	    $(foreach extra,onedl seg det dev,--extra $(extra)) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

@@ -4,6 +4,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,10 +55,12 @@ def _beside(path: Path) -> tuple[Path, Path]:
 
 
 def check_suffix(path: str | os.PathLike) -> Path:
-    """Raise a ValueError for a file of a format that is not known."""
+    """Raise an error for a file of a format that cannot be written."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES:
         raise ValueError(f'{path} must end in {" or ".join(SUFFIXES)}')
+    if path.suffix == '.parquet' and find_spec('pyarrow') is None:
+        raise ImportError(f"{path} takes: pip install 'mmmoca[search]'")
     return path
 
 

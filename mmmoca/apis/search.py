@@ -90,7 +90,9 @@ def faiss_search(
     try:
         import faiss
     except ImportError as error:
-        raise ImportError('--faiss needs: pip install faiss-cpu') from error
+        raise ImportError(
+            "--faiss takes: pip install 'mmmoca[search]'"
+        ) from error
     file = Path(f'{os.fspath(path)}.faiss')
     fresh = file.is_file() and file.stat().st_mtime >= os.path.getmtime(path)
     if not fresh:

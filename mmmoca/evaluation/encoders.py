@@ -18,11 +18,7 @@ from mmmoca.checkpoints import (
 
 from .presets import Preset, choose_preset, preset_line
 
-__all__ = [
-    'LabelledFeatures',
-    'four_features',
-    'load_encoder',
-]
+__all__ = ['LabelledFeatures', 'four_features', 'load_encoder']
 
 
 class LabelledFeatures(NamedTuple):
