@@ -44,8 +44,7 @@ class Preprocessing(NamedTuple):
         backend (str): What resizes, 'pillow' or 'cv2'.
         loader (Dict): Config of the transform that loads a file.
         source (str): Where mean and std are from: 'config' (of the run that
-            is in the checkpoint), 'record' (of a converter), 'given', or
-            'assumed', ImageNet's.
+            made the checkpoint), 'given', or 'assumed', ImageNet's.
     """
 
     mean: tuple[float, ...]
@@ -95,7 +94,7 @@ def preprocessing_of(
     channels = backbone.state_dict[_PROJECTION].shape[1]
     img_size = _img_size(backbone)
     known = recorded_preprocessing(backbone.meta)
-    if len(known.get('mean', ())) != channels:
+    if any(len(known.get(k, ())) != channels for k in ('mean', 'std')):
         # None, or of other images.
         for name in ('mean', 'std', 'channel_order', 'loader', 'source'):
             known.pop(name, None)
@@ -113,6 +112,7 @@ def preprocessing_of(
             interpolation='bicubic',
             backend='pillow',
             loader=dict(type='LoadImageFromFile'),
+            source='config',
         )
         | known,
         img_size=img_size,

@@ -573,5 +573,7 @@ def test_records_that_make_no_sense():
     )
     backbone = find_backbone(content)
     assert preprocessing_of(backbone).source == 'assumed'
+    content['meta']['mmmoca']['preprocessing'] = NUMBERS
+    assert list(preprocessing_of(backbone).mean) == NUMBERS['mean']
     with pytest.raises(CheckpointError, match='cannot be split into a heads'):
         build_vit(backbone)
