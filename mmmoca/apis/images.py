@@ -45,11 +45,16 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
     elif settings.channel_order == 'grey':
         loader.setdefault('color_type', 'grayscale')
     height, width = settings.img_size
-    # The resized image covers the crop whatever its shape.
-    scale = max(settings.resize, height, width)
-    resize = dict(scale=scale, interpolation=settings.interpolation)
+    resize = dict(interpolation=settings.interpolation)
+    if settings.resize is None:
+        resize |= dict(scale=(width, height))
+    else:
+        # It covers the crop.
+        resize |= dict(scale=max(settings.resize, height))
     if loader['type'] == 'mmmoca.LoadBands' or loader.get('to_float32'):
-        resize['type'] = 'mmmoca.ResizeBands'
+        resize |= dict(type='mmmoca.ResizeBands')
+    elif settings.resize is None:
+        resize |= dict(type='Resize', backend=settings.backend)
     else:
         resize |= dict(type='ResizeEdge', backend=settings.backend)
     return [

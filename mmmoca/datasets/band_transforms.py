@@ -112,7 +112,7 @@ class BandJitter(BaseTransform):
 
 @TRANSFORMS.register_module()
 class ResizeBands(ResizeEdge):
-    """Resize to a length of one edge, with PIL's antialiasing.
+    """Resize to a length of one edge, or of both, with PIL's antialiasing.
 
     MMPreTrain's for any number of channels: Pillow takes uint8 images of
     colours only, and OpenCV does not filter before it shrinks.
@@ -123,7 +123,8 @@ class ResizeBands(ResizeEdge):
     are added, width first.
 
     Args:
-        scale: Length of the edge in pixels.
+        scale: Length of the edge in pixels, or (width, height), whatever the
+            image's own shape.
         edge: ``'short'``, ``'long'``, ``'width'`` or ``'height'``.
         interpolation: ``'bilinear'`` or ``'bicubic'``.
 
@@ -134,12 +135,20 @@ class ResizeBands(ResizeEdge):
 
     def __init__(
         self,
-        scale: int,
+        scale: int | tuple[int, int],
         edge: str = 'short',
         interpolation: str = 'bilinear',
     ) -> None:
         F.check_interpolation(interpolation)
         super().__init__(scale, edge, interpolation=interpolation)
+
+    def transform(self, results: dict) -> dict:
+        """Resize the image of a sample."""
+        if isinstance(self.scale, int):
+            return super().transform(results)
+        results['scale'] = tuple(self.scale)
+        self._resize_img(results)
+        return results
 
     def _resize_img(self, results: dict) -> None:
         height, width = results['img'].shape[:2]

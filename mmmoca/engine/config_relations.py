@@ -4,6 +4,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from mmmoca.evaluation.knn import knn_settings
+
 from .config_arguments import arguments_of
 
 __all__ = ['misfits', 'misfits_of_part']
@@ -22,6 +24,7 @@ def misfits(cfg: dict) -> Iterator[str]:
         loader = cfg.get(f'{stage}_dataloader')
         if isinstance(loader, dict) and loader.get('dataset') is None:
             yield f'{stage}_dataloader.dataset: must be there'
+    yield from _unmeasured(cfg)
     loader, model = cfg.get('train_dataloader'), cfg.get('model')
     if not isinstance(loader, dict) or not isinstance(model, dict):
         return
@@ -37,6 +40,27 @@ def misfits(cfg: dict) -> Iterator[str]:
             'pixels from 0 to 255: write its type, mean and std, or dict() '
             'if that is meant'
         )
+
+
+def _unmeasured(cfg: dict) -> Iterator[str]:
+    """The best checkpoint by a k-NN accuracy that nothing measures."""
+    loop = cfg.get('val_cfg') or {}
+    hook = (cfg.get('default_hooks') or {}).get('checkpoint') or {}
+    wanted = hook.get('save_best') or ()
+    if not str(loop.get('type')).endswith('KNNValLoop'):
+        return
+    k, temperature = loop.get('k', (10, 20)), loop.get('temperature', 0.07)
+    try:
+        names = [name for name, _, _ in knn_settings(k, temperature)]
+    except (TypeError, ValueError):
+        return  # which the loop says
+    known = [f'knn/top{n}_{name}' for name in names for n in (1, 5)]
+    for name in [wanted] if isinstance(wanted, str) else wanted:
+        if name.startswith('knn/') and name not in known:
+            yield (
+                f'default_hooks.checkpoint.save_best={name}: val_cfg measures '
+                f'{", ".join(known)}; take one of them, or another val_cfg.k'
+            )
 
 
 def misfits_of_part(part: dict, path: str) -> Iterator[str]:

@@ -139,6 +139,15 @@ def test_what_is_missing():
         check_config(cfg)
 
 
+def test_the_best_by_what_is_not_measured():
+    cfg = Config.fromfile(DEMO_CONFIG)
+    cfg.default_hooks.checkpoint.save_best = 'knn/top1_k20'
+    check_config(cfg)
+    cfg.val_cfg.k = (5, 10)
+    with pytest.raises(ValueError, match='save_best=knn/top1_k20: .*top1_k5'):
+        check_config(cfg)
+
+
 def test_patches_that_would_be_cut_off():
     options = {'model.backbone.patch_size': 7}
     with pytest.raises(ValueError, match='patch_size=7: must divide img_size'):

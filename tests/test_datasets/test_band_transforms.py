@@ -77,14 +77,18 @@ def test_channels_of_the_pipelines_do_not_mix(step, bands):
         np.testing.assert_allclose(out[..., band], alone, rtol=1e-4, atol=0.05)
 
 
-def test_resize_edge_is_pils(bands):
-    resize = ResizeBands(24, interpolation='bicubic')
+@pytest.mark.parametrize(
+    ('scale', 'size'), [(24, (36, 24)), ((20, 30), (20, 30))]
+)
+def test_resizing_is_pils(bands, scale, size):
+    width, height = size
+    resize = ResizeBands(scale, interpolation='bicubic')
     results = resize(dict(img=bands))
-    assert results['img_shape'] == (24, 36)
-    assert results['scale_factor'] == (36 / 60, 24 / 40)
+    assert results['img_shape'] == (height, width)
+    assert results['scale_factor'] == (width / 60, height / 40)
     for band in range(13):
         alone = Image.fromarray(bands[..., band])
-        alone = alone.resize((36, 24), Image.Resampling.BICUBIC)
+        alone = alone.resize(size, Image.Resampling.BICUBIC)
         np.testing.assert_allclose(
             results['img'][..., band], alone, rtol=1e-5, atol=0.02
         )
