@@ -27,6 +27,7 @@ TINY = 'moca_vit-tiny_textures'
 PROGRAMS = (
     (['embed.py', 'run.pth', 'images', 'out.npy'], 'out.npy'),
     (['search.py', 'out.npy', '0', '--json', 'near.json'], 'near.json'),
+    (['export.py', 'run.pth', 'timm', '--to', 'timm'], 'timm/README.md'),
 )
 
 

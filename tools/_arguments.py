@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     'add_cfg_options',
     'add_common_arguments',
+    'add_encoder_arguments',
     'add_model_arguments',
     'checkpoint_file',
     'config_file',
@@ -150,6 +151,41 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         'checkpoint', type=checkpoint_file, help='the checkpoint file'
     )
     add_cfg_options(parser)
+
+
+def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that complete what a checkpoint says."""
+    add = parser.add_argument
+    add(
+        '--which',
+        choices=['teacher', 'student'],
+        default='teacher',
+        help='which encoder, where the file has both (the teacher, which '
+        'the paper evaluates)',
+    )
+    add(
+        '--img-size',
+        type=int,
+        nargs=2,
+        metavar=('H', 'W'),
+        help='pixels of the images, to which positions are resized (those '
+        'that it was trained on)',
+    )
+    add(
+        '--num-heads',
+        type=int,
+        metavar='N',
+        help='attention heads, where the file does not say how many',
+    )
+    for name in ('--mean', '--std'):
+        add(
+            name,
+            type=float,
+            nargs='+',
+            metavar='X',
+            help='of each channel, in values of the image files, where the '
+            "checkpoint does not say it (ImageNet's)",
+        )
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:

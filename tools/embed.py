@@ -11,7 +11,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from _arguments import local_file, one_line_errors
+from _arguments import (
+    add_encoder_arguments,
+    local_file,
+    one_line_errors,
+)
 
 SUFFIXES = ('.npy', '.parquet')
 
@@ -62,12 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
         help='mean patch token, [CLS], or both, after the final norm (by '
         'default what k-NN takes of this layout: [AVG] of MOCA)',
     )
-    add(
-        '--which',
-        choices=['teacher', 'student'],
-        default='teacher',
-        help='which encoder, where the file has both (the teacher)',
-    )
+    add_encoder_arguments(parser)
     add('--batch-size', type=int, default=64, help='images at a time (64)')
     add(
         '--workers',
@@ -85,27 +84,6 @@ def make_parser() -> argparse.ArgumentParser:
         '--skip-unreadable',
         action='store_true',
         help='write NaN for an image that cannot be read, and go on',
-    )
-    add(
-        '--img-size',
-        type=int,
-        nargs=2,
-        metavar=('H', 'W'),
-        help='pixels that images are resized and cropped to (those that the '
-        'checkpoint was trained on)',
-    )
-    for name in ('--mean', '--std'):
-        add(
-            name,
-            type=float,
-            nargs='+',
-            help='of each channel, in values of the file, where the '
-            "checkpoint records none (ImageNet's)",
-        )
-    add(
-        '--num-heads',
-        type=int,
-        help='attention heads, where nothing tells them',
     )
     add(
         '--launcher',

@@ -8,7 +8,11 @@ loads, with a card that says what it is.
 import argparse
 import re
 
-from _arguments import checkpoint_file, one_line_errors
+from _arguments import (
+    add_encoder_arguments,
+    checkpoint_file,
+    one_line_errors,
+)
 
 # As mmmoca.checkpoints.exports.FORMATS has them.
 FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
@@ -37,20 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('out', help='the folder to make')
     parser.add_argument('--to', choices=FORMATS, required=True)
-    parser.add_argument(
-        '--which',
-        choices=['teacher', 'student'],
-        default='teacher',
-        help='which encoder, where the file has both (teacher)',
-    )
-    parser.add_argument(
-        '--img-size',
-        nargs=2,
-        type=int,
-        metavar=('H', 'W'),
-        help='resize the position embedding for images of this size (by '
-        'default that of the training)',
-    )
+    add_encoder_arguments(parser)
     parser.add_argument(
         '--source-grid',
         nargs=2,
@@ -59,20 +50,6 @@ def make_parser() -> argparse.ArgumentParser:
         help='patch rows and columns of the source (by default as its config '
         'records, else square)',
     )
-    parser.add_argument(
-        '--num-heads',
-        type=int,
-        metavar='N',
-        help='attention heads, where the file does not say how many',
-    )
-    for name in ('mean', 'std'):
-        parser.add_argument(
-            f'--{name}',
-            nargs='+',
-            type=float,
-            metavar='X',
-            help='of each channel, where the file does not say it',
-        )
     parser.add_argument(
         '--license',
         type=license_id,

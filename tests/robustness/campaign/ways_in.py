@@ -16,8 +16,10 @@ from unittest import mock
 import torch
 from mmengine.config import Config
 from mmengine.runner import checkpoint as mmengine_checkpoint
+from mmpretrain import get_model
 from mmpretrain.registry import MODELS
 
+import mmmoca
 from mmmoca.checkpoints import check_pretrained_inits, read_checkpoint
 from mmmoca.engine.hooks import WinningHeadHook
 from mmmoca.evaluation.feature_cache import FeatureCache
@@ -185,6 +187,20 @@ def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
         'plot_curves.py',
         lambda path: run_tool('tools/analysis_tools/plot_curves.py', path),
     )
+    yield (
+        'embed.py',
+        lambda path: run_tool(
+            'tools/embed.py',
+            *(path, image.parent, folder / 'a.npy', '--workers', 0),
+        ),
+    )
+    for form in ('timm', 'transformers', 'onnx', 'torch-export'):
+        yield (
+            f'export.py, {form}',
+            lambda path, form=form: run_tool(
+                'tools/export.py', path, folder / 'exported', '--to', form
+            ),
+        )
 
 
 def _converters(folder: Path) -> Iterator[tuple[str, Way]]:
@@ -269,6 +285,18 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
                     resume=resume,
                 ).train(),
             )
+    yield 'mmmoca.load', mmmoca.load
+    yield (
+        'get_model',
+        lambda path: get_model('moca_vit-tiny_textures', pretrained=str(path)),
+    )
+    yield (
+        'mmmoca.pretrain, init',
+        lambda path: mmmoca.pretrain(
+            *(folder / 'images', folder / f'work{next(COUNT)}'),
+            **dict(epochs=1, batch_size=4, init=path, log_level='ERROR'),
+        ),
+    )
     yield 'read_checkpoint', read_checkpoint
     yield 'read_checkpoint, lazy', lambda p: read_checkpoint(p, lazy=True)
     yield 'FeatureCache', lambda path: _cached(path, folder)
