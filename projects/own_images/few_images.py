@@ -6,6 +6,8 @@ with 5000 others and their labels, the same for every row. Runs that are there
 are not repeated.
 """
 
+from math import log2, sqrt
+
 from trials import (
     accuracies,
     parser,
@@ -36,7 +38,9 @@ RECIPES = (
 def main() -> None:
     """Draw, train and print the table."""
     options = parser(__doc__)
-    options.add_argument('--images', type=int, nargs='+', default=[250, 1000])
+    options.add_argument(
+        '--images', type=int, nargs='+', default=[250, 1000, 5000]
+    )
     options.add_argument('--steps', type=int, default=400)
     args = options.parse_args()
     out = args.out.resolve()
@@ -44,8 +48,8 @@ def main() -> None:
     rows = []
     for number in args.images:
         images = textures(out / f'images_{number}', number, 12, seed=2)
-        # The rule of the configs for own images.
-        words = 64 if number < 707 else 128
+        # The root of their number, through the quick start's 256.
+        words = 2 ** round(log2(256 * sqrt(number / 5000)))
         for index, (share, name, changes) in enumerate(RECIPES):
             steps = int(share * args.steps)
             ends = []
