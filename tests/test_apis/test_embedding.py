@@ -62,13 +62,13 @@ def embed(root, out, **options):
 
 def embed_slowly(root, out):
     """With a rest after each block."""
-    write = embedding._Work.write
+    write = embedding.UnfinishedFile.write
 
     def slow_write(*arguments):
         write(*arguments)
         time.sleep(0.5)
 
-    embedding._Work.write = slow_write
+    embedding.UnfinishedFile.write = slow_write
     embed(root, out)
 
 
