@@ -27,7 +27,8 @@ TINY = 'moca_vit-tiny_textures'
 PROGRAMS = (
     (['embed.py', 'run.pth', 'images', 'out.npy'], 'out.npy'),
     (['search.py', 'out.npy', '0', '--json', 'near.json'], 'near.json'),
-    (['export.py', 'run.pth', 'timm', '--to', 'timm'], 'timm/README.md'),
+    # The format that takes no extra.
+    (['export.py', 'run.pth', 'pt2', '--to', 'torch-export'], 'pt2/README.md'),
 )
 
 
