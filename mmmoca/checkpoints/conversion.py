@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from .fitting import compare_states
 from .grids import adapt_in_channels, resize_positions
 from .layouts import Backbone
+from .plain_vit import PROJECTION
 from .reading import CheckpointError, listed
 from .writing import file_sha256, write_checkpoint
 
@@ -17,8 +18,6 @@ __all__ = [
     'fit_report',
     'write_converted',
 ]
-
-PROJECTION = 'patch_embed.projection.weight'
 
 
 def adapt_backbone(

@@ -8,6 +8,7 @@ from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
 from .grids import position_grid
+from .plain_vit import LAYER_SCALE, PROJECTION
 from .reading import CheckpointError, listed
 
 __all__ = [
@@ -19,8 +20,6 @@ __all__ = [
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
-_LAYER_SCALE = ('attn.gamma1.weight', 'ffn.gamma2.weight')
-_PROJECTION = 'patch_embed.projection.weight'
 _SHARDED = re.compile(r'_fsdp_wrapped_module\.')
 
 
@@ -64,7 +63,7 @@ def advise_on_channels(
     for name in misshapen:
         theirs, ours = saved[name].shape, own[name].shape
         same_but_channels = theirs[:1] + theirs[2:] == ours[:1] + ours[2:]
-        if not name.endswith(_PROJECTION) or not same_but_channels:
+        if not name.endswith(PROJECTION) or not same_but_channels:
             return None
     if not misshapen:
         return None
@@ -152,7 +151,7 @@ def check_encoders(
             continue
         role = name or type(module).__name__
         missing = sorted(own.keys() - found)
-        scaled = [n for n in missing if n.endswith(_LAYER_SCALE)]
+        scaled = [n for n in missing if n.endswith(tuple(LAYER_SCALE))]
         if any((own[n] != 1).any() for n in scaled):
             raise CheckpointError(
                 f'the checkpoint has no {listed(scaled)} of {role}, which '

@@ -12,7 +12,12 @@ from torch import Tensor
 from .encoders import choose_encoder, layout_of
 from .grids import position_grid
 from .huggingface_keys import convert_huggingface_name
-from .plain_vit import fold_layer_scale, join_qkv, prepend_class_position
+from .plain_vit import (
+    PROJECTION,
+    fold_layer_scale,
+    join_qkv,
+    prepend_class_position,
+)
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
 from .timm_keys import convert_timm_name
 
@@ -171,7 +176,7 @@ def find_backbone(
         position_grid(
             meta,
             state_dict['pos_embed'],
-            state_dict['patch_embed.projection.weight'],
+            state_dict[PROJECTION],
         ),
         tuple(changes),
         meta,

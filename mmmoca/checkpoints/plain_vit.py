@@ -14,6 +14,8 @@ from torch import Tensor
 from .reading import CheckpointError
 
 __all__ = [
+    'LAYER_SCALE',
+    'PROJECTION',
     'arch_of',
     'fold_layer_scale',
     'join_qkv',
@@ -21,8 +23,10 @@ __all__ = [
     'split_qkv',
 ]
 
-# What a branch ends in, and what LayerScale multiplies it by.
-_SCALED = {
+# Maps patches to tokens: (D, C, height, width).
+PROJECTION = 'patch_embed.projection.weight'
+# What LayerScale multiplies a branch by, and what the branch ends in.
+LAYER_SCALE = {
     'attn.gamma1.weight': 'attn.proj',
     'ffn.gamma2.weight': 'ffn.layers.1',
 }
@@ -40,7 +44,7 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
     """
     layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
     return dict(
-        embed_dims=len(state_dict['patch_embed.projection.weight']),
+        embed_dims=len(state_dict[PROJECTION]),
         num_layers=1 + max(map(int, layers)),
         feedforward_channels=len(state_dict['layers.0.ffn.layers.0.0.weight']),
     )
@@ -101,11 +105,11 @@ def fold_layer_scale(state_dict: dict[str, Tensor]) -> bool:
     found = False
     for name in list(state_dict):
         layer, _, part = name.partition('.')[2].partition('.')
-        if part not in _SCALED:
+        if part not in LAYER_SCALE:
             continue
         found = True
         factors = state_dict.pop(name).float()
-        linear = f'layers.{layer}.{_SCALED[part]}'
+        linear = f'layers.{layer}.{LAYER_SCALE[part]}'
         for kind, by in (('weight', factors[:, None]), ('bias', factors)):
             if f'{linear}.{kind}' in state_dict:
                 state_dict[f'{linear}.{kind}'] = (

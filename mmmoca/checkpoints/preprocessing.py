@@ -7,6 +7,7 @@ from typing import NamedTuple
 from mmengine.utils import to_2tuple
 
 from .layouts import Backbone
+from .plain_vit import PROJECTION
 from .reading import CheckpointError
 from .recorded_config import parts_of, recorded_backbone, recorded_config
 
@@ -23,7 +24,6 @@ _RECORDED = dict(
     loader=dict,
     source=str,
 )
-_PROJECTION = 'patch_embed.projection.weight'
 
 
 class Preprocessing(NamedTuple):
@@ -91,7 +91,7 @@ def preprocessing_of(
             than three, the numbers given do not fit, or the patch grid is
             not known.
     """
-    channels = backbone.state_dict[_PROJECTION].shape[1]
+    channels = backbone.state_dict[PROJECTION].shape[1]
     img_size = _img_size(backbone)
     known = recorded_preprocessing(backbone.meta)
     if any(len(known.get(k, ())) != channels for k in ('mean', 'std')):
@@ -142,7 +142,7 @@ def _img_size(backbone: Backbone) -> tuple[int, int]:
             'positions, [CLS] among them, that are no square, and records no '
             'grid: give the patch rows and columns (--source-grid H W)'
         )
-    patch = backbone.state_dict[_PROJECTION].shape[2:]
+    patch = backbone.state_dict[PROJECTION].shape[2:]
     return tuple(n * p for n, p in zip(backbone.grid, patch))
 
 

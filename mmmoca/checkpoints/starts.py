@@ -13,7 +13,7 @@ from torch import Tensor, nn, ones_like
 
 from .grids import adapt_in_channels, resize_positions
 from .layouts import find_backbone
-from .plain_vit import arch_of
+from .plain_vit import LAYER_SCALE, PROJECTION, arch_of
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
 from .release_model import convert_release_tensors
 from .writing import record
@@ -22,8 +22,6 @@ __all__ = ['START', 'fit_start', 'is_start', 'read_start']
 
 START = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')
-_LAYER_SCALE = ('attn.gamma1.weight', 'ffn.gamma2.weight')
-_PROJECTION = 'patch_embed.projection.weight'
 
 
 def read_start(path: str | os.PathLike) -> dict:
@@ -129,14 +127,12 @@ def _fit_encoder(
     changes = []
     ours, theirs = _after(own, prefix), _after(state, prefix)
     for name in ours:
-        if name.endswith(_LAYER_SCALE) and name not in theirs:
+        if name.endswith(tuple(LAYER_SCALE)) and name not in theirs:
             theirs[name] = ones_like(ours[name])
     _check_architecture(theirs, ours, about['source'])
-    channels = [part[_PROJECTION].shape[1] for part in (theirs, ours)]
+    channels = [part[PROJECTION].shape[1] for part in (theirs, ours)]
     if channels[0] != channels[1]:
-        theirs[_PROJECTION] = adapt_in_channels(
-            theirs[_PROJECTION], channels[1]
-        )
+        theirs[PROJECTION] = adapt_in_channels(theirs[PROJECTION], channels[1])
         changes.append(
             f'its {channels[0]} channels become {channels[1]}, in turn and '
             'scaled'
@@ -156,7 +152,7 @@ def _fit_encoder(
 def _check_architecture(
     theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
 ) -> None:
-    patches = [tuple(part[_PROJECTION].shape[2:]) for part in (theirs, ours)]
+    patches = [tuple(part[PROJECTION].shape[2:]) for part in (theirs, ours)]
     if patches[0] != patches[1]:
         height, width = patches[0]
         key = height if height == width else f'"({height},{width})"'

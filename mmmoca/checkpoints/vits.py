@@ -9,7 +9,7 @@ from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor
 
 from .layouts import Backbone
-from .plain_vit import arch_of
+from .plain_vit import PROJECTION, arch_of
 from .reading import CheckpointError
 from .recorded_config import recorded_backbone
 
@@ -19,8 +19,6 @@ __all__ = [
     'recorded_num_heads',
     'vit_of_shapes',
 ]
-
-_PROJECTION = 'patch_embed.projection.weight'
 
 
 def build_vit(
@@ -59,7 +57,7 @@ def build_vit(
             f'the encoder has {state["pos_embed"].shape[1] - 1} patches, no '
             'square, and records no grid: give --source-grid H W'
         )
-    patch = state[_PROJECTION].shape[2:]
+    patch = state[PROJECTION].shape[2:]
     config = _config_of(state) | dict(
         img_size=tuple(n * p for n, p in zip(backbone.grid, patch)),
         out_type='raw',
@@ -170,7 +168,7 @@ def vit_of_shapes(state_dict: Mapping[str, Tensor]) -> VisionTransformer:
 
 
 def _config_of(state_dict: Mapping[str, Tensor]) -> dict:
-    _, channels, *patch = state_dict[_PROJECTION].shape
+    _, channels, *patch = state_dict[PROJECTION].shape
     return dict(
         arch=arch_of(state_dict),
         patch_size=tuple(patch),

@@ -10,13 +10,12 @@ from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
 from ..layouts import Backbone
+from ..plain_vit import PROJECTION
 from ..preprocessing import Preprocessing, preprocessing_of
 from ..vits import build_vit, num_heads_of
 from ..writing import file_sha256, record
 
 __all__ = ['Encoder', 'Features', 'encoder_of']
-
-_PROJECTION = 'patch_embed.projection.weight'
 
 
 class Encoder(NamedTuple):
@@ -71,7 +70,7 @@ class Encoder(NamedTuple):
         if images.channel_order != 'bgr':
             return self
         state = dict(self.source.state_dict)
-        state[_PROJECTION] = state[_PROJECTION].flip(1)
+        state[PROJECTION] = state[PROJECTION].flip(1)
         source = self.source._replace(state_dict=state)
         mean, std = images.mean[::-1], images.std[::-1]
         return _encoder(
