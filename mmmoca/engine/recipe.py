@@ -65,17 +65,20 @@ def _momentum(run: Run) -> float:
 def _words(run: Run) -> int:
     if run.words:
         return run.words
-    # Through 256 for 5000 images, 1024 for 50 000 and the paper's 4096 for
-    # its 1.28 million.
-    power = round(math.log2(256 * math.sqrt(run.images / 5000)))
-    return 2 ** min(12, max(6, power))
+    # Through 1024 for CIFAR-10's 50 000 images and the paper's 4096 for its
+    # 1.28 million. Fewer words for fewer images learn less:
+    # projects/own_images.
+    power = round(math.log2(1024 * math.sqrt(run.images / 50_000)))
+    # But no more than a word of each image can renew in the warm-up.
+    filled = math.floor(math.log2(run.batch * _warmup(run)))
+    return 2 ** max(6, min(12, max(10, power), filled))
 
 
 def _new_words(run: Run) -> int:
     # The paper's 4; more where the words of step 0, which are noise, would
     # outlive the warm-up. Each is of another image, and they divide K.
     words = _words(run)
-    wanted = max(4, words / max(1, 0.15 * run.steps))
+    wanted = max(4, words / _warmup(run))
     fitting = [n for n in range(1, run.batch + 1) if words % n == 0]
     return min((n for n in fitting if n >= wanted), default=fitting[-1])
 
@@ -188,6 +191,10 @@ def _value(cfg: Config, key: str) -> Any:
     return reduce(
         lambda part, name: (part or {}).get(name), key.split('.'), cfg
     )
+
+
+def _warmup(run: Run) -> float:
+    return max(1, 0.15 * run.steps)
 
 
 def _rounded(value: float) -> float:

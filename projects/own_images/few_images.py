@@ -29,9 +29,21 @@ RECIPES = (
     (1, 'K = 256', {WORDS: 256}),
     (1, 'K = 1024', {WORDS: 1024}),
     (1, 'K = 1024, K_new = 16', {WORDS: 1024, NEW_WORDS: 16}),
-    (1, 'one round of masks', {STUDENT: '[0.55]', DECODER: '[0.35]'}),
-    (1, 'less masked', {STUDENT: '[0.5,0.65]', DECODER: '[0.35,0.5]'}),
-    (1, 'more masked', {STUDENT: '[0.65,0.85]', DECODER: '[0.4,0.6]'}),
+    (
+        1,
+        'K = {words}, one round of masks',
+        {STUDENT: '[0.55]', DECODER: '[0.35]'},
+    ),
+    (
+        1,
+        'K = {words}, less masked',
+        {STUDENT: '[0.5,0.65]', DECODER: '[0.35,0.5]'},
+    ),
+    (
+        1,
+        'K = {words}, more masked',
+        {STUDENT: '[0.65,0.85]', DECODER: '[0.4,0.6]'},
+    ),
 )
 
 
@@ -60,8 +72,9 @@ def main() -> None:
                 ends.append(accuracies(work)[-1])
             epochs = f'{64 * steps / number:.0f}'
             name = name.format(words=words)
-            rows.append((str(number), epochs, name, spread(ends)))
-    print_table(('images', 'epochs', 'recipe', 'k-NN'), rows)
+            rows.append((str(number), str(steps), epochs, name, spread(ends)))
+    head = 'images', 'steps', 'epochs', 'recipe', 'k-NN'
+    print_table(head, rows)
 
 
 if __name__ == '__main__':

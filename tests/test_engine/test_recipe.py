@@ -53,14 +53,15 @@ def test_rules_pass_through_the_recipes_that_were_tried():
         4,
     ]
     _, momentum, words, new_words = numbers(5000, 64, 600)
-    assert (momentum, words, new_words) == (0.95, 256, 4)
+    assert (momentum, words, new_words) == (0.95, 1024, 16)
+    assert numbers(5000, 64, 60)[2:] == [512, 64]
     assert numbers(50_000, 512, 19_400)[2] == 1024
     # A fourth of the batch, half of the rate.
     assert numbers(10**6, 512, 10**5)[0] == pytest.approx(0.6e-3)
     # Few steps: the codebook still turns over in the warm-up, 30 of 200, by
     # no more words than a step has images.
     assert numbers(50_000, 512, 200)[2:] == [1024, 64]
-    assert numbers(50_000, 24, 200)[2:] == [1024, 16]
+    assert numbers(50_000, 24, 200)[2:] == [512, 16]
 
 
 def test_words_that_no_step_would_fill(root, tmp_path):
