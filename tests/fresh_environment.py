@@ -15,7 +15,12 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
-from mmpretrain import FeatureExtractor, get_model, list_models
+from mmpretrain import (
+    FeatureExtractor,
+    ImageRetrievalInferencer,
+    get_model,
+    list_models,
+)
 from mmpretrain.registry import MODELS, TRANSFORMS
 from PIL import Image
 
@@ -48,10 +53,10 @@ def inherit():
 
 
 def draw_images():
-    """Three images of noise."""
+    """Four images of noise."""
     Path('images').mkdir()
     generator = np.random.default_rng(0)
-    for index in range(3):
+    for index in range(4):
         noise = generator.integers(0, 256, (60, 70, 3), np.uint8)
         Image.fromarray(noise).save(f'images/{index}.png')
 
@@ -69,6 +74,25 @@ def use_models():
     for path, feature in zip(features.paths, features.avg):
         torch.testing.assert_close(extract(path)[0], feature)
     return features.avg.numpy()
+
+
+def pretrain():
+    """A run, by a config of the wheel."""
+    checkpoint = mmmoca.pretrain(
+        *('images', 'work_dir'),
+        **dict(epochs=1, batch_size=4, config='moca_vit-tiny_own-images'),
+        **{'train_dataloader.num_workers': 0},
+    )
+    assert mmmoca.load(checkpoint).about['which'] == 'teacher'
+
+
+def retrieve():
+    """An image is nearest to itself."""
+    paths = sorted(map(str, Path('images').iterdir()))
+    (found,) = ImageRetrievalInferencer('retrieval_vit-b16', prototype=paths)(
+        paths[1], topk=1
+    )
+    assert found[0]['sample']['img_path'] == paths[1]
 
 
 def use_tools(features):
@@ -89,3 +113,5 @@ if __name__ == '__main__':
     inherit()
     draw_images()
     use_tools(use_models())
+    pretrain()
+    retrieve()
