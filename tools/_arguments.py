@@ -22,6 +22,8 @@ __all__ = [
     'add_common_arguments',
     'add_encoder_arguments',
     'add_model_arguments',
+    'add_source_grid',
+    'add_which',
     'checkpoint_file',
     'config_file',
     'image_file',
@@ -153,16 +155,33 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add_cfg_options(parser)
 
 
-def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that complete what a checkpoint says."""
-    add = parser.add_argument
-    add(
+def add_which(parser: argparse.ArgumentParser) -> None:
+    """Add the argument --which."""
+    parser.add_argument(
         '--which',
         choices=['teacher', 'student'],
         default='teacher',
-        help='which encoder, where the file has both (the teacher, which '
-        'the paper evaluates)',
+        help='which encoder, where the file has both (by default the '
+        'teacher, which the paper evaluates)',
     )
+
+
+def add_source_grid(parser: argparse.ArgumentParser) -> None:
+    """Add the argument --source-grid."""
+    parser.add_argument(
+        '--source-grid',
+        nargs=2,
+        type=int,
+        metavar=('H', 'W'),
+        help='patch rows and columns of the source (by default as its config '
+        'records, else square)',
+    )
+
+
+def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that complete what a checkpoint says."""
+    add_which(parser)
+    add = parser.add_argument
     add(
         '--img-size',
         type=int,

@@ -10,6 +10,7 @@ import re
 
 from _arguments import (
     add_encoder_arguments,
+    add_source_grid,
     checkpoint_file,
     one_line_errors,
 )
@@ -42,14 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('out', help='the folder to make')
     parser.add_argument('--to', choices=FORMATS, required=True)
     add_encoder_arguments(parser)
-    parser.add_argument(
-        '--source-grid',
-        nargs=2,
-        type=int,
-        metavar=('H', 'W'),
-        help='patch rows and columns of the source (by default as its config '
-        'records, else square)',
-    )
+    add_source_grid(parser)
     parser.add_argument(
         '--license',
         type=license_id,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ['ArrowBackend', 'arrow_url', 'load_arrow']
 
-URL = re.compile(r'arrow://(.+)#(\d+)/(.+)')
+URL = re.compile(r'arrow://(.+)#(\d+)/(.+)', re.DOTALL)
 
 
 class ArrowBackend(BaseStorageBackend):

@@ -1,17 +1,35 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which data set reads the images at a place."""
+"""Which data set reads the images at a place, and where they are stored."""
 
 import os
 
+from . import arrow_backend, tar_backend
 from .hf_images import HFImages
 from .image_folder import ImageFolder
 from .image_set import EXTENSIONS, ImageSet
 from .image_shards import ImageShards
 
-__all__ = ['image_set_of']
+__all__ = ['image_set_of', 'stored_in']
 
 # What `save_to_disk` of Hugging Face's data sets writes.
 _ARROW = ('state.json', 'dataset_dict.json')
+
+
+def stored_in(path: str) -> str | None:
+    """Where an image is stored that is no file of its own.
+
+    Args:
+        path: Path of an image, or a URL of our file backends.
+
+    Returns:
+        The file that changes with the image, the shard or the record of the
+        data set; None for a path.
+    """
+    if match := tar_backend.URL.fullmatch(path):
+        return match[1]
+    if match := arrow_backend.URL.fullmatch(path):
+        return os.path.join(match[1], _ARROW[0])
+    return None
 
 
 def image_set_of(place: str) -> type[ImageSet]:

@@ -15,9 +15,11 @@ from mmcv.transforms import LoadImageFromFile
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
-from mmengine.runner import Runner
+
+from mmmoca.models import OnlineCodebook
 
 from .hooks.batch_size_hook import peak_rates
+from .hooks.codebook_hook import CodebookHook
 from .launch import build_runner
 from .recipe import Run, codebook_advice, run_of
 from .wrapped_models import unwrap_model
@@ -94,13 +96,14 @@ def _of_steps(cfg: Config, run: Run) -> Iterator[tuple[str, str]]:
     short.test_cfg = short.test_dataloader = short.test_evaluator = None
     short.param_scheduler = None
     short.default_hooks.checkpoint = None
-    if 'codebook' in short.default_hooks:
-        short.default_hooks.codebook.advise = False
     short.visualizer = None
     short.resume, short.log_level = False, 'WARNING'
     with tempfile.TemporaryDirectory() as scratch:
         short.work_dir = scratch
         runner = build_runner(short)
+        for hook in runner.hooks:
+            if isinstance(hook, CodebookHook):
+                hook.advise = False  # of so few steps
         runner.train()
     history = {
         name: runner.message_hub.get_scalar(f'train/{name}').data[0]
@@ -114,21 +117,21 @@ def _of_steps(cfg: Config, run: Run) -> Iterator[tuple[str, str]]:
     yield 'images a step', f'{run.batch}'
     yield 'steps', f'{run.steps}'
     yield 'learning rates', peak_rates(runner)
-    if 'codebook' in short.default_hooks:
-        yield 'codebook', _of_codebook(runner, run)
+    codebook = getattr(unwrap_model(runner.model), 'codebook', None)
+    if codebook is not None:
+        yield 'codebook', _of_codebook(codebook, run)
     yield 'a step', f'{seconds:.3g} s, {waiting:.2g} s of it for its images'
     whole = timedelta(seconds=round(run.steps * seconds))
     yield 'the run', f'{whole} without validation'
     yield 'memory of a process', _memory()
 
 
-def _of_codebook(runner: Runner, run: Run) -> str:
-    codebook = unwrap_model(runner.model).codebook
+def _of_codebook(codebook: OnlineCodebook, run: Run) -> str:
     words, new_words = len(codebook.words), codebook.num_new_words
     report = (
         f'{words} words, {run.steps * new_words / words:.3g} times renewed'
     )
-    advice = codebook_advice(run.images, run.steps, words, new_words)
+    advice = codebook_advice(run.steps, words, new_words)
     return f'{report}; {advice}' if advice else report
 
 

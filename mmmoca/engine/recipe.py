@@ -123,13 +123,10 @@ def left_open(cfg: Config) -> list[str]:
     return [key for key in _RULES if _value(cfg, key) == 'auto']
 
 
-def codebook_advice(
-    images: int, steps: int, words: int, new_words: int
-) -> str | None:
+def codebook_advice(steps: int, words: int, new_words: int) -> str | None:
     """What to change of a codebook that is too large for its run.
 
     Args:
-        images (int): N, of the training set.
         steps (int): S, optimiser steps of the run.
         words (int): K.
         new_words (int): K_new.

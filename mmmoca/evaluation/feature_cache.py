@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mmmoca.checkpoints import read_checkpoint
+from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import whole
 from mmmoca.version import __version__
 
@@ -121,19 +122,9 @@ def _list_digest(dataset: Dataset) -> str:
         info = dataset.get_data_info(index)
         path, label = info['img_path'], info['gt_label']
         line = f'{path}\0{int(label)}'
-        file = _file_of(path)
+        file = stored_in(path) or path
         if os.path.isfile(file):
             status = os.stat(file)
             line += f'\0{status.st_size}\0{status.st_mtime_ns}'
         digest.update(f'{line}\n'.encode())
     return digest.hexdigest()
-
-
-def _file_of(path: str) -> str:
-    """The file that changes with an image, if the image is on a disk."""
-    scheme, _, rest = path.rpartition('://')
-    if scheme == 'tar':
-        return rest.partition('#')[0]
-    if scheme == 'arrow':
-        return os.path.join(rest.rpartition('#')[0], 'state.json')
-    return path

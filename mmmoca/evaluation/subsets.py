@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from torch.utils.data import Dataset
 
+from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import outside
 from mmmoca.messages import listed
 
@@ -162,7 +163,7 @@ def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
     images = {name: {} for name in dataset.metainfo['classes']}
     for index in range(len(dataset)):
         path = dataset.get_data_info(index)['img_path']
-        if path.startswith(('tar://', 'arrow://')):
+        if stored_in(path) is not None:
             raise ValueError(
                 f'{path} has no folder of its class, by which lists of images '
                 'name it: use mmmoca.ImageFolder here'

@@ -3,14 +3,25 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from _arguments import add_source_grid, add_which
+
 if TYPE_CHECKING:
     from mmmoca.checkpoints import Backbone
 
-__all__ = ['add_files', 'add_which', 'run', 'write_backbone']
+__all__ = [
+    'add_files',
+    'add_source_grid',
+    'add_which',
+    'run',
+    'write_backbone',
+]
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
@@ -18,17 +29,6 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('src', type=Path, help='the checkpoint to convert')
     parser.add_argument(
         'dst', type=Path, help='what to write: .safetensors, or .pth'
-    )
-
-
-def add_which(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --which."""
-    parser.add_argument(
-        '--which',
-        choices=['teacher', 'student'],
-        default='teacher',
-        help='which encoder, where the file has both (by default the '
-        'teacher, which the paper evaluates)',
     )
 
 

@@ -7,7 +7,13 @@ The result has mmpretrain's names after ``backbone.``, for ``load_from`` and
 
 import argparse
 
-from _convert import add_files, add_which, run, write_backbone
+from _convert import (
+    add_files,
+    add_source_grid,
+    add_which,
+    run,
+    write_backbone,
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -33,14 +39,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="of --img-size: the interpolate_mode of the config's backbone "
         '(default: bicubic; Segmenter has bilinear)',
     )
-    parser.add_argument(
-        '--source-grid',
-        nargs=2,
-        type=int,
-        metavar=('H', 'W'),
-        help='patch rows and columns of the source (by default as its config '
-        'records, else square)',
-    )
+    add_source_grid(parser)
     parser.add_argument(
         '--in-channels',
         type=int,

@@ -60,10 +60,7 @@ class CodebookHook(Hook):
         needed = codebook.num_new_words
         loader = runner.train_dataloader
         advice = codebook_advice(
-            len(loader.dataset),
-            total_optimizer_steps(runner),
-            len(codebook.words),
-            needed,
+            total_optimizer_steps(runner), len(codebook.words), needed
         )
         if self.advise and advice:
             runner.logger.warning(advice)
