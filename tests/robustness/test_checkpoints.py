@@ -163,14 +163,15 @@ def test_one_run_a_folder(root):
     folder = root / 'shared'
     hold = (
         'import sys; from mmmoca.checkpoints import FolderLock; '
-        'lock = FolderLock(sys.argv[1]); print(flush=True); input()'
+        'lock = FolderLock(sys.argv[1]); print("held", flush=True); input()'
     )
     holder = subprocess.Popen(
         [sys.executable, '-c', hold, folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    holder.stdout.readline()
+    # What it imports prints lines of its own.
+    assert b'held\n' in iter(holder.stdout.readline, b'')
     with pytest.raises(RuntimeError, match=f'process {holder.pid} on'):
         build(root, 'shared').train()
     holder.kill()
