@@ -53,6 +53,9 @@ class AssignmentHead(BaseModule):
             L_LOC, in [0, 1]. Defaults to 0.5.
         kappa (float): Inverse temperature of the predictions, 1 / tau.
             Defaults to 3.
+        allow_tf32 (bool): Whether a GPU may take the products of tokens with
+            words and of decoder tokens with prototypes in TF32 in the place
+            of float32. Defaults to True.
 
     Raises:
         ValueError: If ``lambda_img`` is outside [0, 1], or it switches L_LOC
@@ -65,6 +68,7 @@ class AssignmentHead(BaseModule):
         decoder_dims: int | None = None,
         lambda_img: float = 0.5,
         kappa: float = 3.0,
+        allow_tf32: bool = True,
     ) -> None:
         super().__init__()
         if not 0 <= lambda_img <= 1:
@@ -80,6 +84,7 @@ class AssignmentHead(BaseModule):
         self.embed_dims = embed_dims
         self.lambda_img = lambda_img
         self.kappa = kappa
+        self.allow_tf32 = allow_tf32
         if lambda_img > 0:
             self.img_generator = PrototypeGenerator(embed_dims, embed_dims)
         if lambda_img < 1:
@@ -117,6 +122,7 @@ class AssignmentHead(BaseModule):
             self.loc_generator(targets.words),  # W^d, (K, d)
             self.kappa,
             targets,
+            allow_tf32=self.allow_tf32,
         )
 
     def loss(
@@ -140,7 +146,7 @@ class AssignmentHead(BaseModule):
             AssignmentLosses: The weighted losses, and the targets' figures.
         """
         if self.lambda_img == 1:
-            bags, msd = bags_of_codes(targets)
+            bags, msd = bags_of_codes(targets, allow_tf32=self.allow_tf32)
         else:
             loss_loc, bags, msd = self.loss_loc(decoded, masks, targets)
         losses = {}

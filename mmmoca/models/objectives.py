@@ -17,7 +17,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .precision import at_least_fp32, no_autocast, normalize_fp32
+from .fusion import fused
+from .precision import (
+    add_product,
+    at_least_fp32,
+    no_autocast,
+    normalize_fp32,
+    product,
+)
 from .targets import Targets
 
 __all__ = ['bag_assignment_loss', 'bags_of_codes', 'token_assignment_loss']
@@ -50,6 +57,7 @@ def token_assignment_loss(
     kappa: float,
     targets: Targets,
     chunk_size: int | None = None,
+    allow_tf32: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """L_LOC of all masking rounds, and the bags of codes on the way.
 
@@ -66,6 +74,8 @@ def token_assignment_loss(
         targets (Targets): Of the same views, N images of L tokens.
         chunk_size (int | None): Images at a time. Defaults to None, by the
             device.
+        allow_tf32 (bool): Whether a GPU may take the products in TF32, see
+            :func:`~mmmoca.models.precision.product`. Defaults to True.
 
     Returns:
         tuple[Tensor, Tensor, Tensor]: The KL divergence, a mean over the
@@ -81,6 +91,7 @@ def token_assignment_loss(
     return _TokenAssignmentLoss.apply(
         kappa,
         chunk_size,
+        allow_tf32 and targets.tokens.device.type == 'cuda',
         tuple(positions),
         tuple(targets[:4]),
         prototypes,
@@ -89,13 +100,14 @@ def token_assignment_loss(
 
 
 def bags_of_codes(
-    targets: Targets, chunk_size: int | None = None
+    targets: Targets, chunk_size: int | None = None, allow_tf32: bool = True
 ) -> tuple[Tensor, Tensor]:
     """The targets of L_IMG (paper, section 3.2), without those of L_LOC.
 
     Args:
         targets (Targets): Of N images with L tokens.
         chunk_size (int | None): See :func:`token_assignment_loss`.
+        allow_tf32 (bool): Likewise.
 
     Returns:
         tuple[Tensor, Tensor]: The bag of codes y_T of each image, the mean
@@ -103,7 +115,9 @@ def bags_of_codes(
         tokens of the largest minus the mean similarity (MSD), (N, ). In
         float32, without gradient.
     """
-    return token_assignment_loss((), (), None, 1.0, targets, chunk_size)[1:]
+    return token_assignment_loss(
+        (), (), None, 1.0, targets, chunk_size, allow_tf32
+    )[1:]
 
 
 class _TokenAssignmentLoss(torch.autograd.Function):
@@ -114,6 +128,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         ctx,
         kappa: float,
         chunk_size: int,
+        tf32: bool,
         positions: tuple[Tensor, ...],
         targets: tuple[Tensor, ...],
         prototypes: Tensor | None,
@@ -136,47 +151,52 @@ class _TokenAssignmentLoss(torch.autograd.Function):
             weight = torch.cat(
                 [words.new_full((n,), 1 / (num * n)) for n in counts]
             ) / len(counts)
-            scaled = at_least_fp32(prototypes)  # (K, d)
+            scaled = kappa * at_least_fp32(prototypes)  # (K, d)
             grad_prototypes = torch.zeros_like(scaled)
-        # All chunks share it: blocks of this size that are freed go back to
-        # the system, which clears them before it gives them out again. A
-        # compiler plans memory itself.
+        # On a CPU all chunks share it: blocks of this size that are freed go
+        # back to the system, which clears them before it gives them out
+        # again. Other devices and a compiler manage memory themselves.
         rows = chunk_size * max(length, sum(counts))
         scratch = (None,) * 3
-        if not torch.compiler.is_compiling():
+        if words.device.type == 'cpu' and not torch.compiler.is_compiling():
             scratch = [words.new_empty(rows, num_words) for _ in range(3)]
+        assign, compare = fused(_assign, words), fused(_compare, words)
         with no_autocast(tokens):
             for start in range(0, num, chunk_size):
                 part = slice(start, start + chunk_size)
-                unit = normalize_fp32(tokens[part]).flatten(0, 1)  # -> (m, D)
-                first, second, third = _rows(scratch, len(unit))
-                similarity = torch.mm(unit, words.T, out=first)
-                spread = similarity.amax(dim=1) - unit @ mean_word
+                # The temperature goes into the tokens, the rows' weights into
+                # features and gradients: all narrower than the K words.
+                sharp = normalize_fp32(tokens[part]).flatten(0, 1) * sharpness
+                buffers = _rows(scratch, len(sharp))
+                similarity = product(sharp, words.T, tf32, buffers[0])
+                codes, negentropy, largest = assign(similarity, *buffers[1:])
+                spread = (largest - sharp @ mean_word) / sharpness  # (m, )
                 msd[part] = spread.view(-1, length).mean(dim=1)
-                similarity.mul_(sharpness)
-                log_q = torch.log_softmax(similarity, dim=1, out=second)
-                codes = torch.exp(log_q, out=third)
                 bags[part] = average @ codes.unflatten(0, (-1, length))
+                del similarity
                 if not features:
                     continue
-                negentropy = log_q.mul_(codes).sum(dim=1)
                 first_row = torch.arange(
-                    0, len(unit), length, device=tokens.device
+                    0, len(sharp), length, device=tokens.device
                 )
                 index = (position[part] + first_row[:, None]).flatten()
-                first, second, third = _rows(scratch, len(index))
-                x = grads[part].flatten(0, 1).mul_(kappa)  # (m, d)
-                logits = torch.mm(x, scaled.T, out=first)
-                log_p = torch.log_softmax(logits, dim=1, out=second)
-                q = torch.index_select(codes, 0, index, out=first)
-                cross_entropy = -torch.mul(q, log_p, out=third).sum(dim=1)
-                divergence = negentropy[index] + cross_entropy
+                buffers = _rows(scratch, len(index))
+                x = grads[part].flatten(0, 1)  # (m, d)
+                logits = product(x, scaled.T, tf32, buffers[0])
+                divergence, grad_logits = compare(
+                    logits, codes, negentropy, index, *buffers[1:]
+                )
+                del logits, codes
                 row_weight = weight.repeat(len(first_row))
                 # In place, torch.compile would lose the gradients.
                 loss = loss + divergence @ row_weight
-                grad_logits = log_p.exp_().sub_(q).mul_(row_weight[:, None])
-                grad_prototypes.addmm_(grad_logits.T, x)
-                torch.mm(grad_logits, scaled, out=x).mul_(kappa)
+                row_weight = kappa * row_weight[:, None]
+                add_product(
+                    grad_prototypes, grad_logits.T, x * row_weight, tf32
+                )
+                grad_x = product(grad_logits, at_least_fp32(prototypes), tf32)
+                x.copy_(grad_x * row_weight)
+                del grad_logits
         if features:
             ctx.save_for_backward(grad_prototypes, *grads.split(counts, dim=1))
             ctx.dtypes = [x.dtype for x in (prototypes, *features)]
@@ -191,7 +211,64 @@ class _TokenAssignmentLoss(torch.autograd.Function):
             (grad * grad_loss).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
         ]
-        return *[None] * 4, *(grads or [None])
+        return *[None] * 5, *(grads or [None])
+
+
+def _assign(
+    similarity: Tensor,
+    first: Tensor | None = None,
+    second: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Softmax of each row, its negative entropy, and the row's maximum.
+
+    Args:
+        similarity (Tensor): Times the sharpness, (m, K).
+        first (Tensor, optional): Memory for the softmax, (m, K).
+        second (Tensor, optional): Memory to be used on the way, (m, K).
+
+    Returns:
+        tuple[Tensor, Tensor, Tensor]: (m, K), (m, ) and (m, ).
+    """
+    codes = torch.softmax(similarity, dim=1, out=first)
+    largest = similarity.amax(dim=1)
+    mean = torch.mul(codes, similarity, out=second).sum(dim=1)
+    return codes, mean - _log_sum_exp(largest, codes), largest
+
+
+def _compare(
+    logits: Tensor,
+    codes: Tensor,
+    negentropy: Tensor,
+    index: Tensor,
+    first: Tensor | None = None,
+    second: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """KL divergence of each prediction from its target, and its gradient.
+
+    Args:
+        logits (Tensor): Of the predictions, (m, K).
+        codes (Tensor): Assignments of a chunk's tokens, (M, K); ``first``
+            may be their memory.
+        negentropy (Tensor): Of each of them, (M, ).
+        index (Tensor): The token that each prediction is about, (m, ).
+        first (Tensor, optional): Memory for the gradient, (m, K).
+        second (Tensor, optional): Memory to be used on the way, (m, K).
+
+    Returns:
+        tuple[Tensor, Tensor]: The divergence, (m, ), and its gradient with
+        respect to the logits, (m, K).
+    """
+    target = torch.index_select(codes, 0, index, out=second)
+    mean = torch.mul(target, logits, out=first).sum(dim=1)
+    prediction = torch.softmax(logits, dim=1, out=first)
+    log_sum_exp = _log_sum_exp(logits.amax(dim=1), prediction)
+    divergence = negentropy[index] - mean + log_sum_exp
+    return divergence, prediction.sub_(target)
+
+
+def _log_sum_exp(largest: Tensor, softmax: Tensor) -> Tensor:
+    """Of rows, (m, ), from their maximum and their softmax, (m, K)."""
+    return largest - softmax.amax(dim=1).log()
 
 
 def _rows(scratch: Sequence[Tensor | None], count: int) -> list[Tensor | None]:

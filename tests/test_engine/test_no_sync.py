@@ -3,12 +3,13 @@
 
 The model runs on PyTorch's meta device, whose tensors have no values: any
 read of one by the host (``item``, ``tolist``, ``nonzero``, ``if tensor``)
-raises. What is drawn on the host itself may be read. Copies from the host
-are seen on fake tensors, which pretend to lie on a GPU.
+raises. What is drawn on the host itself may be read. The full recipe is
+rehearsed on fake tensors, which pretend to lie on a GPU.
 """
 
 import functools
 import traceback
+from collections import Counter
 
 import pytest
 import torch
@@ -18,8 +19,10 @@ from mmpretrain.registry import MODELS
 from mmpretrain.structures import DataSample
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
-from ..images import DEMO_CONFIG
+from ..images import CONFIGS, DEMO_CONFIG
 from ..runs import demo_runner
 
 
@@ -84,48 +87,118 @@ def test_any_other_read_would_be_found(meta_runner):
 
 
 class Transfers(TorchDispatchMode):
-    """Notes operations that move tensors to the GPU or wait for it."""
+    """Notes what goes from the host to the device, and products by type.
+
+    Copies that do not block are counted. Others make the host wait, as do
+    indices on the host of a tensor on the device. Scalars on the host travel
+    with the kernel.
+    """
 
     def __init__(self):
         super().__init__()
-        self.waiting, self.copies = [], 0
+        self.waiting, self.copies, self.flops = [], 0, Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        source = args[0].device if isinstance(args[0], torch.Tensor) else None
-        target = getattr(result, 'device', source)
-        if source is not None and source != target:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        count = flop_registry.get(func.overloadpacket)
+        # Which kernel attention gets is up to the GPU: here unfused products.
+        if count is not None and func != torch.ops.aten.bmm.default:
+            tf32 = func.overloadpacket is torch.ops.mmmoca.tf32_mm
+            kind = 'tf32' if tf32 else result.dtype
+            self.flops[kind] += count(*args, **kwargs, out_val=result)
+        tensors = [
+            leaf
+            for leaf in tree_leaves([args, kwargs, result])
+            if isinstance(leaf, torch.Tensor) and (leaf.ndim or func in COPIES)
+        ]
+        devices = {tensor.device.type for tensor in tensors}
+        if len(devices) > 1:
             self.copies += 1
-            if not (kwargs or {}).get('non_blocking'):
-                self.waiting.append(f'{func}: {source} to {target}')
+            # The argument of `copy_` has no name here.
+            if not (kwargs.get('non_blocking') or args[2:] == (True,)):
+                self.waiting.append(f'{func}: {sorted(devices)}')
         return result
 
 
-def transfers(preprocessor=None):
-    cfg = Config.fromfile(DEMO_CONFIG).model
+COPIES = torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default
+
+
+def test_hooks_take_nothing_to_the_device(meta_runner, monkeypatch):
+    """The views, by the preprocessor, and the words of other processes."""
+    seen = Transfers()
+
+    def watched(run_iter, *args):
+        with seen:
+            return run_iter(*args)
+
+    loop = meta_runner.train_loop
+    monkeypatch.setattr(
+        loop, 'run_iter', functools.partial(watched, loop.run_iter)
+    )
+    read_by(meta_runner)
+    assert seen.waiting == []
+    assert seen.copies >= 2 * 2
+
+
+def rehearse(config, batch_size, preprocessor=None, **head):
+    """The forward pass in float16 on a GPU that need not be there."""
+    cfg = Config.fromfile(config).model
+    cfg.head.update(head)
     if preprocessor is not None:
         cfg.data_preprocessor.type = preprocessor
+    autocast = torch.autocast('cuda', torch.float16)
     with FakeTensorMode(allow_non_fake_inputs=True):
         with torch.device('cuda'):
             model = MODELS.build(cfg).train()
         model.data_preprocessor.to('cuda')
-        views = [torch.empty(4, 3, 48, 48, dtype=torch.uint8)] * 2
-        samples = [DataSample().set_gt_label(0) for _ in range(4)]
-        with Transfers() as seen:
+        shape = batch_size, 3, *model.backbone.img_size
+        views = [torch.empty(shape, dtype=torch.uint8)] * 2
+        samples = [DataSample().set_gt_label(0) for _ in range(batch_size)]
+        with Transfers() as seen, autocast:
             data = model.data_preprocessor(
                 dict(inputs=views, data_samples=samples), True
             )
             losses = model(**data, mode='loss')
-    assert losses['loss_img'].device.type == 'cuda'
+    update = losses.pop('codebook_update')
+    for value in (*losses.values(), update.candidates, update.msd):
+        assert value.device.type == 'cuda'
+        assert value.dtype == torch.float32
     return seen
 
 
-def test_copies_to_the_device_do_not_block():
-    seen = transfers()
+@pytest.fixture
+def cuda_autocast(monkeypatch):
+    """Lets autocast work without a GPU, for fake tensors."""
+    name = 'torch.cuda.amp.common.amp_definitely_not_available'
+    monkeypatch.setattr(name, lambda: False)
+
+
+@pytest.mark.parametrize('allow_tf32', [True, False])
+def test_recipe_fits_together_on_a_gpu(cuda_autocast, allow_tf32):
+    """ViT-B/16 at batch 256: devices, types, and no copy that blocks."""
+    seen = rehearse(
+        CONFIGS / 'moca_vit-b16_200e.py', 256, allow_tf32=allow_tf32
+    )
     assert seen.waiting == []
     assert seen.copies == 2  # the views
+    # Similarities of all tokens; of decoder tokens logits and two gradients.
+    objective = 2 * 512 * 4096 * (196 * 768 + (127 + 88) * 512 * 3)
+    in_fp32 = seen.flops[torch.float32]
+    if allow_tf32:
+        assert seen.flops['tf32'] == objective
+        # L_IMG, and the mean similarity of tokens.
+        assert 0 < in_fp32 < 0.001 * seen.flops[torch.float16]
+    else:
+        assert seen.flops['tf32'] == 0
+        # PyTorch's counter does not know one of the three, `addmm_`.
+        assert 0.6 * objective < in_fp32 < objective
 
 
-def test_copies_that_block_would_be_found():
+def test_copies_that_block_would_be_found(cuda_autocast):
     """Views, labels, and the indices of the colours' order."""
-    assert len(transfers('mmpretrain.SelfSupDataPreprocessor').waiting) >= 4
+    stock = 'mmpretrain.SelfSupDataPreprocessor'
+    assert len(rehearse(DEMO_CONFIG, 4, stock).waiting) >= 4
+    with Transfers() as seen:
+        torch.empty(5, device='meta')[torch.tensor([1, 3])]
+    assert len(seen.waiting) == 1

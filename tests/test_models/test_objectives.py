@@ -4,11 +4,13 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmmoca.models import Targets
+from mmmoca.models import Targets, fusion, objectives
+from mmmoca.models.fusion import fused
 from mmmoca.models.objectives import (
     bag_assignment_loss,
     token_assignment_loss,
 )
+from mmmoca.models.precision import tf32_allowed, tf32_mm
 
 ROUNDS = 3, 5  # decoder tokens of each image
 
@@ -123,3 +125,140 @@ def test_bag_loss(inputs):
     log_p = (3 * features @ prototypes.T).log_softmax(dim=1)
     expected = (bags * (bags.log() - log_p)).sum() / 21
     torch.testing.assert_close(loss, expected)
+
+
+def rounded_to_tf32(tensor):
+    """To the nearest number with 10 bits of mantissa."""
+    bits = tensor.view(torch.int32)
+    return (bits + 0x1000 & ~0x1FFF).view(torch.float32)
+
+
+@pytest.fixture
+def recipe():
+    """Shapes and scales of the paper's recipe, for four images."""
+    generator = torch.Generator().manual_seed(0)
+
+    def randn(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    words = F.normalize(randn(4096, 768), dim=1)
+    nearest = words[torch.randint(4096, (4, 49), generator=generator)]
+    return dict(
+        features=[randn(4, 20, 512).requires_grad_()],
+        positions=[torch.arange(20).expand(4, -1)],
+        prototypes=F.normalize(randn(4096, 512), dim=1).requires_grad_(),
+        kappa=3.0,
+        # Cosines of about 0.6 to one word and of less to all others.
+        targets=Targets(
+            nearest + 0.05 * randn(4, 49, 768),
+            words,
+            torch.tensor(20.0),
+            torch.arange(25),
+        ),
+    )
+
+
+def test_tf32_changes_next_to_nothing(recipe, monkeypatch):
+    """Products of rounded factors, as TF32 units take them."""
+    leaves = recipe['prototypes'], *recipe['features']
+    expected, *targets = token_assignment_loss(**recipe)
+    gradients = torch.autograd.grad(expected, leaves)
+    products = []
+
+    def product(first, second, tf32, out=None):
+        rounded = torch.mm(rounded_to_tf32(first), rounded_to_tf32(second))
+        products.append((torch.mm(first, second), rounded))
+        return rounded
+
+    def add_product(total, first, second, tf32):
+        total += product(first, second, tf32)
+
+    monkeypatch.setattr(objectives, 'product', product)
+    monkeypatch.setattr(objectives, 'add_product', add_product)
+    loss, *targets2 = token_assignment_loss(**recipe)
+    gradients2 = torch.autograd.grad(loss, leaves)
+    # Of the similarities of all tokens, times the sharpness.
+    exact, rounded = products[0]
+    assert 0.0005 < (rounded - exact).abs().max() < 0.0015
+    divergence = F.kl_div(
+        *(rounded.log_softmax(1), exact.log_softmax(1)),
+        reduction='batchmean',
+        log_target=True,
+    )
+    assert divergence < 5e-8
+    assert loss != expected
+    torch.testing.assert_close(loss, expected, rtol=5e-5, atol=0)
+    torch.testing.assert_close(targets2, targets, rtol=1e-3, atol=0)
+    for gradient2, gradient in zip(gradients2, gradients):
+        assert (gradient2 - gradient).norm() < 1e-3 * gradient.norm()
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [{}, {'fp32_precision': 'ieee'}, {'allow_tf32': True}],
+    ids=['untouched', 'precise', 'allowed'],
+)
+def test_tf32_is_scoped(settings):
+    """What the user had set, by the old name or the new, is set again."""
+    matmul = torch.backends.cuda.matmul
+    new = hasattr(matmul, 'fp32_precision')  # PyTorch 2.9
+    if 'fp32_precision' in settings and not new:
+        pytest.skip('this PyTorch does not know the setting')
+    names = ['allow_tf32', *['fp32_precision'] * new]
+    before = [getattr(matmul, name) for name in names]
+    try:
+        for name, value in settings.items():
+            setattr(matmul, name, value)
+        chosen = [getattr(matmul, name) for name in names]
+        with pytest.raises(KeyError), tf32_allowed():
+            assert matmul.allow_tf32
+            raise KeyError
+        assert [getattr(matmul, name) for name in names] == chosen
+        assert matmul.allow_tf32 == bool(settings.get('allow_tf32'))
+    finally:
+        for name, value in zip(names, before):
+            setattr(matmul, name, value)
+
+
+def test_operator_of_tf32():
+    factors = torch.randn(5, 7), torch.randn(7, 3)
+    torch.testing.assert_close(tf32_mm(*factors), factors[0] @ factors[1])
+    torch.library.opcheck(tf32_mm, factors)
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """Lets `fused` compile, by what a test puts in place of the compiler."""
+    fusion._compiled.cache_clear()
+    yield lambda compiler: monkeypatch.setattr(torch, 'compile', compiler)
+    fusion._compiled.cache_clear()
+
+
+def test_fusion_that_fails_falls_back(on_a_gpu, capsys):
+    calls = []
+
+    def compiler(function):
+        def compiled(*args):
+            calls.append(function)
+            raise RuntimeError('no Triton')
+
+        return compiled
+
+    on_a_gpu(compiler)
+    assert fused(torch.exp, torch.ones(1)) is torch.exp
+    function = fusion._compiled(torch.exp)
+    for _ in range(2):
+        assert function(torch.zeros(2)).tolist() == [1, 1]
+    assert len(calls) == 1
+    logged = capsys.readouterr().out
+    assert logged.count('exp could not be compiled') == 1
+    assert 'no Triton' in logged
+
+
+def test_fusion_hands_on_that_memory_is_out(on_a_gpu):
+    def compiled(*args):
+        raise torch.OutOfMemoryError('CUDA out of memory')
+
+    on_a_gpu(lambda function: compiled)
+    with pytest.raises(torch.OutOfMemoryError):
+        fusion._compiled(torch.exp)(torch.zeros(2))
