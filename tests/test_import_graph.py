@@ -37,7 +37,9 @@ def check_imports(root):
         package = name if path.stem == '__init__' else name.rpartition('.')[0]
         found = set()
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in getattr(node, 'names', ())]
+            if not isinstance(node, (ast.Import, ast.ImportFrom)):
+                continue
+            names = [alias.name for alias in node.names]
             if isinstance(node, ast.ImportFrom):
                 source = '.' * node.level + (node.module or '')
                 source = resolve_name(source, package)
