@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 from mmengine.model import BaseModule
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
@@ -43,7 +43,8 @@ class AssignmentHead(BaseModule):
     with prototypes that are generated from the current codebook.
 
     To have the decoder predict something else, inherit from this class and
-    replace :meth:`build_loc` and :meth:`loss_loc`.
+    replace :meth:`build_loc` and :meth:`loss_loc`; :meth:`check_decoder` may
+    refuse a decoder that does not go with it.
 
     Args:
         embed_dims (int): D, width of words and image embeddings.
@@ -97,6 +98,13 @@ class AssignmentHead(BaseModule):
             decoder_dims (int): d.
         """
         self.loc_generator = PrototypeGenerator(self.embed_dims, decoder_dims)
+
+    def check_decoder(self, neck: nn.Module | None) -> None:
+        """Raise a ValueError for a decoder that does not fit the target.
+
+        Args:
+            neck (nn.Module, optional): The model's decoder, if it has one.
+        """
 
     def loss_loc(
         self,

@@ -98,6 +98,7 @@ class MOCA(BaseSelfSupervisor):
                     'set tap_layer in the backbone (8 of 12)'
                 )
         self.head = MODELS.build(dict(embed_dims=dims) | head)
+        self.head.check_decoder(self.neck if self.with_neck else None)
         self.masking = MaskingPlan(grid[0] * grid[1], **(masking or {}))
         self.teacher = copy.deepcopy(self.backbone).requires_grad_(False)
 

@@ -8,7 +8,7 @@ are not repeated.
 
 from math import log2, sqrt
 
-from trials import (
+from projects.trials import (
     accuracies,
     parser,
     pretrain,

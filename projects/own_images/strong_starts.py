@@ -9,7 +9,7 @@ Runs that are there are not repeated.
 from pathlib import Path
 from statistics import mean
 
-from trials import (
+from projects.trials import (
     MEASURES,
     accuracies,
     parser,

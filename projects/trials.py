@@ -1,15 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Runs of the quick start with other images and settings, and their k-NN."""
+"""Runs of the quick start with other images and settings, and their k-NN.
+
+For programs that are started as modules: ``python -m projects.NAME.PROGRAM``.
+"""
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 CONFIG = 'demo/moca_vit-tiny_textures.py'
 ACCURACY = 'knn/top1_k20'
 # k-NN is measured so many times in a run.
@@ -24,10 +29,37 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
-def tool(name: str, *arguments: object) -> None:
-    """Run a command of tools/."""
-    command = [sys.executable, ROOT / 'tools' / name, *arguments]
-    subprocess.run([*map(str, command)], check=True, cwd=ROOT)
+def tool(
+    name: str,
+    *arguments: object,
+    log: Path | None = None,
+    threads: int | None = None,
+) -> None:
+    """Run a command of tools/.
+
+    Args:
+        name (str): Its path there.
+        *arguments (object): Its arguments.
+        log (Path, optional): Takes what it prints.
+        threads (int, optional): By default as many as there are cores.
+
+    Raises:
+        RuntimeError: If it fails.
+    """
+    command = [*map(str, (sys.executable, ROOT / 'tools' / name, *arguments))]
+    env = dict(os.environ, OMP_WAIT_POLICY='passive')
+    env['PYTHONPATH'] = os.pathsep.join(
+        [str(ROOT), *filter(None, [env.get('PYTHONPATH')])]
+    )
+    if threads is not None:
+        env['OMP_NUM_THREADS'] = str(threads)
+    with open(log, 'a') if log else nullcontext() as out:
+        done = subprocess.run(
+            command, cwd=ROOT, env=env, stdout=out, stderr=out
+        )
+    if done.returncode:
+        why = f'; {log} says why' if log else ''
+        raise RuntimeError(f'{" ".join(command)} failed{why}')
 
 
 def textures(folder: Path, train: int, val: int, seed: int) -> Path:
@@ -47,8 +79,10 @@ def pretrain(
     steps: int,
     options: dict,
     *arguments: object,
+    config: str | Path = CONFIG,
+    **running: object,
 ) -> Path:
-    """Pretrain on images unless it has been done.
+    """Pretrain on images unless it has been done, or to its end.
 
     Args:
         work (Path): The work dir.
@@ -57,6 +91,8 @@ def pretrain(
         steps (int): Optimiser steps of 64 images.
         options (dict): What changes in the config.
         *arguments (object): Further ones of tools/train.py.
+        config (str | Path): Defaults to the quick start's.
+        **running (object): See :func:`tool`.
 
     Returns:
         Path: Its last checkpoint.
@@ -67,15 +103,18 @@ def pretrain(
         'val_cfg.data_root': labelled,
         'train_cfg.max_iters': steps,
         'train_cfg.val_interval': max(1, steps // MEASURES),
-        'default_hooks.checkpoint.interval': steps,
+        'default_hooks.checkpoint.interval': max(1, steps // MEASURES),
         **options,
     }
     if not checkpoint.is_file():
+        if (work / 'last_checkpoint').is_file():
+            arguments += ('--resume',)
         tool(
             'train.py',
-            CONFIG,
+            config,
             *('--work-dir', work, *arguments, '--cfg-options'),
             *(f'{key}={value}' for key, value in options.items()),
+            **running,
         )
     return checkpoint
 
@@ -104,6 +143,13 @@ def spread(values: Sequence[float]) -> str:
     if len(values) == 1:
         return f'{values[0]:.1f}'
     return f'{mean(values):.1f} ({min(values):.1f} to {max(values):.1f})'
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """A mean, and the standard deviation if there are several."""
+    if len(values) == 1:
+        return f'{values[0]:.1f}'
+    return f'{mean(values):.1f} ± {stdev(values):.1f}'
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

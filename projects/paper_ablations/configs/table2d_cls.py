@@ -1,0 +1,4 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+_base_ = './moca_vit-b16_100e_one-round.py'
+
+model = dict(image_embedding='cls')

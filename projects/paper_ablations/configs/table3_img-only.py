@@ -1,0 +1,8 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+_base_ = './table3_assignments.py'
+
+model = dict(
+    backbone=dict(tap_layer=None),
+    neck=None,
+    head=dict(lambda_img=1.0),
+)

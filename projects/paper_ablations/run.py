@@ -1,0 +1,187 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+r"""Rows of the paper's tables at the quick start's size, in minutes.
+
+A row's model is made as small as the quick start's; images, schedule and
+k-NN are the quick start's, too. What is done is not repeated, what was
+stopped goes on.
+
+Example:
+    python -m projects.paper_ablations.run work_dirs/ablations \
+        table2a_img-only table2a_no-condenser --seeds 3
+"""
+
+import argparse
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from mmengine.config import Config
+
+from mmmoca.progress import ProgressBar
+from projects.trials import (
+    CONFIG,
+    ROOT,
+    accuracies,
+    mean_and_deviation,
+    pretrain,
+    print_table,
+    textures,
+)
+
+HERE = Path(__file__).parent
+CONFIGS = HERE / 'configs'
+# What a table of the README says of a config: what it is, the paper's k-NN.
+LINE = re.compile(
+    r'^\| ([^|]+) \| \[`([^`]+)`\]\(configs/[^)]+\) \| ([^|]*) \|',
+    re.MULTILINE,
+)
+
+
+def table_rows() -> dict[str, tuple[str, str]]:
+    """Of each config that a table has: what it is, and the paper's k-NN."""
+    found = LINE.findall((HERE / 'README.md').read_text())
+    return {name: (what, paper.strip()) for what, name, paper in found}
+
+
+def quick_start(name: str) -> Config:
+    """The quick start's config with the model of a row, made as small.
+
+    Layers are a third of as many, and so is l; decoders are half as deep and
+    96 wide; K is a sixteenth.
+
+    Args:
+        name (str): Of the config, without ``.py``.
+
+    Returns:
+        Config: As mmengine reads it from a file.
+    """
+    cfg = Config.fromfile(ROOT / 'configs' / CONFIG)
+    row = Config.fromfile(CONFIGS / f'{name}.py')
+    small, model = cfg.model, row.model
+    tap_layer = model.backbone.tap_layer
+    model.data_preprocessor = small.data_preprocessor
+    model.backbone = small.backbone
+    model.backbone.tap_layer = tap_layer and round(tap_layer / 3)
+    model.codebook.num_words //= 16
+    model.codebook.border = small.codebook.border
+    for decoder in _parts(model.neck, 'decoders'):
+        decoder.update(
+            embed_dims=small.neck.embed_dims,
+            num_heads=small.neck.num_heads,
+            depth=max(1, decoder.depth // 2),
+        )
+    for target in _parts(model.head, 'targets'):
+        if 'patch_size' in target:
+            target.patch_size = small.backbone.patch_size
+    cfg.model = model
+    if 'custom_imports' in row:
+        cfg.custom_imports = row.custom_imports
+    return cfg
+
+
+def _parts(config: Config | None, key: str) -> list:
+    """The configs under a key, or the config itself, if there is one."""
+    return [] if config is None else config.get(key, [config])
+
+
+def train(
+    name: str, seed: int, out: Path, images: Path, steps: int, threads: int
+) -> float:
+    """Train a row unless it has been done.
+
+    Args:
+        name (str): Of its config.
+        seed (int): Of the run.
+        out (Path): Folder of all runs.
+        images (Path): Folder of ``train`` and ``val``.
+        steps (int): Optimiser steps.
+        threads (int): Of the process.
+
+    Returns:
+        float: k-NN accuracy of the teacher, in per cent.
+    """
+    work = out / f'{name}_steps_{steps}_seed_{seed}'
+    work.mkdir(parents=True, exist_ok=True)
+    config = out / 'configs' / f'{work.name}.py'
+    config.parent.mkdir(exist_ok=True)
+    quick_start(name).dump(config)
+    options = {'randomness.seed': seed, 'train_cfg.val_interval': steps}
+    pretrain(
+        *(work, images, images, steps, options),
+        config=config,
+        log=work / 'log.txt',
+        threads=threads,
+    )
+    return accuracies(work)[-1]
+
+
+def parse_args() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add('out', type=Path, help='folder of images and runs')
+    add('rows', nargs='*', help='configs, without .py (all of them)')
+    add('--seeds', type=int, default=3)
+    add('--steps', type=int, default=600)
+    add('--jobs', type=int, default=1, help='runs at a time')
+    args = parser.parse_args()
+    rows = table_rows()
+    unknown = sorted(set(args.rows) - set(rows))
+    if unknown:
+        parser.error(
+            f'{", ".join(unknown)}: there is no such row; the rows are '
+            f'{", ".join(sorted(rows))}'
+        )
+    for option in ('seeds', 'steps', 'jobs'):
+        if getattr(args, option) < 1:
+            parser.error(f'--{option} must be 1 or more')
+    args.rows = args.rows or list(rows)
+    return args
+
+
+def main() -> None:
+    """Train and print the table."""
+    args = parse_args()
+    out = args.out.resolve()
+    images = textures(out / 'textures', 5000, 1000, seed=0)
+    threads = max(1, (os.cpu_count() or 1) // args.jobs)
+    found: dict[str, list[float]] = {name: [] for name in args.rows}
+    with (
+        ThreadPoolExecutor(args.jobs) as pool,
+        ProgressBar('runs', len(args.rows) * args.seeds) as bar,
+    ):
+        runs = {
+            pool.submit(
+                train, name, seed, out, images, args.steps, threads
+            ): name
+            for seed in range(args.seeds)
+            for name in args.rows
+        }
+        try:
+            for done, run in enumerate(as_completed(runs), 1):
+                found[runs[run]].append(run.result())
+                bar.update(done, runs[run], line=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    rows = table_rows()
+    print_table(
+        ('row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"),
+        (
+            (
+                f'`{name}`',
+                rows[name][0],
+                mean_and_deviation(values),
+                rows[name][1],
+            )
+            for name, values in found.items()
+        ),
+    )
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,120 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Every row of the tables is a config that trains, and every config a row."""
+
+import copy
+import sys
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.registry import MODELS, RUNNERS, init_default_scope
+
+from projects import trials
+from projects.paper_ablations import run
+from projects.paper_ablations.run import CONFIGS, quick_start, table_rows
+from projects.trials import accuracies
+from tests.images import point_to
+from tests.runs import NO_VALIDATION, scalars
+
+ROWS = table_rows()
+DEFAULT = 'moca_vit-b16_100e_one-round'
+
+
+def test_rows_are_configs():
+    assert set(ROWS) == {path.stem for path in CONFIGS.glob('*.py')}
+    for what, paper in ROWS.values():
+        assert what
+        assert not paper or 10 < float(paper) < 80
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_row_builds_at_full_size(name):
+    cfg = Config.fromfile(CONFIGS / f'{name}.py')
+    init_default_scope(cfg.default_scope)
+    with torch.device('meta'):
+        model = MODELS.build(cfg.model)
+    assert model.backbone.embed_dims == 768
+    default = Config.fromfile(CONFIGS / f'{DEFAULT}.py')
+    differs = cfg.model.to_dict() != default.model.to_dict()
+    assert differs == (name not in (DEFAULT, 'table3_assignments'))
+    assert cfg.train_cfg.max_epochs == (200 if 'table3' in name else 100)
+
+
+class Start(Hook):
+    """Keeps the state with which training starts."""
+
+    def before_train(self, runner):
+        self.state = copy.deepcopy(runner.model.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ROWS)
+def test_row_trains(root, name):
+    cfg = quick_start(name)
+    point_to(cfg, root)
+    cfg.merge_from_dict(
+        {
+            'work_dir': f'{root}/{name}',
+            'experiment_name': name,
+            'train_dataloader.batch_size': 16,  # K_new of a row
+            'train_cfg.max_iters': 2,
+            'train_cfg.val_interval': 2,
+            'default_hooks.logger.interval': 1,
+            'log_level': 'ERROR',
+            **NO_VALIDATION,
+        }
+    )
+    runner = RUNNERS.build(cfg)
+    start = Start()
+    runner.register_hook(start)
+    runner.train()
+    weight = cfg.model.head.get('lambda_img', 0.5)
+    hub = runner.message_hub.log_scalars
+    assert ('train/loss_img' in hub) == (weight > 0)
+    assert ('train/loss_loc' in hub) == (weight < 1)
+    losses = scalars(runner, 'train/loss')
+    assert len(losses) == 2 and all(0 < loss < 30 for loss in losses)
+    before, after = start.state, runner.model.state_dict()
+    words = (before['codebook.words'] != after['codebook.words']).any(dim=1)
+    assert words.sum() == 2 * cfg.model.codebook.num_new_words
+    for part in ('backbone', 'head', 'neck'):
+        weights = [key for key in after if key.startswith(f'{part}.')]
+        assert all(after[key].isfinite().all() for key in weights)
+        moved = [k for k in weights if not torch.equal(before[k], after[k])]
+        assert bool(moved) == bool(weights), part
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_command(root, tmp_path, monkeypatch, capsys):
+    """Two rows, trained once; what it prints is what they logged."""
+    monkeypatch.setattr(run, 'textures', lambda *args, **kwargs: root)
+    names = ['table2a_img-only', 'table3_pixels']
+    command = ['run', tmp_path, *names, '--seeds', '1', '--steps', '8']
+    monkeypatch.setattr(sys, 'argv', [*map(str, command), '--jobs', '2'])
+    run.main()
+    table = capsys.readouterr().out
+    for name, paper in zip(names, ('66.8', '72.3')):
+        work = tmp_path / f'{name}_steps_8_seed_0'
+        assert (work / 'iter_8.pth').is_file()
+        accuracy = accuracies(work)[-1]
+        what, _ = ROWS[name]
+        assert f'| `{name}` | {what} | {accuracy:.1f} | {paper} |' in table
+    monkeypatch.setattr(trials, 'tool', None)  # nothing is trained again
+    run.main()
+    assert table.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['table2z'], 'table2z: there is no such row; the rows are append'),
+        (['--seeds', '0'], '--seeds must be 1 or more'),
+    ],
+)
+def test_bad_arguments(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['run', str(tmp_path), *arguments])
+    with pytest.raises(SystemExit):
+        run.main()
+    assert message in capsys.readouterr().err
