@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from mmcv.transforms import BaseTransform
+from mmengine.registry import DefaultScope
 from torch import Tensor
 
 from mmmoca.registry import TRANSFORMS
@@ -95,8 +96,12 @@ class View:
 
 def _build(cfg: dict) -> BaseTransform:
     """The CPU's transform: it knows its defaults and refuses bad values."""
+    # Without a scope bare names are those of the configs' own.
+    scope = DefaultScope.get_current_instance()
+    name = scope.scope_name if scope else 'mmpretrain'
     try:
-        return TRANSFORMS.build(cfg)
+        with DefaultScope.overwrite_default_scope(name):
+            return TRANSFORMS.build(cfg)
     except Exception as error:
         # Asserts of OpenMMLab's say nothing.
         reason = str(error) or 'a value is out of range'
