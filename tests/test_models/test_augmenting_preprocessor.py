@@ -1,16 +1,21 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import functools
+from unittest import mock
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.dataset import default_collate
 from mmpretrain.registry import MODELS
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mmmoca.datasets import PackCanvas
 from mmmoca.engine.steps import mix_seed
-from mmmoca.models import ViewsDataPreprocessor
+from mmmoca.models import ViewsDataPreprocessor, view_functional
 
+from ..images import CONFIGS
 from ..test_datasets.photos import photo
+from ..test_engine.test_no_sync import Transfers
 
 # The whole image as it is: the box of the last resort is all of it.
 WHOLE = dict(
@@ -189,6 +194,38 @@ def test_compiled_views_are_the_same(monkeypatch):
         for compiled in (False, True)
     )
     torch.testing.assert_close(fused, eager, rtol=0, atol=0)
+
+
+def recipe():
+    config = CONFIGS / 'moca_vit-b16_200e_gpu-views.py'
+    return MODELS.build(Config.fromfile(config).model.data_preprocessor)
+
+
+def test_the_host_reads_nothing():
+    """Tensors of the meta device have no values."""
+    prepare = recipe().to('meta')
+    autocast = functools.partial(torch.autocast, 'cpu')
+    with pytest.MonkeyPatch.context() as patch:
+        # Autocast does not know the meta device.
+        patch.setattr(torch, 'autocast', lambda **_: autocast(enabled=False))
+        views = prepare(batch_of(4), True)['inputs']
+    assert [view.shape for view in views] == [(4, 3, 224, 224)] * 2
+    assert {view.device.type for view in views} == {'meta'}
+
+
+def test_two_copies_to_the_device_that_do_not_block():
+    batch = batch_of(4)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        prepare = recipe().to('cuda')
+        resize = mock.patch.object(
+            view_functional, 'resize_boxes', wraps=view_functional.resize_boxes
+        )
+        with Transfers() as seen, resize as resized:
+            views = prepare(batch, True)['inputs']
+    assert seen.waiting == [] and seen.copies == 2  # canvases and sizes
+    assert [c.args[-1] for c in resized.mock_calls] == [torch.float16] * 2
+    for view in views:
+        assert view.device.type == 'cuda' and view.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
