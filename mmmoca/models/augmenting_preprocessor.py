@@ -7,6 +7,7 @@ from torch import Tensor
 from mmmoca.registry import MODELS
 
 from .data_preprocessor import ViewsDataPreprocessor
+from .fusion import fused
 from .precision import no_autocast
 from .view_operations import View
 
@@ -20,7 +21,8 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     For machines of few CPU cores per GPU. The recipe of each view is that of
     the CPU's pipeline, moved here; in its place ``mmmoca.PackCanvas`` ends
     the pipeline. Views have the same distribution as the CPU's, and the same
-    rounding; the host never waits for the device. They are drawn from
+    rounding; the host never waits for the device, and on a GPU the operations
+    are compiled into a few kernels. They are drawn from
     PyTorch's generator of the device, as masks are: with
     :class:`~mmmoca.engine.ReproducibilityHook` from the run's seed, the rank
     and the iteration, so that a run that is resumed sees the same ones on as
@@ -30,9 +32,6 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     Args:
         views (Sequence[Sequence[dict]]): Configs of the transforms of each
             view, see :class:`~mmmoca.models.view_operations.View`.
-        compile (bool): Whether to fuse the operations by
-            :func:`torch.compile`, which draws the same views. Defaults to
-            False.
         **kwargs: ``mean``, ``std`` and ``to_rgb`` of
             :class:`ViewsDataPreprocessor`.
 
@@ -41,23 +40,16 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
             later, for views that the pipeline has made already.
     """
 
-    def __init__(
-        self,
-        views: Sequence[Sequence[dict]],
-        compile: bool = False,
-        **kwargs,
-    ) -> None:
+    def __init__(self, views: Sequence[Sequence[dict]], **kwargs) -> None:
         super().__init__(**kwargs)
-        self._makers = []
+        self.views = []
         for number, transforms in enumerate(views):
             try:
-                view = View(transforms)
+                self.views.append(View(transforms))
             except ValueError as error:
                 raise ValueError(
                     f'model.data_preprocessor.views[{number}]: {error}'
                 ) from error
-            make = torch.compile(view, fullgraph=True) if compile else view
-            self._makers.append((make, view.numbers))
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Make the views of a batch, or prepare whole images.
@@ -86,13 +78,11 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
         return super().forward(data, training)
 
     def _make_views(self, canvas: Tensor, size: Tensor) -> list[Tensor]:
+        views = []
         # Autocast would take bfloat16, of 8 bits, for the resizing.
         with no_autocast(canvas):
-            return [
-                make(
-                    canvas,
-                    size,
-                    torch.rand(len(canvas), numbers, device=canvas.device),
-                )
-                for make, numbers in self._makers
-            ]
+            for view in self.views:
+                shape = len(canvas), view.numbers
+                uniform = torch.rand(shape, device=canvas.device)
+                views.append(fused(view.make, canvas)(canvas, size, uniform))
+        return views

@@ -67,9 +67,7 @@ class View:
         self.crop_numbers = 2 * self.crop.max_attempts + 2
         self.numbers = self.crop_numbers + changes.numbers
 
-    def __call__(
-        self, canvases: Tensor, sizes: Tensor, uniform: Tensor
-    ) -> Tensor:
+    def make(self, canvases: Tensor, sizes: Tensor, uniform: Tensor) -> Tensor:
         """Make the views.
 
         Args:
