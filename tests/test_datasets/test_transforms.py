@@ -181,7 +181,6 @@ def test_views_of_the_config_are_those_of_the_paper(number, make):
 @pytest.mark.parametrize(
     'index, changes',
     [
-        (0, dict(crop_ratio_range=(0.4, 1.0))),
         (1, dict(prob=0.4)),
         (3, dict(magnitude_range=(0.1, 1.5))),
     ],

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from mmmoca.datasets import PackCanvas
 from mmmoca.engine.steps import mix_seed
 from mmmoca.models import ViewsDataPreprocessor, view_functional
+from mmmoca.models.fusion import fused
 
 from ..images import CONFIGS
 from ..test_datasets.photos import photo
@@ -227,6 +228,20 @@ def test_two_copies_to_the_device_that_do_not_block():
     assert [c.args[-1] for c in resized.mock_calls] == [torch.float16] * 2
     for view in views:
         assert view.device.type == 'cuda' and view.dtype == torch.float32
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+def test_a_gpu_makes_the_views_of_the_cpu():
+    """In half precision and compiled."""
+    inputs = batch_of(8, height=40, width=36)['inputs']
+    for view in recipe().views:
+        numbers = torch.rand(8, view.numbers)
+        expected = view.make(inputs['canvas'], inputs['size'], numbers)
+        arguments = [x.cuda() for x in (*inputs.values(), numbers)]
+        actual = fused(view.make, arguments[0])(*arguments).cpu()
+        difference = (actual - expected).abs()
+        assert difference.mean() < 0.3
+        assert (difference > 3).float().mean() < 1e-3
 
 
 @pytest.mark.parametrize(
