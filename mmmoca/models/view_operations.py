@@ -137,7 +137,7 @@ def _chain(operations: Sequence[Operation]) -> Operation:
 
 def _sometimes(prob: float, operation: Operation) -> Operation:
     """Do it to images with a probability."""
-    if isinstance(prob, bool) or not 0 <= prob <= 1:
+    if not 0 <= prob <= 1:
         raise ValueError(f'prob must lie in [0, 1] but got {prob!r}')
 
     def run(images: Tensor, uniform: Tensor) -> Tensor:
@@ -162,9 +162,7 @@ def _jitter(transform: BaseTransform) -> Operation:
             F.stretch(uniform[:, 4 + i], *ends)
             for i, ends in enumerate(ranges)
         ]
-        hue = (
-            None if hue_range is None else F.stretch(uniform[:, 7], *hue_range)
-        )
+        hue = hue_range and F.stretch(uniform[:, 7], *hue_range)
         return F.jitter(images, order, torch.stack(factors, dim=1), hue)
 
     return Operation(run, 8)
