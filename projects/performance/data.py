@@ -1,12 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Images a second on one core, of the two-view input pipeline.
 
-Four forms of the paper's augmentation (appendix "Image augmentations
-pseudo-code"), each from the file to two views of 224 x 224 pixels:
-torchvision's on PIL images, as the paper lists it; the same recipe from
-MMPreTrain's own transforms, with its Pillow and its OpenCV backend; and that
-of ``configs/_base_/datasets``. All MM pipelines leave normalisation to the
-device, the paper's does it; the last row adds ours on the CPU.
+Forms of the paper's augmentation (appendix "Image augmentations
+pseudo-code"), each from the file to a batch of two views of 224 x 224 pixels:
+torchvision's on PIL images, as the paper lists it, and on uint8 tensors; the
+same recipe from MMPreTrain's own transforms, with its Pillow and its OpenCV
+backend; and that of ``configs/_base_/datasets``. All but the paper's leave
+normalisation to the device; one row adds it to ours on the CPU. Last comes
+what is left to the CPU where a GPU makes the views
+(``configs/moca_vit-b16_200e_gpu-views.py``), decoded by OpenCV and, if it is
+installed, by simplejpeg.
 
 They take turns over the same files on a single thread. What counts is the
 processor's time, so that other work on the machine hardly matters.
@@ -37,6 +40,7 @@ def main() -> None:
         help='of the photographs, JPEG files of quality 90',
     )
     add('--repeats', type=int, default=7)
+    add('--rate', type=int, default=1640, help='images/s that a GPU wants')
     args = parser.parse_args()
     if args.data and not Path(args.data).expanduser().is_dir():
         parser.error(f'there is no folder {args.data}')
@@ -45,6 +49,7 @@ def main() -> None:
     # isort: split
     import cv2
     import torch
+    from mmengine.dataset import default_collate
 
     from measure import median_seconds, print_table
     from mmmoca.datasets import ImageFolder
@@ -63,7 +68,7 @@ def main() -> None:
         ]
         size = statistics.mean(Path(path).stat().st_size for path in paths)
         forms = {
-            name: lambda pipeline=pipeline: [*map(pipeline, paths)]
+            name: lambda run=pipeline: default_collate([*map(run, paths)])
             for name, pipeline in all_pipelines().items()
         }
         seconds = median_seconds(forms, args.repeats, time.process_time)
@@ -71,9 +76,12 @@ def main() -> None:
     print_table(
         f'{len(paths)} images, {size / 1000:.0f} kB each on average; median '
         f'of {args.repeats} turns',
-        ('pipeline', 'images/s a core', 'ratio'),
+        ('pipeline', 'images/s a core', 'ratio', f'cores for {args.rate}/s'),
         (
-            (name, f'{len(paths) / value:.0f}', f'{paper / value:.2f}')
+            (
+                *(name, f'{len(paths) / value:.0f}', f'{paper / value:.2f}'),
+                f'{args.rate * value / len(paths):.1f}',
+            )
             for name, value in seconds.items()
         ),
     )

@@ -1,0 +1,74 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from mmpretrain.datasets.transforms import PackInputs
+from torch import Tensor
+
+from mmmoca.registry import TRANSFORMS
+
+from . import functional as F
+
+__all__ = ['PackCanvas']
+
+
+@TRANSFORMS.register_module()
+class PackCanvas(PackInputs):
+    """Pack a whole image for views that are made on the device.
+
+    Takes the place of ``MultiView`` and ``PackInputs`` at the end of a
+    pipeline for ``mmmoca.AugmentingViewsPreprocessor``. The image lies in the
+    upper left corner of a canvas of fixed size, so that a batch is one
+    tensor. One that is larger is shrunk to fit, with antialiasing; a smaller
+    one is not enlarged.
+
+    **Required Keys:** ``img``, (H, W) or (H, W, C), uint8.
+
+    **Added Keys:** ``inputs``, a dict of ``canvas``, (*size, C), uint8, and
+    ``size``, the height and width of the image in it, (2,), int64; and
+    ``data_samples`` of :class:`PackInputs`.
+
+    Args:
+        size: Height and width of the canvas in pixels, or one number.
+            Defaults to 512, above the sides of most images of ImageNet.
+        **kwargs: Further arguments of :class:`PackInputs`.
+
+    Raises:
+        ValueError: At build time, for a size that is not one or two numbers
+            of pixels; later, for images that are not uint8.
+    """
+
+    def __init__(self, size: int | Sequence[int] = 512, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.size = (size, size) if isinstance(size, int) else tuple(size)
+        if len(self.size) != 2 or min(self.size) < 1:
+            raise ValueError(
+                'size must be a number of pixels or (height, width) but got '
+                f'{size}'
+            )
+
+    def format_input(self, img: np.ndarray) -> dict[str, Tensor]:
+        """Put an image into a canvas; see the class."""
+        if img.dtype != np.uint8:
+            raise ValueError(
+                f'PackCanvas needs uint8 images but got {img.dtype}: make '
+                'the views of such images on the CPU, by MultiView'
+            )
+        height, width = img.shape[:2]
+        scale = min(self.size[0] / height, self.size[1] / width)
+        if scale < 1:
+            height, width = (
+                max(1, round(scale * side)) for side in (height, width)
+            )
+            img = F.resize(img, (height, width))
+        img = np.atleast_3d(img)
+        canvas = np.zeros((*self.size, img.shape[2]), dtype=np.uint8)
+        canvas[:height, :width] = img
+        return dict(
+            canvas=torch.from_numpy(canvas),
+            size=torch.tensor((height, width)),
+        )
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(size={self.size})'

@@ -1,0 +1,88 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mmmoca.registry import MODELS
+
+from .data_preprocessor import ViewsDataPreprocessor
+from .fusion import fused
+from .precision import no_autocast
+from .view_operations import View
+
+__all__ = ['AugmentingViewsPreprocessor']
+
+
+@MODELS.register_module()
+class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
+    """Makes the views on the device, where loaders only decode.
+
+    For machines of few CPU cores per GPU. The recipe of each view is that of
+    the CPU's pipeline, moved here; in its place ``mmmoca.PackCanvas`` ends
+    the pipeline. Views have the same distribution as the CPU's, and the same
+    rounding; the host never waits for the device, and on a GPU the operations
+    are compiled into a few kernels. They are drawn from
+    PyTorch's generator of the device, as masks are: with
+    :class:`~mmmoca.engine.ReproducibilityHook` from the run's seed, the rank
+    and the iteration, so that a run that is resumed sees the same ones on as
+    many ranks. Whole images, as in validation, are prepared as
+    :class:`ViewsDataPreprocessor` does.
+
+    Args:
+        views (Sequence[Sequence[dict]]): Configs of the transforms of each
+            view, see :class:`~mmmoca.models.view_operations.View`.
+        **kwargs: ``mean``, ``std`` and ``to_rgb`` of
+            :class:`ViewsDataPreprocessor`.
+
+    Raises:
+        ValueError: At build time, for a recipe that cannot be done here;
+            later, for views that the pipeline has made already.
+    """
+
+    def __init__(self, views: Sequence[Sequence[dict]], **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.views = []
+        for number, transforms in enumerate(views):
+            try:
+                self.views.append(View(transforms))
+            except ValueError as error:
+                raise ValueError(
+                    f'model.data_preprocessor.views[{number}]: {error}'
+                ) from error
+
+    def forward(self, data: dict, training: bool = False) -> dict:
+        """Make the views of a batch, or prepare whole images.
+
+        Args:
+            data (dict): ``inputs``: what ``mmmoca.PackCanvas`` packs,
+                collated; or whole images, (B, C, H, W).
+            training (bool): Not used.
+
+        Returns:
+            dict: ``inputs``: a list of views, or the images, normalised, in
+            float32 on the device; ``data_samples`` as they came.
+        """
+        inputs = data['inputs']
+        if isinstance(inputs, Mapping):
+            inputs = self.cast_data(inputs)
+            data = data | dict(inputs=self._make_views(**inputs))
+        elif not isinstance(inputs, Tensor):
+            raise ValueError(
+                'model.data_preprocessor makes the views, but they come as '
+                f'{len(inputs)} views already: end train_pipeline with '
+                "dict(type='mmmoca.PackCanvas', size=512) in the place of "
+                'MultiView and PackInputs, or write type='
+                "'mmmoca.ViewsDataPreprocessor'"
+            )
+        return super().forward(data, training)
+
+    def _make_views(self, canvas: Tensor, size: Tensor) -> list[Tensor]:
+        views = []
+        # Autocast would take bfloat16, of 8 bits, for the resizing.
+        with no_autocast(canvas):
+            for view in self.views:
+                shape = len(canvas), view.numbers
+                uniform = torch.rand(shape, device=canvas.device)
+                views.append(fused(view.make, canvas)(canvas, size, uniform))
+        return views

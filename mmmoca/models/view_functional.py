@@ -1,0 +1,272 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Image operations on batches, each image with amounts of its own.
+
+The arithmetic is that of the CPU's transforms in ``mmmoca.datasets``, and so
+PIL's: what those keep in uint8 between two steps is a whole number here. All
+shapes follow from the arguments' shapes and no value is read by the host, so
+that nothing waits for the device, and ``torch.compile`` makes one graph of it.
+
+Images are float32, (N, C, H, W), from 0 to 255; colours are BGR.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = [
+    'apply_where',
+    'draw_boxes',
+    'gaussian_blur',
+    'jitter',
+    'luminance',
+    'resize_boxes',
+    'shift_hue',
+    'solarize',
+    'stretch',
+]
+
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # as ColorJitter orders them
+
+
+def draw_boxes(
+    sizes: Tensor,
+    uniform: Tensor,
+    area_range: tuple[float, float],
+    ratio_range: tuple[float, float],
+) -> Tensor:
+    """Boxes of a random resized crop, in torchvision's distribution.
+
+    Of several draws of area and aspect ratio the first that fits into the
+    image counts; if none does, the largest central box that the range of
+    ratios allows.
+
+    Args:
+        sizes: Height and width of each image, (N, 2), any number type.
+        uniform: Numbers from [0, 1), (N, 2A + 2): A draws of the area, A of
+            the ratio, and the place.
+        area_range: Area of the box as a part of the image's.
+        ratio_range: Width of the box over its height.
+
+    Returns:
+        Top, left, height and width, (N, 4), whole numbers in float32.
+    """
+    height, width = sizes.float().split(1, dim=1)  # (N, 1) each
+    attempts = uniform.shape[1] // 2 - 1
+    areas, ratios, place = uniform.split((attempts, attempts, 2), dim=1)
+    areas = stretch(areas, *area_range) * height * width
+    ratios = stretch(ratios, *map(math.log, ratio_range)).exp()
+    widths = (areas * ratios).sqrt().round()
+    heights = (areas / ratios).sqrt().round()
+    fits = (widths <= width) & (heights <= height)
+    fits &= (widths > 0) & (heights > 0)
+    # What is left if nothing fits comes last, and always does.
+    low, high = ratio_range
+    heights = torch.cat((heights, height.minimum((width / low).round())), 1)
+    widths = torch.cat((widths, width.minimum((height * high).round())), 1)
+    fits = F.pad(fits.int(), (0, 1), value=1)
+    chosen = fits.argmax(dim=1, keepdim=True)  # the first
+    box = torch.cat((heights.gather(1, chosen), widths.gather(1, chosen)), 1)
+    room = torch.cat((height, width), dim=1) - box
+    # Rounding may turn a number just below 1 into the one above.
+    drawn = (place * (room + 1)).floor().minimum(room)
+    corner = torch.where(chosen < attempts, drawn, (room / 2).floor())
+    return torch.cat((corner, box), dim=1)
+
+
+def stretch(uniform: Tensor, low: float, high: float) -> Tensor:
+    """Numbers from [0, 1) as numbers from [low, high)."""
+    return low + (high - low) * uniform
+
+
+def resize_boxes(
+    canvases: Tensor,
+    boxes: Tensor,
+    size: tuple[int, int],
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Cut a box out of each image and resize it with PIL's antialiasing.
+
+    Bilinear interpolation is a weighted mean of rows, then of columns: two
+    batched matrix products, whose weights have the box inside of them.
+
+    Args:
+        canvases: Images with any padding around them, (N, H, W, C), uint8.
+        boxes: Top, left, height and width of each box, (N, 4).
+        size: Height and width to resize to, in pixels.
+        dtype: Type of the products' operands. Whole numbers to 255 are exact
+            in float16, too; its weights move a pixel by 0.1 of a level.
+
+    Returns:
+        Whole numbers in float32, (N, C, *size).
+    """
+    n, height, width, channels = canvases.shape
+    top, left, box_height, box_width = boxes.float().view(n, 4, 1, 1).unbind(1)
+    rows = _resize_weights(top, box_height, size[0], height).to(dtype)
+    columns = _resize_weights(left, box_width, size[1], width).to(dtype)
+    x = canvases.to(dtype).flatten(2)  # (N, H, WC)
+    x = torch.bmm(rows, x).view(n, size[0], width, channels)
+    x = x.permute(0, 3, 1, 2).flatten(1, 2)  # (N, C * H', W)
+    x = torch.bmm(x, columns.mT).view(n, channels, *size)
+    return x.float().round_()
+
+
+def _resize_weights(
+    start: Tensor, length: Tensor, size: int, extent: int
+) -> Tensor:
+    """Weights (N, size, extent) of pixels; ``start``, ``length`` (N, 1, 1)."""
+    scale = length / size
+    steps = torch.arange(max(size, extent), device=start.device) + 0.5
+    centres = steps[:size, None] * scale  # (N, size, 1), in the box
+    places = steps[:extent] - start  # (N, 1, extent)
+    weights = 1 - (places - centres).abs() / scale.clamp(min=1)
+    inside = (places > 0) & (places < length)
+    weights = weights.clamp(min=0) * inside
+    return weights / weights.sum(dim=2, keepdim=True)
+
+
+def apply_where(mask: Tensor, changed: Tensor, images: Tensor) -> Tensor:
+    """The changed images where a mask (N,) says so, else the images."""
+    return torch.where(_per_image(mask), changed, images)
+
+
+def _per_image(values: Tensor) -> Tensor:
+    return values.view(-1, 1, 1, 1)
+
+
+def luminance(images: Tensor) -> Tensor:
+    """Grey version of images, in one channel.
+
+    Args:
+        images: (N, 3, H, W).
+
+    Returns:
+        Whole numbers, (N, 1, H, W).
+
+    Raises:
+        ValueError: If the images have not three channels.
+    """
+    if images.shape[1] != 3:
+        raise ValueError(
+            'ColorJitter and RandomGrayscale need images of three channels '
+            f'but got {images.shape[1]}: load them with '
+            "color_type='color', or take both out of model."
+            'data_preprocessor.views'
+        )
+    blue, green, red = images.split(1, dim=1)
+    return (0.114 * blue + 0.587 * green + 0.299 * red).round()
+
+
+def jitter(
+    images: Tensor, order: Tensor, factors: Tensor, hue: Tensor | None = None
+) -> Tensor:
+    """Change brightness, contrast, saturation and hue in any order.
+
+    The first three blend the image with black, with its mean grey level and
+    with its grey version: one formula, whose base depends on which of them
+    is due.
+
+    Args:
+        images: (N, 3, H, W).
+        order: Permutation of 0 (brightness), 1 (contrast), 2 (saturation)
+            and 3 (hue) for each image, (N, 4), int64.
+        factors: Of the first three, (N, 3); 1 changes nothing.
+        hue: Shift as a part of the circle, (N,), or None for no shift.
+
+    Returns:
+        Whole numbers, of the same shape.
+    """
+    factors = F.pad(factors, (0, 1), value=1.0)  # nothing is blended by hue
+    for due in order.split(1, dim=1):  # (N, 1)
+        grey = luminance(images)
+        mean = (grey.mean(dim=(1, 2, 3), keepdim=True) + 0.5).floor()
+        base = mean * _per_image(due == CONTRAST)
+        base = base + grey * _per_image(due == SATURATION)
+        factor = _per_image(factors.gather(1, due))
+        images = base + factor * (images - base)
+        images = images.clamp(0, 255).floor()
+        if hue is not None:
+            images = shift_hue(images, hue * (due[:, 0] == HUE))
+    return images
+
+
+def shift_hue(images: Tensor, shifts: Tensor) -> Tensor:
+    """Rotate the hue, in the steps of 8 bits that the CPU's transform takes.
+
+    Args:
+        images: (N, 3, H, W), whole numbers.
+        shifts: Parts of the whole circle in [-0.5, 0.5], (N,). 0 changes
+            nothing.
+
+    Returns:
+        Whole numbers, of the same shape.
+    """
+    blue, green, red = images.unbind(dim=1)  # (N, H, W)
+    value = images.amax(dim=1)
+    chroma = value - images.amin(dim=1)
+    divisor = chroma.clamp(min=1)
+    hue = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(
+            value == green,
+            (blue - red) / divisor + 2,
+            (red - green) / divisor + 4,
+        ),
+    )  # sixths of the circle
+    hue = hue + 6 / 256 * (shifts * 255).trunc()[:, None, None]
+    # Each channel falls from value by chroma and rises again, in thirds.
+    channels = []
+    for offset in (1, 3, 5):  # blue, green, red
+        place = (hue + offset).remainder(6)
+        fall = torch.minimum(place, 4 - place).clamp(0, 1)
+        channels.append(value - chroma * fall)
+    return torch.stack(channels, dim=1).round()
+
+
+def gaussian_blur(images: Tensor, sigma: Tensor, max_sigma: float) -> Tensor:
+    """Blur as ``PIL.ImageFilter.GaussianBlur`` does.
+
+    Three averages over a box of fractional width along the rows and three
+    along the columns, each rounded: see
+    :func:`mmmoca.datasets.functional.gaussian_blur`.
+
+    Args:
+        images: (N, C, H, W).
+        sigma: Standard deviations in pixels, (N,).
+        max_sigma: No sigma is above it; the width of the filter.
+
+    Returns:
+        Whole numbers, of the same shape.
+    """
+    variance = sigma.float().square()[:, None] / 3  # of each box
+    radius = (((12 * variance + 1).sqrt() - 1) / 2).floor()
+    edge = (2 * radius + 1) * (radius * (radius + 1) - 3 * variance)
+    edge = edge / (6 * (variance - (radius + 1) ** 2))
+    reach = math.floor((math.sqrt(4 * max_sigma**2 + 1) - 1) / 2) + 1
+    places = torch.arange(reach + 1, device=sigma.device)
+    weights = (places <= radius) + edge * (places == radius + 1)
+    weights = weights / (2 * radius + 1 + 2 * edge)  # (N, reach + 1)
+    for _ in range(2):  # along the rows, then along the columns
+        for _ in range(3):
+            images = _box_filter(images, weights)
+        images = images.mT
+    return images
+
+
+def _box_filter(images: Tensor, weights: Tensor) -> Tensor:
+    """Symmetric filter along the last dimension; weights from the middle."""
+    reach, width = weights.shape[1] - 1, images.shape[-1]
+    padded = F.pad(images, (reach, reach, 0, 0), mode='replicate')
+    out = padded.narrow(-1, reach, width) * _per_image(weights[:, 0])
+    for k in range(1, reach + 1):
+        both = padded.narrow(-1, reach - k, width)
+        both = both + padded.narrow(-1, reach + k, width)
+        out = out + both * _per_image(weights[:, k])
+    return out.round()
+
+
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Invert the pixels that are not below the thresholds (N,)."""
+    return torch.where(images < _per_image(threshold), images, 255 - images)

@@ -1,0 +1,239 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The CPU's transforms of a view as operations on batches.
+
+Each takes uniform numbers instead of drawing: what becomes of an image is a
+pure function of the image and its row of numbers.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from mmcv.transforms import BaseTransform
+from mmengine.registry import DefaultScope
+from torch import Tensor
+
+from mmmoca.registry import TRANSFORMS
+
+from . import view_functional as F
+
+__all__ = ['View']
+
+# Of images and their numbers.
+Function = Callable[[Tensor, Tensor], Tensor]
+
+
+class Operation(NamedTuple):
+    """A random change of images, and how many numbers it takes for each."""
+
+    function: Function
+    numbers: int
+
+
+class View:
+    """What makes a view of each image of a batch.
+
+    Args:
+        transforms: Configs of the transforms, as ``MultiView`` takes them:
+            first ``mmmoca.RandomResizedCrop``, bilinear; then any of
+            ``mmmoca.ColorJitter``, ``mmmoca.RandomGrayscale``,
+            ``mmmoca.GaussianBlur``, ``Solarize``, ``RandomFlip`` and
+            ``RandomApply`` of these.
+
+    Attributes:
+        numbers (int): Uniform numbers that an image takes.
+
+    Raises:
+        ValueError: For other transforms, another order, or arguments that
+            the transform itself refuses or that cannot be done here.
+    """
+
+    def __init__(self, transforms: Sequence[dict]) -> None:
+        built = [*map(_build, transforms)]
+        self.crop = built[0] if built else None
+        if type(self.crop) is not TRANSFORMS.get('mmmoca.RandomResizedCrop'):
+            raise ValueError(
+                'a view must begin with mmmoca.RandomResizedCrop, which '
+                'gives all images of a batch one size, not with '
+                f'{_name(self.crop)}'
+            )
+        if self.crop.interpolation != 'bilinear':
+            raise ValueError(
+                "write RandomResizedCrop.interpolation='bilinear', not "
+                f'{self.crop.interpolation!r}, which the CPU alone can do'
+            )
+        changes = _chain([*map(_operation, built[1:])])
+        self.change = changes.function
+        self.crop_numbers = 2 * self.crop.max_attempts + 2
+        self.numbers = self.crop_numbers + changes.numbers
+
+    def make(self, canvases: Tensor, sizes: Tensor, uniform: Tensor) -> Tensor:
+        """Make the views.
+
+        Args:
+            canvases: Images with padding at the bottom and on the right,
+                (N, H, W, C), uint8.
+            sizes: Height and width of each without padding, (N, 2).
+            uniform: Numbers from [0, 1), (N, ``numbers``).
+
+        Returns:
+            Whole numbers from 0 to 255 in float32, (N, C, *scale).
+        """
+        uniform, rest = uniform.tensor_split((self.crop_numbers,), dim=1)
+        boxes = F.draw_boxes(
+            sizes,
+            uniform,
+            self.crop.crop_ratio_range,
+            self.crop.aspect_ratio_range,
+        )
+        # Half the time and memory of float32 on GPUs; slow on CPUs.
+        dtype = torch.float16 if canvases.is_cuda else torch.float32
+        images = F.resize_boxes(canvases, boxes, self.crop.scale, dtype)
+        return self.change(images, rest)
+
+
+def _build(cfg: dict) -> BaseTransform:
+    """The CPU's transform: it knows its defaults and refuses bad values."""
+    # Without a scope bare names are those of the configs' own.
+    scope = DefaultScope.get_current_instance()
+    name = scope.scope_name if scope else 'mmpretrain'
+    try:
+        with DefaultScope.overwrite_default_scope(name):
+            return TRANSFORMS.build(cfg)
+    except Exception as error:
+        # Asserts of OpenMMLab's say nothing.
+        reason = str(error) or 'a value is out of range'
+        raise ValueError(f'{cfg.get("type")}: {reason}') from error
+
+
+def _name(transform: BaseTransform) -> str:
+    return f'{type(transform).__name__} of {type(transform).__module__}'
+
+
+def _operation(transform: BaseTransform) -> Operation:
+    for name, make in _MAKERS.items():
+        if type(transform) is TRANSFORMS.get(name):
+            return make(transform)
+    raise ValueError(
+        f'{_name(transform)} is not among the transforms that can be done on '
+        f'batches: {", ".join(_MAKERS)}; take one of them, or make the views '
+        "on the CPU: type='mmmoca.ViewsDataPreprocessor', and MultiView in "
+        'train_pipeline'
+    )
+
+
+def _chain(operations: Sequence[Operation]) -> Operation:
+    """All of them, one after the other."""
+    numbers = [operation.numbers for operation in operations]
+
+    def run(images: Tensor, uniform: Tensor) -> Tensor:
+        parts = uniform.split(numbers, dim=1)
+        for operation, part in zip(operations, parts):
+            images = operation.function(images, part)
+        return images
+
+    return Operation(run, sum(numbers))
+
+
+def _sometimes(prob: float, operation: Operation) -> Operation:
+    """Do it to images with a probability."""
+    if not 0 <= prob <= 1:
+        raise ValueError(f'prob must lie in [0, 1] but got {prob!r}')
+
+    def run(images: Tensor, uniform: Tensor) -> Tensor:
+        changed = operation.function(images, uniform[:, 1:])
+        return F.apply_where(uniform[:, 0] < prob, changed, images)
+
+    return Operation(run, 1 + operation.numbers)
+
+
+def _random_apply(transform: BaseTransform) -> Operation:
+    return _sometimes(transform.prob, _chain([*map(_operation, transform)]))
+
+
+def _jitter(transform: BaseTransform) -> Operation:
+    names = ('brightness', 'contrast', 'saturation')
+    ranges = [getattr(transform, name) or (1.0, 1.0) for name in names]
+    hue_range = transform.hue
+
+    def run(images: Tensor, uniform: Tensor) -> Tensor:
+        order = uniform[:, :4].argsort(dim=1)
+        factors = [
+            F.stretch(uniform[:, 4 + i], *ends)
+            for i, ends in enumerate(ranges)
+        ]
+        hue = hue_range and F.stretch(uniform[:, 7], *hue_range)
+        return F.jitter(images, order, torch.stack(factors, dim=1), hue)
+
+    return Operation(run, 8)
+
+
+def _grayscale(transform: BaseTransform) -> Operation:
+    return _sometimes(
+        transform.prob,
+        Operation(lambda x, _: F.luminance(x).expand_as(x), 0),
+    )
+
+
+def _magnitudes(
+    transform: BaseTransform, fixed: float | None
+) -> tuple[float, float]:
+    """Range of what MMPreTrain's ``random_magnitude`` draws uniformly."""
+    if fixed is not None:
+        return fixed, fixed
+    first, last = transform.magnitude_range
+    share = transform.magnitude_level / transform.total_level
+    last = first + share * (last - first)
+    if transform.magnitude_std == 'inf':
+        return first, last
+    if transform.magnitude_std > 0:
+        raise ValueError(
+            f'{type(transform).__name__}: write magnitude_std="inf" for a '
+            'uniform magnitude, or 0 for a fixed one, not '
+            f'{transform.magnitude_std}'
+        )
+    return last, last
+
+
+def _blur(transform: BaseTransform) -> Operation:
+    ends = _magnitudes(transform, transform.radius)
+    if min(ends) < 0:
+        raise ValueError(
+            f'GaussianBlur: the radius must not be below 0 but got {ends}'
+        )
+
+    def run(images: Tensor, uniform: Tensor) -> Tensor:
+        sigma = F.stretch(uniform[:, 0], *ends)
+        return F.gaussian_blur(images, sigma, max(ends))
+
+    return _sometimes(transform.prob, Operation(run, 1))
+
+
+def _solarize(transform: BaseTransform) -> Operation:
+    ends = _magnitudes(transform, transform.thr)
+
+    def run(images: Tensor, uniform: Tensor) -> Tensor:
+        return F.solarize(images, F.stretch(uniform[:, 0], *ends))
+
+    return _sometimes(transform.prob, Operation(run, 1))
+
+
+def _flip(transform: BaseTransform) -> Operation:
+    dims = dict(horizontal=(-1,), vertical=(-2,), diagonal=(-2, -1))
+    if isinstance(transform.prob, list) or transform.direction not in dims:
+        raise ValueError(
+            'RandomFlip: write one prob and one direction, such as '
+            "prob=0.5, direction='horizontal'"
+        )
+    dims = dims[transform.direction]
+    return _sometimes(transform.prob, Operation(lambda x, _: x.flip(dims), 0))
+
+
+_MAKERS = {
+    'RandomApply': _random_apply,
+    'mmmoca.ColorJitter': _jitter,
+    'mmmoca.RandomGrayscale': _grayscale,
+    'mmmoca.GaussianBlur': _blur,
+    'Solarize': _solarize,
+    'RandomFlip': _flip,
+}
