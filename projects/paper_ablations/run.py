@@ -7,7 +7,7 @@ stopped goes on.
 
 Example:
     python -m projects.paper_ablations.run work_dirs/ablations \
-        table2a_img-only table2a_no-condenser --seeds 3
+        --rows table2a_img-only table2a_no-condenser --seeds 3
 """
 
 import argparse
@@ -124,12 +124,13 @@ def parse_args() -> argparse.Namespace:
     )
     add = parser.add_argument
     add('out', type=Path, help='folder of images and runs')
-    add('rows', nargs='*', help='configs, without .py (all of them)')
+    add('--rows', nargs='+', help='configs, without .py (all of them)')
     add('--seeds', type=int, default=3)
     add('--steps', type=int, default=600)
     add('--jobs', type=int, default=1, help='runs at a time')
     args = parser.parse_args()
     rows = table_rows()
+    args.rows = args.rows or list(rows)
     unknown = sorted(set(args.rows) - set(rows))
     if unknown:
         parser.error(
@@ -139,7 +140,6 @@ def parse_args() -> argparse.Namespace:
     for option in ('seeds', 'steps', 'jobs'):
         if getattr(args, option) < 1:
             parser.error(f'--{option} must be 1 or more')
-    args.rows = args.rows or list(rows)
     return args
 
 

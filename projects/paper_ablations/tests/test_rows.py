@@ -91,8 +91,9 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     """Two rows, trained once; what it prints is what they logged."""
     monkeypatch.setattr(run, 'textures', lambda *args, **kwargs: root)
     names = ['table2a_img-only', 'table3_pixels']
-    command = ['run', tmp_path, *names, '--seeds', '1', '--steps', '8']
-    monkeypatch.setattr(sys, 'argv', [*map(str, command), '--jobs', '2'])
+    command = ['run', tmp_path, '--seeds', '1', '--steps', '8']
+    command += ['--jobs', '2', '--rows', *names]
+    monkeypatch.setattr(sys, 'argv', [*map(str, command)])
     run.main()
     table = capsys.readouterr().out
     for name, paper in zip(names, ('66.8', '72.3')):
@@ -109,7 +110,10 @@ def test_command(root, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        (['table2z'], 'table2z: there is no such row; the rows are append'),
+        (
+            ['--rows', 'table2z'],
+            'table2z: there is no such row; the rows are append',
+        ),
         (['--seeds', '0'], '--seeds must be 1 or more'),
     ],
 )
