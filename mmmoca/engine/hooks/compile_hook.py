@@ -28,6 +28,5 @@ class CompileHook(Hook):
         if not options:
             return
         vars(runner.model).pop('train_step', None)
-        model = unwrap_model(runner.model)
         arguments = {} if options is True else dict(options)
-        model.forward = torch.compile(model.forward, **arguments)
+        unwrap_model(runner.model).compile(**arguments)
