@@ -5,9 +5,10 @@ import contextlib
 
 import pytest
 import torch
+from mmengine.dist import get_world_size
 from torch._dynamo.utils import counters
 
-from mmmoca.models import Targets
+from mmmoca.models import Targets, transformer
 from mmmoca.models.objectives import token_assignment_loss
 
 from ..builders import build_moca, random_views
@@ -83,19 +84,21 @@ NO_DECODER = dict(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'changes, options',
-    [({}, {}), (NO_DECODER, {}), ({}, AUTOCAST)],
-    ids=['two rounds', 'no decoder', 'autocast'],
+    [(NO_DECODER, {}), ({}, AUTOCAST)],
+    ids=['no decoder', 'autocast'],
 )
 def test_no_graph_break(changes, options):
     assert_same_as_eager(with_fixed_masks(**changes), **options)
 
 
 @pytest.mark.slow
-def test_random_masks_and_drop_path_compile():
+def test_random_masks_and_drop_path_compile(monkeypatch):
     model = build_moca(backbone__drop_path_rate=0.2)
     forward = compiled_whole(model.forward)
     torch.manual_seed(5)
     expected = model(random_views(), mode='loss')['loss_loc']
+    # The compiler chooses by itself what to keep of an MLP.
+    monkeypatch.delattr(transformer._GELULinear, 'forward')
     torch.manual_seed(5)
     losses = forward(random_views(), mode='loss')
     torch.testing.assert_close(losses['loss_loc'], expected)
@@ -158,7 +161,8 @@ def train(root, *variants):
     results = []
     for options in variants:
         counters.clear()
-        runner = demo_runner(root, f'run_{len(results)}', **TWO_EPOCHS | options)
+        name = f'run_{get_world_size()}_{len(results)}'
+        runner = demo_runner(root, name, **TWO_EPOCHS | options)
         runner.train()
         logs = {
             name: scalars(runner, f'train/{name}').tolist()
@@ -186,10 +190,10 @@ def test_trains_as_eager_does(root, world_size):
     for results in run_processes(train, world_size, root, *variants):
         eager, compiled, *others = results
         logs, state, (traced, parts) = compiled
+        assert len(logs['loss']) == 12
         assert traced == 1  # once, and in one piece
         assert parts > 1 if world_size > 1 else parts == 1
         for name, values in eager[0].items():
-            assert len(values) == 12
             assert logs[name] == pytest.approx(values, rel=1e-5), name
         assert list(state) == list(eager[1])
         for name, value in eager[1].items():
