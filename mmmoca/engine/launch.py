@@ -231,8 +231,8 @@ def _join_cpu_processes(cfg: Config) -> None:
 
 def _choose_wrapper(cfg: Config) -> None:
     # MMEngine's own choice, but that a gradient is a part of the buffer in
-    # which it is sent, not a copy. static_graph would find more to gain, but
-    # fails under accumulation, whose first backward pass sends nothing.
+    # which it is sent, not a copy. static_graph is left out: it fails under
+    # accumulation, whose first backward pass sends nothing.
     if cfg.get('model_wrapper_cfg') is None:
         cfg.model_wrapper_cfg = dict(
             type='MMDistributedDataParallel',
