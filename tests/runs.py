@@ -16,13 +16,14 @@ from .images import DEMO_CONFIG, point_to
 
 COUNT = itertools.count()
 NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
-# As MMEngine wraps a model by default, but for the GPUs.
+# As tools/train.py has a model wrapped, but for the GPUs.
 DDP = dict(
     launcher='pytorch',
     model_wrapper_cfg=dict(
         type='MMDistributedDataParallel',
         device_ids=None,
         broadcast_buffers=False,
+        gradient_as_bucket_view=True,
     ),
 )
 

@@ -2,6 +2,9 @@
 # Pretraining: the hooks that move the codebook and the teacher.
 _base_ = './runtime.py'
 
+# Every step has images of one size. randomness.deterministic=True wins.
+env_cfg = dict(cudnn_benchmark=True)
+
 default_hooks = dict(
     codebook=dict(type='mmmoca.CodebookHook'),
     teacher_ema=dict(type='mmmoca.TeacherEMAHook', momentum=0.99),

@@ -20,7 +20,7 @@ default_hooks = dict(
     preemption=dict(type='mmmoca.PreemptionHook'),
 )
 env_cfg = dict(
-    cudnn_benchmark=False,
+    cudnn_benchmark=False,  # images of segmentation differ in size
     mp_cfg=dict(mp_start_method='fork', opencv_num_threads=0),
     dist_cfg=dict(backend='nccl'),  # tools/train.py: gloo without a GPU
 )

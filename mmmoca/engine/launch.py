@@ -130,8 +130,10 @@ def build_runner(cfg: Config, quiet: bool = False) -> Runner:
     Raises:
         RuntimeError: If processes without a GPU were not started by torchrun.
     """
-    if cfg.launcher != 'none' and get_device() == 'cpu':
-        _join_cpu_processes(cfg)
+    if cfg.launcher != 'none':
+        if get_device() == 'cpu':
+            _join_cpu_processes(cfg)
+        _choose_wrapper(cfg)
     if 'runner_type' in cfg:
         return RUNNERS.build(cfg)
     return (QuietRunner if quiet else Runner).from_cfg(cfg)
@@ -225,13 +227,21 @@ def _join_cpu_processes(cfg: Config) -> None:
     if cfg.env_cfg.get('dist_cfg') is None:
         cfg.env_cfg.dist_cfg = dict()
     cfg.env_cfg.dist_cfg.backend = 'gloo'
+
+
+def _choose_wrapper(cfg: Config) -> None:
+    # MMEngine's own choice, but that a gradient is a part of the buffer in
+    # which it is sent, not a copy. static_graph is left out: it fails under
+    # accumulation, whose first backward pass sends nothing.
     if cfg.get('model_wrapper_cfg') is None:
         cfg.model_wrapper_cfg = dict(
             type='MMDistributedDataParallel',
             broadcast_buffers=False,
             find_unused_parameters=cfg.get('find_unused_parameters', False),
+            gradient_as_bucket_view=True,
         )
-    if cfg.model_wrapper_cfg.type.endswith('DistributedDataParallel'):
+    kind = cfg.model_wrapper_cfg.get('type', 'MMDistributedDataParallel')
+    if get_device() == 'cpu' and kind.endswith('DistributedDataParallel'):
         cfg.model_wrapper_cfg.setdefault('device_ids', None)
 
 

@@ -57,16 +57,18 @@ def kept_bytes(
     """Bytes that a process keeps from step to step.
 
     Arguments as above. Gradients are freed by ``zero_grad``, but there again
-    before the activations are gone.
+    before the activations are gone; those of DDP lie in its buckets, which
+    stay.
     """
     student, trained = elements(model), elements(model, trained=True)
     teacher = sum(parameter.nbytes for parameter in model.teacher.parameters())
     parts = ranks if sharded else 1
+    buckets = 0.0 if sharded or ranks == 1 else 4.0 * trained
     return dict(
         parameters=4 * student / parts,
-        gradients=4 * (student if sharded else trained) / parts,
+        gradients=4 * (student if sharded else trained) / parts - buckets,
         moments=8 * trained / parts,
-        buckets=0.0 if sharded or ranks == 1 else 4.0 * trained,
+        buckets=buckets,
         teacher=float(teacher),
         codebook=float(model.codebook.words.nbytes),
     )

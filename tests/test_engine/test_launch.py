@@ -5,12 +5,14 @@ from datetime import timedelta
 from unittest import mock
 
 import pytest
+import torch
 from mmengine.config import Config
 from torch import distributed
 
 from mmmoca.engine import launch, processes
 
 from ..images import CONFIGS
+from ..runs import demo_runner
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 SEGMENTATION = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
@@ -97,6 +99,31 @@ def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
     join.assert_called_once_with('gloo', timeout=timedelta(seconds=90))
     assert cfg.env_cfg.dist_cfg == dict(backend='gloo', timeout=90)
     assert processes.collective_timeout(dict(env_cfg=None)) is None
+
+
+def test_gradients_lie_in_the_buckets_of_ddp():
+    cfg = Config(dict(find_unused_parameters=True))
+    launch._choose_wrapper(cfg)
+    wrapper = dict(cfg.model_wrapper_cfg)
+    assert wrapper.pop('gradient_as_bucket_view')
+    assert wrapper.pop('find_unused_parameters')
+    own = Config(dict(model_wrapper_cfg=dict(type='Own', a=1)))
+    launch._choose_wrapper(own)
+    assert own.model_wrapper_cfg == dict(type='Own', a=1)
+
+
+def test_deterministic_runs_choose_no_kernel_by_its_time(root, monkeypatch):
+    def benchmark(**randomness):
+        monkeypatch.setattr(torch.backends.cudnn, 'benchmark', False)
+        demo_runner(root, 'cudnn', randomness=dict(seed=0, **randomness))
+        return torch.backends.cudnn.benchmark
+
+    monkeypatch.setattr(torch.backends.cudnn, 'deterministic', False)
+    assert benchmark()
+    try:
+        assert not benchmark(deterministic=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_processes_that_do_not_answer_are_named(monkeypatch):

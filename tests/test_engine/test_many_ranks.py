@@ -48,7 +48,9 @@ def gradients(micro_batches=1):
     rank = get_rank()
     wrapped = model
     if get_world_size() > 1:
-        wrapped = MMDistributedDataParallel(model)
+        wrapped = MMDistributedDataParallel(
+            model, gradient_as_bucket_view=True
+        )
     loss = msd = 0
     for index in range(rank * micro_batches, (rank + 1) * micro_batches):
         share = [t.chunk(parts, dim=1)[index] for t in (views, order)]
@@ -62,8 +64,9 @@ def gradients(micro_batches=1):
         msd = msd + logs['codebook_update'].msd / micro_batches
     all_reduce(loss, op='mean')
     all_reduce(msd, op='mean')
+    # Those of DDP lie in its buckets, which nobody should pickle for each.
     grads = {
-        name: parameter.grad
+        name: parameter.grad.clone()
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }
