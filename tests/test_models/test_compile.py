@@ -8,7 +8,7 @@ import torch
 from mmengine.dist import get_world_size
 from torch._dynamo.utils import counters
 
-from mmmoca.models import Targets, transformer
+from mmmoca.models import Targets, objectives, precision, transformer
 from mmmoca.models.objectives import token_assignment_loss
 
 from ..builders import build_moca, random_views
@@ -104,12 +104,27 @@ def test_random_masks_and_drop_path_compile(monkeypatch):
     torch.testing.assert_close(losses['loss_loc'], expected)
 
 
+def product_in_tf32(first, second, tf32, out=None):
+    return precision.product(first, second, True)
+
+
+def add_product_in_tf32(total, first, second, tf32):
+    precision.add_product(total, first, second, True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ('backend', 'chunk_size'), [('aot_eager', 2), ('inductor', 5)]
+    ('backend', 'chunk_size', 'tf32'),
+    [('aot_eager', 2, False), ('aot_eager', 2, True), ('inductor', 5, True)],
 )
-def test_chunks_keep_their_gradients(backend, chunk_size):
-    """In-place sums in an autograd.Function can lose them silently."""
+def test_chunks_keep_their_gradients(backend, chunk_size, tf32, monkeypatch):
+    """In-place sums in an autograd.Function can lose them silently.
+
+    On a GPU products are an operator of our own, which runs anywhere.
+    """
+    if tf32:
+        monkeypatch.setattr(objectives, 'product', product_in_tf32)
+        monkeypatch.setattr(objectives, 'add_product', add_product_in_tf32)
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape):
