@@ -1,10 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Bytes that a process of MOCA's pretraining sends and keeps: a model."""
+"""What a process of MOCA's pretraining computes, sends and keeps: a model."""
 
 import torch
 from mmengine.registry import MODELS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 import mmmoca  # noqa: F401  registers the model
 
@@ -112,3 +114,71 @@ def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
         side = model.backbone.img_size[0]
         small, large = saved(4), saved(8)
     return (large - small) / 4, 2 * small - large
+
+
+def step_flops(model_cfg: dict, batch_size: int) -> int:
+    """Operations of a step's matrix products, forward and backward.
+
+    Counted on the real passes with fake tensors of the CPU.
+
+    Args:
+        model_cfg (dict): Config of the model.
+        batch_size (int): B, images of two views each.
+
+    Returns:
+        int: Multiplications and additions of a step.
+    """
+    # Kernels that fuse attention would hide its products.
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        model = MODELS.build(model_cfg).train()
+        side = model.backbone.img_size[0]
+        views = [torch.randn(batch_size, 3, side, side) for _ in range(2)]
+        loss, _ = model.parse_losses(model.loss(views))
+        loss.backward()
+    return counter.get_total_flops()
+
+
+# Images of ImageNet-1k's training set, and the epochs of the paper's recipe.
+IMAGES, EPOCHS = 1_281_167, 200
+# What gradients can be sent behind: two thirds of a forward and backward pass.
+BACKWARD = 2 / 3
+
+
+def recipe_hours(
+    step_seconds: float,
+    batch_size: int,
+    gpus: int,
+    gradient_bytes: float = 0.0,
+    bandwidth: float = float('inf'),
+    overlapped: float = 0.0,
+    images: int = IMAGES,
+    epochs: int = EPOCHS,
+) -> float:
+    """Hours of a recipe on many GPUs, from the step measured on one.
+
+    Validation, checkpoints and the start are left out, and the images are
+    taken to be there in time.
+
+    Args:
+        step_seconds (float): Of a step on one GPU.
+        batch_size (int): Images of each GPU.
+        gpus (int): W.
+        gradient_bytes (float): What each sends in a step, see
+            :func:`sent_bytes`. Defaults to 0.
+        bandwidth (float): Bytes a second that each sends. Defaults to no
+            limit.
+        overlapped (float): Seconds of the step that sending hides behind:
+            0 for all of it after the step. Defaults to 0.
+        images (int): Of the training set. Defaults to ImageNet-1k's.
+        epochs (int): Defaults to the paper's 200.
+
+    Returns:
+        float: Hours.
+    """
+    sending = max(0.0, gradient_bytes / bandwidth - overlapped)
+    steps = epochs * (images // (batch_size * gpus))
+    return steps * (step_seconds + sending) / 3600

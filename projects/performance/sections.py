@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from unittest import mock
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
+from costs import step_flops
 from measure import (
     median_seconds,
     own_mebibytes,
@@ -22,18 +21,17 @@ from measure import (
 )
 from training_step import TrainingStep
 
+WHOLE = 'step, stopping at borders'
+
 
 def print_sections(args: Namespace, step: TrainingStep) -> None:
     """Measure a step and its sections; a table and a line below it."""
     seconds = median_seconds({'step': step}, args.repeats)['step']
     memory = own_mebibytes(step, args.device)
-    flops = count_flops(step)
+    flops = step_flops(step.model_cfg, args.batch_size)
     sections = time_sections(step, args.repeats, args.compile)
-    whole = sections.pop('step')
+    whole = sections[WHOLE]
     model, words = step.model, step.model.codebook.words
-    parts = [v for k, v in sections.items() if ', of it' not in k]
-    sections['other'] = whole - sum(parts)
-    sections['step, stopping at borders'] = whole
     print_table(
         f'{args.title}, {len(model.masking.counts)} rounds, K={len(words)}',
         ('section', 'ms', '%'),
@@ -42,7 +40,8 @@ def print_sections(args: Namespace, step: TrainingStep) -> None:
             for name, value in sections.items()
         ),
     )
-    speed, product = flops / seconds, _product_speed(args, step)
+    speed = flops / seconds
+    product = product_speed(args.device, step.dtype, args.repeats)
     peak_memory = peak_bytes(args.device) / 2**20
     print(
         f'Step without stops {seconds * 1e3:.1f} ms, '
@@ -56,7 +55,7 @@ def print_sections(args: Namespace, step: TrainingStep) -> None:
 def time_sections(
     step: TrainingStep, repeats: int, compiled: bool
 ) -> dict[str, float]:
-    """Median seconds of each section, 'step' being the whole.
+    """Median seconds of each section, of what is left, and of the whole.
 
     The clock waits for the device at the borders of the sections.
     """
@@ -97,26 +96,18 @@ def time_sections(
         watch(step, 'move_teacher', 'EMA')
         watch(step, 'move_codebook', 'codebook commit')
         for _ in range(repeats):
-            times['step'].append(seconds_of(step))
-    return {name: statistics.median(spent) for name, spent in times.items()}
+            times[WHOLE].append(seconds_of(step))
+    sections = {k: statistics.median(spent) for k, spent in times.items()}
+    whole = sections.pop(WHOLE)
+    parts = [v for k, v in sections.items() if ', of it' not in k]
+    return {**sections, 'other': whole - sum(parts), WHOLE: whole}
 
 
-def count_flops(step: TrainingStep) -> int:
-    """Operations of a step's matrix products, forward and backward."""
-    # Kernels that fuse attention would hide its products.
-    with (
-        sdpa_kernel(SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
-    ):
-        loss, _ = step.model.parse_losses(step.forward())
-        loss.backward()
-    step.wrapper.zero_grad()
-    return counter.get_total_flops()
-
-
-def _product_speed(args: Namespace, step: TrainingStep) -> float:
+def product_speed(
+    device: torch.device | str, dtype: torch.dtype, repeats: int
+) -> float:
     """Operations a second of a large matrix product."""
-    side = 2048 if args.device == 'cpu' else 8192
-    a, b = torch.randn(2, side, side, device=step.device, dtype=step.dtype)
-    seconds = median_seconds({'product': lambda: a @ b}, args.repeats)
+    side = 2048 if torch.device(device).type == 'cpu' else 8192
+    a, b = torch.randn(2, side, side, device=device, dtype=dtype)
+    seconds = median_seconds({'product': lambda: a @ b}, repeats)
     return 2 * side**3 / seconds['product']

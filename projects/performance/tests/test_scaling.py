@@ -8,10 +8,13 @@ import torch
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 import costs
 import scaling
 from tests.images import DEMO_CONFIG
+from training_step import load_recipe
 
 
 @pytest.mark.slow
@@ -56,6 +59,38 @@ def test_bytes_that_a_process_keeps():
     halves = costs.kept_bytes(model, ranks=2, sharded=True)
     assert halves['moments'] == kept['moments'] / 2
     assert halves['teacher'] == kept['teacher']
+
+
+def test_hours_of_a_recipe():
+    """1640 images a second on one GPU are 6 hours on eight, at most."""
+    step = 256 / 1640
+    hours = costs.recipe_hours(step, 256, 8)
+    assert hours == pytest.approx(200 * 1_281_167 / (8 * 1640) / 3600, 1e-3)
+    assert 5 < hours < 6
+    with torch.device('meta'):
+        model = MODELS.build(load_recipe().model)
+    # 97.1 M gradients of 4 bytes go 2 * 7 / 8 times through each link.
+    sent = costs.sent_bytes(model, 8)['gradients']
+    assert sent == pytest.approx(97.1e6 * 4 * 1.75, rel=1e-3)
+    late = costs.recipe_hours(step, 256, 8, sent, 10e9)
+    assert late / hours == pytest.approx(1 + sent / 10e9 / step)
+    link = dict(gradient_bytes=sent, bandwidth=10e9)
+    hidden = costs.recipe_hours(step, 256, 8, **link, overlapped=0.05)
+    assert late - hidden == pytest.approx(0.05 * 125_000 / 3600)
+    assert costs.recipe_hours(step, 256, 8, **link, overlapped=1) == hours
+
+
+def test_operations_of_a_step():
+    """With fake tensors as with real ones."""
+    cfg = Config.fromfile(DEMO_CONFIG).model
+    model = MODELS.build(cfg).train()
+    math = sdpa_kernel(SDPBackend.MATH)
+    with math, FlopCounterMode(display=False) as counter:
+        loss, _ = model.parse_losses(
+            model.loss(list(torch.rand(2, 4, 3, 48, 48)))
+        )
+        loss.backward()
+    assert costs.step_flops(cfg, 4) == counter.get_total_flops()
 
 
 def test_what_a_forward_pass_saves():
