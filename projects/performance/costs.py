@@ -1,12 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a process of MOCA's pretraining computes, sends and keeps: a model."""
+"""Bytes that a process of MOCA's pretraining sends and keeps: a model."""
 
 import torch
 from mmengine.registry import MODELS
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 import mmmoca  # noqa: F401  registers the model
 
@@ -114,32 +112,6 @@ def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
         side = model.backbone.img_size[0]
         small, large = saved(4), saved(8)
     return (large - small) / 4, 2 * small - large
-
-
-def step_flops(model_cfg: dict, batch_size: int) -> int:
-    """Operations of a step's matrix products, forward and backward.
-
-    Counted on the real passes with fake tensors of the CPU.
-
-    Args:
-        model_cfg (dict): Config of the model.
-        batch_size (int): B, images of two views each.
-
-    Returns:
-        int: Multiplications and additions of a step.
-    """
-    # Kernels that fuse attention would hide its products.
-    with (
-        FakeTensorMode(allow_non_fake_inputs=True),
-        sdpa_kernel(SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
-    ):
-        model = MODELS.build(model_cfg).train()
-        side = model.backbone.img_size[0]
-        views = [torch.randn(batch_size, 3, side, side) for _ in range(2)]
-        loss, _ = model.parse_losses(model.loss(views))
-        loss.backward()
-    return counter.get_total_flops()
 
 
 # Images of ImageNet-1k's training set, and the epochs of the paper's recipe.

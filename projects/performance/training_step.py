@@ -78,7 +78,6 @@ class TrainingStep:
         if cfg.env_cfg.get('cudnn_benchmark'):
             torch.backends.cudnn.benchmark = True
         self.device = torch.device(device)
-        self.model_cfg = cfg.model
         self.model = MODELS.build(cfg.model)
         # Without the log of each parameter's initialisation and group.
         MMLogger.get_current_instance().setLevel('ERROR')
