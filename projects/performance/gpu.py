@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gpu_figures import Failure, Figures
@@ -31,7 +32,7 @@ from gpu_parts import PARTS
 from gpu_report import number, write_report
 from gpu_setting import ROOT
 
-# A part may take that many times what it is expected to.
+# A part may take so many times what it is expected to.
 PATIENCE = 2.5
 
 
@@ -65,51 +66,64 @@ def environment() -> dict[str, str]:
     }
 
 
+def start(name: str, out: Path) -> subprocess.Popen:
+    """Start the process of a part, which waits when it has its imports."""
+    script = Path(__file__).with_name('gpu_parts.py')
+    with (out / 'log.txt').open('a') as log:
+        return subprocess.Popen(
+            [sys.executable, str(script), name],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            text=True,
+            start_new_session=True,
+        )
+
+
+def stop(process: subprocess.Popen) -> bool:
+    """Stop a part and what it has started; whether it still ran."""
+    running = process.poll() is None
+    if running:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return running
+
+
 def run(
-    name: str, args: argparse.Namespace, figures: Figures, until: float
+    name: str,
+    process: subprocess.Popen,
+    setting: dict[str, object],
+    figures: Figures,
 ) -> bool:
-    """Run a part, and print what it finds.
+    """Let a part run, and print what it finds.
 
     Args:
         name (str): Of the part.
-        args (argparse.Namespace): The arguments.
+        process (subprocess.Popen): Of :func:`start`.
+        setting (dict): Arguments of :class:`~gpu_setting.Setting`.
         figures (Figures): Where the part adds what it finds.
-        until (float): When it is stopped, by :func:`time.time`.
 
     Returns:
         bool: Whether all of it ran.
     """
-    setting = dict(device=args.device, tiny=args.tiny, out=str(args.out))
-    setting['until'] = until
-    script = Path(__file__).with_name('gpu_parts.py')
-    command = [sys.executable, str(script), name, json.dumps(setting)]
-    start, printed = time.time(), 0
+    began, printed = time.time(), 0
     figures.start(name)
-    with (args.out / 'log.txt').open('a') as log:
-        log.write(f'\n=== {name}\n')
-        log.flush()
-        process = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment(),
-            start_new_session=True,
-        )
-        try:
-            while process.poll() is None and time.time() < until:
-                time.sleep(0.2)
-                printed = show(figures.of(name), printed)
-        finally:
-            stopped = process.poll() is None
-            # With the processes that it has started.
-            if stopped:
-                os.killpg(process.pid, signal.SIGKILL)
-            status = process.wait()
-    title, spent = PARTS[name].title, time.time() - start
+    # Whoever ended during the imports reads nothing.
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(json.dumps(setting) + '\n')
+    try:
+        while process.poll() is None and time.time() < setting['until']:
+            time.sleep(0.2)
+            printed = show(figures.of(name), printed)
+    finally:
+        stopped = stop(process)
+    title, spent = PARTS[name].title, time.time() - began
     if stopped:
         figures.add(name, Failure(title, f'stopped after {spent:.0f} s'))
-    elif status:
-        figures.add(name, Failure(title, f'ended with status {status}'))
+    elif process.returncode:
+        status = f'ended with status {process.returncode}'
+        figures.add(name, Failure(title, status))
     else:
         figures.end(name, spent)
     records = figures.of(name)
@@ -138,39 +152,66 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, part in PARTS.items():
             print(f'{name:14} {part.seconds:4} s  {part.title}')
         return 0
+    import mmmoca  # noqa: F401  checks the installation before all else
+
+    # isort: split
+    import torch
+
+    if args.device == 'cuda' and not torch.cuda.is_available():
+        sys.exit(
+            'gpu.py: error: PyTorch sees no GPU here; --device cpu --tiny '
+            'rehearses without one'
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     figures = Figures(args.out / 'figures.jsonl')
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(['python', 'projects/performance/gpu.py', *words])
-    start = time.time()
-    end = start + 60 * args.minutes
-    failed, left_out = [], []
-    for name in args.parts:
-        # Small sizes take no longer than the imports.
-        needed = figures.seconds(name) or PARTS[name].seconds
-        needed = min(needed, 20) if args.tiny else needed
-        left = end - time.time()
-        clock = f'[{time.time() - start:4.0f} s]'
-        if left < needed:
-            print(
-                f'{clock} {name}: left out, takes {needed:.0f} s', flush=True
-            )
-            left_out.append(name)
-            continue
-        print(f'{clock} {name}: {PARTS[name].title}', flush=True)
-        patience = max(120.0, PATIENCE * needed)
-        until = min(end, time.time() + patience)
-        if not run(name, args, figures, until):
-            failed.append(name)
-        report = write_report(figures, command)
-        (args.out / 'report.md').write_text(report)
+    began = time.time()
+    left_out, failed = run_all(args, figures, command, began)
     print(f'\n{write_report(figures, command)}')
-    print(f'{time.time() - start:.0f} s; {args.out}/report.md')
+    print(f'{time.time() - began:.0f} s; {args.out}/report.md')
     if left_out:
         print('Left out for want of time: --parts', *left_out)
     if failed:
         print('Failed:', *failed, f'(see {args.out}/log.txt)')
     return int(bool(failed))
+
+
+def run_all(
+    args: argparse.Namespace, figures: Figures, command: str, began: float
+) -> tuple[list[str], list[str]]:
+    """Run the parts for which there is time; write the report after each.
+
+    Returns:
+        tuple[list[str], list[str]]: Parts left out, and parts that failed.
+    """
+    end = began + 60 * args.minutes
+    left_out, failed = [], []
+    waiting = start(args.parts[0], args.out)
+    for name, following in zip(args.parts, [*args.parts[1:], None]):
+        process = waiting
+        waiting = following and start(following, args.out)
+        needed = figures.seconds(name) or PARTS[name].seconds
+        if args.tiny:  # little more than the imports
+            needed = 20.0
+        clock = f'[{time.time() - began:4.0f} s] {name}:'
+        if end - time.time() < needed:
+            print(clock, f'left out, takes {needed:.0f} s', flush=True)
+            left_out.append(name)
+            stop(process)
+            continue
+        print(clock, PARTS[name].title, flush=True)
+        until = min(end, time.time() + max(120.0, PATIENCE * needed))
+        setting = dict(device=args.device, tiny=args.tiny, out=str(args.out))
+        try:
+            if not run(name, process, setting | {'until': until}, figures):
+                failed.append(name)
+        except BaseException:  # a key that was pressed
+            if waiting:
+                stop(waiting)
+            raise
+        (args.out / 'report.md').write_text(write_report(figures, command))
+    return left_out, failed
 
 
 if __name__ == '__main__':

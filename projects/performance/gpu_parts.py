@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The parts of gpu.py, most worth first; and the process of one.
 
-``python gpu_parts.py NAME SETTING`` is what gpu.py starts.
+gpu.py starts ``python gpu_parts.py NAME``, which imports what it needs while
+the part before it runs, and writes the setting to it when it may begin.
 """
 
 import json
@@ -66,11 +67,11 @@ def run_part(name: str, setting: Setting, figures: Figures) -> None:
 
 def main() -> None:
     """Run the part that the command line names."""
-    name, text = sys.argv[1:]
-    options = json.loads(text)
+    name = sys.argv[1]
+    import_module(PARTS[name].module)
+    options = json.loads(sys.stdin.readline())
+    print(f'=== {name}', flush=True)
     out = Path(options.pop('out'))
-    import mmmoca  # noqa: F401  checks the installation before all else
-
     run_part(name, Setting(out=out, **options), Figures(out / 'figures.jsonl'))
 
 

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
+from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 from torch.profiler import ProfilerActivity, profile
 
@@ -345,6 +346,7 @@ def pipeline(setting: Setting) -> Iterator[Outcome]:
     """Images a second of the loader alone, two views each."""
     sizes, network = setting.sizes, setting.sizes.base
     cfg = load_config(network.config, str(setting.out), _photos(setting))
+    init_default_scope(cfg.default_scope)
     loader = Runner.build_dataloader(cfg.train_dataloader, seed=0)
     batches = iter(loader)
     # What the workers have ready at the start does not count.
