@@ -26,15 +26,22 @@ PEAKS = {
 }
 
 
-def peak_speed(device_name: str, dtype: torch.dtype) -> float | None:
+def peak_speed(
+    device_name: str, dtype: torch.dtype, tf32: bool = False
+) -> float | None:
     """Operations a second of a device at most, or None if not known.
 
-    Float32 is that of TF32 where PyTorch may use it.
+    Args:
+        device_name (str): As PyTorch calls it.
+        dtype (torch.dtype): Of a product's factors.
+        tf32 (bool): Whether float32 may be TF32. Defaults to False.
+
+    Returns:
+        float | None: Of dense products.
     """
     peaks = next((p for k, p in PEAKS.items() if k in device_name), None)
     if peaks is None:
         return None
     if dtype != torch.float32:
         return peaks.half * 1e12
-    exact = torch.get_float32_matmul_precision() == 'highest'
-    return (peaks.fp32 if exact else peaks.tf32) * 1e12
+    return (peaks.tf32 if tf32 else peaks.fp32) * 1e12

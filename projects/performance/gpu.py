@@ -46,13 +46,19 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--parts', nargs='+', choices=PARTS, default=[*PARTS], metavar='PART')
     add('--list', action='store_true', help='the parts, and end')
     add('--minutes', type=float, default=9.0, help='in all (9)')
-    add('--out', type=Path, default=Path('work_dirs/gpu'), metavar='DIR')
+    add(
+        '--out',
+        type=Path,
+        metavar='DIR',
+        help='work_dirs/gpu, or work_dirs/gpu_rehearsal',
+    )
     add('--device', choices=['cuda', 'cpu'], default='cuda')
-    add('--tiny', action='store_true', help='a rehearsal: small sizes')
+    add('--tiny', action='store_true', help='rehearse with small sizes')
     args = parser.parse_args(argv)
     if args.device == 'cpu' and not args.tiny:
         parser.error('--device cpu is a rehearsal: add --tiny')
-    args.out = args.out.absolute()
+    default = 'work_dirs/gpu' + '_rehearsal' * args.tiny
+    args.out = Path(args.out or default).absolute()
     return args
 
 

@@ -59,8 +59,10 @@ class Figures:
         """The lines of all parts, in the order in which they first ran."""
         parts: dict[str, list[dict]] = {}
         if self.path.exists():
-            # A process that was stopped may have left half a line.
-            for line in self.path.read_text().split('\n')[:-1]:
+            for line in self.path.read_text().splitlines():
+                # A process that was stopped may have left half a line.
+                if not (line.startswith('{') and line.endswith('}')):
+                    continue
                 record = json.loads(line)
                 lines = parts.setdefault(record.pop('part'), [])
                 if record.pop('start', False):
@@ -76,5 +78,7 @@ class Figures:
         )
 
     def _add(self, part: str, **record) -> None:
+        line = json.dumps(dict(part=part, **record)) + '\n'
         with self.path.open('a') as file:
-            file.write(json.dumps(dict(part=part, **record)) + '\n')
+            # At the end of a line, whatever was stopped before.
+            file.write('\n' + line if 'start' in record else line)

@@ -84,6 +84,8 @@ def write_report(figures: Figures, command: str) -> str:
     """All tables, and what is missing from them."""
     parts = figures.parts()
     lines = [f'Printed by `{command}`.', '']
+    if '--tiny' in command:
+        lines += ['This is a rehearsal: its figures mean nothing.', '']
     lines += _table(
         {'goal': goal.text, **_result(goal, parts)} for goal in GOALS
     )

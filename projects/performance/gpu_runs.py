@@ -30,17 +30,25 @@ from pipelines import write_photos
 DRAW = ROOT / 'tools' / 'dataset_converters' / 'make_textures.py'
 NO_VALIDATION = dict.fromkeys(('val_cfg', 'val_dataloader', 'val_evaluator'))
 KNN = 'knn/top1_k20'
+MARKED = 'gpu and not processes'
 
 
 def tests(setting: Setting) -> Iterator[Outcome]:
     """The tests that a GPU changes, and those that need one."""
     report = setting.out / 'tests.xml'
     report.unlink(missing_ok=True)
+    # Others need not even import what they need.
+    marked = [
+        str(path)
+        for path in sorted((ROOT / 'tests').rglob('test_*.py'))
+        if 'mark.gpu' in path.read_text()
+    ]
     # Where pytest ends badly without a report, its output says why.
     done = subprocess.run(
         [
             *(sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider'),
-            *(f'--junitxml={report}', *setting.sizes.tests),
+            f'--junitxml={report}',
+            *(setting.sizes.tests or ['-m', MARKED, *marked]),
         ],
         cwd=ROOT,
     )
@@ -78,7 +86,7 @@ def draw_textures(
     setting: Setting, train: int, val: int, size: int = 48
 ) -> str:
     """The folder of the drawn set; it is drawn once."""
-    folder = setting.out / f'textures_{size}'
+    folder = setting.out / f'textures_{size}_{train}'
     numbers = {'--train': train, '--val': val, '--size': size}
     numbers['--workers'] = max(1, setting.sizes.workers)
     command = [sys.executable, DRAW, folder]
@@ -329,8 +337,8 @@ def _photos(setting: Setting) -> dict[str, object]:
     """Options that let the training loader read photos without end."""
     sizes = setting.sizes
     folder = setting.out / 'photos'
-    if not folder.is_dir():
-        folder.mkdir()
+    if len(list(folder.glob('*.jpg'))) < sizes.photos:
+        folder.mkdir(exist_ok=True)
         write_photos(str(folder), sizes.photos, (375, 500))
     loader = 'train_dataloader'
     return {

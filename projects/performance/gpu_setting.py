@@ -49,11 +49,7 @@ class Sizes(NamedTuple):
     most_images: int = 4096
     resolution: int = 16
     words: int = 4096
-    tests: tuple[str, ...] = (
-        'tests/test_engine/test_precision.py',
-        'tests/test_engine/test_loss_scaling.py',
-        'tests/test_engine/test_no_sync.py',
-    )
+    tests: tuple[str, ...] = ()  # by default those marked `gpu`
     # Runs: images that are drawn (for training, for queries), and steps.
     textures: tuple[int, int] = (5000, 1000)
     demo_steps: int = 600

@@ -4,16 +4,19 @@
 import gc
 import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
+from unittest import mock
 
 import torch
+from torch import Tensor
 
 from device_peaks import peak_speed
 from gpu_figures import Failure, Outcome, Row
 from gpu_setting import Network, Setting
 from measure import Cost, cost_of, median_seconds, name_of
+from mmmoca.models.precision import tf32_allowed
 from objective_forms import FORMS, build
 from reference_step import ReferenceStep
 from sections import WHOLE, count_flops, product_speed, time_sections
@@ -21,8 +24,6 @@ from training_step import DTYPES, TrainingStep
 
 DTYPE_ORDER = ('bf16', 'fp16', 'fp32')
 OUT_OF_MEMORY = 'out of memory'
-# Of products in float32: as they are, and by TF32 where there is any.
-FP32_PRODUCTS = {'fp32': 'highest', 'TF32': 'high'}
 
 
 def release() -> None:
@@ -61,15 +62,11 @@ def machine(setting: Setting) -> Iterator[Outcome]:
         values['CUDA'] = torch.version.cuda
         values['cuDNN'] = torch.backends.cudnn.version()
     yield Row('Machine', values)
-    products = {k: ('highest', v) for k, v in DTYPES.items()}
-    for name, (precision, dtype) in {
-        **products,
-        'TF32': (FP32_PRODUCTS['TF32'], 'float32'),
-    }.items():
-        with fp32_products(precision):
-            dtype = getattr(torch, dtype)
+    for name, dtype in {**DTYPES, 'TF32': 'float32'}.items():
+        dtype, tf32 = getattr(torch, dtype), name == 'TF32'
+        peak = peak_speed(name_of(device), dtype, tf32)
+        with tf32_allowed() if tf32 else nullcontext():
             reached = product_speed(device, dtype, sizes.repeats, sizes.side)
-            peak = peak_speed(name_of(device), dtype)
         yield Row(
             'Large products',
             {
@@ -86,17 +83,6 @@ def machine(setting: Setting) -> Iterator[Outcome]:
     yield f'A copy reads and writes {speed / 1e9:.0f} GB/s.'
 
 
-@contextmanager
-def fp32_products(precision: str) -> Iterator[None]:
-    """Let products in float32 be exact ('highest') or TF32 ('high')."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
 def table_of(network: Network) -> str:
     """Title of the table of a network's steps."""
     return f'{network.title}, batch {network.batch}'
@@ -107,8 +93,8 @@ def measure_step(
 ) -> dict[str, object]:
     """Columns of a step's row."""
     built, sizes = make(), setting.sizes
-    flops = count_flops(built)
     cost = cost_of(lambda: built, setting.device, sizes.repeats, sizes.warm_up)
+    flops = count_flops(built)
     speed = flops / cost.seconds
     peak = peak_speed(name_of(setting.device), built.dtype)
     ceiling = peak or product_speed(
@@ -293,31 +279,49 @@ def sections(setting: Setting) -> Iterator[Outcome]:
 
 
 def objective(setting: Setting) -> Iterator[Outcome]:
-    """Targets and L_LOC, lean and straightforward, by fp32 and TF32."""
-    sizes = setting.sizes
-    batch = sizes.base.batch
+    """Targets and L_LOC in the forms of ``OBJECTIVES``."""
+    sizes, batch = setting.sizes, setting.sizes.base.batch
     first = None
-    for form in reversed(FORMS):
-        for name, precision in FP32_PRODUCTS.items():
-            make = partial(build, form, batch, sizes.words, setting.device)
-            with fp32_products(precision):
-                measure = partial(
-                    cost_of, make, setting.device, sizes.repeats, sizes.warm_up
-                )
-                cost = attempt(f'objective, {form}, {name}', measure)
-            if isinstance(cost, Failure):
-                yield cost
-                continue
-            values = dict(form=form, products=name)
-            if isinstance(cost, Cost):
-                first = first or cost
-                values |= {
-                    'ms': cost.seconds * 1e3,
-                    'against the first': first.seconds / cost.seconds,
-                    'GiB': cost.mebibytes / 1024,
-                    'memory against it': cost.mebibytes / first.mebibytes,
-                }
-            else:
-                values['ms'] = cost
-            title = f'Objective, batch {batch}, K={sizes.words}'
-            yield Row(title, values)
+    for form in OBJECTIVES:
+        make = partial(build, form, batch, sizes.words, setting.device)
+        measure = partial(
+            cost_of, make, setting.device, sizes.repeats, sizes.warm_up
+        )
+        with mock.patch.dict(FORMS, OBJECTIVES):
+            cost = attempt(f'objective, {form}', measure)
+        if isinstance(cost, Failure):
+            yield cost
+            continue
+        values = dict(form=form)
+        if isinstance(cost, Cost):
+            first = first or cost
+            values |= {
+                'ms': cost.seconds * 1e3,
+                'against the first': first.seconds / cost.seconds,
+                'GiB': cost.mebibytes / 1024,
+                'memory against it': cost.mebibytes / first.mebibytes,
+            }
+        else:
+            values['ms'] = cost
+        yield Row(f'Objective, batch {batch}, K={sizes.words}', values)
+
+
+def _in_half(features: Sequence[Tensor], *args) -> tuple[Tensor, ...]:
+    """As in the authors' step."""
+    with torch.autocast(features[0].device.type, torch.bfloat16):
+        return FORMS['straightforward'](features, *args)
+
+
+def _not_fused(*args) -> tuple[Tensor, ...]:
+    """One kernel for each operation."""
+    with mock.patch('mmmoca.models.objectives.fused', lambda f, _: f):
+        return FORMS['lean'](*args)
+
+
+OBJECTIVES = {
+    'straightforward, fp32': FORMS['straightforward'],
+    'straightforward, autocast to bf16': _in_half,
+    'lean, fp32': partial(FORMS['lean'], allow_tf32=False),
+    'lean, TF32, not fused': _not_fused,
+    'lean, TF32': FORMS['lean'],
+}

@@ -29,8 +29,8 @@ def print_sections(args: Namespace, step: TrainingStep) -> None:
     """Measure a step and its sections; a table and a line below it."""
     seconds = median_seconds({'step': step}, args.repeats)['step']
     memory = own_mebibytes(step, args.device)
-    flops = count_flops(step)
     sections = time_sections(step, args.repeats, args.compile)
+    flops = count_flops(step)
     whole = sections[WHOLE]
     model, words = step.model, step.model.codebook.words
     print_table(
@@ -126,6 +126,8 @@ def count_flops(step: TrainingStep) -> int:
     own = step.batch_size
     four, eight = count(4), count(8)
     step.take_batch(own)
+    # The compiler left out what it was to compile meanwhile, for good.
+    torch.compiler.reset()
     return four + (own - 4) * (eight - four) // 4
 
 
