@@ -76,9 +76,7 @@ TINY = Sizes(
     most_images=6,
     resolution=2,
     words=64,
-    tests=(
-        'projects/performance/tests/test_measure.py::test_memory_of_a_call',
-    ),
+    tests=('--noconftest', 'tests/test_import_graph.py'),
     textures=(24, 12),
     demo_steps=2,
     large_textures=(24, 12, 48),

@@ -308,7 +308,7 @@ def objective(setting: Setting) -> Iterator[Outcome]:
 
 def _in_half(features: Sequence[Tensor], *args) -> tuple[Tensor, ...]:
     """As in the authors' step."""
-    with torch.autocast(features[0].device.type, torch.bfloat16):
+    with torch.autocast(features[0].device.type, torch.float16):
         return FORMS['straightforward'](features, *args)
 
 
@@ -320,7 +320,7 @@ def _not_fused(*args) -> tuple[Tensor, ...]:
 
 OBJECTIVES = {
     'straightforward, fp32': FORMS['straightforward'],
-    'straightforward, autocast to bf16': _in_half,
+    'straightforward, autocast to fp16': _in_half,
     'lean, fp32': partial(FORMS['lean'], allow_tf32=False),
     'lean, TF32, not fused': _not_fused,
     'lean, TF32': FORMS['lean'],
