@@ -54,7 +54,7 @@ demo: $(STAMP)
 # the benchmarks import.
 gpu:
 	@if [ -n '$(PYTHON)' ] && PYTHONPATH=".:$$PYTHONPATH" $(PYTHON) -c \
-	    'import mmmoca, pytest, rich, sklearn'; then python='$(PYTHON)'; \
+	    'import mmmoca.models, pytest, rich, sklearn'; then python='$(PYTHON)'; \
 	else $(MAKE) $(STAMP) && python=$(PY); fi && \
 	PYTHONPATH=".:$$PYTHONPATH" $$python projects/performance/gpu.py $(ARGS)
 
