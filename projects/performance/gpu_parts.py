@@ -36,19 +36,19 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    'machine': Part('the device', 'gpu_steps', 20),
-    'tests': Part('tests on a GPU', 'gpu_runs', 75),
+    'machine': Part('the device', 'gpu_device', 20),
+    'tests': Part('tests on a GPU', 'gpu_tests', 75),
     'step': Part('steps by precision, compiled', 'gpu_steps', 120),
     'reference': Part("against the authors' step", 'gpu_steps', 60),
     'largest_batch': Part('the largest batch', 'gpu_steps', 35),
     'large': Part('the large network', 'gpu_steps', 25),
     'sections': Part('sections of a step', 'gpu_steps', 20),
-    'objective': Part('objective, lean or not', 'gpu_steps', 20),
+    'objective': Part('objective, lean or not', 'gpu_objective', 20),
     'demo': Part("the quick start's recipe", 'gpu_runs', 60),
     'distributed': Part('NCCL, one process', 'gpu_runs', 35),
     'textures': Part('300 steps at 224 pixels', 'gpu_runs', 60),
-    'runner': Part('the Runner: waits, idle time', 'gpu_runs', 45),
-    'pipeline': Part('the loader alone', 'gpu_runs', 25),
+    'runner': Part('the Runner: waits, idle time', 'gpu_loaders', 45),
+    'pipeline': Part('the loader alone', 'gpu_loaders', 25),
     'compiled': Part('what else is compiled', 'gpu_steps', 240),
 }
 

@@ -1,86 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Parts of gpu.py that measure single steps."""
 
-import gc
-import os
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from unittest import mock
-
-import torch
-from torch import Tensor
 
 from device_peaks import peak_speed
+from gpu_attempts import OUT_OF_MEMORY, attempt
 from gpu_figures import Failure, Outcome, Row
 from gpu_setting import Network, Setting
-from measure import Cost, cost_of, median_seconds, name_of
-from mmmoca.models.precision import tf32_allowed
-from objective_forms import FORMS, build
+from measure import Cost, cost_of, name_of
 from reference_step import ReferenceStep
 from sections import WHOLE, count_flops, product_speed, time_sections
-from training_step import DTYPES, TrainingStep
+from training_step import TrainingStep
 
 DTYPE_ORDER = ('bf16', 'fp16', 'fp32')
-OUT_OF_MEMORY = 'out of memory'
-
-
-def release() -> None:
-    """Give back what is left of what was measured before."""
-    gc.collect()
-    torch.compiler.reset()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def attempt(what: str, function: Callable[[], object]) -> object:
-    """What a function returns, or how it failed: for the others go on.
-
-    Returns:
-        object: Its result, ``OUT_OF_MEMORY``, or a :class:`Failure`.
-    """
-    release()
-    try:
-        return function()
-    except torch.OutOfMemoryError:
-        return OUT_OF_MEMORY
-    except Exception as error:
-        traceback.print_exc()
-        first = str(error).strip().split('\n')[0]
-        return Failure(what, f'{type(error).__name__}: {first}')
-
-
-def machine(setting: Setting) -> Iterator[Outcome]:
-    """The device, and what its large products and copies reach."""
-    device, sizes = setting.device, setting.sizes
-    values = dict(device=name_of(device), cores=os.cpu_count())
-    values['PyTorch'] = torch.__version__
-    if setting.on_gpu:
-        size = torch.cuda.get_device_properties(0).total_memory
-        values['GiB'] = size / 2**30
-        values['CUDA'] = torch.version.cuda
-        values['cuDNN'] = torch.backends.cudnn.version()
-    yield Row('Machine', values)
-    for name, dtype in {**DTYPES, 'TF32': 'float32'}.items():
-        dtype, tf32 = getattr(torch, dtype), name == 'TF32'
-        peak = peak_speed(name_of(device), dtype, tf32)
-        with tf32_allowed() if tf32 else nullcontext():
-            reached = product_speed(device, dtype, sizes.repeats, sizes.side)
-        yield Row(
-            'Large products',
-            {
-                'precision': name,
-                'TFLOP/s': reached / 1e12,
-                'by data sheet': peak and peak / 1e12,
-            },
-        )
-    numbers = torch.empty(2**20 if setting.tiny else 2**30, device=device)
-    other = torch.empty_like(numbers)
-    copy = partial(other.copy_, numbers)
-    seconds = median_seconds({'copy': copy}, sizes.repeats)['copy']
-    speed = 2 * numbers.nbytes / seconds
-    yield f'A copy reads and writes {speed / 1e9:.0f} GB/s.'
 
 
 def table_of(network: Network) -> str:
@@ -276,52 +209,3 @@ def sections(setting: Setting) -> Iterator[Outcome]:
                 '%': 100 * seconds / times[WHOLE],
             },
         )
-
-
-def objective(setting: Setting) -> Iterator[Outcome]:
-    """Targets and L_LOC in the forms of ``OBJECTIVES``."""
-    sizes, batch = setting.sizes, setting.sizes.base.batch
-    first = None
-    for form in OBJECTIVES:
-        make = partial(build, form, batch, sizes.words, setting.device)
-        measure = partial(
-            cost_of, make, setting.device, sizes.repeats, sizes.warm_up
-        )
-        with mock.patch.dict(FORMS, OBJECTIVES):
-            cost = attempt(f'objective, {form}', measure)
-        if isinstance(cost, Failure):
-            yield cost
-            continue
-        values = dict(form=form)
-        if isinstance(cost, Cost):
-            first = first or cost
-            values |= {
-                'ms': cost.seconds * 1e3,
-                'against the first': first.seconds / cost.seconds,
-                'GiB': cost.mebibytes / 1024,
-                'memory against it': cost.mebibytes / first.mebibytes,
-            }
-        else:
-            values['ms'] = cost
-        yield Row(f'Objective, batch {batch}, K={sizes.words}', values)
-
-
-def _in_half(features: Sequence[Tensor], *args) -> tuple[Tensor, ...]:
-    """As in the authors' step."""
-    with torch.autocast(features[0].device.type, torch.float16):
-        return FORMS['straightforward'](features, *args)
-
-
-def _not_fused(*args) -> tuple[Tensor, ...]:
-    """One kernel for each operation."""
-    with mock.patch('mmmoca.models.objectives.fused', lambda f, _: f):
-        return FORMS['lean'](*args)
-
-
-OBJECTIVES = {
-    'straightforward, fp32': FORMS['straightforward'],
-    'straightforward, autocast to fp16': _in_half,
-    'lean, fp32': partial(FORMS['lean'], allow_tf32=False),
-    'lean, TF32, not fused': _not_fused,
-    'lean, TF32': FORMS['lean'],
-}

@@ -17,15 +17,18 @@ from torch._subclasses.fake_tensor import (
 )
 
 import gpu
+import gpu_device
 import gpu_parts
 import gpu_runs
 import gpu_setting
-import gpu_steps
 from device_peaks import peak_speed
+from gpu_attempts import OUT_OF_MEMORY, attempt
 from gpu_figures import Failure, Figures, Row
+from gpu_loaders import Watch
+from gpu_objective import OBJECTIVES
 from gpu_report import GOALS, write_report
-from gpu_runs import read_tests
-from gpu_steps import OBJECTIVES, OUT_OF_MEMORY, attempt, search_largest
+from gpu_steps import search_largest
+from gpu_tests import read_tests
 from host_waits import count_waits, idle_share, read_trace
 from mmmoca.engine.hooks import CompileHook
 from mmmoca.models import MOCA
@@ -148,7 +151,7 @@ def test_a_part_that_raises(figures, monkeypatch):
         yield Row('Machine', dict(device='one'))
         raise OSError('no driver\nat all')
 
-    monkeypatch.setattr(gpu_steps, 'machine', machine)
+    monkeypatch.setattr(gpu_device, 'machine', machine)
     gpu_parts.run_part('machine', None, figures)
     row, failure = figures.of('machine')
     assert row['values'] == dict(device='one')
@@ -396,7 +399,7 @@ def describe(wrapper):
 
 def test_watched_steps(root, tmp_path):
     """Which steps of a run are timed, profiled and listened to."""
-    watch = gpu_runs.Watch(tmp_path / 'trace.json.gz', False, (2, 3, 1))
+    watch = Watch(tmp_path / 'trace.json.gz', False, (2, 3, 1))
     runner = demo_runner(
         root,
         'watched',
