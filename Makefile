@@ -23,7 +23,7 @@ unexport DATA
 quoted = '$(subst ','\'',$(value $(1)))'
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quick demo ops lint format lock clean
+.PHONY: help test test-quick demo gpu ops lint format lock clean
 
 help:
 	@echo 'make test             run the linter and all tests'
@@ -32,6 +32,8 @@ help:
 	@echo 'make test WORKERS=1   with one process instead of one a core'
 	@echo 'make demo             pretrain on a small image set, show the result'
 	@echo 'make demo DATA=DIR    the same on your own images'
+	@echo 'make gpu              tests and benchmarks on a GPU, 9 minutes'
+	@echo 'make gpu ARGS=--list  its parts; ARGS="--parts step" takes one'
 	@echo 'make ops              build what detection needs, once for a machine'
 	@echo 'make lint             run the linter'
 	@echo 'make format           format the code'
@@ -47,6 +49,14 @@ test-quick: lint
 
 demo: $(STAMP)
 	$(PY) tools/demo.py $(if $(value DATA),--data=$(call quoted,DATA))
+
+# Without .venv or a network: PYTHON is taken as it is where it has all that
+# the benchmarks import.
+gpu:
+	@if [ -n '$(PYTHON)' ] && PYTHONPATH=".:$$PYTHONPATH" $(PYTHON) -c \
+	    'import mmmoca.models, pytest, rich, sklearn'; then python='$(PYTHON)'; \
+	else $(MAKE) $(STAMP) && python=$(PY); fi && \
+	PYTHONPATH=".:$$PYTHONPATH" $$python projects/performance/gpu.py $(ARGS)
 
 ops: $(OPS_STAMP)
 

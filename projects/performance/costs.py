@@ -112,3 +112,45 @@ def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
         side = model.backbone.img_size[0]
         small, large = saved(4), saved(8)
     return (large - small) / 4, 2 * small - large
+
+
+# Images of ImageNet-1k's training set, and the epochs of the paper's recipe.
+IMAGES, EPOCHS = 1_281_167, 200
+# What gradients can be sent behind: two thirds of a forward and backward pass.
+BACKWARD = 2 / 3
+
+
+def recipe_hours(
+    step_seconds: float,
+    batch_size: int,
+    gpus: int,
+    gradient_bytes: float = 0.0,
+    bandwidth: float = float('inf'),
+    overlapped: float = 0.0,
+    images: int = IMAGES,
+    epochs: int = EPOCHS,
+) -> float:
+    """Hours of a recipe on many GPUs, from the step measured on one.
+
+    Validation, checkpoints and the start are left out, and the images are
+    taken to be there in time.
+
+    Args:
+        step_seconds (float): Of a step on one GPU.
+        batch_size (int): Images of each GPU.
+        gpus (int): W.
+        gradient_bytes (float): What each sends in a step, see
+            :func:`sent_bytes`. Defaults to 0.
+        bandwidth (float): Bytes a second that each sends. Defaults to no
+            limit.
+        overlapped (float): Seconds of the step that sending hides behind:
+            0 for all of it after the step. Defaults to 0.
+        images (int): Of the training set. Defaults to ImageNet-1k's.
+        epochs (int): Defaults to the paper's 200.
+
+    Returns:
+        float: Hours.
+    """
+    sending = max(0.0, gradient_bytes / bandwidth - overlapped)
+    steps = epochs * (images // (batch_size * gpus))
+    return steps * (step_seconds + sending) / 3600

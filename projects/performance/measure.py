@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from rich.console import Console
@@ -20,6 +20,22 @@ from torch.utils.benchmark import timer
 T = TypeVar('T')
 # Picklable, such as a class or a partial of one; what it builds is called.
 Build = Callable[[], Callable[[], object]]
+
+
+class Cost(NamedTuple):
+    """What a call takes.
+
+    Attributes:
+        seconds (float): Median of the calls after the first ones.
+        mebibytes (float): Most memory besides what is there before.
+        peak (float): Most memory in all, MiB.
+        first (float): Seconds of the first call, which may compile.
+    """
+
+    seconds: float
+    mebibytes: float
+    peak: float
+    first: float
 
 
 def seconds_of(
@@ -88,30 +104,33 @@ def own_mebibytes(
 
 def measure_apart(
     builds: dict[T, Build], device: str, repeats: int, rounds: int
-) -> dict[T, tuple[float, float]]:
-    """Median seconds and MiB of a call of what each builds.
+) -> dict[T, Cost]:
+    """Medians of what a call of what each builds takes.
 
     In every round each has a new process, one at a time: what the C library
     keeps of freed memory would pass from one to the next, and a GPU need not
     hold them all. There it is called once, then ``repeats`` times.
     """
 
-    def measure(build: Build) -> tuple[float, float]:
+    def measure(build: Build) -> Cost:
         with ProcessPoolExecutor(1, get_context('spawn')) as pool:
-            return pool.submit(_measure, build, device, repeats).result()
+            return pool.submit(cost_of, build, device, repeats).result()
 
     measures = {name: partial(measure, builds[name]) for name in builds}
     turns = take_turns(measures, rounds)
     return {
-        name: tuple(statistics.median(values) for values in zip(*results))
+        name: Cost(*map(statistics.median, zip(*results)))
         for name, results in turns.items()
     }
 
 
-def _measure(build: Build, device: str, repeats: int) -> tuple[float, float]:
+def cost_of(build: Build, device: str, repeats: int, warm_up: int = 1) -> Cost:
+    """What a call of what is built takes, in this process."""
     run = build()
-    seconds = median_seconds({'run': run}, repeats)['run']
-    return seconds, own_mebibytes(run, device)
+    first = seconds_of(run)
+    seconds = median_seconds({'run': run}, repeats, warm_up=warm_up - 1)
+    memory = own_mebibytes(run, device)
+    return Cost(seconds['run'], memory, peak_bytes(device) / 2**20, first)
 
 
 def name_of(device: torch.device | str) -> str:
@@ -142,16 +161,18 @@ def print_table(
 def compare_apart(title: str, builds: dict[str, Build], *options) -> None:
     """Measure the first apart from the others and print it against them."""
     measured = measure_apart(builds, *options)
-    ours_seconds, ours_memory = next(iter(measured.values()))
+    ours = next(iter(measured.values()))
     print_table(
         title,
         ('', 's', 'ours / it', 'MiB', 'ours / it'),
         (
             (
-                *(name, f'{seconds:.3f}', f'{ours_seconds / seconds:.2f}x'),
-                *(f'{memory:.0f}', f'{ours_memory / memory:.2f}x'),
+                *(name, f'{cost.seconds:.3f}'),
+                f'{ours.seconds / cost.seconds:.2f}x',
+                f'{cost.mebibytes:.0f}',
+                f'{ours.mebibytes / cost.mebibytes:.2f}x',
             )
-            for name, (seconds, memory) in measured.items()
+            for name, cost in measured.items()
         ),
         'Medians. MiB: what the tensors of a run take besides those that are '
         'there before.',

@@ -43,6 +43,11 @@ def update_in_a_loop(
             target.data = momentum * target + (1 - momentum) * source
 
 
+def _token_loss(*args, allow_tf32: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """The straightforward loss, whose products are autocast's."""
+    return straightforward(*args)
+
+
 class ReferenceStep(TrainingStep):
     """A step without any of this package's optimisations.
 
@@ -100,7 +105,7 @@ class ReferenceStep(TrainingStep):
             ),
             mock.patch.multiple(
                 f'{models}.assignment_head',
-                token_assignment_loss=straightforward,
+                token_assignment_loss=_token_loss,
                 bag_assignment_loss=bag_divergence,
             ),
         ):

@@ -5,6 +5,13 @@ A small model of the recipe in ``configs/``: parameters are counted on the
 real network, activations on its forward pass with fake tensors; the rest is
 arithmetic. ``--check`` compares it with what real processes on this machine
 send, by the kernel's counters of their sockets, and keep (Linux).
+
+``--step-ms`` predicts the hours of the recipe on many GPUs from the step that
+was measured on one: gradients go round a ring at the given bandwidth, after
+the step or hidden behind its backward pass.
+
+Example:
+    python projects/performance/scaling.py --step-ms 156 --images-a-gpu 256
 """
 
 import argparse
@@ -24,17 +31,37 @@ GLOBAL_BATCH = 2048
 
 def main() -> None:
     """Print the tables, or the comparison as JSON lines."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add('--gpus', type=int, nargs='+', default=[8, 64, 512])
     add('--check', action='store_true', help='a small network on gloo instead')
     add('--ranks', type=int, nargs='+', default=[1, 2, 4])
     add('--memory', action='store_true', help='check memory, too (3 GB)')
+    add('--step-ms', type=float, metavar='MS', help='hours of the recipe')
+    add('--network', choices=NETWORKS, default='ViT-B/16', help='of that step')
+    add('--images-a-gpu', type=int, default=256, help='in that step')
+    add('--epochs', type=int, default=200)
+    add(
+        '--bandwidth',
+        type=float,
+        nargs='+',
+        default=[25, 100, 300],
+        metavar='GB/S',
+        help='that a GPU sends',
+    )
     args = parser.parse_args()
+    if args.step_ms is not None and args.step_ms <= 0:
+        parser.error(f'--step-ms must be above 0, got {args.step_ms:g}')
     if args.check and sys.platform != 'linux':
         parser.error('--check reads counters of Linux')
     import mmmoca  # noqa: F401  checks the installation before all else
 
+    if args.step_ms is not None:
+        print_hours(args)
+        return
     if not args.check:
         print_tables(args.gpus)
         return
@@ -87,6 +114,46 @@ def print_tables(gpus: list[int]) -> None:
         f'GB on each process, {GLOBAL_BATCH} images a step',
         (*names, 'gathered FSDP', 'activations fp32', '16 bits'),
         kept,
+    )
+
+
+def print_hours(args: argparse.Namespace) -> None:
+    """Hours of the recipe on so many GPUs, predicted from a step on one."""
+    import torch
+    from mmengine.registry import MODELS
+
+    from costs import BACKWARD, recipe_hours, sent_bytes
+    from measure import print_table
+    from training_step import load_recipe
+
+    with torch.device('meta'):
+        model = MODELS.build(load_recipe(*NETWORKS[args.network]).model)
+    step = args.step_ms / 1e3
+    rows = []
+    for gpus, bandwidth in itertools.product(args.gpus, args.bandwidth):
+        sent = sum(sent_bytes(model, gpus).values())
+        hours = [
+            recipe_hours(
+                *(step, args.images_a_gpu, gpus, sent, bandwidth * 1e9),
+                overlapped=overlapped,
+                epochs=args.epochs,
+            )
+            for overlapped in (0.0, BACKWARD * step)
+        ]
+        rows.append(
+            (
+                *(str(gpus), str(gpus * args.images_a_gpu), f'{bandwidth:g}'),
+                f'{sent / bandwidth / 1e6:.1f}',
+                *(f'{value:.2f}' for value in hours),
+            )
+        )
+    names = 'GPUs', 'images a step', 'GB/s', 'ms to send'
+    print_table(
+        f'Predicted: hours of {args.epochs} epochs, {args.network}, from '
+        f'{args.step_ms:g} ms for {args.images_a_gpu} images on one GPU',
+        (*names, 'h, sent after the step', 'h, behind the backward pass'),
+        rows,
+        'Without validation and checkpoints; images never late.',
     )
 
 

@@ -14,8 +14,8 @@ from unittest import mock
 from mmengine.hooks import Hook
 from mmengine.registry import MODELS
 from torch import nn
-from torch.distributed.launcher import LaunchConfig, elastic_launch
 
+from launching import launch
 from mmmoca.engine.launch import build_runner, load_config
 from pipelines import write_photos
 
@@ -84,18 +84,11 @@ def measure(
     options = LARGE if large else {}
     with tempfile.TemporaryDirectory() as folder:
         write_photos(folder, BATCH, (60, 60))
-        launch = elastic_launch(
-            LaunchConfig(
-                *(1, 1, ranks),
-                run_id='traffic',
-                rdzv_backend='c10d',
-                rdzv_endpoint='localhost:0',
-                start_method='forkserver',
-            ),
-            train,
-        )
         with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=''):
-            usages = launch(folder, ranks, sharded, options).values()
+            usages = launch(
+                *(train, ranks, folder, ranks, sharded, options),
+                start_method='forkserver',
+            )
     cfg = load_config(DEMO, cfg_options=options)
     sent, kept = (sum(values) / ranks for values in zip(*usages))
     return MODELS.build(cfg.model), sent, kept

@@ -1,13 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One training step of the recipe."""
 
+from argparse import Namespace
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import MODELS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
 from torch import Tensor
 
@@ -19,44 +20,64 @@ DTYPES = dict(fp32='float32', bf16='bfloat16', fp16='float16')
 MOMENTUM = 0.99
 
 
-def load_recipe(arch: str, patch_size: int = 16) -> Config:
-    """The paper's recipe with another of mmpretrain's architectures."""
-    cfg = Config.fromfile(RECIPE)
-    layers = VisionTransformer.arch_zoo[arch]['num_layers']
-    cfg.model.backbone.update(
-        arch=arch, patch_size=patch_size, tap_layer=layers * 2 // 3
-    )
+def load_recipe(
+    arch: str | None = None,
+    patch_size: int = 16,
+    config: Path | str = RECIPE,
+) -> Config:
+    """A recipe, the paper's by default.
+
+    ``arch`` is another of mmpretrain's architectures in the place of its own.
+    """
+    cfg = Config.fromfile(config)
+    if arch is not None:
+        layers = VisionTransformer.arch_zoo[arch]['num_layers']
+        cfg.model.backbone.update(
+            arch=arch, patch_size=patch_size, tap_layer=layers * 2 // 3
+        )
     return cfg
 
 
 class TrainingStep:
-    """The paper's step on synthetic views, as the Runner and hooks do it.
+    """A recipe's step on synthetic views, as the Runner and hooks do it.
+
+    Optimiser, compiler and cuDNN are set as the Runner and the config's own
+    hook set them.
 
     Args:
-        arch (str): Architecture of mmpretrain's VisionTransformer.
+        arch (str | None): Architecture of mmpretrain's VisionTransformer, or
+            None for that of the config.
         batch_size (int): B, images of two views each.
         dtype (str): 'fp32', 'bf16' or 'fp16'.
         device (str): 'cpu' or 'cuda'.
-        compiled (bool): Whether the forward pass is compiled.
+        compiled (bool | dict | None): Whether the forward pass is compiled,
+            or the arguments of :func:`torch.compile`; None for what the
+            config says. Defaults to False.
         options (dict, optional): Settings that override those of the recipe,
             with dotted keys.
+        config (Path | str): The recipe. Defaults to the paper's.
     """
 
     def __init__(
         self,
-        arch: str,
+        arch: str | None,
         batch_size: int,
         dtype: str,
         device: str,
-        compiled: bool = False,
+        compiled: bool | dict | None = False,
         options: dict | None = None,
+        config: Path | str = RECIPE,
     ) -> None:
         torch.manual_seed(0)
         init_default_scope('mmpretrain')
-        cfg = load_recipe(arch)
+        cfg = load_recipe(arch, config=config)
         cfg.merge_from_dict(options or {})
+        if compiled is not None:
+            cfg.compile = compiled
+        # As Runner.setup_env does.
+        if cfg.env_cfg.get('cudnn_benchmark'):
+            torch.backends.cudnn.benchmark = True
         self.device = torch.device(device)
-        self.batch_size = batch_size
         self.model = MODELS.build(cfg.model)
         # Without the log of each parameter's initialisation and group.
         MMLogger.get_current_instance().setLevel('ERROR')
@@ -66,14 +87,19 @@ class TrainingStep:
         self.wrapper_cfg.dtype = DTYPES[dtype]
         self.dtype = getattr(torch, DTYPES[dtype])
         self.wrapper = build_optim_wrapper(self.model, self.wrapper_cfg)
+        self.take_batch(batch_size)
+        self.generator = torch.Generator().manual_seed(0)
+        hook = HOOKS.build(cfg.default_hooks.compile)
+        hook.before_train(Namespace(cfg=cfg, model=self.model))
+
+    def take_batch(self, batch_size: int) -> None:
+        """Draw the views of another batch."""
+        self.batch_size = batch_size
         shape = batch_size, 3, *self.model.backbone.img_size
         views = torch.randint(
             256, (2, *shape), dtype=torch.uint8, device=self.device
         )
         self.batch = dict(inputs=list(views), data_samples=None)
-        self.generator = torch.Generator().manual_seed(0)
-        if compiled:
-            self.model.forward = torch.compile(self.model.forward)
 
     def __call__(self) -> None:
         """Do one whole step."""

@@ -20,6 +20,7 @@ from ..distributed import run_processes
 from ..runs import NO_VALIDATION, demo_runner, scalars, state_of
 from .test_fsdp import OPTIONS, SHARDED
 
+pytestmark = pytest.mark.gpu
 STEPS, POISONED = 5, 2
 
 

@@ -11,6 +11,7 @@ from ..images import CONFIGS
 from ..runs import demo_model, demo_runner, scalars
 from .test_loss_scaling import HALF
 
+pytestmark = pytest.mark.gpu
 HALVES = [torch.bfloat16, torch.float16]
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason='needs a GPU'

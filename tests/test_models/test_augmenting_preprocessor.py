@@ -230,6 +230,7 @@ def test_two_copies_to_the_device_that_do_not_block():
         assert view.device.type == 'cuda' and view.dtype == torch.float32
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 def test_a_gpu_makes_the_views_of_the_cpu():
     """In half precision and compiled."""

@@ -28,11 +28,11 @@ def test_memory_of_a_call():
 def test_each_round_has_a_process(tmp_path):
     calls = tmp_path / 'calls'
     build = partial(partial, os.system, f'echo $PPID >> {calls}')
-    (seconds, mebibytes), _ = measure_apart(
+    cost, _ = measure_apart(
         dict(a=build, b=build), 'cpu', repeats=2, rounds=1
     ).values()
-    assert seconds > 0
-    assert mebibytes == 0
+    assert cost.seconds > 0
+    assert cost.mebibytes == 0
     # Warmed up, timed twice, and once for its memory.
     processes = calls.read_text().split()
     assert [processes.count(p) for p in dict.fromkeys(processes)] == [4, 4]

@@ -12,6 +12,7 @@ from mmengine.registry import MODELS
 import costs
 import scaling
 from tests.images import DEMO_CONFIG
+from training_step import load_recipe
 
 
 @pytest.mark.slow
@@ -56,6 +57,25 @@ def test_bytes_that_a_process_keeps():
     halves = costs.kept_bytes(model, ranks=2, sharded=True)
     assert halves['moments'] == kept['moments'] / 2
     assert halves['teacher'] == kept['teacher']
+
+
+def test_hours_of_a_recipe():
+    """1640 images a second on one GPU are 6 hours on eight, at most."""
+    step = 256 / 1640
+    hours = costs.recipe_hours(step, 256, 8)
+    assert hours == pytest.approx(200 * 1_281_167 / (8 * 1640) / 3600, 1e-3)
+    assert 5 < hours < 6
+    with torch.device('meta'):
+        model = MODELS.build(load_recipe().model)
+    # 97.1 M gradients of 4 bytes go 2 * 7 / 8 times through each link.
+    sent = costs.sent_bytes(model, 8)['gradients']
+    assert sent == pytest.approx(97.1e6 * 4 * 1.75, rel=1e-3)
+    late = costs.recipe_hours(step, 256, 8, sent, 10e9)
+    assert late / hours == pytest.approx(1 + sent / 10e9 / step)
+    link = dict(gradient_bytes=sent, bandwidth=10e9)
+    hidden = costs.recipe_hours(step, 256, 8, **link, overlapped=0.05)
+    assert late - hidden == pytest.approx(0.05 * 125_000 / 3600)
+    assert costs.recipe_hours(step, 256, 8, **link, overlapped=1) == hours
 
 
 def test_what_a_forward_pass_saves():
