@@ -121,4 +121,5 @@ def add_product(
     if tf32:
         total.add_(tf32_mm(first, second))
     else:
-        total.addmm_(first, second)
+        # Not `addmm_`, which PyTorch's counter of operations does not know.
+        torch.addmm(total, first, second, out=total)
