@@ -17,10 +17,15 @@ from torch.profiler import ProfilerActivity, profile
 
 from gpu_figures import Outcome, Row
 from gpu_runs import NO_VALIDATION
-from gpu_setting import Setting
+from gpu_setting import CONFIGS, Setting
 from host_waits import count_waits, idle_share, read_trace
+from measure import median_seconds
 from mmmoca.engine.launch import build_runner, load_config
+from mmmoca.registry import MODELS
 from pipelines import write_photos
+
+# Whose workers only decode.
+VIEWS = CONFIGS / 'moca_vit-b16_200e_gpu-views.py'
 
 
 class Watch(Hook):
@@ -156,25 +161,38 @@ def _photos(setting: Setting) -> dict[str, object]:
 
 
 def pipeline(setting: Setting) -> Iterator[Outcome]:
-    """Images a second of the loader alone, two views each."""
-    sizes, network = setting.sizes, setting.sizes.base
-    cfg = load_config(network.config, str(setting.out), _photos(setting))
-    init_default_scope(cfg.default_scope)
-    loader = Runner.build_dataloader(cfg.train_dataloader, seed=0)
-    batches = iter(loader)
-    # What the workers have ready at the start does not count.
-    for _ in range(1 + 2 * sizes.workers):
-        next(batches)
-    start = time.perf_counter()
-    for _ in range(sizes.batches):
-        next(batches)
-    seconds = time.perf_counter() - start
-    speed = sizes.batches * network.batch / seconds
+    """Images a second of the loader alone; views that the device makes."""
+    sizes, batch = setting.sizes, setting.sizes.base.batch
+    for config in (sizes.base.config, VIEWS):
+        cfg = load_config(config, str(setting.out), _photos(setting))
+        init_default_scope(cfg.default_scope)
+        loader = Runner.build_dataloader(cfg.train_dataloader, seed=0)
+        batches = iter(loader)
+        # What the workers have ready at the start does not count.
+        for _ in range(1 + 2 * sizes.workers):
+            next(batches)
+        start = time.perf_counter()
+        for _ in range(sizes.batches):
+            last = next(batches)
+        speed = sizes.batches * batch / (time.perf_counter() - start)
+        yield Row(
+            'The loader alone, JPEG files of 500 x 375',
+            {
+                'config': config.stem,
+                'workers': sizes.workers,
+                'img/s': speed,
+                'img/s a worker': speed / max(1, sizes.workers),
+            },
+        )
+        del batches
+    prepare = MODELS.build(cfg.model.data_preprocessor).to(setting.device)
+    forms = {'views': lambda: prepare(last, True)}
+    seconds = median_seconds(forms, sizes.repeats, warm_up=sizes.warm_up)
     yield Row(
-        'The loader alone, JPEG files of 500 x 375',
+        'Two views made on the device, 224 pixels',
         {
-            'workers': sizes.workers,
-            'img/s': speed,
-            'img/s a worker': speed / max(1, sizes.workers),
+            'batch': batch,
+            'ms': seconds['views'] * 1e3,
+            'img/s': batch / seconds['views'],
         },
     )
