@@ -93,7 +93,7 @@ def train(
     Args:
         name (str): Of its config.
         seed (int): Of the run.
-        out (Path): Folder of all runs.
+        out (Path): Folder of all runs, with ``configs/<name>.py``.
         images (Path): Folder of ``train`` and ``val``.
         steps (int): Optimiser steps.
         threads (int): Of the process.
@@ -103,13 +103,10 @@ def train(
     """
     work = out / f'{name}_steps_{steps}_seed_{seed}'
     work.mkdir(parents=True, exist_ok=True)
-    config = out / 'configs' / f'{work.name}.py'
-    config.parent.mkdir(exist_ok=True)
-    quick_start(name).dump(config)
     options = {'randomness.seed': seed, 'train_cfg.val_interval': steps}
     pretrain(
         *(work, images, images, steps, options),
-        config=config,
+        config=out / 'configs' / f'{name}.py',
         log=work / 'log.txt',
         threads=threads,
     )
@@ -150,6 +147,9 @@ def main() -> None:
     images = textures(out / 'textures', 5000, 1000, seed=0)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     found: dict[str, list[float]] = {name: [] for name in args.rows}
+    (out / 'configs').mkdir(parents=True, exist_ok=True)
+    for name in args.rows:  # MMEngine reads no configs in threads
+        quick_start(name).dump(out / 'configs' / f'{name}.py')
     with (
         ThreadPoolExecutor(args.jobs) as pool,
         ProgressBar('runs', len(args.rows) * args.seeds) as bar,
