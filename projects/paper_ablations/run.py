@@ -13,6 +13,7 @@ Example:
 import argparse
 import os
 import re
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -113,8 +114,15 @@ def train(
     return accuracies(work)[-1]
 
 
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
+def parse_args(rows: Collection[str]) -> argparse.Namespace:
+    """Parse the command line.
+
+    Args:
+        rows (Collection[str]): Those that there are.
+
+    Returns:
+        argparse.Namespace: Its arguments.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -126,7 +134,6 @@ def parse_args() -> argparse.Namespace:
     add('--steps', type=int, default=600)
     add('--jobs', type=int, default=1, help='runs at a time')
     args = parser.parse_args()
-    rows = table_rows()
     args.rows = args.rows or list(rows)
     unknown = sorted(set(args.rows) - set(rows))
     if unknown:
@@ -142,7 +149,8 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     """Train and print the table."""
-    args = parse_args()
+    rows = table_rows()
+    args = parse_args(rows)
     out = args.out.resolve()
     images = textures(out / 'textures', 5000, 1000, seed=0)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
@@ -168,7 +176,6 @@ def main() -> None:
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    rows = table_rows()
     print_table(
         ('row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"),
         (

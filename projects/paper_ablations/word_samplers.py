@@ -51,7 +51,7 @@ class FarthestPointSampler(RandomTokenSampler):
         Returns:
             Tensor: Unit vectors, (2, B, D), float32.
         """
-        return super().draw(tokens, inner, max(num_words, tokens.shape[1]))
+        return super().draw(tokens, inner, tokens.shape[1])
 
     def pick(
         self,
