@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -332,10 +331,9 @@ def test_objectives(form, monkeypatch):
     # Autocast of fake tensors works without a GPU.
     name = 'torch.cuda.amp.common.amp_definitely_not_available'
     monkeypatch.setattr(name, lambda: False)
-    # The backward pass does not.
-    no_backward = pytest.raises(RuntimeError, match='hasPrimaryContext')
-    end = nullcontext() if torch.cuda.is_available() else no_backward
-    with FakeTensorMode(allow_non_fake_inputs=True), end:
+    # The backward pass does not, and its failure can crash the process later.
+    monkeypatch.setattr(torch.Tensor, 'backward', lambda loss: None)
+    with FakeTensorMode(allow_non_fake_inputs=True):
         build(form, 1, 32, 'cuda')()
 
 
