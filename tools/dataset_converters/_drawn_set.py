@@ -2,13 +2,33 @@
 """What the tools that draw image sets have in common."""
 
 import argparse
-from collections.abc import Callable, Iterator
+import itertools
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-__all__ = ['SPLITS', 'check_numbers', 'drawn_set', 'run', 'set_parser']
+import numpy as np
+from rich.progress import track
+
+__all__ = [
+    'SPLITS',
+    'check_numbers',
+    'draw_classes',
+    'drawn_set',
+    'run',
+    'set_parser',
+]
 
 SPLITS = ('train', 'val')
+CHUNK = 50
+
+# Writes one image: takes the folder of the set, the image's path in it
+# without suffix, the index of its class and the generator.
+Write = Callable[[Path, str, int, np.random.Generator], None]
 
 
 def check_numbers(**numbers: tuple[int, int]) -> None:
@@ -66,6 +86,93 @@ def drawn_set(
         (root / 'meta.json').write_text(meta)
     train, val = files.values()
     print(f'{out}: {train} training and {val} validation images.')
+
+
+def draw_classes(
+    what: str,
+    out: str | Path,
+    write: Write,
+    classes: Sequence[str],
+    numbers: dict[str, int],
+    suffix: str,
+    min_size: int,
+    workers: int = 1,
+) -> bool:
+    """Make a labelled set in ImageFolder layout.
+
+    Writes ``out/{train,val}/<class>/<number><suffix>`` and
+    ``out/meta.json``. Class sizes differ by one image at most. The images
+    depend on ``numbers`` alone.
+
+    Args:
+        what (str): Name of what is drawn, for the progress bar.
+        out (str | Path): Folder to make.
+        write (Write): Called once for each image; a function of a module if
+            there is more than one worker.
+        classes (Sequence[str]): Names of the classes.
+        numbers (dict[str, int]): ``format``, ``train``, ``val``, ``size``,
+            ``seed`` and what else tells sets apart, for ``meta.json``.
+        suffix (str): Of the image files.
+        min_size (int): Least ``size``.
+        workers (int): Number of processes. More than one are spawned.
+
+    Returns:
+        bool: True if the set was drawn, False if it was already there.
+
+    Raises:
+        ValueError: If a number is below its minimum.
+        FileExistsError: If ``out`` holds anything else than this set.
+    """
+    counts = [numbers[split] for split in SPLITS]
+    check_numbers(
+        **{split: (numbers[split], len(classes)) for split in SPLITS},
+        size=(numbers['size'], min_size),
+        seed=(numbers['seed'], 0),
+        workers=(workers, 1),
+    )
+    meta = json.dumps(dict(numbers, classes=classes), indent=2) + '\n'
+    files = {f'{s}/*/*{suffix}': numbers[s] for s in SPLITS}
+    jobs = [
+        (split, range(first, min(first + CHUNK, count)))
+        for split, count in enumerate(counts)
+        for first in range(0, count, CHUNK)
+    ]
+    with drawn_set(out, meta, files) as root:
+        if root is None:
+            return False
+        for split, name in itertools.product(SPLITS, classes):
+            (root / split / name).mkdir(parents=True)
+        write_job = partial(_write_job, root, write, classes, numbers['seed'])
+        progress = partial(
+            track, description=f'Drawing {what}', total=len(jobs)
+        )
+        if workers == 1:
+            for _ in progress(map(write_job, jobs)):
+                pass
+        else:
+            # Spawned, because forking a process with threads may deadlock.
+            with ProcessPoolExecutor(
+                workers, multiprocessing.get_context('spawn')
+            ) as pool:
+                for _ in progress(pool.map(write_job, jobs)):
+                    pass
+    return True
+
+
+def _write_job(
+    root: Path,
+    write: Write,
+    classes: Sequence[str],
+    seed: int,
+    job: tuple[int, range],
+) -> None:
+    """Write the images of one job: (split number, indices)."""
+    split, indices = job
+    for index in indices:
+        number, label = divmod(index, len(classes))
+        rng = np.random.default_rng((seed, split, index))
+        name = f'{SPLITS[split]}/{classes[label]}/{number:05d}'
+        write(root, name, label, rng)
 
 
 def set_parser(

@@ -7,15 +7,14 @@ fields vary. Each image is labelled by the field in its middle, and has a mask
 of all its fields: one set for pretraining, k-NN and segmentation.
 """
 
-import json
 import math
+from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
-from rich.progress import track
 
-from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
+from _drawn_set import draw_classes, run, set_parser
 
 __all__ = ['CLASSES', 'draw', 'make_fields']
 
@@ -76,6 +75,32 @@ def draw(
     return bands, kinds[field].astype(np.uint8)
 
 
+def _write(
+    bands: int,
+    size: int,
+    root: Path,
+    name: str,
+    label: int,
+    rng: np.random.Generator,
+) -> None:
+    image, mask = draw(label, rng, size)
+    path = root / 'masks' / f'{name}.png'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), mask)
+    if bands == 13:
+        import tifffile
+
+        # One page of 13 samples a pixel, as GDAL writes it.
+        tifffile.imwrite(
+            root / f'{name}.tif',
+            image,
+            photometric='minisblack',
+            planarconfig='contig',
+        )
+    else:
+        cv2.imwrite(str(root / f'{name}.png'), image[..., NEAR_INFRARED])
+
+
 def make_fields(
     out: str | Path,
     train: int = 1200,
@@ -106,51 +131,17 @@ def make_fields(
     Raises:
         ValueError: If a number is below its minimum, or another ``bands``.
         FileExistsError: If ``out`` holds anything else than this set.
-        ImportError: If tifffile is missing.
+        ImportError: If ``bands`` is 13 and tifffile is missing.
     """
-    least = len(CLASSES)
-    check_numbers(
-        train=(train, least),
-        val=(val, least),
-        size=(size, MIN_SIZE),
-        seed=(seed, 0),
-    )
     if bands not in (1, 13):
         raise ValueError(f'bands must be 13 or 1, but got {bands}')
-    import tifffile
-
-    numbers = dict(train=train, val=val, size=size, seed=seed, bands=bands)
-    meta = dict(format=FORMAT, **numbers, classes=CLASSES)
+    numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
+    numbers['bands'] = bands
     suffix = '.tif' if bands == 13 else '.png'
-    files = {f'train/*/*{suffix}': train, f'val/*/*{suffix}': val}
-    jobs = [
-        (split, index)
-        for split, count in enumerate((train, val))
-        for index in range(count)
-    ]
-    with drawn_set(out, json.dumps(meta, indent=2) + '\n', files) as root:
-        if root is None:
-            return False
-        for split, index in track(jobs, 'Drawing fields'):
-            number, label = divmod(index, least)
-            rng = np.random.default_rng((seed, split, index))
-            image, mask = draw(label, rng, size)
-            name = f'{SPLITS[split]}/{CLASSES[label]}/{number:05d}'
-            for folder in (root / name, root / 'masks' / name):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-            cv2.imwrite(str(root / 'masks' / f'{name}.png'), mask)
-            path = str(root / f'{name}{suffix}')
-            if bands == 13:
-                # One page of 13 samples a pixel, as GDAL writes it.
-                tifffile.imwrite(
-                    path,
-                    image,
-                    photometric='minisblack',
-                    planarconfig='contig',
-                )
-            else:
-                cv2.imwrite(path, image[..., NEAR_INFRARED])
-    return True
+    write = partial(_write, bands, size)
+    return draw_classes(
+        'fields', out, write, CLASSES, numbers, suffix, MIN_SIZE
+    )
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from pycocotools import mask as coco_mask
 
 from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
+from _outlines import cross, regular, rotation
 
 __all__ = ['CLASSES', 'make_shapes']
 
@@ -29,28 +30,12 @@ PERIOD, EMPTY, CROWD = 10, 7, 3
 MIN_VISIBLE = 0.4
 
 
-def _regular(corners: int) -> np.ndarray:
-    angle = np.arange(corners) * 2 * math.pi / corners
-    return np.stack([np.cos(angle), np.sin(angle)], 1)
-
-
-def _cross() -> np.ndarray:
-    arm = np.array([(1, -0.35), (1, 0.35), (0.35, 0.35)])
-    turns = [_rotation(quarter * math.pi / 2) for quarter in range(4)]
-    return np.concatenate([arm @ turn for turn in turns])
-
-
-def _rotation(angle: float) -> np.ndarray:
-    cos, sin = math.cos(angle), math.sin(angle)
-    return np.array([(cos, sin), (-sin, cos)])
-
-
 # Outlines (corners, 2) of shapes in the unit circle.
 _OUTLINES: dict[str, np.ndarray] = {
-    'circle': _regular(40),
-    'cross': _cross(),
-    'square': _regular(4),
-    'triangle': _regular(3),
+    'circle': regular(40),
+    'cross': cross(0.35),
+    'square': regular(4),
+    'triangle': regular(3),
 }
 CLASSES = tuple(_OUTLINES)
 
@@ -116,7 +101,7 @@ class _Scene:
         self, label: int, radius: float, centre: np.ndarray
     ) -> np.ndarray:
         """A shape that is turned by chance, cut at the border."""
-        turn = _rotation(self.rng.uniform(0, 2 * math.pi))
+        turn = rotation(self.rng.uniform(0, 2 * math.pi))
         outline = _OUTLINES[CLASSES[label]] @ turn * radius + centre
         return outline.clip(0, (self.width, self.height)).round(2)
 

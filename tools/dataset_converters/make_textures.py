@@ -6,29 +6,20 @@ polygon. Place, scale, rotation, polarity, light, noise and clutter vary from
 image to image, so nearest neighbours in pixel space hardly know the class.
 """
 
-import itertools
-import json
 import math
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
-import cv2
 import numpy as np
-from rich.progress import track
 
-from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
+from _drawn_images import background, coverage, draw_images, finish, run_images
 
 __all__ = ['CLASSES', 'draw', 'make_textures']
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
-MIN_SIZE = 24
 # Texture periods are given in pixels of an image of this side.
 NOMINAL_SIZE = 48
-CHUNK = 50
 
 # A field takes the texture's two coordinates (arrays, in periods), the stroke
 # width factor and the generator, and gives the signed distance to the ink's
@@ -144,36 +135,9 @@ def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
         points = centre + radius[:, None] * np.stack(
             [np.cos(angle), np.sin(angle)], 1
         )
-        # OpenCV takes fixed-point corners: 4 bits after the point.
-        points = np.rint(points * size * 16).astype(np.int32)
-        mask = np.zeros((size, size), np.uint8)
-        cv2.fillPoly(mask, [points], 255, cv2.LINE_AA, 4)
-        mask = mask / 255.0
+        mask = coverage([points], size)
         if 0.35 <= mask.mean() <= 0.75:
             return mask
-
-
-def _smooth(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Smooth noise (size, size) of about unit variance."""
-    return cv2.resize(
-        rng.standard_normal((5, 5)),
-        (size, size),
-        interpolation=cv2.INTER_CUBIC,
-    )
-
-
-def _background(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A flat tone with smooth noise, faint lines and faint blobs."""
-    image = rng.uniform(-0.5, 0.5) + 0.15 * _smooth(rng, size)
-    for _ in range(rng.integers(2, 6)):
-        tone = image.mean() + rng.uniform(-0.6, 0.6)
-        start, end = rng.integers(0, size, (2, 2)).tolist()
-        if rng.random() < 0.5:
-            cv2.line(image, start, end, tone, max(1, size // 32))
-        else:
-            radius = size * rng.uniform(0.03, 0.08)
-            cv2.circle(image, start, round(radius), tone, cv2.FILLED)
-    return image
 
 
 def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
@@ -201,29 +165,7 @@ def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
     texture = rng.uniform(0.6, 1) * (2 * np.clip(ink + 0.5, 0, 1) - 1)
 
     mask = _polygon(rng, size)
-    image = mask * texture + (1 - mask) * _background(rng, size)
-    slope = rng.uniform(-0.4, 0.4, 2) * period / size
-    image += slope[0] * x + slope[1] * y
-    image += 0.1 * _smooth(rng, size)
-    image += rng.uniform(0.03, 0.12) * rng.standard_normal((size, size))
-    if rng.random() < 0.5:
-        image = -image
-    low, high = np.percentile(image, (1, 99))
-    return np.rint(255 * np.clip((image - low) / (high - low), 0, 1)).astype(
-        np.uint8
-    )
-
-
-def _write(root: Path, size: int, seed: int, job: tuple[int, range]) -> None:
-    """Draw and write the images of one job: (split number, indices)."""
-    split, indices = job
-    for index in indices:
-        number, label = divmod(index, len(CLASSES))
-        rng = np.random.default_rng((seed, split, index))
-        image = cv2.cvtColor(draw(label, rng, size), cv2.COLOR_GRAY2BGR)
-        data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
-        path = root / SPLITS[split] / CLASSES[label] / f'{number:05d}.jpg'
-        path.write_bytes(data.tobytes())
+    return finish(mask * texture + (1 - mask) * background(rng, size), rng)
 
 
 def make_textures(
@@ -234,78 +176,14 @@ def make_textures(
     seed: int = 0,
     workers: int = 2,
 ) -> bool:
-    """Draw the texture set in ImageFolder layout.
-
-    Writes ``out/{train,val}/<class>/<number>.jpg`` (three equal channels) and
-    ``out/meta.json``. Class sizes differ by one image at most. The images
-    depend on all arguments but ``workers``. The folder appears whole or not
-    at all; one that already holds this set is left alone.
-
-    Args:
-        out (str | Path): Folder to make.
-        train (int): Number of training images, at least 12.
-        val (int): Number of validation images, at least 12.
-        size (int): Side of the square images in pixels, at least 24.
-        seed (int): Seed, 0 or more.
-        workers (int): Number of processes, 1 or more. More than one are
-            spawned, so a script that calls this needs the usual
-            ``if __name__ == '__main__'`` guard.
-
-    Returns:
-        bool: True if the set was drawn, False if it was already there.
-
-    Raises:
-        ValueError: If a number is below its minimum.
-        FileExistsError: If ``out`` holds anything else than this set.
-    """
-    least = len(CLASSES)
-    check_numbers(
-        train=(train, least),
-        val=(val, least),
-        size=(size, MIN_SIZE),
-        seed=(seed, 0),
-        workers=(workers, 1),
-    )
+    """Draw the texture set, as :func:`_drawn_images.draw_images` does."""
     numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    meta = json.dumps(dict(numbers, classes=CLASSES), indent=2) + '\n'
-    files = {'train/*/*.jpg': train, 'val/*/*.jpg': val}
-    jobs = [
-        (split, range(first, min(first + CHUNK, count)))
-        for split, count in enumerate((train, val))
-        for first in range(0, count, CHUNK)
-    ]
-    with drawn_set(out, meta, files) as root:
-        if root is None:
-            return False
-        for split, name in itertools.product(SPLITS, CLASSES):
-            (root / split / name).mkdir(parents=True)
-        write = partial(_write, root, size, seed)
-        progress = partial(
-            track, description='Drawing textures', total=len(jobs)
-        )
-        if workers == 1:
-            for _ in progress(map(write, jobs)):
-                pass
-        else:
-            # Spawned, because forking a process with threads may deadlock.
-            with ProcessPoolExecutor(
-                workers, multiprocessing.get_context('spawn')
-            ) as pool:
-                for _ in progress(pool.map(write, jobs)):
-                    pass
-    return True
+    return draw_images('textures', out, draw, CLASSES, numbers, workers)
 
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    parser = set_parser(
-        'Draw the texture image set of the quick start.',
-        *(5000, 1000, 48, 'side of an image in pixels'),
-    )
-    parser.add_argument(
-        '--workers', type=int, default=2, help='number of processes'
-    )
-    run(parser, make_textures)
+    run_images('Draw the texture image set of the quick start.', make_textures)
 
 
 if __name__ == '__main__':

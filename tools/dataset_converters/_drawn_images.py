@@ -1,0 +1,147 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the tools that draw class folders of grey images have in common."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from _drawn_set import draw_classes, run, set_parser
+
+__all__ = [
+    'background',
+    'coverage',
+    'draw_images',
+    'finish',
+    'run_images',
+    'smooth',
+]
+
+# Draws one image: takes the index of its class, the generator and the side.
+Draw = Callable[[int, np.random.Generator, int], np.ndarray]
+
+
+def coverage(contours: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """How much of each pixel lies inside a figure.
+
+    Args:
+        contours (Sequence[np.ndarray]): Corners, each (corners, 2), x before
+            y, in sides of the image. One inside another cuts a hole.
+        size (int): Side of the image in pixels.
+
+    Returns:
+        np.ndarray: (size, size), in [0, 1].
+    """
+    # OpenCV takes fixed-point corners: 4 bits after the point.
+    points = [np.rint(c * size * 16).astype(np.int32) for c in contours]
+    mask = np.zeros((size, size), np.uint8)
+    cv2.fillPoly(mask, points, 255, cv2.LINE_AA, 4)
+    return mask / 255.0
+
+
+def smooth(rng: np.random.Generator, size: int) -> np.ndarray:
+    """Smooth noise (size, size) of about unit variance."""
+    return cv2.resize(
+        rng.standard_normal((5, 5)),
+        (size, size),
+        interpolation=cv2.INTER_CUBIC,
+    )
+
+
+def background(rng: np.random.Generator, size: int) -> np.ndarray:
+    """A flat tone (size, size) with smooth noise, faint lines and blobs."""
+    image = rng.uniform(-0.5, 0.5) + 0.15 * smooth(rng, size)
+    for _ in range(rng.integers(2, 6)):
+        tone = image.mean() + rng.uniform(-0.6, 0.6)
+        start, end = rng.integers(0, size, (2, 2)).tolist()
+        if rng.random() < 0.5:
+            cv2.line(image, start, end, tone, max(1, size // 32))
+        else:
+            radius = size * rng.uniform(0.03, 0.08)
+            cv2.circle(image, start, round(radius), tone, cv2.FILLED)
+    return image
+
+
+def finish(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Add light and noise, choose the polarity, stretch the contrast.
+
+    Args:
+        image (np.ndarray): (size, size), float, tones of about -1 to 1.
+        rng (np.random.Generator): Source of all that varies.
+
+    Returns:
+        np.ndarray: (size, size), uint8, of full contrast.
+    """
+    size = len(image)
+    y, x = np.mgrid[:size, :size] / size
+    slope = rng.uniform(-0.4, 0.4, 2)
+    image = image + slope[0] * x + slope[1] * y
+    image += 0.1 * smooth(rng, size)
+    image += rng.uniform(0.03, 0.12) * rng.standard_normal((size, size))
+    if rng.random() < 0.5:
+        image = -image
+    low, high = np.percentile(image, (1, 99))
+    return np.rint(255 * np.clip((image - low) / (high - low), 0, 1)).astype(
+        np.uint8
+    )
+
+
+def draw_images(
+    what: str,
+    out: str | Path,
+    draw: Draw,
+    classes: Sequence[str],
+    numbers: dict[str, int],
+    workers: int,
+) -> bool:
+    """Make a labelled set of grey JPEG files with three equal channels.
+
+    Args:
+        what (str): Name of what is drawn, for the progress bar.
+        out (str | Path): Folder to make. It appears whole or not at all; one
+            that already holds this set is left alone.
+        draw (Draw): A function of a module; gives (size, size), uint8.
+        classes (Sequence[str]): Names of the classes.
+        numbers (dict[str, int]): ``format``, ``train`` and ``val`` (at least
+            one image a class), ``size`` (at least 24) and ``seed`` (0 or
+            more).
+        workers (int): Number of processes, 1 or more. More than one are
+            spawned, so a script that calls this needs the usual
+            ``if __name__ == '__main__'`` guard.
+
+    Returns:
+        bool: True if the set was drawn, False if it was already there.
+
+    Raises:
+        ValueError: If a number is below its minimum.
+        FileExistsError: If ``out`` holds anything else than this set.
+    """
+    write = partial(_write_image, draw, numbers['size'])
+    kind = dict(suffix='.jpg', min_size=24, workers=workers)
+    return draw_classes(what, out, write, classes, numbers, **kind)
+
+
+def _write_image(
+    draw: Draw,
+    size: int,
+    root: Path,
+    name: str,
+    label: int,
+    rng: np.random.Generator,
+) -> None:
+    image = cv2.cvtColor(draw(label, rng, size), cv2.COLOR_GRAY2BGR)
+    data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
+    (root / f'{name}.jpg').write_bytes(data.tobytes())
+
+
+def run_images(description: str, make: Callable[..., object]) -> None:
+    """:func:`run` a tool whose function has :func:`draw_images` at its end."""
+    parser = set_parser(
+        description, *(5000, 1000, 48, 'side of an image in pixels')
+    )
+    parser.add_argument(
+        '--workers', type=int, default=2, help='number of processes'
+    )
+    run(parser, make)
