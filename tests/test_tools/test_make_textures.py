@@ -1,86 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tests of the tool that draws the texture image set."""
+"""The parts of the drawn textures; test_drawn_classes.py has the set."""
 
-import json
-import re
-import sys
-from collections import Counter
-
-import cv2
 import numpy as np
 import pytest
-from sklearn.neighbors import KNeighborsClassifier
 
-from ..tools import TOOLS, contents
-
-COUNTS = {'train': 125, 'val': 30}
+from ..tools import load_tool
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    # On the path rather than loaded from the file: the spawned workers must
-    # be able to import it too.
-    monkeypatch.syspath_prepend(str(TOOLS / 'dataset_converters'))
-    import make_textures
-
-    yield make_textures
-    sys.modules.pop('make_textures')
-
-
-def test_same_bytes_for_any_number_of_workers(tool, tmp_path):
-    for workers in (1, 2):
-        assert tool.make_textures(
-            tmp_path / str(workers), **COUNTS, workers=workers
-        )
-    one, two = contents(tmp_path / '1'), contents(tmp_path / '2')
-    assert one == two
-    # Not one image is drawn twice.
-    assert len(one) == len(set(one.values())) == 125 + 30 + 1
-
-
-def test_what_is_written(tool, tmp_path):
-    out = tmp_path / 'deep' / 'set'
-    tool.make_textures(str(out), **COUNTS, size=32, seed=3, workers=1)
-    assert list(tool.CLASSES) == sorted(tool.CLASSES)
-    assert len(tool.CLASSES) == 12
-    for split, count in COUNTS.items():
-        number = Counter(p.parent.name for p in out.glob(f'{split}/*/*'))
-        assert set(number) == set(tool.CLASSES)
-        assert sum(number.values()) == count
-        assert max(number.values()) - min(number.values()) == 1
-    for path in (out / 'val').glob('*/*.jpg'):
-        assert path.read_bytes()[:3] == b'\xff\xd8\xff'
-        image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        assert image.shape == (32, 32, 3)
-        assert np.ptp(image, axis=2).max() == 0
-        assert image.min() < 30 and image.max() > 225
-    index = 12 + tool.CLASSES.index('dots')
-    for number, split in enumerate(('train', 'val')):
-        rng = np.random.default_rng((3, number, index))
-        path = out / split / 'dots' / '00001.jpg'
-        image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
-        # JPEG is lossy, at quality 95 by a few grey levels.
-        error = np.abs(image.astype(float) - tool.draw(index % 12, rng, 32))
-        assert error.mean() < 4 and error.max() < 32
-    assert json.loads((out / 'meta.json').read_text()) == {
-        'format': tool.FORMAT,
-        **COUNTS,
-        'size': 32,
-        'seed': 3,
-        'classes': list(tool.CLASSES),
-    }
-
-
-@pytest.mark.parametrize('size', [24, 48, 97])
-def test_draw(tool, size):
-    for label in range(12):
-        first, again, other = (
-            tool.draw(label, np.random.default_rng(seed), size)
-            for seed in (7, 7, 8)
-        )
-        assert first.shape == (size, size) and first.dtype == np.uint8
-        assert first.min() == 0 and first.max() == 255
-        assert (first == again).all() and (first != other).any()
+@pytest.fixture(scope='module')
+def tool():
+    return load_tool('dataset_converters/make_textures')
 
 
 def test_stripes_have_the_declared_period(tool):
@@ -91,71 +20,9 @@ def test_stripes_have_the_declared_period(tool):
     assert 480 / spectrum.argmax() == pytest.approx(period, rel=0.02)
 
 
-def _spectral_shape(image):
-    """Angular harmonics of the spectrum: blind to place and rotation."""
-    window = np.outer(np.hanning(48), np.hanning(48))
-    power = np.abs(np.fft.fft2((image - image.mean()) * window))
-    polar = cv2.warpPolar(
-        np.log1p(np.fft.fftshift(power)),
-        (24, 64),
-        (24, 24),
-        24,
-        cv2.WARP_POLAR_LINEAR,
-    )
-    return np.abs(np.fft.rfft(polar, axis=0))[:14:2].ravel()
-
-
-def test_texture_tells_the_class_and_pixels_do_not(tool):
-    labels = np.arange(1800) % 12
-    images = np.stack(
-        [
-            tool.draw(label, np.random.default_rng((0, 0, index)), 48)
-            for index, label in enumerate(labels)
-        ]
-    )
-
-    def accuracy(features):
-        knn = KNeighborsClassifier(20, metric='cosine', algorithm='brute')
-        knn.fit(features[:1440], labels[:1440])
-        return knn.score(features[1440:], labels[1440:])
-
-    pixels = images.reshape(1800, -1).astype(float)
-    pixels -= pixels.mean(1, keepdims=True)
-    shapes = np.stack([_spectral_shape(image) for image in images])
-    shapes = (shapes - shapes.mean(0)) / (shapes.std(0) + 1e-6)
-    # Chance is 1 / 12; in the whole set pixels give about .19.
-    assert accuracy(pixels) < 0.25
-    assert accuracy(shapes) > 0.8
-
-
 def test_polygon_covers_what_it_says(tool):
     rng = np.random.default_rng(0)
     masks = np.stack([tool._polygon(rng, 48) for _ in range(200)])
     area = masks.mean((1, 2))
     assert masks.min() == 0 and masks.max() == 1
     assert 0.35 <= area.min() < 0.4 and 0.7 < area.max() <= 0.75
-
-
-def test_command_line(tool, tmp_path, monkeypatch, capsys):
-    def run(*options):
-        arguments = ['--train', 24, '--val', 12, '--size', 24, '--workers', 1]
-        words = [tmp_path / 'set', *arguments, *options]
-        monkeypatch.setattr(sys, 'argv', ['', *map(str, words)])
-        tool.main()
-
-    for name, value in (
-        ('train', 11),
-        ('val', 0),
-        ('size', 23),
-        ('seed', -1),
-        ('workers', 0),
-    ):
-        with pytest.raises(SystemExit):
-            run(f'--{name}', value)
-        error = capsys.readouterr().err
-        assert re.search(f'error: {name} must be .* got {value}', error)
-    assert list(tmp_path.iterdir()) == []
-    run('--seed', 2)
-    meta = json.loads((tmp_path / 'set' / 'meta.json').read_text())
-    assert meta['seed'] == 2
-    assert len(list(tmp_path.glob('set/train/*/*.jpg'))) == 24

@@ -26,8 +26,8 @@ __all__ = ['CLASSES', 'draw', 'make_shapes']
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
-# What :func:`_fit` makes of a disc has this radius at scale 1, in sides.
-RADIUS = 0.36
+# Of a disc at scale 1, in sides of the image. All figures fit into the image.
+RADIUS = 0.35
 
 # Closed contours (corners, 2) of a figure; one inside another is a hole.
 Outline = list[np.ndarray]
@@ -104,7 +104,7 @@ _OUTLINES: dict[str, Outline] = {
         'cross': [cross(0.3)],
         'drop': [np.concatenate([_arc(1 / 6, 5 / 6, 0.6), [(1.3, 0)]])],
         'ell': [
-            _polygon((0, 0), (4, 0), (4, 1.5), (1.5, 1.5), (1.5, 6), (0, 6))
+            _polygon((0, 0), (4, 0), (4, 1.6), (1.6, 1.6), (1.6, 5), (0, 5))
         ],
         'heart': [_heart()],
         'ring': [regular(48), 0.5 * regular(48)],

@@ -1,0 +1,39 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The figures of the drawn shapes; test_drawn_classes.py has the set."""
+
+import cv2
+import numpy as np
+import pytest
+
+from ..tools import load_tool
+
+
+@pytest.fixture(scope='module')
+def tool():
+    return load_tool('dataset_converters/make_shapes')
+
+
+def test_figures_are_whole_and_of_one_size(tool):
+    for name, outline in tool._OUTLINES.items():
+        mask = tool.coverage([0.3 * c + 0.5 for c in outline], 96)
+        y, x = np.nonzero(mask > 0.5)
+        reach = np.hypot(y - 47.5, x - 47.5).max()
+        radius = (mask.sum() / np.pi) ** 0.5
+        # Unit size is 0.3 of 96 pixels here.
+        assert (reach * radius) ** 0.5 == pytest.approx(28.8, rel=0.06), name
+        contours, _ = cv2.findContours(
+            (mask > 0.5).astype(np.uint8),
+            cv2.RETR_CCOMP,
+            cv2.CHAIN_APPROX_NONE,
+        )
+        assert len(contours) == 1 + (name == 'ring')
+
+
+def test_figures_fit_into_the_image(tool):
+    rng = np.random.default_rng(0)
+    extents = [
+        np.ptp(tool._turned(label, rng, tool.RADIUS)[0], axis=0).max()
+        for label in range(12)
+        for _ in range(200)
+    ]
+    assert min(extents) > 0.5 and max(extents) < 1
