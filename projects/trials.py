@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Runs of the quick start with other images and settings, and their k-NN.
+"""Runs of the small network with other images and settings, and their k-NN.
 
 For programs that are started as modules: ``python -m projects.NAME.PROGRAM``.
 """
@@ -9,13 +9,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import mean, stdev
+from typing import TypeVar
+
+from mmmoca.progress import ProgressBar
+
+Run = TypeVar('Run', bound=Hashable)
+Result = TypeVar('Result')
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIG = 'demo/moca_vit-tiny_textures.py'
+CONFIG = ROOT / 'projects' / 'moca_vit-tiny_trials.py'
 ACCURACY = 'knn/top1_k20'
 # k-NN is measured so many times in a run.
 MEASURES = 8
@@ -72,6 +79,42 @@ def textures(folder: Path, train: int, val: int, seed: int) -> Path:
     return folder
 
 
+def train(
+    work: Path,
+    config: str | Path,
+    steps: int,
+    options: dict,
+    *arguments: object,
+    **running: object,
+) -> Path:
+    """Train unless it has been done, or to its end.
+
+    Args:
+        work (Path): The work dir.
+        config (str | Path): The config, or its path in configs/.
+        steps (int): Optimiser steps of it.
+        options (dict): What changes in the config.
+        *arguments (object): Further ones of tools/train.py.
+        **running (object): See :func:`tool`.
+
+    Returns:
+        Path: Its last checkpoint.
+    """
+    checkpoint = work / f'iter_{steps}.pth'
+    if not checkpoint.is_file():
+        if (work / 'last_checkpoint').is_file():
+            arguments += ('--resume',)
+        options = {'train_cfg.max_iters': steps, **options}
+        tool(
+            'train.py',
+            config,
+            *('--work-dir', work, *arguments, '--cfg-options'),
+            *(f'{key}={value}' for key, value in options.items()),
+            **running,
+        )
+    return checkpoint
+
+
 def pretrain(
     work: Path,
     images: Path,
@@ -91,32 +134,58 @@ def pretrain(
         steps (int): Optimiser steps of 64 images.
         options (dict): What changes in the config.
         *arguments (object): Further ones of tools/train.py.
-        config (str | Path): Defaults to the quick start's.
+        config (str | Path): Defaults to that of the trials.
         **running (object): See :func:`tool`.
 
     Returns:
         Path: Its last checkpoint.
     """
-    checkpoint = work / f'iter_{steps}.pth'
+    interval = max(1, steps // MEASURES)
     options = {
         'train_dataloader.dataset.data_root': images,
         'val_cfg.data_root': labelled,
-        'train_cfg.max_iters': steps,
-        'train_cfg.val_interval': max(1, steps // MEASURES),
-        'default_hooks.checkpoint.interval': max(1, steps // MEASURES),
+        'train_cfg.val_interval': interval,
+        'default_hooks.checkpoint.interval': interval,
         **options,
     }
-    if not checkpoint.is_file():
-        if (work / 'last_checkpoint').is_file():
-            arguments += ('--resume',)
-        tool(
-            'train.py',
-            config,
-            *('--work-dir', work, *arguments, '--cfg-options'),
-            *(f'{key}={value}' for key, value in options.items()),
-            **running,
-        )
-    return checkpoint
+    return train(work, config, steps, options, *arguments, **running)
+
+
+def side_by_side(
+    train: Callable[[Run], Result],
+    runs: Iterable[Run],
+    jobs: int,
+    name: Callable[[Run], str] = str,
+) -> dict[Run, Result]:
+    """Train several, some at a time, and show how many are done.
+
+    Args:
+        train (Callable): Trains one, in another process.
+        runs (Iterable): What to train.
+        jobs (int): How many at a time.
+        name (Callable): What to call one of them.
+
+    Returns:
+        dict: What each gave, in the order of ``runs``.
+
+    Raises:
+        Exception: The first one of a run. Those that have begun go on to
+            their end, others are not begun.
+    """
+    runs = list(runs)
+    with (
+        ThreadPoolExecutor(jobs) as pool,
+        ProgressBar('runs', len(runs)) as bar,
+    ):
+        begun = {pool.submit(train, run): run for run in runs}
+        try:
+            for done, finished in enumerate(as_completed(begun), 1):
+                finished.result()
+                bar.update(done, name(begun[finished]), line=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {run: finished.result() for finished, run in begun.items()}
 
 
 def accuracies(work: Path) -> list[float]:

@@ -61,7 +61,7 @@ def draw_overview(
     blocks = [
         ('image', [''], [[picture] for picture in pictures]),
         (
-            'what the student sees',
+            'student sees',
             [f'round {i + 1}' for i in range(len(model.masking.counts))],
             _masked_views(model, pictures),
         ),

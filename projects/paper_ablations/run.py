@@ -14,19 +14,18 @@ import argparse
 import os
 import re
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import product
 from pathlib import Path
 
 from mmengine.config import Config
 
-from mmmoca.progress import ProgressBar
 from projects.trials import (
     CONFIG,
-    ROOT,
     accuracies,
     mean_and_deviation,
     pretrain,
     print_table,
+    side_by_side,
     textures,
 )
 
@@ -57,7 +56,7 @@ def quick_start(name: str) -> Config:
     Returns:
         Config: As mmengine reads it from a file.
     """
-    cfg = Config.fromfile(ROOT / 'configs' / CONFIG)
+    cfg = Config.fromfile(CONFIG)
     row = Config.fromfile(CONFIGS / f'{name}.py')
     small, model = cfg.model, row.model
     tap_layer = model.backbone.tap_layer
@@ -154,38 +153,27 @@ def main() -> None:
     out = args.out.resolve()
     images = textures(out / 'textures', 5000, 1000, seed=0)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
-    found: dict[str, list[float]] = {name: [] for name in args.rows}
     (out / 'configs').mkdir(parents=True, exist_ok=True)
     for name in args.rows:  # MMEngine reads no configs in threads
         quick_start(name).dump(out / 'configs' / f'{name}.py')
-    with (
-        ThreadPoolExecutor(args.jobs) as pool,
-        ProgressBar('runs', len(args.rows) * args.seeds) as bar,
-    ):
-        runs = {
-            pool.submit(
-                train, name, seed, out, images, args.steps, threads
-            ): name
-            for seed in range(args.seeds)
-            for name in args.rows
-        }
-        try:
-            for done, run in enumerate(as_completed(runs), 1):
-                found[runs[run]].append(run.result())
-                bar.update(done, runs[run], line=True)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    found = side_by_side(
+        lambda run: train(*run, out, images, args.steps, threads),
+        product(args.rows, range(args.seeds)),
+        args.jobs,
+        name='{0[0]}, seed {0[1]}'.format,
+    )
     print_table(
         ('row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"),
         (
             (
                 f'`{name}`',
                 rows[name][0],
-                mean_and_deviation(values),
+                mean_and_deviation(
+                    [found[name, seed] for seed in range(args.seeds)]
+                ),
                 rows[name][1],
             )
-            for name, values in found.items()
+            for name in args.rows
         ),
     )
 

@@ -1,0 +1,46 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# MAE on the quick start's encoder, images and schedule. One view an image.
+_base_ = '../../../configs/demo/moca_vit-tiny_textures.py'
+
+model = dict(
+    _delete_=True,
+    type='MAE',
+    data_preprocessor={{_base_.model.data_preprocessor}},
+    backbone=dict(
+        type='MAEViT',
+        arch={{_base_.model.backbone.arch}},
+        img_size=48,
+        patch_size=8,
+        mask_ratio=0.75,
+    ),
+    neck=dict(
+        type='MAEPretrainDecoder',
+        num_patches=36,
+        patch_size=8,
+        embed_dim=128,
+        decoder_embed_dim=96,
+        decoder_depth=1,
+        decoder_num_heads=4,
+    ),
+    # Normalised patches learn hardly anything here.
+    head=dict(
+        type='MAEPretrainHead',
+        norm_pix=False,
+        patch_size=8,
+        loss=dict(type='PixelReconstructionLoss', criterion='L2'),
+    ),
+)
+train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
+    dict(type='mmmoca.LoadImage'),
+    dict(type='Compose', transforms={{_base_.view_pipeline1}}),
+    dict(type='PackInputs'),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+optim_wrapper = dict(
+    constructor='DefaultOptimWrapperConstructor',
+    optimizer=dict(betas=(0.9, 0.95)),
+    clip_grad=None,
+    paramwise_cfg=None,
+)
+default_hooks = dict(codebook=None, teacher_ema=None)

@@ -1,0 +1,55 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# MoCo-v3 on the quick start's encoder, images, views and schedule.
+_base_ = '../../../configs/demo/moca_vit-tiny_textures.py'
+
+model = dict(
+    _delete_=True,
+    type='MoCoV3',
+    base_momentum=0.01,
+    data_preprocessor={{_base_.model.data_preprocessor}},
+    backbone=dict(
+        type='MoCoV3ViT',
+        arch={{_base_.model.backbone.arch}},
+        img_size=48,
+        patch_size=8,
+        stop_grad_conv1=True,
+    ),
+    neck=dict(
+        type='NonLinearNeck',
+        in_channels=128,
+        hid_channels=512,
+        out_channels=128,
+        num_layers=3,
+        with_bias=False,
+        with_last_bn=True,
+        with_last_bn_affine=False,
+        with_last_bias=False,
+        with_avg_pool=False,
+        norm_cfg=dict(type='BN1d'),
+    ),
+    head=dict(
+        type='MoCoV3Head',
+        predictor=dict(
+            type='NonLinearNeck',
+            in_channels=128,
+            hid_channels=512,
+            out_channels=128,
+            num_layers=2,
+            with_bias=False,
+            with_last_bn=True,
+            with_last_bn_affine=False,
+            with_last_bias=False,
+            with_avg_pool=False,
+            norm_cfg=dict(type='BN1d'),
+        ),
+        loss=dict(type='CrossEntropyLoss', loss_weight=2 * 0.2),
+        temperature=0.2,
+    ),
+)
+optim_wrapper = dict(
+    constructor='DefaultOptimWrapperConstructor',
+    optimizer=dict(lr=1e-3),
+    clip_grad=None,
+    paramwise_cfg=None,
+)
+default_hooks = dict(codebook=None, teacher_ema=None)

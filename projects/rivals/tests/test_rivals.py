@@ -1,0 +1,262 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Rivals train the same encoder, and are measured by the same numbers."""
+
+import copy
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from mmengine.registry import DATASETS, RUNNERS
+from sklearn.metrics import average_precision_score
+from sklearn.neighbors import KNeighborsClassifier
+from torch.nn import functional as F
+
+from mmmoca.engine.launch import leave_out_hooks
+from projects import trials
+from projects.rivals import feature_curve, run
+from projects.rivals.feature_curve import FILE, MEASURES, FeatureCurveHook
+from projects.rivals.pictures import draw
+from projects.rivals.run import HEAD, OURS, RATES, Run
+from tests.runs import NO_VALIDATION
+
+METHODS = list(RATES)
+
+
+@pytest.fixture
+def configs():
+    return {method: run.config_of(method) for method in METHODS}
+
+
+def test_configs_are_methods(configs):
+    files = (run.HERE / 'configs').glob('*.py')
+    assert {f'{m}_vit-tiny_textures' for m in METHODS} - {
+        path.stem for path in files
+    } == {'moca_vit-tiny_textures'}
+    run.check_encoders(configs)
+    rivals = [rates for method, rates in RATES.items() if method != OURS]
+    assert all(len(set(rates)) >= 3 for rates in rivals)
+
+
+def test_another_encoder(configs):
+    configs['mae'].model.backbone.arch.num_layers = 3
+    with pytest.raises(ValueError, match=r'mae: .* layers\.3.*is None'):
+        run.check_encoders(configs)
+
+
+def test_no_labels(root, tmp_path):
+    assert run.check_images(root) == root
+    for names in ((), ('train/a', 'val/a'), ('train/a', 'train/b', 'val/a')):
+        folder = tmp_path / str(len(names))
+        folder.mkdir()
+        for name in names:
+            (folder / name).mkdir(parents=True)
+        with pytest.raises(ValueError, match='has no labels: .* val/<class>'):
+            run.check_images(folder)
+
+
+def runner_of(root, tmp_path, method, steps, **options):
+    """A method on the tests' images, measured after every step."""
+    configs = {method: run.config_of(method)}
+    run.write_configs(configs, dict(small=root), tmp_path)
+    cfg = configs[method]
+    cfg.merge_from_dict(
+        {
+            'work_dir': str(tmp_path / 'work'),
+            'experiment_name': f'{method}_{steps}_{len(options)}',
+            'train_dataloader.batch_size': 16,
+            'train_cfg.max_iters': steps,
+            'default_hooks.checkpoint.interval': 1,
+            'default_hooks.checkpoint.max_keep_ckpts': -1,
+            'default_hooks.features.k': 3,
+            'log_level': 'ERROR',
+            **NO_VALIDATION,
+            **options,
+        }
+    )
+    leave_out_hooks(cfg)
+    return RUNNERS.build(cfg)
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_method_trains_and_is_measured(root, tmp_path, method):
+    runner = runner_of(root, tmp_path, method, 2)
+    before = copy.deepcopy(runner.model.state_dict())
+    runner.train()
+    after = runner.model.state_dict()
+    moved = {key for key in after if not torch.equal(before[key], after[key])}
+    encoder = 'teacher' if method == OURS else 'backbone'
+    assert any(key.startswith(f'{encoder}.layers') for key in moved)
+
+    first, second = curve = json.loads((tmp_path / 'work' / FILE).read_text())
+    assert [row['step'] for row in curve] == [1, 2]
+    assert 0 < first['seconds'] < second['seconds']
+    # k-NN again, by the model's own encoder and scikit-learn.
+    for feature in ('avg', 'cls'):
+        bank, queries = (
+            features_of(runner, root / split, feature)
+            for split in ('train', 'val')
+        )
+        nearest = KNeighborsClassifier(3, weights=vote).fit(*bank)
+        accuracy = 100 * nearest.score(*(part[1::2] for part in queries))
+        assert second['report'][f'knn_{feature}'] == pytest.approx(accuracy)
+        for part in ('choose', 'report'):
+            for measure in MEASURES:
+                assert 0 <= second[part][f'{measure}_{feature}'] <= 100
+
+
+def vote(distances):
+    """Weights of unit vectors that are so far apart."""
+    return np.exp((1 - distances**2 / 2) / 0.07)
+
+
+@torch.no_grad()
+def features_of(runner, folder, feature):
+    """What the model makes of whole images, without any other encoder."""
+    dataset = DATASETS.build(
+        dict(
+            type='CustomDataset',
+            data_root=str(folder),
+            pipeline=runner.cfg.test_pipeline,
+        )
+    )
+    images = torch.stack([item['inputs'] for item in dataset])
+    model = runner.model.eval()
+    inputs = model.data_preprocessor(dict(inputs=images))['inputs']
+    if hasattr(model, 'teacher'):
+        vectors = getattr(model.teacher.encode(inputs), feature)
+    else:
+        model.backbone.out_type = 'raw'
+        masked = dict(mask=None) if 'MAE' in type(model).__name__ else {}
+        (tokens,) = model.backbone(inputs, **masked)
+        kind = slice(1) if feature == 'cls' else slice(1, None)
+        vectors = tokens[:, kind].mean(dim=1)
+    return F.normalize(vectors, dim=1).numpy(), dataset.get_gt_labels()
+
+
+def test_a_run_that_was_stopped(root, tmp_path):
+    runner_of(root, tmp_path, 'mae', 2).train()
+    first, second = json.loads((tmp_path / 'work' / FILE).read_text())
+    (tmp_path / 'work' / FILE).unlink()
+    # Stopped after step 1: the second is taken, and measured, once more.
+    resumed = runner_of(
+        *(root, tmp_path, 'mae', 2),
+        resume=True,
+        load_from=str(tmp_path / 'work' / 'iter_1.pth'),
+    )
+    resumed.train()
+    again = json.loads((tmp_path / 'work' / FILE).read_text())
+    assert again[0] == first
+    assert again[1]['report'] == second['report']
+    assert again[1]['seconds'] > first['seconds']
+
+
+def test_measuring_leaves_the_run_alone(root, tmp_path):
+    runner = runner_of(root, tmp_path, 'mae', 1)
+    (hook,) = (h for h in runner.hooks if isinstance(h, FeatureCurveHook))
+    state = torch.get_rng_state()
+    values = hook.measure(runner.model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert values == hook.measure(runner.model)
+
+
+def test_mean_average_precision():
+    generator = torch.Generator().manual_seed(0)
+    similarity = torch.randn(7, 40, generator=generator)
+    labels = torch.arange(40) % 3
+    truth = torch.arange(7) % 3
+    expected = np.mean(
+        [
+            average_precision_score(labels == label, row)
+            for row, label in zip(similarity, truth)
+        ]
+    )
+    ours = feature_curve.mean_average_precision(similarity, truth, labels)
+    assert ours == pytest.approx(100 * expected)
+
+
+def curve_of(avg, cls):
+    """One point; what is reported is 5 less."""
+
+    def values(less):
+        knn = dict(knn_avg=avg - less, knn_cls=cls - less)
+        others = {
+            f'{measure}_{feature}': knn[f'knn_{feature}'] / 2
+            for measure in MEASURES[1:]
+            for feature in ('avg', 'cls')
+        }
+        return knn | others
+
+    row = dict(step=9, seconds=4.4, choose=values(0), report=values(5))
+    return [dict(row, step=4, seconds=2.0), row]
+
+
+def test_choice_and_table():
+    curves = {
+        Run('small', 'moca', None, 0): curve_of(70, 60),
+        Run('small', 'moca', None, 1): curve_of(74, 60),
+        **{
+            Run('small', 'mae', rate, seed): curve_of(20, 50 - i + seed)
+            for i, rate in enumerate(RATES['mae'])
+            for seed in range(2)
+        },
+    }
+    chosen = run.choose({r: c for r, c in curves.items() if r.seed == 0})
+    assert chosen == dict(moca=(None, 'avg'), mae=(RATES['mae'][0], 'cls'))
+    rows = list(run.table(curves, dict(moca='avg', mae='cls')))
+    assert len(rows) == 1 + len(RATES['mae'])
+    assert dict(zip(HEAD, rows[0])) == {
+        'method': 'moca',
+        'rate': "the recipe's",
+        'feature': 'avg',
+        'steps': '9',
+        'seconds': '4',
+        'k-NN avg': '67.0 ± 2.8',
+        'k-NN cls': '55.0 ± 0.0',
+        'linear': '33.5 ± 1.4',
+        'mAP': '33.5 ± 1.4',
+    }
+    picture = draw(
+        dict(moca=list(curves.values())[:2]), dict(moca='avg'), 'small'
+    )
+    lines = [axis.get_lines()[0] for axis in picture.axes[:2]]
+    assert [line.get_xdata().tolist() for line in lines] == [[4, 9], [2, 4.4]]
+    assert all(line.get_ydata().tolist() == [67, 67] for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_command(root, tmp_path, monkeypatch, capsys):
+    """Two methods in the same seconds, chosen on one set, and on another."""
+    monkeypatch.setattr(run, 'SETS', dict(one=(), two=()))
+    monkeypatch.setitem(RATES, 'mae', (1e-3, 1e-2))
+    for name in ('one', 'two'):
+        (tmp_path / name).symlink_to(root)
+    command = ['run', tmp_path, '--seeds', 1, '--steps', 8, '--jobs', 2]
+    command += ['--methods', 'moca', 'mae', '--sets', 'one', 'two']
+    monkeypatch.setattr(sys, 'argv', [*map(str, command)])
+    run.main()
+    printed = capsys.readouterr().out
+    for name, rows in (('one', 3), ('two', 2)):
+        table = printed.split(f'\n{name}\n\n')[1].split('\n\n')[0]
+        assert len(table.splitlines()) == 2 + rows
+        assert (tmp_path / f'{name}.png').stat().st_size > 10_000
+    monkeypatch.setattr(trials, 'tool', None)  # nothing is trained again
+    run.main()
+    assert printed.endswith(capsys.readouterr().out[-500:])
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['--methods', 'moca', 'dino'], '--methods dino: there is no such'),
+        (['--sets', 'faces'], '--sets faces: there is no such one; there are'),
+        (['--seeds', '0'], '--seeds must be 1 or more'),
+    ],
+)
+def test_bad_arguments(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['run', str(tmp_path), *arguments])
+    with pytest.raises(SystemExit):
+        run.main()
+    assert message in capsys.readouterr().err
