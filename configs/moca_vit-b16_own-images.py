@@ -32,6 +32,6 @@ model = dict(
     )
 )
 default_hooks = dict(
-    teacher_ema=dict(momentum='auto'),  # 1 - .05 (600 / S)^.3
+    teacher_ema=dict(momentum='auto'),  # 1 - .1 (1250 / S)^.5
     checkpoint=dict(save_best='knn/top1_k20'),
 )

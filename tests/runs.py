@@ -66,6 +66,7 @@ def demo_runner(root, name, **options):
         # Each runner of a process needs a name of its own.
         'experiment_name': f'demo_{next(COUNT)}',
         'train_dataloader.batch_size': 8 // processes,
+        'model.codebook.num_new_words': 4,  # of eight images
         'log_level': 'ERROR',
     }
     if processes > 1:

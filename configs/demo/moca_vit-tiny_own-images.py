@@ -9,6 +9,8 @@ shorthands = dict(
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
 )
+# Each is of another image, and a batch may be small.
+model = dict(codebook=dict(num_new_words=4))
 train_dataloader = dict(
     sampler=dict(infinite=False),
     dataset=dict(data_root='data/images/', data_prefix=''),

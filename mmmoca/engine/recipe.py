@@ -56,9 +56,9 @@ def _learning_rate(run: Run) -> float:
 
 
 def _momentum(run: Run) -> float:
-    # Through .95 for the 600 steps of the quick start and the paper's .99
-    # for its 125 000.
-    left = 0.05 * (600 / run.steps) ** 0.3
+    # Through .9 for the 800 steps of the quick start and the paper's .99 for
+    # its 125 000.
+    left = 0.1 * (1250 / run.steps) ** 0.5
     return round(1 - min(0.1, max(0.004, left)), 4)
 
 
