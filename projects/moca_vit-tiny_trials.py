@@ -10,5 +10,6 @@ model = dict(
 )
 train_cfg = dict(max_iters=600, val_interval=120)
 default_hooks = dict(
-    checkpoint=dict(interval=120), teacher_ema=dict(momentum=0.95)
+    checkpoint=dict(interval=120),
+    teacher_ema=dict(momentum=0.95, end_momentum=1.0),
 )

@@ -178,6 +178,6 @@ auto_scale_lr = dict(base_batch_size=64)
 default_hooks = dict(
     logger=dict(interval=20, log_metric_by_epoch=False),
     checkpoint=dict(by_epoch=False, interval=160, max_keep_ckpts=1),
-    teacher_ema=dict(momentum=0.9),
+    teacher_ema=dict(momentum=0.9, end_momentum=0.99),
 )
 log_processor = dict(by_epoch=False)

@@ -11,6 +11,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
 
 from mmmoca.engine.hooks.teacher_ema_hook import (
+    TeacherEMAHook,
     cosine_momentum,
     update_teacher,
 )
@@ -202,6 +203,11 @@ def test_momentum():
     assert cosine_momentum(0.994, 10, 40) == pytest.approx(
         1 - 0.006 * (1 + math.sqrt(0.5)) / 2
     )
+    towards = [cosine_momentum(0.9, step, 8, end=0.98) for step in (0, 4, 8)]
+    assert towards == pytest.approx([0.9, 0.94, 0.98])
+    for wrong in (dict(momentum=1.1), dict(end_momentum=-0.1)):
+        with pytest.raises(ValueError, match=f'^{next(iter(wrong))} must lie'):
+            TeacherEMAHook(**wrong)
 
 
 def test_update_of_the_teacher():

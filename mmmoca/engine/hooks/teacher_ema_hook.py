@@ -24,24 +24,35 @@ __all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
 class TeacherEMAHook(Hook):
     """Moves the teacher towards the student after each optimiser step.
 
-    The momentum rises from ``momentum`` to 1 over the run along a cosine. It
-    is a function of the steps done, so there is no counter to resume. A step
-    that the loss scaler skipped leaves the teacher as it was.
+    The momentum goes from ``momentum`` to ``end_momentum`` over the run along
+    a cosine. It is a function of the steps done, so there is no counter to
+    resume. A step that the loss scaler skipped leaves the teacher as it was.
 
     Args:
         momentum (float | str): m_0, in [0, 1]. Defaults to 0.99 (paper,
             Table 11b; release v1.0 has 0.994); 'auto' is replaced by
             :func:`mmmoca.engine.complete_recipe`.
+        end_momentum (float): m_T, in [0, 1]. Defaults to 1 (paper), by which
+            the teacher of a run of minutes stands still too soon.
 
     Raises:
-        ValueError: If ``momentum`` is outside [0, 1]; before training, see
+        ValueError: If one of them is outside [0, 1]; before training, see
             :func:`~mmmoca.engine.steps.check_hooks`.
     """
 
-    def __init__(self, momentum: float | Literal['auto'] = 0.99) -> None:
+    def __init__(
+        self,
+        momentum: float | Literal['auto'] = 0.99,
+        end_momentum: float = 1.0,
+    ) -> None:
         if momentum != 'auto' and not 0 <= momentum <= 1:
             raise ValueError(f'momentum must lie in [0, 1], got {momentum}')
+        if not 0 <= end_momentum <= 1:
+            raise ValueError(
+                f'end_momentum must lie in [0, 1], got {end_momentum}'
+            )
         self.momentum = momentum
+        self.end_momentum = end_momentum
 
     def before_train(self, runner: Runner) -> None:
         """Check that this hook is the only one that moves the teacher."""
@@ -61,6 +72,7 @@ class TeacherEMAHook(Hook):
             self.momentum,
             optimizer_steps(runner),
             total_optimizer_steps(runner),
+            self.end_momentum,
         )
         model = unwrap_model(runner.model)
         with whole_parameters(runner.model):
@@ -70,19 +82,22 @@ class TeacherEMAHook(Hook):
         runner.message_hub.update_scalar('train/momentum', momentum)
 
 
-def cosine_momentum(initial: float, step: int, total_steps: int) -> float:
-    """m(t) = 1 - (1 + cos(pi t / T)) / 2 * (1 - m_0).
+def cosine_momentum(
+    initial: float, step: int, total_steps: int, end: float = 1.0
+) -> float:
+    """m(t) = m_T - (1 + cos(pi t / T)) / 2 * (m_T - m_0).
 
     Args:
         initial (float): m_0.
         step (int): t, optimiser steps done.
         total_steps (int): T, optimiser steps of the run.
+        end (float): m_T. Defaults to 1.
 
     Returns:
-        float: Momentum, from m_0 at t=0 to 1 at t=T.
+        float: Momentum, from m_0 at t=0 to m_T at t=T.
     """
     cosine = (1 + math.cos(math.pi * step / total_steps)) / 2
-    return 1 - cosine * (1 - initial)
+    return end - cosine * (end - initial)
 
 
 @torch.no_grad()
