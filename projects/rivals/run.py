@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import ceil
 from operator import attrgetter
 from pathlib import Path
 from statistics import mean
@@ -31,6 +32,7 @@ from projects.rivals.feature_curve import (
     MEASURES,
     plain_encoder,
 )
+from projects.rivals.levers import LEVERS
 from projects.rivals.pictures import draw
 
 HERE = Path(__file__).parent
@@ -43,6 +45,7 @@ RATES = {
     'byol': (5e-4, 1e-3, 2e-3),
     'mae': (1e-3, 2e-3, 4e-3),
 }
+METHODS = RATES | dict.fromkeys(LEVERS, (None,))
 SETS = {
     'textures': ('make_textures.py',),
     'shapes': ('make_shapes.py',),
@@ -57,7 +60,7 @@ class Run(NamedTuple):
 
     Attributes:
         images (str): Name of a set.
-        method (str): Key of :data:`RATES`.
+        method (str): Key of :data:`METHODS`.
         rate (float, optional): None for that of the config.
         seed (int): Of the run.
     """
@@ -78,13 +81,15 @@ def config_of(method: str) -> Config:
     """The config of a method, as a file has it.
 
     Args:
-        method (str): Key of :data:`RATES`.
+        method (str): Key of :data:`METHODS`.
 
     Returns:
         Config: Its own validation is left to :class:`FeatureCurveHook`.
     """
     own = HERE / 'configs' / f'{method}_vit-tiny_textures.py'
-    cfg = Config.fromfile(QUICK_START if method == OURS else own)
+    ours = method == OURS or method in LEVERS
+    cfg = Config.fromfile(QUICK_START if ours else own)
+    cfg.merge_from_dict(LEVERS.get(method, {}))
     for key in ('val', 'test'):
         for part in ('cfg', 'dataloader', 'evaluator'):
             cfg[f'{key}_{part}'] = None
@@ -189,7 +194,7 @@ def train(run: Run, out: Path, steps: int, points: int = POINTS) -> list[dict]:
     Returns:
         list[dict]: What :class:`FeatureCurveHook` measured.
     """
-    interval = max(1, steps // points)
+    interval = ceil(steps / points)
     options = {
         'randomness.seed': run.seed,
         'train_cfg.max_iters': steps,
@@ -213,7 +218,7 @@ def paces(methods: Sequence[str], images: str, out: Path) -> dict[str, float]:
     """Seconds of a step of each method, from short runs in turns.
 
     Args:
-        methods (Sequence[str]): Keys of :data:`RATES`.
+        methods (Sequence[str]): Keys of :data:`METHODS`.
         images (str): Name of a set.
         out (Path): Folder of all runs; they are kept there.
 
@@ -314,7 +319,7 @@ def parse_args() -> argparse.Namespace:
     add('--steps', type=int, help='of each method, in the place of --seconds')
     add('--jobs', type=int, default=os.cpu_count(), help='runs at a time')
     args = parser.parse_args()
-    for option, known in (('methods', RATES), ('sets', SETS)):
+    for option, known in (('methods', METHODS), ('sets', SETS)):
         unknown = sorted(set(getattr(args, option)) - set(known))
         if unknown:
             parser.error(
@@ -360,7 +365,7 @@ def main() -> None:
     curves = perform(
         Run(args.sets[0], method, rate, seed=0)
         for method in args.methods
-        for rate in RATES[method]
+        for rate in METHODS[method]
     )
     chosen = choose(curves)
     features = {method: feature for method, (_, feature) in chosen.items()}

@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import DATASETS, RUNNERS
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import DATASETS, MODELS, RUNNERS
 from sklearn.metrics import average_precision_score
 from sklearn.neighbors import KNeighborsClassifier
 from torch.nn import functional as F
@@ -17,6 +18,7 @@ from mmmoca.engine.launch import leave_out_hooks
 from projects import trials
 from projects.rivals import feature_curve, run
 from projects.rivals.feature_curve import FILE, MEASURES, FeatureCurveHook
+from projects.rivals.levers import LEVERS
 from projects.rivals.pictures import draw
 from projects.rivals.run import HEAD, OURS, RATES, Run
 from tests.runs import NO_VALIDATION
@@ -37,6 +39,15 @@ def test_configs_are_methods(configs):
     run.check_encoders(configs)
     rivals = [rates for method, rates in RATES.items() if method != OURS]
     assert all(len(set(rates)) >= 3 for rates in rivals)
+
+
+@pytest.mark.parametrize('name', LEVERS)
+def test_lever_changes_the_recipe(name, configs):
+    cfg = run.config_of(name)
+    run.check_encoders({name: cfg})
+    assert cfg.to_dict() != configs[OURS].to_dict()
+    model = MODELS.build(cfg.model)
+    build_optim_wrapper(model, cfg.optim_wrapper)
 
 
 def test_another_encoder(configs):
@@ -230,7 +241,7 @@ def test_choice_and_table():
 def test_command(root, tmp_path, monkeypatch, capsys):
     """Two methods in the same seconds, chosen on one set, and on another."""
     monkeypatch.setattr(run, 'SETS', dict(one=(), two=()))
-    monkeypatch.setitem(RATES, 'mae', (1e-3, 1e-2))
+    monkeypatch.setitem(run.METHODS, 'mae', (1e-3, 1e-2))
     for name in ('one', 'two'):
         (tmp_path / name).symlink_to(root)
     command = ['run', tmp_path, '--seeds', 1, '--steps', 8, '--jobs', 2]

@@ -1,0 +1,37 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The quick start's recipe with one thing changed, as methods of its own."""
+
+__all__ = ['LEVERS']
+
+_MASKS = 'model.masking.mask_ratios', 'model.masking.decoder_mask_ratios'
+_CODEBOOK = 'model.codebook'
+_TEACHER = 'default_hooks.teacher_ema'
+
+# Name -> what changes in the config.
+LEVERS: dict[str, dict[str, object]] = {
+    'moca_two-rounds': dict(zip(_MASKS, [(0.55, 0.75), (0.35, 0.55)])),
+    'moca_mask-40': dict(zip(_MASKS, [(0.4,), (0.2,)])),
+    'moca_mask-70': dict(zip(_MASKS, [(0.7,), (0.5,)])),
+    'moca_lambda-0.5': {'model.head.lambda_img': 0.5},
+    'moca_lambda-0.9': {'model.head.lambda_img': 0.9},
+    'moca_momentum-0.8': {f'{_TEACHER}.momentum': 0.8},
+    'moca_momentum-0.95': {f'{_TEACHER}.momentum': 0.95},
+    'moca_end-momentum-1': {f'{_TEACHER}.end_momentum': 1.0},
+    'moca_new-words-4': {f'{_CODEBOOK}.num_new_words': 4},
+    'moca_words-512': {f'{_CODEBOOK}.num_words': 512},
+    'moca_words-1024': {f'{_CODEBOOK}.num_words': 1024},
+    'moca_inv-delta-5': {f'{_CODEBOOK}.inv_delta': 5.0},
+    'moca_inv-delta-20': {f'{_CODEBOOK}.inv_delta': 20.0},
+    'moca_kappa-2': {'model.head.kappa': 2.0},
+    'moca_kappa-4': {'model.head.kappa': 4.0},
+    'moca_lr-1e-3': {'optim_wrapper.optimizer.lr': 1e-3},
+    'moca_lr-4e-3': {'optim_wrapper.optimizer.lr': 4e-3},
+    'moca_generator-lr-5e-3': {
+        'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3
+    },
+    'moca_cls': {'model.image_embedding': 'cls'},
+    'moca_batch-32': {'train_dataloader.batch_size': 32},
+    'moca_batch-128': {'train_dataloader.batch_size': 128},
+    'moca_warm-up-0.3': {'param_scheduler.warmup': 0.3},
+    'moca_fp32': {'optim_wrapper.dtype': 'float32'},
+}
