@@ -53,6 +53,7 @@ SETS = {
 }
 # k-NN and the others are measured so many times in a run.
 POINTS = 4
+PACE_STEPS = 40
 
 
 class Run(NamedTuple):
@@ -182,19 +183,18 @@ def write_configs(
             cfg.dump(out / 'configs' / f'{name}_{method}.py')
 
 
-def train(run: Run, out: Path, steps: int, points: int = POINTS) -> list[dict]:
+def train(run: Run, out: Path, steps: int) -> list[dict]:
     """Train unless it has been done, or to its end.
 
     Args:
         run (Run): What to train.
         out (Path): Folder of all runs, with their configs.
         steps (int): Optimiser steps.
-        points (int): How often features are measured.
 
     Returns:
         list[dict]: What :class:`FeatureCurveHook` measured.
     """
-    interval = ceil(steps / points)
+    interval = ceil(steps / POINTS)
     options = {
         'randomness.seed': run.seed,
         'train_cfg.max_iters': steps,
@@ -230,7 +230,7 @@ def paces(methods: Sequence[str], images: str, out: Path) -> dict[str, float]:
     for method in methods:
         if method not in found:
             run = Run(images, method, None, 0)
-            first, *_, last = train(run, out / 'paces', 40, points=4)
+            first, *_, last = train(run, out, PACE_STEPS)
             found[method] = (last['seconds'] - first['seconds']) / (
                 last['step'] - first['step']
             )

@@ -242,9 +242,10 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     """Two methods in the same seconds, chosen on one set, and on another."""
     monkeypatch.setattr(run, 'SETS', dict(one=(), two=()))
     monkeypatch.setitem(run.METHODS, 'mae', (1e-3, 1e-2))
+    monkeypatch.setattr(run, 'PACE_STEPS', 4)
     for name in ('one', 'two'):
         (tmp_path / name).symlink_to(root)
-    command = ['run', tmp_path, '--seeds', 1, '--steps', 8, '--jobs', 2]
+    command = ['run', tmp_path, '--seeds', 1, '--seconds', 1, '--jobs', 2]
     command += ['--methods', 'moca', 'mae', '--sets', 'one', 'two']
     monkeypatch.setattr(sys, 'argv', [*map(str, command)])
     run.main()
