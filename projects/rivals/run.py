@@ -13,7 +13,7 @@ Example:
 import argparse
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from math import ceil
 from operator import attrgetter
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
-from mmmoca.files import write_figure, write_json
+from mmmoca.files import write_figure
 from projects import trials
 from projects.rivals.feature_curve import (
     FEATURES,
@@ -46,11 +46,8 @@ RATES = {
     'mae': (1e-3, 2e-3, 4e-3),
 }
 METHODS = RATES | dict.fromkeys(LEVERS, (None,))
-SETS = {
-    'textures': ('make_textures.py',),
-    'shapes': ('make_shapes.py',),
-    'digits': ('make_digits.py',),
-}
+# Drawn by tools/dataset_converters/make_<name>.py.
+SETS = 'textures', 'shapes', 'digits'
 # k-NN and the others are measured so many times in a run.
 POINTS = 4
 PACE_STEPS = 40
@@ -214,28 +211,22 @@ def train(run: Run, out: Path, steps: int) -> list[dict]:
     return json.loads((work / FILE).read_text())
 
 
-def paces(methods: Sequence[str], images: str, out: Path) -> dict[str, float]:
-    """Seconds of a step of each method, from short runs in turns.
+def pace(method: str, images: str, out: Path) -> float:
+    """Seconds of a step of a method, from a short run that is kept.
 
     Args:
-        methods (Sequence[str]): Keys of :data:`METHODS`.
+        method (str): Key of :data:`METHODS`.
         images (str): Name of a set.
-        out (Path): Folder of all runs; they are kept there.
+        out (Path): Folder of all runs.
 
     Returns:
-        dict[str, float]: By method.
+        float: Without its first steps.
     """
-    file = out / 'paces.json'
-    found = json.loads(file.read_text()) if file.is_file() else {}
-    for method in methods:
-        if method not in found:
-            run = Run(images, method, None, 0)
-            first, *_, last = train(run, out, PACE_STEPS)
-            found[method] = (last['seconds'] - first['seconds']) / (
-                last['step'] - first['step']
-            )
-            write_json(file, found)
-    return found
+    run = Run(images, method, None, 0)
+    first, *_, last = train(run, out, PACE_STEPS)
+    return (last['seconds'] - first['seconds']) / (
+        last['step'] - first['step']
+    )
 
 
 def choose(curves: dict[Run, list[dict]]) -> dict[str, tuple[float, str]]:
@@ -338,23 +329,27 @@ def main() -> None:
     args = parse_args()
     out = args.out.resolve()
     configs = {method: config_of(method) for method in args.methods}
-    check_encoders(configs)
-    images = {}
-    for name in args.sets:
-        images[name] = out / name
-        if not images[name].is_dir():
-            converter, *options = SETS[name]
-            trials.tool(
-                f'dataset_converters/{converter}', images[name], *options
-            )
-        check_images(images[name])
+    images = {name: out / name for name in args.sets}
+    try:
+        check_encoders(configs)
+        for name, folder in images.items():
+            if not folder.is_dir():
+                tool = f'dataset_converters/make_{name}.py'
+                trials.tool(tool, folder)
+            check_images(folder)
+    except ValueError as error:
+        raise SystemExit(f'run.py: error: {error}') from error
     write_configs(configs, images, out)
     if args.steps:
         steps = dict.fromkeys(args.methods, args.steps)
     else:
+        # One at a time: the other cores are not to slow it.
+        seconds = trials.side_by_side(
+            partial(pace, images=args.sets[0], out=out), args.methods, jobs=1
+        )
         steps = {
-            method: max(1, round(args.seconds / pace))
-            for method, pace in paces(args.methods, args.sets[0], out).items()
+            method: max(1, round(args.seconds / each))
+            for method, each in seconds.items()
         }
     perform = partial(
         trials.side_by_side,

@@ -67,6 +67,16 @@ def test_no_labels(root, tmp_path):
             run.check_images(folder)
 
 
+def test_errors_come_before_training(root, tmp_path, monkeypatch):
+    (tmp_path / 'digits').symlink_to(root / 'train')
+    monkeypatch.setattr(
+        sys, 'argv', ['run', str(tmp_path), '--sets', 'digits']
+    )
+    with pytest.raises(SystemExit, match='error: .*/digits has no labels'):
+        run.main()
+    assert not (tmp_path / 'configs').exists()
+
+
 def runner_of(root, tmp_path, method, steps, **options):
     """A method on the tests' images, measured after every step."""
     configs = {method: run.config_of(method)}
@@ -240,7 +250,7 @@ def test_choice_and_table():
 @pytest.mark.processes
 def test_command(root, tmp_path, monkeypatch, capsys):
     """Two methods in the same seconds, chosen on one set, and on another."""
-    monkeypatch.setattr(run, 'SETS', dict(one=(), two=()))
+    monkeypatch.setattr(run, 'SETS', ('one', 'two'))
     monkeypatch.setitem(run.METHODS, 'mae', (1e-3, 1e-2))
     monkeypatch.setattr(run, 'PACE_STEPS', 4)
     for name in ('one', 'two'):
