@@ -36,8 +36,9 @@ class FeatureCurveHook(Hook):
     """Measures frozen features on labelled images, by both kinds of feature.
 
     Every other query image is for choosing rates and features, the rest for
-    reporting. The seconds of training leave out what is measured. Both go
-    into the checkpoint, and into ``features.json`` of the work dir.
+    reporting. Seconds are the CPU's for training, with its images if no other
+    process loads them, and without what is measured. All of it goes into the
+    checkpoint, and into ``features.json`` of the work dir.
 
     Args:
         encoder (dict): Config of the ViT that all methods train.
@@ -86,7 +87,7 @@ class FeatureCurveHook(Hook):
         hub = runner.message_hub
         self.curve = hub.get_info('feature_curve', [])
         self.seconds = hub.get_info('seconds_of_training', 0.0)
-        self._start = time.perf_counter()
+        self._start = time.process_time()
 
     def after_train_iter(
         self,
@@ -99,7 +100,7 @@ class FeatureCurveHook(Hook):
         step = runner.iter + 1
         if step % self.interval and step != runner.max_iters:
             return
-        self.seconds += time.perf_counter() - self._start
+        self.seconds += time.process_time() - self._start
         values = self.measure(runner.model)
         row = dict(step=step, seconds=self.seconds, **values)
         self.curve = [*self.curve, row]
@@ -113,7 +114,7 @@ class FeatureCurveHook(Hook):
                 for name in FEATURES
             )
         )
-        self._start = time.perf_counter()
+        self._start = time.process_time()
 
     def measure(self, model: nn.Module) -> dict[str, dict[str, float]]:
         """What the features are worth now, in per cent.

@@ -51,5 +51,5 @@ def draw(
         row[0].set_ylabel(label)
     axes[0, 0].legend()
     axes[-1, 0].set_xlabel('steps')
-    axes[-1, 1].set_xlabel('seconds of training on one core')
+    axes[-1, 1].set_xlabel('CPU seconds of training')
     return figure

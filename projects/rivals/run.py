@@ -306,7 +306,7 @@ def parse_args() -> argparse.Namespace:
     add('--methods', nargs='+', default=list(RATES), metavar='NAME')
     add('--sets', nargs='+', default=list(SETS), metavar='NAME')
     add('--seeds', type=int, default=3)
-    add('--seconds', type=float, default=240, help='of training on one core')
+    add('--seconds', type=float, default=240, help='of training, on one core')
     add('--steps', type=int, help='of each method, in the place of --seconds')
     add('--jobs', type=int, default=os.cpu_count(), help='runs at a time')
     args = parser.parse_args()
