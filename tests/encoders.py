@@ -9,6 +9,10 @@ from .images import DEMO_CONFIG
 from .test_checkpoints.files import randomise
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
+TINY_CODEBOOK = {
+    'model.codebook.num_words': 8,
+    'model.codebook.num_new_words': 4,
+}
 
 
 def write_run(path, seed=0, **options):
@@ -19,7 +23,7 @@ def write_run(path, seed=0, **options):
     """
     cfg = Config.fromfile(DEMO_CONFIG)
     small = {'model.backbone.arch': ARCH, 'model.backbone.tap_layer': 1}
-    cfg.merge_from_dict(small | {'model.codebook.num_words': 8} | options)
+    cfg.merge_from_dict(small | TINY_CODEBOOK | options)
     torch.manual_seed(seed)
     model = randomise(MODELS.build(cfg.model), seed)
     meta = dict(cfg=cfg.pretty_text)

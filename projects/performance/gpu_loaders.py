@@ -110,6 +110,8 @@ def runner(setting: Setting) -> Iterator[Outcome]:
             max_iters=watch.last + 2,
         ),
         'param_scheduler': None,
+        # The paper's, of four images or more.
+        'model.codebook.num_new_words': 4,
         'default_hooks.checkpoint': None,
         'optim_wrapper.dtype': 'bfloat16',
         'log_level': 'WARNING',

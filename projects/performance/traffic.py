@@ -81,7 +81,8 @@ def measure(
     Those are the means of :class:`Usage` over so many processes, with DDP or
     FSDP.
     """
-    options = LARGE if large else {}
+    # No more new words than a process has images.
+    options = {'model.codebook.num_new_words': 4, **(LARGE if large else {})}
     with tempfile.TemporaryDirectory() as folder:
         write_photos(folder, BATCH, (60, 60))
         with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=''):
@@ -103,6 +104,8 @@ def train(
         'train_dataloader.dataset.data_root': folder,
         'train_dataloader.dataset.data_prefix': '',
         'train_dataloader.batch_size': BATCH // ranks,
+        # A process that waits for one that has died is started again soon.
+        'env_cfg.dist_cfg.timeout': 60,
         'train_dataloader.num_workers': 0,
         'train_cfg.max_iters': STEPS,
         **dict.fromkeys(('val_cfg', 'val_dataloader', 'val_evaluator')),

@@ -248,6 +248,7 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path, source):
             'train_cfg.max_iters': 1,
             'train_cfg.val_interval': 2,
             'optim_wrapper.optimizer.lr': 0.0,
+            'default_hooks.teacher_ema.end_momentum': 1.0,
             'load_from': source.format(tmp_path),
         },
     )
