@@ -55,7 +55,7 @@ HALF = {
     'optim_wrapper.type': WRAPPER,
     'optim_wrapper.dtype': 'float16',
     # A scale that the demo's model takes from the first step on.
-    'optim_wrapper.loss_scale': dict(init_scale=256.0),
+    'optim_wrapper.loss_scale': dict(init_scale=32.0),
 }
 
 
