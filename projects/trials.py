@@ -36,6 +36,16 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
+def check_counts(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, *options: str
+) -> None:
+    """Refuse numbers below 1; one that was not given may be None."""
+    for option in options:
+        value = getattr(args, option)
+        if value is not None and value < 1:
+            parser.error(f'--{option} must be 1 or more')
+
+
 def tool(
     name: str,
     *arguments: object,

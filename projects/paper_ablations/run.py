@@ -14,7 +14,6 @@ import argparse
 import os
 import re
 from collections.abc import Collection
-from itertools import product
 from pathlib import Path
 
 from mmengine.config import Config
@@ -22,6 +21,7 @@ from mmengine.config import Config
 from projects.trials import (
     CONFIG,
     accuracies,
+    check_counts,
     mean_and_deviation,
     pretrain,
     print_table,
@@ -140,9 +140,7 @@ def parse_args(rows: Collection[str]) -> argparse.Namespace:
             f'{", ".join(unknown)}: there is no such row; the rows are '
             f'{", ".join(sorted(rows))}'
         )
-    for option in ('seeds', 'steps', 'jobs'):
-        if getattr(args, option) < 1:
-            parser.error(f'--{option} must be 1 or more')
+    check_counts(parser, args, 'seeds', 'steps', 'jobs')
     return args
 
 
@@ -158,7 +156,8 @@ def main() -> None:
         quick_start(name).dump(out / 'configs' / f'{name}.py')
     found = side_by_side(
         lambda run: train(*run, out, images, args.steps, threads),
-        product(args.rows, range(args.seeds)),
+        # Seed by seed, so that what is stopped has all rows first.
+        ((row, seed) for seed in range(args.seeds) for row in args.rows),
         args.jobs,
         name='{0[0]}, seed {0[1]}'.format,
     )

@@ -317,10 +317,7 @@ def parse_args() -> argparse.Namespace:
                 f'--{option} {" ".join(unknown)}: there is no such one; there '
                 f'are {", ".join(known)}'
             )
-    for option in ('seeds', 'seconds', 'steps', 'jobs'):
-        value = getattr(args, option)
-        if value is not None and value < 1:
-            parser.error(f'--{option} must be 1 or more')
+    trials.check_counts(parser, args, 'seeds', 'seconds', 'steps', 'jobs')
     return args
 
 

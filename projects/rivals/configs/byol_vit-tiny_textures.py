@@ -4,7 +4,7 @@ _base_ = './mocov3_vit-tiny_textures.py'
 
 model = dict(
     type='BYOL',
-    neck=dict(num_layers=2),
+    neck=dict(num_layers=2, with_bias=True, with_last_bn=False),
     head=dict(
         _delete_=True,
         type='LatentPredictHead',
