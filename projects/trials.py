@@ -224,11 +224,10 @@ def spread(values: Sequence[float]) -> str:
     return f'{mean(values):.1f} ({min(values):.1f} to {max(values):.1f})'
 
 
-def mean_and_deviation(values: Sequence[float]) -> str:
+def mean_and_deviation(values: Sequence[float], digits: int = 1) -> str:
     """A mean, and the standard deviation if there are several."""
-    if len(values) == 1:
-        return f'{values[0]:.1f}'
-    return f'{mean(values):.1f} ± {stdev(values):.1f}'
+    found = [mean(values)] + [stdev(values)] * (len(values) > 1)
+    return ' ± '.join(f'{value:.{digits}f}' for value in found)
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

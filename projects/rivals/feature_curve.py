@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from mmengine.dataset import default_collate
+from mmengine.device import get_device
 from mmengine.hooks import Hook
 from mmengine.registry import DATASETS, HOOKS, MODELS
 from mmengine.runner import Runner
@@ -20,6 +21,8 @@ from mmmoca.evaluation.knn import knn_top1
 from mmmoca.evaluation.linear import linear_accuracy
 from mmmoca.evaluation.loaders import rng_untouched
 from mmmoca.files import write_json
+
+from .targets import describe_targets
 
 __all__ = ['FEATURES', 'FILE', 'MEASURES', 'FeatureCurveHook', 'plain_encoder']
 
@@ -87,6 +90,7 @@ class FeatureCurveHook(Hook):
         hub = runner.message_hub
         self.curve = hub.get_info('feature_curve', [])
         self.seconds = hub.get_info('seconds_of_training', 0.0)
+        self.encoder.to(get_device())
         self._start = time.process_time()
 
     def after_train_iter(
@@ -116,6 +120,7 @@ class FeatureCurveHook(Hook):
         )
         self._start = time.process_time()
 
+    @rng_untouched()
     def measure(self, model: nn.Module) -> dict[str, dict[str, float]]:
         """What the features are worth now, in per cent.
 
@@ -125,21 +130,23 @@ class FeatureCurveHook(Hook):
 
         Returns:
             dict[str, dict[str, float]]: For 'choose' and 'report', by
-            measure and feature: ``knn_avg``, ...
+            measure and feature: ``knn_avg``, ...; of MOCA for 'targets', too,
+            what :func:`~projects.rivals.targets.describe_targets` found.
         """
         trained = getattr(model, 'teacher', None) or model.backbone
         self.encoder.load_state_dict(trained.state_dict())
-        with rng_untouched():
-            bank, queries = (
-                _describe(self.encoder, model.data_preprocessor, items)
-                for items in (self.sets['train'], self.sets['val'])
-            )
-            values = {'choose': {}, 'report': {}}
-            for feature in FEATURES:
-                for part, measure, value in self._measures(
-                    bank, queries, feature
-                ):
-                    values[part][f'{measure}_{feature}'] = value
+        bank, queries = (
+            _describe(self.encoder, model.data_preprocessor, items)
+            for items in (self.sets['train'], self.sets['val'])
+        )
+        values = {'choose': {}, 'report': {}}
+        for feature in FEATURES:
+            for part, measure, value in self._measures(bank, queries, feature):
+                values[part][f'{measure}_{feature}'] = value
+        if hasattr(model, 'codebook'):
+            images = default_collate(self.sets['val'])
+            images = model.data_preprocessor(images, False)['inputs']
+            values['targets'] = describe_targets(model, images, queries.labels)
         return values
 
     def _measures(

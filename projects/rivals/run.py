@@ -34,6 +34,7 @@ from projects.rivals.feature_curve import (
 )
 from projects.rivals.levers import LEVERS
 from projects.rivals.pictures import draw
+from projects.rivals.targets import TARGETS
 
 HERE = Path(__file__).parent
 QUICK_START = trials.ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
@@ -265,12 +266,7 @@ def table(
         tuple[str, ...]: Method, rate, feature, steps, seconds, k-NN by both
         features, linear probe, mAP; means and deviations over the seeds.
     """
-    for method, rate in dict.fromkeys((r.method, r.rate) for r in curves):
-        ends = [
-            curve[-1]
-            for run, curve in curves.items()
-            if (run.method, run.rate) == (method, rate)
-        ]
+    for method, rate, ends in _ends(curves):
         feature = feature_of[method]
         columns = [f'knn_{name}' for name in FEATURES]
         columns += [f'{name}_{feature}' for name in MEASURES[1:]]
@@ -286,6 +282,46 @@ def table(
                 )
                 for name in columns
             ),
+        )
+
+
+def target_table(curves: dict[Run, list[dict]]) -> list[tuple[str, ...]]:
+    """Rows of one set, a method with a codebook each.
+
+    Args:
+        curves (dict[Run, list[dict]]): Of one set.
+
+    Returns:
+        list[tuple[str, ...]]: Method, and what of :data:`TARGETS` was found
+        at the end; means and deviations over the seeds.
+    """
+    return [
+        (
+            method,
+            *(
+                trials.mean_and_deviation(
+                    [end['targets'][name] for end in ends], digits=2
+                )
+                for name in TARGETS
+            ),
+        )
+        for method, _, ends in _ends(curves)
+        if all('targets' in end for end in ends)
+    ]
+
+
+def _ends(
+    curves: dict[Run, list[dict]],
+) -> Iterator[tuple[str, float | None, list[dict]]]:
+    """Of each method and rate, the last point of each seed."""
+    for method, rate in dict.fromkeys((r.method, r.rate) for r in curves):
+        yield (
+            *(method, rate),
+            [
+                curve[-1]
+                for run, curve in curves.items()
+                if (run.method, run.rate) == (method, rate)
+            ],
         )
 
 
@@ -373,6 +409,9 @@ def main() -> None:
         }
         print(f'\n{name}\n')
         trials.print_table(HEAD, table(own, features))
+        if targets := target_table(own):
+            print()
+            trials.print_table(('method', *TARGETS.values()), targets)
         best = {
             method: [
                 curve

@@ -10,7 +10,7 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DATASETS, MODELS, RUNNERS
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, mutual_info_score
 from sklearn.neighbors import KNeighborsClassifier
 from torch.nn import functional as F
 
@@ -21,6 +21,7 @@ from projects.rivals.feature_curve import FILE, MEASURES, FeatureCurveHook
 from projects.rivals.levers import LEVERS
 from projects.rivals.pictures import draw
 from projects.rivals.run import HEAD, OURS, RATES, Run
+from projects.rivals.targets import TARGETS, describe_targets, information
 from tests.runs import NO_VALIDATION
 
 METHODS = list(RATES)
@@ -125,6 +126,7 @@ def test_method_trains_and_is_measured(root, tmp_path, method):
         for part in ('choose', 'report'):
             for measure in MEASURES:
                 assert 0 <= second[part][f'{measure}_{feature}'] <= 100
+    assert ('targets' in second) == (method == OURS)
 
 
 def vote(distances):
@@ -197,6 +199,43 @@ def test_mean_average_precision():
     assert ours == pytest.approx(100 * expected)
 
 
+def test_what_targets_tell():
+    """Words that follow the image, the position, its class, or nothing."""
+    labels = torch.tensor([0, 0, 1, 1, 1, 1])
+    rows, columns = torch.arange(6)[:, None], torch.arange(5)[None]
+    expected = {
+        'image': (rows.expand(6, 5), (6, 0), 6),
+        'position': (columns.expand(6, 5), (0, 5), 5),
+        'nothing': (torch.zeros(6, 5).long(), (0, 0), 1),
+    }
+    for words, (image, position), perplexity in expected.values():
+        codes = F.one_hot(words, 7).float()
+        found = information(codes, labels)
+        told = [np.log(max(1, number)) for number in (image, position)]
+        assert found['image'] == pytest.approx(told[0], abs=1e-5)
+        assert found['position'] == pytest.approx(told[1], abs=1e-5)
+        assert found['perplexity'] == pytest.approx(perplexity)
+    # A word for each class: scikit-learn counts one token of each image.
+    codes = F.one_hot(labels[:, None], 7).float()
+    told = mutual_info_score(labels, labels)
+    assert information(codes, labels)['class'] == pytest.approx(told)
+
+
+def test_targets_of_a_model(configs):
+    model = MODELS.build(configs[OURS].model)
+    images = torch.randn(6, 3, 48, 48)
+    labels = torch.arange(6) % 2
+    found = describe_targets(model, images, labels)
+    assert list(found) == list(TARGETS)
+    words = model.codebook.words
+    pairs = (words @ words.T)[~torch.eye(len(words), dtype=bool)]
+    assert found['similarity'] == pytest.approx(pairs.mean().item(), rel=1e-4)
+    codes = model.codebook.assign(model.encode_teacher(images)).codes()
+    assert found == dict(
+        information(codes, labels), similarity=found['similarity']
+    )
+
+
 def curve_of(avg, cls):
     """One point; what is reported is 5 less."""
 
@@ -238,6 +277,10 @@ def test_choice_and_table():
         'linear': '33.5 ± 1.4',
         'mAP': '33.5 ± 1.4',
     }
+    assert not run.target_table(curves)
+    for curve in curves.values():
+        curve[-1]['targets'] = dict.fromkeys(TARGETS, 1.25)
+    assert run.target_table(curves)[0] == ('moca', *['1.25 ± 0.00'] * 5)
     picture = draw(
         dict(moca=list(curves.values())[:2]), dict(moca='avg'), 'small'
     )
