@@ -13,117 +13,36 @@ Example:
 import argparse
 import json
 import os
-from collections.abc import Iterator
 from functools import partial
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
-from statistics import mean
-from typing import NamedTuple
-
-from mmengine.config import Config
-from mmengine.registry import MODELS, init_default_scope
 
 from mmmoca.files import write_figure
 from projects import trials
-from projects.rivals.feature_curve import (
-    FEATURES,
-    FILE,
-    MEASURES,
-    plain_encoder,
+from projects.rivals.feature_curve import FILE
+from projects.rivals.methods import (
+    METHODS,
+    RATES,
+    check_encoders,
+    config_of,
+    write_configs,
 )
-from projects.rivals.levers import LEVERS
 from projects.rivals.pictures import draw
-from projects.rivals.targets import TARGETS
+from projects.rivals.tables import (
+    HEAD,
+    TARGET_HEAD,
+    Run,
+    choose,
+    table,
+    target_table,
+)
 
-HERE = Path(__file__).parent
-QUICK_START = trials.ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
-OURS = 'moca'
-# Tried for each on the first set; MOCA's is its config's.
-RATES = {
-    OURS: (None,),
-    'mocov3': (5e-4, 1e-3, 2e-3),
-    'byol': (5e-4, 1e-3, 2e-3),
-    'mae': (1e-3, 2e-3, 4e-3),
-}
-METHODS = RATES | dict.fromkeys(LEVERS, (None,))
 # Drawn by tools/dataset_converters/make_<name>.py.
 SETS = 'textures', 'shapes', 'digits'
 # k-NN and the others are measured so many times in a run.
 POINTS = 4
 PACE_STEPS = 40
-
-
-class Run(NamedTuple):
-    """What is trained once.
-
-    Attributes:
-        images (str): Name of a set.
-        method (str): Key of :data:`METHODS`.
-        rate (float, optional): None for that of the config.
-        seed (int): Of the run.
-    """
-
-    images: str
-    method: str
-    rate: float | None
-    seed: int
-
-    @property
-    def name(self) -> str:
-        """str: Of its work dir."""
-        rate = '' if self.rate is None else f'_lr_{self.rate:g}'
-        return f'{self.images}_{self.method}{rate}_seed_{self.seed}'
-
-
-def config_of(method: str) -> Config:
-    """The config of a method, as a file has it.
-
-    Args:
-        method (str): Key of :data:`METHODS`.
-
-    Returns:
-        Config: Its own validation is left to :class:`FeatureCurveHook`.
-    """
-    own = HERE / 'configs' / f'{method}_vit-tiny_textures.py'
-    ours = method == OURS or method in LEVERS
-    cfg = Config.fromfile(QUICK_START if ours else own)
-    cfg.merge_from_dict(LEVERS.get(method, {}))
-    for key in ('val', 'test'):
-        for part in ('cfg', 'dataloader', 'evaluator'):
-            cfg[f'{key}_{part}'] = None
-    return cfg
-
-
-def check_encoders(configs: dict[str, Config]) -> None:
-    """Raise an error for a method with another encoder than MOCA's.
-
-    Args:
-        configs (dict[str, Config]): By method.
-
-    Raises:
-        ValueError: If weights of one differ in name or shape.
-    """
-    ours = config_of(OURS)
-    init_default_scope(ours.default_scope)
-    wanted = _shapes(plain_encoder(ours.model.backbone))
-    for method, cfg in configs.items():
-        found = _shapes(MODELS.build(cfg.model.backbone))
-        wrong = sorted(
-            name
-            for name in {*wanted, *found}
-            if wanted.get(name) != found.get(name)
-        )
-        if wrong:
-            raise ValueError(
-                f'{method}: model.backbone is not the encoder of '
-                f'{QUICK_START}: {wrong[0]} is {found.get(wrong[0])} and '
-                f'not {wanted.get(wrong[0])}'
-            )
-
-
-def _shapes(encoder) -> dict[str, tuple[int, ...]]:
-    return {k: tuple(v.shape) for k, v in encoder.state_dict().items()}
 
 
 def check_images(folder: Path) -> Path:
@@ -149,36 +68,6 @@ def check_images(folder: Path) -> Path:
             'same two classes or more'
         )
     return folder
-
-
-def write_configs(
-    configs: dict[str, Config], images: dict[str, Path], out: Path
-) -> None:
-    """Write the configs of all runs, for a set and a method each.
-
-    Args:
-        configs (dict[str, Config]): By method.
-        images (dict[str, Path]): By set.
-        out (Path): They go into its ``configs``.
-    """
-    (out / 'configs').mkdir(parents=True, exist_ok=True)
-    encoder = config_of(OURS).model.backbone
-    for method, cfg in configs.items():
-        cfg.custom_imports = dict(imports=['projects.rivals.feature_curve'])
-        for name, folder in images.items():
-            cfg.train_dataloader.dataset.data_root = str(folder)
-            # On its core, not beside it.
-            cfg.train_dataloader.update(
-                num_workers=0, persistent_workers=False
-            )
-            cfg.default_hooks.features = dict(
-                type='FeatureCurveHook',
-                encoder=encoder,
-                data_root=str(folder),
-                pipeline=cfg.test_pipeline,
-                interval=1,
-            )
-            cfg.dump(out / 'configs' / f'{name}_{method}.py')
 
 
 def train(run: Run, out: Path, steps: int) -> list[dict]:
@@ -230,107 +119,6 @@ def pace(method: str, images: str, out: Path) -> float:
     )
 
 
-def choose(curves: dict[Run, list[dict]]) -> dict[str, tuple[float, str]]:
-    """The rate and the feature of each method that are best by k-NN.
-
-    Args:
-        curves (dict[Run, list[dict]]): Of one set and seed.
-
-    Returns:
-        dict[str, tuple[float, str]]: By method, from the images for
-        choosing, at the end.
-    """
-    found = {}
-    for method in dict.fromkeys(run.method for run in curves):
-        ends = {
-            (run.rate, feature): curve[-1]['choose'][f'knn_{feature}']
-            for run, curve in curves.items()
-            if run.method == method
-            for feature in FEATURES
-        }
-        found[method] = max(ends, key=ends.get)
-    return found
-
-
-def table(
-    curves: dict[Run, list[dict]], feature_of: dict[str, str]
-) -> Iterator[tuple[str, ...]]:
-    """Rows of one set, a method and a rate each.
-
-    Args:
-        curves (dict[Run, list[dict]]): Of one set.
-        feature_of (dict[str, str]): The feature of a method, for linear
-            probing and retrieval.
-
-    Yields:
-        tuple[str, ...]: Method, rate, feature, steps, seconds, k-NN by both
-        features, linear probe, mAP; means and deviations over the seeds.
-    """
-    for method, rate, ends in _ends(curves):
-        feature = feature_of[method]
-        columns = [f'knn_{name}' for name in FEATURES]
-        columns += [f'{name}_{feature}' for name in MEASURES[1:]]
-        yield (
-            method,
-            "the recipe's" if rate is None else f'{rate:g}',
-            feature,
-            str(ends[0]['step']),
-            f'{mean(end["seconds"] for end in ends):.0f}',
-            *(
-                trials.mean_and_deviation(
-                    [end['report'][name] for end in ends]
-                )
-                for name in columns
-            ),
-        )
-
-
-def target_table(curves: dict[Run, list[dict]]) -> list[tuple[str, ...]]:
-    """Rows of one set, a method with a codebook each.
-
-    Args:
-        curves (dict[Run, list[dict]]): Of one set.
-
-    Returns:
-        list[tuple[str, ...]]: Method, and what of :data:`TARGETS` was found
-        at the end; means and deviations over the seeds.
-    """
-    return [
-        (
-            method,
-            *(
-                trials.mean_and_deviation(
-                    [end['targets'][name] for end in ends], digits=2
-                )
-                for name in TARGETS
-            ),
-        )
-        for method, _, ends in _ends(curves)
-        if all('targets' in end for end in ends)
-    ]
-
-
-def _ends(
-    curves: dict[Run, list[dict]],
-) -> Iterator[tuple[str, float | None, list[dict]]]:
-    """Of each method and rate, the last point of each seed."""
-    for method, rate in dict.fromkeys((r.method, r.rate) for r in curves):
-        yield (
-            *(method, rate),
-            [
-                curve[-1]
-                for run, curve in curves.items()
-                if (run.method, run.rate) == (method, rate)
-            ],
-        )
-
-
-HEAD = (
-    *('method', 'rate', 'feature', 'steps', 'seconds'),
-    *('k-NN avg', 'k-NN cls', 'linear', 'mAP'),
-)
-
-
 def parse_args() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
@@ -357,6 +145,28 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
+def steps_of(args: argparse.Namespace, out: Path) -> dict[str, int]:
+    """Optimiser steps of each method that fit into the seconds.
+
+    Args:
+        args (argparse.Namespace): Of :func:`parse_args`.
+        out (Path): Folder of all runs.
+
+    Returns:
+        dict[str, int]: By method.
+    """
+    if args.steps:
+        return dict.fromkeys(args.methods, args.steps)
+    # One at a time: the other cores are not to slow it.
+    seconds = trials.side_by_side(
+        partial(pace, images=args.sets[0], out=out), args.methods, jobs=1
+    )
+    return {
+        method: max(1, round(args.seconds / each))
+        for method, each in seconds.items()
+    }
+
+
 def main() -> None:
     """Train, print the tables and draw the curves."""
     args = parse_args()
@@ -373,17 +183,7 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(f'run.py: error: {error}') from error
     write_configs(configs, images, out)
-    if args.steps:
-        steps = dict.fromkeys(args.methods, args.steps)
-    else:
-        # One at a time: the other cores are not to slow it.
-        seconds = trials.side_by_side(
-            partial(pace, images=args.sets[0], out=out), args.methods, jobs=1
-        )
-        steps = {
-            method: max(1, round(args.seconds / each))
-            for method, each in seconds.items()
-        }
+    steps = steps_of(args, out)
     perform = partial(
         trials.side_by_side,
         lambda run: train(run, out, steps[run.method]),
@@ -411,7 +211,7 @@ def main() -> None:
         trials.print_table(HEAD, table(own, features))
         if targets := target_table(own):
             print()
-            trials.print_table(('method', *TARGETS.values()), targets)
+            trials.print_table(TARGET_HEAD, targets)
         best = {
             method: [
                 curve

@@ -16,11 +16,18 @@ from torch.nn import functional as F
 
 from mmmoca.engine.launch import leave_out_hooks
 from projects import trials
-from projects.rivals import feature_curve, run
+from projects.rivals import feature_curve, methods, run
 from projects.rivals.feature_curve import FILE, MEASURES, FeatureCurveHook
 from projects.rivals.levers import LEVERS
+from projects.rivals.methods import OURS, RATES
 from projects.rivals.pictures import draw
-from projects.rivals.run import HEAD, OURS, RATES, Run
+from projects.rivals.tables import (
+    HEAD,
+    Run,
+    choose,
+    table,
+    target_table,
+)
 from projects.rivals.targets import TARGETS, describe_targets, information
 from tests.runs import NO_VALIDATION
 
@@ -29,23 +36,23 @@ METHODS = list(RATES)
 
 @pytest.fixture
 def configs():
-    return {method: run.config_of(method) for method in METHODS}
+    return {method: methods.config_of(method) for method in METHODS}
 
 
 def test_configs_are_methods(configs):
-    files = (run.HERE / 'configs').glob('*.py')
+    files = (methods.HERE / 'configs').glob('*.py')
     assert {f'{m}_vit-tiny_textures' for m in METHODS} - {
         path.stem for path in files
     } == {'moca_vit-tiny_textures'}
-    run.check_encoders(configs)
+    methods.check_encoders(configs)
     rivals = [rates for method, rates in RATES.items() if method != OURS]
     assert all(len(set(rates)) >= 3 for rates in rivals)
 
 
 @pytest.mark.parametrize('name', LEVERS)
 def test_lever_changes_the_recipe(name, configs):
-    cfg = run.config_of(name)
-    run.check_encoders({name: cfg})
+    cfg = methods.config_of(name)
+    methods.check_encoders({name: cfg})
     assert cfg.to_dict() != configs[OURS].to_dict()
     model = MODELS.build(cfg.model)
     build_optim_wrapper(model, cfg.optim_wrapper)
@@ -54,7 +61,7 @@ def test_lever_changes_the_recipe(name, configs):
 def test_another_encoder(configs):
     configs['mae'].model.backbone.arch.num_layers = 3
     with pytest.raises(ValueError, match=r'mae: .* layers\.3.*is None'):
-        run.check_encoders(configs)
+        methods.check_encoders(configs)
 
 
 def test_no_labels(root, tmp_path):
@@ -80,8 +87,8 @@ def test_errors_come_before_training(root, tmp_path, monkeypatch):
 
 def runner_of(root, tmp_path, method, steps, **options):
     """A method on the tests' images, measured after every step."""
-    configs = {method: run.config_of(method)}
-    run.write_configs(configs, dict(small=root), tmp_path)
+    configs = {method: methods.config_of(method)}
+    methods.write_configs(configs, dict(small=root), tmp_path)
     cfg = configs[method]
     cfg.merge_from_dict(
         {
@@ -262,9 +269,9 @@ def test_choice_and_table():
             for seed in range(2)
         },
     }
-    chosen = run.choose({r: c for r, c in curves.items() if r.seed == 0})
+    chosen = choose({r: c for r, c in curves.items() if r.seed == 0})
     assert chosen == dict(moca=(None, 'avg'), mae=(RATES['mae'][0], 'cls'))
-    rows = list(run.table(curves, dict(moca='avg', mae='cls')))
+    rows = list(table(curves, dict(moca='avg', mae='cls')))
     assert len(rows) == 1 + len(RATES['mae'])
     assert dict(zip(HEAD, rows[0])) == {
         'method': 'moca',
@@ -277,10 +284,10 @@ def test_choice_and_table():
         'linear': '33.5 ± 1.4',
         'mAP': '33.5 ± 1.4',
     }
-    assert not run.target_table(curves)
+    assert not target_table(curves)
     for curve in curves.values():
         curve[-1]['targets'] = dict.fromkeys(TARGETS, 1.25)
-    assert run.target_table(curves)[0] == ('moca', *['1.25 ± 0.00'] * 5)
+    assert target_table(curves)[0] == ('moca', *['1.25 ± 0.00'] * 5)
     picture = draw(
         dict(moca=list(curves.values())[:2]), dict(moca='avg'), 'small'
     )
