@@ -38,8 +38,13 @@ from projects.rivals.tables import (
     target_table,
 )
 
-# Drawn by tools/dataset_converters/make_<name>.py.
-SETS = 'textures', 'shapes', 'digits'
+# What draws them in tools/dataset_converters, with its options.
+SETS = {
+    'textures': ['make_textures.py'],
+    'shapes': ['make_shapes.py'],
+    'plain-shapes': ['make_shapes.py', '--clutter', 0],
+    'digits': ['make_digits.py'],
+}
 # k-NN and the others are measured so many times in a run.
 POINTS = 4
 PACE_STEPS = 40
@@ -177,8 +182,8 @@ def main() -> None:
         check_encoders(configs)
         for name, folder in images.items():
             if not folder.is_dir():
-                tool = f'dataset_converters/make_{name}.py'
-                trials.tool(tool, folder)
+                tool, *options = SETS[name]
+                trials.tool(f'dataset_converters/{tool}', folder, *options)
             check_images(folder)
     except ValueError as error:
         raise SystemExit(f'run.py: error: {error}') from error

@@ -37,3 +37,20 @@ def test_figures_fit_into_the_image(tool):
         for _ in range(200)
     ]
     assert min(extents) > 0.5 and max(extents) < 1
+
+
+def test_clutter(tool, tmp_path):
+    """Without it figure and ground have a tone each, and stay in place."""
+    for label in range(12):
+        plain, full, default = (
+            tool.draw(label, np.random.default_rng(label), 48, *clutter)
+            for clutter in ([0], [1], [])
+        )
+        assert np.array_equal(full, default)
+        # All pixels but those of the edge.
+        assert np.isin(plain, (0, 255)).mean() > 0.75
+        assert len(np.unique(full)) > 100
+        figure = plain == np.median(plain[len(plain) // 2])
+        assert abs(full[figure].mean() - full[~figure].mean()) > 10
+    with pytest.raises(ValueError, match='clutter must be within 0 and 1'):
+        tool.make_shapes(tmp_path / 'set', clutter=1.5)

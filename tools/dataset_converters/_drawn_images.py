@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What the tools that draw class folders of grey images have in common."""
 
+import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -8,14 +9,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from _drawn_set import draw_classes, run, set_parser
+from _drawn_set import draw_classes, set_parser
 
 __all__ = [
     'background',
     'coverage',
     'draw_images',
     'finish',
-    'run_images',
+    'images_parser',
     'smooth',
 ]
 
@@ -50,11 +51,13 @@ def smooth(rng: np.random.Generator, size: int) -> np.ndarray:
     )
 
 
-def background(rng: np.random.Generator, size: int) -> np.ndarray:
+def background(
+    rng: np.random.Generator, size: int, clutter: float = 1.0
+) -> np.ndarray:
     """A flat tone (size, size) with smooth noise, faint lines and blobs."""
-    image = rng.uniform(-0.5, 0.5) + 0.15 * smooth(rng, size)
+    image = rng.uniform(-0.5, 0.5) + 0.15 * clutter * smooth(rng, size)
     for _ in range(rng.integers(2, 6)):
-        tone = image.mean() + rng.uniform(-0.6, 0.6)
+        tone = image.mean() + clutter * rng.uniform(-0.6, 0.6)
         start, end = rng.integers(0, size, (2, 2)).tolist()
         if rng.random() < 0.5:
             cv2.line(image, start, end, tone, max(1, size // 32))
@@ -64,22 +67,26 @@ def background(rng: np.random.Generator, size: int) -> np.ndarray:
     return image
 
 
-def finish(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def finish(
+    image: np.ndarray, rng: np.random.Generator, clutter: float = 1.0
+) -> np.ndarray:
     """Add light and noise, choose the polarity, stretch the contrast.
 
     Args:
         image (np.ndarray): (size, size), float, tones of about -1 to 1.
         rng (np.random.Generator): Source of all that varies.
+        clutter (float): Strength of light and noise.
 
     Returns:
         np.ndarray: (size, size), uint8, of full contrast.
     """
     size = len(image)
     y, x = np.mgrid[:size, :size] / size
-    slope = rng.uniform(-0.4, 0.4, 2)
+    slope = clutter * rng.uniform(-0.4, 0.4, 2)
     image = image + slope[0] * x + slope[1] * y
-    image += 0.1 * smooth(rng, size)
-    image += rng.uniform(0.03, 0.12) * rng.standard_normal((size, size))
+    image += 0.1 * clutter * smooth(rng, size)
+    grain = clutter * rng.uniform(0.03, 0.12)
+    image += grain * rng.standard_normal((size, size))
     if rng.random() < 0.5:
         image = -image
     low, high = np.percentile(image, (1, 99))
@@ -93,7 +100,7 @@ def draw_images(
     out: str | Path,
     draw: Draw,
     classes: Sequence[str],
-    numbers: dict[str, int],
+    numbers: dict[str, float],
     workers: int,
 ) -> bool:
     """Make a labelled set of grey JPEG files with three equal channels.
@@ -104,9 +111,9 @@ def draw_images(
             that already holds this set is left alone.
         draw (Draw): A function of a module; gives (size, size), uint8.
         classes (Sequence[str]): Names of the classes.
-        numbers (dict[str, int]): ``format``, ``train`` and ``val`` (at least
-            one image a class), ``size`` (at least 24) and ``seed`` (0 or
-            more).
+        numbers (dict[str, float]): ``format``, ``train`` and ``val`` (at least
+            one image a class), ``size`` (at least 24), ``seed`` (0 or
+            more) and what else tells sets apart.
         workers (int): Number of processes, 1 or more. More than one are
             spawned, so a script that calls this needs the usual
             ``if __name__ == '__main__'`` guard.
@@ -136,12 +143,12 @@ def _write_image(
     (root / f'{name}.jpg').write_bytes(data.tobytes())
 
 
-def run_images(description: str, make: Callable[..., object]) -> None:
-    """:func:`run` a tool whose function has :func:`draw_images` at its end."""
+def images_parser(description: str) -> argparse.ArgumentParser:
+    """The command line of a tool whose images are drawn by draw_images."""
     parser = set_parser(
         description, *(5000, 1000, 48, 'side of an image in pixels')
     )
     parser.add_argument(
         '--workers', type=int, default=2, help='number of processes'
     )
-    run(parser, make)
+    return parser

@@ -93,7 +93,7 @@ def draw_classes(
     out: str | Path,
     write: Write,
     classes: Sequence[str],
-    numbers: dict[str, int],
+    numbers: dict[str, float],
     suffix: str,
     min_size: int,
     workers: int = 1,
@@ -110,7 +110,7 @@ def draw_classes(
         write (Write): Called once for each image; a function of a module if
             there is more than one worker.
         classes (Sequence[str]): Names of the classes.
-        numbers (dict[str, int]): ``format``, ``train``, ``val``, ``size``,
+        numbers (dict[str, float]): ``format``, ``train``, ``val``, ``size``,
             ``seed`` and what else tells sets apart, for ``meta.json``.
         suffix (str): Of the image files.
         min_size (int): Least ``size``.

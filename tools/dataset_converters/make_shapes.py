@@ -4,10 +4,11 @@
 Twelve balanced classes are told apart by the outline of one large figure.
 Place, scale, rotation, stretch, tone, polarity, light, noise and clutter vary
 from image to image, so nearest neighbours in pixel space hardly know the
-class.
+class. ``--clutter 0`` leaves figures on a plain ground.
 """
 
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from _drawn_images import (
     coverage,
     draw_images,
     finish,
-    run_images,
+    images_parser,
     smooth,
 )
+from _drawn_set import run
 from _outlines import cross, regular, rotation
 
 __all__ = ['CLASSES', 'draw', 'make_shapes']
@@ -132,7 +134,12 @@ def _turned(
     return [contour @ change for contour in _OUTLINES[CLASSES[class_index]]]
 
 
-def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
+def draw(
+    class_index: int,
+    rng: np.random.Generator,
+    size: int,
+    clutter: float = 1.0,
+) -> np.ndarray:
     """Draw one grey image of a class.
 
     Args:
@@ -140,11 +147,13 @@ def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
         rng (np.random.Generator): Source of all that varies; the same state
             gives the same image.
         size (int): Side in pixels. Everything scales with it.
+        clutter (float): Strength of light, noise, lines, blobs and small
+            figures. Nothing else changes.
 
     Returns:
         np.ndarray: Image of shape (size, size), uint8, of full contrast.
     """
-    image = background(rng, size)
+    image = background(rng, size, clutter)
     tone = image.mean() + rng.uniform(0.6, 1)
     # Smaller figures of any class, fainter than the large one.
     for _ in range(rng.integers(0, 4)):
@@ -152,15 +161,15 @@ def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
         small = _turned(rng.integers(len(CLASSES)), rng, scale)
         centre = rng.uniform(0, 1, 2)
         mask = coverage([contour + centre for contour in small], size)
-        image += rng.uniform(-0.35, 0.35) * mask
+        image += clutter * rng.uniform(-0.35, 0.35) * mask
 
     figure = _turned(class_index, rng, RADIUS * rng.uniform(0.6, 1))
     # Anywhere inside the image.
     low, high = -figure[0].min(0), 1 - figure[0].max(0)
     centre = low + rng.uniform(0, 1, 2) * (high - low)
     mask = coverage([contour + centre for contour in figure], size)
-    inside = tone + 0.15 * smooth(rng, size)
-    return finish(mask * inside + (1 - mask) * image, rng)
+    inside = tone + 0.15 * clutter * smooth(rng, size)
+    return finish(mask * inside + (1 - mask) * image, rng, clutter)
 
 
 def make_shapes(
@@ -169,16 +178,33 @@ def make_shapes(
     val: int = 1000,
     size: int = 48,
     seed: int = 0,
+    clutter: float = 1.0,
     workers: int = 2,
 ) -> bool:
-    """Draw the shape set, as :func:`_drawn_images.draw_images` does."""
+    """Draw the shape set, as :func:`_drawn_images.draw_images` does.
+
+    Raises:
+        ValueError: Also if ``clutter`` is not within 0 and 1.
+    """
+    if not 0 <= clutter <= 1:
+        raise ValueError(f'clutter must be within 0 and 1, but got {clutter}')
     numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    return draw_images('shapes', out, draw, CLASSES, numbers, workers)
+    if clutter != 1:
+        numbers['clutter'] = clutter
+    paint = partial(draw, clutter=clutter)
+    return draw_images('shapes', out, paint, CLASSES, numbers, workers)
 
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    run_images('Draw a small image set of twelve shapes.', make_shapes)
+    parser = images_parser('Draw a small image set of twelve shapes.')
+    parser.add_argument(
+        '--clutter',
+        type=float,
+        default=1.0,
+        help='strength of what tells nothing about the class, 0 to 1',
+    )
+    run(parser, make_shapes)
 
 
 if __name__ == '__main__':

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from _drawn_images import background, coverage, draw_images, finish, run_images
+from _drawn_images import (
+    background,
+    coverage,
+    draw_images,
+    finish,
+    images_parser,
+)
+from _drawn_set import run
 
 __all__ = ['CLASSES', 'draw', 'make_textures']
 
@@ -183,7 +190,8 @@ def make_textures(
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    run_images('Draw the texture image set of the quick start.', make_textures)
+    what = 'Draw the texture image set of the quick start.'
+    run(images_parser(what), make_textures)
 
 
 if __name__ == '__main__':
