@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.encoders import LabelledFeatures, four_features
-from mmmoca.evaluation.features import extract_shard
+from mmmoca.evaluation.features import extract_shard, raw_pixels
 from mmmoca.evaluation.knn import knn_top1
 from mmmoca.evaluation.linear import linear_accuracy
 from mmmoca.evaluation.loaders import rng_untouched
@@ -148,6 +148,24 @@ class FeatureCurveHook(Hook):
             images = model.data_preprocessor(images, False)['inputs']
             values['targets'] = describe_targets(model, images, queries.labels)
         return values
+
+    def accuracy_of_pixels(self) -> float:
+        """k-NN accuracy of raw pixels, on the images for reporting.
+
+        Returns:
+            float: In per cent.
+        """
+        (known, labels), (asked, truth) = (
+            (
+                F.normalize(raw_pixels(images['inputs'].float()), dim=1),
+                torch.cat([s.gt_label for s in images['data_samples']]),
+            )
+            for images in map(default_collate, self.sets.values())
+        )
+        return knn_top1(
+            *(asked[1::2], known, truth[1::2], labels, self.num_classes),
+            *(self.k, self.temperature),
+        )
 
     def _measures(
         self, bank: LabelledFeatures, queries: LabelledFeatures, feature: str

@@ -18,6 +18,9 @@ from math import ceil
 from operator import attrgetter
 from pathlib import Path
 
+from mmengine.config import Config
+from mmengine.registry import HOOKS, init_default_scope
+
 from mmmoca.files import write_figure
 from projects import trials
 from projects.rivals.feature_curve import FILE
@@ -124,6 +127,22 @@ def pace(method: str, images: str, out: Path) -> float:
     )
 
 
+def pixels(out: Path, images: str, method: str) -> float:
+    """k-NN accuracy of raw pixels, in per cent.
+
+    Args:
+        out (Path): Folder of all runs, with their configs.
+        images (str): Name of a set.
+        method (str): Any that has a config there.
+
+    Returns:
+        float: On the images that the tables are of.
+    """
+    cfg = Config.fromfile(out / 'configs' / f'{images}_{method}.py')
+    init_default_scope(cfg.default_scope)
+    return HOOKS.build(cfg.default_hooks.features).accuracy_of_pixels()
+
+
 def parse_args() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
@@ -214,6 +233,7 @@ def main() -> None:
         }
         print(f'\n{name}\n')
         trials.print_table(HEAD, table(own, features))
+        print(f'\nRaw pixels: k-NN {pixels(out, name, args.methods[0]):.1f}')
         if targets := target_table(own):
             print()
             trials.print_table(TARGET_HEAD, targets)

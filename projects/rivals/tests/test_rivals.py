@@ -191,6 +191,31 @@ def test_measuring_leaves_the_run_alone(root, tmp_path):
     assert values == hook.measure(runner.model)
 
 
+def test_accuracy_of_pixels(root, tmp_path):
+    runner = runner_of(root, tmp_path, 'mae', 1)
+    (hook,) = (h for h in runner.hooks if isinstance(h, FeatureCurveHook))
+    known, asked = (
+        zip(
+            *(
+                (item['inputs'].flatten().numpy(), item['data_samples'])
+                for item in hook.sets[split]
+            )
+        )
+        for split in ('train', 'val')
+    )
+    (known, labels), (asked, truth) = (
+        (np.stack(x).astype(float), [int(s.gt_label) for s in samples])
+        for x, samples in (known, asked)
+    )
+    known, asked = (x - x.mean(1, keepdims=True) for x in (known, asked))
+    known, asked = (
+        x / np.linalg.norm(x, axis=1, keepdims=True) for x in (known, asked)
+    )
+    nearest = KNeighborsClassifier(hook.k, weights=vote).fit(known, labels)
+    expected = 100 * nearest.score(asked[1::2], truth[1::2])
+    assert hook.accuracy_of_pixels() == pytest.approx(expected)
+
+
 def test_mean_average_precision():
     generator = torch.Generator().manual_seed(0)
     similarity = torch.randn(7, 40, generator=generator)
