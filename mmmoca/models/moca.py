@@ -137,8 +137,10 @@ class MOCA(BaseSelfSupervisor):
 
         Returns:
             Dict[str, object]: ``loss_img`` and ``loss_loc`` as weighted in
-            equation 1 and in KL form, ``codebook_perplexity`` for the log,
-            and ``codebook_update``, what :class:`CodebookHook` needs.
+            equation 1 and in KL form; for the log ``codebook_perplexity``,
+            how many words the batch uses, and ``image_information``, the
+            nats that an image tells about its words; and
+            ``codebook_update``, what :class:`CodebookHook` needs.
         """
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
         tokens = self.encode_teacher(views)  # (2B, L, D)
@@ -151,7 +153,9 @@ class MOCA(BaseSelfSupervisor):
             if self.with_neck:
                 decoded.append(self.neck(student, embeddings[-1], mask))
         losses, bags, msd = self.head.loss(embeddings, decoded, masks, targets)
-        losses['codebook_perplexity'] = _perplexity(bags.mean(dim=0))
+        entropy = _entropy(bags.mean(dim=0))
+        losses['codebook_perplexity'] = entropy.exp()
+        losses['image_information'] = entropy - _entropy(bags).mean()
         losses['codebook_update'] = CodebookUpdate(
             self.codebook.draw_candidates(tokens),
             msd.unflatten(0, (2, -1)).mean(dim=1),
@@ -221,6 +225,6 @@ class MOCA(BaseSelfSupervisor):
         return torch.cat(list(inputs))
 
 
-def _perplexity(distribution: Tensor) -> Tensor:
-    """Exponential of the entropy: how many words are in use, a scalar."""
-    return torch.special.entr(distribution).sum().exp()
+def _entropy(distributions: Tensor) -> Tensor:
+    """Of each in nats, (..., K) -> (...)."""
+    return torch.special.entr(distributions).sum(dim=-1)

@@ -30,7 +30,8 @@ def test_same_numbers_as_without(root):
         hook for hook in without.hooks if not isinstance(hook, StepLogHook)
     ]
     without.train()
-    for name in ('loss', 'loss_img', 'loss_loc', 'codebook_perplexity', 'msd'):
+    names = 'loss', 'loss_img', 'loss_loc', 'codebook_perplexity', 'msd'
+    for name in (*names, 'image_information'):
         ours, expected = (
             scalars(runner, f'train/{name}') for runner in (with_hook, without)
         )

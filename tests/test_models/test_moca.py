@@ -4,6 +4,7 @@ import copy
 import pytest
 import torch
 from mmengine.logging import MessageHub
+from torch.distributions import Categorical
 
 from ..builders import build_moca, random_views
 from ..runs import assert_same
@@ -67,6 +68,22 @@ def test_lambda_weighs_the_objectives():
     low, high = values[0.25], values[0.75]
     torch.testing.assert_close(high['loss_img'], 3 * low['loss_img'])
     torch.testing.assert_close(3 * high['loss_loc'], low['loss_loc'])
+
+
+def test_logged_state_of_the_codebook():
+    """Entropies of the words, and what of them an image decides."""
+    model = build_moca()
+    views = random_views()
+    _, logs = model.parse_losses(model.loss(views))
+    codes = model.codebook.assign(model.encode_teacher(torch.cat(views)))
+    bags = codes.codes()[:, model.codebook.inner].mean(dim=1)
+    used, *each = (Categorical(p).entropy() for p in (bags.mean(dim=0), *bags))
+    told = used - torch.stack(each).mean()
+    torch.testing.assert_close(logs['codebook_perplexity'], used.exp())
+    torch.testing.assert_close(
+        logs['image_information'], told, rtol=1e-3, atol=1e-5
+    )
+    assert told > 0
 
 
 @pytest.mark.parametrize('embedding', ['avg', 'cls'])
