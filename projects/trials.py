@@ -226,7 +226,9 @@ def spread(values: Sequence[float]) -> str:
 
 def mean_and_deviation(values: Sequence[float], digits: int = 1) -> str:
     """A mean, and the standard deviation if there are several."""
-    found = [mean(values)] + [stdev(values)] * (len(values) > 1)
+    found = [mean(values)]
+    if len(values) > 1:
+        found.append(stdev(values))
     return ' ± '.join(f'{value:.{digits}f}' for value in found)
 
 

@@ -284,6 +284,11 @@ def curve_of(avg, cls):
     return [dict(row, step=4, seconds=2.0), row]
 
 
+def test_mean_and_deviation():
+    assert trials.mean_and_deviation([2.0]) == '2.0'
+    assert trials.mean_and_deviation([1.0, 3.0], digits=2) == '2.00 ± 1.41'
+
+
 def test_choice_and_table():
     curves = {
         Run('small', 'moca', None, 0): curve_of(70, 60),
