@@ -36,6 +36,7 @@ from projects.rivals.tables import (
     HEAD,
     TARGET_HEAD,
     Run,
+    by_method,
     choose,
     table,
     target_table,
@@ -237,13 +238,9 @@ def main() -> None:
         if targets := target_table(own):
             print()
             trials.print_table(TARGET_HEAD, targets)
+        seeds = by_method(own)
         best = {
-            method: [
-                curve
-                for run, curve in own.items()
-                if (run.method, run.rate) == (method, rate)
-            ]
-            for method, (rate, _) in chosen.items()
+            method: seeds[method, rate] for method, (rate, _) in chosen.items()
         }
         write_figure(out / f'{name}.png', draw(best, features, name))
 

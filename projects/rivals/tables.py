@@ -9,7 +9,15 @@ from projects import trials
 from projects.rivals.feature_curve import FEATURES, MEASURES
 from projects.rivals.targets import TARGETS
 
-__all__ = ['HEAD', 'TARGET_HEAD', 'Run', 'choose', 'table', 'target_table']
+__all__ = [
+    'HEAD',
+    'TARGET_HEAD',
+    'Run',
+    'by_method',
+    'choose',
+    'table',
+    'target_table',
+]
 
 HEAD = (
     *('method', 'rate', 'feature', 'steps', 'seconds'),
@@ -76,7 +84,8 @@ def table(
         tuple[str, ...]: Method, rate, feature, steps, seconds, k-NN by both
         features, linear probe, mAP; means and deviations over the seeds.
     """
-    for method, rate, ends in _ends(curves):
+    for (method, rate), seeds in by_method(curves).items():
+        ends = [curve[-1] for curve in seeds]
         feature = feature_of[method]
         columns = [f'knn_{name}' for name in FEATURES]
         columns += [f'{name}_{feature}' for name in MEASURES[1:]]
@@ -110,26 +119,28 @@ def target_table(curves: dict[Run, list[dict]]) -> list[tuple[str, ...]]:
             method,
             *(
                 trials.mean_and_deviation(
-                    [end['targets'][name] for end in ends], digits=2
+                    [curve[-1]['targets'][name] for curve in seeds], digits=2
                 )
                 for name in TARGETS
             ),
         )
-        for method, _, ends in _ends(curves)
-        if all('targets' in end for end in ends)
+        for (method, _), seeds in by_method(curves).items()
+        if all('targets' in curve[-1] for curve in seeds)
     ]
 
 
-def _ends(
+def by_method(
     curves: dict[Run, list[dict]],
-) -> Iterator[tuple[str, float | None, list[dict]]]:
-    """Of each method and rate, the last point of each seed."""
-    for method, rate in dict.fromkeys((r.method, r.rate) for r in curves):
-        yield (
-            *(method, rate),
-            [
-                curve[-1]
-                for run, curve in curves.items()
-                if (run.method, run.rate) == (method, rate)
-            ],
-        )
+) -> dict[tuple[str, float | None], list[list[dict]]]:
+    """The curves of all seeds of each method and rate.
+
+    Args:
+        curves (dict[Run, list[dict]]): Of one set.
+
+    Returns:
+        dict[tuple[str, float | None], list[list[dict]]]: By method and rate.
+    """
+    found = {}
+    for run, curve in curves.items():
+        found.setdefault((run.method, run.rate), []).append(curve)
+    return found
