@@ -23,7 +23,12 @@ model = dict(
         tap_layer=3,
     ),
     codebook=dict(
-        type='mmmoca.OnlineCodebook', num_words=256, num_new_words=16, border=1
+        type='mmmoca.OnlineCodebook',
+        num_words=256,
+        num_new_words=16,
+        border=1,
+        # Sharper than the paper's 10, which tells few of such tokens apart.
+        inv_delta=30.0,
     ),
     neck=dict(
         type='mmmoca.CondenserNeck', embed_dims=96, depth=1, num_heads=4

@@ -20,6 +20,7 @@ PANELS = (
         {'loss': 'sum', 'loss_img': 'L_IMG', 'loss_loc': 'L_LOC'},
     ),
     ('codebook perplexity', {'codebook_perplexity': ''}),
+    ('image information (nats)', {'image_information': ''}),
     ('mean similarity difference μ', {'msd': ''}),
     ('teacher momentum', {'momentum': ''}),
     ('learning rate', {'lr': ''}),
@@ -118,8 +119,8 @@ def draw_curves(
             f'nothing to draw among {sorted(scalars)}: these are not the '
             'scalars of a MOCA run'
         )
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
+    rows = 1 if len(panels) < 4 else 2
+    columns = -(-len(panels) // rows)
     figure = Figure(
         (3.7 * columns, 2.7 * rows), facecolor='white', layout='constrained'
     )

@@ -22,7 +22,7 @@ from mmmoca.evaluation.linear import linear_accuracy
 from mmmoca.evaluation.loaders import rng_untouched
 from mmmoca.files import write_json
 
-from .targets import describe_targets
+from .targets import describe_targets, targets_as_features
 
 __all__ = ['FEATURES', 'FILE', 'MEASURES', 'FeatureCurveHook', 'plain_encoder']
 
@@ -131,7 +131,7 @@ class FeatureCurveHook(Hook):
         Returns:
             dict[str, dict[str, float]]: For 'choose' and 'report', by
             measure and feature: ``knn_avg``, ...; of MOCA for 'targets', too,
-            what :func:`~projects.rivals.targets.describe_targets` found.
+            by :data:`~projects.rivals.targets.TARGETS`.
         """
         trained = getattr(model, 'teacher', None) or model.backbone
         self.encoder.load_state_dict(trained.state_dict())
@@ -144,9 +144,22 @@ class FeatureCurveHook(Hook):
             for part, measure, value in self._measures(bank, queries, feature):
                 values[part][f'{measure}_{feature}'] = value
         if hasattr(model, 'codebook'):
-            images = default_collate(self.sets['val'])
-            images = model.data_preprocessor(images, False)['inputs']
-            values['targets'] = describe_targets(model, images, queries.labels)
+            known, asked = (
+                model.data_preprocessor(default_collate(items), False)
+                for items in self.sets.values()
+            )
+            values['targets'] = describe_targets(
+                model, asked['inputs'], queries.labels
+            )
+            known, asked = (
+                targets_as_features(model, part['inputs'])
+                for part in (known, asked)
+            )
+            for name, vectors in known.items():
+                values['targets'][f'knn_{name}'] = self._knn(
+                    *(asked[name][1::2], queries.labels[1::2]),
+                    *(vectors, bank.labels),
+                )
         return values
 
     def accuracy_of_pixels(self) -> float:
@@ -162,8 +175,13 @@ class FeatureCurveHook(Hook):
             )
             for images in map(default_collate, self.sets.values())
         )
+        return self._knn(asked[1::2], truth[1::2], known, labels)
+
+    def _knn(
+        self, asked: Tensor, truth: Tensor, known: Tensor, labels: Tensor
+    ) -> float:
         return knn_top1(
-            *(asked[1::2], known, truth[1::2], labels, self.num_classes),
+            *(asked, known, truth, labels, self.num_classes),
             *(self.k, self.temperature),
         )
 
@@ -180,10 +198,7 @@ class FeatureCurveHook(Hook):
             labels = asked[1], known[1]
             yield (
                 *(part, 'knn'),
-                knn_top1(
-                    *(query, unit, *labels, self.num_classes),
-                    *(self.k, self.temperature),
-                ),
+                self._knn(query, labels[0], unit, labels[1]),
             )
             # The rate that is best on the first half is the second's.
             probe = linear_accuracy(

@@ -6,6 +6,7 @@ __all__ = ['LEVERS']
 _MASKS = 'model.masking.mask_ratios', 'model.masking.decoder_mask_ratios'
 _CODEBOOK = 'model.codebook'
 _TEACHER = 'default_hooks.teacher_ema'
+_VIEWS = 'train_dataloader.dataset.pipeline.2.transforms'
 
 # Name -> what changes in the config.
 LEVERS: dict[str, dict[str, object]] = {
@@ -20,7 +21,7 @@ LEVERS: dict[str, dict[str, object]] = {
     'moca_new-words-4': {f'{_CODEBOOK}.num_new_words': 4},
     'moca_words-512': {f'{_CODEBOOK}.num_words': 512},
     'moca_words-1024': {f'{_CODEBOOK}.num_words': 1024},
-    'moca_inv-delta-30': {f'{_CODEBOOK}.inv_delta': 30.0},
+    'moca_inv-delta-10': {f'{_CODEBOOK}.inv_delta': 10.0},
     'moca_inv-delta-100': {f'{_CODEBOOK}.inv_delta': 100.0},
     'moca_inv-delta-300': {f'{_CODEBOOK}.inv_delta': 300.0},
     'moca_kappa-2': {'model.head.kappa': 2.0},
@@ -31,8 +32,19 @@ LEVERS: dict[str, dict[str, object]] = {
         'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3
     },
     'moca_cls': {'model.image_embedding': 'cls'},
+    # For images that differ in where things are, more than in what of.
+    'moca_gentle': {
+        'model.image_embedding': 'cls',
+        f'{_CODEBOOK}.inv_delta': 100.0,
+        f'{_TEACHER}.momentum': 0.99,
+        'optim_wrapper.optimizer.lr': 2.5e-4,
+    },
     'moca_batch-32': {'train_dataloader.batch_size': 32},
     'moca_batch-128': {'train_dataloader.batch_size': 128},
     'moca_warm-up-0.3': {'param_scheduler.warmup': 0.3},
+    'moca_crops-0.15': {
+        f'{_VIEWS}.{view}.0.crop_ratio_range': (0.15, 1.0) for view in (0, 1)
+    },
+    'moca_no-solarize': {f'{_VIEWS}.1.3.prob': 0.0},
     'moca_fp32': {'optim_wrapper.dtype': 'float32'},
 }

@@ -19,13 +19,15 @@ from operator import attrgetter
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.registry import HOOKS, init_default_scope
+from mmengine.registry import HOOKS, MODELS, init_default_scope
+from mmengine.runner import set_random_seed
 
 from mmmoca.files import write_figure
 from projects import trials
-from projects.rivals.feature_curve import FILE
+from projects.rivals.feature_curve import FEATURES, FILE
 from projects.rivals.methods import (
     METHODS,
+    OURS,
     RATES,
     check_encoders,
     config_of,
@@ -128,20 +130,27 @@ def pace(method: str, images: str, out: Path) -> float:
     )
 
 
-def pixels(out: Path, images: str, method: str) -> float:
-    """k-NN accuracy of raw pixels, in per cent.
+def baselines(out: Path, images: str) -> dict[str, float]:
+    """k-NN accuracies without training, in per cent.
 
     Args:
         out (Path): Folder of all runs, with their configs.
         images (str): Name of a set.
-        method (str): Any that has a config there.
 
     Returns:
-        float: On the images that the tables are of.
+        dict[str, float]: Of raw pixels, and of the encoder as MOCA's seed 0
+        starts it, on the images that the tables are of.
     """
-    cfg = Config.fromfile(out / 'configs' / f'{images}_{method}.py')
+    cfg = Config.fromfile(next((out / 'configs').glob(f'{images}_*.py')))
+    ours = config_of(OURS).model
     init_default_scope(cfg.default_scope)
-    return HOOKS.build(cfg.default_hooks.features).accuracy_of_pixels()
+    hook = HOOKS.build(cfg.default_hooks.features)
+    set_random_seed(0)
+    model = MODELS.build(ours)
+    model.init_weights()
+    found = hook.measure(model)['report']
+    names = {f'untrained {name}': found[f'knn_{name}'] for name in FEATURES}
+    return {'raw pixels': hook.accuracy_of_pixels(), **names}
 
 
 def parse_args() -> argparse.Namespace:
@@ -234,7 +243,13 @@ def main() -> None:
         }
         print(f'\n{name}\n')
         trials.print_table(HEAD, table(own, features))
-        print(f'\nRaw pixels: k-NN {pixels(out, name, args.methods[0]):.1f}')
+        print(
+            '\nk-NN: '
+            + ', '.join(
+                f'{what} {accuracy:.1f}'
+                for what, accuracy in baselines(out, name).items()
+            )
+        )
         if targets := target_table(own):
             print()
             trials.print_table(TARGET_HEAD, targets)

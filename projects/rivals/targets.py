@@ -2,11 +2,12 @@
 """What MOCA's targets say about images, and the state of its codebook."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mmmoca.models import MOCA
 
-__all__ = ['TARGETS', 'describe_targets', 'information']
+__all__ = ['TARGETS', 'describe_targets', 'information', 'targets_as_features']
 
 # What is measured, as columns of a table.
 TARGETS = {
@@ -15,6 +16,8 @@ TARGETS = {
     'position': 'of position',
     'perplexity': 'words in use',
     'similarity': 'words alike',
+    'knn_bag': 'k-NN by bag',
+    'knn_places': 'by place',
 }
 
 
@@ -44,6 +47,27 @@ def describe_targets(
         **information(codebook.assign(tokens).codes().cpu(), labels),
         similarity=similarity.item(),
     )
+
+
+@torch.no_grad()
+def targets_as_features(model: MOCA, images: Tensor) -> dict[str, Tensor]:
+    """What the student is to predict of images, for k-NN.
+
+    Args:
+        model (MOCA): Its teacher and codebook are looked at.
+        images (Tensor): Whole and normalised, (N, C, H, W).
+
+    Returns:
+        dict[str, Tensor]: ``bag``, (N, K), the target of L_IMG, which has lost
+        what was where; ``places``, (N, L K), the targets of L_LOC side by
+        side. Roots of frequencies, so that rows are unit vectors.
+    """
+    found = []
+    for part in images.split(250):
+        codes = model.codebook.assign(model.encode_teacher(part)).codes()
+        bags = codes[:, model.codebook.inner].mean(dim=1)
+        found.append((bags.sqrt(), F.normalize(codes.sqrt().flatten(1))))
+    return dict(zip(('bag', 'places'), map(torch.cat, zip(*found))))
 
 
 def information(codes: Tensor, labels: Tensor) -> dict[str, float]:

@@ -28,7 +28,12 @@ from projects.rivals.tables import (
     table,
     target_table,
 )
-from projects.rivals.targets import TARGETS, describe_targets, information
+from projects.rivals.targets import (
+    TARGETS,
+    describe_targets,
+    information,
+    targets_as_features,
+)
 from tests.runs import NO_VALIDATION
 
 METHODS = list(RATES)
@@ -133,7 +138,9 @@ def test_method_trains_and_is_measured(root, tmp_path, method):
         for part in ('choose', 'report'):
             for measure in MEASURES:
                 assert 0 <= second[part][f'{measure}_{feature}'] <= 100
-    assert ('targets' in second) == (method == OURS)
+    assert list(second.get('targets', ())) == list(
+        TARGETS if method == OURS else ()
+    )
 
 
 def vote(distances):
@@ -258,7 +265,6 @@ def test_targets_of_a_model(configs):
     images = torch.randn(6, 3, 48, 48)
     labels = torch.arange(6) % 2
     found = describe_targets(model, images, labels)
-    assert list(found) == list(TARGETS)
     words = model.codebook.words
     pairs = (words @ words.T)[~torch.eye(len(words), dtype=bool)]
     assert found['similarity'] == pytest.approx(pairs.mean().item(), rel=1e-4)
@@ -266,6 +272,24 @@ def test_targets_of_a_model(configs):
     assert found == dict(
         information(codes, labels), similarity=found['similarity']
     )
+
+
+def test_targets_as_features(configs):
+    """Similarities are sums of roots of products of frequencies."""
+    model = MODELS.build(configs[OURS].model)
+    images = torch.randn(3, 3, 48, 48)
+    found = targets_as_features(model, images)
+    codes = model.codebook.assign(model.encode_teacher(images)).codes()
+    inner = [row * 6 + column for row in range(1, 5) for column in range(1, 5)]
+    bags = codes[:, inner].mean(dim=1)
+    expected = dict(
+        bag=(bags[:, None] * bags[None]).sqrt().sum(dim=-1),
+        places=(codes[:, None] * codes[None]).sqrt().sum(dim=-1).mean(dim=-1),
+    )
+    for name, vectors in found.items():
+        similarity = vectors @ vectors.T
+        torch.testing.assert_close(similarity, expected.pop(name))
+    assert not expected
 
 
 def curve_of(avg, cls):
@@ -317,7 +341,10 @@ def test_choice_and_table():
     assert not target_table(curves)
     for curve in curves.values():
         curve[-1]['targets'] = dict.fromkeys(TARGETS, 1.25)
-    assert target_table(curves)[0] == ('moca', *['1.25 ± 0.00'] * 5)
+    assert target_table(curves)[0] == (
+        'moca',
+        *['1.25 ± 0.00'] * len(TARGETS),
+    )
     picture = draw(
         dict(moca=list(curves.values())[:2]), dict(moca='avg'), 'small'
     )
