@@ -35,7 +35,6 @@ LEVERS: dict[str, dict[str, object]] = {
     # For images that differ in where things are, more than in what of.
     'moca_gentle': {
         'model.image_embedding': 'cls',
-        f'{_CODEBOOK}.inv_delta': 100.0,
         f'{_TEACHER}.momentum': 0.99,
         'optim_wrapper.optimizer.lr': 2.5e-4,
     },
