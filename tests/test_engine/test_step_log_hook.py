@@ -56,6 +56,23 @@ def test_a_collapse_is_said_once(root):
     assert 'iteration 5: ' in message and 'docs/method.md' in message
 
 
+def test_targets_that_become_the_same_are_said_once(root):
+    runner = build(root, 'alike')
+    parse_losses = runner.model.parse_losses
+
+    def fall(losses):
+        told = (0.5, 0.9, 0.31, 0.29, 0.2, 1.0, 0.1)[runner.iter]
+        return parse_losses(losses | {'image_information': torch.tensor(told)})
+
+    runner.model.parse_losses = fall
+    with mock.patch.object(runner.logger, 'warning') as warning:
+        runner.train()
+    said = [call.args[0] for call in warning.call_args_list]
+    (message,) = (text for text in said if 'image_information' in text)
+    assert 'iteration 4: ' in message and 'from 0.9 to 0.29' in message
+    assert 'docs/method.md' in message
+
+
 def test_non_finite_step_stops_the_run(root):
     runner = build(root, 'poisoned')
 

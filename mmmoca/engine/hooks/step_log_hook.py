@@ -49,6 +49,9 @@ class StepLogHook(Hook):
     0.1: where all tokens become one, so do the words, and no token is nearer
     to one of them than to the others. Healthy runs of the quick start stay
     above 0.25; images without content and a learning rate of 1 end below.
+    A second one goes out when ``image_information`` falls below a third of its
+    highest: tokens may differ, but no longer between images. The quick start
+    keeps more than half; on digits, which its recipe does not suit, a sixth.
 
     Raises:
         NonFiniteLossError: Names the step, the images of this process's
@@ -60,11 +63,14 @@ class StepLogHook(Hook):
     priority = 5
     max_skipped_steps = 32
     collapsed_msd = 0.1
+    kept_information = 1 / 3
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
         self._skipped_in_a_row = 0
         self._healthy = False
+        self._highest_information = 0.0
+        self._targets_alike = False
 
     def before_train(self, runner: Runner) -> None:
         """Find out how often the run logs."""
@@ -128,6 +134,10 @@ class StepLogHook(Hook):
                 raise NonFiniteLossError(_message(runner, step, scalars))
             if 'msd' in scalars:
                 self._watch(runner, step.iteration + 1, scalars['msd'])
+            if 'image_information' in scalars:
+                self._watch_targets(
+                    runner, step.iteration + 1, scalars['image_information']
+                )
             for name, value in scalars.items():
                 runner.message_hub.update_scalar(f'train/{name}', value)
 
@@ -145,6 +155,24 @@ class StepLogHook(Hook):
                 'my run healthy?" in docs/method.md'
             )
         self._healthy = healthy
+
+    def _watch_targets(
+        self, runner: Runner, iteration: int, information: float
+    ) -> None:
+        """Warn once in a run if its targets no longer tell images apart."""
+        self._highest_information = max(self._highest_information, information)
+        least = self.kept_information * self._highest_information
+        if self._targets_alike or information >= least:
+            return
+        self._targets_alike = True
+        runner.logger.warning(
+            f'iteration {iteration}: the targets of all images become the '
+            'same, image_information has fallen from '
+            f'{self._highest_information:.2g} to {information:.2g}. Look at '
+            'k-NN; then try model.image_embedding=cls, an eighth of the '
+            'learning rate, or a larger model.codebook.inv_delta. See "Is my '
+            'run healthy?" in docs/method.md'
+        )
 
 
 def _message(runner: Runner, step: _Step, scalars: dict) -> str:
