@@ -19,6 +19,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmengine.runner import set_random_seed
 
@@ -145,6 +146,8 @@ def baselines(out: Path, images: str) -> dict[str, float]:
     ours = config_of(OURS).model
     init_default_scope(cfg.default_scope)
     hook = HOOKS.build(cfg.default_hooks.features)
+    # It would tell of every weight.
+    MMLogger.get_instance('baselines', log_level='WARNING')
     set_random_seed(0)
     model = MODELS.build(ours)
     model.init_weights()
