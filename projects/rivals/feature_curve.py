@@ -133,12 +133,7 @@ class FeatureCurveHook(Hook):
             measure and feature: ``knn_avg``, ...; of MOCA for 'targets', too,
             by :data:`~projects.rivals.targets.TARGETS`.
         """
-        trained = getattr(model, 'teacher', None) or model.backbone
-        self.encoder.load_state_dict(trained.state_dict())
-        bank, queries = (
-            _describe(self.encoder, model.data_preprocessor, items)
-            for items in (self.sets['train'], self.sets['val'])
-        )
+        bank, queries = self._features(model)
         values = {'choose': {}, 'report': {}}
         for feature in FEATURES:
             for part, measure, value in self._measures(bank, queries, feature):
@@ -162,6 +157,26 @@ class FeatureCurveHook(Hook):
                 )
         return values
 
+    def accuracies(self, model: nn.Module) -> dict[str, float]:
+        """k-NN accuracy of a model, on the images for reporting.
+
+        Args:
+            model (nn.Module): See :meth:`measure`.
+
+        Returns:
+            dict[str, float]: In per cent, by feature.
+        """
+        bank, queries = self._features(model)
+        return {
+            feature: self._knn(
+                F.normalize(queries.pick(feature)[1::2], dim=1),
+                queries.labels[1::2],
+                F.normalize(bank.pick(feature), dim=1),
+                bank.labels,
+            )
+            for feature in FEATURES
+        }
+
     def accuracy_of_pixels(self) -> float:
         """k-NN accuracy of raw pixels, on the images for reporting.
 
@@ -176,6 +191,17 @@ class FeatureCurveHook(Hook):
             for images in map(default_collate, self.sets.values())
         )
         return self._knn(asked[1::2], truth[1::2], known, labels)
+
+    def _features(
+        self, model: nn.Module
+    ) -> tuple[LabelledFeatures, LabelledFeatures]:
+        trained = getattr(model, 'teacher', None) or model.backbone
+        self.encoder.load_state_dict(trained.state_dict())
+        bank, queries = (
+            _describe(self.encoder, model.data_preprocessor, items)
+            for items in (self.sets['train'], self.sets['val'])
+        )
+        return bank, queries
 
     def _knn(
         self, asked: Tensor, truth: Tensor, known: Tensor, labels: Tensor
@@ -196,10 +222,7 @@ class FeatureCurveHook(Hook):
             asked = queries.pick(feature)[rows], queries.labels[rows]
             query = F.normalize(asked[0], dim=1)
             labels = asked[1], known[1]
-            yield (
-                *(part, 'knn'),
-                self._knn(query, labels[0], unit, labels[1]),
-            )
+            yield part, 'knn', self._knn(query, labels[0], unit, labels[1])
             # The rate that is best on the first half is the second's.
             probe = linear_accuracy(
                 *(known, asked, self.num_classes, self.epochs),

@@ -32,7 +32,7 @@ LEVERS: dict[str, dict[str, object]] = {
         'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3
     },
     'moca_cls': {'model.image_embedding': 'cls'},
-    # For images that differ in where things are, more than in what of.
+    # For images that differ in where things are, more than in their stuff.
     'moca_gentle': {
         'model.image_embedding': 'cls',
         f'{_TEACHER}.momentum': 0.99,

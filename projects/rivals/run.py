@@ -25,7 +25,7 @@ from mmengine.runner import set_random_seed
 
 from mmmoca.files import write_figure
 from projects import trials
-from projects.rivals.feature_curve import FEATURES, FILE
+from projects.rivals.feature_curve import FILE
 from projects.rivals.methods import (
     METHODS,
     OURS,
@@ -151,9 +151,11 @@ def baselines(out: Path, images: str) -> dict[str, float]:
     set_random_seed(0)
     model = MODELS.build(ours)
     model.init_weights()
-    found = hook.measure(model)['report']
-    names = {f'untrained {name}': found[f'knn_{name}'] for name in FEATURES}
-    return {'raw pixels': hook.accuracy_of_pixels(), **names}
+    untrained = hook.accuracies(model)
+    return {
+        'raw pixels': hook.accuracy_of_pixels(),
+        **{f'untrained {name}': value for name, value in untrained.items()},
+    }
 
 
 def parse_args() -> argparse.Namespace:

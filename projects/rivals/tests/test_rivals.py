@@ -196,6 +196,8 @@ def test_measuring_leaves_the_run_alone(root, tmp_path):
     values = hook.measure(runner.model)
     assert torch.equal(torch.get_rng_state(), state)
     assert values == hook.measure(runner.model)
+    for feature, accuracy in hook.accuracies(runner.model).items():
+        assert accuracy == values['report'][f'knn_{feature}']
 
 
 def test_accuracy_of_pixels(root, tmp_path):
