@@ -1,7 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The quick start's recipe with one thing changed, as methods of its own."""
 
-__all__ = ['LEVERS']
+from mmengine.hooks import Hook
+from mmengine.registry import HOOKS
+from mmengine.runner import Runner
+
+__all__ = ['LEVERS', 'LambdaScheduleHook']
 
 _MASKS = 'model.masking.mask_ratios', 'model.masking.decoder_mask_ratios'
 _CODEBOOK = 'model.codebook'
@@ -15,6 +19,11 @@ LEVERS: dict[str, dict[str, object]] = {
     'moca_mask-70': dict(zip(_MASKS, [(0.7,), (0.5,)])),
     'moca_lambda-0.5': {'model.head.lambda_img': 0.5},
     'moca_lambda-0.9': {'model.head.lambda_img': 0.9},
+    'moca_lambda-0.5-to-0.9': {
+        'default_hooks.lambda_schedule': dict(
+            type='LambdaScheduleHook', begin=0.5, end=0.9
+        )
+    },
     'moca_momentum-0.8': {f'{_TEACHER}.momentum': 0.8},
     'moca_momentum-0.95': {f'{_TEACHER}.momentum': 0.95},
     'moca_end-momentum-1': {f'{_TEACHER}.end_momentum': 1.0},
@@ -47,3 +56,28 @@ LEVERS: dict[str, dict[str, object]] = {
     'moca_no-solarize': {f'{_VIEWS}.1.3.prob': 0.0},
     'moca_fp32': {'optim_wrapper.dtype': 'float32'},
 }
+
+
+@HOOKS.register_module()
+class LambdaScheduleHook(Hook):
+    """Moves lambda of equation 1 along a line from first to last step.
+
+    It is a function of the step, so there is nothing to resume.
+
+    Args:
+        begin (float): Of the first step, in (0, 1).
+        end (float): Of the last step, in (0, 1).
+    """
+
+    def __init__(self, begin: float, end: float) -> None:
+        self.begin = begin
+        self.end = end
+
+    def before_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: dict | None = None
+    ) -> None:
+        """Set the head's ``lambda_img``."""
+        done = runner.iter / max(1, runner.max_iters - 1)
+        runner.model.head.lambda_img = (
+            self.begin + (self.end - self.begin) * done
+        )

@@ -95,7 +95,12 @@ def write_configs(
     (out / 'configs').mkdir(parents=True, exist_ok=True)
     encoder = config_of(OURS).model.backbone
     for method, cfg in configs.items():
-        cfg.custom_imports = dict(imports=['projects.rivals.feature_curve'])
+        cfg.custom_imports = dict(
+            imports=[
+                'projects.rivals.feature_curve',
+                'projects.rivals.levers',
+            ]
+        )
         for name, folder in images.items():
             cfg.train_dataloader.dataset.data_root = str(folder)
             # On its core, not beside it.

@@ -172,6 +172,26 @@ def features_of(runner, folder, feature):
     return F.normalize(vectors, dim=1).numpy(), dataset.get_gt_labels()
 
 
+def test_lambda_schedule(root, tmp_path):
+    runner = runner_of(
+        *(root, tmp_path, OURS, 3),
+        **{
+            **LEVERS['moca_lambda-0.5-to-0.9'],
+            'default_hooks.features.interval': 9,
+        },
+    )
+    used = []
+    loss = runner.model.head.loss
+
+    def note(*args):
+        used.append(runner.model.head.lambda_img)
+        return loss(*args)
+
+    runner.model.head.loss = note
+    runner.train()
+    assert used == pytest.approx([0.5, 0.7, 0.9])
+
+
 def test_a_run_that_was_stopped(root, tmp_path):
     runner_of(root, tmp_path, 'mae', 2).train()
     first, second = json.loads((tmp_path / 'work' / FILE).read_text())
