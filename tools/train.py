@@ -44,7 +44,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument(
         '--amp',
         action='store_true',
-        help='train in mixed precision (bf16 on a CPU)',
+        help='train in mixed precision, or in what a CPU is fast in',
     )
     parser.add_argument(
         '--no-validate',

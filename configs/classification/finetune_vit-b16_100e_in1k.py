@@ -79,7 +79,7 @@ train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_evaluator = dict(type='Accuracy', topk=(1, 5))
 test_evaluator = val_evaluator
 
-# On a CPU this wrapper falls back to bfloat16 autocast without loss scaling.
+# On a CPU this wrapper takes bfloat16 or float32, without loss scaling.
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
     dtype='float16',

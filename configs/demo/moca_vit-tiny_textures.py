@@ -162,7 +162,8 @@ test_cfg = dict(
 
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
-    dtype='bfloat16',
+    # bfloat16 where the processor has it: without, float32 is faster.
+    dtype='auto',
     constructor='mmmoca.MOCAOptimWrapperConstructor',
     optimizer=dict(
         type='AdamW',

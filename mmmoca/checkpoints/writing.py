@@ -100,9 +100,10 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
     }
     with whole(path) as temporary:
         if temporary.suffix == '.safetensors':
-            from safetensors.torch import save_file
+            from safetensors.torch import save
 
             meta = {k: json.dumps(v) for k, v in checkpoint['meta'].items()}
-            save_file(state_dict, temporary, dict(format='pt') | meta)
+            # Others could not read what its save_file writes.
+            temporary.write_bytes(save(state_dict, dict(format='pt') | meta))
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)

@@ -32,7 +32,8 @@ def prepare_training(
             layout known.
         resume (str | os.PathLike, optional): The checkpoint to go on from;
             'auto' for the latest one in the work dir, if there is one.
-        amp (bool): Train in mixed precision (bfloat16 on a CPU).
+        amp (bool): Train in mixed precision, see
+            :class:`~mmmoca.engine.optimizers.MixedPrecisionOptimWrapper`.
         validate (bool): Whether to keep the validation. Defaults to True.
         auto_scale_lr (bool): Scale the learning rate by the total batch
             size.

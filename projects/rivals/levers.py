@@ -33,6 +33,8 @@ LEVERS: dict[str, dict[str, object]] = {
     'moca_inv-delta-10': {f'{_CODEBOOK}.inv_delta': 10.0},
     'moca_inv-delta-100': {f'{_CODEBOOK}.inv_delta': 100.0},
     'moca_inv-delta-300': {f'{_CODEBOOK}.inv_delta': 300.0},
+    'moca_tap-layer-2': {'model.backbone.tap_layer': 2},
+    'moca_tap-layer-4': {'model.backbone.tap_layer': 4},
     'moca_kappa-2': {'model.head.kappa': 2.0},
     'moca_kappa-4': {'model.head.kappa': 4.0},
     'moca_lr-1e-3': {'optim_wrapper.optimizer.lr': 1e-3},
@@ -54,6 +56,7 @@ LEVERS: dict[str, dict[str, object]] = {
         f'{_VIEWS}.{view}.0.crop_ratio_range': (0.15, 1.0) for view in (0, 1)
     },
     'moca_no-solarize': {f'{_VIEWS}.1.3.prob': 0.0},
+    'moca_bf16': {'optim_wrapper.dtype': 'bfloat16'},
     'moca_fp32': {'optim_wrapper.dtype': 'float32'},
 }
 

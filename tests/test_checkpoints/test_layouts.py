@@ -226,6 +226,9 @@ def test_written_checkpoints(tmp_path, suffix):
     state = {'a': values[1], 'b': values.T}
     write_checkpoint(dict(state_dict=state, meta={}), path)
     assert [child.name for child in path.parent.iterdir()] == [path.name]
+    # Readable by whom any new file is.
+    (tmp_path / 'any').touch()
+    assert path.stat().st_mode == (tmp_path / 'any').stat().st_mode
     read = read_checkpoint(path)['state_dict']
     assert torch.equal(read['a'], values[1])
     assert torch.equal(read['b'], values.T)

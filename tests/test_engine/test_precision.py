@@ -4,8 +4,16 @@
 import pytest
 import torch
 from mmengine.config import Config
+from torch import nn
 
-from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
+from mmmoca.engine import (
+    CodebookHook,
+    MixedPrecisionOptimWrapper,
+    StepLogHook,
+    TeacherEMAHook,
+    fast_dtype,
+)
+from mmmoca.engine.optimizers import mixed_precision
 
 from ..images import CONFIGS
 from ..runs import demo_model, demo_runner, scalars
@@ -85,6 +93,57 @@ def test_assignments_and_losses_leave_autocast(dtype):
     for name, value in expected.items():
         assert actual[name].dtype == torch.float32, name
         torch.testing.assert_close(actual[name], value, rtol=1e-6, atol=1e-7)
+
+
+def wrapper_of(dtype):
+    """A wrapper of a layer, and the layer's dtype under it."""
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    wrapper = MixedPrecisionOptimWrapper(optimizer=optimizer, dtype=dtype)
+    with wrapper.optim_context(layer):
+        return wrapper, layer(torch.ones(1, 2)).dtype
+
+
+@pytest.mark.parametrize(
+    ('instructions', 'fast'),
+    [
+        ({}, 'float32'),
+        ({'avx512_f': True, 'avx512_bf16': False}, 'float32'),
+        ({'avx512_f': True, 'avx512_bf16': True}, 'bfloat16'),
+        ({'amx_bf16': True}, 'bfloat16'),
+        (None, 'bfloat16'),
+    ],
+)
+def test_what_a_cpu_is_fast_in(instructions, fast, monkeypatch):
+    monkeypatch.setattr(mixed_precision, 'get_device', lambda: 'cpu')
+    if instructions is None:
+        monkeypatch.delattr(torch.cpu, 'get_capabilities', raising=False)
+    else:
+        monkeypatch.setattr(
+            *(torch.cpu, 'get_capabilities', lambda: instructions),
+            raising=False,
+        )
+    assert fast_dtype() == fast
+    # What is asked for by name is taken, but for float16.
+    for dtype in ('auto', 'float16', torch.float16, 'bfloat16', 'float32'):
+        taken = dtype if dtype in ('bfloat16', 'float32') else fast
+        wrapper, found = wrapper_of(dtype)
+        assert wrapper.cast_dtype == found == getattr(torch, taken)
+        assert not wrapper.loss_scaler.is_enabled()
+
+
+@pytest.mark.parametrize(('native', 'fast'), [(1, 'bfloat16'), (0, 'float16')])
+def test_what_a_gpu_is_fast_in(native, fast, monkeypatch):
+    monkeypatch.setattr(mixed_precision, 'get_device', lambda: 'cuda')
+    monkeypatch.setattr(
+        torch.cuda, 'is_bf16_supported', lambda including_emulation: native
+    )
+    assert fast_dtype() == fast
+
+
+def test_unknown_dtype():
+    with pytest.raises(ValueError, match='one of float16, .*, got bf16'):
+        wrapper_of('bf16')
 
 
 @needs_gpu

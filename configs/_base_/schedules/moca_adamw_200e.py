@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# On a CPU this wrapper falls back to bfloat16 autocast without loss scaling.
+# On a CPU this wrapper takes bfloat16 or float32, without loss scaling.
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
     dtype='float16',

@@ -3,6 +3,7 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .mixed_precision import (
     GPUMixedPrecisionOptimWrapper,
     MixedPrecisionOptimWrapper,
+    fast_dtype,
 )
 from .optim_wrapper_constructor import MOCAOptimWrapperConstructor
 
@@ -11,4 +12,5 @@ __all__ = [
     'LayerDecayOptimWrapperConstructor',
     'MOCAOptimWrapperConstructor',
     'MixedPrecisionOptimWrapper',
+    'fast_dtype',
 ]
