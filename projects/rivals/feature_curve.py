@@ -22,7 +22,7 @@ from mmmoca.evaluation.linear import linear_accuracy
 from mmmoca.evaluation.loaders import rng_untouched
 from mmmoca.files import write_json
 
-from .targets import describe_targets, targets_as_features
+from .targets import codes_of, features_of, information, likeness
 
 __all__ = ['FEATURES', 'FILE', 'MEASURES', 'FeatureCurveHook', 'plain_encoder']
 
@@ -140,15 +140,18 @@ class FeatureCurveHook(Hook):
                 values[part][f'{measure}_{feature}'] = value
         if hasattr(model, 'codebook'):
             known, asked = (
-                model.data_preprocessor(default_collate(items), False)
-                for items in self.sets.values()
+                codes_of(
+                    model, model.data_preprocessor(batch, False)['inputs']
+                )
+                for batch in map(default_collate, self.sets.values())
             )
-            values['targets'] = describe_targets(
-                model, asked['inputs'], queries.labels
+            codebook = model.codebook
+            values['targets'] = dict(
+                information(asked, queries.labels),
+                similarity=likeness(codebook.words),
             )
             known, asked = (
-                targets_as_features(model, part['inputs'])
-                for part in (known, asked)
+                features_of(codes, codebook.inner) for codes in (known, asked)
             )
             for name, vectors in known.items():
                 values['targets'][f'knn_{name}'] = self._knn(

@@ -82,9 +82,7 @@ def check_images(folder: Path) -> Path:
     return folder
 
 
-def train(
-    run: Run, out: Path, steps: int, points: int = POINTS
-) -> list[dict]:
+def train(run: Run, out: Path, steps: int, points: int = POINTS) -> list[dict]:
     """Train unless it has been done, or to its end.
 
     Args:

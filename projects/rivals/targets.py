@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmmoca.models import MOCA
 
-__all__ = ['TARGETS', 'describe_targets', 'information', 'targets_as_features']
+__all__ = ['TARGETS', 'codes_of', 'features_of', 'information', 'likeness']
 
 # What is measured, as columns of a table.
 TARGETS = {
@@ -22,59 +22,59 @@ TARGETS = {
 
 
 @torch.no_grad()
-def describe_targets(
-    model: MOCA, images: Tensor, labels: Tensor
-) -> dict[str, float]:
-    """What the words that the teacher assigns tell, and how words differ.
+def codes_of(model: MOCA, images: Tensor) -> Tensor:
+    """The words that the teacher assigns.
 
     Args:
         model (MOCA): Its teacher and codebook are looked at.
         images (Tensor): Whole and normalised, (N, C, H, W).
-        labels (Tensor): Their classes, (N, ).
 
     Returns:
-        dict[str, float]: See :func:`information`; and ``similarity``, the
-        mean cosine between two words, which is 1 where all are the same.
+        Tensor: Assignments q_T of all tokens, (N, L, K), on the CPU.
     """
-    tokens = torch.cat([model.encode_teacher(x) for x in images.split(250)])
-    codebook = model.codebook
-    words = codebook.words
-    # Of all pairs, without those of a word and itself.
-    similarity = (words.sum(dim=0).square().sum() - len(words)) / (
-        len(words) * (len(words) - 1)
-    )
-    return dict(
-        **information(codebook.assign(tokens).codes().cpu(), labels),
-        similarity=similarity.item(),
+    assign, encode = model.codebook.assign, model.encode_teacher
+    return torch.cat(
+        [assign(encode(part)).codes().cpu() for part in images.split(250)]
     )
 
 
-@torch.no_grad()
-def targets_as_features(model: MOCA, images: Tensor) -> dict[str, Tensor]:
+def likeness(words: Tensor) -> float:
+    """Mean cosine between two words, which is 1 where all are the same.
+
+    Args:
+        words (Tensor): Unit vectors, (K, D).
+
+    Returns:
+        float: Of all pairs of different words.
+    """
+    count = len(words)
+    pairs = words.sum(dim=0).square().sum() - count
+    return (pairs / (count * (count - 1))).item()
+
+
+def features_of(codes: Tensor, inner: Tensor) -> dict[str, Tensor]:
     """What the student is to predict of images, for k-NN.
 
     Args:
-        model (MOCA): Its teacher and codebook are looked at.
-        images (Tensor): Whole and normalised, (N, C, H, W).
+        codes (Tensor): Of :func:`codes_of`.
+        inner (Tensor): Indices of the tokens that bags are made of.
 
     Returns:
         dict[str, Tensor]: ``bag``, (N, K), the target of L_IMG, which has lost
         what was where; ``places``, (N, L K), the targets of L_LOC side by
         side. Roots of frequencies, so that rows are unit vectors.
     """
-    found = []
-    for part in images.split(250):
-        codes = model.codebook.assign(model.encode_teacher(part)).codes()
-        bags = codes[:, model.codebook.inner].mean(dim=1)
-        found.append((bags.sqrt(), F.normalize(codes.sqrt().flatten(1))))
-    return dict(zip(('bag', 'places'), map(torch.cat, zip(*found))))
+    return dict(
+        bag=codes[:, inner].mean(dim=1).sqrt(),
+        places=F.normalize(codes.sqrt().flatten(1)),
+    )
 
 
 def information(codes: Tensor, labels: Tensor) -> dict[str, float]:
     """Mutual information between a token's word and where it is from.
 
     Args:
-        codes (Tensor): Assignments q_T of N images, (N, L, K).
+        codes (Tensor): Of :func:`codes_of`.
         labels (Tensor): Their classes, (N, ).
 
     Returns:

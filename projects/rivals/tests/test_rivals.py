@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from mmmoca.engine.launch import leave_out_hooks
 from projects import trials
-from projects.rivals import feature_curve, methods, run
+from projects.rivals import feature_curve, methods, run, targets
 from projects.rivals.feature_curve import FILE, MEASURES, FeatureCurveHook
 from projects.rivals.levers import LEVERS
 from projects.rivals.methods import OURS, RATES
@@ -30,9 +30,9 @@ from projects.rivals.tables import (
 )
 from projects.rivals.targets import (
     TARGETS,
-    describe_targets,
+    codes_of,
     information,
-    targets_as_features,
+    likeness,
 )
 from tests.runs import NO_VALIDATION
 
@@ -282,32 +282,26 @@ def test_what_targets_tell():
     assert information(codes, labels)['class'] == pytest.approx(told)
 
 
-def test_targets_of_a_model(configs):
-    model = MODELS.build(configs[OURS].model)
-    images = torch.randn(6, 3, 48, 48)
-    labels = torch.arange(6) % 2
-    found = describe_targets(model, images, labels)
-    words = model.codebook.words
-    pairs = (words @ words.T)[~torch.eye(len(words), dtype=bool)]
-    assert found['similarity'] == pytest.approx(pairs.mean().item(), rel=1e-4)
-    codes = model.codebook.assign(model.encode_teacher(images)).codes()
-    assert found == dict(
-        information(codes, labels), similarity=found['similarity']
-    )
+def test_words_alike():
+    words = F.normalize(torch.randn(5, 3), dim=1)
+    pairs = (words @ words.T)[~torch.eye(5, dtype=bool)]
+    assert likeness(words) == pytest.approx(pairs.mean().item(), rel=1e-4)
 
 
 def test_targets_as_features(configs):
     """Similarities are sums of roots of products of frequencies."""
     model = MODELS.build(configs[OURS].model)
     images = torch.randn(3, 3, 48, 48)
-    found = targets_as_features(model, images)
-    codes = model.codebook.assign(model.encode_teacher(images)).codes()
+    codes = codes_of(model, images)
+    expected = model.codebook.assign(model.encode_teacher(images)).codes()
+    torch.testing.assert_close(codes, expected)
     inner = [row * 6 + column for row in range(1, 5) for column in range(1, 5)]
     bags = codes[:, inner].mean(dim=1)
     expected = dict(
         bag=(bags[:, None] * bags[None]).sqrt().sum(dim=-1),
         places=(codes[:, None] * codes[None]).sqrt().sum(dim=-1).mean(dim=-1),
     )
+    found = targets.features_of(codes, model.codebook.inner)
     for name, vectors in found.items():
         similarity = vectors @ vectors.T
         torch.testing.assert_close(similarity, expected.pop(name))
