@@ -360,7 +360,10 @@ def test_steps_are_set_up_as_runs_are(root, monkeypatch, compiled):
     monkeypatch.setattr(torch, 'compile', compiler)
     monkeypatch.setattr(torch.backends.cudnn, 'benchmark', False)
     options = {'compile': dict(dynamic=False) if compiled else False}
-    runner = demo_runner(root, f'same_{compiled}', **options, **NO_VALIDATION)
+    half = {'optim_wrapper.dtype': 'bfloat16'}
+    runner = demo_runner(
+        root, f'same_{compiled}', **options, **half, **NO_VALIDATION
+    )
     searches = torch.backends.cudnn.benchmark
     (hook,) = (h for h in runner.hooks if isinstance(h, CompileHook))
     hook.before_train(runner)
