@@ -104,6 +104,9 @@ def wrapper_of(dtype):
         return wrapper, layer(torch.ones(1, 2)).dtype
 
 
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason='autocasts to the dtype of a GPU'
+)
 @pytest.mark.parametrize(
     ('instructions', 'fast'),
     [
