@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
     tests: tuple[str, ...] = ()  # by default those marked `gpu`
     # Runs: images that are drawn (for training, for queries), and steps.
     textures: tuple[int, int] = (5000, 1000)
-    demo_steps: int = 800
+    demo_steps: int = 1400
     large_textures: tuple[int, int, int] = (3840, 960, 224)
     large_config: Path = CONFIGS / 'moca_vit-s16_own-images.py'
     large_epochs: int = 10

@@ -49,8 +49,6 @@ LEVERS: dict[str, dict[str, object]] = {
         f'{_TEACHER}.momentum': 0.99,
         'optim_wrapper.optimizer.lr': 2.5e-4,
     },
-    'moca_batch-32': {'train_dataloader.batch_size': 32},
-    'moca_batch-128': {'train_dataloader.batch_size': 128},
     'moca_warm-up-0.3': {'param_scheduler.warmup': 0.3},
     'moca_crops-0.15': {
         f'{_VIEWS}.{view}.0.crop_ratio_range': (0.15, 1.0) for view in (0, 1)

@@ -16,6 +16,8 @@ __all__ = [
     'RATES',
     'check_encoders',
     'config_of',
+    'rates_of',
+    'recipe_and_batch',
     'write_configs',
 ]
 
@@ -32,19 +34,51 @@ RATES = {
 METHODS = RATES | dict.fromkeys(LEVERS, (None,))
 
 
+def recipe_and_batch(method: str) -> tuple[str, int | None]:
+    """The two parts of a method's name.
+
+    Args:
+        method (str): Key of :data:`METHODS`, to which ``_batch-64`` may be
+            added, with any number of images.
+
+    Returns:
+        tuple[str, int or None]: The key, and the images of a step unless
+        they are the config's.
+
+    Raises:
+        ValueError: If there is no such method.
+    """
+    recipe, _, batch = method.partition('_batch-')
+    number = int(batch) if batch.isdecimal() else 0
+    if recipe not in METHODS or (recipe != method and number < 1):
+        raise ValueError(
+            f'{method}: there is no such method; there are '
+            f'{", ".join(METHODS)}, each with a _batch-N besides'
+        )
+    return recipe, number or None
+
+
+def rates_of(method: str) -> tuple[float | None, ...]:
+    """What is tried of a method; None is the rate of its config."""
+    return METHODS[recipe_and_batch(method)[0]]
+
+
 def config_of(method: str) -> Config:
     """The config of a method, as a file has it.
 
     Args:
-        method (str): Key of :data:`METHODS`.
+        method (str): See :func:`recipe_and_batch`.
 
     Returns:
         Config: Its own validation is left to :class:`FeatureCurveHook`.
     """
-    own = HERE / 'configs' / f'{method}_vit-tiny_textures.py'
-    ours = method == OURS or method in LEVERS
+    recipe, batch = recipe_and_batch(method)
+    own = HERE / 'configs' / f'{recipe}_vit-tiny_textures.py'
+    ours = recipe == OURS or recipe in LEVERS
     cfg = Config.fromfile(QUICK_START if ours else own)
-    cfg.merge_from_dict(LEVERS.get(method, {}))
+    cfg.merge_from_dict(LEVERS.get(recipe, {}))
+    if batch:
+        cfg.train_dataloader.batch_size = batch
     for key in ('val', 'test'):
         for part in ('cfg', 'dataloader', 'evaluator'):
             cfg[f'{key}_{part}'] = None

@@ -27,11 +27,12 @@ from mmmoca.files import write_figure
 from projects import trials
 from projects.rivals.feature_curve import FILE
 from projects.rivals.methods import (
-    METHODS,
     OURS,
     RATES,
     check_encoders,
     config_of,
+    rates_of,
+    recipe_and_batch,
     write_configs,
 )
 from projects.rivals.pictures import draw
@@ -118,7 +119,7 @@ def pace(method: str, images: str, out: Path) -> float:
     """Seconds of a step of a method, from a short run that is kept.
 
     Args:
-        method (str): Key of :data:`METHODS`.
+        method (str): See :func:`recipe_and_batch`.
         images (str): Name of a set.
         out (Path): Folder of all runs.
 
@@ -174,13 +175,16 @@ def parse_args() -> argparse.Namespace:
     add('--steps', type=int, help='of each method, in the place of --seconds')
     add('--jobs', type=int, default=os.cpu_count(), help='runs at a time')
     args = parser.parse_args()
-    for option, known in (('methods', METHODS), ('sets', SETS)):
-        unknown = sorted(set(getattr(args, option)) - set(known))
-        if unknown:
-            parser.error(
-                f'--{option} {" ".join(unknown)}: there is no such one; there '
-                f'are {", ".join(known)}'
-            )
+    for method in args.methods:
+        try:
+            recipe_and_batch(method)
+        except ValueError as error:
+            parser.error(f'--methods: {error}')
+    if unknown := sorted(set(args.sets) - set(SETS)):
+        parser.error(
+            f'--sets {" ".join(unknown)}: there is no such one; there are '
+            f'{", ".join(SETS)}'
+        )
     trials.check_counts(parser, args, 'seeds', 'seconds', 'steps', 'jobs')
     return args
 
@@ -233,7 +237,7 @@ def main() -> None:
     curves = perform(
         Run(args.sets[0], method, rate, seed=0)
         for method in args.methods
-        for rate in METHODS[method]
+        for rate in rates_of(method)
     )
     chosen = choose(curves)
     features = {method: feature for method, (_, feature) in chosen.items()}

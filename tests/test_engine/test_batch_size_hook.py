@@ -33,7 +33,7 @@ def rates(root, options):
     return peaks[0], peaks[len(groups) - 1], peaks[-1]
 
 
-SCALED = {'auto_scale_lr.enable': True}  # of 2e-3 for 64 images
+SCALED = {'auto_scale_lr.enable': True}  # of 2e-3 for 32 images
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ SCALED = {'auto_scale_lr.enable': True}  # of 2e-3 for 64 images
 def test_rates_follow_the_images(root, world_size, micro_batches):
     options = SCALED | {'optim_wrapper.accumulative_counts': micro_batches}
     results = run_processes(rates, world_size, root, options)
-    expected = 2e-3 * 4 * world_size * micro_batches / 64
+    expected = 2e-3 * 4 * world_size * micro_batches / 32
     for main, prototypes, base in results:
         assert main == base == pytest.approx(expected, rel=1e-12)
         assert prototypes == pytest.approx(2e-3, rel=1e-12)
@@ -54,7 +54,7 @@ def test_rates_as_written_and_a_word_about_it(root, capsys):
     log = capsys.readouterr().out
     assert '4 images an optimiser step' in log
     assert 'peak learning rates: 0.002\n' in log
-    assert 'chosen for 64 images' in log
+    assert 'chosen for 32 images' in log
 
 
 @pytest.mark.parametrize('by_epoch', [True, False])

@@ -54,6 +54,8 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     ]
     _, momentum, words, new_words = numbers(5000, 64, 600)
     assert (momentum, words, new_words) == (0.9, 1024, 16)
+    _, momentum, words, _ = numbers(5000, 32, 1400)
+    assert (momentum, words) == (pytest.approx(0.9, abs=6e-3), 1024)
     assert numbers(5000, 64, 60)[2:] == [512, 64]
     assert numbers(50_000, 512, 19_400)[2] == 1024
     # A fourth of the batch, half of the rate.
@@ -154,4 +156,4 @@ def test_dry_run_of_a_run_by_iterations(root):
         'train_dataloader.num_workers': 0,
     }
     report = dict(dry_run(load_config(DEMO_CONFIG, cfg_options=options)))
-    assert (report['images a step'], report['steps']) == ('64', '800')
+    assert (report['images a step'], report['steps']) == ('32', '1400')

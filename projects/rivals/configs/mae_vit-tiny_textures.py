@@ -36,7 +36,7 @@ train_pipeline = [
     dict(type='Compose', transforms={{_base_.view_pipeline1}}),
     dict(type='PackInputs'),
 ]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))
 optim_wrapper = dict(
     # On the CPU a step of it is faster so than in bfloat16, unlike MOCA's.
     dtype='float32',

@@ -63,6 +63,17 @@ def test_lever_changes_the_recipe(name, configs):
     build_optim_wrapper(model, cfg.optim_wrapper)
 
 
+def test_batch_of_a_method(configs):
+    for method, cfg in configs.items():
+        other = methods.config_of(f'{method}_batch-48')
+        cfg.train_dataloader.batch_size = 48
+        assert other.to_dict() == cfg.to_dict()
+        assert methods.rates_of(f'{method}_batch-48') == RATES[method]
+    for wrong in ('dino', 'moca_batch-', 'moca_batch-0', 'moca_batch-1.5'):
+        with pytest.raises(ValueError, match=f'{wrong}: there is no such'):
+            methods.recipe_and_batch(wrong)
+
+
 def test_another_encoder(configs):
     configs['mae'].model.backbone.arch.num_layers = 3
     with pytest.raises(ValueError, match=r'mae: .* layers\.3.*is None'):
@@ -374,7 +385,7 @@ def test_choice_and_table():
 def test_command(root, tmp_path, monkeypatch, capsys):
     """Two methods in the same seconds, chosen on one set, and on another."""
     monkeypatch.setattr(run, 'SETS', ('one', 'two'))
-    monkeypatch.setitem(run.METHODS, 'mae', (1e-3, 1e-2))
+    monkeypatch.setitem(methods.METHODS, 'mae', (1e-3, 1e-2))
     monkeypatch.setattr(run, 'PACE_STEPS', 4)
     for name in ('one', 'two'):
         (tmp_path / name).symlink_to(root)
@@ -395,7 +406,8 @@ def test_command(root, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        (['--methods', 'moca', 'dino'], '--methods dino: there is no such'),
+        (['--methods', 'moca', 'dino'], '--methods: dino: there is no such'),
+        (['--methods', 'mae_batch-few'], 'mae_batch-few: there is no such'),
         (['--sets', 'faces'], '--sets faces: there is no such one; there are'),
         (['--seeds', '0'], '--seeds must be 1 or more'),
     ],
