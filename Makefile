@@ -10,9 +10,11 @@ STAMP := $(VENV)/.complete
 OPS_STAMP := $(VENV)/.ops
 UV := $(PY) -m uv
 # A file's tests stay together, for the fixtures that they share; the files
-# start in the order that tests/conftest.py gives them.
+# start in the order that tests/conftest.py gives them. When a process crashes,
+# its test is named and the rest given up: with a new process in its place
+# pytest-xdist 3.8 waits for ever.
 PYTEST := $(PY) -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist loadfile \
-    --no-loadscope-reorder
+    --no-loadscope-reorder --max-worker-restart 0
 
 # Some machines set it; each process would then compile its imports anew,
 # which takes it 7 seconds more to start.

@@ -10,10 +10,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import gpu
 import gpu_device
@@ -32,7 +29,6 @@ from host_waits import count_waits, idle_share, read_trace
 from mmmoca.engine.hooks import CompileHook
 from mmmoca.models import MOCA
 from objective_forms import FORMS, build
-from reference_step import ReferenceStep
 from sections import count_flops
 from tests.images import DEMO_CONFIG
 from tests.runs import NO_VALIDATION, demo_runner
@@ -294,8 +290,12 @@ def test_report_of_pytest(tmp_path):
     assert [second.values[name] for name in counts] == [0, 0, 1, 0, 2.0]
 
 
-def test_forms_fit_together_on_a_gpu(monkeypatch):
-    """Devices of whole forward passes, by tensors that only look like it."""
+def test_step_fits_together_on_a_gpu(monkeypatch):
+    """Devices of a whole forward pass, by tensors that only look like it.
+
+    The reference step is left out: PyTorch's fake tensors corrupt the memory
+    in it, and the process crashes at some later time.
+    """
 
     def move(model, device):
         # PyTorch cannot move fake parameters: they are built on the device.
@@ -307,20 +307,10 @@ def test_forms_fit_together_on_a_gpu(monkeypatch):
     monkeypatch.setattr(MOCA, 'init_weights', lambda model: None)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode, torch.device('cuda'):
-        ours = TrainingStep(*TINY, 'cuda')
-        losses = ours.forward()
+        step = TrainingStep(*TINY, 'cuda')
+        losses = step.forward()
         assert losses['loss_loc'].device.type == 'cuda'
-        ours.move_teacher()
-        reference = ReferenceStep(*TINY, 'cuda')
-        # At the end it reads its losses.
-        with pytest.raises(DataDependentOutputException) as error:
-            reference.forward()
-        assert error.traceback[-1].path.name == 'fake_impls.py'
-        names = [entry.path.name for entry in error.traceback]
-        last = names[::-1].index('reference_step.py')
-        line = error.traceback[len(names) - 1 - last]
-        assert 'losses[name].item()' in str(line.statement)
-        reference.move_teacher()
+        step.move_teacher()
 
 
 @pytest.mark.parametrize('form', OBJECTIVES)
