@@ -101,15 +101,18 @@ class FeatureCurveHook(Hook):
         outputs: dict | None = None,
     ) -> None:
         """Measure after every ``interval`` steps and the last."""
+        # After every step, for a run that is stopped between measurements.
+        now = time.process_time()
+        self.seconds += now - self._start
+        self._start = now
+        runner.message_hub.update_info('seconds_of_training', self.seconds)
         step = runner.iter + 1
         if step % self.interval and step != runner.max_iters:
             return
-        self.seconds += time.process_time() - self._start
         values = self.measure(runner.model)
         row = dict(step=step, seconds=self.seconds, **values)
         self.curve = [*self.curve, row]
         runner.message_hub.update_info('feature_curve', self.curve)
-        runner.message_hub.update_info('seconds_of_training', self.seconds)
         write_json(Path(runner.work_dir) / FILE, self.curve)
         runner.logger.info(
             f'{step} steps, {self.seconds:.0f} s: k-NN '

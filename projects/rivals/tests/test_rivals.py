@@ -204,20 +204,25 @@ def test_lambda_schedule(root, tmp_path):
 
 
 def test_a_run_that_was_stopped(root, tmp_path):
-    runner_of(root, tmp_path, 'mae', 2).train()
+    """After step 3, which had not been measured."""
+    options = {'default_hooks.features.interval': 2}
+    runner_of(root, tmp_path, 'mae', 4, **options).train()
     first, second = json.loads((tmp_path / 'work' / FILE).read_text())
     (tmp_path / 'work' / FILE).unlink()
-    # Stopped after step 1: the second is taken, and measured, once more.
+    stopped = tmp_path / 'work' / 'iter_3.pth'
     resumed = runner_of(
-        *(root, tmp_path, 'mae', 2),
+        *(root, tmp_path, 'mae', 4),
         resume=True,
-        load_from=str(tmp_path / 'work' / 'iter_1.pth'),
+        load_from=str(stopped),
+        **options,
     )
     resumed.train()
     again = json.loads((tmp_path / 'work' / FILE).read_text())
     assert again[0] == first
     assert again[1]['report'] == second['report']
-    assert again[1]['seconds'] > first['seconds']
+    hub = torch.load(stopped, weights_only=False)['message_hub']
+    so_far = hub['runtime_info']['seconds_of_training']
+    assert first['seconds'] < so_far < again[1]['seconds']
 
 
 def test_measuring_leaves_the_run_alone(root, tmp_path):
