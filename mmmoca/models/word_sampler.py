@@ -78,6 +78,9 @@ class RandomTokenSampler:
 
         Returns:
             Tensor: New words, (K_new, D), the same on every process.
+
+        Raises:
+            ValueError: If all batches together have fewer than K_new images.
         """
         view = int(torch.randint(2, (), generator=generator))
         micro_batch = (
@@ -88,6 +91,12 @@ class RandomTokenSampler:
         rank = torch.arange(get_world_size()).repeat_interleave(
             sum(batch_sizes)
         )
+        if len(rank) < num_words:
+            raise ValueError(
+                f'a step of {len(rank)} images cannot give {num_words} new '
+                'words, each of another image: use a larger batch or a '
+                'smaller num_new_words'
+            )
         images = torch.randperm(len(rank), generator=generator)[:num_words]
         words = candidates[0].new_zeros(num_words, candidates[0].shape[-1])
         used = [0] * len(candidates)

@@ -91,3 +91,9 @@ def test_words_are_drawn_from_the_global_batch(world_size):
         for micro_batch, size in enumerate(BATCH_SIZES):
             share = sources[rank, micro_batch] / (NUM_WORDS * num_draws)
             assert share == pytest.approx(size / images, rel=0.2)
+
+
+def test_fewer_images_than_words():
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(ValueError, match='step of 2 images cannot give 3 new'):
+        RandomTokenSampler().pick([torch.ones(2, 2, 4)], [2], 3, generator)
