@@ -128,6 +128,13 @@ class _Options(argparse.Action):
 
         action = DictAction(self.option_strings, self.dest)
         action(parser, namespace, values, option_string)
+        options = getattr(namespace, self.dest)
+        for value in values:
+            key, _, text = value.partition('=')
+            text = text.strip('\'" ')
+            # MMEngine takes the blanks out of all values, paths among them.
+            if ' ' in text and ',' not in text and text[0] not in '([':
+                options[key] = text
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:

@@ -126,6 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             args.mean,
             args.std,
         )
+        complete = args.out.exists()
         about = embed_to_file(
             encoder,
             args.images,
@@ -141,6 +142,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             f'{args.out}: {about["number"]} x {about["width"]}, '
             f'{about["feature"]} of {about["checkpoint"]}'
         )
+        if complete:
+            print('It was there already: nothing was computed')
         if about['unreadable']:
             print(f'NaN, as they cannot be read: {len(about["unreadable"])}')
 

@@ -111,7 +111,11 @@ class Images(Dataset):
         if isinstance(self.loader, LoadBands):
             return self.loader.check(np.asarray(image), name)
         if isinstance(image, Image.Image):
-            image = np.asarray(ImageOps.exif_transpose(image).convert('RGB'))
+            image = ImageOps.exif_transpose(image)
+            # Of 16 bits or more: as RGB, PIL would clip them at 255.
+            if image.mode[0] not in 'IF':
+                image = image.convert('RGB')
+            image = np.asarray(image)
         if image.dtype != np.uint8 or image.ndim not in (2, 3):
             raise TypeError(
                 f'{name} is {image.dtype} of the shape {image.shape}: give '

@@ -84,7 +84,8 @@ def pretrain(
     _check_settings(file, settings)
     kind = image_set_of(settings['data_root'])
     source = {'train_dataloader.dataset.type': f'mmmoca.{kind.__name__}'}
-    cfg = load_config(file, os.fspath(out), source | settings | overrides)
+    out = os.path.expanduser(out)
+    cfg = load_config(file, out, source | settings | overrides)
     written = prepare_training(
         cfg, init, 'auto' if resume is True else resume or None, amp
     )

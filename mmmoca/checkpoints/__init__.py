@@ -8,6 +8,7 @@ from .fitting import (
     advise_on_channels,
     check_encoders,
     check_grids,
+    check_heads,
     compare_states,
 )
 from .grids import adapt_in_channels, position_grid, resize_positions
@@ -37,6 +38,7 @@ __all__ = [
     'build_vit',
     'check_encoders',
     'check_grids',
+    'check_heads',
     'check_intact',
     'check_pretrained_inits',
     'compare_states',

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from .grids import position_grid
 from .plain_vit import LAYER_SCALE, PROJECTION
 from .reading import CheckpointError, listed
+from .vits import recorded_num_heads
 
 __all__ = [
     'advise_on_channels',
     'check_encoders',
     'check_grids',
+    'check_heads',
     'compare_states',
 ]
 
@@ -118,8 +120,33 @@ def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
         )
 
 
+def check_heads(vit: VisionTransformer, meta: object, role: str) -> None:
+    """Refuse a ViT of another number of heads, which no shape tells.
+
+    Args:
+        vit (VisionTransformer): What a checkpoint is loaded into.
+        meta (object): ``meta`` of the checkpoint, whatever it holds.
+        role (str): What to call the ViT in errors.
+
+    Raises:
+        CheckpointError: If the checkpoint records another number.
+    """
+    heads = recorded_num_heads(meta if isinstance(meta, dict) else {})
+    own = vit.arch_settings['num_heads']
+    if heads not in (None, own):
+        raise CheckpointError(
+            f'the encoder of the checkpoint has {heads} attention heads and '
+            f'{role} has {own}, so that it would compute something else: '
+            f'write backbone.arch.num_heads={heads}, or the arch that it was '
+            'trained with'
+        )
+
+
 def check_encoders(
-    model: nn.Module, saved: Mapping[str, Tensor], training: bool
+    model: nn.Module,
+    saved: Mapping[str, Tensor],
+    meta: object,
+    training: bool,
 ) -> None:
     """Refuse ViTs that would compute something else than those saved.
 
@@ -131,12 +158,13 @@ def check_encoders(
         model (nn.Module): Its ViTs are checked, but for those of which
             nothing is loaded.
         saved (Mapping[str, Tensor]): What it will load.
+        meta (object): ``meta`` of the checkpoint, whatever it holds.
         training (bool): Whether parameters that are not frozen are trained
             afterwards.
 
     Raises:
-        CheckpointError: If a parameter stays as it was initialised, or a part
-            of a layer is lost.
+        CheckpointError: If a parameter stays as it was initialised, a part
+            of a layer is lost, or the heads are of another number.
     """
     for name, module in model.named_modules():
         if not isinstance(module, VisionTransformer):
@@ -150,6 +178,9 @@ def check_encoders(
         if not found & own.keys():
             continue
         role = name or type(module).__name__
+        # What is recorded is of these, not of other ViTs of a model.
+        if name.rpartition('.')[2] in ('', 'backbone', 'teacher'):
+            check_heads(module, meta, role)
         missing = sorted(own.keys() - found)
         scaled = [n for n in missing if n.endswith(tuple(LAYER_SCALE))]
         if any((own[n] != 1).any() for n in scaled):

@@ -76,10 +76,15 @@ class Backbone(NamedTuple):
 
         That is the one that a tool of this package converted, if it did.
         """
-        record = self.meta.get('mmmoca')
-        record = record if isinstance(record, dict) else {}
+        record = _record_of(self.meta)
         which = self.which if self.which != 'only' else record.get('which')
         return record.get('layout') or self.layout, which or 'only'
+
+
+def _record_of(meta: Mapping) -> dict:
+    """What a tool of this package wrote about a file."""
+    record = meta.get('mmmoca')
+    return record if isinstance(record, dict) else {}
 
 
 def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
@@ -88,7 +93,8 @@ def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
     Args:
         path (str | os.PathLike): The file, see :func:`read_checkpoint`.
         which (str): 'teacher' (default, as all of the paper's evaluations)
-            or 'student'. A file with one encoder has no student.
+            or 'student'. A file with one encoder has no student, unless it
+            was extracted as one.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
@@ -139,7 +145,11 @@ def find_backbone(
     groups = tensors_of(checkpoint)
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
-    encoder, role, all_found = choose_encoder(groups, which, source)
+    # The only encoder of a file may be the student of another.
+    extracted = _record_of(meta).get('which') == which
+    encoder, role, all_found = choose_encoder(
+        groups, 'teacher' if extracted else which, source
+    )
     to_mmpretrain = _TO_MMPRETRAIN[encoder.naming]
     state_dict, ignored, unknown, changes = {}, [], [], []
     for name, value in groups[encoder.container].items():

@@ -21,6 +21,7 @@ _RECORDED = dict(
     resize=int,
     cropped=int,
     interpolation=str,
+    backend=str,
     loader=dict,
     source=str,
 )
@@ -39,7 +40,8 @@ class Preprocessing(NamedTuple):
         img_size (Tuple[int, int]): Height and width in pixels.
         resize (int, optional): Length in pixels that the shorter side is
             resized to, before ``img_size`` is cut out of the middle. None
-            where that is not square: the whole image is resized to it.
+            where the whole image is resized to ``img_size``, as always if
+            that is not square.
         interpolation (str): That of the resizing, 'bicubic' say.
         backend (str): What resizes, 'pillow' or 'cv2'.
         loader (Dict): Config of the transform that loads a file.
@@ -61,9 +63,7 @@ class Preprocessing(NamedTuple):
         """What :func:`recorded_preprocessing` gives of a converted file."""
         record = self._asdict()
         del record['img_size']
-        if self.resize is None:
-            del record['resize']
-        else:
+        if self.resize is not None:
             record['cropped'] = self.img_size[0]
         return record
 
@@ -104,7 +104,7 @@ def preprocessing_of(
         known |= _assumed(channels)
     # Where nothing is recorded, the usual 256 to 224.
     resize, cropped = known.pop('resize', 256), known.pop('cropped', 224)
-    square = img_size[0] == img_size[1]
+    whole = resize is None or img_size[0] != img_size[1]
     orders = {1: 'grey', 3: 'rgb'}
     return Preprocessing(
         **dict(
@@ -116,7 +116,7 @@ def preprocessing_of(
         )
         | known,
         img_size=img_size,
-        resize=round(resize * img_size[0] / cropped) if square else None,
+        resize=None if whole else round(resize * img_size[0] / cropped),
     )
 
 
@@ -130,7 +130,7 @@ def recorded_preprocessing(meta: Mapping) -> dict:
         dict: Plain values, as the record of a converter has them; what is in
         :class:`Preprocessing` but the image size, and ``cropped``, the side
         of what is cut out of an image whose shorter side has ``resize``
-        pixels.
+        pixels; ``resize`` is None where nothing is.
     """
     return _from_record(meta) or _from_config(meta)
 
@@ -176,8 +176,10 @@ def _from_record(meta: Mapping) -> dict:
     if not isinstance(known, dict):
         return {}
     # JSON has lists only.
-    numbers = {name: _numbers(known.get(name)) for name in ('mean', 'std')}
-    return numbers | {
+    found = {name: _numbers(known.get(name)) for name in ('mean', 'std')}
+    if known.get('resize', 0) is None:
+        found['resize'] = None
+    return found | {
         name: known[name]
         for name, kind in _RECORDED.items()
         if isinstance(known.get(name), kind) and known[name]
@@ -187,7 +189,7 @@ def _from_record(meta: Mapping) -> dict:
 def _from_config(meta: Mapping) -> dict:
     """What the config of a run says, as far as it does."""
     config = recorded_config(meta)
-    known = _pipeline(config)
+    known, in_memory = _loading(config)
     model = config.get('model')
     normalise = isinstance(model, dict) and model.get('data_preprocessor')
     normalise = normalise or config.get('data_preprocessor')
@@ -198,6 +200,8 @@ def _from_config(meta: Mapping) -> dict:
         numbers = _numbers(normalise.get(name) or [default])
         known[name] = numbers * (channels if len(numbers) == 1 else 1)
     to_rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
+    # MMPretrain's sets in memory, such as CIFAR10, are RGB.
+    to_rgb = to_rgb or (in_memory and channels == 3)
     known['channel_order'] = _order(to_rgb, channels, known.get('loader', {}))
     known['source'] = 'config'
     return known
@@ -223,9 +227,32 @@ def _order(to_rgb: bool, channels: int, loader: dict) -> str:
     return {1: 'grey', 3: 'bgr'}.get(channels, 'bands')
 
 
-def _pipeline(config: dict) -> dict:
-    """How images are loaded and resized where a run evaluates them."""
-    pipelines = [
+def _loading(config: dict) -> tuple[dict, bool]:
+    """How images are loaded and resized where a run evaluates them.
+
+    Returns:
+        Tuple[dict, bool]: As far as it is known, and whether the data set has
+        its images in memory.
+    """
+    evaluated = [
+        steps
+        for name in ('val_dataloader', 'test_dataloader')
+        if isinstance(config.get(name), dict)
+        for steps in _pipelines(config[name])
+    ]
+    if evaluated:
+        return _settings_of(evaluated[0], evaluated=True)
+    # Evaluation crops the centre, training anywhere.
+    others = sorted(
+        filter(_loader_of, _pipelines(config)),
+        key=lambda steps: 'CenterCrop' not in steps,
+    )
+    return _settings_of(others[0], False) if others else ({}, False)
+
+
+def _pipelines(config: dict) -> list[dict[str, dict]]:
+    """The transforms in each list of them, by type."""
+    return [
         {step['type'].rpartition('.')[2]: step for step in part}
         for part in parts_of(config)
         if isinstance(part, list)
@@ -235,22 +262,31 @@ def _pipeline(config: dict) -> dict:
             for step in part
         )
     ]
-    # Evaluation crops the centre, training anywhere.
-    pipelines.sort(key=lambda steps: 'CenterCrop' not in steps)
-    known = {}
-    for steps in pipelines:
-        loaders = [s for name, s in steps.items() if name in _LOADERS]
-        if not loaders:
-            continue
+
+
+def _loader_of(steps: dict[str, dict]) -> dict | None:
+    return next((s for name, s in steps.items() if name in _LOADERS), None)
+
+
+def _settings_of(steps: dict[str, dict], evaluated: bool) -> tuple[dict, bool]:
+    known, loader = {}, _loader_of(steps)
+    if loader:
         known['loader'] = {
-            k: v for k, v in loaders[0].items() if k != 'backend_args'
+            k: v for k, v in loader.items() if k != 'backend_args'
         }
-        resize = steps.get('ResizeEdge') or steps.get('ResizeBands') or {}
-        crop = steps.get('CenterCrop', {}).get('crop_size')
-        sides = resize.get('scale'), to_2tuple(crop)[0]
-        if all(isinstance(side, int) and side > 0 for side in sides):
-            known['resize'], known['cropped'] = sides
-            known['interpolation'] = resize.get('interpolation', 'bilinear')
-            known['backend'] = resize.get('backend', 'cv2')
-        break
-    return known
+    edge = steps.get('ResizeEdge') or steps.get('ResizeBands') or {}
+    whole = steps.get('Resize', {})
+    crop = steps.get('CenterCrop', {}).get('crop_size')
+    sides = edge.get('scale'), to_2tuple(crop)[0]
+    resized = {}
+    if all(isinstance(side, int) and side > 0 for side in sides):
+        resized, known['resize'], known['cropped'] = edge, *sides
+    elif evaluated and whole and not (crop or whole.get('keep_ratio')):
+        resized, known['resize'] = whole, None
+    elif evaluated and not any('Resize' in n or 'Crop' in n for n in steps):
+        # Images have the encoder's size already.
+        known['resize'] = known['cropped'] = 1
+    if resized:
+        known['interpolation'] = resized.get('interpolation', 'bilinear')
+        known['backend'] = resized.get('backend', 'cv2')
+    return known, loader is None

@@ -82,8 +82,9 @@ def _check(
             'Build it as the one that was saved, or load only its backbone '
             "by an init_cfg of the backbone with prefix='backbone.'"
         )
-    check_grids(module, part, checkpoint.get('meta'))
-    check_encoders(module, part, training=True)
+    meta = checkpoint.get('meta')
+    check_grids(module, part, meta)
+    check_encoders(module, part, meta, training=True)
     report = f'{role}: {len(shared)} of its {len(own)} names match'
     for title, names in (
         ('missing', own.keys() - shared),

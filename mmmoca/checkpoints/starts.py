@@ -16,6 +16,7 @@ from .layouts import find_backbone
 from .plain_vit import LAYER_SCALE, PROJECTION, arch_of
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
 from .release_model import convert_release_tensors
+from .vits import recorded_num_heads
 from .writing import record
 
 __all__ = ['START', 'fit_start', 'is_start', 'read_start']
@@ -63,6 +64,7 @@ def read_start(path: str | os.PathLike) -> dict:
             state[f'{role}.{name}'] = value
     about = record(path, teacher.layout, 'start', teacher.grid)
     about['changes'] = teacher.changes
+    about['num_heads'] = recorded_num_heads(teacher.meta)
     return dict(state_dict=state, meta=dict(mmmoca=about))
 
 

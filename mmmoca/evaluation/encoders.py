@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
     Backbone,
+    check_heads,
     find_backbone,
     read_checkpoint,
     resize_positions,
@@ -94,6 +95,7 @@ def load_encoder(
 
 
 def _fill(backbone: nn.Module, found: Backbone, path: str) -> None:
+    check_heads(backbone, found.meta, 'the backbone of the config')
     state, grid = dict(found.state_dict), tuple(backbone.patch_resolution)
     if 'ln1.weight' not in state:
         raise ValueError(

@@ -156,6 +156,20 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
         embed_to_file(encoder, root / 'train', tmp_path / 'd.npy', **OPTIONS)
 
 
+def test_encoder_of_an_extracted_student(root, tmp_path):
+    """A file with one encoder, which is the student of another."""
+    run_tool(
+        'tools/model_converters/extract_backbone.py',
+        *(root / 'run.pth', tmp_path / 'student.pth'),
+        *('--which', 'student'),
+    )
+    student = mmmoca.load(tmp_path / 'student.pth', device='cpu')
+    out = tmp_path / 'features.npy'
+    about = embed_to_file(student, root / 'val', out, **OPTIONS)
+    assert about['which'] == 'student'
+    assert encoder_of(about, device='cpu').about == student.about
+
+
 def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
     (tmp_path / 'empty').mkdir()
     out = tmp_path / 'out'

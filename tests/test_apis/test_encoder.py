@@ -177,6 +177,21 @@ def test_other_sizes(root, encoder):
         mmmoca.load(root / 'run.pth', img_size=50)
 
 
+def test_a_run_on_a_set_in_memory(tmp_path):
+    """As on mmpretrain's CIFAR10, which is RGB and is not resized."""
+    options = {
+        'model.data_preprocessor.to_rgb': False,
+        'val_dataloader.dataset.pipeline': [dict(type='PackInputs')],
+    }
+    _, model = write_run(tmp_path / 'run.pth', **options)
+    images = np.random.default_rng(0).integers(0, 256, (2, 48, 48, 3))
+    images = images.astype(np.uint8)
+    inputs = torch.from_numpy(images).permute(0, 3, 1, 2)
+    inputs = model.data_preprocessor(dict(inputs=inputs))['inputs']
+    found = mmmoca.load(tmp_path / 'run.pth', device='cpu').embed(images)
+    torch.testing.assert_close(found.avg, model.extract_feat(inputs))
+
+
 def test_bands(root, tmp_path):
     loader = dict(type='mmmoca.LoadBands', channels=4)
     steps = dict(type='mmmoca.ResizeBands', scale=48, interpolation='bicubic')
@@ -217,6 +232,8 @@ def test_bands(root, tmp_path):
         ([3], TypeError, 'but got int'),
         (3, TypeError, 'but got int'),
         (np.zeros((9, 9, 3)), TypeError, 'image 0 is float64'),
+        (Image.new('I;16', (9, 9)), TypeError, 'image 0 is uint16'),
+        (Image.new('F', (9, 9)), TypeError, 'image 0 is float32'),
         (np.zeros((9, 9, 7), np.uint8), ValueError, 'has 7 channels'),
         (torch.zeros(1, 3, 9, 9), ValueError, 'not a multiple of the patch'),
         (torch.zeros(1, 2, 48, 48), ValueError, 'a batch of 3 channels'),

@@ -319,13 +319,27 @@ def test_exports_are_checkpoints(export, to):
     assert (known.channel_order, known.source) == ('rgb', 'config')
 
 
-def test_what_was_converted_says_as_much(tmp_path):
-    """extract_backbone.py passes on heads, mean and std."""
+@pytest.mark.parametrize(
+    'resizing',
+    [
+        [
+            dict(type='ResizeEdge', scale=40),
+            dict(type='CenterCrop', crop_size=SIZE),
+        ],
+        [dict(type='Resize', scale=SIZE, interpolation='nearest')],
+    ],
+    ids=['edge', 'whole'],
+)
+def test_what_was_converted_says_as_much(tmp_path, resizing):
+    """extract_backbone.py passes on heads, mean and std, and the resizing."""
+    pipeline = [dict(type='LoadImageFromFile'), *resizing]
     content, teacher = run_content(
-        model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True))
+        model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True)),
+        val_dataloader=dict(dataset=dict(pipeline=pipeline)),
     )
     torch.save(content, tmp_path / 'in.pth')
     before = preprocessing_of(read_backbone(tmp_path / 'in.pth'))
+    assert before.backend == 'cv2'
     for suffix in ('pth', 'safetensors'):
         run_tool(
             'tools/model_converters/extract_backbone.py',

@@ -68,6 +68,15 @@ def test_other_channels(runner, load):
         load(state)
 
 
+def test_another_number_of_heads(runner, load):
+    """Which no shape tells; the config in the file does."""
+    state = runner.model.state_dict()
+    load(state, cfg='model = dict(backbone=dict(arch=dict(num_heads=4)))')
+    message = 'checkpoint has 2 attention heads and backbone has 4, .*heads=2'
+    with pytest.raises(CheckpointError, match=message):
+        load(state, cfg='model = dict(backbone=dict(arch=dict(num_heads=2)))')
+
+
 def test_starts_are_fitted(runner, tmp_path, monkeypatch):
     """Weights of timm, with LayerScale and another number of channels."""
     torch.manual_seed(0)

@@ -93,13 +93,16 @@ def test_missing_checkpoints_are_said_first(command, tmp_path, capsys):
 
 def test_options_are_those_of_mmengine(command, capsys):
     options = ['a.b=1e-3', 'c=[(1,x),2]', 'd=None', '--amp']
-    options += ['--cfg-options', 'e=f=g']
+    options += ['--cfg-options', 'e=f=g', 'p=/my data/1 2', 'q= 3', 'r=1, 2']
     _, args = command('train', CONFIG, '--cfg-options', *options)
     assert args.amp and args.cfg_options == {
         'a.b': 1e-3,
         'c': [(1, 'x'), 2],
         'd': None,
         'e': 'f=g',
+        'p': '/my data/1 2',
+        'q': 3,
+        'r': [1, 2],
     }
     error = _error(capsys, command, 'train', CONFIG, '--cfg-options', 'a')
     assert '--cfg-options takes KEY=VALUE, but got a' in error

@@ -104,8 +104,9 @@ class CheckpointFitHook(Hook):
             _check_resumable(checkpoint)
         _check_teacher(saved, own)
         with whole_parameters(runner.model):
-            check_grids(model, saved, checkpoint.get('meta'))
-            check_encoders(model, saved, self._training)
+            meta = checkpoint.get('meta')
+            check_grids(model, saved, meta)
+            check_encoders(model, saved, meta, self._training)
         if not self._training:
             _check_all_parts(model, saved)
         if (missing or unexpected) and not start:

@@ -1,0 +1,63 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the config of a run says of its images."""
+
+import pytest
+from mmengine.config import Config
+
+from mmmoca.checkpoints.preprocessing import recorded_preprocessing
+
+LOAD = dict(type='LoadImageFromFile')
+PACK = dict(type='PackInputs')
+TRAIN = [LOAD, dict(type='RandomResizedCrop', scale=48), PACK]
+STALE = [
+    LOAD,
+    dict(type='ResizeEdge', scale=55, backend='pillow'),
+    dict(type='CenterCrop', crop_size=48),
+    PACK,
+]
+
+
+def said(pipeline, **settings):
+    """Of a run that was evaluated so, beside a variable that it inherited."""
+    cfg = Config(
+        dict(
+            test_pipeline=STALE,
+            train_dataloader=dict(dataset=dict(pipeline=TRAIN)),
+            model=dict(data_preprocessor=dict(mean=[1.0, 2.0, 3.0])),
+            val_dataloader=pipeline and dict(dataset=dict(pipeline=pipeline)),
+            **settings,
+        )
+    )
+    return recorded_preprocessing(dict(cfg=cfg.pretty_text))
+
+
+def test_pipeline_of_the_evaluation():
+    other = [dict(STALE[1], scale=64, backend='cv2'), *STALE[2:]]
+    known = said([LOAD, *other])
+    assert (known['resize'], known['cropped']) == (64, 48)
+    assert (known['backend'], known['channel_order']) == ('cv2', 'bgr')
+    tested = dict(test_dataloader=dict(dataset=dict(pipeline=[LOAD, *other])))
+    assert said(None, **tested)['resize'] == 64
+    assert said(None)['resize'] == 55
+
+
+@pytest.mark.parametrize('scale', [48, (48, 48)])
+def test_whole_image(scale):
+    known = said([LOAD, dict(type='Resize', scale=scale), PACK])
+    assert known['resize'] is None
+    assert (known['interpolation'], known['backend']) == ('bilinear', 'cv2')
+    kept = dict(type='Resize', scale=(96, 48), keep_ratio=True)
+    assert 'resize' not in said([LOAD, kept, PACK])
+
+
+def test_images_of_the_right_size():
+    known = said([LOAD, PACK])
+    assert known['resize'] == known['cropped']
+    assert known['channel_order'] == 'bgr'
+
+
+def test_images_in_memory():
+    """As mmpretrain's CIFAR10 gives them: RGB, as large as they are."""
+    known = said([PACK])
+    assert known['resize'] == known['cropped']
+    assert known['channel_order'] == 'rgb' and 'loader' not in known
