@@ -129,8 +129,12 @@ _RULES = {
     **dict.fromkeys(('interval', 'max_keep_ckpts'), _COUNT_OR_NEVER),
     **dict.fromkeys(
         ('prob', 'drop_path_rate', 'drop_rate', 'attn_drop_rate')
-        + ('lambda_img', 'layer_decay_rate', 'momentum', 'hue'),
+        + ('lambda_img', 'layer_decay_rate', 'momentum'),
         _SHARE,
+    ),
+    'hue': _Rule(
+        _each(lambda value: _number(value) and abs(value) <= 0.5),
+        'from 0 to 0.5, or two numbers from -0.5 to 0.5',
     ),
     'betas': _Rule(_each(_SHARE.holds), 'between 0 and 1'),
     **dict.fromkeys(

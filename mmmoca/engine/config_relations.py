@@ -25,6 +25,7 @@ def misfits(cfg: dict) -> Iterator[str]:
         if isinstance(loader, dict) and loader.get('dataset') is None:
             yield f'{stage}_dataloader.dataset: must be there'
     yield from _unmeasured(cfg)
+    yield from _unscheduled(cfg)
     loader, model = cfg.get('train_dataloader'), cfg.get('model')
     if not isinstance(loader, dict) or not isinstance(model, dict):
         return
@@ -60,6 +61,26 @@ def _unmeasured(cfg: dict) -> Iterator[str]:
             yield (
                 f'default_hooks.checkpoint.save_best={name}: val_cfg measures '
                 f'{", ".join(known)}; take one of them, or another val_cfg.k'
+            )
+
+
+def _unscheduled(cfg: dict) -> Iterator[str]:
+    """A schedule by epochs of a loop that has none."""
+    loop, schedules = cfg.get('train_cfg'), cfg.get('param_scheduler')
+    if not str((loop or {}).get('type')).endswith('IterBasedTrainLoop'):
+        return
+    listed = isinstance(schedules, (list, tuple))
+    for index, schedule in enumerate(schedules if listed else [schedules]):
+        if (
+            isinstance(schedule, dict)
+            and schedule.get('by_epoch', True)
+            and 'end' not in schedule
+        ):
+            key = f'param_scheduler.{index}' if listed else 'param_scheduler'
+            yield (
+                f'{key}.by_epoch: must be False for train_cfg.type='
+                'IterBasedTrainLoop, or the schedule ends after the first '
+                'epoch (convert_to_iter_based goes with it)'
             )
 
 

@@ -162,7 +162,7 @@ def run_of(cfg: Config, images: int | None = None) -> Run:
     if images is None:
         images = len(DATASETS.build(cfg.train_dataloader.dataset))
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    processes = int(os.environ.get(_PROCESSES.get(cfg.launcher, ''), 1))
+    processes = int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
     batch = cfg.train_dataloader.batch_size * processes
     epochs = cfg.train_cfg.get('max_epochs')
     if epochs is None:

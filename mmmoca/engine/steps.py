@@ -2,9 +2,11 @@
 """What a hook needs to know of optimiser steps."""
 
 import numpy as np
+from mmengine.dataset import InfiniteSampler
 from mmengine.dist import get_world_size
 from mmengine.runner import Runner
 from torch import Tensor
+from torch.utils.data import Sampler
 
 from .recipe import INCOMPLETE, left_open
 from .wrapped_models import unwrap_model
@@ -13,6 +15,7 @@ __all__ = [
     'check_hooks',
     'global_batch_size',
     'images_per_step',
+    'is_infinite',
     'mix_seed',
     'optimizer_steps',
     'skipped',
@@ -139,6 +142,12 @@ def global_batch_size(runner: Runner) -> int | None:
     if batch_size is None:
         return None
     return images_per_step(runner, batch_size)
+
+
+def is_infinite(sampler: Sampler) -> bool:
+    """Whether a sampler goes on for ever, so that all batches are full."""
+    infinite = getattr(sampler, 'infinite', False)
+    return infinite or isinstance(sampler, InfiniteSampler)
 
 
 def optimizer_steps(runner: Runner) -> int:

@@ -114,9 +114,20 @@ class MOCA(BaseSelfSupervisor):
             )
 
     def init_weights(self) -> None:
-        """Initialise the student, then copy it to the teacher."""
+        """Initialise the student, then copy it to the teacher.
+
+        A file that ``init_cfg`` names may have a teacher of its own.
+        """
+        given = []
+
+        def note(module: nn.Module, state: dict, prefix: str, *_) -> None:
+            given.append(bool(prefix) and f'{prefix}cls_token' in state)
+
+        handle = self.teacher.register_load_state_dict_pre_hook(note)
         super().init_weights()
-        self.teacher.load_state_dict(self.backbone.state_dict())
+        handle.remove()
+        if not any(given):
+            self.teacher.load_state_dict(self.backbone.state_dict())
 
     def train(self, mode: bool = True) -> 'MOCA':
         """Set the training mode; the teacher stays in evaluation mode."""

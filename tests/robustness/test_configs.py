@@ -122,6 +122,33 @@ def test_keys_of_a_file_with_a_slip():
         check_config(cfg)
 
 
+def test_schedules_by_epochs_of_a_loop_by_iterations():
+    cfg = Config.fromfile(DEMO_CONFIG)
+    message = r'param_scheduler.*\.by_epoch: must be False for'
+    for schedule in (
+        dict(cfg.param_scheduler, by_epoch=True),
+        [
+            dict(type='LinearLR', end=5),
+            dict(type='CosineAnnealingLR', T_max=9),
+        ],
+    ):
+        cfg.param_scheduler = schedule
+        with pytest.raises(ValueError, match=message):
+            check_config(cfg)
+    cfg.param_scheduler[1].by_epoch = False
+    check_config(cfg)
+
+
+def test_shifts_of_hue():
+    for hue, holds in ((0.5, True), ((-0.1, 0.1), True), (0.6, False)):
+        cfg = Config(dict(pipeline=[dict(type='mmmoca.ColorJitter', hue=hue)]))
+        if holds:
+            check_config(cfg)
+        else:
+            with pytest.raises(ValueError, match=r'hue=0\.6: must be from'):
+                check_config(cfg)
+
+
 def test_what_is_missing():
     cfg = Config.fromfile(DEMO_CONFIG)
     del cfg.train_dataloader.dataset.pipeline[0]

@@ -4,7 +4,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
-from mmmoca.engine.steps import global_batch_size
+from mmmoca.engine.steps import global_batch_size, is_infinite
 from mmmoca.registry import HOOKS
 
 __all__ = ['BatchSizeHook', 'peak_rates']
@@ -66,7 +66,7 @@ def _scaling(runner: Runner) -> dict:
 
 
 def _check_steps(loader: DataLoader) -> None:
-    if len(loader) or getattr(loader.sampler, 'infinite', False):
+    if len(loader) or is_infinite(loader.sampler):
         return
     share = len(loader.sampler)
     raise ValueError(

@@ -9,6 +9,7 @@ from mmmoca.engine.recipe import codebook_advice
 from mmmoca.engine.steps import (
     check_hooks,
     images_per_step,
+    is_infinite,
     mix_seed,
     optimizer_steps,
     skipped,
@@ -67,15 +68,27 @@ class CodebookHook(Hook):
         batch_size = getattr(loader, 'batch_size', None)
         if batch_size is None:
             return
-        if not loader.drop_last and hasattr(loader.sampler, '__len__'):
+        partial = not (loader.drop_last or is_infinite(loader.sampler))
+        if partial and getattr(loader.sampler, 'round_up', True) is False:
+            raise ValueError(
+                'the processes would have batches of different sizes: write '
+                'drop_last=True in the train_dataloader, or round_up=True in '
+                'its sampler'
+            )
+        if partial and hasattr(loader.sampler, '__len__'):
             batch_size = len(loader.sampler) % batch_size or batch_size
-        images = images_per_step(runner, batch_size)
+        micro_batches = runner.optim_wrapper._accumulative_counts
+        # The last step takes what is left.
+        left = runner.max_iters % micro_batches or micro_batches
+        images = images_per_step(runner, batch_size) * left // micro_batches
         if images < needed:
             raise ValueError(
                 f'a step can have as few as {images} images, but the '
                 f'codebook takes num_new_words={needed} from different '
                 'images; use a larger batch, drop_last=True in the '
-                'train_dataloader, or a smaller num_new_words'
+                'train_dataloader, a smaller num_new_words, or where '
+                f'{micro_batches} micro-batches are a step, a multiple of '
+                f'them in the place of {runner.max_iters} iterations'
             )
 
     def after_train_iter(

@@ -7,14 +7,16 @@ from types import FrameType
 import torch
 from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import distributed
 
+from mmmoca.datasets import SeededSampler
 from mmmoca.engine.processes import collective_timeout
 from mmmoca.engine.steps import stepped
 from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook
+from .reproducibility_hook import ReproducibilityHook
 
 __all__ = ['PreemptionHook']
 
@@ -25,9 +27,10 @@ class PreemptionHook(Hook):
 
     After SIGTERM, SIGINT or SIGUSR1 to any of its processes the run finishes
     its optimiser step and writes ``interrupted.pth``, from which ``--resume``
-    goes on as if nothing had happened. Then every process exits with status
-    75 (EX_TEMPFAIL), so that a scheduler can start the run again. The same
-    signal once more stops at once.
+    goes on as if nothing had happened; an epoch whose order the
+    :class:`ReproducibilityHook` does not know starts anew. Then every process
+    exits with status 75 (EX_TEMPFAIL), so that a scheduler can start the run
+    again. The same signal once more stops at once.
 
     Raises:
         SystemExit: With status 75.
@@ -42,6 +45,24 @@ class PreemptionHook(Hook):
         self._received = 0
         self._previous: dict[int, object] = {}
         self._group = None
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Go back to the start of an epoch that nothing can skip into."""
+        loop = runner._train_loop
+        if not runner._resume or not isinstance(loop, EpochBasedTrainLoop):
+            return
+        skips = isinstance(loop.dataloader.sampler, SeededSampler) and any(
+            isinstance(hook, ReproducibilityHook) for hook in runner.hooks
+        )
+        meta = checkpoint['meta']
+        start = meta['epoch'] * len(loop.dataloader)
+        if not skips and meta['iter'] != start:
+            runner.logger.warning(
+                f'epoch {meta["epoch"] + 1} starts anew, at iteration {start} '
+                f'in the place of {meta["iter"]}: its sampler cannot skip '
+                'what has been seen'
+            )
+            meta['iter'] = start
 
     def before_train(self, runner: Runner) -> None:
         """Listen to the signals."""

@@ -14,6 +14,17 @@ from mmmoca.registry import HOOKS
 __all__ = ['ReproducibilityHook']
 
 
+# What the counts in a checkpoint are of, and the keys that they follow from.
+_COUNTED = dict(
+    global_batch_size=('images a step', 'train_dataloader.batch_size'),
+    micro_batches=(
+        'micro-batches a step',
+        'train_dataloader.batch_size and optim_wrapper.accumulative_counts',
+    ),
+    num_images=('training images', 'train_dataloader.dataset'),
+)
+
+
 @HOOKS.register_module()
 class ReproducibilityHook(Hook):
     """Makes a run that was stopped and resumed the same as one that was not.
@@ -30,19 +41,20 @@ class ReproducibilityHook(Hook):
     the schedules go on exactly; masks and rounding depend on the ranks.
 
     Raises:
-        ValueError: Before training, if the processes have different seeds;
-            at resume, if the global batch size has changed: the schedules
-            count iterations.
+        ValueError: Before training, if the processes have different seeds,
+            or the sampler has no end where the loop counts epochs, or has
+            one where it does not; at resume, if the global batch, its number
+            of micro-batches or that of the images has changed: a run counts
+            iterations.
     """
 
     def __init__(self) -> None:
-        self._resumed_batch_size: int | None = None
+        self._resumed: dict[str, int | None] = {}
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Note the global batch size of the run to be resumed."""
+        """Note what an iteration was in the run to be resumed."""
         if runner._resume:
-            meta = checkpoint.get('meta', {})
-            self._resumed_batch_size = meta.get('global_batch_size')
+            self._resumed = checkpoint.get('meta', {})
 
     def before_train(self, runner: Runner) -> None:
         """Check seed and batch size; let the sampler skip what was seen."""
@@ -54,22 +66,30 @@ class ReproducibilityHook(Hook):
                 'randomness.diff_rank_seed. Masks and augmentation differ '
                 'without it'
             )
-        before, now = self._resumed_batch_size, global_batch_size(runner)
-        if before is not None and before != now:
-            raise ValueError(
-                f'the run to resume had {before} images a step, this one has '
-                f'{now} ({get_world_size()} processes), and schedules count '
-                'steps: change train_dataloader.batch_size or '
-                'optim_wrapper.accumulative_counts to match, or start a new '
-                'run with load_from'
-            )
+        for name, now in _counts(runner).items():
+            before = self._resumed.get(name)
+            if before not in (None, now):
+                what, key = _COUNTED[name]
+                raise ValueError(
+                    f'the run to resume had {before} {what}, this one has '
+                    f'{now} ({get_world_size()} processes), and it counts '
+                    f'iterations: change {key} to match, or start a new run '
+                    'with load_from'
+                )
         loop = runner.train_loop
         sampler = loop.dataloader.sampler
         if not isinstance(sampler, SeededSampler):
             return
         sampler.seed = runner.seed
+        by_epoch = isinstance(loop, EpochBasedTrainLoop)
+        if by_epoch == sampler.infinite:
+            raise ValueError(
+                f'{type(loop).__name__} takes a sampler '
+                f'{"with" if by_epoch else "without"} an end: write '
+                f'train_dataloader.sampler.infinite={not by_epoch}'
+            )
         # An iteration-based loop skips by itself.
-        if isinstance(loop, EpochBasedTrainLoop):
+        if by_epoch:
             batches = loop.iter - loop.epoch * len(loop.dataloader)
             sampler.skip(batches * loop.dataloader.batch_size)
 
@@ -83,5 +103,13 @@ class ReproducibilityHook(Hook):
         torch.manual_seed(seed)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Save the global batch size with the checkpoint."""
-        checkpoint['meta']['global_batch_size'] = global_batch_size(runner)
+        """Save what an iteration is with the checkpoint."""
+        checkpoint['meta'] |= _counts(runner)
+
+
+def _counts(runner: Runner) -> dict[str, int | None]:
+    return dict(
+        global_batch_size=global_batch_size(runner),
+        micro_batches=runner.optim_wrapper._accumulative_counts,
+        num_images=len(runner.train_dataloader.dataset),
+    )

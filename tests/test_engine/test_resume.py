@@ -1,0 +1,114 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a run counts, and what it counts in when it goes on."""
+
+import os
+import signal
+
+import pytest
+import torch
+from mmengine.hooks import Hook
+
+from ..runs import by_epochs, demo_model, demo_runner
+
+
+@pytest.fixture(scope='module')
+def epochs(root):
+    """The first of two epochs, of 48 images and 6 steps each."""
+    demo_runner(root, 'epochs', **by_epochs(1)).train()
+    return by_epochs(2) | {'resume': True}
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'batch_size': 4}, '8 images a step, this one has 4 .*batch_size'),
+        (
+            {'batch_size': 4, 'accumulative_counts': 2},
+            '1 micro-batches a step, this one has 2 .*accumulative_counts',
+        ),
+        ({'data_prefix': 'val'}, '48 training images, this one has 15'),
+    ],
+)
+def test_a_run_goes_on_in_the_same_steps(root, epochs, options, message):
+    places = dict(
+        batch_size='train_dataloader.batch_size',
+        accumulative_counts='optim_wrapper.accumulative_counts',
+        data_prefix='train_dataloader.dataset.data_prefix',
+    )
+    options = {places[name]: value for name, value in options.items()}
+    runner = demo_runner(root, 'epochs', **epochs | options)
+    with pytest.raises(ValueError, match=f'the run to resume had {message}'):
+        runner.train()
+
+
+@pytest.mark.parametrize('by_epoch', [True, False])
+def test_the_sampler_ends_where_the_loop_counts_epochs(root, by_epoch):
+    options = by_epochs(1) if by_epoch else {}
+    key = 'train_dataloader.sampler.infinite'
+    runner = demo_runner(root, 'ends', **options | {key: by_epoch})
+    with pytest.raises(ValueError, match=f'{key}={not by_epoch}'):
+        runner.train()
+
+
+def test_images_of_the_last_step(root):
+    """9 micro-batches of 2, of which 4 are a step: the last has one."""
+    options = {
+        'train_dataloader.batch_size': 2,
+        'optim_wrapper.accumulative_counts': 4,
+        'train_cfg.max_iters': 9,
+    }
+    with pytest.raises(ValueError, match='as few as 2 images, .* of 9 iter'):
+        demo_runner(root, 'last', **options).train()
+
+
+def test_batches_without_an_end_are_full(root):
+    """48 images leave 3 of a batch of 15, which no step has."""
+    options = {
+        'train_dataloader.batch_size': 15,
+        'train_dataloader.drop_last': False,
+        'train_cfg.max_iters': 1,
+    }
+    demo_runner(root, 'full', **options).train()
+
+
+class Stop(Hook):
+    """Asks the run to stop after four more steps."""
+
+    def __init__(self):
+        self.left = 4
+
+    def after_train_iter(self, runner, *args, **kwargs):
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize('sampler', ['DefaultSampler', 'mmmoca.SeededSampler'])
+def test_epochs_that_are_stopped(root, sampler):
+    """One that cannot be skipped into starts anew, and steps still count."""
+    sampler = dict(_delete_=True, type=sampler, shuffle=True)
+    options = by_epochs(2) | {'train_dataloader.sampler': sampler}
+    name = f'stopped_{sampler["type"]}'
+    stopped = demo_runner(root, name, **options)
+    stopped.register_hook(Stop())
+    with pytest.raises(SystemExit):
+        stopped.train()
+    resumed = demo_runner(root, name, **options, resume=True)
+    resumed.train()
+    assert (resumed.epoch, resumed.iter) == (2, 12)
+
+
+def test_teacher_of_a_whole_model(tmp_path):
+    """A file that ``init_cfg`` names may have one, or not."""
+    state = demo_model().state_dict()
+    state['backbone.cls_token'].fill_(1)
+    state['teacher.cls_token'].fill_(2)
+    init = dict(type='Pretrained', checkpoint=str(tmp_path / 'whole.pth'))
+    for teacher in (2, 1):
+        torch.save(state, init['checkpoint'])
+        model = demo_model(**{'model.init_cfg': init})
+        assert (model.backbone.cls_token == 1).all()
+        assert (model.teacher.cls_token == teacher).all()
+        for name in list(state):
+            if name.startswith('teacher.'):
+                del state[name]
