@@ -11,6 +11,13 @@ _MASKS = 'model.masking.mask_ratios', 'model.masking.decoder_mask_ratios'
 _CODEBOOK = 'model.codebook'
 _TEACHER = 'default_hooks.teacher_ema'
 _VIEWS = 'train_dataloader.dataset.pipeline.2.transforms'
+_NO_SOLARIZE = {f'{_VIEWS}.1.3.prob': 0.0}
+# For images that differ in where things are, more than in their stuff.
+_GENTLE = {
+    'model.image_embedding': 'cls',
+    f'{_TEACHER}.momentum': 0.99,
+    'optim_wrapper.optimizer.lr': 2.5e-4,
+}
 
 # Name -> what changes in the config.
 LEVERS: dict[str, dict[str, object]] = {
@@ -43,17 +50,13 @@ LEVERS: dict[str, dict[str, object]] = {
         'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3
     },
     'moca_cls': {'model.image_embedding': 'cls'},
-    # For images that differ in where things are, more than in their stuff.
-    'moca_gentle': {
-        'model.image_embedding': 'cls',
-        f'{_TEACHER}.momentum': 0.99,
-        'optim_wrapper.optimizer.lr': 2.5e-4,
-    },
+    'moca_gentle': _GENTLE,
+    'moca_gentle_no-solarize': _GENTLE | _NO_SOLARIZE,
     'moca_warm-up-0.3': {'param_scheduler.warmup': 0.3},
     'moca_crops-0.15': {
         f'{_VIEWS}.{view}.0.crop_ratio_range': (0.15, 1.0) for view in (0, 1)
     },
-    'moca_no-solarize': {f'{_VIEWS}.1.3.prob': 0.0},
+    'moca_no-solarize': _NO_SOLARIZE,
     'moca_bf16': {'optim_wrapper.dtype': 'bfloat16'},
     'moca_fp32': {'optim_wrapper.dtype': 'float32'},
 }

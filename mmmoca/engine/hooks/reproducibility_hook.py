@@ -42,10 +42,9 @@ class ReproducibilityHook(Hook):
 
     Raises:
         ValueError: Before training, if the processes have different seeds,
-            or the sampler has no end where the loop counts epochs, or has
-            one where it does not; at resume, if the global batch, its number
-            of micro-batches or that of the images has changed: a run counts
-            iterations.
+            or the sampler has no end where the loop counts epochs; at
+            resume, if the global batch, its number of micro-batches or that
+            of the images has changed: a run counts iterations.
     """
 
     def __init__(self) -> None:
@@ -82,11 +81,15 @@ class ReproducibilityHook(Hook):
             return
         sampler.seed = runner.seed
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
-        if by_epoch == sampler.infinite:
+        if by_epoch and sampler.infinite:
             raise ValueError(
-                f'{type(loop).__name__} takes a sampler '
-                f'{"with" if by_epoch else "without"} an end: write '
-                f'train_dataloader.sampler.infinite={not by_epoch}'
+                'the first epoch would never end: write '
+                'train_dataloader.sampler.infinite=False'
+            )
+        if not (by_epoch or sampler.infinite):
+            runner.logger.warning(
+                'a run by iterations that is resumed would see other images: '
+                'write train_dataloader.sampler.infinite=True'
             )
         # An iteration-based loop skips by itself.
         if by_epoch:
