@@ -4,6 +4,7 @@
 import ast
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 __all__ = ['parts_of', 'recorded_backbone', 'recorded_config']
@@ -46,7 +47,11 @@ def recorded_backbone(meta: object) -> dict:
     Returns:
         dict: Empty where there is no config, or no backbone in it.
     """
-    for part in parts_of(recorded_config(meta)):
+    config = recorded_config(meta)
+    # A variable that the file inherits may have the same name.
+    model = config.get('model')
+    within = parts_of(model) if isinstance(model, dict) else ()
+    for part in chain(within, parts_of(config)):
         backbone = part.get('backbone') if isinstance(part, dict) else None
         if isinstance(backbone, dict):
             return backbone

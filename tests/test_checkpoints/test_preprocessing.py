@@ -5,6 +5,7 @@ import pytest
 from mmengine.config import Config
 
 from mmmoca.checkpoints.preprocessing import recorded_preprocessing
+from mmmoca.checkpoints.recorded_config import recorded_backbone
 
 LOAD = dict(type='LoadImageFromFile')
 PACK = dict(type='PackInputs')
@@ -29,6 +30,13 @@ def said(pipeline, **settings):
         )
     )
     return recorded_preprocessing(dict(cfg=cfg.pretty_text))
+
+
+def test_backbone_of_the_model():
+    """And not a variable of that name, which the model may override."""
+    text = "backbone = dict(arch='b')\nmodel = dict(backbone=dict(arch='s'))"
+    assert recorded_backbone(dict(cfg=text)) == dict(arch='s')
+    assert recorded_backbone(dict(cfg=text[:25])) == dict(arch='b')
 
 
 def test_pipeline_of_the_evaluation():
