@@ -116,12 +116,17 @@ class TrainingStep:
         """Take the new words and mu, as CodebookHook does."""
         codebook = self.model.codebook
         codebook.update_msd(msd)
+        new_words = codebook.num_new_words
+        number = min(new_words, self.batch_size)
         words = codebook.word_sampler.pick(
             [candidates],
             [self.batch_size],
-            codebook.num_new_words,
+            number,
             self.generator,
         )
+        if number < new_words:
+            # A training refuses such a batch; here each word comes again.
+            words = words.repeat(-(-new_words // number), 1)[:new_words]
         codebook.enqueue(words)
 
     def forward(self) -> dict:
