@@ -8,7 +8,7 @@ from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 
 from .reading import CheckpointError
-from .recorded_config import recorded_backbone
+from .recorded_config import record_of, recorded_backbone
 
 __all__ = ['adapt_in_channels', 'position_grid', 'resize_positions']
 
@@ -43,9 +43,8 @@ def _recorded_grid(
     """From the record of our tools, or from MMEngine's config, not run."""
     if not isinstance(meta, dict):
         return None
-    record = meta.get('mmmoca')
-    if isinstance(record, dict) and record.get('grid'):
-        return tuple(record['grid'])
+    if grid := record_of(meta).get('grid'):
+        return tuple(grid)
     img_size = recorded_backbone(meta).get('img_size')
     if img_size is None:
         return None

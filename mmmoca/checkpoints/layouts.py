@@ -19,6 +19,7 @@ from .plain_vit import (
     prepend_class_position,
 )
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
+from .recorded_config import record_of
 from .timm_keys import convert_timm_name
 
 __all__ = ['Backbone', 'find_backbone', 'read_backbone']
@@ -76,15 +77,9 @@ class Backbone(NamedTuple):
 
         That is the one that a tool of this package converted, if it did.
         """
-        record = _record_of(self.meta)
+        record = record_of(self.meta)
         which = self.which if self.which != 'only' else record.get('which')
         return record.get('layout') or self.layout, which or 'only'
-
-
-def _record_of(meta: Mapping) -> dict:
-    """What a tool of this package wrote about a file."""
-    record = meta.get('mmmoca')
-    return record if isinstance(record, dict) else {}
 
 
 def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
@@ -146,7 +141,7 @@ def find_backbone(
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
     # The only encoder of a file may be the student of another.
-    extracted = _record_of(meta).get('which') == which
+    extracted = record_of(meta).get('which') == which
     encoder, role, all_found = choose_encoder(
         groups, 'teacher' if extracted else which, source
     )

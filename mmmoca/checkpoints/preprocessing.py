@@ -9,7 +9,12 @@ from mmengine.utils import to_2tuple
 from .layouts import Backbone
 from .plain_vit import PROJECTION
 from .reading import CheckpointError
-from .recorded_config import parts_of, recorded_backbone, recorded_config
+from .recorded_config import (
+    parts_of,
+    record_of,
+    recorded_backbone,
+    recorded_config,
+)
 
 __all__ = ['Preprocessing', 'preprocessing_of', 'recorded_preprocessing']
 
@@ -171,8 +176,7 @@ def _assumed(channels: int) -> dict:
 
 def _from_record(meta: Mapping) -> dict:
     """What a converter copied from the file that it read."""
-    about = meta.get('mmmoca')
-    known = about.get('preprocessing') if isinstance(about, dict) else None
+    known = record_of(meta).get('preprocessing')
     if not isinstance(known, dict):
         return {}
     # JSON has lists only.

@@ -1,15 +1,28 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The config that MMEngine's runner saves in a checkpoint, as data."""
+"""What runs and tools save of themselves in a checkpoint, as data."""
 
 import ast
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-__all__ = ['parts_of', 'recorded_backbone', 'recorded_config']
+__all__ = ['parts_of', 'record_of', 'recorded_backbone', 'recorded_config']
 
 _UNKNOWN = object()
+
+
+def record_of(meta: Mapping) -> dict:
+    """What a tool of this package wrote about a file.
+
+    Args:
+        meta (Mapping): ``meta`` of the checkpoint.
+
+    Returns:
+        dict: Empty where there is none.
+    """
+    record = meta.get('mmmoca')
+    return record if isinstance(record, dict) else {}
 
 
 def recorded_config(meta: object) -> dict:

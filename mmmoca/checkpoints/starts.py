@@ -15,6 +15,7 @@ from .grids import adapt_in_channels, resize_positions
 from .layouts import find_backbone
 from .plain_vit import LAYER_SCALE, PROJECTION, arch_of
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
+from .recorded_config import record_of
 from .release_model import convert_release_tensors
 from .vits import recorded_num_heads
 from .writing import record
@@ -70,8 +71,7 @@ def read_start(path: str | os.PathLike) -> dict:
 
 def is_start(checkpoint: dict) -> bool:
     """Whether a checkpoint is what :func:`read_start` returned."""
-    about = (checkpoint.get('meta') or {}).get('mmmoca')
-    return isinstance(about, dict) and about.get('which') == 'start'
+    return record_of(checkpoint.get('meta') or {}).get('which') == 'start'
 
 
 def fit_start(

@@ -11,7 +11,7 @@ from torch import Tensor
 from .layouts import Backbone
 from .plain_vit import PROJECTION, arch_of
 from .reading import CheckpointError
-from .recorded_config import recorded_backbone
+from .recorded_config import record_of, recorded_backbone
 
 __all__ = [
     'build_vit',
@@ -122,8 +122,8 @@ def recorded_num_heads(meta: Mapping) -> int | None:
     Returns:
         int, optional: As the record of a converter or the config says.
     """
-    about = meta.get('mmmoca')
-    if isinstance(about, dict) and 'num_heads' in about:
+    about = record_of(meta)
+    if 'num_heads' in about:
         return about['num_heads']
     arch = recorded_backbone(meta).get('arch')
     if isinstance(arch, str):
