@@ -85,7 +85,6 @@ view_pipeline2 = [
         magnitude_std='inf',
         prob=0.1,
     ),
-    dict(type='Solarize', thr=128, prob=0.2),
     dict(type='RandomFlip', prob=0.5),
 ]
 train_pipeline = [

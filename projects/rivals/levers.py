@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The quick start's recipe with one thing changed, as methods of its own."""
+"""What can be changed in the quick start's recipe, by name."""
 
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
@@ -11,54 +11,59 @@ _MASKS = 'model.masking.mask_ratios', 'model.masking.decoder_mask_ratios'
 _CODEBOOK = 'model.codebook'
 _TEACHER = 'default_hooks.teacher_ema'
 _VIEWS = 'train_dataloader.dataset.pipeline.2.transforms'
-_NO_SOLARIZE = {f'{_VIEWS}.1.3.prob': 0.0}
-# For images that differ in where things are, more than in their stuff.
-_GENTLE = {
-    'model.image_embedding': 'cls',
-    f'{_TEACHER}.momentum': 0.99,
-    'optim_wrapper.optimizer.lr': 2.5e-4,
-}
 
 # Name -> what changes in the config.
 LEVERS: dict[str, dict[str, object]] = {
-    'moca_two-rounds': dict(zip(_MASKS, [(0.55, 0.75), (0.35, 0.55)])),
-    'moca_mask-40': dict(zip(_MASKS, [(0.4,), (0.2,)])),
-    'moca_mask-70': dict(zip(_MASKS, [(0.7,), (0.5,)])),
-    'moca_lambda-0.5': {'model.head.lambda_img': 0.5},
-    'moca_lambda-0.9': {'model.head.lambda_img': 0.9},
-    'moca_lambda-0.5-to-0.9': {
+    'two-rounds': dict(zip(_MASKS, [(0.55, 0.75), (0.35, 0.55)])),
+    'mask-40': dict(zip(_MASKS, [(0.4,), (0.2,)])),
+    'mask-70': dict(zip(_MASKS, [(0.7,), (0.5,)])),
+    'lambda-0.5': {'model.head.lambda_img': 0.5},
+    'lambda-0.9': {'model.head.lambda_img': 0.9},
+    'lambda-0.5-to-0.9': {
         'default_hooks.lambda_schedule': dict(
             type='LambdaScheduleHook', begin=0.5, end=0.9
         )
     },
-    'moca_momentum-0.8': {f'{_TEACHER}.momentum': 0.8},
-    'moca_momentum-0.95': {f'{_TEACHER}.momentum': 0.95},
-    'moca_end-momentum-1': {f'{_TEACHER}.end_momentum': 1.0},
-    'moca_new-words-4': {f'{_CODEBOOK}.num_new_words': 4},
-    'moca_words-512': {f'{_CODEBOOK}.num_words': 512},
-    'moca_words-1024': {f'{_CODEBOOK}.num_words': 1024},
-    'moca_inv-delta-10': {f'{_CODEBOOK}.inv_delta': 10.0},
-    'moca_inv-delta-100': {f'{_CODEBOOK}.inv_delta': 100.0},
-    'moca_inv-delta-300': {f'{_CODEBOOK}.inv_delta': 300.0},
-    'moca_tap-layer-2': {'model.backbone.tap_layer': 2},
-    'moca_tap-layer-4': {'model.backbone.tap_layer': 4},
-    'moca_kappa-2': {'model.head.kappa': 2.0},
-    'moca_kappa-4': {'model.head.kappa': 4.0},
-    'moca_lr-1e-3': {'optim_wrapper.optimizer.lr': 1e-3},
-    'moca_lr-4e-3': {'optim_wrapper.optimizer.lr': 4e-3},
-    'moca_generator-lr-5e-3': {
-        'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3
+    'momentum-0.8': {f'{_TEACHER}.momentum': 0.8},
+    'momentum-0.95': {f'{_TEACHER}.momentum': 0.95},
+    'end-momentum-1': {f'{_TEACHER}.end_momentum': 1.0},
+    'new-words-4': {f'{_CODEBOOK}.num_new_words': 4},
+    'words-512': {f'{_CODEBOOK}.num_words': 512},
+    'words-1024': {f'{_CODEBOOK}.num_words': 1024},
+    'inv-delta-10': {f'{_CODEBOOK}.inv_delta': 10.0},
+    'inv-delta-100': {f'{_CODEBOOK}.inv_delta': 100.0},
+    'inv-delta-300': {f'{_CODEBOOK}.inv_delta': 300.0},
+    'tap-layer-2': {'model.backbone.tap_layer': 2},
+    'tap-layer-4': {'model.backbone.tap_layer': 4},
+    'kappa-2': {'model.head.kappa': 2.0},
+    'kappa-4': {'model.head.kappa': 4.0},
+    'lr-1e-3': {'optim_wrapper.optimizer.lr': 1e-3},
+    'lr-4e-3': {'optim_wrapper.optimizer.lr': 4e-3},
+    'generator-lr-5e-3': {'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3},
+    'cls': {'model.image_embedding': 'cls'},
+    # For images that differ in where things are, more than in their stuff.
+    'gentle': {
+        'model.image_embedding': 'cls',
+        f'{_TEACHER}.momentum': 0.99,
+        'optim_wrapper.optimizer.lr': 2.5e-4,
     },
-    'moca_cls': {'model.image_embedding': 'cls'},
-    'moca_gentle': _GENTLE,
-    'moca_gentle_no-solarize': _GENTLE | _NO_SOLARIZE,
-    'moca_warm-up-0.3': {'param_scheduler.warmup': 0.3},
-    'moca_crops-0.15': {
+    'warm-up-0.3': {'param_scheduler.warmup': 0.3},
+    'crops-0.15': {
         f'{_VIEWS}.{view}.0.crop_ratio_range': (0.15, 1.0) for view in (0, 1)
     },
-    'moca_no-solarize': _NO_SOLARIZE,
-    'moca_bf16': {'optim_wrapper.dtype': 'bfloat16'},
-    'moca_fp32': {'optim_wrapper.dtype': 'float32'},
+    # The second view as in the paper, before its flip.
+    'solarize': {
+        f'{_VIEWS}.1.3': dict(
+            _delete_=True,
+            type='Compose',
+            transforms=[
+                dict(type='Solarize', thr=128, prob=0.2),
+                dict(type='RandomFlip', prob=0.5),
+            ],
+        )
+    },
+    'bf16': {'optim_wrapper.dtype': 'bfloat16'},
+    'fp32': {'optim_wrapper.dtype': 'float32'},
 }
 
 

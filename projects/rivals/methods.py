@@ -11,13 +11,12 @@ from projects.rivals.feature_curve import plain_encoder
 from projects.rivals.levers import LEVERS
 
 __all__ = [
-    'METHODS',
     'OURS',
     'RATES',
     'check_encoders',
     'config_of',
+    'parts_of',
     'rates_of',
-    'recipe_and_batch',
     'write_configs',
 ]
 
@@ -31,52 +30,57 @@ RATES = {
     'byol': (5e-4, 1e-3, 2e-3),
     'mae': (1e-3, 2e-3, 4e-3),
 }
-METHODS = RATES | dict.fromkeys(LEVERS, (None,))
 
 
-def recipe_and_batch(method: str) -> tuple[str, int | None]:
-    """The two parts of a method's name.
+def parts_of(method: str) -> tuple[str, list[str], int | None]:
+    """What a method's name says.
 
     Args:
-        method (str): Key of :data:`METHODS`, to which ``_batch-64`` may be
-            added, with any number of images.
+        method (str): Key of :data:`RATES`; MOCA's may have levers after it,
+            keys of :data:`LEVERS`, and each a number of images at the end:
+            ``moca_gentle_solarize_batch-64``.
 
     Returns:
-        tuple[str, int or None]: The key, and the images of a step unless
-        they are the config's.
+        tuple[str, list[str], int or None]: The key, its levers, and the
+        images of a step unless they are the config's.
 
     Raises:
         ValueError: If there is no such method.
     """
-    recipe, _, batch = method.partition('_batch-')
-    number = int(batch) if batch.isdecimal() else 0
-    if recipe not in METHODS or (recipe != method and number < 1):
+    name, *levers = method.split('_')
+    batch = None
+    if levers and levers[-1].startswith('batch-'):
+        number = levers.pop().removeprefix('batch-')
+        batch = int(number) if number.isdecimal() else 0
+    known = LEVERS if name == OURS else ()
+    if name not in RATES or batch == 0 or not set(levers) <= set(known):
         raise ValueError(
             f'{method}: there is no such method; there are '
-            f'{", ".join(METHODS)}, each with a _batch-N besides'
+            f'{", ".join(RATES)}, each with a _batch-N besides, and {OURS} '
+            f'with any of _{", _".join(LEVERS)} before that'
         )
-    return recipe, number or None
+    return name, levers, batch
 
 
 def rates_of(method: str) -> tuple[float | None, ...]:
     """What is tried of a method; None is the rate of its config."""
-    return METHODS[recipe_and_batch(method)[0]]
+    return RATES[parts_of(method)[0]]
 
 
 def config_of(method: str) -> Config:
     """The config of a method, as a file has it.
 
     Args:
-        method (str): See :func:`recipe_and_batch`.
+        method (str): See :func:`parts_of`.
 
     Returns:
         Config: Its own validation is left to :class:`FeatureCurveHook`.
     """
-    recipe, batch = recipe_and_batch(method)
-    own = HERE / 'configs' / f'{recipe}_vit-tiny_textures.py'
-    ours = recipe == OURS or recipe in LEVERS
-    cfg = Config.fromfile(QUICK_START if ours else own)
-    cfg.merge_from_dict(LEVERS.get(recipe, {}))
+    name, levers, batch = parts_of(method)
+    own = HERE / 'configs' / f'{name}_vit-tiny_textures.py'
+    cfg = Config.fromfile(QUICK_START if name == OURS else own)
+    for lever in levers:
+        cfg.merge_from_dict(LEVERS[lever])
     if batch:
         cfg.train_dataloader.batch_size = batch
     for key in ('val', 'test'):

@@ -31,8 +31,8 @@ from projects.rivals.methods import (
     RATES,
     check_encoders,
     config_of,
+    parts_of,
     rates_of,
-    recipe_and_batch,
     write_configs,
 )
 from projects.rivals.pictures import draw
@@ -119,7 +119,7 @@ def pace(method: str, images: str, out: Path) -> float:
     """Seconds of a step of a method, from a short run that is kept.
 
     Args:
-        method (str): See :func:`recipe_and_batch`.
+        method (str): See :func:`parts_of`.
         images (str): Name of a set.
         out (Path): Folder of all runs.
 
@@ -177,7 +177,7 @@ def parse_args() -> argparse.Namespace:
     args = parser.parse_args()
     for method in args.methods:
         try:
-            recipe_and_batch(method)
+            parts_of(method)
         except ValueError as error:
             parser.error(f'--methods: {error}')
     if unknown := sorted(set(args.sets) - set(SETS)):

@@ -31,7 +31,7 @@ class Run(NamedTuple):
 
     Attributes:
         images (str): Name of a set.
-        method (str): See :func:`~projects.rivals.methods.recipe_and_batch`.
+        method (str): See :func:`~projects.rivals.methods.parts_of`.
         rate (float, optional): None for that of the config.
         seed (int): Of the run.
     """

@@ -54,8 +54,9 @@ def test_configs_are_methods(configs):
     assert all(len(set(rates)) >= 3 for rates in rivals)
 
 
-@pytest.mark.parametrize('name', LEVERS)
-def test_lever_changes_the_recipe(name, configs):
+@pytest.mark.parametrize('lever', LEVERS)
+def test_lever_changes_the_recipe(lever, configs):
+    name = f'{OURS}_{lever}'
     cfg = methods.config_of(name)
     methods.check_encoders({name: cfg})
     assert cfg.to_dict() != configs[OURS].to_dict()
@@ -69,9 +70,29 @@ def test_batch_of_a_method(configs):
         cfg.train_dataloader.batch_size = 48
         assert other.to_dict() == cfg.to_dict()
         assert methods.rates_of(f'{method}_batch-48') == RATES[method]
-    for wrong in ('dino', 'moca_batch-', 'moca_batch-0', 'moca_batch-1.5'):
-        with pytest.raises(ValueError, match=f'{wrong}: there is no such'):
-            methods.recipe_and_batch(wrong)
+
+
+@pytest.mark.parametrize(
+    'wrong',
+    [
+        *('dino', 'moca_dino', 'mocov3_cls', 'moca_batch-64_cls'),
+        *('moca_batch-', 'moca_batch-0', 'moca_batch-1.5'),
+    ],
+)
+def test_unknown_method(wrong):
+    with pytest.raises(ValueError, match=f'^{wrong}: there is no such'):
+        methods.parts_of(wrong)
+
+
+def test_levers_go_together():
+    cfg = methods.config_of('moca_gentle_solarize_batch-48')
+    assert cfg.model.image_embedding == 'cls'
+    assert cfg.train_dataloader.batch_size == 48
+    views = cfg.train_dataloader.dataset.pipeline[2].transforms
+    rival = methods.config_of('mocov3').train_dataloader.dataset.pipeline[2]
+    assert views[1][3].transforms == rival.transforms[1][3:]
+    assert views[0] == rival.transforms[0]
+    assert views[1][:3] == rival.transforms[1][:3]
 
 
 def test_another_encoder(configs):
@@ -187,7 +208,7 @@ def test_lambda_schedule(root, tmp_path):
     runner = runner_of(
         *(root, tmp_path, OURS, 3),
         **{
-            **LEVERS['moca_lambda-0.5-to-0.9'],
+            **LEVERS['lambda-0.5-to-0.9'],
             'default_hooks.features.interval': 9,
         },
     )
@@ -390,7 +411,7 @@ def test_choice_and_table():
 def test_command(root, tmp_path, monkeypatch, capsys):
     """Two methods in the same seconds, chosen on one set, and on another."""
     monkeypatch.setattr(run, 'SETS', ('one', 'two'))
-    monkeypatch.setitem(methods.METHODS, 'mae', (1e-3, 1e-2))
+    monkeypatch.setitem(methods.RATES, 'mae', (1e-3, 1e-2))
     monkeypatch.setattr(run, 'PACE_STEPS', 4)
     for name in ('one', 'two'):
         (tmp_path / name).symlink_to(root)
