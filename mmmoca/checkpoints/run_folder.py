@@ -77,7 +77,9 @@ def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
 
 
 def newest_checkpoint(
-    folder: str | os.PathLike, template: str
+    folder: str | os.PathLike,
+    template: str,
+    kept_in: str | os.PathLike | None = None,
 ) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of a run that can be read.
 
@@ -87,13 +89,15 @@ def newest_checkpoint(
     Args:
         folder (str | os.PathLike): The work dir of the run.
         template (str): See :func:`find_checkpoints`.
+        kept_in (str | os.PathLike, optional): The folder of the checkpoints;
+            by default the work dir.
 
     Returns:
         tuple[Path | None, list[str]]: The file, None if there is none; and
         why newer ones are passed over.
     """
     folder, problems = Path(folder), []
-    candidates = find_checkpoints(folder, template)
+    candidates = find_checkpoints(kept_in or folder, template)
     pointer = folder / 'last_checkpoint'
     if pointer.is_file():
         named = Path(pointer.read_text(errors='replace').strip())

@@ -7,6 +7,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .launch import build_runner, check_files
 from .processes import naming_the_silent
@@ -85,9 +86,8 @@ def train(
         Exception: Whatever building the run or running it raises.
     """
     runner = build_runner(cfg, quiet=progress)
-    bar = ProgressHook()
     if progress:
-        runner.register_hook(bar)
+        runner.register_hook(ProgressHook())
     if amp:
         runner.logger.info(
             f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
@@ -98,7 +98,10 @@ def train(
         try:
             runner.train()
         finally:
-            bar.after_train(runner)
+            # MMEngine calls no hook after an exception.
+            for hook in runner.hooks:
+                if isinstance(hook, ProgressHook | PreemptionHook):
+                    hook.after_train(runner)
     return runner
 
 

@@ -159,6 +159,26 @@ def test_nothing_of_another_run_is_overwritten(root, finished):
         build(root, 'finished').train()
 
 
+def test_checkpoints_in_another_folder(root, tmp_path):
+    key = 'default_hooks.checkpoint.out_dir'
+    options = {key: str(tmp_path), 'train_cfg.max_iters': 2}
+    build(root, 'elsewhere', **options).train()
+    assert (tmp_path / 'elsewhere' / 'iter_2.pth').is_file()
+    with pytest.raises(CheckpointError, match='elsewhere has .*iter_2.pth'):
+        build(root, 'elsewhere', **options).train()
+    # Without the pointer, too.
+    (root / 'elsewhere' / 'last_checkpoint').unlink()
+    resumed = build(root, 'elsewhere', **{key: str(tmp_path)}, resume=True)
+    resumed.train()
+    assert resumed._load_from == str(tmp_path / 'elsewhere' / 'iter_2.pth')
+    assert resumed.iter == 6
+
+    file = tmp_path / 'file'
+    file.touch()
+    with pytest.raises(OSError, match=f'written to .*{file}.*another {key}'):
+        build(root, 'nowhere', **{key: str(file)}).train()
+
+
 def test_one_run_a_folder(root):
     folder = root / 'shared'
     hold = (

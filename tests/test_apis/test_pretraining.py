@@ -1,6 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pretraining in a call is what tools/train.py does."""
 
+import signal
+from unittest import mock
+
 import pytest
 from mmengine.config import Config
 
@@ -126,6 +129,17 @@ def test_progress(root, tmp_path, capsys, monkeypatch):
     saved = Config.fromfile(tmp_path / f'{CONFIG}.py')
     assert 'progress' not in saved.default_hooks
     assert 'runner_type' not in saved
+
+
+def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
+    loss = mock.Mock(side_effect=RuntimeError('out of memory'))
+    monkeypatch.setattr('mmmoca.models.MOCA.loss', loss)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(RuntimeError, match='out of memory'):
+        mmmoca.pretrain(
+            root / 'train', tmp_path, epochs=1, batch_size=16, **tiny()
+        )
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_lines_of_progress(capsys):

@@ -2,6 +2,7 @@
 """Checkpoints appear whole or not at all, the best one too."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,6 +20,8 @@ class Runner:
         self.message_hub = MessageHub(f'hub_{id(self)}')
         self.epoch = self.iter = 0
         self.max_iters = 100
+        self.optim_wrapper = SimpleNamespace(_accumulative_counts=1)
+        self.train_dataloader = [None]
         self.stops = None
 
     def save_checkpoint(self, out_dir, filename, **kwargs):

@@ -8,7 +8,14 @@ import pytest
 import torch
 from mmengine.hooks import Hook
 
-from ..runs import by_epochs, demo_model, demo_runner
+from ..runs import (
+    NO_VALIDATION,
+    assert_same,
+    by_epochs,
+    demo_model,
+    demo_runner,
+    state_of,
+)
 
 
 @pytest.fixture(scope='module')
@@ -99,6 +106,47 @@ def test_epochs_that_are_stopped(root, sampler):
     resumed = demo_runner(root, name, **options, resume=True)
     resumed.train()
     assert (resumed.epoch, resumed.iter) == (2, 12)
+
+
+def test_a_schedule_that_pickles_code(root):
+    schedule = dict(
+        _delete_=True,
+        type='OneCycleLR',
+        eta_max=1e-3,
+        total_steps=4,
+        by_epoch=False,
+    )
+    options = {
+        'param_scheduler': schedule,
+        'train_cfg.max_iters': 4,
+        'default_hooks.checkpoint.interval': 2,
+        'default_hooks.checkpoint.max_keep_ckpts': -1,
+    } | NO_VALIDATION
+    whole = demo_runner(root, 'cycle', **options)
+    whole.train()
+    options |= {'resume': True, 'load_from': f'{whole.work_dir}/iter_2.pth'}
+    resumed = demo_runner(root, 'cycle_resumed', **options)
+    resumed.train()
+    assert_same(state_of(resumed), state_of(whole))
+
+
+def test_checkpoints_within_a_step(root):
+    """Of two micro-batches; epochs have eight, and five."""
+    said = []
+    for name, batch_size in dict(even=6, odd=9).items():
+        options = {
+            'train_dataloader.batch_size': batch_size,
+            'train_dataloader.drop_last': True,
+            'optim_wrapper.accumulative_counts': 2,
+            'default_hooks.checkpoint.by_epoch': True,
+            'default_hooks.checkpoint.interval': 1,
+        }
+        runner = demo_runner(root, name, **by_epochs(1), **options)
+        runner.logger.warning = said.append
+        assert len(runner.train_dataloader) == 48 // batch_size
+        runner.train()
+        within = [line for line in said if 'within a step of 2' in line]
+        assert len(within) == (name == 'odd')
 
 
 def test_teacher_of_a_whole_model(tmp_path):

@@ -1,12 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import os
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.dist import is_main_process
-from mmengine.fileio import LocalBackend
+from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import BaseLoop, FlexibleRunner, Runner
 from torch import Tensor
@@ -39,9 +40,10 @@ class AtomicCheckpointHook(CheckpointHook):
     updated and older checkpoints removed. Weights that are not finite are
     not written at all.
 
-    A run that is resumed takes the newest checkpoint of its work dir that is
-    intact, and says which are not. One that is not resumed does not start in
-    a work dir with checkpoints of another, and two do not share one.
+    A run that is resumed takes the newest of its checkpoints that is intact,
+    and says which are not. One that is not resumed does not start where there
+    are checkpoints of another, and two do not share a folder. Both hold for
+    the work dir, and on a local disk for ``out_dir``.
 
     Arguments are those of :class:`CheckpointHook`.
 
@@ -50,10 +52,11 @@ class AtomicCheckpointHook(CheckpointHook):
             overwritten, or there are some and none can be resumed.
         RuntimeError: Before training, if another run writes there.
         NonFiniteStateError: In the place of writing such weights.
-        OSError: If a checkpoint cannot be written; nothing is left of it.
+        OSError: Before training, if ``out_dir`` cannot be written to; later
+            if a checkpoint cannot be written, of which nothing is left.
     """
 
-    _lock: FolderLock | None = None
+    _locks: Sequence[FolderLock] = ()
 
     def before_run(self, runner: Runner) -> None:
         """Lock the work dir, and look at the checkpoints in it."""
@@ -82,6 +85,15 @@ class AtomicCheckpointHook(CheckpointHook):
         super().before_train(runner)
         if self.save_best:
             self._best = {k: self._own(p) for k, p in self._best.items()}
+        micro_batches = runner.optim_wrapper._accumulative_counts
+        unit = len(runner.train_dataloader) if self.by_epoch else 1
+        if any(n * unit % micro_batches for n in self._when()):
+            runner.logger.warning(
+                f'checkpoints fall within a step of {micro_batches} '
+                'micro-batches: a run that is resumed from one loses those '
+                'before it. Make the iterations between two checkpoints a '
+                'multiple, by default_hooks.checkpoint.interval'
+            )
         if runner.iter >= runner.max_iters:
             runner.logger.warning(
                 f'the run is complete: it has done {runner.iter} of '
@@ -91,11 +103,18 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def after_run(self, runner: Runner) -> None:
         """Release the work dir."""
-        if self._lock is not None:
-            self._lock.release()
+        for lock in self._locks:
+            lock.release()
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Refuse to write what is not finite."""
+        """Refuse to write what is not finite, leave out what is code."""
+        schedulers = checkpoint.get('param_schedulers', [])
+        if isinstance(schedulers, dict):  # of several optimisers
+            schedulers = [s for each in schedulers.values() for s in each]
+        for state in schedulers:
+            # OneCycleLR's would not be unpickled; a new one has its own.
+            for key in [key for key, v in state.items() if callable(v)]:
+                del state[key]
         names = _not_finite(checkpoint['state_dict'])
         if names:
             raise NonFiniteStateError(
@@ -108,26 +127,38 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def last_good(self, runner: Runner) -> str:
         """The newest checkpoint of the run that is intact, or 'none'."""
-        path, _ = newest_checkpoint(runner.work_dir, self.filename_tmpl)
+        path, _ = newest_checkpoint(
+            runner.work_dir, self.filename_tmpl, self.out_dir
+        )
         return str(path or 'none')
 
     def _look_at(self, runner: Runner) -> str | None:
         """The checkpoint to resume, on the main process."""
-        self._lock = FolderLock(runner.work_dir)
+        self._locks = [FolderLock(runner.work_dir)]
+        kept_in = self._kept_in(runner)
+        if kept_in != runner.work_dir:
+            key = 'default_hooks.checkpoint.out_dir'
+            try:
+                self._locks.append(FolderLock(kept_in, key))
+            except OSError as error:
+                raise OSError(
+                    f'checkpoints cannot be written to {kept_in} ({error}): '
+                    f'give another {key}'
+                ) from error
         if runner._load_from is not None and runner._resume:
             return None
         if not runner._resume:
-            there = find_checkpoints(runner.work_dir, self.filename_tmpl)
+            there = find_checkpoints(kept_in, self.filename_tmpl)
             if there:
                 raise CheckpointError(
-                    f'{runner.work_dir} has checkpoints of another run '
+                    f'{kept_in} has checkpoints of another run '
                     f'({there[0].name}), which this one would overwrite: go '
                     'on with that one by --resume (resume=True), or give '
                     'another --work-dir'
                 )
             return None
         newest, problems = newest_checkpoint(
-            runner.work_dir, self.filename_tmpl
+            runner.work_dir, self.filename_tmpl, kept_in
         )
         for problem in problems:
             runner.logger.warning(problem)
@@ -137,6 +168,25 @@ class AtomicCheckpointHook(CheckpointHook):
                 f'{"; ".join(problems)}'
             )
         return newest and str(newest)
+
+    def _when(self) -> tuple[int, ...]:
+        """Epochs, or iterations, of which all checkpoints are sums."""
+        return (self.interval, self.save_begin) if self.interval > 0 else ()
+
+    def _kept_in(self, runner: Runner) -> str:
+        """The local folder of the checkpoints, before the base class has it.
+
+        Another machine's ``out_dir`` is left to it.
+        """
+        if self.out_dir in (None, runner.work_dir):
+            return runner.work_dir
+        backend = get_file_backend(
+            self.out_dir, backend_args=self.backend_args
+        )
+        if not isinstance(backend, LocalBackend):
+            return runner.work_dir
+        name = os.path.basename(runner.work_dir.rstrip(os.sep))
+        return os.path.join(self.out_dir, name)
 
     def _save_checkpoint(self, runner: Runner) -> None:
         super()._save_checkpoint(self._atomic(runner))

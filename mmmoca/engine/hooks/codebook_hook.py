@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 
 import torch
-from mmengine.dist import all_reduce
+from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
@@ -69,7 +69,8 @@ class CodebookHook(Hook):
         if batch_size is None:
             return
         partial = not (loader.drop_last or is_infinite(loader.sampler))
-        if partial and getattr(loader.sampler, 'round_up', True) is False:
+        uneven = getattr(loader.sampler, 'round_up', True) is False
+        if partial and uneven and get_world_size() > 1:
             raise ValueError(
                 'the processes would have batches of different sizes: write '
                 'drop_last=True in the train_dataloader, or round_up=True in '
