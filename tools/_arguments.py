@@ -31,6 +31,7 @@ __all__ = [
     'load_config',
     'local_file',
     'one_line_errors',
+    'positive_integer',
 ]
 
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
@@ -109,6 +110,20 @@ def image_folder(name: str) -> str:
     return name
 
 
+def positive_integer(text: str) -> int:
+    """Type of an argument: a number of things, of which one is the least.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is none.
+    """
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(
+            f'{text} must be a whole number, and at least 1'
+        )
+    return number
+
+
 class _Options(argparse.Action):
     """MMEngine's ``DictAction``, which loads PyTorch, where it is needed."""
 
@@ -178,7 +193,7 @@ def add_source_grid(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--source-grid',
         nargs=2,
-        type=int,
+        type=positive_integer,
         metavar=('H', 'W'),
         help='patch rows and columns of the source (by default as its config '
         'records, else square)',
@@ -191,7 +206,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         '--img-size',
-        type=int,
+        type=positive_integer,
         nargs=2,
         metavar=('H', 'W'),
         help='pixels of the images, to which positions are resized (those '
@@ -199,7 +214,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         '--num-heads',
-        type=int,
+        type=positive_integer,
         metavar='N',
         help='attention heads, where the file does not say how many',
     )

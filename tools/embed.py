@@ -15,6 +15,7 @@ from _arguments import (
     add_encoder_arguments,
     local_file,
     one_line_errors,
+    positive_integer,
 )
 
 SUFFIXES = ('.npy', '.parquet')
@@ -67,7 +68,12 @@ def make_parser() -> argparse.ArgumentParser:
         'default what k-NN takes of this layout: [AVG] of MOCA)',
     )
     add_encoder_arguments(parser)
-    add('--batch-size', type=int, default=64, help='images at a time (64)')
+    add(
+        '--batch-size',
+        type=positive_integer,
+        default=64,
+        help='images at a time (64)',
+    )
     add(
         '--workers',
         type=int,

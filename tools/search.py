@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _arguments import local_file, one_line_errors
+from _arguments import local_file, one_line_errors, positive_integer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,14 +38,24 @@ def make_parser() -> argparse.ArgumentParser:
         help='an image file, or the number of a row or the name of an image '
         'in FEATURES',
     )
-    add('--count', type=int, default=10, help='images of each query (10)')
+    add(
+        '--count',
+        type=positive_integer,
+        default=10,
+        help='images of each query (10)',
+    )
     add(
         '--faiss',
         action='store_true',
         help='search by an index of FAISS, which is kept beside FEATURES: '
         'for above a million rows; some neighbours may be missed',
     )
-    add('--probes', type=int, default=32, help='cells that FAISS looks into')
+    add(
+        '--probes',
+        type=positive_integer,
+        default=32,
+        help='cells that FAISS looks into',
+    )
     add('--sheet', type=Path, help='a picture to draw: .png, .jpg, .pdf')
     add('--json', type=Path, help='write what was found to this file')
     add(
@@ -176,8 +186,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Search, print and draw."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    if args.count < 1:
-        parser.error(f'--count must be 1 or more, got {args.count}')
     import mmmoca  # noqa: F401  checks the installation before all else
     from mmmoca.files import write_json
     from mmmoca.messages import shown

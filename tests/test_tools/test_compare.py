@@ -266,12 +266,15 @@ def test_the_encoder_that_is_published(tool, files, tmp_path):
 
 
 def test_bad_command_lines(tool, files, tmp_path, capsys):
-    for names, message in (
-        (['a'], '1 names for 2 checkpoints'),
-        (['a', 'a'], 'names .* repeat'),
+    for options, message in (
+        (['--names', 'a'], '1 names for 2 checkpoints'),
+        (['--names', 'a', 'a'], 'names .* repeat'),
+        (['--epochs', '0'], '--epochs: 0 must be .* at least 1'),
+        (['--sets', '1.5'], '--sets: 1.5 must be a whole number'),
+        (['--shots', '--percent'], 'needs --shots or --percent'),
     ):
         with pytest.raises(SystemExit, match='2'):
-            tool.main(_arguments(files, tmp_path, '--names', *names))
+            tool.main(_arguments(files, tmp_path, *options))
         assert re.search(message, capsys.readouterr().err)
 
 

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_cfg_options, config_file, one_line_errors
+from _arguments import (
+    add_cfg_options,
+    config_file,
+    one_line_errors,
+    positive_integer,
+)
 
 if TYPE_CHECKING:
     from mmengine.dataset import BaseDataset
@@ -36,7 +41,7 @@ def parse_args() -> argparse.Namespace:
     )
     add = parser.add_argument
     add('data', type=folder_or_config, help='a folder, or a config')
-    add('--channels', type=int, help='of each image of a folder')
+    add('--channels', type=positive_integer, help='of each image of a folder')
     add(
         '--channel-axis',
         choices=['first', 'last'],
@@ -49,7 +54,11 @@ def parse_args() -> argparse.Namespace:
         help='value of pixels of a folder that were not measured: they do '
         'not count, nor does nan',
     )
-    add('--images', type=int, help='read so many, evenly spread (all)')
+    add(
+        '--images',
+        type=positive_integer,
+        help='read so many, evenly spread (all)',
+    )
     add('--workers', type=int, default=2, help='processes that read (2)')
     add('--out', type=Path, help='write the numbers to this JSON file, too')
     add_cfg_options(parser)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import config_file, image_folder
+from _arguments import config_file, image_folder, positive_integer
 
 PROTOCOLS = ('knn', 'linear', 'lowshot')
 # The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
@@ -116,11 +116,17 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help='for all checkpoints without a FEATURE of their own: mean patch '
         'token, [CLS], or both (low-shot takes it before the final norm)',
     )
-    add('--shots', type=int, nargs='*', default=[1, 2, 5])
+    add('--shots', type=positive_integer, nargs='*', default=[1, 2, 5])
     add('--percent', type=float, nargs='*', default=[1.0])
-    add('--sets', type=int, default=3, help='low-shot sets that are drawn')
-    add('--epochs', type=int, default=100, help='of linear probing')
-    add('--batch-size', type=int, default=256, help='of linear probing')
+    add(
+        '--sets',
+        type=positive_integer,
+        default=3,
+        help='low-shot sets that are drawn',
+    )
+    linear = dict(type=positive_integer, help='of linear probing')
+    add('--epochs', default=100, **linear)
+    add('--batch-size', default=256, **linear)
     add('--num-workers', type=int, help="processes that read (the config's)")
     add('--seed', type=int, default=0)
     args = parser.parse_args(argv)
@@ -134,6 +140,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         )
     if len(set(args.names)) < len(args.names):
         parser.error(f'the names {args.names} repeat: write NAME=FILE')
+    if 'lowshot' in args.protocols and not args.shots + args.percent:
+        parser.error(
+            'low-shot classification needs --shots or --percent: give one of '
+            'them, or --protocols without lowshot'
+        )
     return args
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import config_file
+from _arguments import config_file, positive_integer
 
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
@@ -48,7 +48,9 @@ def parse_args() -> argparse.Namespace:
         type=Path,
         help='one folder for all runs (by default work_dirs/sweep_<config>)',
     )
-    parser.add_argument('--gpus', type=int, default=1, help='of each run')
+    parser.add_argument(
+        '--gpus', type=positive_integer, default=1, help='of each run'
+    )
     parser.add_argument(
         '--train-args',
         default='',

@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_model_arguments, image_folder
+from _arguments import add_model_arguments, image_folder, positive_integer
 
 
 def parse_args() -> argparse.Namespace:
@@ -28,16 +28,19 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('--out', type=Path, default=Path('moca.png'))
     parser.add_argument(
-        '--images', type=int, default=8, help='number of rows (8)'
+        '--images', type=positive_integer, default=8, help='number of rows (8)'
     )
     parser.add_argument(
         '--bank',
-        type=int,
+        type=positive_integer,
         default=2000,
         help='number of images to search for neighbours (2000)',
     )
     parser.add_argument(
-        '--batch-size', type=int, default=50, help='of extraction (50)'
+        '--batch-size',
+        type=positive_integer,
+        default=50,
+        help='of extraction (50)',
     )
     parser.add_argument(
         '--num-workers', type=int, default=2, help='of extraction (2)'
@@ -45,11 +48,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--seed', type=int, default=0, help='of the choice of images (0)'
     )
-    args = parser.parse_args()
-    for name in ('images', 'bank', 'batch_size'):
-        if getattr(args, name) < 1:
-            parser.error(f'--{name.replace("_", "-")} must be at least 1')
-    return args
+    return parser.parse_args()
 
 
 def main() -> None:
