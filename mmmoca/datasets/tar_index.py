@@ -175,6 +175,7 @@ def _read_headers(
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The visible files of a tar file that is whole."""
     size = os.fstat(tar.fileobj.fileno()).st_size
+    links = 0
     while (member := tar.next()) is not None:
         # The list of those before would grow with the file.
         tar.members.clear()
@@ -184,8 +185,16 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
                 f'cut off: {member.name} ends at byte {end} of {size}'
             )
         hidden = '/.' in f'/{member.name.removeprefix("./")}'
+        links += member.islnk() or member.issym()
         if member.isreg() and not hidden:
             yield member
+    if links:
+        print_log(
+            f'{links} files of {tar.name} are links to others, which are left '
+            'out: pack copies by tar --dereference --hard-dereference',
+            logger='current',
+            level=logging.WARNING,
+        )
     # Python takes a header that it cannot read for the end.
     tar.fileobj.seek(tar.offset)
     mark = tar.fileobj.read(tarfile.BLOCKSIZE)

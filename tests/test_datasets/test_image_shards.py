@@ -212,6 +212,18 @@ def test_broken_shards_are_named_together(shards, caplog):
     assert 'no mark at its end' in caplog.text
 
 
+def test_links_are_left_out(shards, caplog):
+    MMLogger.get_current_instance().addHandler(caplog.handler)
+    path = sorted(shards.glob('*.tar'))[0]
+    with tarfile.open(path, 'a') as tar:
+        twin = tar.getmembers()[0]
+        twin.linkname, twin.name = twin.name, f'twin-{twin.name}'
+        twin.type, twin.size = tarfile.LNKTYPE, 0
+        tar.addfile(twin)
+    assert len(ImageShards(str(shards), pipeline=LOAD)) == 11
+    assert f'1 files of {path} are links' in caplog.text
+
+
 def test_index_is_kept_until_the_shard_changes(shards, caplog, monkeypatch):
     MMLogger.get_current_instance().addHandler(caplog.handler)
     read = []
