@@ -46,7 +46,7 @@ class WinningHeadHook(Hook):
             return
         saved = read_checkpoint(path, lazy=True)['meta']
         # Later ones are of another continuation of the same run.
-        if saved['epoch'] <= runner.epoch:
+        if saved['iter'] <= runner.iter:
             self._best = saved['linear_probe']['top1']
 
     def after_val_epoch(
