@@ -26,6 +26,15 @@ LEVERS: dict[str, dict[str, object]] = {
     },
     'momentum-0.8': {f'{_TEACHER}.momentum': 0.8},
     'momentum-0.95': {f'{_TEACHER}.momentum': 0.95},
+    # Slow while the targets are the untrained encoder's, and fast later.
+    'momentum-0.999-to-0.9': {
+        f'{_TEACHER}.momentum': 0.999,
+        f'{_TEACHER}.end_momentum': 0.9,
+    },
+    'momentum-0.999-to-0.95': {
+        f'{_TEACHER}.momentum': 0.999,
+        f'{_TEACHER}.end_momentum': 0.95,
+    },
     'end-momentum-1': {f'{_TEACHER}.end_momentum': 1.0},
     'new-words-4': {f'{_CODEBOOK}.num_new_words': 4},
     'words-512': {f'{_CODEBOOK}.num_words': 512},
@@ -37,6 +46,7 @@ LEVERS: dict[str, dict[str, object]] = {
     'tap-layer-4': {'model.backbone.tap_layer': 4},
     'kappa-2': {'model.head.kappa': 2.0},
     'kappa-4': {'model.head.kappa': 4.0},
+    'lr-5e-4': {'optim_wrapper.optimizer.lr': 5e-4},
     'lr-1e-3': {'optim_wrapper.optimizer.lr': 1e-3},
     'lr-4e-3': {'optim_wrapper.optimizer.lr': 4e-3},
     'generator-lr-5e-3': {'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3},
