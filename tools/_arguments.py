@@ -119,7 +119,7 @@ def positive_integer(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(
-            f'{text} must be a whole number, and at least 1'
+            f'{text} must be a whole number, 1 or more'
         )
     return number
 

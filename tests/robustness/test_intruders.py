@@ -104,7 +104,11 @@ def test_a_resumed_checkpoint_names_no_file_to_remove(tmp_path):
         hub.update_info('best_ckpt', str(named))
         hub.update_info('keep_ckpt_ids', ['/../../best_of_mine', 3])
         runner = mock.Mock(
-            message_hub=hub, work_dir=str(ours.parent), iter=0, max_iters=1
+            message_hub=hub,
+            work_dir=str(ours.parent),
+            train_dataloader=[None],
+            iter=0,
+            max_iters=1,
         )
         hook = AtomicCheckpointHook(save_best='top1', max_keep_ckpts=1)
         hook.before_train(runner)

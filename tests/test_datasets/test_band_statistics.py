@@ -125,7 +125,7 @@ def test_what_is_refused(bands, tmp_path):
     printed = statistics(DEMO_CONFIG, '--channels', 3, code=2)
     assert 'write channels in mmmoca.LoadBands' in printed
     printed = statistics(tmp_path, '--images', 0, code=2)
-    assert '--images must be 1 or more' in printed
+    assert '--images: 0 must be a whole number' in printed
     printed = statistics(bands[0], '--channels', 4, code=2)
     assert '.tif has the shape' in printed and 'channels=4' in printed
     np.save(tmp_path / 'a.npy', np.zeros((4, 5, 4)))

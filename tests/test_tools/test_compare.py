@@ -269,7 +269,7 @@ def test_bad_command_lines(tool, files, tmp_path, capsys):
     for options, message in (
         (['--names', 'a'], '1 names for 2 checkpoints'),
         (['--names', 'a', 'a'], 'names .* repeat'),
-        (['--epochs', '0'], '--epochs: 0 must be .* at least 1'),
+        (['--epochs', '0'], '--epochs: 0 must be .* 1 or more'),
         (['--sets', '1.5'], '--sets: 1.5 must be a whole number'),
         (['--shots', '--percent'], 'needs --shots or --percent'),
     ):

@@ -70,10 +70,8 @@ def parse_args() -> argparse.Namespace:
                     f'write {name} in mmmoca.LoadBands of the config: '
                     'options are for folders'
                 )
-    for name, low in (('channels', 1), ('images', 1), ('workers', 0)):
-        value = getattr(args, name)
-        if value is not None and value < low:
-            parser.error(f'--{name} must be {low} or more')
+    if args.workers < 0:
+        parser.error('--workers must be 0 or more')
     args.parser = parser
     return args
 
