@@ -159,13 +159,15 @@ def test_nothing_of_another_run_is_overwritten(root, finished):
         build(root, 'finished').train()
 
 
-def test_checkpoints_in_another_folder(root, tmp_path):
+def test_checkpoints_in_another_folder(root, finished, tmp_path):
     key = 'default_hooks.checkpoint.out_dir'
     options = {key: str(tmp_path), 'train_cfg.max_iters': 2}
     build(root, 'elsewhere', **options).train()
     assert (tmp_path / 'elsewhere' / 'iter_2.pth').is_file()
     with pytest.raises(CheckpointError, match='elsewhere has .*iter_2.pth'):
         build(root, 'elsewhere', **options).train()
+    with pytest.raises(CheckpointError, match='finished has .*iter_6.pth'):
+        build(root, finished.name, **options).train()
     # Without the pointer, too.
     (root / 'elsewhere' / 'last_checkpoint').unlink()
     resumed = build(root, 'elsewhere', **{key: str(tmp_path)}, resume=True)

@@ -148,14 +148,15 @@ class AtomicCheckpointHook(CheckpointHook):
         if runner._load_from is not None and runner._resume:
             return None
         if not runner._resume:
-            there = find_checkpoints(kept_in, self.filename_tmpl)
-            if there:
-                raise CheckpointError(
-                    f'{kept_in} has checkpoints of another run '
-                    f'({there[0].name}), which this one would overwrite: go '
-                    'on with that one by --resume (resume=True), or give '
-                    'another --work-dir'
-                )
+            for folder in (kept_in, runner.work_dir):
+                there = find_checkpoints(folder, self.filename_tmpl)
+                if there:
+                    raise CheckpointError(
+                        f'{folder} has checkpoints of another run '
+                        f'({there[0].name}), which this one would overwrite: '
+                        'go on with that one by --resume (resume=True), or '
+                        'give another --work-dir'
+                    )
             return None
         newest, problems = newest_checkpoint(
             runner.work_dir, self.filename_tmpl, kept_in
