@@ -148,7 +148,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if runner._load_from is not None and runner._resume:
             return None
         if not runner._resume:
-            for folder in (kept_in, runner.work_dir):
+            for folder in dict.fromkeys((kept_in, runner.work_dir)):
                 there = find_checkpoints(folder, self.filename_tmpl)
                 if there:
                     raise CheckpointError(
