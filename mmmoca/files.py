@@ -89,8 +89,17 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         path (str | os.PathLike): The file.
         text (str): What it holds.
     """
-    with whole(path) as temporary:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Of one name, so that the next write takes what a killed one has left.
+    temporary = path.with_name(f'.{path.name}.incomplete')
+    try:
         temporary.write_text(text, encoding='utf-8')
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # That of a full disk names no file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_json(path: str | os.PathLike, data: dict) -> None:

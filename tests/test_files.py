@@ -26,6 +26,15 @@ def test_failure_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr('pathlib.Path.write_text', full)
+    with pytest.raises(OSError, match='a.txt'):
+        write_text(tmp_path / 'a.txt', 'new')
+
+
 def test_folder_appears_at_the_end(tmp_path):
     out = tmp_path / 'set'
     with whole(out) as root:

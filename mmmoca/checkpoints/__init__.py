@@ -18,7 +18,13 @@ from .pretrained import check_pretrained_inits
 from .reading import CheckpointError, check_intact, listed, read_checkpoint
 from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
-from .run_folder import FolderLock, find_checkpoints, newest_checkpoint
+from .run_folder import (
+    INTERRUPTED,
+    FolderLock,
+    find_checkpoints,
+    newest_checkpoint,
+    not_finite,
+)
 from .scheme import load_from_mmmoca
 from .starts import START, fit_start, is_start, read_start
 from .timm_keys import convert_timm_name, convert_to_timm_name
@@ -26,6 +32,7 @@ from .vits import build_vit, num_heads_of, vit_of_shapes
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [
+    'INTERRUPTED',
     'START',
     'Backbone',
     'CheckpointError',
@@ -57,6 +64,7 @@ __all__ = [
     'load_from_mmmoca',
     'model_of_shapes',
     'newest_checkpoint',
+    'not_finite',
     'num_heads_of',
     'position_grid',
     'preprocessing_of',

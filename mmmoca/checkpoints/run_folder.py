@@ -6,17 +6,35 @@ import fcntl
 import os
 import re
 import socket
+import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
+from weakref import WeakValueDictionary
 
-from .reading import CheckpointError, check_intact
+import torch
+from torch import Tensor
 
-__all__ = ['FolderLock', 'find_checkpoints', 'newest_checkpoint']
+from .reading import CheckpointError, check_intact, read_checkpoint
+
+__all__ = [
+    'INTERRUPTED',
+    'FolderLock',
+    'find_checkpoints',
+    'newest_checkpoint',
+    'not_finite',
+]
+
+# What a run leaves that is asked to stop between two checkpoints.
+INTERRUPTED = 'interrupted.pth'
 
 
 class FolderLock:
-    """Lets one process at a time write to a folder.
+    """Lets one run at a time write to a folder.
 
     The lock goes with its process: one that was killed leaves none behind.
+    Within a process a thread runs one training at a time, so that a second
+    lock of the same thread takes over what an exception left.
 
     Args:
         folder (str | os.PathLike): The folder, made if need be.
@@ -24,14 +42,28 @@ class FolderLock:
             '--work-dir'.
 
     Raises:
-        RuntimeError: If another process has it. Says which and where.
+        RuntimeError: If another run has it, of this process or of another.
+            Says which and where.
     """
+
+    # POSIX locks belong to a process, which would be granted a second one;
+    # closing either file would then free both.
+    _held: ClassVar[WeakValueDictionary] = WeakValueDictionary()
 
     def __init__(
         self, folder: str | os.PathLike, argument: str = '--work-dir'
     ) -> None:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder.resolve()
+        self._thread = threading.current_thread()
+        if holder := self._held.get(self._folder):
+            if (
+                holder._thread is not self._thread
+                and holder._thread.is_alive()
+            ):
+                raise _taken(folder, 'in this process', argument)
+            holder.release()
         self._file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
             # POSIX's lock, which the workers of a loader do not inherit.
@@ -42,17 +74,24 @@ class FolderLock:
             self._file.seek(0)
             holder = self._file.read().strip()
             self._file.close()
-            raise RuntimeError(
-                f'another run writes to {folder} ({holder}): give this one '
-                f'another {argument}, or stop that one'
-            ) from error
+            raise _taken(folder, holder, argument) from error
+        self._held[self._folder] = self
         self._file.truncate(0)
         self._file.write(f'process {os.getpid()} on {socket.gethostname()}')
         self._file.flush()
 
     def release(self) -> None:
-        """Let others have it."""
-        self._file.close()
+        """Let others have it. A second call does nothing."""
+        if not self._file.closed:
+            self._file.close()
+            self._held.pop(self._folder, None)
+
+
+def _taken(folder: Path, holder: str, argument: str) -> RuntimeError:
+    return RuntimeError(
+        f'another run writes to {folder} ({holder}): give this one another '
+        f'{argument}, or stop that one'
+    )
 
 
 def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
@@ -76,12 +115,34 @@ def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
     return [path for _, path in sorted(numbered, reverse=True)]
 
 
+def not_finite(state_dict: Mapping[str, object]) -> list[str]:
+    """Names of the tensors that have NaN or infinity in them.
+
+    Args:
+        state_dict (Mapping[str, object]): Tensors of any shape and device,
+            by name. Other values are passed over.
+
+    Returns:
+        list[str]: In their order.
+    """
+    tensors = {
+        name: value
+        for name, value in state_dict.items()
+        if isinstance(value, Tensor) and value.is_floating_point()
+    }
+    if not tensors:
+        return []
+    # One transfer for all of them.
+    finite = torch.stack([t.isfinite().all() for t in tensors.values()])
+    return [name for name, good in zip(tensors, finite.tolist()) if not good]
+
+
 def newest_checkpoint(
     folder: str | os.PathLike,
     template: str,
     kept_in: str | os.PathLike | None = None,
 ) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint of a run that can be read.
+    """The newest checkpoint of a run that is intact and finite.
 
     MMEngine's ``last_checkpoint`` is taken as the name of a file in this
     folder, which may have been moved, and as a path where there is none.
@@ -98,6 +159,7 @@ def newest_checkpoint(
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(kept_in or folder, template)
+    candidates += Path(kept_in or folder).glob(INTERRUPTED)
     pointer = folder / 'last_checkpoint'
     if pointer.is_file():
         named = Path(pointer.read_text(errors='replace').strip())
@@ -111,8 +173,12 @@ def newest_checkpoint(
     for path in candidates:
         try:
             check_intact(path)
+            checkpoint = read_checkpoint(path, lazy=True)
         except CheckpointError as error:
             problems.append(str(error))
-        else:
+            continue
+        names = not_finite(checkpoint.get('state_dict', {}))
+        if not names:
             return path, problems
+        problems.append(f'{path} has numbers that are not finite: {names[0]}')
     return None, problems

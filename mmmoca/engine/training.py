@@ -7,6 +7,7 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .launch import build_runner, check_files
@@ -102,6 +103,8 @@ def train(
             for hook in runner.hooks:
                 if isinstance(hook, ProgressHook | PreemptionHook):
                     hook.after_train(runner)
+                elif isinstance(hook, AtomicCheckpointHook):
+                    hook.after_run(runner)
     return runner
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -100,7 +101,7 @@ def damage(path, how):
 )
 def test_damaged_files_are_passed_over(tmp_path, how):
     for number in (8, 9, 10):
-        torch.save(torch.rand(1000), tmp_path / f'iter_{number}.pth')
+        torch.save(dict(a=torch.rand(1000)), tmp_path / f'iter_{number}.pth')
     damage(tmp_path / 'iter_10.pth', how)
     # The folder was moved here from another place.
     (tmp_path / 'last_checkpoint').write_text('/elsewhere/iter_10.pth')
@@ -120,8 +121,8 @@ def test_damaged_files_are_passed_over(tmp_path, how):
 )
 def test_the_pointer_may_be_wrong(tmp_path, pointer):
     for number in (8, 10):
-        torch.save(torch.rand(10), tmp_path / f'iter_{number}.pth')
-    torch.save(torch.rand(10), tmp_path / 'best_iter_12.pth')
+        torch.save(dict(a=torch.rand(10)), tmp_path / f'iter_{number}.pth')
+    torch.save(dict(a=torch.rand(10)), tmp_path / 'best_iter_12.pth')
     if pointer is not None:
         (tmp_path / 'last_checkpoint').write_text(pointer)
     newest, _ = newest_checkpoint(tmp_path, 'iter_{}.pth')
@@ -199,6 +200,54 @@ def test_one_run_a_folder(root):
     holder.kill()
     holder.wait()
     FolderLock(folder).release()
+
+
+def test_one_run_a_folder_within_a_process(tmp_path):
+    """POSIX's locks do not tell two runs of a process apart."""
+    first = FolderLock(tmp_path)
+
+    def second():
+        with pytest.raises(RuntimeError, match='this process'):
+            FolderLock(tmp_path)
+        return True
+
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(second).result()
+    # In one thread the first has ended in an exception, whose traceback may
+    # still hold it.
+    third = FolderLock(tmp_path)
+    first.release()
+    take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
+    other = [sys.executable, '-c', take, tmp_path / '.lock']
+    assert subprocess.run(other, capture_output=True).returncode == 1
+    third.release()
+    assert subprocess.run(other, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize('name', ['interrupted.pth', 'best_top1_iter_4.pth'])
+@pytest.mark.parametrize('resume', [False, True])
+def test_nothing_starts_over_what_a_run_has_left(root, name, resume):
+    folder = root / f'left_{name}_{resume}'
+    folder.mkdir()
+    torch.save(dict(a=torch.rand(10)), folder / name)
+    before = (folder / name).read_bytes()
+    with pytest.raises(CheckpointError):
+        build(root, folder.name, resume=resume).train()
+    assert (folder / name).read_bytes() == before
+
+
+def test_a_pointer_that_is_a_folder_is_said_before_training(root):
+    (root / 'pointer' / 'last_checkpoint').mkdir(parents=True)
+    with pytest.raises(CheckpointError, match='last_checkpoint'):
+        build(root, 'pointer').train()
+
+
+def test_checkpoints_that_are_not_finite_are_passed_over(tmp_path):
+    for number, value in ((2, 1.0), (4, float('nan'))):
+        state = dict(a=torch.tensor([0.0, value]), b=torch.tensor(1))
+        torch.save(dict(state_dict=state), tmp_path / f'iter_{number}.pth')
+    newest, (problem,) = newest_checkpoint(tmp_path, 'iter_{}.pth')
+    assert newest.name == 'iter_2.pth' and 'iter_4.pth' in problem
 
 
 @pytest.mark.parametrize('last', [True, False])

@@ -166,3 +166,18 @@ def test_interrupted_write_keeps_the_latest_checkpoint(root, monkeypatch):
     assert latest.endswith('iter_2.pth')
     assert run(root, 'killed', options | {'resume': True}).iter == 10
     assert [path.name for path in folder.glob('*.pth')] == ['iter_10.pth']
+
+
+def test_a_run_killed_before_it_has_tidied_up_does_so_later(root, monkeypatch):
+    options = {'default_hooks.checkpoint.max_keep_ckpts': 1}
+    folder = root / 'untidy'
+
+    def killed(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr('mmmoca.engine.hooks.checkpoint_hook.os.remove', killed)
+        run(root, 'untidy', options)
+    assert len(list(folder.glob('*.pth'))) == 2
+    run(root, 'untidy', options | {'resume': True})
+    assert [path.name for path in folder.glob('*.pth')] == ['iter_10.pth']

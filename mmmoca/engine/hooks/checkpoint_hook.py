@@ -5,26 +5,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import BaseLoop, FlexibleRunner, Runner
-from torch import Tensor
 
 from mmmoca.checkpoints import (
+    INTERRUPTED,
     CheckpointError,
     FolderLock,
     find_checkpoints,
     newest_checkpoint,
+    not_finite,
 )
 from mmmoca.engine.processes import on_main_process
 from mmmoca.files import write_text
 from mmmoca.registry import HOOKS
 
 __all__ = ['AtomicCheckpointHook', 'NonFiniteStateError']
-
-_INTERRUPTED = 'interrupted.pth'
 
 
 class NonFiniteStateError(RuntimeError):
@@ -115,7 +113,7 @@ class AtomicCheckpointHook(CheckpointHook):
             # OneCycleLR's would not be unpickled; a new one has its own.
             for key in [key for key, v in state.items() if callable(v)]:
                 del state[key]
-        names = _not_finite(checkpoint['state_dict'])
+        names = not_finite(checkpoint['state_dict'])
         if names:
             raise NonFiniteStateError(
                 f'{len(names)} tensors of the model have numbers that are '
@@ -145,30 +143,45 @@ class AtomicCheckpointHook(CheckpointHook):
                     f'checkpoints cannot be written to {kept_in} ({error}): '
                     f'give another {key}'
                 ) from error
+        pointer = Path(runner.work_dir, 'last_checkpoint')
+        if pointer.is_dir():
+            raise CheckpointError(
+                f'{pointer} is a folder where a file has to say which '
+                'checkpoint is the last: move it away'
+            )
         if runner._load_from is not None and runner._resume:
             return None
-        if not runner._resume:
-            for folder in dict.fromkeys((kept_in, runner.work_dir)):
-                there = find_checkpoints(folder, self.filename_tmpl)
-                if there:
-                    raise CheckpointError(
-                        f'{folder} has checkpoints of another run '
-                        f'({there[0].name}), which this one would overwrite: '
-                        'go on with that one by --resume (resume=True), or '
-                        'give another --work-dir'
-                    )
-            return None
-        newest, problems = newest_checkpoint(
-            runner.work_dir, self.filename_tmpl, kept_in
-        )
-        for problem in problems:
-            runner.logger.warning(problem)
-        if problems and newest is None:
-            raise CheckpointError(
-                f'nothing in {runner.work_dir} can be resumed: '
-                f'{"; ".join(problems)}'
+        if runner._resume:
+            newest, problems = newest_checkpoint(
+                runner.work_dir, self.filename_tmpl, kept_in
             )
-        return newest and str(newest)
+            for problem in problems:
+                runner.logger.warning(problem)
+            if newest is not None:
+                return str(newest)
+            if problems:
+                raise CheckpointError(
+                    f'nothing in {runner.work_dir} can be resumed: '
+                    f'{"; ".join(problems)}'
+                )
+        for folder in dict.fromkeys((kept_in, runner.work_dir)):
+            self._check_vacant(Path(folder))
+        return None
+
+    def _check_vacant(self, folder: Path) -> None:
+        """Refuse to start where another run has left checkpoints."""
+        there = [
+            *find_checkpoints(folder, self.filename_tmpl),
+            *folder.glob(INTERRUPTED),
+            *sorted(folder.glob('best_*.pth')),
+        ]
+        if there:
+            raise CheckpointError(
+                f'{folder} has checkpoints of another run ({there[0].name}), '
+                'which this one would overwrite: go on with that one by '
+                '--resume (resume=True) or --resume FILE, or give another '
+                '--work-dir'
+            )
 
     def _when(self) -> tuple[int, ...]:
         """Epochs, or iterations, of which all checkpoints are sums."""
@@ -246,17 +259,17 @@ class AtomicCheckpointHook(CheckpointHook):
         kept = [old for old in self._kept() if old != step] + [step]
         limit = self.max_keep_ckpts if self.max_keep_ckpts > 0 else len(kept)
         outdated = kept[:-limit]
-        kept = kept[len(outdated) :]
-        self.keep_ckpt_ids = deque(kept)
+        self.keep_ckpt_ids = deque(kept[-limit:])
         name = self.filename_tmpl.format(step)
         self.last_ckpt = os.path.join(self.out_dir, name)
-        # Part of what is written, so that a resumed run knows them.
+        # Part of what is written, the outdated ones too: a run that is killed
+        # before it has removed them does so when it is resumed.
         runner.message_hub.update_info('keep_ckpt_ids', kept)
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
         self._write(runner, name, meta)
         if not is_main_process():
             return
-        Path(self.out_dir, _INTERRUPTED).unlink(missing_ok=True)
+        Path(self.out_dir, INTERRUPTED).unlink(missing_ok=True)
         for old in outdated:
             path = os.path.join(self.out_dir, self.filename_tmpl.format(old))
             if os.path.isfile(path):
@@ -272,8 +285,8 @@ class AtomicCheckpointHook(CheckpointHook):
             str: The file, ``interrupted.pth``.
         """
         meta = dict(epoch=runner.epoch, iter=runner.iter + 1)
-        self._write(self._atomic(runner), _INTERRUPTED, meta)
-        return os.path.join(self.out_dir, _INTERRUPTED)
+        self._write(self._atomic(runner), INTERRUPTED, meta)
+        return os.path.join(self.out_dir, INTERRUPTED)
 
     def _write(self, runner: Runner, name: str, meta: dict) -> None:
         """Write a checkpoint, then the file that says which is the last."""
@@ -313,6 +326,9 @@ class _AtomicRunner:
         try:
             self._runner.save_checkpoint(out_dir, incomplete.name, **kwargs)
             if is_main_process():
+                # On the disk before an older one is removed for it.
+                with incomplete.open('rb') as file:
+                    os.fsync(file.fileno())
                 os.replace(incomplete, path)
         except BaseException as error:
             if is_main_process():
@@ -324,16 +340,3 @@ class _AtomicRunner:
                     f'({error}): is the disk full?'
                 ) from error
             raise
-
-
-def _not_finite(state_dict: dict) -> list[str]:
-    tensors = {
-        name: value
-        for name, value in state_dict.items()
-        if isinstance(value, Tensor) and value.is_floating_point()
-    }
-    if not tensors:
-        return []
-    # One transfer for all of them.
-    finite = torch.stack([t.isfinite().all() for t in tensors.values()])
-    return [name for name, good in zip(tensors, finite.tolist()) if not good]

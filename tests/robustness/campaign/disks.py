@@ -183,6 +183,8 @@ def resume(root: Path, name: str, states: dict[str, dict]) -> str:
     try:
         runner(root, name, resume=True).train()
     except Exception as error:
+        if isinstance(error, CheckpointError) and 'folder' in str(error):
+            return ''
         return f'not resumed: {type(error).__name__}: {error}'
     path = root / name / f'iter_{STEPS}.pth'
     if not path.is_file():
