@@ -23,7 +23,7 @@ val_cfg = dict(data_root='')
 
 # The rest follows from N images, B images a step and S steps. Any of it can
 # be written as a number instead.
-optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.2e-3 (B / 2048)^.5
+optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.5e-4 B / 256
 param_scheduler = dict(warmup=0.15)  # of the run, as in the paper
 model = dict(
     codebook=dict(

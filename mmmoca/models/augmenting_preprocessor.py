@@ -20,8 +20,10 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
 
     For machines of few CPU cores per GPU. The recipe of each view is that of
     the CPU's pipeline, moved here; in its place ``mmmoca.PackCanvas`` ends
-    the pipeline. Views have the same distribution as the CPU's, and the same
-    rounding; the host never waits for the device, and on a GPU the operations
+    the pipeline. Images that are larger than the canvas are shrunk first, so
+    that small crops of large photos are enlarged: 17 % of them, for a canvas
+    of 512. But for those, views have the same distribution as the CPU's, and
+    the same rounding. The host never waits for the device, and on a GPU the operations
     are compiled into a few kernels. They are drawn from
     PyTorch's generator of the device, as masks are: with
     :class:`~mmmoca.engine.ReproducibilityHook` from the run's seed, the rank
