@@ -23,8 +23,8 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     the pipeline. Images that are larger than the canvas are shrunk first, so
     that small crops of large photos are enlarged: 17 % of them, for a canvas
     of 512. But for those, views have the same distribution as the CPU's, and
-    the same rounding. The host never waits for the device, and on a GPU the operations
-    are compiled into a few kernels. They are drawn from
+    the same rounding. The host never waits for the device, and on a GPU the
+    operations are compiled into a few kernels. They are drawn from
     PyTorch's generator of the device, as masks are: with
     :class:`~mmmoca.engine.ReproducibilityHook` from the run's seed, the rank
     and the iteration, so that a run that is resumed sees the same ones on as

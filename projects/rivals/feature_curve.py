@@ -154,7 +154,8 @@ class FeatureCurveHook(Hook):
                 similarity=likeness(codebook.words),
             )
             known, asked = (
-                features_of(codes, codebook.inner) for codes in (known, asked)
+                features_of(codes, codebook.inner.cpu())
+                for codes in (known, asked)
             )
             for name, vectors in known.items():
                 values['targets'][f'knn_{name}'] = self._knn(
@@ -288,4 +289,5 @@ def _describe(
 
     loader = DataLoader(items, 250, collate_fn=default_collate)
     shard = extract_shard(loader, describe)
-    return LabelledFeatures(*shard.feats.chunk(4, dim=1), shard.labels)
+    # The labels are on the CPU.
+    return LabelledFeatures(*shard.feats.cpu().chunk(4, dim=1), shard.labels)
