@@ -1,0 +1,231 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the tests catch: small faults of the package, and who notices.
+
+Each fault replaces a piece of code that stands once in the package. The tests
+that run its line go first, those of its own folder before all others; where
+they pass, all quick tests follow. Not a part of `make test`:
+
+    python -m pip install pytest-cov
+    python -m tests.mutants            # more than an hour on two cores
+    python -m tests.mutants 3 17 --coverage .coverage
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coverage import CoverageData
+
+ROOT = Path(__file__).parents[1]
+QUICK = 'not slow and not ops and not processes'
+MOST_TESTS = 60
+# What stands in the package, and what takes its place. Half of the lines were
+# drawn at random; the rest are those that a reader would fear for.
+MUTANTS = [
+    # models
+    ('torch.cat(bags.chunk(2)[::-1])', 'torch.cat(bags.chunk(2))'),
+    ("'loss_img'] = 2 * self.lambda_img", "'loss_img'] = self.lambda_img"),
+    ('self.inv_delta / self.msd', 'self.inv_delta * self.msd'),
+    (
+        'patches[border : height - border, border : width - border]',
+        'patches[border : height - border, border:width]',
+    ),
+    (
+        'self.msd.lerp_(value, 1 - self.msd_momentum)',
+        'self.msd.lerp_(value, self.msd_momentum)',
+    ),
+    ('start = visible + predicted\n', 'start = visible\n'),
+    (
+        'int(num_patches * (1 - mask_ratio))',
+        'round(num_patches * (1 - mask_ratio))',
+    ),
+    ('positions = self.positions[mask.decoded]', 'positions = self.positions'),
+    (
+        'return normalize_fp32(prototypes, self.eps)',
+        'return prototypes.float()',
+    ),
+    (
+        '        self.teacher.eval()\n        return self',
+        '        return self',
+    ),
+    ('msd.unflatten(0, (2, -1)).mean(dim=1)', 'msd.view(-1, 2).mean(dim=0)'),
+    # engine
+    ("        all_reduce(msd, op='mean')\n", ''),
+    (
+        'seed = mix_seed(runner.seed, optimizer_steps(runner))',
+        'seed = mix_seed(runner.seed)',
+    ),
+    ('            accepted &= skip == 0\n', '            pass\n'),
+    (
+        'cosine = (1 + math.cos(math.pi * step / total_steps)) / 2\n'
+        '    return end',
+        'cosine = (1 - math.cos(math.pi * step / total_steps)) / 2\n'
+        '    return end',
+    ),
+    ('        if source.requires_grad\n', ''),
+    ('self.period * self.end - warmup', 'self.end - warmup'),
+    (
+        'groups[id(parameter) in generators, parameter.ndim > 1]',
+        'groups[id(parameter) in generators, parameter.ndim > 2]',
+    ),
+    (
+        'seed = mix_seed(runner.seed, get_rank(), runner.iter)',
+        'seed = mix_seed(runner.seed, runner.iter)',
+    ),
+    (
+        '        random.seed(seed)\n        np.random.seed(seed % 2**32)',
+        '        pass',
+    ),
+    # datasets
+    ('places[skip:] % len(order)', 'places % len(order)'),
+    ('manual_seed(self.seed + epoch)', 'manual_seed(self.seed)'),
+    ('mode=interpolation, antialias=True', 'mode=interpolation'),
+    ('variance = sigma**2 / 3', 'variance = sigma**2'),
+    ('1 - factor, -0.499', '1 - factor, 0'),
+    ('delta**2 * self.count * share', 'delta**2 * self.count'),
+    (
+        'self._failed / self._read\n',
+        'self._failed / (self._read + self._failed)\n',
+    ),
+    # checkpoints
+    (
+        "'encoder_teacher.': 'teacher.'",
+        "'encoder_teacher.': 'backbone.'",
+    ),
+    ('side**2 == patches else None', 'side**2 >= patches else None'),
+    ('return repeated * (old / channels)', 'return repeated'),
+    (
+        "(('weight', factors[:, None]), ('bias', factors))",
+        "(('weight', factors[:, None]),)",
+    ),
+    ('sorted(numbered, reverse=True)', 'sorted(numbered)'),
+    ('> _MOST_PACKED * os', '> 10**9 * os'),
+    # evaluation
+    ('(sims / temperature).softmax(1)', '(sims * temperature).softmax(1)'),
+    (
+        'scatter_add_(1, labels.to(sims.device), weights)',
+        'scatter_(1, labels.to(sims.device), weights)',
+    ),
+    (
+        'rows = torch.cat([rows, new_rows + start], 1)',
+        'rows = torch.cat([rows, new_rows], 1)',
+    ),
+    ('start = sum(len(shard) for shard in shards[: get_rank()])', 'start = 0'),
+    ('tol=tol / len(labels)', 'tol=tol'),
+    (
+        'feats - feats.mean(dim=1, keepdim=True)',
+        'feats - feats.mean(dim=0, keepdim=True)',
+    ),
+    ('for row in order[:count]', 'for row in range(count)'),
+    # visualization and apis
+    ('i * stride[0] + stride[0] // 2', 'i * stride[0]'),
+    ('picture[..., ::-1] if bgr else picture', 'picture'),
+    ('patches.mT.unflatten(2, grid)', 'patches.mT.unflatten(2, grid[::-1])'),
+    ('image[..., 2::-1])  # RGB(A) -> BGR', 'image[..., :3])'),
+    (
+        'batch.start - span.start + np.array(good)',
+        'batch.start - span.start + np.arange(len(good))',
+    ),
+]
+
+
+def find(old: str) -> tuple[Path, int] | None:
+    """The file in which a piece of code stands, and its first line."""
+    for path in sorted((ROOT / 'mmmoca').rglob('*.py')):
+        before, found, after = path.read_text().partition(old)
+        if found and old not in after:
+            # The first line of its own that a tracer sees.
+            return path, before.count('\n') + 1 + old.startswith('\n')
+    return None
+
+
+def covering(data: CoverageData, path: Path, line: int) -> list[str]:
+    """Tests that run a line, those of the folder's own tests first."""
+    lines = data.contexts_by_lineno(str(path))
+    near = min(lines, key=lambda other: abs(other - line), default=line)
+    tests = {c.partition('|')[0] for c in lines.get(near, ()) if '::' in c}
+    own = f'tests/test_{path.relative_to(ROOT).parts[1].removesuffix(".py")}'
+    return sorted(tests, key=lambda name: (not name.startswith(own), name))
+
+
+def caught(copy: Path, *arguments: str) -> bool:
+    """Whether tests fail in a copy of the project."""
+    done = subprocess.run(
+        [sys.executable, '-m', 'pytest', '-q', '-x', '-p', 'no:cacheprovider']
+        + list(arguments),
+        cwd=copy,
+        env=os.environ | dict(PYTHONPATH=str(copy)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stdout[-2000:])
+    return done.returncode == 1
+
+
+def measure(number: int, copy: Path, data: CoverageData) -> str:
+    """Put one fault into the copy, run tests, and take it out again."""
+    old, new = MUTANTS[number]
+    place = find(old)
+    if place is None:
+        return 'gone: the code is no longer there once'
+    path, line = place
+    name = path.relative_to(ROOT)
+    tests = covering(data, path, line)
+    target = copy / name
+    source = target.read_text()
+    target.write_text(source.replace(old, new))
+    try:
+        if tests and caught(copy, *tests[:MOST_TESTS]):
+            result = 'caught'
+        else:
+            quick = caught(copy, '-n', 'auto', '-m', QUICK)
+            result = 'caught by the quick tests' if quick else 'SURVIVES'
+    finally:
+        target.write_text(source)
+    return f'{result} ({name}:{line}, {len(tests)} tests run it)'
+
+
+def main() -> None:
+    """Measure the faults that were asked for, and count."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('numbers', type=int, nargs='*', help='all of them')
+    parser.add_argument('--coverage', type=Path, default=ROOT / '.coverage')
+    args = parser.parse_args()
+    from coverage import CoverageData
+
+    if not args.coverage.is_file():
+        command = '--cov=mmmoca --cov-context=test --cov-report='
+        subprocess.run(
+            [sys.executable, '-m', 'pytest', '-q', '-n', 'auto']
+            + ['--dist', 'loadfile', *command.split()],
+            cwd=ROOT,
+            env=os.environ | dict(COVERAGE_FILE=str(args.coverage)),
+        )
+    data = CoverageData(str(args.coverage))
+    data.read()
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / 'project'
+        ignored = shutil.ignore_patterns('.git', '.venv', 'work_dirs', 'data')
+        shutil.copytree(ROOT, copy, symlinks=True, ignore=ignored)
+        # Golden cases: the pattern above leaves out every folder named data.
+        shutil.copytree(ROOT / 'tests' / 'data', copy / 'tests' / 'data')
+        for number in args.numbers or range(len(MUTANTS)):
+            results.append(measure(number, copy, data))
+            print(f'{number}: {results[-1]}', flush=True)
+    good = sum(result.startswith('caught') for result in results)
+    print(f'{good} of {len(results)} caught')
+
+
+if __name__ == '__main__':
+    main()
