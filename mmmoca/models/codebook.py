@@ -157,7 +157,9 @@ class OnlineCodebook(BaseModule):
             accepted (Tensor, optional): A bool on the device, (); False
                 leaves everything as it was. Defaults to None, True.
         """
+        # A checkpoint of another K_new may leave the pointer anywhere.
         rows = self.pointer + torch.arange(len(words), device=words.device)
+        rows %= len(self.words)
         pointer = (self.pointer + len(words)) % len(self.words)
         words = words.to(self.words)
         if accepted is not None:

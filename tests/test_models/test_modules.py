@@ -129,6 +129,7 @@ def test_prototypes(out_channels):
 
 
 def test_codebook_queue():
+    torch.manual_seed(0)  # not every word of three numbers has a positive one
     codebook = OnlineCodebook(
         3, (5, 6), num_words=6, num_new_words=2, border=1
     )
@@ -144,6 +145,20 @@ def test_codebook_queue():
         codebook.enqueue(words)
     assert torch.equal(codebook.words, torch.cat((new[3], new[1], new[2])))
     assert int(codebook.pointer) == 2
+
+
+@pytest.mark.parametrize('accepted', [None, torch.tensor(True)])
+def test_codebook_queue_after_another_number_of_new_words(accepted):
+    for pointer in range(0, 32, 4):
+        codebook = OnlineCodebook(3, (5, 5), num_words=32, num_new_words=16)
+        codebook.pointer.fill_(pointer)
+        expected = codebook.words.clone()
+        new = torch.rand(16, 3)
+        for i, word in enumerate(new):
+            expected[(pointer + i) % 32] = word
+        codebook.enqueue(new, accepted)
+        assert torch.equal(codebook.words, expected)
+        assert int(codebook.pointer) == (pointer + 16) % 32
 
 
 def test_codebook_msd():
