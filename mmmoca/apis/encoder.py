@@ -10,7 +10,6 @@ import torch
 from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.model import BaseModel
-from mmengine.runner import autocast
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor
 
@@ -257,7 +256,7 @@ class Encoder(BaseModel):
     def _encode(
         self, inputs: Tensor, features: Sequence[str], amp: bool
     ) -> Embeddings:
-        with autocast(enabled=amp):
+        with torch.autocast(inputs.device.type, enabled=amp):
             found = self(inputs)
         kept = {kind: getattr(found, kind).float().cpu() for kind in features}
         if not all(part.isfinite().all() for part in kept.values()):

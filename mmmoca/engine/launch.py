@@ -128,9 +128,15 @@ def build_runner(cfg: Config, quiet: bool = False) -> Runner:
             names.
 
     Raises:
-        RuntimeError: If processes without a GPU were not started by torchrun.
+        RuntimeError: If processes without a GPU were not started by torchrun,
+            or several are to share an Apple GPU.
     """
     if cfg.launcher != 'none':
+        if get_device() == 'mps':
+            raise RuntimeError(
+                'PyTorch trains with one process on an Apple GPU: leave out '
+                f'--launcher {cfg.launcher}'
+            )
         if get_device() == 'cpu':
             _join_cpu_processes(cfg)
         _choose_wrapper(cfg)

@@ -10,7 +10,6 @@ import torch
 from mmengine.dataset import default_collate
 from mmengine.dist import all_reduce
 from mmengine.logging import MMLogger
-from mmengine.runner import autocast
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
@@ -70,8 +69,9 @@ def describe_batch(
     """
     data = model.data_preprocessor(data_batch, False)
     kwargs = {} if which is None else dict(which=which)
-    with autocast(enabled=fp16):
-        feats = model.extract_feat(data['inputs'], **kwargs)
+    inputs = data['inputs']
+    with torch.autocast(inputs.device.type, enabled=fp16):
+        feats = model.extract_feat(inputs, **kwargs)
     if isinstance(feats, (tuple, list)):
         feats = feats[-1]
     if feats.ndim != 2:

@@ -211,4 +211,4 @@ def knn_top1(
     """
     scores = knn_scores(query, bank, labels, num_classes, k, temperature)
     hits = scores.argmax(dim=1).to(truth.device) == truth
-    return 100 * hits.double().mean().item()
+    return 100 * hits.cpu().double().mean().item()

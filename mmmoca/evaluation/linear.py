@@ -63,6 +63,6 @@ def linear_accuracy(
             for query, truth in zip(*(part.split(1024) for part in val))
         ]
     )
-    top1 = hits.double().mean(dim=0)
+    top1 = hits.cpu().double().mean(dim=0)
     best = int(top1.argmax())
     return dict(top1=100 * top1[best].item(), base_lr=base_lrs[best])

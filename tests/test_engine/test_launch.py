@@ -84,9 +84,13 @@ def test_dataloaders_get_defaults_that_work(tmp_path):
     assert cfg.val_dataloader.collate_fn == dict(type='pseudo_collate')
 
 
-def test_cpu_processes_need_torchrun(monkeypatch):
-    monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
-    with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
+@pytest.mark.parametrize(
+    ('device', 'meant'),
+    [('cpu', r'tools/dist_train\.sh'), ('mps', 'leave out --launcher slurm')],
+)
+def test_processes_without_cuda(device, meant, monkeypatch):
+    monkeypatch.setattr(launch, 'get_device', lambda: device)
+    with pytest.raises(RuntimeError, match=meant):
         launch.build_runner(Config(dict(launcher='slurm')))
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from mmmoca.engine import (
     CodebookHook,
+    GPUMixedPrecisionOptimWrapper,
     MixedPrecisionOptimWrapper,
     StepLogHook,
     TeacherEMAHook,
@@ -95,11 +96,11 @@ def test_assignments_and_losses_leave_autocast(dtype):
         torch.testing.assert_close(actual[name], value, rtol=1e-6, atol=1e-7)
 
 
-def wrapper_of(dtype):
+def wrapper_of(dtype, kind=MixedPrecisionOptimWrapper):
     """A wrapper of a layer, and the layer's dtype under it."""
     layer = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    wrapper = MixedPrecisionOptimWrapper(optimizer=optimizer, dtype=dtype)
+    wrapper = kind(optimizer=optimizer, dtype=dtype)
     with wrapper.optim_context(layer):
         return wrapper, layer(torch.ones(1, 2)).dtype
 
@@ -142,6 +143,15 @@ def test_what_a_gpu_is_fast_in(native, fast, monkeypatch):
         torch.cuda, 'is_bf16_supported', lambda including_emulation: native
     )
     assert fast_dtype() == fast
+
+
+def test_apple_gpus_train_in_float32(monkeypatch):
+    monkeypatch.setattr(mixed_precision, 'get_device', lambda: 'mps')
+    for kind in (MixedPrecisionOptimWrapper, GPUMixedPrecisionOptimWrapper):
+        for dtype in ('auto', 'float16', 'float32'):
+            wrapper, found = wrapper_of(dtype, kind)
+            assert wrapper.cast_dtype == found == torch.float32
+            assert not wrapper.loss_scaler.is_enabled()
 
 
 def test_unknown_dtype():

@@ -30,9 +30,13 @@ def fast_dtype() -> str:
     Returns:
         str: 'bfloat16' on a GPU that has it, else 'float16' there. On a CPU
         'bfloat16' if it has AVX-512's or AMX's instructions for it, else
-        'float32', which takes half the time of emulated bfloat16.
+        'float32', which takes half the time of emulated bfloat16. 'float32'
+        on other devices, such as Apple's.
     """
-    if get_device() != 'cpu':
+    device = get_device()
+    if device not in ('cuda', 'cpu'):
+        return 'float32'
+    if device == 'cuda':
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         return 'bfloat16' if native else 'float16'
     if not hasattr(torch.cpu, 'get_capabilities'):
@@ -45,10 +49,10 @@ def fast_dtype() -> str:
 
 @OPTIM_WRAPPERS.register_module()
 class MixedPrecisionOptimWrapper(AmpOptimWrapper):
-    """:class:`AmpOptimWrapper` that also runs where there is no GPU.
+    """:class:`AmpOptimWrapper` that also runs where there is no CUDA.
 
-    On a CPU, which has no fast kernels for float16, that means 'auto'. The
-    loss is scaled for float16 only.
+    Without CUDA float16 means 'auto': a CPU has no fast kernels for it, and
+    the loss is scaled, for float16 only, on CUDA only.
 
     Attributes:
         grad_norm (Tensor | None): Norm of the last step's gradients before
@@ -83,19 +87,19 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
                 f'optim_wrapper.dtype must be one of {", ".join(DTYPES)}, '
                 f'got {dtype}'
             )
-        on_cpu = get_device() == 'cpu'
-        if dtype == 'auto' or (on_cpu and dtype == 'float16'):
+        on_cuda = get_device() == 'cuda'
+        if dtype == 'auto' or (dtype == 'float16' and not on_cuda):
             dtype = fast_dtype()
             print_log(
                 f'optim_wrapper.dtype is {dtype}: this machine is fast in it',
                 'current',
             )
-        if on_cpu:
+        if on_cuda:
+            super().__init__(loss_scale=loss_scale, dtype=dtype, **kwargs)
+        else:
             OptimWrapper.__init__(self, **kwargs)
             self.cast_dtype = getattr(torch, dtype)
             self._scale_update_param = None
-        else:
-            super().__init__(loss_scale=loss_scale, dtype=dtype, **kwargs)
         if self.cast_dtype != torch.float16:
             scaler = getattr(
                 torch.amp, 'GradScaler', torch.cuda.amp.GradScaler
@@ -106,9 +110,12 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Context of the forward pass: autocast, if any."""
         self._model = model
-        full = self.cast_dtype == torch.float32
-        wrapper = OptimWrapper if full else AmpOptimWrapper
-        with wrapper.optim_context(self, model):
+        half = self.cast_dtype != torch.float32
+        # MMEngine's autocast refuses Apple's GPUs.
+        with (
+            OptimWrapper.optim_context(self, model),
+            torch.autocast(get_device(), self.cast_dtype, enabled=half),
+        ):
             yield
 
     def step(self, **kwargs) -> None:
@@ -157,18 +164,18 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
 
 @OPTIM_WRAPPERS.register_module()
 class GPUMixedPrecisionOptimWrapper(MixedPrecisionOptimWrapper):
-    """Mixed precision on a GPU, float32 on a CPU.
+    """Mixed precision on CUDA, float32 elsewhere.
 
-    For detection: the CPU kernels of mmcv's operators (non-maximum
-    suppression, RoIAlign) take float32 only.
+    For detection: other kernels of mmcv's operators (non-maximum
+    suppression, RoIAlign) than CUDA's take float32 only.
 
     Args:
-        dtype (str | torch.dtype): On a GPU, see
+        dtype (str | torch.dtype): On CUDA, see
             :class:`MixedPrecisionOptimWrapper`. Defaults to 'float16'.
         **kwargs: See :class:`MixedPrecisionOptimWrapper`.
     """
 
     def __init__(self, dtype: str | torch.dtype = 'float16', **kwargs) -> None:
-        if get_device() == 'cpu':
+        if get_device() != 'cuda':
             dtype = 'float32'
         super().__init__(dtype=dtype, **kwargs)
