@@ -92,6 +92,9 @@ def _of_steps(cfg: Config, run: Run) -> Iterator[tuple[str, str]]:
     short.train_cfg = dict(
         type='IterBasedTrainLoop', max_iters=(STEPS + 1) * micro_batches
     )
+    sampler = short.train_dataloader.get('sampler') or {}
+    if str(sampler.get('type')).endswith('SeededSampler'):
+        sampler.infinite = True  # as a run by iterations wants it
     short.val_cfg = short.val_dataloader = short.val_evaluator = None
     short.test_cfg = short.test_dataloader = short.test_evaluator = None
     short.param_scheduler = None
