@@ -45,6 +45,44 @@ def test_fitting_checkpoints(runner, load):
         load(state, resume=True)
 
 
+def optimizer_state(runner, **changes):
+    """Of AdamW after a step, with other settings of its first group."""
+    wrapper = runner.build_optim_wrapper(runner.cfg.optim_wrapper)
+    for group in wrapper.param_groups:
+        for parameter in group['params']:
+            parameter.grad = torch.zeros_like(parameter)
+    wrapper.optimizer.step()
+    state = wrapper.state_dict()
+    state['param_groups'][0] |= changes
+    return state
+
+
+def test_what_goes_on_of_the_optimizer(root, tmp_path):
+    runner = demo_runner(root, 'optimizer', **{'train_cfg.max_iters': 1})
+    own = runner.cfg.optim_wrapper.optimizer.lr
+    fitting = dict(state_dict=runner.model.state_dict(), meta=dict(iter=1))
+    changed = optimizer_state(runner, lr=0.123, initial_lr=0.123)
+    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    said, runner._resume = [], True
+    runner.logger.warning = said.append
+
+    def load(**parts):
+        said.clear()
+        torch.save(fitting | parts, tmp_path / 'a.pth')
+        runner.load_checkpoint(str(tmp_path / 'a.pth'))
+        return ' '.join(said)
+
+    schedules = dict(param_schedulers=[dict(last_step=1)])
+    assert load(optimizer=optimizer_state(runner), **schedules) == ''
+    both = load(optimizer=changed, **schedules)
+    assert '0.123' in both and f'{own:g}' in both
+    nothing = load()
+    assert 'optimiser' in nothing and 'schedules' in nothing
+    changed['state'][0]['exp_avg'] = torch.zeros(3, 3)
+    with pytest.raises(CheckpointError, match='exp_avg'):
+        load(optimizer=changed, **schedules)
+
+
 def test_checkpoints_that_do_not_fit(runner, load):
     with pytest.raises(ValueError, match='0 of the .* 1 unexpected'):
         load({'encoder.weight': torch.zeros(2)})

@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from mmengine.hooks import Hook
-from mmengine.runner import BaseLoop, Runner
+from mmengine.optim import BaseOptimWrapper, OptimWrapper
+from mmengine.runner import BaseLoop, FlexibleRunner, Runner
 from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
@@ -40,11 +41,14 @@ class CheckpointFitHook(Hook):
     - a test of a part that nothing was loaded into, such as a head;
     - a frozen or tested ViT that lacks a part of its weights, such as the
       final norm, and one without the LayerScale of the file;
-    - a file that is resumed and does not match wholly.
+    - a file that is resumed and does not match wholly, the moments of its
+      optimiser included.
 
-    A partial match is logged with its count. What pretraining starts from
-    (``mmmoca-start://``) is fitted to the model, and what is done to it
-    logged.
+    A run that is resumed keeps learning rate and weight decay of the file:
+    where the config says others, a warning has both, and another one says
+    what the file lacks of its optimiser and schedules. A partial match is
+    logged with its count. What pretraining starts from (``mmmoca-start://``)
+    is fitted to the model, and what is done to it logged.
 
     Raises:
         CheckpointError: Names examples of what does not fit.
@@ -101,7 +105,7 @@ class CheckpointFitHook(Hook):
                 'with, or the checkpoint of this config'
             )
         if runner._resume:
-            _check_resumable(checkpoint)
+            _check_resumable(runner, checkpoint)
         _check_teacher(saved, own)
         with whole_parameters(runner.model):
             meta = checkpoint.get('meta')
@@ -113,12 +117,55 @@ class CheckpointFitHook(Hook):
             runner.logger.warning(report)
 
 
-def _check_resumable(checkpoint: dict) -> None:
+def _check_resumable(runner: Runner, checkpoint: dict) -> None:
     if 'iter' not in checkpoint.get('meta', {}):
         raise CheckpointError(
             'the checkpoint holds weights only, no state of a run to resume: '
             'start from it by load_from=FILE with resume=False'
         )
+    if not isinstance(runner, FlexibleRunner):  # its states are sharded
+        for warning in _compare_optimizers(runner.optim_wrapper, checkpoint):
+            runner.logger.warning(warning)
+
+
+def _compare_optimizers(
+    wrapper: BaseOptimWrapper, checkpoint: dict
+) -> Iterator[str]:
+    """What is not resumed, or not as the config says."""
+    for key, what in (
+        ('optimizer', "optimiser's moments"),
+        ('param_schedulers', 'schedules'),
+    ):
+        if not checkpoint.get(key):
+            yield f'the checkpoint has no {what}: they start anew'
+    saved = checkpoint.get('optimizer') or {}
+    if not isinstance(wrapper, OptimWrapper) or 'param_groups' not in saved:
+        return  # of several optimisers
+    pairs = list(zip(saved['param_groups'], wrapper.param_groups))
+    for group, own in pairs:
+        for index, parameter in zip(group['params'], own['params']):
+            for name in ('exp_avg', 'exp_avg_sq', 'momentum_buffer'):
+                moment = saved['state'].get(index, {}).get(name)
+                # PyTorch's fused kernels do not look at shapes.
+                if moment is not None and moment.shape != parameter.shape:
+                    raise CheckpointError(
+                        f'{name} of the optimiser is {tuple(moment.shape)} '
+                        'in the checkpoint and '
+                        f'{tuple(parameter.shape)} in this run: start from '
+                        'its weights by load_from=FILE with resume=False'
+                    )
+    for key in ('lr', 'weight_decay'):
+        before, now = (
+            [group.get(f'initial_{key}', group.get(key)) for group in groups]
+            for groups in zip(*pairs)
+        )
+        changed = [(b, n) for b, n in zip(before, now) if b != n]
+        if changed:
+            yield (
+                f'{key} goes on from {changed[0][0]:g} of the checkpoint, not '
+                f'from {changed[0][1]:g} of the config: to train with the '
+                "config's, start a new run by load_from=FILE with resume=False"
+            )
 
 
 def _check_teacher(
