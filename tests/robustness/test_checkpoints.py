@@ -26,7 +26,7 @@ from mmmoca.checkpoints import (
 from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
 from ..distributed import run_processes
-from ..runs import assert_same, demo_runner
+from ..runs import assert_same, demo_runner, scalars
 from .payloads import write_payload
 
 OPTIONS = {
@@ -271,13 +271,27 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
     assert written == ({'iter_2.pth'} if last else set())
 
 
-def test_a_signal_saves_the_run(root, finished):
+# Validation follows the third iteration.
+VALIDATED = {'train_cfg.val_interval': 3}
+# Of the signal: what runs, after how many iterations, and how many are saved.
+MOMENTS = [
+    ('before_train_iter', 1, 2),
+    ('after_bank_iter', 3, 3),
+    ('before_val_iter', 3, 3),
+]
+
+
+@pytest.mark.parametrize(('moment', 'iteration', 'saved'), MOMENTS)
+def test_a_signal_saves_the_run(
+    root, finished, moment, iteration, saved, capfd
+):
     """And the resumed run ends as if there had been none."""
-    runner = build(root, 'stopped')
+    work_dir = f'stopped_{moment}'
+    runner = build(root, work_dir, **VALIDATED)
     call_hook = runner.call_hook
 
     def stop(name, **kwargs):
-        if name == 'before_train_iter' and runner.iter == 2:
+        if name == moment and runner.iter == iteration:
             os.kill(os.getpid(), signal.SIGTERM)
         call_hook(name, **kwargs)
 
@@ -286,36 +300,45 @@ def test_a_signal_saves_the_run(root, finished):
     with pytest.raises(SystemExit) as exited:
         runner.train()
     assert exited.value.code == os.EX_TEMPFAIL
+    assert 'SIGTERM' in capfd.readouterr().err
+    assert 'val/knn/top1_k20' not in runner.message_hub.log_scalars
     assert signal.getsignal(signal.SIGTERM) is before
     pointer = Path(runner.work_dir, 'last_checkpoint').read_text()
     assert Path(pointer).name == 'interrupted.pth'
-    assert read_checkpoint(pointer)['meta']['iter'] == 3
-    resumed = build(root, 'stopped', resume=True)
+    assert read_checkpoint(pointer)['meta']['iter'] == saved
+    resumed = build(root, work_dir, resume=True, **VALIDATED)
     resumed.train()
+    assert len(scalars(resumed, 'val/knn/top1_k20')) == 2
     expected = read_checkpoint(finished / 'iter_6.pth')['state_dict']
     assert_same(resumed.model.state_dict(), expected)
     assert not Path(pointer).exists()
 
 
 def stop_one_of_two(root):
-    """The second process gets the signal; how this one ends."""
-    runner = build(root, 'stopped_together')
-    call_hook = runner.call_hook
+    """The second process gets the signal; how both end, at each moment."""
+    ends = []
+    for moment, iteration, _ in (MOMENTS[0], MOMENTS[2]):
+        runner = build(root, f'together_{moment}', **VALIDATED)
+        call_hook = runner.call_hook
 
-    def stop(name, **kwargs):
-        if name == 'before_train_iter' and runner.iter == get_rank():
-            os.kill(os.getpid(), signal.SIGUSR1 if get_rank() else 0)
-        call_hook(name, **kwargs)
+        def stop(
+            name, runner=runner, call=call_hook, at=(moment, iteration), **kw
+        ):
+            if (name, runner.iter) == at:
+                os.kill(os.getpid(), signal.SIGUSR1 if get_rank() else 0)
+            call(name, **kw)
 
-    runner.call_hook = stop
-    with pytest.raises(SystemExit) as exited:
-        runner.train()
-    return exited.value.code, runner.iter
+        runner.call_hook = stop
+        with pytest.raises(SystemExit) as exited:
+            runner.train()
+        ends.append((exited.value.code, runner.iter))
+    return ends
 
 
 @pytest.mark.processes
 def test_a_signal_to_one_process_stops_all(root):
     results = run_processes(stop_one_of_two, 2, root)
-    assert results == [(os.EX_TEMPFAIL, 1)] * 2
-    saved = read_checkpoint(root / 'stopped_together' / 'interrupted.pth')
-    assert saved['meta']['iter'] == 2
+    assert results == [[(os.EX_TEMPFAIL, 1), (os.EX_TEMPFAIL, 3)]] * 2
+    for moment, _, saved in (MOMENTS[0], MOMENTS[2]):
+        file = root / f'together_{moment}' / 'interrupted.pth'
+        assert read_checkpoint(file)['meta']['iter'] == saved

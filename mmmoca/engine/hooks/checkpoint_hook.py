@@ -275,16 +275,22 @@ class AtomicCheckpointHook(CheckpointHook):
             if os.path.isfile(path):
                 os.remove(path)
 
-    def save_interrupted(self, runner: Runner) -> str:
+    def save_interrupted(
+        self, runner: Runner, iteration: int, in_validation: bool
+    ) -> str:
         """Save a run that is about to end between two checkpoints.
 
         Args:
             runner (Runner): The runner, after an optimiser step.
+            iteration (int): Iterations done.
+            in_validation (bool): Whether it ends in a validation.
 
         Returns:
             str: The file, ``interrupted.pth``.
         """
-        meta = dict(epoch=runner.epoch, iter=runner.iter + 1)
+        meta = dict(
+            epoch=runner.epoch, iter=iteration, in_validation=in_validation
+        )
         self._write(self._atomic(runner), INTERRUPTED, meta)
         return os.path.join(self.out_dir, INTERRUPTED)
 

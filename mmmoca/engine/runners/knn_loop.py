@@ -2,6 +2,7 @@
 """Weighted k-NN classification as a validation loop."""
 
 import copy
+import itertools
 import time
 from collections.abc import Sequence
 
@@ -220,9 +221,19 @@ class KNNValLoop(ValLoop):
     def _extract_bank(self) -> ShardedBank:
         start = time.time()
         loader, logger = self.bank_dataloader, self.runner.logger
+        count = itertools.count()
+
+        def describe(data_batch: dict) -> tuple[Tensor, list]:
+            described = self._features(data_batch, 'k-NN bank')
+            # Not a hook of MMEngine's: PreemptionHook has it.
+            self.runner.call_hook(
+                'after_bank_iter', batch_idx=next(count), loader=loader
+            )
+            return described
+
         shard = extract_shard(
             loader,
-            lambda data_batch: self._features(data_batch, 'k-NN bank'),
+            describe,
             'k-NN bank',
             logger,
             self.bank_dtype,
