@@ -56,6 +56,9 @@ def load_config(
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
+    # A file that inherits shorthands may use them, too.
+    used = [key for key in cfg.get('shorthands') or () if key in cfg]
+    cfg.merge_from_dict(_written_out(cfg, {key: cfg.pop(key) for key in used}))
     options = _written_out(cfg, cfg_options or {})
     _check_keys(cfg, options)
     cfg.merge_from_dict(options)

@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 from torch import distributed
 
-from mmmoca.engine import launch, processes
+from mmmoca.engine import CompileHook, launch, processes
 
 from ..images import CONFIGS
 from ..runs import demo_runner
@@ -29,6 +29,29 @@ def test_none_leaves_a_hook_out():
     ).default_hooks
     assert 'step_log' not in hooks and 'codebook' in hooks
     assert hooks.logger is None  # MMEngine's own, which takes it
+
+
+def test_a_file_uses_the_shorthands_that_it_inherits(tmp_path):
+    own = CONFIGS / 'moca_vit-b16_own-images.py'
+    file = tmp_path / 'child.py'
+    file.write_text(f"_base_ = '{own}'\nepochs = 3\nbatch_size = 16\n")
+    cfg = launch.load_config(file)
+    assert cfg.train_cfg.max_epochs == 3 and 'epochs' not in cfg
+    assert cfg.train_dataloader.batch_size == 16
+    cfg = launch.load_config(file, cfg_options=dict(epochs=5))
+    assert cfg.train_cfg.max_epochs == 5
+
+
+def test_cuda_graphs_do_not_go_with_micro_batches():
+    def refused(**compiled):
+        runner = mock.Mock(cfg=dict(compile=compiled))
+        runner.optim_wrapper._accumulative_counts = 2
+        with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):
+            CompileHook().before_train(runner)
+
+    refused(mode='reduce-overhead')
+    refused(mode='max-autotune')
+    refused(options={'triton.cudagraphs': True})
 
 
 def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):

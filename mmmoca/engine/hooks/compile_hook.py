@@ -29,8 +29,15 @@ class CompileHook(Hook):
     <https://github.com/pytorch/pytorch/pull/160745>`_.
 
     The config says ``compile=True`` or has the arguments of
-    :func:`torch.compile`, such as ``compile=dict(mode='max-autotune')``, which
-    replays CUDA graphs: what a hook keeps of a step's outputs it must clone.
+    :func:`torch.compile`, such as
+    ``compile=dict(mode='max-autotune-no-cudagraphs')``. Modes that replay CUDA
+    graphs reuse the memory of a step's outputs, which a hook that keeps them
+    must clone, and of its gradients: over several micro-batches these `would
+    be lost <https://github.com/pytorch/pytorch/issues/169545>`_.
+
+    Raises:
+        ValueError: Before training, if the config asks for CUDA graphs and
+            for several micro-batches a step.
     """
 
     def before_train(self, runner: Runner) -> None:
@@ -38,9 +45,20 @@ class CompileHook(Hook):
         options = runner.cfg.get('compile')
         if not options:
             return
+        arguments = {} if options is True else dict(options)
+        graphs = arguments.get('mode') in ('reduce-overhead', 'max-autotune')
+        graphs |= (arguments.get('options') or {}).get(
+            'triton.cudagraphs', False
+        )
+        if graphs and runner.optim_wrapper._accumulative_counts > 1:
+            raise ValueError(
+                f'compile={arguments} replays CUDA graphs, which lose '
+                'gradients of several micro-batches: write compile=dict(mode='
+                "'max-autotune-no-cudagraphs') or compile=True, or "
+                'optim_wrapper.accumulative_counts=1'
+            )
         vars(runner.model).pop('train_step', None)
         split = digit_version(torch.__version__) >= digit_version('2.11')
         if isinstance(runner.model, DistributedDataParallel) and not split:
             torch._dynamo.config.optimize_ddp = False
-        arguments = {} if options is True else dict(options)
         unwrap_model(runner.model).compile(**arguments)
