@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
 
-import cv2
 import torch
 from mmengine.logging import MMLogger
 
@@ -17,6 +16,7 @@ MMLogger.get_instance('import', log_level='ERROR')
 with warnings.catch_warnings(), redirect_stdout(None):
     warnings.simplefilter('ignore')
     import mmpretrain.models  # noqa: F401
+    from mmcv import imwrite
 
     from mmmoca.datasets import ImageFolder, LoadImage
     from mmmoca.datasets.functional import resize
@@ -43,7 +43,8 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
         Path: ``target``.
 
     Raises:
-        OSError: If there is no such folder or no readable image.
+        OSError: If there is no such folder or no readable image, or a copy
+            cannot be written.
         ValueError: If fewer than ``MIN_IMAGES`` are readable.
     """
     found = ImageFolder(source, with_label=False, pipeline=[])
@@ -65,7 +66,7 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
         scale = min(1, SHORT_SIDE / min(image.shape[:2]))
         size = [max(1, round(side * scale)) for side in image.shape[:2]]
         copy = resize(image, size)
-        cv2.imwrite(str(target / f'{number:04d}.png'), copy)
+        imwrite(copy, target / f'{number:04d}.png')
         return None
 
     # OpenCV and PyTorch let other threads run meanwhile.

@@ -69,7 +69,8 @@ def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
         data_root=folder, with_label=form in ('mmpretrain', 'classes')
     )
     seconds = time.process_time() - start
-    assert len(dataset) == images
+    if len(dataset) != images:
+        raise RuntimeError(f'{len(dataset)} of {images} images were listed')
     peak = max(0, peak_bytes('cpu') - before)
     return seconds, peak / 2**20, (_resident() - before) / 2**20
 

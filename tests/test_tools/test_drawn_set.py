@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The folder of a drawn set: whole, once, and never over something else."""
 
+import resource
+
 import pytest
 
 from ..tools import load_tool
@@ -49,6 +51,25 @@ def test_a_file_in_its_place_is_kept(draw, tmp_path):
     with pytest.raises(FileExistsError, match='something else'):
         draw()
     assert (tmp_path / 'deep' / 'set').read_text() == 'mine'
+
+
+@pytest.mark.parametrize(
+    'tool, arguments',
+    [
+        ('make_digits', dict(limit=4, size=96)),
+        ('make_fields', dict(train=6, val=6, bands=1)),
+    ],
+)
+def test_images_that_cannot_be_written_are_an_error(tmp_path, tool, arguments):
+    make = getattr(load_tool(f'dataset_converters/{tool}'), tool)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match='large'):
+            make(tmp_path / 'set', **arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 def test_interrupted_drawing_leaves_nothing(draw, tmp_path):

@@ -33,12 +33,14 @@ def make_digits(
     Raises:
         ValueError: If ``size`` is below 8.
         FileExistsError: If ``out`` exists.
+        OSError: If an image cannot be written.
     """
     out = Path(out).absolute()
     if size < 8:
         raise ValueError(f'size must be at least 8, but got {size}')
     if out.exists():
         raise FileExistsError(f'{out} exists: remove it or give another name')
+    from mmcv import imwrite
     from sklearn.datasets import load_digits
 
     from mmmoca.files import whole
@@ -50,13 +52,13 @@ def make_digits(
         for number, (pixels, digit) in enumerate(pairs):
             split = 'train' if number % 4 else 'val'
             folder = root / split / str(digit)
-            folder.mkdir(parents=True, exist_ok=True)
             image = cv2.resize(
                 np.rint(pixels * 255 / 16).astype(np.uint8),
                 (size, size),
                 interpolation=cv2.INTER_CUBIC,
             )
-            assert cv2.imwrite(str(folder / f'{number:04d}.png'), image)
+            # OpenCV's own would only return that it has not written.
+            imwrite(image, folder / f'{number:04d}.png')
             counts[split] += 1
     return counts['train'], counts['val']
 

@@ -11,7 +11,6 @@ import math
 from functools import partial
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from _drawn_set import draw_classes, run, set_parser
@@ -83,10 +82,12 @@ def _write(
     label: int,
     rng: np.random.Generator,
 ) -> None:
+    from mmcv import imwrite
+
     image, mask = draw(label, rng, size)
     path = root / 'masks' / f'{name}.png'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cv2.imwrite(str(path), mask)
+    # OpenCV's own would only return that it has not written.
+    imwrite(mask, path)
     if bands == 13:
         import tifffile
 
@@ -98,7 +99,7 @@ def _write(
             planarconfig='contig',
         )
     else:
-        cv2.imwrite(str(root / f'{name}.png'), image[..., NEAR_INFRARED])
+        imwrite(image[..., NEAR_INFRARED], root / f'{name}.png')
 
 
 def make_fields(
@@ -131,6 +132,7 @@ def make_fields(
     Raises:
         ValueError: If a number is below its minimum, or another ``bands``.
         FileExistsError: If ``out`` holds anything else than this set.
+        OSError: If a file cannot be written.
         ImportError: If ``bands`` is 13 and tifffile is missing.
     """
     if bands not in (1, 13):
