@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What image sets have in common, wherever the images are kept."""
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -117,33 +118,39 @@ class ImageSet(CustomDataset):
             # One that is not known may read any depth.
             LoadImage(cut_to_8_bits=True),
         )
-        if not isinstance(loader, LoadImage):
-            loader = LoadImage(
-                color_type=loader.color_type,
-                imdecode_backend=loader.imdecode_backend,
-                backend_args=loader.backend_args,
-            )
+        loader = copy.deepcopy(loader)
+        # Errors are for this check, and the type is to be the decoder's.
+        loader.skip_unreadable = loader.to_float32 = False
+        # Each decoder has errors of its own.
+        errors = OSError if isinstance(loader, LoadImage) else Exception
         number = min(len(samples), self.MAX_PROBES)
         for i in np.linspace(0, len(samples) - 1, number).astype(int):
             try:
-                loader.read(samples[i]['img_path'])
-            except OSError as error:
+                results = loader.transform(dict(samples[i]))
+            except errors as error:
                 last = error
-            else:
-                self._check_depth(samples, loader)
+                continue
+            if results is not None:
+                self._check_depth(samples, loader, results['img'].dtype)
                 return
+            last = OSError(f'{samples[i]["img_path"]} is skipped')
         raise OSError(
             f'none of the {number} files tried of {len(samples)} in '
             f'{self._searched()} is a readable image. Replace the damaged '
             f'files or set data_root to another folder. Last error: {last}'
         ) from last
 
-    def _check_depth(self, samples: Samples, loader: LoadImage) -> None:
-        """Raise if all of some images would lose bits."""
-        keeps = 'unchanged', 'tifffile'
-        if loader.cut_to_8_bits or (
-            loader.color_type in keeps or loader.imdecode_backend in keeps
-        ):
+    def _check_depth(
+        self, samples: Samples, loader: LoadImageFromFile, dtype: np.dtype
+    ) -> None:
+        """Raise if all of some images would lose bits.
+
+        Args:
+            samples: All images.
+            loader: The pipeline's.
+            dtype: What it makes of one of them.
+        """
+        if getattr(loader, 'cut_to_8_bits', False) or dtype != np.uint8:
             return
         whole = LoadImage(
             color_type='unchanged', backend_args=loader.backend_args

@@ -196,7 +196,7 @@ class LoadImage(LoadImageFromFile):
             share = self._failed / self._read
             if self._read >= 50 and share > self.max_unreadable:
                 raise OSError(
-                    f'{self._failed} of the last {self._read} images could '
+                    f'{self._failed} of the {self._read} images so far could '
                     f'not be read. {error}. Mend the set, or allow it by '
                     f'max_unreadable={share:.2f} of LoadImage'
                 ) from error

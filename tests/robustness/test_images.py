@@ -21,7 +21,7 @@ def test_too_many_broken_images_stop_the_run(tmp_path):
     for index in range(60):
         result = load.transform(dict(img_path=bad if index % 2 else good))
         assert (result is None) == (index % 2)
-    with pytest.raises(OSError, match='31 of the last 61.*max_unreadable='):
+    with pytest.raises(OSError, match='31 of the 61.*max_unreadable='):
         load.transform(dict(img_path=bad))
     with pytest.raises(ValueError, match='between 0 and 1'):
         LoadImage(max_unreadable=2)

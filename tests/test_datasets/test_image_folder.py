@@ -4,8 +4,10 @@ from functools import partial
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
 import torch
+from mmcv.transforms import LoadImageFromFile
 from mmengine import Config
 from mmengine.dataset import default_collate, worker_init_fn
 from mmengine.registry import DefaultScope
@@ -195,6 +197,27 @@ def test_check_uses_the_loader_of_the_pipeline(tmp_path):
         loader = dict(type=kind, imdecode_backend='tifffile')
         with raises(OSError, 'none of the 1 files'):
             ImageFolder(str(tmp_path), with_label=False, pipeline=[loader])
+
+
+class LoadArray(LoadImageFromFile):
+    """One of the user's, which leaves out what it cannot read."""
+
+    def transform(self, results):
+        try:
+            return results | dict(img=np.load(results['img_path']))
+        except EOFError:
+            return None
+
+
+def test_check_uses_a_loader_of_the_users(tmp_path):
+    cfg = dict(with_label=False, extensions=['.npy'])
+    # LoadImage knows neither the files nor the backend.
+    cfg['pipeline'] = [LoadArray(imdecode_backend='turbojpeg')]
+    (tmp_path / '0.npy').touch()
+    with raises(OSError, 'none of the 1 files', '0.npy'):
+        ImageFolder(str(tmp_path), **cfg)
+    np.save(tmp_path / '1.npy', photo())
+    assert len(ImageFolder(str(tmp_path), **cfg)) == 2
 
 
 def test_bad_image_is_replaced_in_training_and_named_in_tests(classes):
