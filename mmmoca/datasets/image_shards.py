@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import os
 from collections.abc import Iterable, Sequence
+from glob import escape, glob
 from pathlib import Path
 
 import numpy as np
@@ -88,8 +89,8 @@ class ImageShards(ImageSet):
                 'any order: copy the shards'
             )
         if os.path.isdir(place):
-            paths = Path(place).glob('*.tar')
-            shards = sorted(str(path) for path in paths)
+            # '*' leaves out hidden files, of which macOS makes one for each.
+            shards = sorted(glob(f'{escape(place)}/*.tar'))
         elif '{' in place:
             shards = _expand(place)
         else:

@@ -154,7 +154,7 @@ def _read_headers(
 ) -> TarIndex:
     endings = tuple(extensions)
     names, offsets, sizes, labels = Texts(), [], [], {}
-    with tarfile.open(shard, 'r:') as tar:
+    with _TarFile.open(shard, 'r:') as tar:
         for member in _members(tar):
             if member.name.lower().endswith(endings):
                 names.extend([member.name])
@@ -172,6 +172,27 @@ def _read_headers(
     return TarIndex(names, *columns)
 
 
+class _TarFile(tarfile.TarFile):
+    """A tar file of which any header may be wrong."""
+
+    def next(self) -> tarfile.TarInfo | None:
+        """The next member.
+
+        Raises:
+            tarfile.TarError: For a header that makes no sense.
+        """
+        try:
+            member = super().next()
+        # tarfile does not look at the numbers in the map of a sparse file.
+        except (ValueError, IndexError) as error:
+            raise tarfile.ReadError(
+                f'damaged: the header at byte {self.offset} makes no sense'
+            ) from error
+        if member is not None and member.size < 0:  # it would lead back
+            raise tarfile.ReadError(f'damaged: size of {member.name}')
+        return member
+
+
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The visible files of a tar file that is whole."""
     size = os.fstat(tar.fileobj.fileno()).st_size
@@ -179,6 +200,10 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := tar.next()) is not None:
         # The list of those before would grow with the file.
         tar.members.clear()
+        if member.issparse():
+            raise tarfile.ReadError(
+                f'{member.name} is stored with holes (tar --sparse)'
+            )
         end = member.offset_data + member.size
         if member.isreg() and end > size:
             raise tarfile.ReadError(

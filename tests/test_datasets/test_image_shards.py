@@ -165,6 +165,8 @@ def test_lists_of_images_need_folders(root):
 def test_a_file_or_a_pattern(shards):
     options = dict(with_label=False, pipeline=LOAD)
     one = ImageShards(str(shards / 'images-000001.tar'), **options)
+    (shards / '._images-000001.tar').write_bytes(b'of macOS')
+    assert len(ImageShards(str(shards), **options)) == 11
     some = ImageShards(str(shards), 'images-{000001..000002}.tar', **options)
     assert (len(one), len(some)) == (4, 7)
     assert 'gt_label' not in some.get_data_info(0)
@@ -175,7 +177,7 @@ def test_a_file_or_a_pattern(shards):
     ):
         with raises(error, *parts):
             ImageShards('' if ':' in name else str(shards), name, **options)
-    for path in shards.glob('*.tar'):
+    for path in shards.glob('images*.tar'):
         path.unlink()
     with raises(FileNotFoundError, 'no *.tar', str(shards), 'make_shards'):
         ImageShards(str(shards), **options)
@@ -210,6 +212,42 @@ def test_broken_shards_are_named_together(shards, caplog):
     first.write_bytes(whole[: last.offset])
     assert len(ImageShards(str(shards), pipeline=LOAD)) == 3 + 4 + 4
     assert 'no mark at its end' in caplog.text
+
+
+def pax(**headers):
+    headers = {k.replace('_', '.'): v for k, v in headers.items()}
+    member = tarfile.TarInfo('a.jpg')
+    member.pax_headers = headers
+    return member.tobuf(tarfile.PAX_FORMAT) + bytes(tarfile.BLOCKSIZE)
+
+
+def gnu(size=b'0' * 11 + b'\0', kind=b'0', extended=0):
+    buf = bytearray(tarfile.TarInfo('a.jpg').tobuf(tarfile.GNU_FORMAT))
+    buf[124:136], buf[156:157], buf[482] = size, kind, extended
+    total = sum(buf[:148]) + 8 * 32 + sum(buf[156:])
+    buf[148:156] = b'%06o\0 ' % total
+    return bytes(buf)
+
+
+@pytest.mark.parametrize(
+    'header',
+    [
+        pax(GNU_sparse_map='0,x'),
+        pax(GNU_sparse_major='1', GNU_sparse_minor='0'),
+        pax(GNU_sparse_map='0,1', GNU_sparse_size='3'),
+        gnu(kind=b'S', extended=1),
+        gnu(size=(-512 % 256**12).to_bytes(12, 'big')),
+    ],
+)
+def test_headers_that_make_no_sense(tmp_path, image, header):
+    path = tmp_path / 'hostile.tar'
+    write_tar(path, {'a.jpg': image})
+    content = path.read_bytes()
+    end = 512 - len(image) // -512 * 512
+    for place in (0, end):
+        path.write_bytes(content[:place] + header)
+        with raises(OSError, '1 of 1', path.name):
+            ImageShards(str(path), with_label=False, pipeline=LOAD)
 
 
 def test_links_are_left_out(shards, caplog):
