@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from mmengine import fileio
 from mmengine.fileio import BaseStorageBackend, register_backend
 
+from mmmoca.files import outside
+
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
@@ -34,7 +36,8 @@ class ArrowBackend(BaseStorageBackend):
 
         Raises:
             ImportError: If datasets is missing.
-            OSError: If the row has no image.
+            OSError: If the row has no image, or names a file that is not in
+                the folder of the data set.
             ValueError: If the URL is none of a row.
         """
         match = URL.fullmatch(str(filepath))
@@ -48,7 +51,15 @@ class ArrowBackend(BaseStorageBackend):
             return image['bytes']
         if image.get('path') is None:
             raise OSError(f'there is no image in row {row}')
-        return fileio.get(image['path'])
+        # Whoever made the set chose the name: it is not to lead elsewhere.
+        path = os.path.join(folder, image['path'])
+        if outside(folder, [path]):
+            raise OSError(
+                f'row {row} names {image["path"]}, which is not in the '
+                "folder of the data set: save the image's bytes with it, or "
+                'copy the file there'
+            )
+        return fileio.get(path)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         """The same as a text, see :meth:`get`."""

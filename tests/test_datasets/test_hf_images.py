@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Data sets of Hugging Face that are on a disk, and what is wrong."""
 
+import json
 import sys
 
 import pytest
@@ -78,6 +79,28 @@ def test_a_row_without_an_image_is_skipped(tmp_path, root):
     assert dataset[1]['sample_idx'] == 0
     with raises(OSError, 'no image in row 1'):
         fileio.get(arrow_url(str(tmp_path / 'a'), 1, 'image'))
+
+
+def test_rows_name_files_of_their_folder_only(tmp_path, root):
+    image, folder = root / 'images/a/0.png', tmp_path / 'a'
+    (tmp_path / 'beside.png').write_bytes(image.read_bytes())
+    rows = ['files/0.png', '../beside.png', str(image), image.as_uri()]
+    # The library itself would put the bytes into the set.
+    kind = dict(bytes=datasets.Value('binary'), path=datasets.Value('string'))
+    datasets.Dataset.from_dict(
+        dict(image=[dict(bytes=None, path=row) for row in rows]),
+        datasets.Features(image=kind),
+    ).save_to_disk(folder)
+    info = json.loads((folder / 'dataset_info.json').read_text())
+    info['features'] = dict(image=dict(_type='Image'))
+    (folder / 'dataset_info.json').write_text(json.dumps(info))
+    (folder / 'files').mkdir()
+    (folder / 'files/0.png').write_bytes(image.read_bytes())
+    assert HFImages(str(folder), with_label=False, pipeline=LOAD)
+    assert fileio.get(arrow_url(str(folder), 0, 'image'))
+    for row in (1, 2, 3):
+        with pytest.raises(OSError, match='folder'):
+            fileio.get(arrow_url(str(folder), row, 'image'))
 
 
 @pytest.mark.parametrize(
