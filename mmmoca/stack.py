@@ -94,7 +94,9 @@ def allow_checkpoint_contents() -> None:
     and plain values a checkpoint may hold what MMEngine pickles, its log
     history, which the original MMEngine (0.10.7) cannot resume otherwise.
     """
-    if not os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'):
+    insists = os.environ.get('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD')
+    # The values that PyTorch takes for yes.
+    if insists not in ('1', 'y', 'yes', 'true'):
         os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] = '1'
     import torch
 

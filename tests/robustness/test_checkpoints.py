@@ -58,19 +58,19 @@ def test_the_config_of_a_checkpoint_is_not_run(root, finished, tmp_path):
     assert not marker.exists()
 
 
-def test_whoever_insists_can_run_it(tmp_path):
+@pytest.mark.parametrize('value', ['1', '0'])
+def test_whoever_insists_can_run_it(tmp_path, value):
     path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
     write_payload(path, marker)
     code = (
-        'import sys; from mmmoca.checkpoints import read_checkpoint; '
-        'read_checkpoint(sys.argv[1])'
+        'import sys, mmmoca; from mmengine.runner import load_checkpoint; '
+        'from torch import nn; load_checkpoint(nn.Module(), sys.argv[1])'
     )
-    environment = os.environ | dict(TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD='1')
+    environment = os.environ | dict(TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=value)
     del environment['TORCH_FORCE_WEIGHTS_ONLY_LOAD']
-    subprocess.run(
-        [sys.executable, '-c', code, path], env=environment, check=True
-    )
-    assert marker.exists()
+    done = subprocess.run([sys.executable, '-c', code, path], env=environment)
+    ran = value == '1'
+    assert (marker.exists(), done.returncode == 0) == (ran, ran)
 
 
 def damage(path, how):
