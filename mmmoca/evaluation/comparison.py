@@ -149,7 +149,7 @@ class Comparison:
             ValueError: If the checkpoint does not fit.
         """
         model, preset, settings = load_encoder(
-            self.cfg.model, path, self.logger, which, feature
+            self.cfg, path, self.logger, which, feature
         )
         train, val = self._features(model, path)
         result = dict(checkpoint=path, settings=settings)
@@ -174,7 +174,7 @@ class Comparison:
         """Features of the training and the validation images, on the CPU."""
         made_from = dict(
             weights=weights_digest(model),
-            model=self.cfg.model,
+            model=model._config.model,
             features='cls, avg, raw_cls, raw_avg',
         )
 

@@ -4,9 +4,10 @@
 from typing import NamedTuple
 
 import torch
+from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
-from mmpretrain.registry import MODELS
+from mmpretrain import get_model
 from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
@@ -47,7 +48,7 @@ class LabelledFeatures(NamedTuple):
 
 
 def load_encoder(
-    model_cfg: dict,
+    cfg: Config,
     path: str,
     logger: MMLogger,
     which: str | None = None,
@@ -56,7 +57,8 @@ def load_encoder(
     """Build the model of a checkpoint, and choose what to take of it.
 
     Args:
-        model_cfg (dict): A classifier, whose backbone is filled.
+        cfg (Config): Its ``model``, a classifier whose backbone is filled,
+            and the ``data_preprocessor``, if that stands beside it.
         path (str): The checkpoint, of any layout known.
         logger (MMLogger): Told what is loaded and chosen.
         which (str, optional): 'teacher' or 'student'; that of the
@@ -77,7 +79,7 @@ def load_encoder(
     method, preset = choose_preset(layout, feature)
     if which is None and found.which not in ('only', preset.which):
         found = find_backbone(checkpoint, preset.which, path)
-    model = MODELS.build(model_cfg)
+    model = get_model(cfg)
     _fill(model.backbone, found, path)
     record = preset._asdict() | dict(
         preset=method, layout=layout, which=found.which
@@ -91,7 +93,7 @@ def load_encoder(
             f'{path}: its layout does not tell the method, whose '
             f'features others publish: name it, as {path}:dino does'
         )
-    return model.to(get_device()).eval(), preset, record
+    return model.to(get_device()), preset, record
 
 
 def _fill(backbone: nn.Module, found: Backbone, path: str) -> None:

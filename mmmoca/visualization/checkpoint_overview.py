@@ -8,7 +8,8 @@ from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
 from mmengine.runner import load_checkpoint
-from mmpretrain.registry import DATASETS, MODELS
+from mmpretrain import get_model
+from mmpretrain.registry import DATASETS
 from torch.utils.data import Dataset, Subset
 
 from mmmoca.evaluation import extract_features, raw_pixels
@@ -95,7 +96,7 @@ def draw_checkpoint(
 
 def _build_model(cfg: Config) -> MOCA:
     """Build the config's model as it is before training."""
-    model = MODELS.build(cfg.model)
+    model = get_model(cfg)
     if not isinstance(model, MOCA):
         raise TypeError(
             f'a MOCA model is needed, got a {type(model).__name__}'

@@ -192,6 +192,17 @@ def test_table_and_plot(report):
     assert heights == [result['linear']['top1'] for result in results]
 
 
+def test_normalised_as_mmpretrain_configs_say(tool, files, report, tmp_path):
+    """By a ``data_preprocessor`` that stands beside the model."""
+    cfg = Config.fromfile(CONFIG)
+    cfg.data_preprocessor = cfg.model.pop('data_preprocessor')
+    cfg.dump(tmp_path / 'knn.py')
+    options = ('--protocols', 'knn', '--config', str(tmp_path / 'knn.py'))
+    tool.main(_arguments(files, tmp_path, *options, checkpoints=['1.pth']))
+    (result,) = results_of(tmp_path)
+    assert result['knn'] == results_of(report)[1]['knn']
+
+
 def test_features_are_extracted_once(tool, files, report):
     cached = {
         path: path.stat().st_mtime_ns
