@@ -71,7 +71,8 @@ class Encoder(BaseModel):
         backbone (VisionTransformer): The ViT of mmpretrain.
         preprocessing (Preprocessing): As given.
         pipeline (List[dict]): Transforms of a file, before normalisation.
-        feature (str): 'avg', 'cls' or 'cls-avg', as published.
+        feature (str): 'avg', 'cls' or 'cls-avg', as published, or as the run
+            was judged by.
         about (dict): As given.
     """
 
@@ -326,7 +327,7 @@ def load(
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
     layout, which = backbone.origin
-    _, preset = choose_preset(layout)
+    _, preset = choose_preset(layout, backbone.feature)
     about = dict(
         checkpoint=os.path.abspath(path),
         layout=layout,

@@ -81,6 +81,17 @@ class Backbone(NamedTuple):
         which = self.which if self.which != 'only' else record.get('which')
         return record.get('layout') or self.layout, which or 'only'
 
+    @property
+    def feature(self) -> str | None:
+        """str, optional: What MOCA's encoder is judged by, 'avg' or 'cls'.
+
+        As its run recorded; None of the encoders of others.
+        """
+        recorded = record_of(self.meta).get('feature')
+        if recorded in ('avg', 'cls'):
+            return recorded
+        return 'avg' if self.origin[0] in ('mmmoca', 'moca') else None
+
 
 def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
     """Read the ViT of a checkpoint file of any layout known.

@@ -32,11 +32,11 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
     Returns:
         dict: ``state_dict`` with names after ``backbone.``, for ``load_from``
         and ``Pretrained`` (with ``prefix='backbone.'``), and ``meta.mmmoca``:
-        file, layout, which encoder, patch grid and version of this package,
-        and where the file says it, the number of heads and how images are
-        prepared.
+        file, layout, which encoder, patch grid, feature and version of this
+        package, and where the file says it, the number of heads and how
+        images are prepared.
     """
-    about = record(source, *backbone.origin, backbone.grid)
+    about = record(source, *backbone.origin, backbone.grid, backbone.feature)
     if heads := recorded_num_heads(backbone.meta):
         about['num_heads'] = heads
     if images := recorded_preprocessing(backbone.meta):
@@ -55,6 +55,7 @@ def record(
     layout: str,
     which: str,
     grid: tuple[int, int] | None,
+    feature: str | None = None,
 ) -> dict:
     """What a checkpoint says it was made from, as ``meta.mmmoca``.
 
@@ -63,6 +64,7 @@ def record(
         layout (str): Its layout, see :class:`Backbone`.
         which (str): The encoder, see :class:`Backbone`; 'full' for a model.
         grid (Tuple[int, int], optional): Rows and columns of patches.
+        feature (str, optional): What it is judged by, see :class:`Backbone`.
 
     Returns:
         dict: These, with the file's name and the version of this package.
@@ -72,6 +74,7 @@ def record(
         layout=layout,
         which=which,
         grid=grid,
+        feature=feature,
         version=__version__,
     )
 

@@ -63,7 +63,8 @@ def load_encoder(
         logger (MMLogger): Told what is loaded and chosen.
         which (str, optional): 'teacher' or 'student'; that of the
             checkpoint's preset if not given.
-        feature (str, optional): See :func:`choose_preset`.
+        feature (str, optional): See :func:`choose_preset`; by default as the
+            file records.
 
     Returns:
         tuple[nn.Module, Preset, dict]: The model in evaluation mode, the
@@ -76,7 +77,7 @@ def load_encoder(
     checkpoint = read_checkpoint(path, lazy=True)
     found = find_backbone(checkpoint, which or 'teacher', path)
     layout = found.origin[0]
-    method, preset = choose_preset(layout, feature)
+    method, preset = choose_preset(layout, feature or found.feature)
     if which is None and found.which not in ('only', preset.which):
         found = find_backbone(checkpoint, preset.which, path)
     model = get_model(cfg)

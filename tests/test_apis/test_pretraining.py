@@ -38,6 +38,7 @@ def run(root, tmp_path_factory):
     """The folder of a run, and the checkpoint that it returned."""
     out = tmp_path_factory.mktemp('run')
     options = tiny() | {'optim_wrapper.optimizer.lr': 1e-4}
+    options['model.image_embedding'] = 'cls'
     images = root / 'train'
     last = mmmoca.pretrain(images, out, epochs=1, batch_size=16, **options)
     return out, last
@@ -48,6 +49,7 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
     assert last == out / 'epoch_1.pth'
     options = dict(data_root=str(root / 'train'), epochs=1, batch_size=16)
     options |= tiny() | {'optim_wrapper.optimizer.lr': 1e-4}
+    options['model.image_embedding'] = 'cls'
     cfg = load_config(CONFIGS / f'{CONFIG}.py', str(tmp_path), options)
     training.train(cfg, training.prepare_training(cfg))
     first, second = (
@@ -58,7 +60,9 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
     saved = Config.fromfile(out / f'{CONFIG}.py')
     assert saved.optim_wrapper.optimizer.lr == 1e-4
     assert saved.model.codebook.num_words == 64  # of the rules
-    found = mmmoca.load(last, device='cpu').embed(root / 'val')
+    encoder = mmmoca.load(last, device='cpu')
+    assert encoder.feature == 'cls'  # by which the run is judged
+    found = encoder.embed(root / 'val')
     assert found.avg.shape == (15, 32)
 
 

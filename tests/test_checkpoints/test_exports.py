@@ -59,7 +59,15 @@ def of_timm(folder):
 
     model = timm.create_model(f'local-dir:{folder}', pretrained=True).eval()
     assert isinstance(model.head, torch.nn.Identity)
-    return lambda images: split(model.forward_features(images))
+    feature = read_backbone(folder / 'model.safetensors').feature
+    place = ['cls', 'avg'].index(feature)
+
+    def run(images):
+        features = split(model.forward_features(images))
+        torch.testing.assert_close(model(images), features[place])
+        return features
+
+    return run
 
 
 def of_transformers(folder):
@@ -307,12 +315,17 @@ def test_exports_are_checkpoints(export, to):
     content, teacher = run_content(
         TRAINED, model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True))
     )
-    read = read_backbone(export(content, to) / 'model.safetensors')
+    content['meta']['mmmoca'] = dict(feature='cls')
+    folder = export(content, to)
+    read = read_backbone(folder / 'model.safetensors')
     images = pictures(TRAINED)
     assert torch.equal(
         tokens(build_vit(read), images), tokens(teacher, images)
     )
-    assert read.origin == ('mmmoca', 'teacher')
+    assert (*read.origin, read.feature) == ('mmmoca', 'teacher', 'cls')
+    if to == 'timm':
+        of_timm(folder)(images)
+        assert 'cls = model(images)' in card_of(folder)[1]
     known = preprocessing_of(read)
     assert (list(known.mean), list(known.std)) == tuple(NUMBERS.values())
     assert (known.img_size, known.resize) == (TRAINED, None)
@@ -397,6 +410,7 @@ def test_cards(export, tmp_path):
         assert row in text
     assert not re.search('secret|/home|11.1|55.5', text)
     assert 'teacher of a pretraining by [MOCA]' in text
+    assert 'evaluated on [AVG]' in text
     assert 'are those usual for ImageNet' in text  # no mean in its config
 
     content = checkpoint('mae')[0]
@@ -406,6 +420,7 @@ def test_cards(export, tmp_path):
     assert (front['license'], front['library_name']) == ('cc-by-4.0', 'timm')
     assert 'moca' not in front['tags'] and 'gidaris' not in text
     assert 'checkpoint in the layout mae' in text
+    assert 'evaluated on' not in text
     assert 'does not record how it was trained' in text
     assert 'None are recorded' in text
 
@@ -582,11 +597,13 @@ def test_records_that_make_no_sense():
     """Of a file that someone else wrote; what is of use is taken."""
     content, _ = run_content()
     content['meta']['mmmoca'] = dict(
+        feature=['cls'],
         preprocessing=dict(mean='x', std=[1, 'y', 2], cropped=0, other=3),
         num_heads='a',
     )
     backbone = find_backbone(content)
     assert preprocessing_of(backbone).source == 'assumed'
+    assert backbone.feature == 'avg'
     content['meta']['mmmoca']['preprocessing'] = NUMBERS
     assert list(preprocessing_of(backbone).mean) == NUMBERS['mean']
     with pytest.raises(CheckpointError, match='cannot be split into a heads'):

@@ -224,9 +224,17 @@ def test_a_feature_for_all_protocols(tool, files, tmp_path):
     """The same file by two features; both are in the cache of its weights."""
     arguments = _arguments(files, tmp_path, '--protocols', 'knn', 'lowshot')
     path = arguments[0]
+    content = torch.load(path)
+    content['meta'] = dict(mmmoca=dict(feature='cls'))
+    torch.save(content, tmp_path / 'of_cls.pth')  # as its run records
+    options = ('--protocols', 'knn')
+    checkpoints = (tmp_path / 'of_cls.pth',)
+    tool.main(_arguments(files, tmp_path, *options, checkpoints=checkpoints))
+    (recorded,) = results_of(tmp_path)
     arguments[:2] = [f'cls={path}:cls', f'both={path}', path]
     tool.main([*arguments, '--feature', 'cls-avg', '--shots', '2'])
     report = results_of(tmp_path)
+    assert recorded['knn'] == report[0]['knn']
     assert [result['name'] for result in report] == ['cls', 'both', '0']
     assert [r['settings']['knn'] for r in report] == ['cls'] + ['cls-avg'] * 2
     assert report[1]['knn'] == report[2]['knn']

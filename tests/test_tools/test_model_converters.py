@@ -106,6 +106,7 @@ def test_records_of_what_was_made(convert, tmp_path, suffix):
         sha256=hashlib.sha256((tmp_path / 'in.pth').read_bytes()).hexdigest(),
         layout='moca',
         which='teacher',
+        feature='avg',
         version=__version__,
     )
     # What was made is a source itself.

@@ -134,7 +134,7 @@ def encoder_of(
         CheckpointError: If anything of that is not known, or the parts of
             the encoder do not fit each other.
     """
-    about = record(path, *backbone.origin, backbone.grid)
+    about = record(path, *backbone.origin, backbone.grid, backbone.feature)
     about['sha256'] = file_sha256(path)
     return _encoder(
         backbone,

@@ -25,7 +25,7 @@ _CARD = """\
 ```
 
 Features are those after the final norm: [CLS], [AVG] (the mean patch token)
-or the patch tokens themselves. MOCA is evaluated on [AVG].
+or the patch tokens themselves.{judged}
 
 ## Images
 
@@ -89,12 +89,15 @@ def model_card(
         'tags:',
         *(f'- {tag}' for tag in (['moca'] if ours else []) + tags),
     ]
-    meta = encoder.source.meta
+    meta, feature = encoder.source.meta, encoder.record['feature']
     return _CARD.format(
         front='\n'.join(front),
         title=_title(encoder, ours),
         about=_about(encoder, ours),
         usage=usage,
+        judged=f' This one is evaluated on [{feature.upper()}].'
+        if feature
+        else '',
         images=_images(encoder),
         training=_table(recipe_of(meta))
         or 'The checkpoint does not record how it was trained.',

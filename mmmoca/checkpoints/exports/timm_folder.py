@@ -27,6 +27,9 @@ def write(encoder: Encoder, folder: Path) -> None:
     """Write ``config.json`` and ``model.safetensors``."""
     images = encoder.preprocessing
     name, arguments = architecture(encoder)
+    pool = 'avg' if _feature(encoder) == 'avg' else 'token'
+    # [AVG] is taken after the final norm, and no other norm follows.
+    arguments |= dict(global_pool=pool, fc_norm=False)
     square = images.resize is not None
     # timm divides images of 8 bits by 255.
     scale = 1 if images.channel_order == 'bands' else 255
@@ -34,7 +37,7 @@ def write(encoder: Encoder, folder: Path) -> None:
         architecture=name,
         num_classes=0,
         num_features=encoder.arch['embed_dims'],
-        global_pool='token',
+        global_pool=pool,
         model_args=arguments,
         pretrained_cfg=dict(
             input_size=[encoder.channels, *images.img_size],
@@ -57,6 +60,11 @@ def write(encoder: Encoder, folder: Path) -> None:
         {convert_to_timm_name(n): v for n, v in encoder.state_dict.items()},
         folder,
     )
+
+
+def _feature(encoder: Encoder) -> str:
+    """What its forward pass gives: [CLS] where nothing else is known."""
+    return encoder.record['feature'] or 'cls'
 
 
 def architecture(encoder: Encoder) -> tuple[str, dict]:
@@ -98,7 +106,7 @@ def usage(encoder: Encoder, name: str, on_hub: bool) -> str:
 import timm
 
 model = timm.create_model({place!r}, pretrained=True).eval()
-cls = model(images)  # (B, {encoder.arch['embed_dims']})
+{_feature(encoder)} = model(images)  # (B, {encoder.arch['embed_dims']})
 tokens = model.forward_features(images)  # [CLS], then the patches"""
 
 

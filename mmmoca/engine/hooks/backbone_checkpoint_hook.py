@@ -71,6 +71,10 @@ class BackboneCheckpointHook(Hook):
             f'{backbone.which} encoder becomes the backbone'
             + (left_out if backbone.ignored else '')
         )
+        if backbone.feature is not None:
+            runner.logger.info(
+                f'{path} is judged by [{backbone.feature.upper()}]'
+            )
         for change in backbone.changes:
             runner.logger.info(f'{path}: {change}')
         # MMEngine would unpickle whatever the file holds.

@@ -19,7 +19,9 @@ from mmmoca.checkpoints import (
     not_finite,
 )
 from mmmoca.engine.processes import on_main_process
+from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.files import write_text
+from mmmoca.models import MOCA
 from mmmoca.registry import HOOKS
 
 __all__ = ['AtomicCheckpointHook', 'NonFiniteStateError']
@@ -105,7 +107,14 @@ class AtomicCheckpointHook(CheckpointHook):
             lock.release()
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Refuse to write what is not finite, leave out what is code."""
+        """Refuse to write what is not finite, leave out what is code.
+
+        The feature that a MOCA is judged by is recorded.
+        """
+        model = unwrap_model(runner.model)
+        if isinstance(model, MOCA):
+            record = dict(feature=model.image_embedding)
+            checkpoint['meta']['mmmoca'] = record
         schedulers = checkpoint.get('param_schedulers', [])
         if isinstance(schedulers, dict):  # of several optimisers
             schedulers = [s for each in schedulers.values() for s in each]
