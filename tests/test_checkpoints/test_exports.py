@@ -408,7 +408,7 @@ def test_cards(export, tmp_path):
         '| `knn/top1_k20` | 73.7 |',
     ):
         assert row in text
-    assert not re.search('secret|/home|11.1|55.5', text)
+    assert not re.search(r'secret|/home|11\.1|55\.5', text)
     assert 'teacher of a pretraining by [MOCA]' in text
     assert 'evaluated on [AVG]' in text
     assert 'are those usual for ImageNet' in text  # no mean in its config
