@@ -23,6 +23,8 @@ os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
+# MMEngine writes it into checkpoints, followed by the time of the start.
+NAME = f'{CONFIG.stem}_demo'
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -70,6 +72,25 @@ def draw_textures(out: Path) -> Path:
     return folder
 
 
+def earlier_checkpoints(out: Path) -> list[Path]:
+    """The checkpoints that an earlier demo has left in a folder.
+
+    Raises:
+        ValueError: If there are checkpoints of another run, or damaged ones.
+    """
+    from mmmoca.checkpoints import read_checkpoint
+
+    found = list(out.glob('*.pth'))
+    for path in found:
+        meta = read_checkpoint(path, lazy=True).get('meta') or {}
+        if not str(meta.get('experiment_name')).startswith(NAME):
+            raise ValueError(
+                f'{path} is the checkpoint of another run, which the demo '
+                'does not remove: give another --out'
+            )
+    return found
+
+
 def demo_config(
     images: Path, labelled: bool, out: Path, seed: int, iters: int | None
 ) -> 'Config':
@@ -78,6 +99,7 @@ def demo_config(
 
     cfg = Config.fromfile(CONFIG)
     cfg.work_dir = str(out)
+    cfg.experiment_name = NAME
     cfg.randomness.seed = seed
     for loader in (
         cfg.train_dataloader,
@@ -138,7 +160,6 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     # Imports mmpretrain without its warnings, so it must be the first to.
     from _demo import shrink_images
     from _demo_results import Sets, draw_pictures, report
-    from mmmoca.checkpoints import find_checkpoints
     from mmmoca.engine.hooks import ProgressHook
     from mmmoca.engine.runners import QuietRunner
     from mmmoca.evaluation import raw_pixels
@@ -149,13 +170,14 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     console = Console()
     seconds: dict[str, float] = {}
     with stage('images', seconds):
-        if args.data is None:
-            images = draw_textures(out)
-        else:
-            try:
+        try:
+            earlier = earlier_checkpoints(out)
+            if args.data is None:
+                images = draw_textures(out)
+            else:
                 images = shrink_images(args.data, scratch, args.seed)
-            except (OSError, ValueError) as error:
-                sys.exit(f'demo.py: error: {error}')
+        except (OSError, ValueError) as error:
+            sys.exit(f'demo.py: error: {error}')
     with stage('features before training', seconds):
         cfg = demo_config(
             images, args.data is None, out, args.seed, args.iters
@@ -175,8 +197,8 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
         )
         sets.describe(model, encoders)
     with stage('pretraining', seconds):
-        for earlier in find_checkpoints(out, 'iter_{}.pth'):
-            earlier.unlink()  # the demo starts over each time
+        for path in earlier:
+            path.unlink()  # the demo starts over each time
         runner.train()
     with stage('features after training', seconds):
         model.eval()

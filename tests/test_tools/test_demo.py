@@ -32,7 +32,8 @@ def demo(tmp_path_factory):
         *('tools/dataset_converters/make_textures.py', out / 'textures'),
         *('--train', TRAIN, '--val', VAL, '--workers', 1),
     )
-    (out / 'iter_9.pth').write_text('of an earlier run')
+    meta = dict(experiment_name='moca_vit-tiny_textures_demo_20260101_000000')
+    torch.save(dict(meta=meta), out / 'iter_9.pth')
     command = [sys.executable, TOOLS / 'demo.py', '--out', out]
     result = subprocess.run(
         [*map(str, command), '--iters', '4', '--seed', '3'],
@@ -221,6 +222,16 @@ def test_folders_that_will_not_do(tool, tmp_path, count, message):
     with pytest.raises(SystemExit, match=f'demo.py: error: .*{message}'):
         tool('demo').main(['--data', str(data), '--out', str(out)])
     assert list(out.iterdir()) == []
+
+
+def test_checkpoints_of_other_runs_are_kept(tool, tmp_path):
+    path = tmp_path / 'iter_9.pth'
+    meta = dict(experiment_name='moca_vit-tiny_textures_20260101_000000')
+    torch.save(dict(meta=meta), path)
+    arguments = ['--data', str(tmp_path), '--out', str(tmp_path)]
+    with pytest.raises(SystemExit, match=f'{path} .*--out'):
+        tool('demo').main(arguments)
+    assert path.exists()
 
 
 def test_arguments(tool, tmp_path, capsys):
