@@ -16,10 +16,7 @@ MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
 
 
 def _link(source: Path, target: Path) -> None:
-    try:
-        target.symlink_to(os.path.relpath(source, target.parent))
-    except OSError:  # Windows lets administrators only make links.
-        _copy(source, target)
+    target.symlink_to(os.path.relpath(source, target.parent))
 
 
 def _copy(source: Path, target: Path) -> None:

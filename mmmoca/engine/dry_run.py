@@ -3,6 +3,7 @@
 
 import copy
 import resource
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -143,6 +144,7 @@ def _memory() -> str:
         used = torch.cuda.max_memory_reserved() / 2**30
         total = torch.cuda.get_device_properties(0).total_memory / 2**30
         return f'{used:.1f} of {total:.1f} GiB of the GPU'
-    # Linux counts KiB.
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS counts bytes, Linux KiB.
+    used /= 2**30 if sys.platform == 'darwin' else 2**20
     return f'{used:.1f} GiB, without those that load images'

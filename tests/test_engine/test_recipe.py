@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -9,7 +10,7 @@ from mmengine.logging import MMLogger
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
-from mmmoca.engine.dry_run import dry_run
+from mmmoca.engine.dry_run import _memory, dry_run
 from mmmoca.engine.launch import build_runner, load_config
 from mmmoca.engine.recipe import _RULES, Run, codebook_advice
 
@@ -153,6 +154,15 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
     assert (report['images a step'], report['steps']) == ('16', '14')
     assert report['learning rates'] == '0.000106, 0.0001'
     assert report['codebook'] == '64 words, 3.5 times renewed'
+
+
+@pytest.mark.parametrize('platform, unit', [('darwin', 1), ('linux', 1024)])
+def test_units_of_memory(monkeypatch, platform, unit):
+    usage = SimpleNamespace(ru_maxrss=3 * 2**30 // unit)
+    monkeypatch.setattr('resource.getrusage', lambda _: usage)
+    monkeypatch.setattr('torch.cuda.is_available', lambda: False)
+    monkeypatch.setattr('sys.platform', platform)
+    assert _memory().startswith('3.0 GiB')
 
 
 def test_dry_run_of_a_run_by_iterations(root):
