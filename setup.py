@@ -38,6 +38,13 @@ class BuildWithMim(build_py):
 
     def run(self) -> None:
         """Build the package, then its ``.mim``."""
+        if self.editable_mode:
+            # mim looks for the package beside its metadata, where an editable
+            # install has none, by the first name in this file: a whole path
+            # leads it here.
+            wheel = Path(self.get_finalized_command('install').install_lib)
+            (names,) = wheel.glob('mmmoca-*.dist-info/top_level.txt')
+            names.write_text(f'{ROOT / "mmmoca"}\nmmmoca\n')
         super().run()
         package = ROOT if self.editable_mode else Path(self.build_lib)
         mim = package / 'mmmoca' / '.mim'

@@ -80,7 +80,7 @@ def built(uv, sources, tmp_path_factory):
     """Paths of the sdist and of the wheel that was built from it."""
     folder = tmp_path_factory.mktemp('dist')
     command = [uv, 'build', '--no-build-isolation', '--python', sys.executable]
-    _run(*command, '--out-dir', str(folder), str(sources))
+    _run(*command, '--out-dir', folder, sources)
     (sdist,) = folder.glob('*.tar.gz')
     (wheel,) = folder.glob('*.whl')
     return sdist, wheel
@@ -172,23 +172,34 @@ def test_pins_cover_the_extras():
 
 
 @pytest.fixture(scope='module')
-def installed(uv, built, tmp_path_factory):
+def install(uv, tmp_path_factory):
+    """Install something in a new environment; the folder of its programs."""
+
+    def install(*requirement, cwd=None):
+        folder = tmp_path_factory.mktemp('environment')
+        python = folder / 'bin' / 'python'
+        _run(uv, 'venv', '-q', '--clear', '--python', sys.executable, folder)
+        pip = [uv, 'pip', 'install', '-q', '--python', python]
+        _run(*pip, '-c', REPO / 'requirements.txt', *requirement, cwd=cwd)
+        folders.append(folder)
+        return python.parent
+
+    folders = []
+    yield install
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope='module')
+def installed(install, built):
     """Folder of the programs of an environment with wheel, stack and mim."""
-    folder = tmp_path_factory.mktemp('environment')
-    _run(uv, 'venv', '-q', '--clear', '--python', sys.executable, str(folder))
-    programs = folder / 'bin'
-    install = [uv, 'pip', 'install', '-q', '--python', programs / 'python']
-    pins = ['-c', REPO / 'requirements.txt']
-    wheel = f'mmmoca[onedl,mim] @ {built[1].as_uri()}'
-    _run(*install, *pins, wheel)
-    yield programs
-    shutil.rmtree(folder)
+    return install(f'mmmoca[onedl,mim] @ {built[1].as_uri()}')
 
 
-@pytest.mark.slow
-def test_mim_trains_and_tests(installed, workspace, tmp_path):
-    options = [
-        *('--work-dir', tmp_path, '--cfg-options'),
+def _tiny(work_dir):
+    """Options of a run of some seconds on eight images."""
+    return [
+        *('--work-dir', work_dir, '--cfg-options'),
         *('model.backbone.arch=deit-t', 'model.codebook.num_words=64'),
         *('train_cfg.max_epochs=1', 'param_scheduler=[]', 'val_cfg=None'),
         *('val_dataloader=None', 'val_evaluator=None'),
@@ -196,6 +207,11 @@ def test_mim_trains_and_tests(installed, workspace, tmp_path):
         *('test_dataloader.num_workers=0',),
         *('test_cfg.bank_dataloader.num_workers=0', 'test_cfg.k=[2,4]'),
     ]
+
+
+@pytest.mark.slow
+def test_mim_trains_and_tests(installed, workspace, tmp_path):
+    options = _tiny(tmp_path)
     mim = installed / 'mim'
     train = [mim, 'train', 'mmmoca', CONFIG, '--gpus', '0', *options]
     log = _run(*train, cwd=workspace)
@@ -208,6 +224,19 @@ def test_mim_trains_and_tests(installed, workspace, tmp_path):
     _run(*test, tmp_path / 'epoch_1.pth', *output, *options, cwd=workspace)
     # 4 images: quarters.
     assert json.loads(metrics.read_text())['knn/top1_k4'] % 25 == 0
+
+
+@pytest.mark.slow
+def test_mim_line_of_the_readme(install, sources, workspace, tmp_path):
+    """From an editable install, as the README has it; on one process."""
+    readme = (REPO / 'README.md').read_text()
+    assert "pip install -e '.[onedl,mim]'" in ' '.join(readme.split())
+    line = re.search(r'^mim (train mmmoca .*) --gpus 8$', readme, re.M)[1]
+    programs = install('-e', '.[onedl,mim]', cwd=sources)
+    options = ['--gpus', '1', *_tiny(tmp_path)]
+    log = _run(programs / 'mim', *line.split(), *options, cwd=workspace)
+    assert f'will use {sources}/configs/{CONFIG} instead' in log
+    assert (tmp_path / 'epoch_1.pth').is_file()
 
 
 @pytest.mark.slow
