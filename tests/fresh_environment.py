@@ -4,7 +4,6 @@
 ``test_packaging.py`` runs a copy of this file in an environment of its own.
 """
 
-import runpy
 import sys
 from pathlib import Path
 
@@ -25,15 +24,22 @@ from mmpretrain.registry import MODELS, TRANSFORMS
 from PIL import Image
 
 import mmmoca
+import mmmoca_cli
 from mmmoca.hub import shipped
 
 TINY = 'moca_vit-tiny_textures'
-# Arguments of programs of `tools/`, and a file that each of them writes.
-PROGRAMS = (
-    (['embed.py', 'run.pth', 'images', 'out.npy'], 'out.npy'),
-    (['search.py', 'out.npy', '0', '--json', 'near.json'], 'near.json'),
+OWN = [
+    *('demo/moca_vit-tiny_own-images.py', '--work-dir', 'run'),
+    *('--cfg-options', 'data_root=images', 'epochs=1', 'batch_size=4'),
+    'train_dataloader.num_workers=0',
+]
+# Arguments of the command, and a file that is there afterwards.
+COMMANDS = (
+    (['embed', 'run.pth', 'images', 'out.npy'], 'out.npy'),
     # The format that takes no extra.
-    (['export.py', 'run.pth', 'pt2', '--to', 'torch-export'], 'pt2/README.md'),
+    (['export', 'run.pth', 'pt2', '--to', 'torch-export'], 'pt2/README.md'),
+    (['check', *OWN], 'images'),
+    (['pretrain', *OWN], 'run/epoch_1.pth'),
 )
 
 
@@ -95,13 +101,12 @@ def retrieve():
     assert found[0]['sample']['img_path'] == paths[1]
 
 
-def use_tools(features):
-    """Programs of the wheel, here: a process imports for ten seconds."""
-    for (name, *arguments), written in PROGRAMS:
-        tool = shipped(f'tools/{name}')
-        sys.argv = [str(tool), *arguments]
-        sys.path[0] = str(tool.parent)
-        runpy.run_path(str(tool), run_name='__main__')
+def use_command(features):
+    """The command, here: a process imports for ten seconds."""
+    for arguments, written in COMMANDS:
+        assert not Path('run').exists()
+        sys.argv = ['mmmoca', *arguments]
+        mmmoca_cli.main()
         assert Path(written).exists(), written
     np.testing.assert_allclose(np.load('out.npy'), features, atol=1e-5)
 
@@ -112,6 +117,6 @@ if __name__ == '__main__':
     assert Path(mmmoca.__file__).parent in shipped('configs').parents
     inherit()
     draw_images()
-    use_tools(use_models())
+    use_command(use_models())
     pretrain()
     retrieve()

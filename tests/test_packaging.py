@@ -24,7 +24,8 @@ REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / 'pyproject.toml').read_text())['project']
 MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
 SOURCES = (
-    *('mmmoca', *MIM_CONTENTS, 'pyproject.toml', 'setup.py'),
+    *('mmmoca', 'mmmoca_cli.py', *MIM_CONTENTS),
+    *('pyproject.toml', 'setup.py'),
     *('MANIFEST.in', 'LICENSE', 'README.md'),
 )
 IGNORED = {'__pycache__', '.mim', '.ruff_cache'}
@@ -93,7 +94,7 @@ def test_sdist_and_wheel_hold_all_files(built):
         names = {m.name for m in archive.getmembers() if m.isfile()}
     assert {f'{root}/{name}' for name in _files(*SOURCES)} <= names
 
-    expected = _files('mmmoca') | {
+    expected = _files('mmmoca', 'mmmoca_cli.py') | {
         f'mmmoca/.mim/{name}' for name in _files(*MIM_CONTENTS)
     }
     assert 'mmmoca/.mim/configs/_base_/default_runtime.py' in expected
@@ -247,6 +248,15 @@ def test_mim_shows_the_published_results(installed):
         for result in model.get('Results') or ():
             for value in result.get('Metrics', {}).values():
                 assert str(value) in log
+
+
+@pytest.mark.slow
+def test_the_command_helps_at_once(installed):
+    command = [installed / 'python', '-X', 'importtime', installed / 'mmmoca']
+    for name in ([], ['pretrain'], ['embed'], ['export'], ['check']):
+        log = _run(*command, *name, '--help')
+        assert f'usage: {" ".join(["mmmoca", *name])} ' in log
+        assert not re.search(r'\| +(torch|mmengine)$', log, re.M)
 
 
 @pytest.mark.slow
