@@ -201,7 +201,7 @@ def test_hooks_and_mode(root, tmp_path, monkeypatch):
     feat = ('extract_feat', False)
     start, end = map(model.log.index, ('before_val', 'after_run'))
     assert model.log[start:end] == (
-        ['before_val', 'before_val_epoch', *[feat] * 5]
+        ['before_val', 'before_val_epoch', *[feat, 'after_bank_iter'] * 5]
         + ['before_val_iter', feat, 'after_val_iter'] * 4
         + ['after_val_epoch', 'after_val']
     )
