@@ -47,6 +47,10 @@ class SeededSampler(DefaultSampler):
             random one on every rank.
         infinite (bool): Go on with the next epoch for ever, for
             iteration-based loops. Defaults to False.
+
+    Raises:
+        ValueError: If the data set has a pipeline without
+            :class:`SeedTransforms`.
     """
 
     def __init__(
@@ -56,6 +60,16 @@ class SeededSampler(DefaultSampler):
         seed: int | None = None,
         infinite: bool = False,
     ) -> None:
+        pipeline = getattr(dataset, 'pipeline', None)
+        transforms = getattr(pipeline, 'transforms', ())
+        if transforms and not any(
+            isinstance(transform, SeedTransforms) for transform in transforms
+        ):
+            raise ValueError(
+                "the pipeline must begin with dict(type='mmmoca."
+                "SeedTransforms'), or a run that was resumed would see other "
+                'views'
+            )
         super().__init__(dataset, shuffle=shuffle, seed=seed)
         self.infinite = infinite
         self._to_skip = 0

@@ -71,6 +71,12 @@ class RandomResizedCrop(_RandomResizedCrop):
         interpolation: str = 'bilinear',
     ) -> None:
         F.check_interpolation(interpolation)
+        least, most = crop_ratio_range
+        if not 0 <= least <= most <= 1 or most == 0:
+            raise ValueError(
+                'crop_ratio_range must be two shares of the area, the smaller '
+                f'one first, got {crop_ratio_range}'
+            )
         super().__init__(
             scale=scale,
             crop_ratio_range=crop_ratio_range,
@@ -188,7 +194,29 @@ class GaussianBlur(_GaussianBlur):
         prob: Probability of blurring, in [0, 1].
         **kwargs: ``magnitude_range=(0.1, 2.0), magnitude_std='inf'`` draws
             the standard deviation uniformly from that range.
+
+    Raises:
+        ValueError: At build time, for a range that goes down.
     """
+
+    def __init__(
+        self,
+        radius: float | None = None,
+        prob: float = 0.5,
+        magnitude_range: tuple[float, float] | None = None,
+        **kwargs,
+    ) -> None:
+        if (
+            magnitude_range
+            and not 0 <= magnitude_range[0] <= magnitude_range[1]
+        ):
+            raise ValueError(
+                'magnitude_range must be two numbers of 0 or more, the '
+                f'smaller one first, got {magnitude_range}'
+            )
+        super().__init__(
+            radius, prob=prob, magnitude_range=magnitude_range, **kwargs
+        )
 
     def transform(self, results: dict) -> dict:
         """Perhaps blur ``results['img']``."""

@@ -76,6 +76,8 @@ class AssignmentHead(BaseModule):
             raise ValueError(
                 f'lambda_img must lie in [0, 1], got {lambda_img}'
             )
+        if not kappa > 0:
+            raise ValueError(f'kappa must be above 0, got {kappa}')
         if (lambda_img == 1) != (decoder_dims is None):
             raise ValueError(
                 'lambda_img=1 switches L_LOC off and needs neck=None, any '

@@ -64,8 +64,8 @@ class OnlineCodebook(BaseModule):
             Defaults to a :class:`RandomTokenSampler`.
 
     Raises:
-        ValueError: If K is not a multiple of K_new or no patch is left
-            inside the border.
+        ValueError: If K is not a multiple of K_new, no patch is left inside
+            the border, or another number is out of its range.
     """
 
     def __init__(
@@ -83,7 +83,19 @@ class OnlineCodebook(BaseModule):
         super().__init__()
         num_words = 4096 if num_words == 'auto' else num_words
         num_new_words = 4 if num_new_words == 'auto' else num_new_words
-        if num_new_words < 1 or num_words % num_new_words:
+        for name, value, holds, wanted in (
+            ('inv_delta', inv_delta, inv_delta > 0, 'be above 0'),
+            ('initial_msd', initial_msd, initial_msd > 0, 'be above 0'),
+            (
+                'msd_momentum',
+                msd_momentum,
+                0 <= msd_momentum <= 1,
+                'lie in [0, 1]',
+            ),
+        ):
+            if not holds:
+                raise ValueError(f'{name} must {wanted}, got {value}')
+        if not 1 <= num_new_words <= num_words or num_words % num_new_words:
             raise ValueError(
                 f'num_words={num_words} must be a multiple of num_new_words='
                 f'{num_new_words}, so that the queue wraps around evenly'

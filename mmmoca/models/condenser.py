@@ -54,6 +54,8 @@ class CondenserNeck(BaseModule):
         lean_mlp: bool = True,
     ) -> None:
         super().__init__()
+        if depth < 1:
+            raise ValueError(f'depth must be 1 or more, got {depth}')
         if embed_dims % num_heads:
             raise ValueError(
                 f'decoder width embed_dims={embed_dims} must be a multiple '

@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from mmmoca.engine.config_check import ConfigCheckHook
+
 from .backbone_checkpoint_hook import BackboneCheckpointHook
 from .batch_size_hook import BatchSizeHook
 from .checkpoint_fit_hook import CheckpointFitHook
@@ -6,7 +8,6 @@ from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
 from .classifier_check_hook import ClassifierCheckHook
 from .codebook_hook import CodebookHook
 from .compile_hook import CompileHook
-from .config_check_hook import ConfigCheckHook
 from .frozen_backbone_hook import FrozenBackboneHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook

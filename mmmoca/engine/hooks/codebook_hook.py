@@ -42,8 +42,9 @@ class CodebookHook(Hook):
             is too large for the run. Defaults to True.
 
     Raises:
-        ValueError: Before training, if the global batch has fewer than
-            K_new images, or see :func:`~mmmoca.engine.steps.check_hooks`.
+        ValueError: Before training, if the global batch or the data set has
+            fewer than K_new images, or see
+            :func:`~mmmoca.engine.steps.check_hooks`.
     """
 
     # Before the StepLogHook and MMEngine's RuntimeInfoHook, which take every
@@ -65,6 +66,12 @@ class CodebookHook(Hook):
         )
         if self.advise and advice:
             runner.logger.warning(advice)
+        if len(loader.dataset) < needed:
+            raise ValueError(
+                f'the data set has {len(loader.dataset)} images, but the '
+                f'codebook takes num_new_words={needed} from different '
+                'images: give more images, or a smaller num_new_words'
+            )
         batch_size = getattr(loader, 'batch_size', None)
         if batch_size is None:
             return

@@ -41,7 +41,11 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             )
         if optim_wrapper_cfg.get('optimizer', {}).get('lr') == 'auto':
             raise ValueError(INCOMPLETE.format(key='lr'))
-        super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
+        options |= paramwise_cfg or {}
+        for name, value in options.items():
+            if not 0 <= value <= 1000:
+                raise ValueError(f'{name} must lie in [0, 1000], got {value}')
+        super().__init__(optim_wrapper_cfg, options)
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
         """Build the optimiser wrapper for the model.

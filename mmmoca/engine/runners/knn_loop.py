@@ -73,8 +73,9 @@ class KNNValLoop(ValLoop):
 
     Raises:
         ValueError: If an argument is out of range; bank or query images have
-            no label; their classes differ; a loader never ends; or the run
-            shards the student that ``which`` asks for.
+            no label; their classes differ, or there is but one; the best
+            checkpoint is asked for by what is not measured; a loader never
+            ends; or the run shards the student that ``which`` asks for.
     """
 
     stage = 'val'
@@ -130,6 +131,22 @@ class KNNValLoop(ValLoop):
         check_loader(self.dataloader, 'k-NN query')
         check_same_classes(bank_dataloader, self.dataloader, ('bank', 'query'))
         self._check_bank_size()
+        self._check_best()
+
+    def _check_best(self) -> None:
+        measured = [
+            f'knn/top{n}_{name}'
+            for name, _, _ in self.settings
+            for n in (1, 5)
+        ]
+        for hook in self.runner.hooks:
+            for name in getattr(hook, 'save_best', None) or ():
+                if name.startswith('knn/') and name not in measured:
+                    raise ValueError(
+                        f'save_best={name}: the k-NN measures '
+                        f'{", ".join(measured)}; take one of them, or '
+                        'another k'
+                    )
 
     def _check_bank_size(self) -> None:
         size = len(self.bank_dataloader.dataset)
@@ -253,6 +270,12 @@ class KNNValLoop(ValLoop):
     def _label_values(self, bank: ShardedBank) -> Tensor:
         """Labels of the classes, ascending, (C,), on the CPU."""
         names, labels = class_names(self.bank_dataloader), bank.class_labels
+        if len(labels) < 2:
+            raise ValueError(
+                'All bank images are of one class, so any accuracy would be '
+                '100 %: put the images of each class into a folder of its '
+                'own, <data_root>/<class>/<image>.'
+            )
         if labels.min() < 0 or labels.max() >= len(names):
             return labels
         return torch.arange(len(names))

@@ -4,9 +4,7 @@
 from pathlib import Path
 
 from mmengine.dist import is_main_process
-from torch import Tensor
 
-from mmmoca.evaluation.knn_bank import ShardedBank
 from mmmoca.evaluation.report import render_table
 from mmmoca.files import write_json
 from mmmoca.registry import LOOPS
@@ -25,8 +23,7 @@ class KNNTestLoop(KNNValLoop):
     as a table and written to ``knn.json`` in the work dir.
 
     Raises:
-        ValueError: As :class:`KNNValLoop`; if k is larger than the bank; or
-            if the images are of one class only.
+        ValueError: As :class:`KNNValLoop`; if k is larger than the bank.
     """
 
     stage = 'test'
@@ -39,15 +36,6 @@ class KNNTestLoop(KNNValLoop):
                 f'images: write test_cfg.k={min(10, size)}, or use more '
                 'images.'
             )
-
-    def _label_values(self, bank: ShardedBank) -> Tensor:
-        if len(bank.class_labels) < 2:
-            raise ValueError(
-                'All bank images are of one class, so any accuracy would be '
-                '100 %: put the images of each class into a folder of its '
-                'own, <data_root>/<class>/<image>.'
-            )
-        return super()._label_values(bank)
 
     def run(self) -> dict:
         """Classify the queries, show and write the accuracies.
