@@ -5,10 +5,11 @@ from .conversion import (
     write_converted,
 )
 from .fitting import (
-    advise_on_channels,
+    check_architecture,
     check_encoders,
     check_grids,
     check_heads,
+    check_shapes,
     compare_states,
 )
 from .grids import adapt_in_channels, position_grid, resize_positions
@@ -40,14 +41,15 @@ __all__ = [
     'Preprocessing',
     'adapt_backbone',
     'adapt_in_channels',
-    'advise_on_channels',
     'backbone_checkpoint',
     'build_vit',
+    'check_architecture',
     'check_encoders',
     'check_grids',
     'check_heads',
     'check_intact',
     'check_pretrained_inits',
+    'check_shapes',
     'compare_states',
     'convert_release',
     'convert_release_name',

@@ -8,20 +8,23 @@ from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
 from .grids import position_grid
-from .plain_vit import LAYER_SCALE, PROJECTION
+from .plain_vit import LAYER_SCALE, PROJECTION, arch_of
 from .reading import CheckpointError, listed
 from .vits import recorded_num_heads
 
 __all__ = [
-    'advise_on_channels',
+    'check_architecture',
     'check_encoders',
     'check_grids',
     'check_heads',
+    'check_shapes',
     'compare_states',
 ]
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
+# Swin's have a projection of that name, too.
+_HIDDEN = 'layers.0.ffn.layers.0.0.weight'
 _SHARDED = re.compile(r'_fsdp_wrapped_module\.')
 
 
@@ -47,35 +50,77 @@ def compare_states(
     return shared, misshapen
 
 
-def advise_on_channels(
+def check_shapes(
     saved: Mapping[str, Tensor],
     own: Mapping[str, Tensor],
     misshapen: list[str],
-) -> str | None:
-    """What to write if only the channels of the images differ.
+    source: str,
+) -> None:
+    """Say what to write where a ViT is of other sizes or other channels.
 
     Args:
         saved (Mapping[str, Tensor]): The checkpoint's tensors.
-        own (Mapping[str, Tensor]): The module's.
+        own (Mapping[str, Tensor]): The model's.
         misshapen (List[str]): Names that differ in shape.
+        source (str): What to call the checkpoint.
 
-    Returns:
-        str, optional: A sentence. None if anything else differs.
+    Raises:
+        CheckpointError: If that is what differs.
     """
     for name in misshapen:
-        theirs, ours = saved[name].shape, own[name].shape
-        same_but_channels = theirs[:1] + theirs[2:] == ours[:1] + ours[2:]
-        if not name.endswith(PROJECTION) or not same_but_channels:
-            return None
-    if not misshapen:
-        return None
-    there, here = (state[misshapen[0]].shape[1] for state in (saved, own))
-    return (
-        f'the checkpoint is of images of {there} channels, the model has '
-        f'in_channels={here}: write backbone.in_channels={there} (and the '
-        'loader, mean and std for it), or adapt the checkpoint by '
-        f'tools/model_converters/extract_backbone.py --in-channels {here}'
-    )
+        prefix = name.removesuffix(PROJECTION)
+        vits = _after(saved, prefix), _after(own, prefix)
+        if prefix != name and all(_HIDDEN in vit for vit in vits):
+            further = ', and its channels where necks and heads name them'
+            check_architecture(*vits, source, further)
+    if misshapen and all(
+        name.endswith(PROJECTION)
+        and _but_channels(saved[name]) == _but_channels(own[name])
+        for name in misshapen
+    ):
+        there, here = (state[misshapen[0]].shape[1] for state in (saved, own))
+        raise CheckpointError(
+            f'{source} is of images of {there} channels, the model has '
+            f'in_channels={here}: write backbone.in_channels={there} (and the '
+            'loader, mean and std for it), or adapt the checkpoint by '
+            'tools/model_converters/extract_backbone.py --in-channels '
+            f'{here}'
+        )
+
+
+def check_architecture(
+    theirs: Mapping[str, Tensor],
+    ours: Mapping[str, Tensor],
+    source: str,
+    further: str = '',
+) -> None:
+    """Refuse a ViT of other sizes, and say what to write for it.
+
+    Args:
+        theirs (Mapping[str, Tensor]): Tensors of the checkpoint's ViT, under
+            mmpretrain's names without a prefix.
+        ours (Mapping[str, Tensor]): Those of the model's.
+        source (str): What to call the checkpoint.
+        further (str): What else to write for another architecture.
+
+    Raises:
+        CheckpointError: If patches, layers or channels differ.
+    """
+    patches = [tuple(part[PROJECTION].shape[2:]) for part in (theirs, ours)]
+    if patches[0] != patches[1]:
+        height, width = patches[0]
+        key = height if height == width else f'"({height},{width})"'
+        raise CheckpointError(
+            f'{source} has patches of {patches[0]} pixels and the model of '
+            f'{patches[1]}: write model.backbone.patch_size={key}, with an '
+            'img_size (and crops) of a multiple'
+        )
+    archs = [arch_of(part) for part in (theirs, ours)]
+    if archs[0] != archs[1]:
+        raise CheckpointError(
+            f'the ViT of {source} has {_described(archs[0])}, and that of '
+            f'the model {_described(archs[1])}: write {_arch_key(archs[0])}{further}'
+        )
 
 
 def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
@@ -210,3 +255,35 @@ def check_encoders(
                 'and gamma2) by layer_scale_init_value=1e-5, or read the file '
                 'by mmmoca-teacher://FILE, which needs none'
             )
+
+
+def _described(arch: dict[str, int]) -> str:
+    return (
+        f'{arch["num_layers"]} layers of {arch["embed_dims"]} and '
+        f'{arch["feedforward_channels"]} channels'
+    )
+
+
+def _arch_key(arch: dict[str, int]) -> str:
+    """What to write for an architecture, by the name that mmpretrain has."""
+    names = [
+        name
+        for name, sizes in VisionTransformer.arch_zoo.items()
+        if arch.items() <= sizes.items()
+    ]
+    if names:
+        return f'model.backbone.arch={min(names, key=len)}'
+    settings = ', '.join(f'{key}={value}' for key, value in arch.items())
+    return f'model.backbone.arch=dict({settings}, num_heads=...)'
+
+
+def _but_channels(projection: Tensor) -> tuple[int, ...]:
+    return projection.shape[:1] + projection.shape[2:]
+
+
+def _after(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name[len(prefix) :]: value
+        for name, value in state.items()
+        if name.startswith(prefix)
+    }

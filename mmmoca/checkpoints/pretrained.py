@@ -11,9 +11,9 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from torch import Tensor, nn
 
 from .fitting import (
-    advise_on_channels,
     check_encoders,
     check_grids,
+    check_shapes,
     compare_states,
 )
 from .layouts import find_backbone
@@ -75,8 +75,7 @@ def _check(
             + _advice(checkpoint, state, own)
         )
     if misshapen:
-        if advice := advise_on_channels(part, own, misshapen):
-            raise CheckpointError(f'{role}: {advice}')
+        check_shapes(part, own, misshapen, role)
         raise CheckpointError(
             f'{role}: {listed(misshapen)} differ in shape from the module. '
             'Build it as the one that was saved, or load only its backbone '

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn, ones_like
 
+from .fitting import check_architecture
 from .grids import adapt_in_channels, resize_positions
 from .layouts import find_backbone
-from .plain_vit import LAYER_SCALE, PROJECTION, arch_of
+from .plain_vit import LAYER_SCALE, PROJECTION
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
 from .recorded_config import record_of
 from .release_model import convert_release_tensors
@@ -154,21 +155,7 @@ def _fit_encoder(
 def _check_architecture(
     theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
 ) -> None:
-    patches = [tuple(part[PROJECTION].shape[2:]) for part in (theirs, ours)]
-    if patches[0] != patches[1]:
-        height, width = patches[0]
-        key = height if height == width else f'"({height},{width})"'
-        raise CheckpointError(
-            f'{source} has patches of {patches[0]} pixels and the model of '
-            f'{patches[1]}: write model.backbone.patch_size={key}, with an '
-            'img_size (and crops) of a multiple'
-        )
-    archs = [arch_of(part) for part in (theirs, ours)]
-    if archs[0] != archs[1]:
-        raise CheckpointError(
-            f'the ViT of {source} has {_described(archs[0])}, and that of '
-            f'the model {_described(archs[1])}: write {_arch_key(archs[0])}'
-        )
+    check_architecture(theirs, ours, source)
     differences = (
         ('no ', ours.keys() - theirs.keys()),
         ('', theirs.keys() - ours.keys()),
@@ -218,23 +205,3 @@ def _after(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
         for name, value in state.items()
         if name.startswith(prefix)
     }
-
-
-def _described(arch: dict[str, int]) -> str:
-    return (
-        f'{arch["num_layers"]} layers of {arch["embed_dims"]} and '
-        f'{arch["feedforward_channels"]} channels'
-    )
-
-
-def _arch_key(arch: dict[str, int]) -> str:
-    """What to write for an architecture, by the name that mmpretrain has."""
-    names = [
-        name
-        for name, sizes in VisionTransformer.arch_zoo.items()
-        if arch.items() <= sizes.items()
-    ]
-    if names:
-        return f'model.backbone.arch={min(names, key=len)}'
-    settings = ', '.join(f'{key}={value}' for key, value in arch.items())
-    return f'model.backbone.arch=dict({settings}, num_heads=...)'

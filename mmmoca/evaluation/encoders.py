@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
     Backbone,
+    CheckpointError,
+    check_architecture,
     check_heads,
     find_backbone,
     read_checkpoint,
@@ -111,13 +113,14 @@ def _fill(backbone: nn.Module, found: Backbone, path: str) -> None:
             state['pos_embed'], found.grid, grid
         )
     try:
+        check_architecture(state, backbone.state_dict(), path)
         backbone.load_state_dict(state)
-    except RuntimeError as error:
+    except (CheckpointError, RuntimeError) as error:
         lines = str(error).splitlines()
         raise ValueError(
             f'{path} does not fit the backbone of the config: give '
             'another one by --config. '
-            + ' '.join(line.strip() for line in lines[1:3])
+            + ' '.join(line.strip() for line in lines[:3])
         ) from error
 
 

@@ -98,7 +98,14 @@ def test_pretrained_partly(save):
     state['patch_embed.projection.weight'] = torch.ones(DIMS, 4, 8, 8)
     refused('images of 4 channels, .*--in-channels 3', save(state))
     state['patch_embed.projection.weight'] = torch.ones(DIMS, 3, 9, 8)
-    refused(r'patch_embed.projection.weight differ in shape', save(state))
+    refused(r'backbone.patch_size="\(9,8\)"', save(state))
+    sizes = dict(embed_dims=384, num_layers=12, feedforward_channels=1536)
+    small = mm_config(arch=dict(sizes, num_heads=6))
+    path = save(MODELS.build(small).state_dict())
+    refused('backbone.arch=deit-s, .*heads', path)
+    bias = 'layers.0.attn.qkv.bias'
+    state = checkpoint('mmpretrain')[1].state_dict()
+    refused(f'{bias} differ', save(state | {bias: torch.ones(3)}))
 
 
 def test_frozen_encoders_are_loaded_whole(save):

@@ -169,6 +169,10 @@ def test_files_of_no_use(build, save):
     path = save(mm_vit(in_channels=4).state_dict())
     with pytest.raises(CheckpointError, match='4 channels, .*in_channels=3'):
         build(path).test()
+    sizes = dict(embed_dims=384, num_layers=12, feedforward_channels=1536)
+    other = mm_vit(arch=dict(sizes, num_heads=6))
+    with pytest.raises(CheckpointError, match='backbone.arch=deit-s'):
+        build(save(other.state_dict())).test()
     runner = build(path)
     runner.model.backbone = torch.nn.Linear(1, 1)
     with pytest.raises(TypeError, match='ImageClassifier has not'):

@@ -306,7 +306,11 @@ def test_bad_files_are_one_line_and_leave_nothing(tool, files, tmp_path):
     torch.save(no_norm, tmp_path / 'no_norm.pth')
     (tmp_path / 'bad.pth').write_bytes(b'no checkpoint')
     for checkpoint, change, message in (
-        ('0.pth', ['--config', wrong_size], 'does not fit'),
+        (
+            '0.pth',
+            ['--config', wrong_size],
+            'does not fit.*--config.*patch_size=8',
+        ),
         ('0.pth', ['--config', wrong], 'is no k-NN config'),
         ('0.pth', ['--data-root', str(tmp_path)], 'no folder'),
         (tmp_path / 'no_norm.pth', [], 'no_norm.pth has no final norm'),

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
     CheckpointError,
-    advise_on_channels,
     check_encoders,
     check_grids,
     check_pretrained_inits,
+    check_shapes,
     compare_states,
     fit_start,
     is_start,
@@ -93,8 +93,7 @@ class CheckpointFitHook(Hook):
             if names:
                 examples = listed(sorted(names), 3)
                 report += f'; {len(names)} {title} ({examples})'
-        if advice := advise_on_channels(saved, own, misshapen):
-            raise CheckpointError(advice)
+        check_shapes(saved, own, misshapen, 'the checkpoint')
         if (
             misshapen
             or not shared
