@@ -119,7 +119,8 @@ def check_architecture(
     if archs[0] != archs[1]:
         raise CheckpointError(
             f'the ViT of {source} has {_described(archs[0])}, and that of '
-            f'the model {_described(archs[1])}: write {_arch_key(archs[0])}{further}'
+            f'the model {_described(archs[1])}: write '
+            f'{_arch_key(archs[0])}{further}'
         )
 
 
