@@ -10,8 +10,9 @@ import torch
 from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.model import BaseModel
+from mmpretrain import ModelHub
 from mmpretrain.models.backbones import VisionTransformer
-from torch import Tensor
+from torch import Tensor, hub
 
 from mmmoca.checkpoints import (
     CheckpointError,
@@ -295,7 +296,9 @@ def load(
     from one; else as for ImageNet, which a log line says.
 
     Args:
-        checkpoint (str | os.PathLike): The file, see docs/checkpoints.md.
+        checkpoint (str | os.PathLike): The file, see docs/checkpoints.md; or
+            the name of a model whose weights are published, such as
+            'moca_vit-b16_200e_v1.0', which are downloaded once.
         which (str): 'teacher' (default, as all of the paper's evaluations)
             or 'student'.
         device (torch.device | str, optional): By default the GPU, if there
@@ -314,9 +317,10 @@ def load(
 
     Raises:
         CheckpointError: If the file cannot be read, has no ViT of a layout
-            known, or does not say enough; it says what to give.
+            known, or does not say enough; it says what to give. Also if it
+            cannot be downloaded.
     """
-    path = os.path.expanduser(os.fspath(checkpoint))
+    path = _file_of(os.path.expanduser(os.fspath(checkpoint)))
     backbone = read_backbone(path, which)
     try:
         if img_size is not None:
@@ -344,3 +348,27 @@ def load(
             logger='current',
         )
     return encoder.to(device or get_device())
+
+
+def _file_of(checkpoint: str) -> str:
+    """The file, or where torch.hub keeps the weights of a model's name."""
+    if os.path.exists(checkpoint) or not ModelHub.has(checkpoint):
+        return checkpoint
+    url = ModelHub.get(checkpoint).weights
+    if url is None:
+        raise CheckpointError(
+            f'no weights of {checkpoint} are published: train it by its config'
+        )
+    name = os.path.basename(url)
+    path = os.path.join(hub.get_dir(), 'checkpoints', name)
+    if not os.path.isfile(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        digits = hub.HASH_REGEX.search(name)
+        try:
+            hub.download_url_to_file(url, path, digits and digits[1])
+        except OSError as error:
+            raise CheckpointError(
+                f'{url} cannot be downloaded ({error}): without a network, '
+                f'copy the file to {path}'
+            ) from error
+    return path

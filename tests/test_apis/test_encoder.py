@@ -3,10 +3,14 @@
 
 import re
 from pathlib import Path
+from unittest import mock
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 import torch
+from mmpretrain import ModelHub
 from mmpretrain.registry import DATASETS
 from PIL import Image
 from torch.nn import functional as F
@@ -158,6 +162,27 @@ def test_what_is_assumed_is_said(tmp_path, monkeypatch):
     white = np.full((40, 40, 3), 255, np.uint8)
     expected = encoder.embed(torch.ones(1, 3, 32, 32))
     assert torch.equal(encoder.embed(white).cls, expected.cls)
+
+
+def test_models_by_name(root, run, tmp_path, monkeypatch):
+    name = 'moca_vit-b16_200e_v1.0'
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
+    offline = mock.Mock(side_effect=URLError('no network'))
+    monkeypatch.setattr('torch.hub.urlopen', offline)
+    with raises(CheckpointError, 'v1p0.pth', 'no network', str(tmp_path)):
+        mmmoca.load(name)
+    assert not list(tmp_path.rglob('*.pth'))
+    with raises(CheckpointError, 'moca_vit-b16_100e'):
+        mmmoca.load('moca_vit-b16_100e')
+    monkeypatch.setattr('torch.hub.urlopen', urlopen)
+    found = mock.Mock(weights=(root / 'run.pth').as_uri())
+    monkeypatch.setattr(ModelHub, 'get', lambda _: found)
+    for _ in range(2):
+        encoder = mmmoca.load(name, device='cpu')
+        assert encoder.about['checkpoint'] == (
+            f'{tmp_path}/hub/checkpoints/run.pth'
+        )
+        monkeypatch.setattr('torch.hub.urlopen', offline)  # it is there
 
 
 def test_other_sizes(root, encoder):
