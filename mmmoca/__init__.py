@@ -14,7 +14,11 @@ are asked for.
 from typing import Any
 
 from .hub import register_configs, register_models
-from .stack import allow_checkpoint_contents, check_requirements
+from .stack import (
+    allow_checkpoint_contents,
+    check_requirements,
+    import_quietly,
+)
 from .version import __version__
 
 __all__ = ['__version__', 'load', 'pretrain']
@@ -28,6 +32,7 @@ allow_checkpoint_contents()
 def __getattr__(name: str) -> Any:
     if name not in ('load', 'pretrain'):
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    import_quietly('mmpretrain.datasets')
     from . import apis
 
     return getattr(apis, name)

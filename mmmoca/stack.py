@@ -5,6 +5,8 @@ import os
 import re
 import shlex
 import sys
+import warnings
+from contextlib import redirect_stdout
 from importlib import import_module, metadata
 from importlib.util import find_spec
 
@@ -16,6 +18,7 @@ __all__ = [
     'allow_checkpoint_contents',
     'check_compiled_ops',
     'check_requirements',
+    'import_quietly',
 ]
 
 # Module, its oldest version, and the distributions that provide it: OpenMMLab
@@ -103,6 +106,23 @@ def allow_checkpoint_contents() -> None:
     from .unpickling import STAND_INS
 
     torch.serialization.add_safe_globals(STAND_INS)
+
+
+def import_quietly(*modules: str) -> None:
+    """Import modules of OpenMMLab, which print of packages that are missing.
+
+    Nobody needs those packages who does not know of them.
+
+    Args:
+        *modules (str): Their names.
+
+    Raises:
+        ImportError: If there is no such module.
+    """
+    with warnings.catch_warnings(), redirect_stdout(None):
+        warnings.simplefilter('ignore')
+        for module in modules:
+            import_module(module)
 
 
 class MissingOpsError(ImportError):

@@ -28,6 +28,7 @@ __all__ = [
     'config_file',
     'image_file',
     'image_folder',
+    'import_stack',
     'load_config',
     'local_file',
     'one_line_errors',
@@ -252,6 +253,18 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--local_rank', '--local-rank', default='0', help=argparse.SUPPRESS
     )
+
+
+def import_stack() -> None:
+    """Check the installation before all else, and import OpenMMLab quietly.
+
+    Raises:
+        ImportError: If anything is missing or too old.
+    """
+    import mmmoca  # noqa: F401  checks it
+    from mmmoca.stack import import_quietly
+
+    import_quietly('mmpretrain.datasets')
 
 
 @contextmanager

@@ -1,25 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How the demo reads images, and imports of the stack that say nothing."""
+"""How the demo reads images."""
 
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
-from mmengine.logging import MMLogger
+from mmcv import imwrite
 
-# On import the stack tells of parts that are not installed, which puzzles
-# whoever has just installed it and needs none of them.
-MMLogger.get_instance('import', log_level='ERROR')
-with warnings.catch_warnings(), redirect_stdout(None):
-    warnings.simplefilter('ignore')
-    import mmpretrain.models  # noqa: F401
-    from mmcv import imwrite
-
-    from mmmoca.datasets import ImageFolder, LoadImage
-    from mmmoca.datasets.functional import resize
+from mmmoca.datasets import ImageFolder, LoadImage
+from mmmoca.datasets.functional import resize
 
 __all__ = ['shrink_images']
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _arguments import image_folder
+from _arguments import image_folder, import_stack
 
 if TYPE_CHECKING:
     from mmengine.config import Config
@@ -150,9 +150,7 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
         out (Path): Where results go.
         scratch (Path): Empty folder for images that are needed meanwhile.
     """
-    import mmmoca  # noqa: F401  checks the installation before all else
-
-    # isort: split
+    import_stack()
     import torch
     from mmengine.registry import MODELS, init_default_scope
     from rich.console import Console

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from _arguments import (
     add_encoder_arguments,
+    import_stack,
     local_file,
     one_line_errors,
     positive_integer,
@@ -116,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the features."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    import_stack()
     import mmmoca
     from mmmoca.apis.embedding import embed_to_file
 

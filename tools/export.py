@@ -12,6 +12,7 @@ from _arguments import (
     add_encoder_arguments,
     add_source_grid,
     checkpoint_file,
+    import_stack,
     one_line_errors,
 )
 
@@ -68,6 +69,7 @@ def main() -> None:
     """Read, write and push."""
     parser = make_parser()
     args = parser.parse_args()
+    import_stack()
     from mmmoca.checkpoints import (
         CheckpointError,
         adapt_backbone,

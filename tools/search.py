@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _arguments import local_file, one_line_errors, positive_integer
+from _arguments import (
+    import_stack,
+    local_file,
+    one_line_errors,
+    positive_integer,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -186,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Search, print and draw."""
     parser = make_parser()
     args = parser.parse_args(argv)
-    import mmmoca  # noqa: F401  checks the installation before all else
+    import_stack()
     from mmmoca.files import write_json
     from mmmoca.messages import shown
 

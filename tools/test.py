@@ -7,6 +7,7 @@ import os
 from _arguments import (
     add_common_arguments,
     checkpoint_file,
+    import_stack,
     load_config,
     one_line_errors,
 )
@@ -44,9 +45,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 def main() -> None:
     """Run the test."""
     parser, args = parse_args()
-    import mmmoca  # noqa: F401  checks the installation before all else
-
-    # isort: split
+    import_stack()
     import mmengine
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults

@@ -5,6 +5,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -13,11 +14,11 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmmoca.stack import check_compiled_ops
+from mmmoca.stack import check_compiled_ops, import_quietly
 
 from .config_check import check_config
 from .processes import collective_timeout
-from .runners.quiet_runner import QuietRunner
+from .runners.quiet_runner import ConsoleRunner, QuietRunner
 
 __all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
@@ -68,6 +69,8 @@ def load_config(
     scope = cfg.get('default_scope')
     if scope == 'mmdet':
         check_compiled_ops()
+    if scope is not None and find_spec(scope) is not None:
+        import_quietly(f'{scope}.datasets')
     # Images of segmentation and detection differ in size.
     unequal = scope in ('mmseg', 'mmdet')
     _complete_dataloaders(
@@ -123,8 +126,8 @@ def build_runner(cfg: Config, quiet: bool = False) -> Runner:
 
     Args:
         cfg (Config): The config.
-        quiet (bool): Keep the log in its file, where the config names no
-            ``runner_type`` of its own. Defaults to False.
+        quiet (bool): Show warnings and errors only, where the config names
+            no ``runner_type`` of its own. Defaults to False.
 
     Returns:
         Runner: The runner of the config, or the one that its ``runner_type``
@@ -145,7 +148,7 @@ def build_runner(cfg: Config, quiet: bool = False) -> Runner:
         _choose_wrapper(cfg)
     if 'runner_type' in cfg:
         return RUNNERS.build(cfg)
-    return (QuietRunner if quiet else Runner).from_cfg(cfg)
+    return (QuietRunner if quiet else ConsoleRunner).from_cfg(cfg)
 
 
 def check_files(cfg: Config, *stages: str) -> None:

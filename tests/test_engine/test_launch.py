@@ -7,11 +7,12 @@ from unittest import mock
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.fileio import FileClient
 from torch import distributed
 
 from mmmoca.engine import CompileHook, launch, processes
 
-from ..images import CONFIGS
+from ..images import CONFIGS, DEMO_CONFIG, point_to
 from ..runs import demo_runner
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
@@ -52,6 +53,24 @@ def test_cuda_graphs_do_not_go_with_micro_batches():
     refused(mode='reduce-overhead')
     refused(mode='max-autotune')
     refused(options={'triton.cudagraphs': True})
+
+
+@pytest.mark.parametrize('quiet', [False, True])
+def test_the_console_is_for_the_run(root, tmp_path, capsys, quiet):
+    options = {'train_dataloader.num_workers': 0, 'log_level': 'INFO'}
+    cfg = launch.load_config(DEMO_CONFIG, str(tmp_path), options)
+    point_to(cfg, root)
+    cfg.experiment_name = f'console_{quiet}'
+    runner = launch.build_runner(cfg, quiet)
+    FileClient()
+    runner.logger.info('some information')
+    runner.logger.warning('a warning')
+    (file,) = tmp_path.glob('*/*.log')
+    console, log = capsys.readouterr().out, file.read_text()
+    assert 'a warning' in console
+    assert ('some information' in console) != quiet
+    for dump in ('System environment', 'Config:', 'Hooks will', 'FileClient'):
+        assert dump in log and dump not in console
 
 
 def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):

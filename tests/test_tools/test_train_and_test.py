@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -311,8 +312,10 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
 
     options.append('train_cfg.max_epochs=1')
     log = run('dist_train.sh', '2', '--auto-scale-lr')
-    assert "dist_cfg: {'backend': 'gloo'}" in log
-    assert 'GPU number: 2' in log
+    (file,) = tmp_path.glob('*/*.log')
+    for text in ("dist_cfg: {'backend': 'gloo'}", 'GPU number: 2', 'Config:'):
+        assert text in file.read_text() and text not in log
+    assert 'OneDL' not in log
     assert 'Scaling the original LR by 0.00390625' in log  # 8 / 2048
 
     options[-1] = 'train_cfg.max_epochs=2'
@@ -322,10 +325,12 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     assert 'optim_wrapper is mmmoca.MixedPrecisionOptimWrapper' in log
     assert 'Epoch(train) [2][1/1]' in log
     assert 'Epoch(val)' not in log
+    assert re.search(f'^next .*embed.py {tmp_path}/epoch_2.pth', log, re.M)
 
     checkpoint = tmp_path / 'epoch_2.pth'
     metrics, predictions = tmp_path / 'm.json', tmp_path / 'p.pkl'
-    run('test.py', checkpoint, '--out', metrics, '--out-item', 'metrics')
+    log = run('test.py', checkpoint, '--out', metrics, '--out-item', 'metrics')
+    assert '| k-NN top-1 (%)' in log and 'knn/top1_k2:' not in log
     run('dist_test.sh', checkpoint, '2', '--out', predictions)
     samples = load(predictions)
     assert len(samples) == 4

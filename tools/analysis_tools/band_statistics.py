@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import (
     add_cfg_options,
     config_file,
+    import_stack,
     one_line_errors,
     positive_integer,
 )
@@ -97,6 +98,7 @@ def build_dataset(args: argparse.Namespace) -> tuple['BaseDataset', bool]:
 def main() -> None:
     """Read the images and print the numbers."""
     args = parse_args()
+    import_stack()
     from rich.progress import track
 
     from mmmoca.datasets.band_statistics import stream_moments

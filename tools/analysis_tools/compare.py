@@ -16,7 +16,12 @@ from typing import NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import config_file, image_folder, positive_integer
+from _arguments import (
+    config_file,
+    image_folder,
+    import_stack,
+    positive_integer,
+)
 
 PROTOCOLS = ('knn', 'linear', 'lowshot')
 # The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
@@ -204,7 +209,7 @@ def _names(entries: Sequence[Entry]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print the table, write table, figures and plot."""
     args = parse_args(argv)
-    import mmmoca  # noqa: F401  checks the installation before all else
+    import_stack()
     from mmmoca.files import write_figure, write_json, write_text
     from mmmoca.visualization.comparison import (
         comparison_table,

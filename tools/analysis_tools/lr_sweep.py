@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import config_file, positive_integer
+from _arguments import config_file, import_stack, positive_integer
 
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
@@ -193,7 +193,7 @@ def format_table(result: dict) -> str:
 def main() -> None:
     """Sweep, print the tables and write them beside the runs."""
     args = parse_args()
-    import mmmoca  # noqa: F401  checks the installation before all else
+    import_stack()
     from mmmoca.files import write_json, write_text
 
     try:

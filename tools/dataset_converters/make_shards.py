@@ -143,7 +143,9 @@ def main() -> None:
     args = parser.parse_args()
     if not Path(args.images).is_dir():
         parser.error(f'there is no folder {args.images}')
-    import mmmoca  # noqa: F401  checks the installation before all else
+    from mmmoca import stack
+
+    stack.import_quietly('mmpretrain.datasets')
 
     try:
         total, problems = make_shards(**vars(args))

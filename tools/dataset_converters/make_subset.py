@@ -50,6 +50,9 @@ def make_subsets(
             'sets must be at least 1 and seed at least 0, but got '
             f'sets={sets}, seed={seed}'
         )
+    from mmmoca import stack
+
+    stack.import_quietly('mmpretrain.datasets')
     from mmmoca.datasets import ImageFolder
     from mmmoca.evaluation.subsets import draw_subset, images_by_class
     from mmmoca.files import write_text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_source_grid, add_which
+from _arguments import add_source_grid, add_which, import_stack
 
 if TYPE_CHECKING:
     from mmmoca.checkpoints import Backbone
@@ -52,7 +52,7 @@ def run(
         parser.error(f'{args.src} is no file on this machine')
     if args.dst.exists() and os.path.samefile(args.src, args.dst):
         parser.error('DST is SRC: give the result a name of its own')
-    # The first import of mmmoca checks the installation.
+    import_stack()
     from mmmoca.checkpoints import CheckpointError
 
     try:

@@ -10,7 +10,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_model_arguments, image_file, one_line_errors
+from _arguments import (
+    add_model_arguments,
+    image_file,
+    import_stack,
+    one_line_errors,
+)
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -45,7 +50,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 def main() -> None:
     """Draw the pictures."""
     parser, args = parse_args()
-    import mmmoca  # noqa: F401  checks the installation before all else
+    import_stack()
     from mmmoca.stack import MissingOpsError, check_compiled_ops
 
     with one_line_errors(parser, MissingOpsError):

@@ -12,7 +12,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_model_arguments, image_folder, positive_integer
+from _arguments import (
+    add_model_arguments,
+    image_folder,
+    import_stack,
+    positive_integer,
+)
 
 
 def parse_args() -> argparse.Namespace:
@@ -54,9 +59,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Draw it."""
     args = parse_args()
-    import mmmoca  # noqa: F401  checks the installation before all else
-
-    # isort: split
+    import_stack()
     from mmengine.config import Config
 
     from mmmoca.files import write_figure

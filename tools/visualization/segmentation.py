@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_model_arguments, image_file
+from _arguments import add_model_arguments, image_file, import_stack
 
 
 def parse_args() -> argparse.Namespace:
@@ -45,9 +45,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Draw it."""
     args = parse_args()
-    import mmmoca  # noqa: F401  checks the installation before all else
-
-    # isort: split
+    import_stack()
     from mmengine.config import Config
     from mmseg.apis import MMSegInferencer
     from mmseg.registry import DATASETS

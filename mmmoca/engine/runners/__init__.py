@@ -3,12 +3,13 @@ from .fsdp_strategy import MOCAFSDPStrategy
 from .knn_loop import KNNValLoop
 from .knn_test_loop import KNNTestLoop
 from .low_shot_loop import LowShotTestLoop
-from .quiet_runner import QuietRunner
+from .quiet_runner import ConsoleRunner, QuietRunner
 
 __all__ = [
     'KNNTestLoop',
     'KNNValLoop',
     'LowShotTestLoop',
     'MOCAFSDPStrategy',
+    'ConsoleRunner',
     'QuietRunner',
 ]

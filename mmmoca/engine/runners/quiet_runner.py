@@ -5,17 +5,44 @@ from mmengine.runner import Runner
 
 from mmmoca.registry import RUNNERS
 
-__all__ = ['QuietRunner']
+__all__ = ['ConsoleRunner', 'QuietRunner']
+
+# How messages begin that tell of MMEngine and the machine, not of the run.
+_DUMPS = (
+    *('\n------', 'Config:', 'Hooks will be executed', 'Exp name:'),
+    *('Distributed training is not used', '"FileClient"', '"HardDiskBackend"'),
+)
+
+
+def _tells_of_the_run(record: logging.LogRecord) -> bool:
+    message = record.getMessage()
+    if message.startswith('Epoch(test)'):
+        # KNNTestLoop shows them as a table.
+        return 'knn/' not in message
+    return not message.startswith(_DUMPS)
 
 
 @RUNNERS.register_module()
-class QuietRunner(Runner):
-    """Keeps what MMEngine logs in its file, off the terminal."""
+class ConsoleRunner(Runner):
+    """Keeps environment, config, hooks and the like off the terminal.
+
+    The log file has them.
+    """
+
+    console_level = logging.NOTSET
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
-        """Build the logger; let only errors through to the terminal."""
+        """Build the logger; let through to the terminal what is of use."""
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.setLevel(logging.ERROR)
+                handler.addFilter(_tells_of_the_run)
+                handler.setLevel(max(handler.level, self.console_level))
         return logger
+
+
+@RUNNERS.register_module()
+class QuietRunner(ConsoleRunner):
+    """Shows warnings and errors alone on the terminal."""
+
+    console_level = logging.WARNING
