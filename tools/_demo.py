@@ -2,6 +2,7 @@
 """How the demo reads images."""
 
 import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mmmoca.datasets.functional import resize
 __all__ = ['shrink_images']
 
 MIN_IMAGES, MAX_IMAGES = 100, 5000
+MIN_CLASS = 12
 # The smallest crop, 0.3 of the area at a ratio of 3 / 4, has 48 pixels then.
 SHORT_SIDE = 104
 
@@ -26,7 +28,10 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
     Args:
         source (str): Folder of images, at any depth.
         target (Path): Folder for up to ``MAX_IMAGES`` of them, drawn by
-            chance.
+            chance. If all of them lie in two or more folders of ``source``
+            of at least ``MIN_CLASS``, these are taken for classes: their
+            copies go into ``train/<class>/``, one of six into
+            ``val/<class>/``.
         seed (int): Seed of the draw.
 
     Returns:
@@ -47,6 +52,18 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
     ]
     loader = LoadImage(reduce_to=SHORT_SIDE)
 
+    classes = [Path(path).relative_to(source).parts[0] for path in paths]
+    counts = Counter(classes)
+    labelled = len(counts) > 1 and min(counts.values()) >= MIN_CLASS
+    seen = Counter()
+    folders = []
+    for name in classes:
+        split = 'train' if seen[name] % 6 else 'val'
+        seen[name] += 1
+        folders.append(target / split / name if labelled else target)
+    for folder in set(folders):
+        folder.mkdir(parents=True, exist_ok=True)
+
     def shrink(item: tuple[int, str]) -> str | None:
         number, path = item
         try:
@@ -56,7 +73,7 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
         scale = min(1, SHORT_SIDE / min(image.shape[:2]))
         size = [max(1, round(side * scale)) for side in image.shape[:2]]
         copy = resize(image, size)
-        imwrite(copy, target / f'{number:04d}.png')
+        imwrite(copy, folders[number] / f'{number:04d}.png')
         return None
 
     # OpenCV and PyTorch let other threads run meanwhile.

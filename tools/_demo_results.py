@@ -5,11 +5,13 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
+from mmengine.logging import MessageHub
 from mmpretrain.registry import DATASETS
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from mmmoca.engine.hooks.gain_hook import advice
 from mmmoca.evaluation import knn_top1
 from mmmoca.files import write_figure
 from mmmoca.models import MOCA
@@ -118,8 +120,8 @@ def draw_pictures(
     return files
 
 
-def report(result: dict, console: Console) -> None:
-    """Print accuracies, times and files as a table."""
+def report(result: dict, console: Console, hub: MessageHub) -> None:
+    """Print accuracies, times and files as a table, and advice."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify='left')
     table.add_column(justify='right')
@@ -134,3 +136,8 @@ def report(result: dict, console: Console) -> None:
     console.print()
     console.print(table)
     print('\nLook at', *result['pictures'], sep='\n  ')
+    knn = result['knn']
+    before = {k: knn[k] for k in ('raw_pixels', 'untrained') if k in knn}
+    change = advice(before, knn.get('teacher', 0.0), hub)
+    if change:
+        print(f'\n{change}')

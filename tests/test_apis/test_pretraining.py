@@ -128,7 +128,7 @@ def test_progress(root, tmp_path, capsys, monkeypatch):
     )
     printed = capsys.readouterr()
     assert '  step 3/3  loss ' in printed.out
-    assert 'mmengine' not in printed.out + printed.err
+    assert 'INFO' not in printed.out + printed.err
     assert 'Config:' in next(tmp_path.glob('*/*.log')).read_text()
     saved = Config.fromfile(tmp_path / f'{CONFIG}.py')
     assert 'progress' not in saved.default_hooks

@@ -1,16 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
+import re
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 from mmengine.config import Config
-from mmengine.logging import MMLogger
+from mmengine.logging import MessageHub, MMLogger
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import _memory, dry_run
+from mmmoca.engine.hooks.gain_hook import advice
 from mmmoca.engine.launch import build_runner, load_config
 from mmmoca.engine.recipe import _RULES, Run, codebook_advice
 
@@ -114,7 +116,7 @@ def test_a_runner_of_its_own_says_what_is_left_open(root, key):
         Runner.from_cfg(cfg).train()
 
 
-def test_labelled_images_switch_k_nn_on(root):
+def test_labelled_images_switch_k_nn_on(root, capsys):
     assert own_config(root).val_dataloader is None
     cfg = own_config(
         root,
@@ -123,19 +125,32 @@ def test_labelled_images_switch_k_nn_on(root):
         batch_size=16,
         **{
             'train_cfg.val_interval': 1,
+            'log_level': 'INFO',
             'val_dataloader.num_workers': 0,
             'val_cfg.bank_dataloader.num_workers': 0,
             'val_cfg.k': (2, 20),
         },
     )
     complete_recipe(cfg)
-    runner = build_runner(cfg)
+    runner = build_runner(cfg, quiet=True)
     runner.train()
-    assert len(scalars(runner, 'val/knn/top1_k20')) == 1
+    (accuracy,) = scalars(runner, 'val/knn/top1_k20')
+    found = re.findall(r'([\d.]+) %', capsys.readouterr().out)
+    assert len(found) == 3 and found[2] == f'{accuracy:.1f}'
     assert list((root / 'work').glob('best_knn_top1_k20_epoch_*.pth'))
     # The config of the run says all that it was.
     saved = Config.fromfile(root / 'work' / CONFIG.name)
     assert saved.model.codebook.num_words == 64
+
+
+def test_advice_where_a_run_has_taught_little():
+    hub = MessageHub('gain')
+    hub.update_scalar('train/image_information', 3.0)
+    before = dict(pixels=30.0, network=20.0)
+    assert 'k-NN' in advice(before, 34.9, hub)
+    assert not advice(before, 35.1, hub)
+    hub.update_scalar('train/image_information', 0.9)
+    assert 'image_information' in advice(before, 35.1, hub)
 
 
 def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):

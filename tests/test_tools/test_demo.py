@@ -17,10 +17,12 @@ from PIL import Image
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.registry import MODELS
 
+from ..images import write_images
 from ..judges import knn_judge
 from ..tools import ROOT, TOOLS, run_tool
 
 TRAIN, VAL = 130, 36
+TRAINED = 'teacher', 'student'
 OVERVIEW = 'tools/visualization/overview.py'
 
 
@@ -161,6 +163,20 @@ def write_odd_images(root, count):
     (root / 'notes.txt').write_text('no image')
 
 
+def test_own_classes(tool, tmp_path, capfd):
+    write_images(tmp_path, train=36)
+    out = tmp_path / 'out'
+    arguments = ['--data', str(tmp_path / 'train'), '--out', str(out)]
+    tool('demo').main([*arguments, '--iters', '2'])
+    result = json.loads((out / 'result.json').read_text())
+    assert (result['bank_images'], result['query_images']) == (90, 18)
+    assert set(result['knn']) == {'raw_pixels', 'untrained', *TRAINED}
+    assert ('gained little' in capfd.readouterr().out) == (
+        result['knn']['teacher']
+        < max(result['knn'][k] for k in ('raw_pixels', 'untrained')) + 5
+    )
+
+
 def test_own_images(tool, tmp_path, capfd):
     write_odd_images(tmp_path / 'my images', 101)
     out = tmp_path / 'out'
@@ -250,7 +266,7 @@ def test_arguments(tool, tmp_path, capsys):
 
 
 def test_schedules_follow_the_number_of_steps(tool, tmp_path):
-    cfg = tool('demo').demo_config(tmp_path, True, tmp_path, 5, 50)
+    cfg = tool('demo').demo_config(tmp_path, False, tmp_path, 5, 50)
     assert cfg.train_cfg.max_iters == 50
     assert cfg.param_scheduler.warmup == 0.1
     assert 'end' not in cfg.param_scheduler

@@ -9,6 +9,7 @@ from .classifier_check_hook import ClassifierCheckHook
 from .codebook_hook import CodebookHook
 from .compile_hook import CompileHook
 from .frozen_backbone_hook import FrozenBackboneHook
+from .gain_hook import GainHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
 from .reproducibility_hook import ReproducibilityHook
@@ -27,6 +28,7 @@ __all__ = [
     'CompileHook',
     'ConfigCheckHook',
     'FrozenBackboneHook',
+    'GainHook',
     'NonFiniteLossError',
     'NonFiniteStateError',
     'PreemptionHook',

@@ -14,14 +14,6 @@ _DUMPS = (
 )
 
 
-def _tells_of_the_run(record: logging.LogRecord) -> bool:
-    message = record.getMessage()
-    if message.startswith('Epoch(test)'):
-        # KNNTestLoop shows them as a table.
-        return 'knn/' not in message
-    return not message.startswith(_DUMPS)
-
-
 @RUNNERS.register_module()
 class ConsoleRunner(Runner):
     """Keeps environment, config, hooks and the like off the terminal.
@@ -29,20 +21,30 @@ class ConsoleRunner(Runner):
     The log file has them.
     """
 
-    console_level = logging.NOTSET
+    @staticmethod
+    def shown(record: logging.LogRecord) -> bool:
+        """Whether a record goes to the terminal."""
+        message = record.getMessage()
+        if message.startswith('Epoch(test)'):
+            # KNNTestLoop shows them as a table.
+            return 'knn/' not in message
+        return not message.startswith(_DUMPS)
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; let through to the terminal what is of use."""
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(_tells_of_the_run)
-                handler.setLevel(max(handler.level, self.console_level))
+                handler.addFilter(self.shown)
         return logger
 
 
 @RUNNERS.register_module()
 class QuietRunner(ConsoleRunner):
-    """Shows warnings and errors alone on the terminal."""
+    """Shows warnings, errors and what came out alone on the terminal."""
 
-    console_level = logging.WARNING
+    @staticmethod
+    def shown(record: logging.LogRecord) -> bool:
+        """Whether a record goes to the terminal."""
+        told = record.levelno >= logging.WARNING or hasattr(record, 'result')
+        return told and ConsoleRunner.shown(record)
