@@ -2,6 +2,7 @@
 """What the documentation shows is run as it stands there."""
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from mmmoca.registry import HOOKS, MODELS
 
 from .builders import build_moca, random_views
 from .images import write_images
+from .runs import NO_VALIDATION, demo_runner
 from .test_apis.test_pretraining import ARCH
 from .tools import ROOT, run_tool
 
@@ -206,6 +208,29 @@ def test_shell(shell, file, monkeypatch):
             elif command[0] in ('python', 'torchrun'):
                 check_arguments(command)
     assert 'python' in checked
+
+
+def test_tensorboard(root):
+    pytest.importorskip('tensorboard')
+    from tensorboard.backend.event_processing import event_accumulator
+
+    line, _ = (
+        code
+        for code in snippets('docs/pretrain.md', 'python')
+        if 'VisBackend' in code
+    )
+    names = {}
+    exec(line, names)
+    options = {'train_cfg.max_iters': 2, 'default_hooks.logger.interval': 1}
+    options |= NO_VALIDATION | dict(visualizer=names['visualizer'])
+    demo_runner(root, 'curves', **options).train()
+    (folder,) = root.glob('curves/*/vis_data')
+    events = event_accumulator.EventAccumulator(str(folder)).Reload()
+    found = {event.step: event.value for event in events.Scalars('loss')}
+    lines = (folder / 'scalars.json').read_text().splitlines()
+    local = [json.loads(line) for line in lines]
+    assert found == pytest.approx({x['step']: x['loss'] for x in local})
+    assert len(found) == 2
 
 
 def test_target_of_ones_own():
