@@ -2,6 +2,7 @@
 """The config of one's own images: what follows from its few numbers."""
 
 import re
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
@@ -16,6 +17,7 @@ from mmmoca.engine.hooks.gain_hook import advice
 from mmmoca.engine.launch import build_runner, load_config
 from mmmoca.engine.recipe import _RULES, Run, codebook_advice
 
+from ..distributed import run_processes
 from ..images import CONFIGS, DEMO_CONFIG, write_images
 from ..runs import COUNT, scalars
 
@@ -116,24 +118,36 @@ def test_a_runner_of_its_own_says_what_is_left_open(root, key):
         Runner.from_cfg(cfg).train()
 
 
-def test_labelled_images_switch_k_nn_on(root, capsys):
-    assert own_config(root).val_dataloader is None
-    cfg = own_config(
-        root,
-        knn_root=str(root),
-        epochs=1,
-        batch_size=16,
-        **{
-            'train_cfg.val_interval': 1,
-            'log_level': 'INFO',
-            'val_dataloader.num_workers': 0,
-            'val_cfg.bank_dataloader.num_workers': 0,
-            'val_cfg.k': (2, 20),
-        },
-    )
+def labelled(root, **options):
+    """The runner of one epoch, which is measured by k-NN."""
+    options |= {
+        'train_cfg.val_interval': 1,
+        'log_level': 'INFO',
+        'val_dataloader.num_workers': 0,
+        'val_cfg.bank_dataloader.num_workers': 0,
+        'val_cfg.k': (2, 20),
+    }
+    cfg = own_config(root, knn_root=str(root), epochs=1, **options)
     complete_recipe(cfg)
     runner = build_runner(cfg, quiet=True)
     runner.train()
+    return runner
+
+
+def gain_on_a_rank(root):
+    runner = labelled(root, work_dir=str(root / 'ranks'))
+    return runner.message_hub.get_info('k-NN at the start')
+
+
+@pytest.mark.processes
+def test_the_gain_is_measured_alike_on_two_processes(root):
+    first, second = run_processes(partial(gain_on_a_rank, root), 2)
+    assert first == second and first.keys() == {'pixels', 'network'}
+
+
+def test_labelled_images_switch_k_nn_on(root, capsys):
+    assert own_config(root).val_dataloader is None
+    runner = labelled(root, batch_size=16)
     (accuracy,) = scalars(runner, 'val/knn/top1_k20')
     found = re.findall(r'([\d.]+) %', capsys.readouterr().out)
     assert len(found) == 3 and found[2] == f'{accuracy:.1f}'
@@ -167,7 +181,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
     assert report['unreadable'] == '1 of the 58 looked at'
     assert report['shorter side, pixels'] == '0 to 63: 57'
     assert (report['images a step'], report['steps']) == ('16', '14')
-    assert report['learning rates'] == '0.000106, 0.0001'
+    assert report['learning rates'] == '0.0001, 9.38e-06'
     assert report['codebook'] == '64 words, 3.5 times renewed'
 
 

@@ -8,7 +8,6 @@ from mmengine.runner import Runner
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.evaluation import extract_features, knn_top1, raw_pixels
 from mmmoca.evaluation.loaders import rng_untouched
@@ -76,7 +75,7 @@ class GainHook(Hook):
         if runner.iter == 0 and hasattr(runner.val_loop, 'bank_dataloader'):
             model = unwrap_model(runner.model)
             encoders = dict(pixels=raw_pixels, network=model.extract_feat)
-            found = on_main_process(self._measure, runner, encoders)
+            found = self._measure(runner, encoders)
             # Checkpoints keep it for a run that is resumed.
             runner.message_hub.update_info(_START, found)
 
@@ -86,9 +85,8 @@ class GainHook(Hook):
         if before is None or not hasattr(runner.val_loop, 'bank_dataloader'):
             return
         model = unwrap_model(runner.model)
-        after = on_main_process(
-            self._measure, runner, dict(network=model.extract_feat)
-        )['network']
+        found = self._measure(runner, dict(network=model.extract_feat))
+        after = found['network']
         runner.logger.info(
             f'k-NN: {before["pixels"]:.1f} % by raw pixels, '
             f'{before["network"]:.1f} % by the network before training, '
@@ -103,7 +101,7 @@ class GainHook(Hook):
     def _measure(
         self, runner: Runner, encoders: dict[str, Callable[[Tensor], Tensor]]
     ) -> dict[str, float]:
-        """Accuracy by each encoder, in percent."""
+        """Accuracy by each encoder, in percent; on every process the same."""
         loop, model = runner.val_loop, unwrap_model(runner.model)
         training = model.training
         model.eval()
