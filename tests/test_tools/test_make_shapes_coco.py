@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The drawn COCO set against its own images."""
 
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ def test_annotations_fit_the_images(make, tmp_path):
             assert pixels.shape == (*size, 3) and max(size) == 96
             annotations = coco.imgToAnns[image['id']]
             empty += not annotations
-            together = np.zeros(size, int)
+            together, classes = np.zeros(size, int), np.zeros(size, int)
             for annotation in annotations:
                 shown = annotation['segmentation']
                 kinds.add(
@@ -45,11 +47,15 @@ def test_annotations_fit_the_images(make, tmp_path):
                 box = coco_mask.toBbox(rle).tolist()
                 assert box == annotation['bbox']
                 together += mask
+                classes += mask * annotation['category_id']
                 if not annotation['iscrowd']:
                     # One colour but for the noise and JPEG.
                     core = cv2.erode(mask, np.ones((5, 5), np.uint8)) > 0
                     assert (pixels[core].std(0) < 25).all()
             assert together.max() <= 1
+            name = Path(image['file_name']).stem
+            path = out / 'masks' / split / f'{name}.png'
+            assert (cv2.imread(str(path), -1) == classes).all()
     assert kinds == {'polygon', (str, 0), (list, 0), (list, 1)}
     assert empty == 4
 

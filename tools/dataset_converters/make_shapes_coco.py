@@ -22,7 +22,7 @@ from _outlines import cross, regular, rotation
 __all__ = ['CLASSES', 'make_shapes']
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
-FORMAT = 1
+FORMAT = 2
 MIN_SIZE = 64
 # Every tenth image is empty, another tenth has a crowd.
 PERIOD, EMPTY, CROWD = 10, 7, 3
@@ -96,6 +96,13 @@ class _Scene:
             low, (self.width, self.height), interpolation=cv2.INTER_CUBIC
         )
         self.objects: list[_Object] = []
+
+    def mask(self) -> bytes:
+        """PNG of the class of each pixel, from 1; 0 where nothing lies."""
+        classes = np.zeros((self.height, self.width), np.uint8)
+        for one in self.objects:
+            classes[one.visible] = one.label + 1
+        return cv2.imencode('.png', classes)[1].tobytes()
 
     def _outline(
         self, label: int, radius: float, centre: np.ndarray
@@ -187,12 +194,15 @@ def _scene(index: int, rng: np.random.Generator, size: int) -> _Scene:
 def _write_split(root: Path, split: int, count: int, size: int, seed: int):
     name = SPLITS[split]
     images, annotations = [], []
-    (root / name).mkdir()
+    masks = root / 'masks' / name
+    for folder in (root / name, masks):
+        folder.mkdir(parents=True)
     for index in range(count):
         rng = np.random.default_rng((seed, split, index))
         scene = _scene(index, rng, size)
         file_name = f'{index:06d}.jpg'
         (root / name / file_name).write_bytes(scene.jpeg())
+        (masks / f'{index:06d}.png').write_bytes(scene.mask())
         size_of_it = dict(height=scene.height, width=scene.width)
         images.append(dict(id=index + 1, file_name=file_name, **size_of_it))
         for number, one in enumerate(scene.objects):
@@ -221,7 +231,8 @@ def make_shapes(
     """Draw the set.
 
     Writes ``out/{train,val}/<number>.jpg``,
-    ``out/annotations/{train,val}.json`` and ``out/meta.json``. The folder
+    ``out/annotations/{train,val}.json``, for segmentation
+    ``out/masks/{train,val}/<number>.png``, and ``out/meta.json``. The folder
     appears whole or not at all; one that already holds this set is left
     alone.
 

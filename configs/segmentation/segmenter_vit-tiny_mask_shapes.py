@@ -1,0 +1,76 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# A check of the whole way, minutes on two CPU cores: a small network, without
+# pretraining, learns the masks of a small drawn set.
+#   python tools/dataset_converters/make_shapes_coco.py data/shapes \
+#       --train 24 --val 8 --size 128
+_base_ = './segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+
+data_root = 'data/shapes/'
+classes = ('background', 'circle', 'cross', 'square', 'triangle')
+palette = [
+    *([60, 60, 60], [230, 120, 40], [40, 160, 90]),
+    *([60, 110, 220], [210, 60, 140]),
+]
+size = (96, 96)
+
+model = dict(
+    data_preprocessor=dict(size=size),
+    backbone=dict(
+        arch=dict(
+            _delete_=True,
+            embed_dims=128,
+            num_layers=4,
+            num_heads=4,
+            feedforward_channels=512,
+        ),
+        img_size=size,
+        patch_size=8,
+        drop_path_rate=0.0,
+        init_cfg=None,
+    ),
+    decode_head=dict(
+        in_channels=128,
+        channels=128,
+        embed_dims=128,
+        num_heads=4,
+        num_classes=len(classes),
+    ),
+    test_cfg=dict(crop_size=size, stride=(64, 64)),
+)
+
+train_pipeline = _base_.train_pipeline
+train_pipeline[3].update(scale=(128, 96), ratio_range=(1.0, 1.0))
+train_pipeline[4].crop_size = size
+test_pipeline = _base_.test_pipeline
+test_pipeline[1].scale = (128, 96)
+
+shapes = dict(
+    data_root=data_root, metainfo=dict(classes=classes, palette=palette)
+)
+train_dataloader = dict(
+    num_workers=0,
+    persistent_workers=False,
+    dataset=dict(
+        data_prefix=dict(img_path='train', seg_map_path='masks/train'),
+        pipeline=train_pipeline,
+        **shapes,
+    ),
+)
+# On its training images, like the config of detection.
+val_dataloader = dict(
+    num_workers=0,
+    persistent_workers=False,
+    dataset=dict(
+        data_prefix=dict(img_path='train', seg_map_path='masks/train'),
+        pipeline=test_pipeline,
+        **shapes,
+    ),
+)
+test_dataloader = val_dataloader
+
+train_cfg = dict(max_epochs=100, val_interval=50)
+# Without pretraining SGD learns the background alone.
+optim_wrapper = dict(
+    optimizer=dict(_delete_=True, type='AdamW', lr=1e-3, weight_decay=0.05)
+)
+default_hooks = dict(logger=dict(interval=30), checkpoint=dict(interval=50))
