@@ -3,7 +3,6 @@
 
 from .band_loading import LoadBands
 from .band_transforms import BandJitter, ResizeBands
-from .canvas import PackCanvas
 from .coco import coco
 from .hf_images import HFImages
 from .image_folder import ImageFolder
@@ -27,7 +26,6 @@ __all__ = [
     'ImageShards',
     'LoadBands',
     'LoadImage',
-    'PackCanvas',
     'RandomGrayscale',
     'RandomResizedCrop',
     'ResizeBands',

@@ -1,6 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from .assignment_head import AssignmentHead, AssignmentLosses
-from .augmenting_preprocessor import AugmentingViewsPreprocessor
 from .batched_linear_head import BatchedLinearHead
 from .codebook import CodebookUpdate, OnlineCodebook
 from .condenser import CondenserNeck
@@ -23,7 +22,6 @@ from .word_sampler import RandomTokenSampler
 __all__ = [
     'AssignmentHead',
     'AssignmentLosses',
-    'AugmentingViewsPreprocessor',
     'BackboneRetriever',
     'BatchedLinearHead',
     'CodebookUpdate',

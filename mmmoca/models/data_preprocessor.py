@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from mmengine.model import BaseDataPreprocessor
@@ -54,7 +54,7 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
     Raises:
         ValueError: At build time, if ``mean`` and ``std`` do not fit each
             other or ``to_rgb``, or a ``std`` is not above 0; later, for images
-            of other channels, or canvases.
+            of other channels.
     """
 
     def __init__(
@@ -89,13 +89,6 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
             ``data_samples`` as they came.
         """
         inputs = data['inputs']
-        if isinstance(inputs, Mapping):
-            raise ValueError(
-                'the pipeline packs whole images by mmmoca.PackCanvas, of '
-                'which no one makes views: write model.data_preprocessor.'
-                "type='mmmoca.AugmentingViewsPreprocessor' with its views, or "
-                'MultiView and PackInputs in the pipeline'
-            )
         if isinstance(inputs, Tensor):
             inputs = self._prepare(inputs)
         else:

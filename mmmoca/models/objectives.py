@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .fusion import fused
 from .precision import (
     add_product,
     at_least_fp32,
@@ -160,7 +159,6 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         scratch = (None,) * 3
         if words.device.type == 'cpu' and not torch.compiler.is_compiling():
             scratch = [words.new_empty(rows, num_words) for _ in range(3)]
-        assign, compare = fused(_assign, words), fused(_compare, words)
         with no_autocast(tokens):
             for start in range(0, num, chunk_size):
                 part = slice(start, start + chunk_size)
@@ -169,7 +167,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
                 sharp = normalize_fp32(tokens[part]).flatten(0, 1) * sharpness
                 buffers = _rows(scratch, len(sharp))
                 similarity = product(sharp, words.T, tf32, buffers[0])
-                codes, negentropy, largest = assign(similarity, *buffers[1:])
+                codes, negentropy, largest = _assign(similarity, *buffers[1:])
                 spread = (largest - sharp @ mean_word) / sharpness  # (m, )
                 msd[part] = spread.view(-1, length).mean(dim=1)
                 bags[part] = average @ codes.unflatten(0, (-1, length))
@@ -183,7 +181,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
                 buffers = _rows(scratch, len(index))
                 x = grads[part].flatten(0, 1)  # (m, d)
                 logits = product(x, scaled.T, tf32, buffers[0])
-                divergence, grad_logits = compare(
+                divergence, grad_logits = _compare(
                     logits, codes, negentropy, index, *buffers[1:]
                 )
                 del logits, codes

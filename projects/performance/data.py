@@ -8,14 +8,14 @@ same recipe from MMPreTrain's own transforms, with its Pillow and its OpenCV
 backend; and that of ``configs/_base_/datasets``. All but the paper's leave
 normalisation to the device; one row adds it to ours on the CPU. Last comes
 what is left to the CPU where a GPU makes the views
-(``configs/moca_vit-b16_200e_gpu-views.py``), decoded by OpenCV and, if it is
+(``projects/gpu_views``), decoded by OpenCV and, if it is
 installed, by simplejpeg.
 
 They take turns over the same files on a single thread. What counts is the
 processor's time, so that other work on the machine hardly matters.
 
 Example:
-    python projects/performance/data.py --data data/imagenet/val
+    PYTHONPATH=. python projects/performance/data.py --data data/imagenet/val
 """
 
 import argparse

@@ -17,15 +17,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from gpu_figures import Outcome, Row
 from gpu_runs import NO_VALIDATION
-from gpu_setting import CONFIGS, Setting
+from gpu_setting import Setting
 from host_waits import count_waits, idle_share, read_trace
 from measure import median_seconds
 from mmmoca.engine.launch import build_runner, load_config
 from mmmoca.registry import MODELS
-from pipelines import write_photos
-
-# Whose workers only decode.
-VIEWS = CONFIGS / 'moca_vit-b16_200e_gpu-views.py'
+from pipelines import GPU_VIEWS, write_photos
 
 
 class Watch(Hook):
@@ -165,7 +162,7 @@ def _photos(setting: Setting) -> dict[str, object]:
 def pipeline(setting: Setting) -> Iterator[Outcome]:
     """Images a second of the loader alone; views that the device makes."""
     sizes, batch = setting.sizes, setting.sizes.base.batch
-    for config in (sizes.base.config, VIEWS):
+    for config in (sizes.base.config, GPU_VIEWS):
         cfg = load_config(config, str(setting.out), _photos(setting))
         init_default_scope(cfg.default_scope)
         loader = Runner.build_dataloader(cfg.train_dataloader, seed=0)

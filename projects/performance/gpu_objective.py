@@ -49,16 +49,10 @@ def _in_half(features: Sequence[Tensor], *args) -> tuple[Tensor, ...]:
         return FORMS['straightforward'](features, *args)
 
 
-def _not_fused(*args) -> tuple[Tensor, ...]:
-    """One kernel for each operation."""
-    with mock.patch('mmmoca.models.objectives.fused', lambda f, _: f):
-        return FORMS['lean'](*args)
-
-
 OBJECTIVES = {
     'straightforward, fp32': FORMS['straightforward'],
     'straightforward, autocast to fp16': _in_half,
     'lean, fp32': partial(FORMS['lean'], allow_tf32=False),
-    'lean, TF32, not fused': _not_fused,
     'lean, TF32': FORMS['lean'],
+    'lean, TF32, compiled': torch.compile(FORMS['lean']),
 }

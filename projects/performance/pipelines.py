@@ -16,14 +16,16 @@ from sklearn.datasets import load_sample_images
 from torchvision.io import decode_image
 from torchvision.transforms import v2
 
-from mmmoca.datasets import PackCanvas
+from projects.gpu_views.canvas import PackCanvas
 
 try:
     from simplejpeg import decode_jpeg
 except ImportError:
     decode_jpeg = None
 
-CONFIGS = Path(__file__).parents[2] / 'configs'
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / 'configs'
+GPU_VIEWS = ROOT / 'projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Pipeline = Callable[[str], object]
@@ -141,8 +143,7 @@ def all_pipelines() -> dict[str, Pipeline]:
     init_default_scope('mmpretrain')
     config = CONFIGS / '_base_/datasets/imagenet_two-views.py'
     recipe = Config.fromfile(config).train_pipeline
-    config = CONFIGS / 'moca_vit-b16_200e_gpu-views.py'
-    whole = Config.fromfile(config).train_pipeline
+    whole = Config.fromfile(GPU_VIEWS).train_pipeline
     ours = mm_pipeline(recipe)
     pipelines = {
         'paper: torchvision, PIL': paper_pipeline(),

@@ -18,10 +18,8 @@ from ..distributed import free_port
 from ..images import DEMO_CONFIG
 from ..runs import (
     NO_VALIDATION,
-    assert_same,
     demo_runner,
     scalars,
-    state_of,
 )
 from ..tools import ROOT
 
@@ -121,31 +119,6 @@ def test_more_channels(root, five_bands):
     projection = runner.model.teacher.patch_embed.projection
     assert projection.in_channels == 5
     assert np.isfinite(scalars(runner, 'train/loss')).all()
-
-
-def test_views_made_on_the_device(root):
-    """Stopped and resumed, too: they are drawn as masks are."""
-    cfg = Config.fromfile(DEMO_CONFIG)
-    options = {
-        'train_dataloader.dataset.pipeline': [
-            *cfg.train_pipeline[:2],
-            dict(type='mmmoca.PackCanvas', size=(64, 80)),
-        ],
-        'model.data_preprocessor.type': 'mmmoca.AugmentingViewsPreprocessor',
-        'model.data_preprocessor.views': [
-            cfg.view_pipeline1,
-            cfg.view_pipeline2,
-        ],
-        'train_cfg.max_iters': 4,
-        'default_hooks.checkpoint.interval': 2,
-        'default_hooks.checkpoint.max_keep_ckpts': -1,
-    } | NO_VALIDATION
-    whole = train(root, 'device', **options)
-    assert np.isfinite(scalars(whole, 'train/loss')).all()
-    checkpoint = str(root / 'device' / 'iter_2.pth')
-    options |= {'resume': True, 'load_from': checkpoint}
-    resumed = train(root, 'device_resumed', **options)
-    assert_same(state_of(resumed), state_of(whole))
 
 
 def test_batch_smaller_than_the_new_words(root):

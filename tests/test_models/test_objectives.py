@@ -4,8 +4,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmmoca.models import Targets, fusion, objectives
-from mmmoca.models.fusion import fused
+from mmmoca.models import Targets, objectives
 from mmmoca.models.objectives import (
     bag_assignment_loss,
     token_assignment_loss,
@@ -224,41 +223,3 @@ def test_operator_of_tf32():
     factors = torch.randn(5, 7), torch.randn(7, 3)
     torch.testing.assert_close(tf32_mm(*factors), factors[0] @ factors[1])
     torch.library.opcheck(tf32_mm, factors)
-
-
-@pytest.fixture
-def on_a_gpu(monkeypatch):
-    """Lets `fused` compile, by what a test puts in place of the compiler."""
-    fusion._compiled.cache_clear()
-    yield lambda compiler: monkeypatch.setattr(torch, 'compile', compiler)
-    fusion._compiled.cache_clear()
-
-
-def test_fusion_that_fails_falls_back(on_a_gpu, capsys):
-    calls = []
-
-    def compiler(function):
-        def compiled(*args):
-            calls.append(function)
-            raise RuntimeError('no Triton')
-
-        return compiled
-
-    on_a_gpu(compiler)
-    assert fused(torch.exp, torch.ones(1)) is torch.exp
-    function = fusion._compiled(torch.exp)
-    for _ in range(2):
-        assert function(torch.zeros(2)).tolist() == [1, 1]
-    assert len(calls) == 1
-    logged = capsys.readouterr().out
-    assert logged.count('exp could not be compiled') == 1
-    assert 'no Triton' in logged
-
-
-def test_fusion_hands_on_that_memory_is_out(on_a_gpu):
-    def compiled(*args):
-        raise torch.OutOfMemoryError('CUDA out of memory')
-
-    on_a_gpu(lambda function: compiled)
-    with pytest.raises(torch.OutOfMemoryError):
-        fusion._compiled(torch.exp)(torch.zeros(2))

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from mmmoca.models import ViewsDataPreprocessor
+from mmmoca.models.precision import no_autocast
 from mmmoca.registry import MODELS
 
-from .data_preprocessor import ViewsDataPreprocessor
-from .fusion import fused
-from .precision import no_autocast
-from .view_operations import View
+from .operations import View
 
 __all__ = ['AugmentingViewsPreprocessor']
 
@@ -19,12 +18,12 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     """Makes the views on the device, where loaders only decode.
 
     For machines of few CPU cores per GPU. The recipe of each view is that of
-    the CPU's pipeline, moved here; in its place ``mmmoca.PackCanvas`` ends
-    the pipeline. Images that are larger than the canvas are shrunk first, so
+    the CPU's pipeline, moved here; in its place ``PackCanvas`` ends the
+    pipeline. Images that are larger than the canvas are shrunk first, so
     that small crops of large photos are enlarged: 17 % of them, for a canvas
     of 512. But for those, views have the same distribution as the CPU's, and
     the same rounding. The host never waits for the device, and on a GPU the
-    operations are compiled into a few kernels. They are drawn from
+    operations can be compiled into a few kernels. They are drawn from
     PyTorch's generator of the device, as masks are: with
     :class:`~mmmoca.engine.ReproducibilityHook` from the run's seed, the rank
     and the iteration, so that a run that is resumed sees the same ones on as
@@ -33,7 +32,8 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
 
     Args:
         views (Sequence[Sequence[dict]]): Configs of the transforms of each
-            view, see :class:`~mmmoca.models.view_operations.View`.
+            view, see :class:`View`.
+        compile (bool): Compile them. Defaults to False.
         **kwargs: ``mean``, ``std`` and ``to_rgb`` of
             :class:`ViewsDataPreprocessor`.
 
@@ -42,22 +42,30 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
             later, for views that the pipeline has made already.
     """
 
-    def __init__(self, views: Sequence[Sequence[dict]], **kwargs) -> None:
+    def __init__(
+        self,
+        views: Sequence[Sequence[dict]],
+        compile: bool = False,
+        **kwargs,
+    ) -> None:
         super().__init__(**kwargs)
-        self.views = []
+        self.views, self.makers = [], []
         for number, transforms in enumerate(views):
             try:
-                self.views.append(View(transforms))
+                view = View(transforms)
             except ValueError as error:
                 raise ValueError(
                     f'model.data_preprocessor.views[{number}]: {error}'
                 ) from error
+            self.views.append(view)
+            make = torch.compile(view.make) if compile else view.make
+            self.makers.append(make)
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Make the views of a batch, or prepare whole images.
 
         Args:
-            data (dict): ``inputs``: what ``mmmoca.PackCanvas`` packs,
+            data (dict): ``inputs``: what ``PackCanvas`` packs,
                 collated; or whole images, (B, C, H, W).
             training (bool): Not used.
 
@@ -73,7 +81,7 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
             raise ValueError(
                 'model.data_preprocessor makes the views, but they come as '
                 f'{len(inputs)} views already: end train_pipeline with '
-                "dict(type='mmmoca.PackCanvas', size=512) in the place of "
+                "dict(type='PackCanvas', size=512) in the place of "
                 'MultiView and PackInputs, or write type='
                 "'mmmoca.ViewsDataPreprocessor'"
             )
@@ -83,8 +91,8 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
         views = []
         # Autocast would take bfloat16, of 8 bits, for the resizing.
         with no_autocast(canvas):
-            for view in self.views:
+            for view, make in zip(self.views, self.makers):
                 shape = len(canvas), view.numbers
                 uniform = torch.rand(shape, device=canvas.device)
-                views.append(fused(view.make, canvas)(canvas, size, uniform))
+                views.append(make(canvas, size, uniform))
         return views

@@ -2,7 +2,10 @@
 # For machines of few CPU cores per GPU: the same views, made on the GPU. The
 # workers only decode. Any other config takes the same lines below its own
 # `_base_`.
-_base_ = './moca_vit-b16_200e.py'
+_base_ = '../../../configs/moca_vit-b16_200e.py'
+custom_imports = dict(
+    imports=['projects.gpu_views.canvas', 'projects.gpu_views.preprocessor']
+)
 
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
@@ -13,6 +16,7 @@ train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 model = dict(
     data_preprocessor=dict(
         type='mmmoca.AugmentingViewsPreprocessor',
+        compile=True,
         views=[{{_base_.view_pipeline1}}, {{_base_.view_pipeline2}}],
     )
 )

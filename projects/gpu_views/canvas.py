@@ -6,9 +6,8 @@ import torch
 from mmpretrain.datasets.transforms import PackInputs
 from torch import Tensor
 
+from mmmoca.datasets import functional as F
 from mmmoca.registry import TRANSFORMS
-
-from . import functional as F
 
 __all__ = ['PackCanvas']
 
@@ -18,7 +17,7 @@ class PackCanvas(PackInputs):
     """Pack a whole image for views that are made on the device.
 
     Takes the place of ``MultiView`` and ``PackInputs`` at the end of a
-    pipeline for ``mmmoca.AugmentingViewsPreprocessor``. The image lies in the
+    pipeline for ``AugmentingViewsPreprocessor``. The image lies in the
     upper left corner of a canvas of fixed size, so that a batch is one
     tensor. One that is larger is shrunk to fit, with antialiasing; a smaller
     one is not enlarged.
@@ -35,18 +34,12 @@ class PackCanvas(PackInputs):
         **kwargs: Further arguments of :class:`PackInputs`.
 
     Raises:
-        ValueError: At build time, for a size that is not one or two numbers
-            of pixels; later, for images that are not uint8.
+        ValueError: For images that are not uint8.
     """
 
     def __init__(self, size: int | Sequence[int] = 512, **kwargs) -> None:
         super().__init__(**kwargs)
         self.size = (size, size) if isinstance(size, int) else tuple(size)
-        if len(self.size) != 2 or min(self.size) < 1:
-            raise ValueError(
-                'size must be a number of pixels or (height, width) but got '
-                f'{size}'
-            )
 
     def format_input(self, img: np.ndarray) -> dict[str, Tensor]:
         """Put an image into a canvas; see the class."""
@@ -69,6 +62,3 @@ class PackCanvas(PackInputs):
             canvas=torch.from_numpy(canvas),
             size=torch.tensor((height, width)),
         )
-
-    def __repr__(self) -> str:
-        return f'{type(self).__name__}(size={self.size})'

@@ -267,6 +267,6 @@ def _box_filter(images: Tensor, weights: Tensor) -> Tensor:
     return out.round()
 
 
-def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert the pixels that are not below the thresholds (N,)."""
-    return torch.where(images < _per_image(threshold), images, 255 - images)
+def solarize(images: Tensor, threshold: float) -> Tensor:
+    """Invert the pixels that are not below the threshold."""
+    return torch.where(images < threshold, images, 255 - images)
