@@ -38,6 +38,23 @@ __all__ = [
 ]
 
 
+# Names that configs may still have, and what to write instead.
+GONE = {
+    'AugmentingViewsPreprocessor': (
+        'it is a project now: inherit projects/gpu_views/configs/'
+        'moca_vit-b16_200e_gpu-views.py, or add its custom_imports'
+    ),
+    'BackboneRetriever': (
+        'compare features of mmmoca.load(FILE).embed(IMAGES), as docs/'
+        'python.md does'
+    ),
+    'PackCanvas': (
+        "it is a project now: write custom_imports=dict(imports=['projects."
+        "gpu_views.canvas'])"
+    ),
+}
+
+
 class _Registry(Registry):
     """A registry that knows the names of mmpretrain, too.
 
@@ -54,8 +71,14 @@ class _Registry(Registry):
 
         Returns:
             The class or function, or None where the name is unknown.
+
+        Raises:
+            KeyError: If the name was one of this package. Says what to write
+                instead.
         """
         found = super().get(key)
+        if found is None and key in GONE:
+            raise KeyError(f'mmmoca.{key} is gone: {GONE[key]}')
         if found is None and '.' not in key:
             found = super().get(f'mmpretrain.{key}')
         return found

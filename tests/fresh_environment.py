@@ -16,7 +16,6 @@ from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
 from mmpretrain import (
     FeatureExtractor,
-    ImageRetrievalInferencer,
     get_model,
     list_models,
 )
@@ -92,15 +91,6 @@ def pretrain():
     assert mmmoca.load(checkpoint).about['which'] == 'teacher'
 
 
-def retrieve():
-    """An image is nearest to itself."""
-    paths = sorted(map(str, Path('images').iterdir()))
-    (found,) = ImageRetrievalInferencer('retrieval_vit-b16', prototype=paths)(
-        paths[1], topk=1
-    )
-    assert found[0]['sample']['img_path'] == paths[1]
-
-
 def use_command(features):
     """The command, here: a process imports for ten seconds."""
     for arguments, written in COMMANDS:
@@ -119,4 +109,3 @@ if __name__ == '__main__':
     draw_images()
     use_command(use_models())
     pretrain()
-    retrieve()

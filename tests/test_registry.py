@@ -44,6 +44,13 @@ def test_old_names_of_what_is_built(registry_name, old, new):
     assert get(f'mmmoca.{old}') is get(f'mmmoca.{new}') is not None
 
 
+@pytest.mark.parametrize('name', registry.GONE)
+def test_names_that_are_gone_say_what_to_write(name):
+    for root in ('MODELS', 'TRANSFORMS'):
+        with pytest.raises(KeyError, match=f'mmmoca.{name} is gone'):
+            ROOTS[root].get(f'mmmoca.{name}')
+
+
 @pytest.mark.slow
 def test_prefix_resolves_without_an_import():
     libraries = ['mmpretrain', 'mmseg']

@@ -12,7 +12,6 @@ from .moca import MOCA
 from .objectives import bags_of_codes
 from .position_encoding import sincos_positions_2d
 from .prototypes import PrototypeGenerator
-from .retriever import BackboneRetriever
 from .targets import Targets
 from .token_features import TokenFeatures
 from .transformer import EncoderLayer
@@ -22,7 +21,6 @@ from .word_sampler import RandomTokenSampler
 __all__ = [
     'AssignmentHead',
     'AssignmentLosses',
-    'BackboneRetriever',
     'BatchedLinearHead',
     'CodebookUpdate',
     'CondenserNeck',
