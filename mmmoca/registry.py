@@ -48,6 +48,10 @@ GONE = {
         'compare features of mmmoca.load(FILE).embed(IMAGES), as docs/'
         'python.md does'
     ),
+    'MOCAFSDPStrategy': (
+        'leave out strategy and runner_type, and take a smaller batch with '
+        'optim_wrapper.accumulative_counts: it saved 2 of 65 GB'
+    ),
     'PackCanvas': (
         "it is a project now: write custom_imports=dict(imports=['projects."
         "gpu_views.canvas'])"

@@ -10,7 +10,7 @@ from mmengine.dist import get_world_size
 from mmengine.registry import RUNNERS
 from mmpretrain.registry import MODELS
 
-from mmmoca.engine.wrapped_models import whole_state_dict
+from mmmoca.engine.steps import unwrap_model
 
 from .images import DEMO_CONFIG, point_to
 
@@ -84,7 +84,7 @@ def scalars(runner, name):
 def state_of(runner):
     """Everything that training changes, tensors by name."""
     moments = runner.optim_wrapper.state_dict()['state']
-    return whole_state_dict(runner.model) | {
+    return unwrap_model(runner.model).state_dict() | {
         f'{parameter}.{name}': value
         for parameter, values in moments.items()
         for name, value in values.items()

@@ -25,7 +25,6 @@ __all__ = [
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 # Swin's have a projection of that name, too.
 _HIDDEN = 'layers.0.ffn.layers.0.0.weight'
-_SHARDED = re.compile(r'_fsdp_wrapped_module\.')
 
 
 def compare_states(
@@ -215,11 +214,8 @@ def check_encoders(
     for name, module in model.named_modules():
         if not isinstance(module, VisionTransformer):
             continue
-        prefix = _SHARDED.sub('', f'{name}.' if name else '')
-        own = {
-            _SHARDED.sub('', parameter): value
-            for parameter, value in module.named_parameters()
-        }
+        prefix = f'{name}.' if name else ''
+        own = dict(module.named_parameters())
         found = {n[len(prefix) :] for n in saved if n.startswith(prefix)}
         if not found & own.keys():
             continue

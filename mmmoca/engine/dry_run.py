@@ -23,7 +23,7 @@ from .hooks.batch_size_hook import peak_rates
 from .hooks.codebook_hook import CodebookHook
 from .launch import build_runner
 from .recipe import Run, codebook_advice, run_of
-from .wrapped_models import unwrap_model
+from .steps import unwrap_model
 
 __all__ = ['dry_run']
 

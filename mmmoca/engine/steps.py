@@ -4,12 +4,12 @@
 import numpy as np
 from mmengine.dataset import InfiniteSampler
 from mmengine.dist import get_world_size
+from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Sampler
 
 from .recipe import INCOMPLETE, left_open
-from .wrapped_models import unwrap_model
 
 __all__ = [
     'check_hooks',
@@ -21,7 +21,15 @@ __all__ = [
     'skipped',
     'stepped',
     'total_optimizer_steps',
+    'unwrap_model',
 ]
+
+
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """The algorithm itself, whatever wraps it for several processes."""
+    while is_model_wrapper(model):
+        model = model.module
+    return model
 
 
 def check_hooks(runner: Runner) -> None:

@@ -19,12 +19,7 @@ def elements(model: nn.Module, trained: bool = False) -> int:
     )
 
 
-def sent_bytes(
-    model: nn.Module,
-    ranks: int,
-    sharded: bool = False,
-    scatter_factor: int = 1,
-) -> dict[str, float]:
+def sent_bytes(model: nn.Module, ranks: int) -> dict[str, float]:
     """Bytes that each process sends (and receives) in an optimiser step.
 
     By ring algorithms, in float32. Nothing else is exchanged: buffers are
@@ -34,26 +29,17 @@ def sent_bytes(
     Args:
         model (nn.Module): MOCA, on the meta device or any other.
         ranks (int): W, processes.
-        sharded (bool): Whether the student is sharded (FSDP).
-        scatter_factor (int): 2 where the backend reduces and scatters by an
-            all-reduce, as gloo does. Defaults to 1.
     """
     share = 4 * (ranks - 1) / ranks
     new_words = model.codebook.num_new_words * model.codebook.words.shape[1]
     return dict(
-        gradients=scatter_factor * share * elements(model)
-        if sharded
-        else 2 * share * elements(model, trained=True),
-        # Gathered for the step and for the teacher.
-        parameters=2 * share * elements(model) if sharded else 0.0,
+        gradients=2 * share * elements(model, trained=True),
         # The words, and the MSD of two views.
         codebook=2 * share * (new_words + 2),
     )
 
 
-def kept_bytes(
-    model: nn.Module, ranks: int, sharded: bool = False
-) -> dict[str, float]:
+def kept_bytes(model: nn.Module, ranks: int) -> dict[str, float]:
     """Bytes that a process keeps from step to step.
 
     Arguments as above. Gradients are freed by ``zero_grad``, but there again
@@ -62,12 +48,11 @@ def kept_bytes(
     """
     student, trained = elements(model), elements(model, trained=True)
     teacher = sum(parameter.nbytes for parameter in model.teacher.parameters())
-    parts = ranks if sharded else 1
-    buckets = 0.0 if sharded or ranks == 1 else 4.0 * trained
+    buckets = 0.0 if ranks == 1 else 4.0 * trained
     return dict(
-        parameters=4 * student / parts,
-        gradients=4 * (student if sharded else trained) / parts - buckets,
-        moments=8 * trained / parts,
+        parameters=4 * student,
+        gradients=4 * trained - buckets,
+        moments=8 * trained,
         buckets=buckets,
         teacher=float(teacher),
         codebook=float(model.codebook.words.nbytes),

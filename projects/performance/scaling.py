@@ -86,33 +86,30 @@ def print_tables(gpus: list[int]) -> None:
         saved = [saved_bytes(cfg, half) for half in (False, True)]
         trained = f'{elements(model, trained=True) / 1e6:.1f}'
         for ranks in gpus:
-            ddp, fsdp = (sent_bytes(model, ranks, s) for s in (False, True))
+            parts = sent_bytes(model, ranks)
             sent.append(
                 (
                     *(name, trained, str(ranks)),
-                    f'{sum(ddp.values()) / 1e6:.0f}',
-                    f'{sum(fsdp.values()) / 1e6:.0f}',
-                    f'{ddp["codebook"] / 1e6:.3f}',
+                    f'{sum(parts.values()) / 1e6:.0f}',
+                    f'{parts["codebook"] / 1e6:.3f}',
                 )
             )
             batch = GLOBAL_BATCH / ranks
             values = [
                 sum(kept_bytes(model, ranks).values()),
-                sum(kept_bytes(model, ranks, sharded=True).values()),
-                8 * elements(model),
                 *(batch * each + anyway for each, anyway in saved),
             ]
             gigabytes = [f'{value / 1e9:.1f}' for value in values]
             kept.append((name, str(ranks), f'{batch:g}', *gigabytes))
     print_table(
         'MB that each process sends and receives in a step',
-        ('network', 'M trained', 'GPUs', 'DDP', 'FSDP', 'codebook'),
+        ('network', 'M trained', 'GPUs', 'MB', 'codebook'),
         sent,
     )
-    names = 'network', 'GPUs', 'images a GPU', 'kept DDP', 'kept FSDP'
+    names = 'network', 'GPUs', 'images a GPU', 'kept'
     print_table(
         f'GB on each process, {GLOBAL_BATCH} images a step',
-        (*names, 'gathered FSDP', 'activations fp32', '16 bits'),
+        (*names, 'activations fp32', '16 bits'),
         kept,
     )
 
@@ -168,28 +165,24 @@ def check(ranks: list[int], memory: bool) -> Iterator[dict]:
     from costs import kept_bytes, sent_bytes
     from traffic import measure
 
-    def between_steps(model: nn.Module) -> float:
-        parts = kept_bytes(model, *run)
+    def between_steps(model: nn.Module, processes: int) -> float:
+        parts = kept_bytes(model, processes)
         return sum(parts.values()) - parts['gradients']
 
-    for run in itertools.product(ranks, (False, True)):
-        if run == (1, True):
-            continue
-        model, sent, kept = measure(*run)
-        # gloo reduces and scatters by an all-reduce.
-        predicted = sum(sent_bytes(model, *run, scatter_factor=2).values())
-        yield _row('sent', *run, sent, predicted)
+    for processes in ranks:
+        model, sent, kept = measure(processes)
+        predicted = sum(sent_bytes(model, processes).values())
+        yield _row('sent', processes, sent, predicted)
         if memory:
-            larger, _, more = measure(*run, large=True)
-            predicted = between_steps(larger) - between_steps(model)
-            yield _row('kept', *run, more - kept, predicted)
+            larger, _, more = measure(processes, large=True)
+            predicted = between_steps(larger, processes) - between_steps(
+                model, processes
+            )
+            yield _row('kept', processes, more - kept, predicted)
 
 
-def _row(
-    kind: str, ranks: int, sharded: bool, measured: float, predicted: float
-) -> dict:
-    mode = 'FSDP' if sharded else 'DDP' if ranks > 1 else 'alone'
-    row = dict(bytes=kind, ranks=ranks, mode=mode, measured=measured)
+def _row(kind: str, ranks: int, measured: float, predicted: float) -> dict:
+    row = dict(bytes=kind, ranks=ranks, measured=measured)
     ratio = measured / predicted if predicted else None
     return dict(**row, predicted=predicted, ratio=ratio)
 

@@ -73,13 +73,10 @@ def resident_bytes() -> int:
     return pages * os.sysconf('SC_PAGE_SIZE')
 
 
-def measure(
-    ranks: int, sharded: bool, large: bool = False
-) -> tuple[nn.Module, float, float]:
+def measure(ranks: int, large: bool = False) -> tuple[nn.Module, float, float]:
     """The model of the demo, or a larger one; bytes that it sends and keeps.
 
-    Those are the means of :class:`Usage` over so many processes, with DDP or
-    FSDP.
+    Those are the means of :class:`Usage` over so many processes.
     """
     # No more new words than a process has images.
     options = {'model.codebook.num_new_words': 4, **(LARGE if large else {})}
@@ -87,7 +84,7 @@ def measure(
         write_photos(folder, BATCH, (60, 60))
         with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES=''):
             usages = launch(
-                *(train, ranks, folder, ranks, sharded, options),
+                *(train, ranks, folder, ranks, options),
                 start_method='forkserver',
             )
     cfg = load_config(DEMO, cfg_options=options)
@@ -95,9 +92,7 @@ def measure(
     return MODELS.build(cfg.model), sent, kept
 
 
-def train(
-    folder: str, ranks: int, sharded: bool, options: dict
-) -> tuple[float, int]:
+def train(folder: str, ranks: int, options: dict) -> tuple[float, int]:
     """Train in one of the processes; bytes sent and kept."""
     options = {
         **options,
@@ -113,9 +108,6 @@ def train(
         'optim_wrapper.dtype': 'float32',
         'log_level': 'ERROR',
     }
-    if sharded:
-        options['runner_type'] = 'FlexibleRunner'
-        options['strategy.type'] = 'mmmoca.MOCAFSDPStrategy'
     launcher = 'pytorch' if ranks > 1 else 'none'
     runner = build_runner(load_config(DEMO, folder, options, launcher))
     usage = Usage()

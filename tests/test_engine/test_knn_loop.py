@@ -12,7 +12,6 @@ import torch
 from mmengine.fileio import load
 from mmengine.runner import Runner
 
-from mmmoca.engine import MOCAFSDPStrategy
 from tests.distributed import run_processes
 from tests.frozen import (
     PIPELINE,
@@ -273,13 +272,6 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path, length):
     assert history.current() == pytest.approx(expected_accuracy(root, 3))
     assert len(history.data[0]) == 2
     assert list((tmp_path / 'knn').glob('best_knn_top1_k3_*.pth'))
-
-
-def test_refuses_a_sharded_student(root, tmp_path):
-    run = toy_runner(**config(root, tmp_path, which='student'))
-    run.strategy = object.__new__(MOCAFSDPStrategy)
-    with pytest.raises(ValueError, match='this run shards it'):
-        run.val()
 
 
 def test_bad_config(root, tmp_path):

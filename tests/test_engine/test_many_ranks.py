@@ -6,7 +6,7 @@ import torch
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.model import MMDistributedDataParallel
 
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 
 from ..distributed import run_processes
 from ..runs import NO_VALIDATION, assert_same, demo_model, demo_runner

@@ -11,7 +11,7 @@ from mmmoca.checkpoints import (
     resize_positions,
 )
 from mmmoca.checkpoints.scheme import SCHEME
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.registry import HOOKS
 
 __all__ = ['BackboneCheckpointHook']

@@ -3,7 +3,7 @@ from collections.abc import Iterator, Mapping
 
 from mmengine.hooks import Hook
 from mmengine.optim import BaseOptimWrapper, OptimWrapper
-from mmengine.runner import BaseLoop, FlexibleRunner, Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
@@ -17,11 +17,7 @@ from mmmoca.checkpoints import (
     is_start,
     listed,
 )
-from mmmoca.engine.wrapped_models import (
-    unwrap_model,
-    whole_parameters,
-    whole_state_dict,
-)
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.registry import HOOKS
 
 __all__ = ['CheckpointFitHook']
@@ -68,7 +64,7 @@ class CheckpointFitHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Compare the checkpoint's parameters with the model's."""
         model = unwrap_model(runner.model)
-        own = whole_state_dict(runner.model)
+        own = model.state_dict()
         start = is_start(checkpoint)
         if start:
             matched, changes = fit_start(checkpoint, model, own)
@@ -106,10 +102,9 @@ class CheckpointFitHook(Hook):
         if runner._resume:
             _check_resumable(runner, checkpoint)
         _check_teacher(saved, own)
-        with whole_parameters(runner.model):
-            meta = checkpoint.get('meta')
-            check_grids(model, saved, meta)
-            check_encoders(model, saved, meta, self._training)
+        meta = checkpoint.get('meta')
+        check_grids(model, saved, meta)
+        check_encoders(model, saved, meta, self._training)
         if not self._training:
             _check_all_parts(model, saved)
         if (missing or unexpected) and not start:
@@ -122,9 +117,8 @@ def _check_resumable(runner: Runner, checkpoint: dict) -> None:
             'the checkpoint holds weights only, no state of a run to resume: '
             'start from it by load_from=FILE with resume=False'
         )
-    if not isinstance(runner, FlexibleRunner):  # its states are sharded
-        for warning in _compare_optimizers(runner.optim_wrapper, checkpoint):
-            runner.logger.warning(warning)
+    for warning in _compare_optimizers(runner.optim_wrapper, checkpoint):
+        runner.logger.warning(warning)
 
 
 def _compare_optimizers(

@@ -19,7 +19,7 @@ from mmmoca.checkpoints import (
     not_finite,
 )
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.files import write_text
 from mmmoca.models import MOCA
 from mmmoca.registry import HOOKS

@@ -4,7 +4,7 @@ from mmengine.runner import BaseLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 

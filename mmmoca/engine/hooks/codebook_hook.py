@@ -15,8 +15,8 @@ from mmmoca.engine.steps import (
     skipped,
     stepped,
     total_optimizer_steps,
+    unwrap_model,
 )
-from mmmoca.engine.wrapped_models import unwrap_model
 from mmmoca.models import CodebookUpdate
 from mmmoca.registry import HOOKS
 

@@ -5,7 +5,7 @@ from mmengine.runner import Runner
 from mmengine.utils import digit_version
 from torch.nn.parallel import DistributedDataParallel
 
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.registry import HOOKS
 
 __all__ = ['CompileHook']

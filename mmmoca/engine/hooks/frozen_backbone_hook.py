@@ -2,7 +2,7 @@
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.registry import HOOKS
 
 __all__ = ['FrozenBackboneHook']

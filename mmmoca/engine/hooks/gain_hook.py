@@ -8,7 +8,7 @@ from mmengine.runner import Runner
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation import extract_features, knn_top1, raw_pixels
 from mmmoca.evaluation.loaders import rng_untouched
 from mmmoca.registry import HOOKS

@@ -11,7 +11,7 @@ from mmmoca.datasets.segmentation_checks import (
     members,
 )
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.models import check_patch_size
 from mmmoca.registry import HOOKS
 

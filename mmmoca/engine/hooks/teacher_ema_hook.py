@@ -13,8 +13,8 @@ from mmmoca.engine.steps import (
     skipped,
     stepped,
     total_optimizer_steps,
+    unwrap_model,
 )
-from mmmoca.engine.wrapped_models import unwrap_model, whole_parameters
 from mmmoca.registry import HOOKS
 
 __all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
@@ -75,10 +75,9 @@ class TeacherEMAHook(Hook):
             self.end_momentum,
         )
         model = unwrap_model(runner.model)
-        with whole_parameters(runner.model):
-            update_teacher(
-                model.teacher, model.backbone, momentum, skipped(runner)
-            )
+        update_teacher(
+            model.teacher, model.backbone, momentum, skipped(runner)
+        )
         runner.message_hub.update_scalar('train/momentum', momentum)
 
 

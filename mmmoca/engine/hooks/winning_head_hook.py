@@ -9,7 +9,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints import read_checkpoint
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.files import whole, write_text
 from mmmoca.registry import HOOKS
 

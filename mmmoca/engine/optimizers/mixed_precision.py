@@ -6,12 +6,9 @@ from contextlib import contextmanager
 
 import torch
 from mmengine.device import get_device
-from mmengine.dist import all_reduce
 from mmengine.logging import print_log
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.nn.utils import clip_grad_norm_
 
 from mmmoca.registry import OPTIM_WRAPPERS
 
@@ -66,8 +63,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         dtype (str | torch.dtype): 'float16', 'bfloat16', 'float32' for no
             autocast, or 'auto': see :func:`fast_dtype`. Defaults to
             'float16'.
-        **kwargs: See :class:`AmpOptimWrapper`. ``use_fsdp`` is not needed:
-            sharded models are known when they are seen.
+        **kwargs: See :class:`AmpOptimWrapper`.
 
     Raises:
         ValueError: If ``dtype`` is another one.
@@ -79,8 +75,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         dtype: str | torch.dtype = 'float16',
         **kwargs,
     ) -> None:
-        self.grad_norm = self.skipped = self._model = None
-        kwargs.pop('use_fsdp', None)
+        self.grad_norm = self.skipped = None
         dtype = str(dtype).removeprefix('torch.')
         if dtype not in DTYPES:
             raise ValueError(
@@ -109,7 +104,6 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Context of the forward pass: autocast, if any."""
-        self._model = model
         half = self.cast_dtype != torch.float32
         # MMEngine's autocast refuses Apple's GPUs.
         with (
@@ -128,17 +122,11 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         if self.loss_scaler.is_enabled():
             flags = self.loss_scaler._found_inf_per_device(self.optimizer)
             (flag,) = flags.values()  # the model is on one device
-            if self._is_sharded:
-                all_reduce(flag, op='max')
             self.skipped = flag.clone()
         if self.clip_grad_kwargs:
             self._clip_grad()
         self.loss_scaler.step(self.optimizer, **kwargs)
         self.loss_scaler.update(self._scale_update_param)
-
-    @property
-    def _is_sharded(self) -> bool:
-        return isinstance(self._model, FullyShardedDataParallel)
 
     def _clip_grad(self) -> None:
         """Clip, and leave the norm on the device for :class:`StepLogHook`."""
@@ -148,12 +136,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
             for parameter in group['params']
             if parameter.grad is not None
         ]
-        clip = self.clip_func
-        if clip is clip_grad_norm_ and self._is_sharded:
-            # The norm of all shards, not of this process's.
-            clip = FullyShardedDataParallel.clip_grad_norm_
-            parameters = self._model
-        self.grad_norm = clip(parameters, **self.clip_grad_kwargs)
+        self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Load, also from a run that did not scale its loss."""

@@ -1,9 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
 from mmmoca.engine.recipe import INCOMPLETE
-from mmmoca.engine.wrapped_models import whole_parameters
 from mmmoca.models import PrototypeGenerator
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
@@ -46,18 +45,6 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             if not 0 <= value <= 1000:
                 raise ValueError(f'{name} must lie in [0, 1000], got {value}')
         super().__init__(optim_wrapper_cfg, options)
-
-    def __call__(self, model: nn.Module) -> OptimWrapper:
-        """Build the optimiser wrapper for the model.
-
-        Args:
-            model (nn.Module): The model, as it is wrapped for training.
-
-        Returns:
-            OptimWrapper: With its optimiser.
-        """
-        with whole_parameters(model):  # a shard has but one dimension
-            return super().__call__(model)
 
     def add_params(
         self, params: list[dict], module: nn.Module, **kwargs

@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .fsdp_strategy import MOCAFSDPStrategy
 from .knn_loop import KNNValLoop
 from .knn_test_loop import KNNTestLoop
 from .low_shot_loop import LowShotTestLoop
@@ -9,7 +8,6 @@ __all__ = [
     'KNNTestLoop',
     'KNNValLoop',
     'LowShotTestLoop',
-    'MOCAFSDPStrategy',
     'ConsoleRunner',
     'QuietRunner',
 ]

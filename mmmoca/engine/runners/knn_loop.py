@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from mmengine._strategy import FSDPStrategy
 from mmengine.dist import get_world_size
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import IterTimerHook
@@ -16,7 +15,7 @@ from mmengine.runner import ValLoop
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.features import describe_batch, extract_shard
 from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
@@ -74,8 +73,8 @@ class KNNValLoop(ValLoop):
     Raises:
         ValueError: If an argument is out of range; bank or query images have
             no label; their classes differ, or there is but one; the best
-            checkpoint is asked for by what is not measured; a loader never
-            ends; or the run shards the student that ``which`` asks for.
+            checkpoint is asked for by what is not measured; or a loader never
+            ends.
     """
 
     stage = 'val'
@@ -104,12 +103,6 @@ class KNNValLoop(ValLoop):
             raise ValueError(
                 "bank_dtype must be 'float32' or 'float16', but "
                 f'got {bank_dtype!r}.'
-            )
-        strategy = getattr(runner, 'strategy', None)
-        if which == 'student' and isinstance(strategy, FSDPStrategy):
-            raise ValueError(
-                "which='student' needs the whole student, but this run shards "
-                "it: take which='teacher' here, or test the checkpoint"
             )
         self.which = which
         self.bank_dtype = getattr(torch, bank_dtype)

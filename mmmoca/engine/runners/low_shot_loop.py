@@ -14,7 +14,7 @@ from mmpretrain.structures import DataSample
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.feature_cache import FeatureCache, weights_digest
 from mmmoca.evaluation.features import FeatureShard, describe_batch
 from mmmoca.evaluation.loaders import check_loader, class_names, moved

@@ -19,11 +19,9 @@ from training_step import load_recipe
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != 'linux', reason='counts sockets of Linux')
 def test_bytes_that_processes_send():
-    rows = list(scaling.check([2], memory=False))
-    assert [row['mode'] for row in rows] == ['DDP', 'FSDP']
-    for row in rows:
-        # gloo's message headers, and what the kernel has not counted yet
-        assert row['ratio'] == pytest.approx(1, abs=0.02), row
+    (row,) = scaling.check([2], memory=False)
+    # gloo's message headers, and what the kernel has not counted yet
+    assert row['ratio'] == pytest.approx(1, abs=0.02), row
 
 
 def test_bytes_that_a_process_keeps():
@@ -54,9 +52,6 @@ def test_bytes_that_a_process_keeps():
         teacher=nbytes(model.teacher.parameters()),
         codebook=nbytes([model.codebook.words]),
     )
-    halves = costs.kept_bytes(model, ranks=2, sharded=True)
-    assert halves['moments'] == kept['moments'] / 2
-    assert halves['teacher'] == kept['teacher']
 
 
 def test_hours_of_a_recipe():

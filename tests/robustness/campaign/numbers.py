@@ -21,7 +21,7 @@ from mmengine.runner import Runner
 from PIL import Image
 
 from mmmoca.checkpoints import read_checkpoint
-from mmmoca.engine.wrapped_models import unwrap_model
+from mmmoca.engine.steps import unwrap_model
 
 from ...distributed import run_processes
 from ...images import write_images
