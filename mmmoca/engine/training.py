@@ -11,7 +11,6 @@ from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .launch import build_runner, check_files
-from .processes import naming_the_silent
 from .recipe import complete_recipe
 
 __all__ = ['prepare_training', 'train']
@@ -95,16 +94,15 @@ def train(
         )
     for key, value in written.items():
         runner.logger.info(f'{key}={value:g} follows from images and steps')
-    with naming_the_silent():
-        try:
-            runner.train()
-        finally:
-            # MMEngine calls no hook after an exception.
-            for hook in runner.hooks:
-                if isinstance(hook, ProgressHook | PreemptionHook):
-                    hook.after_train(runner)
-                elif isinstance(hook, AtomicCheckpointHook):
-                    hook.after_run(runner)
+    try:
+        runner.train()
+    finally:
+        # MMEngine calls no hook after an exception.
+        for hook in runner.hooks:
+            if isinstance(hook, ProgressHook | PreemptionHook):
+                hook.after_train(runner)
+            elif isinstance(hook, AtomicCheckpointHook):
+                hook.after_run(runner)
     return runner
 
 

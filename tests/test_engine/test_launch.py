@@ -170,22 +170,3 @@ def test_deterministic_runs_choose_no_kernel_by_its_time(root, monkeypatch):
         assert not benchmark(deterministic=True)
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-def test_processes_that_do_not_answer_are_named(monkeypatch):
-    store = distributed.HashStore()
-    monkeypatch.setattr(
-        distributed.distributed_c10d, '_get_default_store', lambda: store
-    )
-    monkeypatch.setattr(processes, 'get_world_size', lambda: 4)
-    store.set('mmmoca/alive/2', '')
-    with (
-        pytest.raises(RuntimeError, match='process 1, 3 did not .*timeout'),
-        processes.naming_the_silent(0.1),
-    ):
-        raise RuntimeError('[gloo] Timed out waiting 9000ms for recv')
-    with (
-        pytest.raises(RuntimeError, match='^out of memory'),
-        processes.naming_the_silent(0.1),
-    ):
-        raise RuntimeError('out of memory')

@@ -94,7 +94,7 @@ def strike(
         target = rank_of(run)[rank]
         expected = {
             'SIGKILL': rf'rank      : {rank} \(local_rank: {rank}\)',
-            'SIGSTOP': f'process {rank} did not answer',
+            'SIGSTOP': 'Timed out waiting',
         }[name]
     os.kill(target, getattr(signal, name))
     begin = time.time()
