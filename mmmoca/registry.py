@@ -38,21 +38,21 @@ __all__ = [
 ]
 
 
-# Names that configs may still have, and what to write instead.
+# Kind and name of what configs may still have, and what to write instead.
 GONE = {
-    'AugmentingViewsPreprocessor': (
+    ('model', 'AugmentingViewsPreprocessor'): (
         'it is a project now: inherit projects/gpu_views/configs/'
         'moca_vit-b16_200e_gpu-views.py, or add its custom_imports'
     ),
-    'BackboneRetriever': (
+    ('model', 'BackboneRetriever'): (
         'compare features of mmmoca.load(FILE).embed(IMAGES), as docs/'
         'python.md does'
     ),
-    'MOCAFSDPStrategy': (
+    ('strategy', 'MOCAFSDPStrategy'): (
         'leave out strategy and runner_type, and take a smaller batch with '
         'optim_wrapper.accumulative_counts: it saved 2 of 65 GB'
     ),
-    'PackCanvas': (
+    ('transform', 'PackCanvas'): (
         "it is a project now: write custom_imports=dict(imports=['projects."
         "gpu_views.canvas'])"
     ),
@@ -81,8 +81,9 @@ class _Registry(Registry):
                 instead.
         """
         found = super().get(key)
-        if found is None and key in GONE:
-            raise KeyError(f'mmmoca.{key} is gone: {GONE[key]}')
+        if found is None and (self.name, key) in GONE:
+            advice = GONE[self.name, key]
+            raise KeyError(f'mmmoca.{key} is gone: {advice}')
         if found is None and '.' not in key:
             found = super().get(f'mmpretrain.{key}')
         return found

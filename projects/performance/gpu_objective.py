@@ -54,5 +54,4 @@ OBJECTIVES = {
     'straightforward, autocast to fp16': _in_half,
     'lean, fp32': partial(FORMS['lean'], allow_tf32=False),
     'lean, TF32': FORMS['lean'],
-    'lean, TF32, compiled': torch.compile(FORMS['lean']),
 }

@@ -47,7 +47,9 @@ def meta_runner(root, monkeypatch):
     # Autocast does not know the meta device.
     autocast = functools.partial(torch.autocast, 'cpu')
     monkeypatch.setattr(
-        torch, 'autocast', lambda device_type, **kwargs: autocast(**kwargs)
+        torch,
+        'autocast',
+        lambda device_type, *args, **kwargs: autocast(*args, **kwargs),
     )
     runner = demo_runner(
         root,

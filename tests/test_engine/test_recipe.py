@@ -181,7 +181,7 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
     assert report['unreadable'] == '1 of the 58 looked at'
     assert report['shorter side, pixels'] == '0 to 63: 57'
     assert (report['images a step'], report['steps']) == ('16', '14')
-    assert report['learning rates'] == '0.0001, 9.38e-06'
+    assert report['learning rates'] == '0.0001, 9.37e-06'
     assert report['codebook'] == '64 words, 3.5 times renewed'
 
 

@@ -115,6 +115,8 @@ class PreemptionHook(Hook):
             batch_idx (int): Number of the batch, from 0.
             loader (DataLoader): What it is of.
         """
+        if not isinstance(runner._train_loop, BaseLoop):
+            return  # a test or a validation alone
         # All processes have to take part, and some may have a batch less.
         if batch_idx == 0:
             self._common_batches = self._agree(
@@ -132,8 +134,7 @@ class PreemptionHook(Hook):
         outputs: Sequence | None = None,
     ) -> None:
         """Likewise, between batches of a validation while training."""
-        if isinstance(runner._train_loop, BaseLoop):
-            self.after_bank_iter(runner, batch_idx, runner.val_loop.dataloader)
+        self.after_bank_iter(runner, batch_idx, runner.val_loop.dataloader)
 
     def _agree(self, number: int, how: distributed.ReduceOp) -> int:
         value = torch.tensor(number)
