@@ -33,6 +33,8 @@ model = dict(
         channels=128,
         embed_dims=128,
         num_heads=4,
+        drop_rate=0.0,
+        attn_drop_rate=0.0,
         num_classes=len(classes),
     ),
     test_cfg=dict(crop_size=size, stride=(64, 64)),
@@ -48,6 +50,7 @@ shapes = dict(
     data_root=data_root, metainfo=dict(classes=classes, palette=palette)
 )
 train_dataloader = dict(
+    batch_size=4,
     num_workers=0,
     persistent_workers=False,
     dataset=dict(
@@ -68,9 +71,9 @@ val_dataloader = dict(
 )
 test_dataloader = val_dataloader
 
-train_cfg = dict(max_epochs=100, val_interval=50)
+train_cfg = dict(max_epochs=150, val_interval=50)
 # Without pretraining SGD learns the background alone.
 optim_wrapper = dict(
-    optimizer=dict(_delete_=True, type='AdamW', lr=1e-3, weight_decay=0.05)
+    optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=0.05)
 )
 default_hooks = dict(logger=dict(interval=30), checkpoint=dict(interval=50))

@@ -71,11 +71,9 @@ def load_config(
         check_compiled_ops()
     if scope is not None and find_spec(scope) is not None:
         import_quietly(f'{scope}.datasets')
-    # Images of segmentation and detection differ in size.
-    unequal = scope in ('mmseg', 'mmdet')
-    _complete_dataloaders(
-        cfg, 'pseudo_collate' if unequal else 'default_collate'
-    )
+    # Images of segmentation and detection differ in size: MMEngine's default
+    # is theirs, and their inferencers read no other.
+    _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
     return cfg
 
 
@@ -201,13 +199,15 @@ def _image_folders(part: object, data_root: str | None) -> Iterator[Path]:
         yield from _image_folders(value, data_root)
 
 
-def _complete_dataloaders(cfg: ConfigDict | Config, collate_fn: str) -> None:
+def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
     # The defaults of mmpretrain's tools, which its base configs count on.
     for key, value in cfg.items():
         if not isinstance(value, ConfigDict):
             continue
         if key.endswith('dataloader'):
-            collate = value.setdefault('collate_fn', dict(type=collate_fn))
+            if equal:
+                value.setdefault('collate_fn', dict(type='default_collate'))
+            collate = value.get('collate_fn')
             if isinstance(collate, dict):
                 # Inheritance (`mmmoca::...`) marks all dicts that have a type;
                 # MMEngine passes this one's mark to the function.
@@ -218,7 +218,7 @@ def _complete_dataloaders(cfg: ConfigDict | Config, collate_fn: str) -> None:
             # without workers, although num_workers=0 is a usual override.
             value.pin_memory &= torch.cuda.is_available()
             value.persistent_workers &= value.get('num_workers', 0) > 0
-        _complete_dataloaders(value, collate_fn)
+        _complete_dataloaders(value, equal)
 
 
 def _join_cpu_processes(cfg: Config) -> None:

@@ -123,7 +123,7 @@ def test_dataloaders_get_defaults_that_work(tmp_path):
     for loader in (train, bank):
         assert loader.collate_fn == dict(type='default_collate')
     cfg = launch.load_config(CONFIGS / 'segmentation' / SEGMENTATION)
-    assert cfg.val_dataloader.collate_fn == dict(type='pseudo_collate')
+    assert 'collate_fn' not in cfg.val_dataloader
 
 
 @pytest.mark.parametrize(
