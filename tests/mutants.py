@@ -6,7 +6,7 @@ that run its line go first, those of its own folder before all others; where
 they pass, all quick tests follow. Not a part of `make test`:
 
     python -m pip install pytest-cov
-    python -m tests.mutants            # more than an hour on two cores
+    python -m tests.mutants
     python -m tests.mutants 3 17 --coverage .coverage
 """
 
