@@ -12,7 +12,16 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
+# Of the files beside the folders of configs, each inherits the config of its
+# name: mim looks for a bare name, and refuses to choose.
+MIM_CONTENTS = (
+    *('tools', 'model-index.yml'),
+    *(
+        f'configs/{path.name}'
+        for path in (ROOT / 'configs').iterdir()
+        if path.suffix != '.py'
+    ),
+)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -50,7 +59,7 @@ class BuildWithMim(build_py):
         mim = package / 'mmmoca' / '.mim'
         if mim.exists():
             shutil.rmtree(mim)
-        mim.mkdir(parents=True)
+        (mim / 'configs').mkdir(parents=True)
         for name in MIM_CONTENTS:
             put = _link if self.editable_mode else _copy
             put(ROOT / name, mim / name)

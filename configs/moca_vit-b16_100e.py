@@ -1,4 +1,2 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-_base_ = './moca_vit-b16_200e.py'
-
-train_cfg = dict(max_epochs=100)
+_base_ = 'moca/moca_vit-b16_100e.py'

@@ -1,8 +1,2 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# A quarter of ViT-B's parameters, for few images or one small GPU. Not in the
-# paper: its decoder, scaled with the encoder.
-_base_ = './moca_vit-b16_own-images.py'
-
-model = dict(
-    backbone=dict(arch='deit-s'), neck=dict(embed_dims=256, num_heads=8)
-)
+_base_ = 'moca/moca_vit-s16_own-images.py'

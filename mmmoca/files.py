@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,11 +13,39 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ['outside', 'whole', 'write_figure', 'write_json', 'write_text']
+__all__ = [
+    'outside',
+    'shipped',
+    'whole',
+    'write_figure',
+    'write_json',
+    'write_text',
+]
+
+_PACKAGE = Path(__file__).resolve().parent
+# Parts of a path that lead elsewhere: up, to another backend, to its end.
+_LEADS_OUT = re.compile(r'(^|/)\.\.(/|$)|://|\0')
+
+
+def shipped(name: str) -> Path | None:
+    """Find what comes with the package and lies outside of its modules.
+
+    Args:
+        name (str): Path of a file or folder of the repository, such as
+            ``configs`` or ``tools/train.py``.
+
+    Returns:
+        Path | None: Where it is: in ``.mim`` of a package as installed, or
+        beside the package in a checkout. None where neither is.
+    """
+    for root in (_PACKAGE / '.mim', _PACKAGE.parent):
+        if (root / name).exists():
+            return root / name
+    return None
 
 
 def outside(folder: str, paths: Iterable[str]) -> list[str]:
-    """Those of some paths that lead out of the folder they are to lie in.
+    """Those of some paths that may lead out of the folder they are to lie in.
 
     Links in the folder may lead anywhere: whoever made it made them.
 
@@ -26,36 +55,18 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
             before they were joined to it.
 
     Returns:
-        list[str]: The others.
+        list[str]: Those that do not begin with it, or have ``..`` in them.
     """
-    if not folder:
-        return []
     begin = os.path.join(folder, '')
     return [
         path
         for path in paths
-        # Of a million paths nearly all are plain.
-        if not (path.startswith(begin) and _is_plain(path[len(begin) :]))
-        and _leads_out(path, begin)
+        if begin
+        and not (
+            path.startswith(begin)
+            and _LEADS_OUT.search(path, len(begin) - 1) is None
+        )
     ]
-
-
-def _is_plain(path: str) -> bool:
-    return not any(part in path for part in ('..', '://', '\0'))
-
-
-def _leads_out(path: str, folder: str) -> bool:
-    name = path.removeprefix(folder)
-    # MMEngine would ask another backend.
-    if '://' in name or '\0' in name:
-        return True
-    places = [os.path.abspath]
-    if '..' in path.split('/'):  # behind a link it is another folder
-        places.append(os.path.realpath)
-    return not all(
-        place(path).startswith(os.path.join(place(folder), ''))
-        for place in places
-    )
 
 
 @contextmanager
@@ -78,8 +89,13 @@ def whole(path: str | os.PathLike) -> Iterator[Path]:
         prefix=f'.{path.name}-', dir=path.parent
     ) as folder:
         temporary = Path(folder) / path.name
-        yield temporary
-        os.replace(temporary, path)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        except OSError as error:
+            if error.errno and error.filename is None:  # as of a full disk
+                error.filename = str(path)
+            raise
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -89,17 +105,8 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         path (str | os.PathLike): The file.
         text (str): What it holds.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Of one name, so that the next write takes what a killed one has left.
-    temporary = path.with_name(f'.{path.name}.incomplete')
-    try:
+    with whole(path) as temporary:
         temporary.write_text(text, encoding='utf-8')
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        # That of a full disk names no file.
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_json(path: str | os.PathLike, data: dict) -> None:

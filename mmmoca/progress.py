@@ -3,11 +3,9 @@
 
 import sys
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
 __all__ = ['ProgressBar', 'in_notebook', 'progress_console']
 
@@ -20,29 +18,27 @@ def in_notebook() -> bool:
     return type(shell).__name__ == 'ZMQInteractiveShell'
 
 
-def progress_console() -> 'Console':
+def progress_console() -> Console:
     """A console that shows bars wherever they can be seen.
 
     In notebooks rich needs ipywidgets for them, but a line that is written
     over again and again is understood there, too.
     """
-    from rich.console import Console
-
     return Console(
         force_jupyter=False, force_terminal=True if in_notebook() else None
     )
 
 
 class ProgressBar:
-    """Counts what is done, on a bar or in lines.
+    """Rich's bar where it can be seen; in log files a line now and then.
 
     Args:
         unit (str): What is counted, 'images' say.
         total (int): How many there are.
         console (Console, optional): Where to show it; by default
             :func:`progress_console`.
-        seconds (float): From one line to the next, where the output is
-            neither a terminal nor a notebook. Defaults to 30.
+        seconds (float): From one line of a log file to the next. Defaults to
+            30.
         show (bool): Whether to show anything. Defaults to True.
     """
 
@@ -50,35 +46,24 @@ class ProgressBar:
         self,
         unit: str,
         total: int,
-        console: 'Console | None' = None,
+        console: Console | None = None,
         seconds: float = 30,
         show: bool = True,
     ) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
         console = console or progress_console()
         self.unit, self.total, self.seconds = unit, total, seconds
         self.lines = show and not console.is_terminal
         self._bar = Progress(
-            TextColumn(f'  {unit}'),
+            *Progress.get_default_columns(),
             MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn('{task.description}'),
-            TimeRemainingColumn(),
+            TextColumn('{task.fields[note]}'),
             console=console,
             disable=self.lines or not show,
         )
-        self._task = self._bar.add_task('', total=total)
-        self._first = None
+        self._task = self._bar.add_task(f'  {unit}', total=total, note='')
 
     def __enter__(self) -> 'ProgressBar':
-        self._start = self._said = time.monotonic()
+        self._said = time.monotonic()
         self._bar.start()
         return self
 
@@ -96,19 +81,12 @@ class ProgressBar:
             line (bool, optional): Whether to print a line, where there is no
                 bar; by default the time decides.
         """
-        if self._first is None:
-            # What was there at the start took no time.
-            self._first = done
-            self._bar.reset(self._task, total=self.total, completed=done)
-        self._bar.update(self._task, completed=done, description=note)
+        self._bar.update(self._task, completed=done, note=note)
         now = time.monotonic()
         if line is None:
             line = done == self.total or now - self._said >= self.seconds
-        if not self.lines or not line:
-            return
-        self._said = now
-        each = (now - self._start) / max(1, done - self._first)
-        eta = timedelta(seconds=int(each * (self.total - done)))
-        width = len(str(self.total))
-        said = f'  {self.unit} {done:{width}d}/{self.total}  {note}'
-        print(f'{said.rstrip()}  eta {eta}', flush=True)
+        if self.lines and line:
+            self._said = now
+            width = len(str(self.total))
+            said = f'  {self.unit} {done:{width}d}/{self.total}  {note}'
+            print(said.rstrip(), flush=True)

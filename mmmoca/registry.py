@@ -11,33 +11,6 @@ from typing import Any
 from mmengine import registry as mmengine
 from mmengine.registry import Registry
 
-__all__ = [
-    'DATASETS',
-    'DATA_SAMPLERS',
-    'EVALUATOR',
-    'FUNCTIONS',
-    'HOOKS',
-    'INFERENCERS',
-    'LOG_PROCESSORS',
-    'LOOPS',
-    'METRICS',
-    'MODELS',
-    'MODEL_WRAPPERS',
-    'OPTIMIZERS',
-    'OPTIM_WRAPPERS',
-    'OPTIM_WRAPPER_CONSTRUCTORS',
-    'PARAM_SCHEDULERS',
-    'RUNNERS',
-    'RUNNER_CONSTRUCTORS',
-    'STRATEGIES',
-    'TASK_UTILS',
-    'TRANSFORMS',
-    'VISBACKENDS',
-    'VISUALIZERS',
-    'WEIGHT_INITIALIZERS',
-]
-
-
 # Kind and name of what configs may still have, and what to write instead.
 GONE = {
     ('model', 'AugmentingViewsPreprocessor'): (

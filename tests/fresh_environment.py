@@ -22,9 +22,9 @@ from mmpretrain import (
 from mmpretrain.registry import MODELS, TRANSFORMS
 from PIL import Image
 
-import mmmoca
-import mmmoca_cli
-from mmmoca.hub import shipped
+import mmmoca.hub
+from mmmoca.__main__ import main
+from mmmoca.files import shipped
 
 TINY = 'moca_vit-tiny_textures'
 OWN = [
@@ -45,7 +45,7 @@ COMMANDS = (
 def inherit():
     """A config of ours by its name."""
     Path('child.py').write_text(
-        "_base_ = 'mmmoca::moca_vit-b16_200e.py'\n"
+        "_base_ = 'mmmoca::moca/moca_vit-b16_200e.py'\n"
         "model = dict(backbone=dict(arch='deit-t'))\n"
     )
     cfg = Config.fromfile('child.py')
@@ -53,7 +53,7 @@ def inherit():
     assert MODELS.build(cfg.model).backbone.embed_dims == 192
     for transform in [*cfg.train_pipeline, *cfg.test_pipeline]:
         TRANSFORMS.build(transform)
-    cfg = mmengine.hub.get_config('mmmoca::moca_vit-b16_200e.py', True)
+    cfg = mmengine.hub.get_config('mmmoca::moca/moca_vit-b16_200e.py', True)
     assert cfg.model_path.startswith('https://github.com/valeoai/MOCA/')
 
 
@@ -96,7 +96,7 @@ def use_command(features):
     for arguments, written in COMMANDS:
         assert not Path('run').exists()
         sys.argv = ['mmmoca', *arguments]
-        mmmoca_cli.main()
+        main()
         assert Path(written).exists(), written
     np.testing.assert_allclose(np.load('out.npy'), features, atol=1e-5)
 

@@ -2,9 +2,7 @@
 """Configs and models that MMEngine and mmpretrain find by name."""
 
 import re
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import mmengine.hub
 import pytest
@@ -12,10 +10,9 @@ import torch
 import yaml
 from mmengine.config import Config
 from mmpretrain import get_model, list_models
-from mmpretrain.apis.model import ModelHub
 
-from mmmoca import hub
-from mmmoca.checkpoints import convert_release_name
+import mmmoca.hub  # noqa: F401
+from mmmoca.checkpoints import FILE, convert_release_name
 
 from .images import CONFIGS
 from .test_models.test_golden import Case
@@ -46,7 +43,7 @@ def unmarked(value):
 @pytest.mark.parametrize(
     'form, path',
     [
-        ('{}.py', '{}.py'),
+        ('moca/{}.py', 'moca/{}.py'),
         ('_base_/../{}.py', '{}.py'),
         ('demo/moca_vit-tiny_textures.py', 'demo/moca_vit-tiny_textures.py'),
     ],
@@ -64,17 +61,16 @@ def test_configs_by_name(monkeypatch, tmp_path, form, path):
 def test_config_by_name_with_its_weights(monkeypatch, tmp_path):
     install_configs(monkeypatch, tmp_path)
     for name, file in ((NAME, 'mom99_wd05_v0p9'), (V1, 'mom994.*v1p0')):
-        cfg = mmengine.hub.get_config(f'mmmoca::{name}.py', pretrained=True)
+        cfg = mmengine.hub.get_config(
+            f'mmmoca::moca/{name}.py', pretrained=True
+        )
         assert re.search(f'/v1.0.0/moca_vitb16_.*{file}.pth', cfg.model_path)
 
 
 def test_configs_that_are_not_there(monkeypatch, tmp_path):
     install_configs(monkeypatch, tmp_path)
-    with pytest.raises(FileNotFoundError, match='configs/moca_vit-b17.py'):
-        mmengine.hub.get_config('mmmoca::moca_vit-b17.py')
-    # Other packages are asked for a folder, as before.
-    with pytest.raises(ValueError, match='relative config path'):
-        mmengine.hub.get_config('mmpretrain::resnet50_8xb32_in1k.py')
+    with pytest.raises(FileNotFoundError, match='moca/moca_vit-b17.py'):
+        mmengine.hub.get_config('mmmoca::moca/moca_vit-b17.py')
 
 
 def test_every_config_is_in_the_metafile_of_its_folder():
@@ -86,7 +82,7 @@ def test_every_config_is_in_the_metafile_of_its_folder():
     )
     for folder in FOLDERS:
         listed = [model['Config'] for model in models(folder)]
-        shipped = (CONFIGS / folder).glob('*.py')
+        shipped = (CONFIGS / (folder or 'moca')).glob('*.py')
         assert sorted(listed) == sorted(
             path.relative_to(ROOT).as_posix() for path in shipped
         )
@@ -138,21 +134,6 @@ def test_models_that_mmpretrain_lists():
     assert len(list_models('mae_vit*')) > 5  # mmpretrain's own
 
 
-def test_models_are_added_to_an_mmpretrain_that_is_there(monkeypatch):
-    class Hub(ModelHub):
-        _models_dict = {}
-
-    module = SimpleNamespace(ModelHub=Hub)
-    monkeypatch.setitem(sys.modules, 'mmpretrain.apis.model', module)
-    hub.register_models()
-    assert hub._ModelHubFinder in sys.meta_path  # of the import of mmmoca
-    wanted = {m['Name'] for m in models('', 'classification', 'demo')}
-    assert Hub._models_dict.keys() == wanted
-    before = dict(Hub._models_dict)
-    hub.register_models()  # as when mmmoca is reloaded
-    assert before == Hub._models_dict
-
-
 @pytest.mark.parametrize(
     'name, by_path', [(NAME, False), (V1, False), (V1, True)]
 )
@@ -174,7 +155,7 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     )
     model = get_model(
         name,
-        pretrained=str(file) if by_path else True,
+        pretrained=f'{FILE}{file}' if by_path else True,
         backbone=dict(
             arch=dict(arch, _delete_=True),
             img_size=config['img_size'],

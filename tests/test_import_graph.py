@@ -11,18 +11,14 @@ import pytest
 import mmmoca
 
 FLOORS = (
-    (
-        *('registry', 'version', 'files', 'messages', 'hub', 'progress'),
-        *('stack', 'unpickling'),
-    ),
+    (*('registry', 'version', 'files', 'messages', 'progress', 'stack'),),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
-    ('engine', 'visualization'),
-    ('apis',),
+    ('engine', 'visualization', 'hub'),
+    ('apis', '__main__'),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 BASE = ('models', 'datasets', 'checkpoints')  # what evaluation may import
 ASIDE = {
-    *(('stack', room) for room in ('hub', 'version', 'unpickling')),
     *(('evaluation', room) for room in BASE),
 }
 

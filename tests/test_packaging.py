@@ -24,7 +24,7 @@ REPO = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPO / 'pyproject.toml').read_text())['project']
 MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
 SOURCES = (
-    *('mmmoca', 'mmmoca_cli.py', *MIM_CONTENTS),
+    *('mmmoca', *MIM_CONTENTS),
     *('pyproject.toml', 'setup.py'),
     *('MANIFEST.in', 'LICENSE', 'README.md'),
 )
@@ -53,6 +53,11 @@ def _run(*command, cwd=None):
     )
     assert run.returncode == 0, f'{command}\n{run.stdout[-5000:]}'
     return run.stdout
+
+
+def _is_stub(path):
+    """Whether a config only inherits the one of its name."""
+    return path.parent.name == 'configs' and path.suffix == '.py'
 
 
 @pytest.fixture(scope='module')
@@ -94,8 +99,10 @@ def test_sdist_and_wheel_hold_all_files(built):
         names = {m.name for m in archive.getmembers() if m.isfile()}
     assert {f'{root}/{name}' for name in _files(*SOURCES)} <= names
 
-    expected = _files('mmmoca', 'mmmoca_cli.py') | {
-        f'mmmoca/.mim/{name}' for name in _files(*MIM_CONTENTS)
+    expected = _files('mmmoca') | {
+        f'mmmoca/.mim/{name}'
+        for name in _files(*MIM_CONTENTS)
+        if not _is_stub(Path(name))
     }
     assert 'mmmoca/.mim/configs/_base_/default_runtime.py' in expected
     with zipfile.ZipFile(wheel) as archive:
@@ -115,12 +122,12 @@ def test_sdist_and_wheel_hold_all_files(built):
 
 
 def test_rebuilding_leaves_no_stale_config(sources, tmp_path):
-    for name in ('gone.py', 'kept.py'):
+    for name in ('demo/gone.py', 'demo/kept.py'):
         (sources / 'configs' / name).write_text('a = 1\n')
         command = [sys.executable, 'setup.py', '-q', 'build_py']
         _run(*command, '--build-lib', str(tmp_path), cwd=sources)
         (sources / 'configs' / name).unlink()
-    configs = tmp_path / 'mmmoca' / '.mim' / 'configs'
+    configs = tmp_path / 'mmmoca' / '.mim' / 'configs' / 'demo'
     assert not (configs / 'gone.py').exists()
     assert (configs / 'kept.py').exists()
 
@@ -129,9 +136,10 @@ def test_editable_install_links_to_the_sources(sources, tmp_path):
     code = 'from setuptools.build_meta import build_editable as build; '
     _run(sys.executable, '-c', f'{code}build({str(tmp_path)!r})', cwd=sources)
     mim = sources / 'mmmoca' / '.mim'
-    for name in MIM_CONTENTS:
+    for name in ('tools', 'model-index.yml', 'configs/moca'):
         assert (mim / name).is_symlink()
         assert (mim / name).samefile(sources / name)
+    assert not (mim / 'configs' / CONFIG).exists()
     shutil.rmtree(mim)
     assert (sources / 'configs' / CONFIG).exists()
 
@@ -145,6 +153,7 @@ def _metafile_models():
 def test_the_name_of_a_config_is_enough():
     # mim searches the package for the bare name, and refuses to choose.
     files = [Path(name) for name in _files('mmmoca', 'configs', 'tools')]
+    files = [path for path in files if not _is_stub(path)]
     names = [path.name for path in files]
     for path in files:
         if path.parts[0] == 'configs' and '_base_' not in path.parts:

@@ -10,19 +10,21 @@ import torch
 from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.model import BaseModel
-from mmpretrain import ModelHub
 from mmpretrain.models.backbones import VisionTransformer
-from torch import Tensor, hub
+from torch import Tensor
 
 from mmmoca.checkpoints import (
+    FILE,
     CheckpointError,
     Preprocessing,
     adapt_backbone,
     build_vit,
+    local_file,
     preprocessing_of,
     read_backbone,
 )
 from mmmoca.evaluation.presets import choose_preset
+from mmmoca.hub import ModelHub
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import ProgressBar
 
@@ -359,16 +361,4 @@ def _file_of(checkpoint: str) -> str:
         raise CheckpointError(
             f'no weights of {checkpoint} are published: train it by its config'
         )
-    name = os.path.basename(url)
-    path = os.path.join(hub.get_dir(), 'checkpoints', name)
-    if not os.path.isfile(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        digits = hub.HASH_REGEX.search(name)
-        try:
-            hub.download_url_to_file(url, path, digits and digits[1])
-        except OSError as error:
-            raise CheckpointError(
-                f'{url} cannot be downloaded ({error}): without a network, '
-                f'copy the file to {path}'
-            ) from error
-    return path
+    return local_file(url.removeprefix(FILE))

@@ -12,7 +12,7 @@ from mmmoca.checkpoints import CheckpointError, newest_checkpoint
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.engine.launch import load_config
 from mmmoca.engine.training import prepare_training, train
-from mmmoca.hub import shipped
+from mmmoca.files import shipped
 from mmmoca.progress import in_notebook
 
 __all__ = ['pretrain']

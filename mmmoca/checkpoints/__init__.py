@@ -16,7 +16,13 @@ from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of
 from .pretrained import check_pretrained_inits
-from .reading import CheckpointError, check_intact, listed, read_checkpoint
+from .reading import (
+    CheckpointError,
+    check_intact,
+    listed,
+    local_file,
+    read_checkpoint,
+)
 from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
 from .run_folder import (
@@ -26,14 +32,16 @@ from .run_folder import (
     newest_checkpoint,
     not_finite,
 )
-from .scheme import load_from_mmmoca
+from .scheme import FILE, SCHEME, guarded
 from .starts import START, fit_start, is_start, read_start
 from .timm_keys import convert_timm_name, convert_to_timm_name
 from .vits import build_vit, num_heads_of, vit_of_shapes
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [
+    'FILE',
     'INTERRUPTED',
+    'SCHEME',
     'START',
     'Backbone',
     'CheckpointError',
@@ -61,9 +69,10 @@ __all__ = [
     'find_checkpoints',
     'fit_report',
     'fit_start',
+    'guarded',
     'is_start',
     'listed',
-    'load_from_mmmoca',
+    'local_file',
     'model_of_shapes',
     'newest_checkpoint',
     'not_finite',

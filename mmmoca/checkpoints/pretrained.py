@@ -17,8 +17,8 @@ from .fitting import (
     compare_states,
 )
 from .layouts import find_backbone
-from .reading import CheckpointError, listed, read_checkpoint
-from .release_model import in_our_names
+from .reading import CheckpointError, listed
+from .scheme import guarded
 
 __all__ = ['check_pretrained_inits']
 
@@ -26,10 +26,11 @@ _WRAPPER = re.compile(r'^module\.')
 
 
 def check_pretrained_inits(model: nn.Module) -> list[str]:
-    """Check what each ``Pretrained`` init of a model will load.
+    """Check what each ``Pretrained`` init will load, and guard how.
 
     MMEngine loads what matches and only logs the rest, so that a wrong
-    prefix leaves a module untrained without a word.
+    prefix leaves a module untrained without a word. After this it reads the
+    files with our reader.
 
     Args:
         model (nn.Module): A model before its ``init_weights``. Modules that
@@ -46,8 +47,9 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
     reports = []
     for name, module, init in _pretrained_inits(model):
         path = init['checkpoint']
+        init['checkpoint'] = guarded(path)
         if path not in files:
-            files[path] = _load(path)
+            files[path] = CheckpointLoader.load_checkpoint(guarded(path))
         role = f'Pretrained init of {name or type(model).__name__} ({path})'
         reports.append(_check(role, module, files[path], init.get('prefix')))
     return reports
@@ -109,18 +111,6 @@ def _pretrained_inits(
         for init in [init_cfg] if isinstance(init_cfg, dict) else init_cfg:
             if init['type'] in ('Pretrained', PretrainedInit):
                 yield name, module, init
-
-
-def _load(path: str) -> dict:
-    if '://' in path:
-        return CheckpointLoader.load_checkpoint(path, 'cpu')
-    if path.endswith('.safetensors'):
-        raise CheckpointError(
-            f'MMEngine reads no safetensors: write checkpoint='
-            f"'mmmoca-teacher://{path}', prefix='backbone.'"
-        )
-    # As MMEngine will find it, see scheme.py.
-    return in_our_names(read_checkpoint(path, lazy=True), path)
 
 
 def _advice(

@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Reading checkpoint files of others without running what they pickle."""
 
-import argparse
-import contextlib
 import json
 import os
 import re
@@ -12,17 +10,19 @@ import zlib
 from pickle import UnpicklingError
 
 import torch
-from torch import Tensor
+from mmengine.dist import barrier, is_main_process
+from torch import Tensor, hub
 
 from mmmoca.messages import listed, shown
+
+from .unpickling import safe_unpickling
 
 __all__ = [
     'CheckpointError',
     'check_intact',
-    'harmless',
     'listed',
+    'local_file',
     'read_checkpoint',
-    'refusal',
     'tensors_of',
 ]
 
@@ -106,9 +106,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     """Read a checkpoint file, tensors on the CPU.
 
     Nothing that a file pickles is run: beside tensors and plain Python
-    values only ``argparse.Namespace`` is let through (the authors' files and
-    DINO's carry one), MMEngine's log history, and what the caller added by
-    ``torch.serialization.add_safe_globals``.
+    values only what :func:`safe_unpickling` names is let through.
 
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in any format, or
@@ -167,16 +165,43 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
     return {key: tensors for key, tensors in found.items() if tensors}
 
 
-def refusal(path: str, error: UnpicklingError) -> CheckpointError:
-    """What to raise for a file that PyTorch does not let in.
+def local_file(source: str) -> str:
+    """Find a checkpoint on this machine, download it once if it is a URL.
+
+    To be called on all processes of a run.
 
     Args:
-        path (str): The file, or its URL.
-        error (UnpicklingError): PyTorch's reason.
+        source (str): A path, or a URL.
 
     Returns:
-        CheckpointError: The reason, and what to do about it.
+        str: The path; of a URL in the folder of torch.hub.
+
+    Raises:
+        CheckpointError: If it cannot be downloaded.
     """
+    if '://' not in source:
+        return source
+    name = os.path.basename(source)
+    path = os.path.join(hub.get_dir(), 'checkpoints', name)
+    if not is_main_process():
+        barrier()
+    if not os.path.isfile(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        digits = hub.HASH_REGEX.search(name)
+        try:
+            hub.download_url_to_file(source, path, digits and digits[1])
+        except OSError as error:
+            raise CheckpointError(
+                f'{source} cannot be downloaded ({error}): without a '
+                f'network, copy the file to {path}'
+            ) from error
+    if is_main_process():
+        barrier()
+    return path
+
+
+def _refusal(path: str, error: UnpicklingError) -> CheckpointError:
+    """What to raise for a file that PyTorch does not let in."""
     kind = re.search(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)', str(error))
     if kind is None:
         return CheckpointError(_unreadable(path))
@@ -188,17 +213,9 @@ def refusal(path: str, error: UnpicklingError) -> CheckpointError:
     )
 
 
-def harmless() -> contextlib.AbstractContextManager:
-    """Let ``torch.load`` in what the authors' files hold beside tensors."""
-    known = torch.serialization.get_safe_globals()
-    return torch.serialization.safe_globals(
-        [kind for kind in (argparse.Namespace,) if kind not in known]
-    )
-
-
 def _read_pickle(path: str, lazy: bool) -> object:
     try:
-        with harmless():
+        with safe_unpickling():
             return torch.load(
                 path,
                 map_location='cpu',
@@ -208,7 +225,7 @@ def _read_pickle(path: str, lazy: bool) -> object:
     except OSError:
         raise
     except UnpicklingError as error:
-        raise refusal(path, error) from error
+        raise _refusal(path, error) from error
     except MemoryError as error:
         raise CheckpointError(f'{path} takes more memory than there is') from (
             error

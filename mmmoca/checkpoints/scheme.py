@@ -1,76 +1,65 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What MMEngine reads checkpoints by: our reader, and a scheme of our own.
+"""How MMEngine reads checkpoints by our reader: schemes of our own.
 
-``mmmoca-teacher://FILE`` works wherever MMEngine takes a checkpoint. The
-authors' file, by path or URL, is read in the names of :class:`MOCA`.
+``mmmoca-file://FILE`` is the file as it is, ``mmmoca-teacher://FILE`` its
+encoder. Both work wherever MMEngine takes a checkpoint, for URLs too.
 """
 
-import functools
-from collections.abc import Callable
-from pickle import UnpicklingError
+import os
 from typing import Any
 
-from mmengine.runner import checkpoint as mmengine_checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
-from .reading import CheckpointError, harmless, read_checkpoint, refusal
+from .reading import local_file, read_checkpoint
 from .release_model import in_our_names
 from .starts import START, read_start
 from .writing import backbone_checkpoint
 
-__all__ = ['SCHEME', 'load_from_mmmoca', 'load_from_start']
+__all__ = ['FILE', 'SCHEME', 'guarded', 'load_from_mmmoca', 'load_from_start']
 
+FILE = 'mmmoca-file://'
 SCHEME = 'mmmoca-{which}://'
 
 
-def _guarded(load: Callable) -> Callable:
-    """A reader of MMEngine's that lets no code in, and converts releases."""
-
-    @functools.wraps(load)
-    def guarded(filename: str, map_location: Any = None) -> dict:
-        try:
-            with harmless():
-                checkpoint = load(filename, map_location)
-        except (CheckpointError, OSError):
-            raise
-        except UnpicklingError as error:
-            raise refusal(filename, error) from error
-        except Exception as error:
-            raise CheckpointError(
-                f'{filename} cannot be read: {type(error).__name__}: {error}'
-            ) from error
-        # MMEngine would run this text as Python when it resumes.
-        meta = checkpoint.get('meta') if isinstance(checkpoint, dict) else None
-        if isinstance(meta, dict):
-            meta.pop('config', None)
-        return in_our_names(checkpoint, filename)
-
-    return guarded
-
-
-def load_from_local(filename: str, map_location: Any = None) -> dict:
-    """Read a local file in the place of MMEngine.
+def guarded(path: str | os.PathLike) -> str:
+    """The address by which MMEngine reads a checkpoint with our reader.
 
     Args:
-        filename (str): Its path.
-        map_location (Any): Not used, see :func:`load_from_mmmoca`.
+        path (str | os.PathLike): A path, or an address that MMEngine knows.
 
     Returns:
-        dict: What it holds.
+        str: With :data:`FILE` before paths and URLs; other addresses, such
+        as s3:// and those that are guarded already, stay as they are.
+    """
+    path = os.fspath(path)
+    scheme, found, _ = path.partition('://')
+    return path if found and scheme not in ('http', 'https') else FILE + path
+
+
+@CheckpointLoader.register_scheme(prefixes=FILE)
+def load_from_file(filename: str, map_location: Any = None) -> dict:
+    """Load a checkpoint without running what it holds.
+
+    Args:
+        filename (str): The path or URL after :data:`FILE`.
+        map_location (Any): Not used: the tensors are copied to the model's
+            device in any case.
+
+    Returns:
+        dict: What it holds, the authors' file in the names of
+        :class:`~mmmoca.models.MOCA`.
 
     Raises:
         CheckpointError: See :func:`read_checkpoint`.
     """
-    return read_checkpoint(filename)
-
-
-CheckpointLoader.register_scheme('', load_from_local, force=True)
-for _prefix, _load in list(CheckpointLoader._schemes.items()):
-    CheckpointLoader.register_scheme(_prefix, _guarded(_load), force=True)
-# The forks of MMEngine add these to what a checkpoint may call while they
-# read one, `getattr` among them, and take them off after it.
-mmengine_checkpoint.get_torch_safe_globals = list
+    path = local_file(filename.removeprefix(FILE))
+    checkpoint = read_checkpoint(path)
+    meta = checkpoint.get('meta')
+    if isinstance(meta, dict):
+        # MMEngine would run this text as Python when it resumes.
+        meta.pop('config', None)
+    return in_our_names(checkpoint, path)
 
 
 @CheckpointLoader.register_scheme(
@@ -79,13 +68,10 @@ mmengine_checkpoint.get_torch_safe_globals = list
 def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     """Load the ViT of a file of any layout known as ``backbone.*``.
 
-    MMEngine calls it for ``load_from`` and ``Pretrained`` alike.
-
     Args:
-        filename (str): The path after ``mmmoca-teacher://`` or
+        filename (str): The path or URL after ``mmmoca-teacher://`` or
             ``mmmoca-student://``.
-        map_location (Any): Not used: the tensors are copied to the model's
-            device in any case.
+        map_location (Any): Not used, see :func:`load_from_file`.
 
     Returns:
         dict: ``state_dict`` with the names of mmpretrain's ViT after
@@ -96,6 +82,7 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     """
     scheme, path = filename.split('://', 1)
     which = scheme.removeprefix('mmmoca-')
+    path = local_file(path)
     return backbone_checkpoint(read_backbone(path, which), path)
 
 
@@ -105,7 +92,7 @@ def load_from_start(filename: str, map_location: Any = None) -> dict:
 
     Args:
         filename (str): The path after ``mmmoca-start://``.
-        map_location (Any): Not used, see :func:`load_from_mmmoca`.
+        map_location (Any): Not used, see :func:`load_from_file`.
 
     Returns:
         dict: See :func:`read_start`.

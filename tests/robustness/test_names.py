@@ -23,14 +23,16 @@ HOSTILE = 'a\x1b[2J\u202eb'
 
 def test_outside(tmp_path):
     paths = ['d/a', 'd/b/../a', 'd/a..b', 'd/../a', 'd/../../d/a', '/d/a', 'e']
-    assert outside('d', paths) == ['d/../a', 'd/../../d/a', '/d/a', 'e']
+    assert outside('d', paths) == [
+        *('d/b/../a', 'd/../a', 'd/../../d/a', '/d/a', 'e')
+    ]
     assert outside('/d', ['/d/a', '/d/../a']) == ['/d/../a']
     assert outside('', paths) == []
     (tmp_path / 'd' / 'link').mkdir(parents=True)
     (tmp_path / 'd' / 'loop').symlink_to(tmp_path / 'd')
     for name, inside in (
-        *(('loop/a', True), ('loop/../d/a', True), ('link/../a', True)),
-        *(('loop/../a', False), ('a\0b', False), ('file:///a', False)),
+        *(('loop/a', True), ('loop/../a', False), ('link/../a', False)),
+        *(('a\0b', False), ('file:///a', False)),
     ):
         path = f'{tmp_path}/d/{name}'
         assert outside(f'{tmp_path}/d', [path]) == [path] * (not inside)

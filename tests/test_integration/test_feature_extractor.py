@@ -21,7 +21,7 @@ import mmmoca.checkpoints  # noqa: F401  knows mmmoca-student://
 from ..images import CONFIGS, DEMO_CONFIG
 from ..runs import demo_model
 
-PRETRAINING = ('moca_vit-b16_200e.py', 'moca_vit-b16_200e_own-images.py')
+PRETRAINING = ('moca_vit-b16_200e.py',)
 EVALUATION = tuple(
     f'classification/{name}_vit-b16_in1k.py' for name in ('knn', 'lowshot')
 )
@@ -127,7 +127,7 @@ def test_by_name(model, files):
 def test_what_the_readme_shows(model, files, monkeypatch, tmp_path):
     """As it stands there, with smaller models."""
     text = (CONFIGS / 'README.md').read_text()
-    code = re.search(r'```python\n(import mmmoca\n.*?)```', text, re.S)[1]
+    code = re.search(r'```python\n(import mmmoca.hub\n.*?)```', text, re.S)[1]
     for known in ('moca_vit-b16_200e', 'moca_vit-b16_200e_v1.0'):
         entry = copy.copy(ModelHub.get(known))
         entry.data = entry.data | dict(Weights=str(files[0]))

@@ -14,6 +14,7 @@ from mmmoca.checkpoints import (
     check_shapes,
     compare_states,
     fit_start,
+    guarded,
     is_start,
     listed,
 )
@@ -54,7 +55,10 @@ class CheckpointFitHook(Hook):
         self._training = True
 
     def before_run(self, runner: Runner) -> None:
-        """Check what the ``Pretrained`` inits will load, before they do."""
+        """Have our reader read all files; check what inits will load."""
+        if runner._load_from is not None:
+            # MMEngine's own reader would run code that the file holds.
+            runner._load_from = guarded(runner._load_from)
         # A test or validation alone initialises nothing.
         self._training = isinstance(runner._train_loop, BaseLoop)
         if self._training:

@@ -15,6 +15,7 @@ from mmmoca.checkpoints import (
     CheckpointError,
     FolderLock,
     find_checkpoints,
+    guarded,
     newest_checkpoint,
     not_finite,
 )
@@ -70,7 +71,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 f'{runner.work_dir} has no last_checkpoint to resume: name '
                 f'the file by --resume {found}'
             )
-        runner._load_from = found
+        runner._load_from = guarded(found)
 
     def before_train(self, runner: Runner) -> None:
         """Say so where there is nothing left to train."""

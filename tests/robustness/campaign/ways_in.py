@@ -16,7 +16,6 @@ from unittest import mock
 import torch
 from mmengine.config import Config
 from mmengine.runner import checkpoint as mmengine_checkpoint
-from mmpretrain import get_model
 from mmpretrain.registry import MODELS
 
 import mmmoca
@@ -234,10 +233,9 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
             mm_config(init_cfg=dict(init, checkpoint=str(path)))
         )
 
-    yield 'Pretrained', lambda path: model_of(path).init_weights()
     yield 'Pretrained, checked', lambda p: check_pretrained_inits(model_of(p))
     load = mmengine_checkpoint.CheckpointLoader.load_checkpoint
-    for scheme in ('mmmoca-teacher', 'mmmoca-student', 'mmmoca-start'):
+    for scheme in ('mmmoca-file', 'mmmoca-teacher', 'mmmoca-start'):
         yield (
             f'Pretrained, {scheme}://',
             lambda p, scheme=scheme: model_of(
@@ -246,34 +244,7 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
         )
         yield f'{scheme}://', lambda p, scheme=scheme: load(f'{scheme}://{p}')
 
-    def remote(path: Path, url: str) -> object:
-        """MMEngine fetches it from another place than it believes."""
-        backend = mock.Mock(get=lambda _: path.read_bytes())
-        with (
-            mock.patch.object(
-                mmengine_checkpoint,
-                'load_url',
-                lambda *_, **__: torch.load(path, map_location='cpu'),
-            ),
-            mock.patch.object(
-                mmengine_checkpoint,
-                'get_file_backend',
-                lambda *_, **__: backend,
-            ),
-            mock.patch.object(
-                mmengine_checkpoint,
-                'get_external_models',
-                lambda: {path.name: str(path)},
-            ),
-        ):
-            return load(url.format(path.name))
-
-    for url in (
-        *('http://there/{}', 'https://there/{}', 's3://there/{}'),
-        *('petrel://there/{}', 'open-mmlab://{}'),
-    ):
-        yield url.format('FILE'), lambda p, url=url: remote(p, url)
-    for kind in ('Runner', 'FlexibleRunner'):
+    for kind in ('Runner',):
         for resume in (False, True):
             yield (
                 f'{kind}.from_cfg, {"resume" if resume else "load_from"}',
@@ -287,10 +258,6 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
             )
     yield 'mmmoca.load', mmmoca.load
     yield (
-        'get_model',
-        lambda path: get_model('moca_vit-tiny_textures', pretrained=str(path)),
-    )
-    yield (
         'mmmoca.pretrain, init',
         lambda path: mmmoca.pretrain(
             *(folder / 'images', folder / f'work{next(COUNT)}'),
@@ -301,11 +268,6 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
     yield 'read_checkpoint, lazy', lambda p: read_checkpoint(p, lazy=True)
     yield 'FeatureCache', lambda path: _cached(path, folder)
     yield 'WinningHeadHook', _winner
-    yield 'torch.load', torch.load
-    yield (
-        'torch.load, weights_only=False',
-        lambda path: torch.load(path, weights_only=False),
-    )
 
 
 def _cached(path: Path, folder: Path) -> object:

@@ -1,18 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The command ``mmmoca``: the main programs of ``tools/`` under one name.
-
-It is no part of the package, whose import loads PyTorch: ``mmmoca --help``
-answers at once.
-"""
+"""The command ``mmmoca``: the main programs of ``tools/`` under one name."""
 
 import argparse
 import sys
 from importlib import import_module
-from pathlib import Path
+
+from .files import shipped
 
 __all__ = ['main']
 
-TOOLS = Path(__file__).resolve().parent / 'mmmoca' / '.mim' / 'tools'
 # What each of them runs, and what it is for.
 COMMANDS = dict(
     pretrain=(['train'], 'train by a config'),
@@ -35,5 +31,9 @@ def main() -> None:
     (tool, *options), _ = COMMANDS[args.command]
     sys.argv = [f'mmmoca {args.command}', *options, *args.arguments]
     # Programs import the modules beside them.
-    sys.path[0] = str(TOOLS)
+    sys.path[0] = str(shipped('tools'))
     import_module(tool).main()
+
+
+if __name__ == '__main__':
+    main()

@@ -7,13 +7,17 @@ to ``exec``, and ``numpy.dtype`` marks numbers as pointers. These here take
 numbers and names, and nothing of them can be called.
 """
 
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
+import torch
 from mmengine.logging import HistoryBuffer
 
-__all__ = ['STAND_INS']
+__all__ = ['safe_unpickling']
 
 
 class _History(HistoryBuffer):
@@ -84,8 +88,9 @@ def _numbers(dtype: _DType, content: bytes) -> np.ndarray:
 
 
 # With the names that files have for them. A module was renamed in NumPy 2;
-# files of both are around.
-STAND_INS = [
+# files of both are around. The authors' files and DINO's carry a Namespace.
+_STAND_INS = [
+    (argparse.Namespace, 'argparse.Namespace'),
     (_History, 'mmengine.logging.history_buffer.HistoryBuffer'),
     (_method_name, 'builtins.getattr'),
     (_DType, 'numpy.dtype'),
@@ -96,3 +101,32 @@ STAND_INS = [
         for name, stand_in in (('_reconstruct', _Array), ('scalar', _scalar))
     ),
 ]
+
+
+@contextmanager
+def safe_unpickling() -> Iterator[None]:
+    """Context in which ``torch.load`` lets in what MMEngine's files hold.
+
+    Beside tensors and plain values these are log histories, numbers and
+    arrays of NumPy, and ``argparse.Namespace``; and what the caller added by
+    ``torch.serialization.add_safe_globals``, but for functions such as
+    ``getattr`` that stand-ins take the place of. After it the list is as it
+    was before; PyTorch's own context would shorten it.
+    """
+    before = torch.serialization.get_safe_globals()
+    names = {name for _, name in _STAND_INS}
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals(
+        [known for known in before if _name(known) not in names] + _STAND_INS
+    )
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+
+
+def _name(known: Any) -> str:
+    if isinstance(known, tuple):
+        return known[1]
+    return f'{known.__module__}.{known.__qualname__}'

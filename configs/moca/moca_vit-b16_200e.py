@@ -1,0 +1,8 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# The recipe of the paper (section 4, Table 11): 8 GPUs x 256 images.
+_base_ = [
+    '../_base_/models/moca_vit-b16.py',
+    '../_base_/datasets/imagenet_two-views.py',
+    '../_base_/schedules/moca_adamw_200e.py',
+    '../_base_/default_runtime.py',
+]

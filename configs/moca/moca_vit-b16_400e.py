@@ -1,0 +1,4 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+_base_ = './moca_vit-b16_200e.py'
+
+train_cfg = dict(max_epochs=400)

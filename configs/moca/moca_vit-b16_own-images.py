@@ -1,0 +1,38 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Your own unlabelled images, in one folder or any tree of folders:
+#   tools/dist_train.sh configs/moca_vit-b16_own-images.py 2 \
+#       --cfg-options data_root=/path/to/images epochs=200 batch_size=128
+# `tools/train.py CONFIG --check --cfg-options ...` says before the first step
+# what comes of it. docs/pretrain.md has tables for numbers of images and GPUs.
+_base_ = './moca_vit-b16_200e.py'
+
+# What there is to set, and what each stands for.
+shorthands = dict(
+    data_root='train_dataloader.dataset.data_root',
+    knn_root='val_cfg.data_root',  # labelled: train/<class>/, val/<class>/
+    epochs='train_cfg.max_epochs',
+    batch_size='train_dataloader.batch_size',  # of each process
+)
+train_dataloader = dict(
+    batch_size=64, dataset=dict(data_root='data/images/', data_prefix='')
+)
+train_cfg = dict(max_epochs=200, val_interval=10)
+# Without labelled images there is no k-NN; with knn_root=DIR the checkpoint
+# of the best accuracy is kept.
+val_cfg = dict(data_root='')
+
+# The rest follows from N images, B images a step and S steps. Any of it can
+# be written as a number instead.
+optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.5e-4 B / 256
+param_scheduler = dict(warmup=0.15)  # of the run, as in the paper
+model = dict(
+    codebook=dict(
+        num_words='auto',  # 1024 (N / 50 000)^.5: 1024, 2048 or 4096
+        num_new_words='auto',  # 4, or the codebook once in the warm-up
+    )
+)
+default_hooks = dict(
+    teacher_ema=dict(momentum='auto'),  # 1 - .1 (1250 / S)^.5
+    checkpoint=dict(save_best='knn/top1_k20'),
+    gain=dict(type='mmmoca.GainHook'),
+)

@@ -1,0 +1,118 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# CIFAR-10; downloads itself to data/cifar10 where there is a network. Not
+# in the paper: its recipe at 32 pixels (8 x 8 patches, one border row), batch
+# 512 on one GPU.
+_base_ = './moca_vit-b16_200e.py'
+
+model = dict(
+    data_preprocessor=dict(
+        mean=[125.307, 122.961, 113.8575],
+        std=[51.5865, 50.847, 51.255],
+        to_rgb=False,
+    ),  # mmpretrain's CIFAR10 gives RGB
+    backbone=dict(arch='deit-s', img_size=32, patch_size=4),
+    codebook=dict(num_words=1024, border=1),
+    neck=dict(embed_dims=384, num_heads=12),
+)
+
+view_pipeline1 = [
+    dict(
+        type='mmmoca.RandomResizedCrop', scale=32, crop_ratio_range=(0.2, 1.0)
+    ),
+    dict(
+        type='RandomApply',
+        transforms=[
+            dict(
+                type='mmmoca.ColorJitter',
+                brightness=0.4,
+                contrast=0.4,
+                saturation=0.2,
+                hue=0.1,
+            )
+        ],
+        prob=0.8,
+    ),
+    dict(type='mmmoca.RandomGrayscale', prob=0.2),
+    dict(
+        type='mmmoca.GaussianBlur',
+        magnitude_range=(0.1, 1.0),
+        magnitude_std='inf',
+        prob=0.5,
+    ),
+    dict(type='RandomFlip', prob=0.5),
+]
+view_pipeline2 = [
+    dict(
+        type='mmmoca.RandomResizedCrop', scale=32, crop_ratio_range=(0.2, 1.0)
+    ),
+    dict(
+        type='RandomApply',
+        transforms=[
+            dict(
+                type='mmmoca.ColorJitter',
+                brightness=0.4,
+                contrast=0.4,
+                saturation=0.2,
+                hue=0.1,
+            )
+        ],
+        prob=0.8,
+    ),
+    dict(type='mmmoca.RandomGrayscale', prob=0.2),
+    dict(
+        type='mmmoca.GaussianBlur',
+        magnitude_range=(0.1, 1.0),
+        magnitude_std='inf',
+        prob=0.1,
+    ),
+    dict(type='Solarize', thr=128, prob=0.2),
+    dict(type='RandomFlip', prob=0.5),
+]
+train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
+    dict(
+        type='MultiView',
+        transforms=[view_pipeline1, view_pipeline2],
+        num_views=[1, 1],
+    ),
+    dict(type='PackInputs'),
+]
+test_pipeline = [dict(type='PackInputs')]
+
+train_dataloader = dict(
+    batch_size=512,
+    dataset=dict(
+        _delete_=True,
+        type='CIFAR10',
+        data_root='data/cifar10',
+        split='train',
+        pipeline=train_pipeline,
+    ),
+)
+val_dataloader = dict(
+    dataset=dict(
+        _delete_=True,
+        type='CIFAR10',
+        data_root='data/cifar10',
+        split='test',
+        pipeline=test_pipeline,
+    )
+)
+bank_dataloader = dict(
+    batch_size=256,
+    num_workers=8,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    collate_fn=dict(type='default_collate'),
+    dataset=dict(
+        type='CIFAR10',
+        data_root='data/cifar10',
+        split='train',
+        pipeline=test_pipeline,
+    ),
+)
+test_dataloader = val_dataloader
+val_cfg = dict(bank_dataloader=bank_dataloader)
+test_cfg = dict(bank_dataloader=bank_dataloader)
+
+optim_wrapper = dict(optimizer=dict(lr=1.5e-4 * 512 / 256))
+auto_scale_lr = dict(base_batch_size=512)
