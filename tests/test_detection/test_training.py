@@ -80,32 +80,21 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
         assert found[name] == scalars(runner, f'val/{name}')[-1], name
 
 
-def test_tool_draws_predictions(trained, shapes, tmp_path):
+def test_mmdet_draws_predictions(trained, shapes, tmp_path):
+    """As docs/detection.md says, with the config that the run leaves."""
+    from mmdet.apis import DetInferencer
+
     _, work_dir = trained
+    (config,) = work_dir.glob('*.py')
     checkpoint = work_dir / f'epoch_{EPOCHS}.pth'
+    inferencer = DetInferencer(str(config), str(checkpoint), device='cpu')
     image = shapes / 'val' / '000000.jpg'
-    command = ['tools/visualization/detections.py', SHAPES_CONFIG, checkpoint]
-    out = ['--out', tmp_path / 'drawn', '--score-thr']
-    tool(*command, image, shapes / 'val' / '000001.jpg', *out, 0)
-    assert sorted(p.name for p in (tmp_path / 'drawn').iterdir()) == [
-        '000000.jpg',
-        '000001.jpg',
-    ]
+    inferencer(str(image), out_dir=str(tmp_path), pred_score_thr=0)
     original = cv2.imread(str(image))
-    drawn = cv2.imread(str(tmp_path / 'drawn' / image.name))
+    drawn = cv2.imread(str(tmp_path / 'vis' / image.name))
     assert drawn.shape == original.shape
     changed = np.abs(drawn.astype(int) - original).max(2) > 60
     assert changed.mean() > 0.005
-
-
-def test_picture_of_a_missing_image(tmp_path):
-    (tmp_path / 'x.pth').touch()
-    output = tool(
-        *('tools/visualization/detections.py', SHAPES_CONFIG),
-        *(tmp_path / 'x.pth', tmp_path / 'no.jpg'),
-        code=2,
-    )
-    assert f'there is no image {tmp_path}/no.jpg' in output
 
 
 def test_images_without_objects(shapes):

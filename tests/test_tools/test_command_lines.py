@@ -27,9 +27,7 @@ WORK = {
     'search.py': ['FILE', '0'],
     'test.py': [CONFIG, 'FILE'],
     'train.py': [CONFIG],
-    'visualization/detections.py': [CONFIG, 'FILE', 'FILE'],
     'visualization/overview.py': [CONFIG, 'FILE'],
-    'visualization/segmentation.py': [CONFIG, 'FILE'],
 }
 # They write files by NumPy and OpenCV, or install mmcv.
 WITHOUT_MMMOCA = {

@@ -16,7 +16,6 @@ from PIL import Image
 
 from mmmoca.checkpoints import convert_to_timm_name
 from mmmoca.evaluation import presets
-from mmmoca.visualization.comparison import draw_comparison
 from tests.images import CONFIGS
 from tests.judges import centre, knn_judge, low_shot_judge
 from tests.tools import load_tool
@@ -175,21 +174,6 @@ def test_table_and_plot(report):
         '- MSN: teacher encoder; k-NN cls (T = 0.07), linear cls, low-shot '
         'cls before the final norm (lambda = 0.0025); preset msn'
     )
-
-    with Image.open(report / 'compare.png') as picture:
-        assert min(picture.size) > 300
-    axes = draw_comparison(results).axes
-    titles = [ax.get_title('left') for ax in axes]
-    assert titles == ['low-shot', 'k-NN', 'linear probing']
-    lines = [container.lines[0] for container in axes[0].containers]
-    for line, result in zip(lines, results):
-        points = sorted(
-            (subset['images_per_class'], subset['mean'])
-            for subset in result['lowshot']
-        )
-        np.testing.assert_allclose(line.get_xydata(), points)
-    heights = [bar.get_height() for bar in axes[2].patches]
-    assert heights == [result['linear']['top1'] for result in results]
 
 
 def test_normalised_as_mmpretrain_configs_say(tool, files, report, tmp_path):

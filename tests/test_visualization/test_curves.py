@@ -20,7 +20,7 @@ def train(step, **values):
 
 def curves(scalars):
     return {
-        name: list(zip(*(part.tolist() for part in curve)))
+        name: list(zip(*curve))
         for name, curve in scalars.items()
     }
 

@@ -207,14 +207,11 @@ def _names(entries: Sequence[Entry]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compare them, print the table, write table, figures and plot."""
+    """Compare them, print and write the table."""
     args = parse_args(argv)
     import_stack()
-    from mmmoca.files import write_figure, write_json, write_text
-    from mmmoca.visualization.comparison import (
-        comparison_table,
-        draw_comparison,
-    )
+    from mmmoca.evaluation.report import comparison_table
+    from mmmoca.files import write_json, write_text
 
     try:
         results = run(args)
@@ -227,9 +224,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
-    picture = args.out_dir / 'compare.png'
-    write_figure(picture, draw_comparison(results))
-    print(f'\n{table}\n{picture}')
+    print(f'\n{table}\n{args.out_dir}')
 
 
 if __name__ == '__main__':

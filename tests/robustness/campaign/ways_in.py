@@ -165,12 +165,6 @@ def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
         )
 
     yield 'overview.py', draw('overview', 'moca', *out)
-    if find_spec('mmseg') is not None:
-        options = ('--images', image, *out)
-        yield 'segmentation.py', draw('segmentation', 'segmentation', *options)
-    if _detects():
-        options = (image, '--out', folder / 'found')
-        yield 'detections.py', draw('detections', 'detection', *options)
     for name in ('', 'NAME='):
         yield (
             f'compare.py, {name}FILE',
