@@ -10,25 +10,20 @@ from mmmoca.registry import MODELS
 __all__ = ['ViewsDataPreprocessor', 'seg_bands_preprocessor']
 
 
-def _check_numbers(
-    mean: Sequence[float] | None, std: Sequence[float] | None
+def _register_numbers(
+    module: nn.Module,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
 ) -> None:
+    """Give a module the mean and std of channels, (C, 1, 1) each, or None."""
     if (mean is None) != (std is None) or len(mean or ()) != len(std or ()):
         raise ValueError(
             'mean and std need one number for each channel, both of them, '
             f'but got mean={mean}, std={std}'
         )
     if std is not None and min(std) <= 0:
-        raise ValueError(
-            f'std must be above 0 but got {std}: write 1 for a channel that '
-            'is constant'
-        )
-
-
-def _register_numbers(
-    module: nn.Module, **numbers: Sequence[float] | None
-) -> None:
-    for name, values in numbers.items():
+        raise ValueError(f'std must be above 0, got {std}')
+    for name, values in (('mean', mean), ('std', std)):
         if values is not None:
             values = torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
         module.register_buffer(name, values, persistent=False)
@@ -64,17 +59,16 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         to_rgb: bool = False,
     ) -> None:
         super().__init__(non_blocking=True)
-        _check_numbers(mean, std)
-        if to_rgb and mean is not None and len(mean) not in (1, 3):
-            raise ValueError(
-                f'to_rgb=True is for images of three channels, but mean has '
-                f'{len(mean)} numbers: write to_rgb=False'
-            )
+        _register_numbers(self, mean, std)
         self.to_rgb = to_rgb
         self.num_channels = 3 if to_rgb else None
         if mean is not None and len(mean) > 1:
             self.num_channels = len(mean)
-        _register_numbers(self, mean=mean, std=std)
+        if to_rgb and self.num_channels != 3:
+            raise ValueError(
+                f'to_rgb=True is for three channels, but mean has {len(mean)} '
+                'numbers: write to_rgb=False'
+            )
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Prepare a batch.
@@ -101,9 +95,9 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
             raise ValueError(
                 f'the images have {channels} channels, but the data '
                 f'preprocessor is for {self.num_channels}: load them with '
-                "color_type='color', or give model.data_preprocessor a mean "
-                f'and std of {channels} numbers (and to_rgb=False), and '
-                f'write model.backbone.in_channels={channels}'
+                f"color_type='color', or write {channels} numbers in mean and "
+                'std of model.data_preprocessor, to_rgb=False, and '
+                f'model.backbone.in_channels={channels}'
             )
         images = self.cast_data(images)
         if self.to_rgb:
@@ -138,7 +132,6 @@ def seg_bands_preprocessor(
     """
     from mmseg.models import SegDataPreProcessor
 
-    _check_numbers(mean, std)
     built = SegDataPreProcessor(mean=[0.0], std=[1.0], **options)
-    _register_numbers(built, mean=mean, std=std)
+    _register_numbers(built, mean, std)
     return built

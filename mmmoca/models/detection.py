@@ -39,8 +39,7 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
 
     Raises:
         ValueError: If a pyramid counts on another patch than the backbone's,
-            anchors or regions on other strides than the pyramid's, or a part
-            of the neck on other maps than it gets.
+            or anchors or regions on other strides than the pyramid's.
     """
     from mmdet.registry import MODELS as MMDET_MODELS
 
@@ -49,69 +48,34 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
     model = _with_patch_size(_with_classes(model, num_classes))
     built = MMDET_MODELS.build(dict(model, type=detector, _scope_='mmdet'))
     check_patch_size(built)
-    _check_maps(built)
     _check_strides(built)
     return built
 
 
 def _with_classes(parent: dict, num_classes: int) -> dict:
     """Copy of a config whose heads have this number of classes."""
-    parent = parent.copy()
+    heads = {}
     for name in HEADS:
-        heads = parent.get(name)
-        if isinstance(heads, (list, tuple)):
-            parent[name] = [
-                dict(head, num_classes=num_classes) for head in heads
-            ]
-        elif heads is not None:
-            parent[name] = dict(heads, num_classes=num_classes)
-    return parent
+        head = parent.get(name)
+        if isinstance(head, (list, tuple)):
+            heads[name] = [dict(h, num_classes=num_classes) for h in head]
+        elif head is not None:
+            heads[name] = dict(head, num_classes=num_classes)
+    return dict(parent, **heads)
 
 
 def _with_patch_size(model: dict) -> dict:
     """Copy of a config whose pyramid has the backbone's patch size."""
-    patch_size = model['backbone'].get('patch_size')
-    neck = model.get('neck')
-    if patch_size is None or neck is None:
+    size, neck = model['backbone'].get('patch_size'), model.get('neck')
+    if size is None or neck is None:
         return model
     parts = [
-        dict(patch_size=patch_size) | part
+        dict(patch_size=size) | part
         if str(part['type']).endswith(ViTFeaturePyramid.__name__)
         else part
         for part in (neck if isinstance(neck, (list, tuple)) else [neck])
     ]
-    return model | dict(neck=parts)
-
-
-def _check_maps(model: nn.Module) -> None:
-    """Compare the maps that parts of the neck take with those they get."""
-    necks = list(model.neck.modules()) if model.with_neck else []
-    for place, pyramid in enumerate(necks):
-        if not isinstance(pyramid, ViTFeaturePyramid):
-            continue
-        channels, strides = pyramid.in_channels, len(pyramid.strides)
-        made = getattr(model.backbone, 'embed_dims', channels)
-        if made != channels:
-            raise ValueError(
-                f'the maps of the backbone have {made} channels, but '
-                f'ViTFeaturePyramid takes {channels}: write in_channels={made}'
-            )
-        maps = len(getattr(model.backbone, 'out_indices', [-1]))
-        if maps not in (1, strides):
-            raise ValueError(
-                f'the backbone makes {maps} maps, but ViTFeaturePyramid takes '
-                f'{strides}, or the last one for all strides: write as many '
-                'numbers in model.backbone.out_indices'
-            )
-        maps = [channels] * strides
-        for part in necks[place:]:
-            wanted = getattr(part, 'in_channels', None)
-            if isinstance(wanted, (list, tuple)) and list(wanted) != maps:
-                raise ValueError(
-                    f'ViTFeaturePyramid makes {strides} maps of {channels} '
-                    f'channels, but {type(part).__name__} takes others: write '
-                    f'in_channels={maps}'
-                )
+    return dict(model, neck=parts)
 
 
 def _check_strides(model: nn.Module) -> None:
@@ -121,21 +85,18 @@ def _check_strides(model: nn.Module) -> None:
     if not pyramids:
         return
     first = max(getattr(neck, 'start_level', 0) for neck in necks)
-    strides = [float(stride) for stride in pyramids[0].strides[first:]]
+    made = [float(stride) for stride in pyramids[0].strides[first:]]
     advice = {}
     for key, found in _strides_of_heads(model):
         # What a neck adds to the maps has twice the stride of the one before.
-        made = [*strides]
-        while len(made) < len(found):
-            made.append(2 * made[-1])
-        if found != made[: len(found)]:
-            text = ','.join(f'{stride:g}' for stride in made[: len(found)])
-            advice[key] = f'model.{key}=[{text}]'
+        made += [2.0 ** (n + 1) * made[-1] for n in range(len(found))]
+        wanted = made[: len(found)]
+        if found != wanted:
+            advice[key] = f'model.{key}={wanted}'
     if advice:
-        text = ', '.join(f'{stride:g}' for stride in strides)
         raise ValueError(
-            f'the maps of ViTFeaturePyramid have strides {text}, but heads '
-            f'count on others: write {" and ".join(advice.values())}'
+            'heads count on maps of other strides than ViTFeaturePyramid '
+            f'makes: write {" and ".join(advice.values())}'
         )
 
 
@@ -144,9 +105,9 @@ def _strides_of_heads(model: nn.Module) -> Iterator[tuple[str, list[float]]]:
     for name in ('rpn_head', 'bbox_head'):
         head = getattr(model, name, None)
         if hasattr(head, 'prior_generator'):
-            key = 'strides' if hasattr(head, 'strides') else ANCHORS
+            own = 'strides' if hasattr(head, 'strides') else ANCHORS
             strides = head.prior_generator.strides  # (w, h) of each map
-            yield f'{name}.{key}', [float(stride[0]) for stride in strides]
+            yield f'{name}.{own}', [float(stride[0]) for stride in strides]
     for name, module in model.named_modules():
         extractor = EXTRACTOR.match(name)  # one, or one for each stage
         if extractor and hasattr(module, 'featmap_strides'):

@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -73,12 +72,11 @@ class ViTFeaturePyramid(BaseModule):
         else:
             strides = [patch_size / scale for scale in scales]
         if not set(scales) <= set(known):
-            near = [_nearest(patch_size, stride) for stride in strides]
+            possible = [patch_size / scale for scale in known]
             raise ValueError(
-                f'ViTFeaturePyramid makes no maps of strides {_text(strides)} '
-                f'from patches of {patch_size} pixels: write '
-                f'strides=({_text(near)}), and the same where heads have '
-                'strides'
+                f'ViTFeaturePyramid makes maps of strides {possible} from '
+                f'patches of {patch_size} pixels, not {list(strides)}: write '
+                'strides that are among them, in heads too'
             )
         self.in_channels = in_channels
         self.patch_size = patch_size
@@ -106,9 +104,8 @@ class ViTFeaturePyramid(BaseModule):
         if len(inputs) != len(self.scales):
             raise ValueError(
                 f'ViTFeaturePyramid takes {len(self.scales)} maps of the '
-                f'backbone, or its last one for all strides, but got '
-                f'{len(inputs)}: write out_indices=[3, 5, 7, 11] (ViT-B) or '
-                'out_indices=-1'
+                f'backbone or its last one, got {len(inputs)}: write as many '
+                'numbers, or -1, in model.backbone.out_indices'
             )
         return tuple(
             scale(feature) for scale, feature in zip(self.scales, inputs)
@@ -125,31 +122,13 @@ def check_patch_size(model: nn.Module) -> None:
         ValueError: If the strides of its maps are others than it says.
     """
     patch_embed = getattr(model.backbone, 'patch_embed', None)
-    if patch_embed is None:
-        return
-    patch = patch_embed.projection.stride
     for module in model.modules():
-        if not isinstance(module, ViTFeaturePyramid):
-            continue
-        own = module.patch_size
-        if patch == (own, own):
-            continue
-        raise ValueError(
-            f'the backbone has patches of {patch[0]} x {patch[1]} pixels, but '
-            f'its ViTFeaturePyramid counts on {own} x {own}: '
-            + (
-                f'write patch_size={patch[0]} in model.neck'
-                if patch[0] == patch[1]
-                else 'it takes square patches only'
-            )
-        )
-
-
-def _nearest(patch_size: int, stride: float) -> float:
-    """The nearest stride that can be made."""
-    doublings = round(math.log2(stride / patch_size))
-    return patch_size * 2.0 ** min(max(doublings, -2), 2)
-
-
-def _text(strides: Sequence[float]) -> str:
-    return ', '.join(f'{stride:g}' for stride in strides)
+        if isinstance(module, ViTFeaturePyramid) and patch_embed is not None:
+            patch = tuple(patch_embed.projection.stride)
+            if patch != (module.patch_size, module.patch_size):
+                raise ValueError(
+                    f'the backbone has patches of {patch} pixels, but its '
+                    f'ViTFeaturePyramid takes square ones of '
+                    f'{module.patch_size}: write patch_size={patch[0]} in '
+                    'model.neck'
+                )

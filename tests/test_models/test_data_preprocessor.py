@@ -55,7 +55,7 @@ def test_no_band_is_dropped(options):
         (dict(mean=MEAN), 'std=None'),
         (dict(mean=MEAN, std=[1.0]), 'one number for each channel'),
         (dict(mean=[0] * 5, std=[1] * 5, to_rgb=True), 'to_rgb=False'),
-        (dict(mean=MEAN, std=[1, 0, 1]), 'write 1 for a channel'),
+        (dict(mean=MEAN, std=[1, 0, 1]), 'std must be above 0'),
     ],
 )
 def test_numbers_that_do_not_fit(options, message):

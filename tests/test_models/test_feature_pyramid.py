@@ -87,14 +87,14 @@ def test_patches_of_8_pixels():
 
 
 def test_strides_that_cannot_be_made():
-    message = r'strides 4, 8, 16, 32.*write strides=\(3.5, 7, 14, 28\)'
+    message = r'3.5.*write strides'
     with pytest.raises(ValueError, match=message):
         build(patch_size=14)
     pyramid = build(patch_size=14, strides=(3.5, 7, 14, 28))
     assert [type(scale) for scale in pyramid.scales] == [
         type(scale) for scale in build().scales
     ]
-    with pytest.raises(ValueError, match=r'write strides=\(4, 16\)'):
+    with pytest.raises(ValueError, match='write strides'):
         build(scales=(8, 1))
 
 
@@ -105,8 +105,7 @@ def test_pyramid_for_another_patch(patch):
     vit = dict(type='mmpretrain.VisionTransformer', arch=ARCH, img_size=112)
     model.backbone = MODELS.build(dict(vit, patch_size=patch))
     model.neck = build()
-    advice = 'square' if isinstance(patch, tuple) else f'patch_size={patch} in'
-    with pytest.raises(ValueError, match=f'16 x 16: .*{advice}'):
+    with pytest.raises(ValueError, match='patch_size='):
         SegDataCheckHook().before_run(SimpleNamespace(model=model))
 
 
@@ -118,5 +117,5 @@ def test_norm():
 
 @pytest.mark.parametrize('count', [0, 2, 5])
 def test_other_numbers_of_maps(count):
-    with pytest.raises(ValueError, match=f'got {count}: write out_indices'):
+    with pytest.raises(ValueError, match='out_indices'):
         build()(maps(count))

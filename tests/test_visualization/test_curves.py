@@ -19,10 +19,7 @@ def train(step, **values):
 
 
 def curves(scalars):
-    return {
-        name: list(zip(*curve))
-        for name, curve in scalars.items()
-    }
+    return {name: list(zip(*curve)) for name, curve in scalars.items()}
 
 
 def test_iterations(tmp_path):
