@@ -13,6 +13,14 @@ from mmengine.registry import Registry
 
 # Kind and name of what configs may still have, and what to write instead.
 GONE = {
+    ('hook', 'CompileHook'): (
+        'leave out default_hooks.compile: compile=True in the config is all '
+        'that tools/train.py and mmmoca.pretrain need'
+    ),
+    ('hook', 'ConfigCheckHook'): (
+        'leave out default_hooks.config_check: our tools check the config; '
+        'others call mmmoca.engine.config_check.check_config(cfg)'
+    ),
     ('model', 'AugmentingViewsPreprocessor'): (
         'it is a project now: inherit projects/gpu_views/configs/'
         'moca_vit-b16_200e_gpu-views.py, or add its custom_imports'

@@ -169,8 +169,7 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     # Imports mmpretrain without its warnings, so it must be the first to.
     from _demo import shrink_images
     from _demo_results import Sets, draw_pictures, report
-    from mmmoca.engine.hooks import ProgressHook
-    from mmmoca.engine.runners import QuietRunner
+    from mmmoca.engine.launch import build_runner
     from mmmoca.evaluation import raw_pixels
     from mmmoca.files import write_json
 
@@ -193,9 +192,7 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
         )
         init_default_scope(cfg.default_scope)
         sets = Sets(cfg)
-        runner = QuietRunner.from_cfg(cfg)
-        interval = 2 * cfg.default_hooks.logger.interval
-        runner.register_hook(ProgressHook(console, interval))
+        runner = build_runner(cfg, progress=True)
         model = runner.model
         with torch.random.fork_rng():
             untrained = MODELS.build(cfg.model)

@@ -129,7 +129,7 @@ def main() -> None:
     if args.check:
         check(cfg, written)
     else:
-        say_what_follows(cfg, train(cfg, written, args.amp))
+        say_what_follows(cfg, train(cfg, written))
 
 
 if __name__ == '__main__':

@@ -11,9 +11,7 @@ default_hooks = dict(
         type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3
     ),
     sampler_seed=dict(type='DistSamplerSeedHook'),
-    config_check=dict(type='mmmoca.ConfigCheckHook'),
     batch_size=dict(type='mmmoca.BatchSizeHook'),
-    compile=dict(type='mmmoca.CompileHook'),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     step_log=dict(type='mmmoca.StepLogHook'),

@@ -89,7 +89,7 @@ def pretrain(
     written = prepare_training(
         cfg, init, 'auto' if resume is True else resume or None, amp
     )
-    train(cfg, written, amp, in_notebook() if progress is None else progress)
+    train(cfg, written, in_notebook() if progress is None else progress)
     last, problems = newest_checkpoint(out, 'epoch_{}.pth')
     if last is None:
         raise CheckpointError(

@@ -51,7 +51,11 @@ class Run(NamedTuple):
 
 def _learning_rate(run: Run) -> float:
     # Linear, as in the authors' code and by --auto-scale-lr.
-    return _rounded(1.5e-4 * run.batch / 256)
+    return float(f'{1.5e-4 * run.batch / 256:.3g}')
+
+
+def _warmup(run: Run) -> float:
+    return max(1, 0.15 * run.steps)
 
 
 def _momentum(run: Run) -> float:
@@ -119,7 +123,11 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
 
 def left_open(cfg: Config) -> list[str]:
     """The keys of a config that say 'auto' and are to be completed."""
-    return [key for key in _RULES if _value(cfg, key) == 'auto']
+
+    def value(part: Any, name: str) -> Any:
+        return (part or {}).get(name)
+
+    return [k for k in _RULES if reduce(value, k.split('.'), cfg) == 'auto']
 
 
 def codebook_advice(steps: int, words: int, new_words: int) -> str | None:
@@ -133,23 +141,21 @@ def codebook_advice(steps: int, words: int, new_words: int) -> str | None:
     Returns:
         str | None: None if there is nothing to change.
     """
-    if new_words * steps < words:
-        return (
-            f'{words - new_words * steps} of the {words} words of the '
-            f'codebook stay the noise of step 0, as each of {steps} steps '
-            f'brings {new_words}: lower model.codebook.num_words, raise '
-            'model.codebook.num_new_words, or train longer'
-        )
-    return None
+    left = words - new_words * steps
+    if left <= 0:
+        return None
+    return (
+        f'{left} of the {words} words of the codebook stay the noise of step '
+        '0: lower model.codebook.num_words or raise num_new_words'
+    )
 
 
-def run_of(cfg: Config, images: int | None = None) -> Run:
+def run_of(cfg: Config) -> Run:
     """Images, batch and steps of the run that a config describes.
 
     Args:
-        cfg (Config): A config with a ``train_dataloader``.
-        images (int, optional): N, if known. Otherwise the data set is built
-            to count them.
+        cfg (Config): A config with a ``train_dataloader``, whose data set is
+            built to count its images.
 
     Returns:
         Run: See there.
@@ -158,40 +164,20 @@ def run_of(cfg: Config, images: int | None = None) -> Run:
         ValueError: If the run has no step.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
-    if images is None:
-        images = len(DATASETS.build(cfg.train_dataloader.dataset))
+    images = len(DATASETS.build(cfg.train_dataloader.dataset))
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     processes = int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
     batch = cfg.train_dataloader.batch_size * processes
-    epochs = cfg.train_cfg.get('max_epochs')
-    if epochs is None:
-        iterations = cfg.train_cfg.max_iters
-    else:
-        iterations = images // batch * epochs
+    iterations = cfg.train_cfg.get('max_iters')
+    if iterations is None:
+        iterations = images // batch * cfg.train_cfg.max_epochs
     steps = iterations // micro_batches
+    batch *= micro_batches
     if not steps:
         raise ValueError(
-            f'{images} images fill no step of {batch * micro_batches}: lower '
+            f'{images} images fill no step of {batch}: lower '
             'train_dataloader.batch_size'
         )
     words = (cfg.model.get('codebook') or {}).get('num_words')
-    return Run(
-        images,
-        batch * micro_batches,
-        steps,
-        words if isinstance(words, int) else None,
-    )
-
-
-def _value(cfg: Config, key: str) -> Any:
-    return reduce(
-        lambda part, name: (part or {}).get(name), key.split('.'), cfg
-    )
-
-
-def _warmup(run: Run) -> float:
-    return max(1, 0.15 * run.steps)
-
-
-def _rounded(value: float) -> float:
-    return float(f'{value:.3g}')
+    words = None if words == 'auto' else words
+    return Run(images, batch, steps, words)

@@ -34,29 +34,13 @@ class _OptimizerStepSchedule:
         self, optimizer, *args, begin=0, end=INF, by_epoch=True, **kwargs
     ) -> None:
         if not by_epoch:
-            micro_batches = getattr(optimizer, '_accumulative_counts', 1)
-            begin = begin // micro_batches
-            end = end if end == INF else -(-end // micro_batches)
+            micro_batches = optimizer._accumulative_counts
+            begin //= micro_batches
+            end = -(-end // micro_batches)
             if kwargs.get('T_max') is not None:
                 kwargs['T_max'] /= micro_batches
-            if kwargs.get('warmup', 0) >= 1:
-                kwargs['warmup'] = -(-kwargs['warmup'] // micro_batches)
-        super().__init__(
-            optimizer,
-            *args,
-            begin=begin,
-            end=end,
-            by_epoch=by_epoch,
-            **kwargs,
-        )
-
-    @classmethod
-    def build_iter_from_epoch(cls, *args, epoch_length: int, **kwargs):
-        """Build it by iteration from what a config says in epochs."""
-        # BatchSizeHook, which knows the images, reports an epoch of no step.
-        return super().build_iter_from_epoch(
-            *args, epoch_length=max(1, epoch_length), **kwargs
-        )
+        kwargs |= dict(begin=begin, end=end, by_epoch=by_epoch)
+        super().__init__(optimizer, *args, **kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Go on from the step of the state; the config says all else.
@@ -74,98 +58,20 @@ class _OptimizerStepSchedule:
         """Advance if the iteration ended in an optimiser step."""
         # The base class makes its first step while it is being built.
         building = self._global_step < 0
-        should_update = getattr(self.optimizer, 'should_update', None)
-        if building or self.by_epoch or not should_update or should_update():
-            super().step()
-
-    def _get_value(self) -> list:
+        if not (building or self.by_epoch or self.optimizer.should_update()):
+            return
         groups = self.optimizer.param_groups
-        return [
-            group[self.param_name]
-            if self.param_name in group.get('constant', ())
-            else value
-            for group, value in zip(groups, super()._get_value())
-        ]
-
-
-class _WarmupCosine(LRSchedulerMixin, _ParamScheduler):
-    """The schedule of :class:`WarmupCosineLR`, of all groups."""
-
-    def __init__(
-        self,
-        optimizer,
-        warmup: float,
-        period: float = 1.0,
-        eta_min_ratio: float = 0.0,
-        begin: int = 0,
-        end: int = INF,
-        by_epoch: bool = True,
-        **kwargs,
-    ) -> None:
-        if any(name.isdigit() for name in kwargs):
-            raise ValueError(
-                'param_scheduler is one schedule here, no list, and follows '
-                'train_cfg.max_epochs (max_iters): write param_scheduler.'
-                'warmup=... in the place of param_scheduler.0.end=...'
-            )
-        if begin or end == INF:
-            raise ValueError(
-                'WarmupCosineLR is the schedule of a whole run: leave out '
-                'begin, and write end=... where no runner fills it in'
-            )
-        if period < 1:
-            raise ValueError(
-                f'period={period} would raise the learning rate again before '
-                'the end of the run: write 1 or more'
-            )
-        unit = 'epochs' if by_epoch else 'steps'
-        self.warmup = round(_length(warmup, end, unit))
-        self.period = period
-        self.eta_min_ratio = eta_min_ratio
-        super().__init__(optimizer, end=end, by_epoch=by_epoch, **kwargs)
-
-    @classmethod
-    def build_iter_from_epoch(
-        cls,
-        *args,
-        warmup: float,
-        end: int = INF,
-        by_epoch: bool = True,
-        epoch_length: int = 1,
-        **kwargs,
-    ) -> '_WarmupCosine':
-        return cls(
-            *args,
-            warmup=round(_length(warmup, end, 'epochs') * epoch_length),
-            end=end * epoch_length,
-            by_epoch=False,
-            **kwargs,
-        )
-
-    def _get_value(self) -> list[float]:
-        step, warmup = self.last_step, self.warmup
-        if step < warmup:
-            factor = step / max(1, warmup - 1)
-        else:
-            progress = (step - warmup) / (self.period * self.end - warmup)
-            cosine = (1 + math.cos(math.pi * progress)) / 2
-            factor = self.eta_min_ratio + (1 - self.eta_min_ratio) * cosine
-        return [base * factor for base in self.base_values]
-
-
-def _length(warmup: float, run: int, unit: str) -> float:
-    """The length of a warm-up that may be given as a share of the run."""
-    if not 0 <= warmup < max(1, run):
-        raise ValueError(
-            f'a warm-up of {warmup:g} {unit} does not fit into a run of '
-            f'{run}: lower param_scheduler.warmup (below 1 it is a share of '
-            'the run), or train for longer'
-        )
-    return warmup * run if warmup < 1 else warmup
+        before = [group[self.param_name] for group in groups]
+        super().step()
+        for group, value in zip(groups, before):
+            if self.param_name in group.get('constant', ()):
+                group[self.param_name] = value
 
 
 @PARAM_SCHEDULERS.register_module()
-class WarmupCosineLR(_OptimizerStepSchedule, _WarmupCosine):
+class WarmupCosineLR(
+    _OptimizerStepSchedule, LRSchedulerMixin, _ParamScheduler
+):
     """The learning rate of a whole run: linear warm-up from 0, then a cosine.
 
     It follows the length of the run, which the runner fills in: change
@@ -180,15 +86,71 @@ class WarmupCosineLR(_OptimizerStepSchedule, _WarmupCosine):
             with ``by_epoch=False``; below 1, as a share of the run.
         period (float): Defaults to 1.
         eta_min_ratio (float): Defaults to 0.
-        end (int): Length of the run. Defaults to the runner's.
+        end (int): Length of the run. The runner fills it in.
         by_epoch (bool): Defaults to True; with ``convert_to_iter_based=True``
             lengths are given in epochs and the rate moves in every step.
-        **kwargs: See MMEngine's schedulers.
+        **kwargs: ``last_step`` and ``verbose`` of MMEngine's schedulers.
 
     Raises:
-        ValueError: If the warm-up is negative or as long as the run, the
-            period is below 1, or the length of the run is not known.
+        ValueError: If the warm-up is negative or as long as the run, or the
+            period is below 1.
     """
+
+    def __init__(
+        self,
+        optimizer,
+        warmup: float,
+        period: float = 1.0,
+        eta_min_ratio: float = 0.0,
+        *,
+        end: int,
+        by_epoch: bool = True,
+        **kwargs,
+    ) -> None:
+        if not 0 <= warmup < max(1, end):
+            unit = 'epochs' if by_epoch else 'iterations'
+            raise ValueError(
+                f'param_scheduler.warmup is {warmup:g} of {end} {unit}: it '
+                'must lie from 0 to below the length of the run'
+            )
+        if period < 1:
+            raise ValueError(
+                f'period={period} would raise the learning rate again before '
+                'the end of the run: write 1 or more'
+            )
+        if not by_epoch and warmup >= 1:
+            warmup = -(-warmup // optimizer._accumulative_counts)
+        self.warmup, self.period = warmup, period
+        self.eta_min_ratio = eta_min_ratio
+        super().__init__(
+            optimizer, begin=0, end=end, by_epoch=by_epoch, **kwargs
+        )
+
+    @classmethod
+    def build_iter_from_epoch(
+        cls, *args, warmup: float, end: int, epoch_length: int, **kwargs
+    ) -> 'WarmupCosineLR':
+        """Build it by iteration from what a config says in epochs."""
+        # BatchSizeHook, which knows the images, reports an epoch of no step.
+        epoch_length = max(1, epoch_length)
+        warmup = warmup * end if warmup < 1 else warmup
+        kwargs |= dict(
+            warmup=round(warmup * epoch_length),
+            end=end * epoch_length,
+            by_epoch=False,
+        )
+        return cls(*args, **kwargs)
+
+    def _get_value(self) -> list[float]:
+        step, warmup = self.last_step, self.warmup
+        warmup = round(warmup * self.end if warmup < 1 else warmup)
+        if step < warmup:
+            factor = step / max(1, warmup - 1)
+        else:
+            progress = (step - warmup) / (self.period * self.end - warmup)
+            cosine = (1 + math.cos(math.pi * progress)) / 2
+            factor = self.eta_min_ratio + (1 - self.eta_min_ratio) * cosine
+        return [base * factor for base in self.base_values]
 
 
 @PARAM_SCHEDULERS.register_module()

@@ -52,22 +52,23 @@ def prepare_training(
     if auto_scale_lr:
         if cfg.get('auto_scale_lr') is None:
             raise ValueError(
-                '--auto-scale-lr needs the batch size that the learning rate '
-                'was chosen for: write auto_scale_lr=dict(base_batch_size=...)'
+                '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=...)'
                 ' in the config'
             )
         cfg.auto_scale_lr.enable = True
     if amp:
-        _mix_precisions(cfg)
+        ours = 'mmmoca.MixedPrecisionOptimWrapper'
+        kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
+        if kind not in ('OptimWrapper', 'AmpOptimWrapper', ours):
+            raise ValueError(f'--amp cannot replace the optim_wrapper {kind}')
+        if kind == 'OptimWrapper':
+            cfg.optim_wrapper.type = ours
     check_files(cfg, 'train', 'val')
     return complete_recipe(cfg)
 
 
 def train(
-    cfg: Config,
-    written: dict[str, float],
-    amp: bool = False,
-    progress: bool = False,
+    cfg: Config, written: dict[str, float], progress: bool = False
 ) -> Runner:
     """Run a training.
 
@@ -75,7 +76,6 @@ def train(
         cfg (Config): The prepared config.
         written (dict[str, float]): What :func:`prepare_training` returned,
             for the log.
-        amp (bool): Whether it was asked for, for the log.
         progress (bool): Show a progress bar in the place of the log, which
             is in its file all the same.
 
@@ -85,13 +85,7 @@ def train(
     Raises:
         Exception: Whatever building the run or running it raises.
     """
-    runner = build_runner(cfg, quiet=progress)
-    if progress:
-        runner.register_hook(ProgressHook())
-    if amp:
-        runner.logger.info(
-            f'--amp: the type of optim_wrapper is {cfg.optim_wrapper.type}'
-        )
+    runner = build_runner(cfg, progress)
     for key, value in written.items():
         runner.logger.info(f'{key}={value:g} follows from images and steps')
     try:
@@ -112,18 +106,13 @@ def _choose_weights(
     resume: str | os.PathLike | None,
 ) -> None:
     """Write into the config what the run starts from, or goes on with."""
+    start = cfg.get('load_from')
     if init is not None:
-        for name, value in (
-            ('load_from', cfg.get('load_from')),
-            ('--resume', resume),
-        ):
-            if value not in (None, 'auto'):
-                raise ValueError(
-                    f'--init {init} and {name} {value} are two '
-                    f'checkpoints to start from: leave out {name} or --init'
-                )
-        cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
-    if resume == 'auto' and cfg.get('load_from') is not None:
+        if start is not None or resume not in (None, 'auto'):
+            other = start or f'--resume {resume}'
+            raise ValueError(f'leave out --init {init} or {other}')
+        start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
+    if resume == 'auto' and start is not None:
         # A job that is put back into the queue before it has saved anything
         # still has to start from it.
         folder = Path(cfg.work_dir)
@@ -132,15 +121,3 @@ def _choose_weights(
     if resume is not None:
         cfg.resume = True
         cfg.load_from = None if resume == 'auto' else os.fspath(resume)
-
-
-def _mix_precisions(cfg: Config) -> None:
-    wrapper = cfg.optim_wrapper
-    kind = wrapper.get('type', 'OptimWrapper')
-    if kind == 'OptimWrapper':
-        wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
-    elif kind not in ('AmpOptimWrapper', 'mmmoca.MixedPrecisionOptimWrapper'):
-        raise ValueError(
-            '--amp can replace an OptimWrapper only, but the type of '
-            f'optim_wrapper is {kind}: choose its precision in the config'
-        )

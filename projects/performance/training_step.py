@@ -1,18 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One training step of the recipe."""
 
-from argparse import Namespace
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import HOOKS, MODELS, init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
 from torch import Tensor
 
 import mmmoca  # noqa: F401  registers the model
+from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
 RECIPE = Path(__file__).parents[2] / 'configs' / 'moca_vit-b16_200e.py'
@@ -89,8 +89,7 @@ class TrainingStep:
         self.wrapper = build_optim_wrapper(self.model, self.wrapper_cfg)
         self.take_batch(batch_size)
         self.generator = torch.Generator().manual_seed(0)
-        hook = HOOKS.build(cfg.default_hooks.compile)
-        hook.before_train(Namespace(cfg=cfg, model=self.model))
+        compile_forward(self.model, cfg.get('compile'))
 
     def take_batch(self, batch_size: int) -> None:
         """Draw the views of another batch."""

@@ -106,7 +106,7 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
             ValueError,
             ['has no shorthand batch_size, data_root', CONFIG],
         ),
-        (dict(epoch=3), ValueError, ['no key epoch', 'did you mean epochs']),
+        (dict(epoch=3), ValueError, ['epoch', 'did you mean epochs']),
         (dict(batch_size=4096), ValueError, ['48 images fill no step']),
     ],
 )

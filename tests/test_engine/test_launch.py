@@ -10,7 +10,9 @@ from mmengine.config import Config
 from mmengine.fileio import FileClient
 from torch import distributed
 
-from mmmoca.engine import CompileHook, launch, processes
+from mmmoca.engine import launch, processes
+from mmmoca.engine.compile import compile_forward
+from mmmoca.engine.runners import ConsoleRunner
 
 from ..images import CONFIGS, DEMO_CONFIG, point_to
 from ..runs import demo_runner
@@ -45,10 +47,8 @@ def test_a_file_uses_the_shorthands_that_it_inherits(tmp_path):
 
 def test_cuda_graphs_do_not_go_with_micro_batches():
     def refused(**compiled):
-        runner = mock.Mock(cfg=dict(compile=compiled))
-        runner.optim_wrapper._accumulative_counts = 2
         with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):
-            CompileHook().before_train(runner)
+            compile_forward(torch.nn.Identity(), compiled, 2)
 
     refused(mode='reduce-overhead')
     refused(mode='max-autotune')
@@ -128,7 +128,7 @@ def test_dataloaders_get_defaults_that_work(tmp_path):
 
 @pytest.mark.parametrize(
     ('device', 'meant'),
-    [('cpu', r'tools/dist_train\.sh'), ('mps', 'leave out --launcher slurm')],
+    [('cpu', r'tools/dist_train\.sh'), ('mps', 'leave it out')],
 )
 def test_processes_without_cuda(device, meant, monkeypatch):
     monkeypatch.setattr(launch, 'get_device', lambda: device)
@@ -139,23 +139,41 @@ def test_processes_without_cuda(device, meant, monkeypatch):
 def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
     join = mock.Mock()
     monkeypatch.setattr(distributed, 'init_process_group', join)
+    monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
     env_cfg = dict(dist_cfg=dict(backend='nccl', timeout=90))
     cfg = Config(dict(launcher='pytorch', env_cfg=env_cfg))
-    launch._join_cpu_processes(cfg)
+    launch._join_without_gpu(cfg)
     join.assert_called_once_with('gloo', timeout=timedelta(seconds=90))
     assert cfg.env_cfg.dist_cfg == dict(backend='gloo', timeout=90)
     assert processes.collective_timeout(dict(env_cfg=None)) is None
 
 
-def test_gradients_lie_in_the_buckets_of_ddp():
-    cfg = Config(dict(find_unused_parameters=True))
-    launch._choose_wrapper(cfg)
-    wrapper = dict(cfg.model_wrapper_cfg)
+def test_gradients_lie_in_the_buckets_of_ddp(monkeypatch):
+    """What the model is wrapped by, and SyncBN, on processes of CPUs."""
+    wrap = mock.Mock()
+    monkeypatch.setattr('mmengine.runner.Runner.wrap_model', wrap)
+    monkeypatch.setattr(
+        'mmmoca.engine.runners.console_runner.get_device', lambda: 'cpu'
+    )
+    runner = mock.Mock(
+        spec=ConsoleRunner,
+        distributed=True,
+        cfg=dict(find_unused_parameters=True),
+    )
+    runner.__class__ = ConsoleRunner
+
+    def wrapped(cfg):
+        layers = torch.nn.Sequential(torch.nn.SyncBatchNorm(2))
+        ConsoleRunner.wrap_model(runner, cfg, layers)
+        wrapper, model = wrap.call_args.args[-2:]
+        assert not isinstance(model[0], torch.nn.SyncBatchNorm)
+        return wrapper
+
+    wrapper = wrapped(None)
     assert wrapper.pop('gradient_as_bucket_view')
     assert wrapper.pop('find_unused_parameters')
-    own = Config(dict(model_wrapper_cfg=dict(type='Own', a=1)))
-    launch._choose_wrapper(own)
-    assert own.model_wrapper_cfg == dict(type='Own', a=1)
+    assert wrapper['device_ids'] is None
+    assert wrapped(dict(type='Own', a=1)) == dict(type='Own', a=1)
 
 
 def test_deterministic_runs_choose_no_kernel_by_its_time(root, monkeypatch):

@@ -70,9 +70,11 @@ def test_gradient_accumulation_steps_once(root):
 
 @pytest.mark.slow
 def test_compiled_training(root):
-    """The same losses, through MMEngine's own switch."""
+    """The same losses, by the runner of our tools."""
     losses = []
-    for options in ({}, {'compile': dict(backend='aot_eager')}):
+    ours = {'runner_type': 'mmmoca.ConsoleRunner'}
+    compiled = {'compile': dict(backend='aot_eager')} | ours
+    for options in ({}, compiled):
         options |= {'train_cfg.max_iters': 2} | NO_VALIDATION
         name = 'compiled' if 'compile' in options else 'eager'
         losses.append(scalars(train(root, name, **options), 'train/loss'))

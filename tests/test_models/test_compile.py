@@ -166,7 +166,10 @@ TWO_EPOCHS = {
     'model.backbone.tap_layer': 1,
     'env_cfg.dist_cfg.backend': 'gloo',
 }
-COMPILED = {'compile': dict(backend='aot_eager', fullgraph=True)}
+COMPILED = {
+    'compile': dict(backend='aot_eager', fullgraph=True),
+    'runner_type': 'mmmoca.ConsoleRunner',
+}
 # Each gradient a tensor of its own, as PyTorch has them by default.
 NO_VIEWS = {'model_wrapper_cfg.gradient_as_bucket_view': False}
 

@@ -128,7 +128,7 @@ def test_arguments_of_training(tmp_path):
         cfg = dict(optim_wrapper=dict(type=kind, dtype='bfloat16'))
         assert apply(cfg, amp=True).optim_wrapper == cfg['optim_wrapper']
     cfg = dict(optim_wrapper=dict(type='ApexOptimWrapper'))
-    with pytest.raises(ValueError, match='is ApexOptimWrapper'):
+    with pytest.raises(ValueError, match='ApexOptimWrapper'):
         apply(cfg, amp=True)
     cfg = dict(auto_scale_lr=dict(base_batch_size=64))
     assert apply(cfg, auto_scale_lr=True).auto_scale_lr.enable is True
@@ -158,7 +158,7 @@ def test_what_a_run_starts_from(tmp_path, command, capsys, monkeypatch):
     assert chosen(load_from=start, resume='auto') == (None, True)
     assert chosen(load_from=start, resume='b.pth') == ('b.pth', True)
     for other in (dict(load_from='b.pth'), dict(resume='b.pth')):
-        with pytest.raises(ValueError, match=r'a.pth and .* b.pth are two'):
+        with pytest.raises(ValueError, match='a.pth or .*b.pth'):
             chosen(init='a.pth', **other)
     error = _error(capsys, command, 'train', CONFIG, '--init', tmp_path)
     assert f'there is no file {tmp_path}' in error
@@ -322,7 +322,8 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     options.append('train_dataloader.batch_size=8')  # the same global batch
     log = run('train.py', '--resume', '--amp', '--no-validate')
     assert 'resumed epoch: 1, iter: 1' in log
-    assert 'optim_wrapper is mmmoca.MixedPrecisionOptimWrapper' in log
+    saved = (tmp_path / CONFIG).read_text()
+    assert "type='mmmoca.MixedPrecisionOptimWrapper'" in saved
     assert 'Epoch(train) [2][1/1]' in log
     assert 'Epoch(val)' not in log
     assert re.search(f'^next .*embed.py {tmp_path}/epoch_2.pth', log, re.M)

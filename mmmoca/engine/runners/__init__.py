@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .console_runner import ConsoleRunner, QuietRunner
 from .knn_loop import KNNValLoop
 from .knn_test_loop import KNNTestLoop
 from .low_shot_loop import LowShotTestLoop
-from .quiet_runner import ConsoleRunner, QuietRunner
 
 __all__ = [
     'KNNTestLoop',

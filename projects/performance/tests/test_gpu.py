@@ -26,7 +26,6 @@ from gpu_report import GOALS, write_report
 from gpu_steps import search_largest
 from gpu_tests import read_tests
 from host_waits import count_waits, idle_share, read_trace
-from mmmoca.engine.hooks import CompileHook
 from mmmoca.models import MOCA
 from objective_forms import FORMS, build
 from sections import count_flops
@@ -350,13 +349,15 @@ def test_steps_are_set_up_as_runs_are(root, monkeypatch, compiled):
     monkeypatch.setattr(torch, 'compile', compiler)
     monkeypatch.setattr(torch.backends.cudnn, 'benchmark', False)
     options = {'compile': dict(dynamic=False) if compiled else False}
+    ours = {'runner_type': 'mmmoca.ConsoleRunner'}
     half = {'optim_wrapper.dtype': 'bfloat16'}
     runner = demo_runner(
-        root, f'same_{compiled}', **options, **half, **NO_VALIDATION
+        root, f'same_{compiled}', **options, **half, **ours, **NO_VALIDATION
     )
     searches = torch.backends.cudnn.benchmark
-    (hook,) = (h for h in runner.hooks if isinstance(h, CompileHook))
-    hook.before_train(runner)
+    theirs = runner.build_optim_wrapper(runner.cfg.optim_wrapper)
+    runner.optim_wrapper = theirs
+    runner._maybe_compile('train_step')
     of_runner = calls.copy()
     calls.clear()
     torch.backends.cudnn.benchmark = False
@@ -366,7 +367,6 @@ def test_steps_are_set_up_as_runs_are(root, monkeypatch, compiled):
     assert calls == of_runner and len(calls) == compiled
     assert torch.backends.cudnn.benchmark == searches
     ours = step.wrapper
-    theirs = runner.build_optim_wrapper(runner.cfg.optim_wrapper)
     for wrapper in (ours, theirs):
         assert wrapper.optimizer.defaults['fused'] is True
     assert describe(ours) == describe(theirs)

@@ -1,0 +1,52 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import torch
+from mmengine.utils import digit_version
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .steps import unwrap_model
+
+__all__ = ['compile_forward']
+
+
+def compile_forward(
+    model: nn.Module, options: bool | dict | None, micro_batches: int = 1
+) -> None:
+    """Compile the forward pass, all losses included, into one graph.
+
+    MMEngine compiles ``train_step``, with the optimiser wrapper, its autocast
+    and its counters inside, which TorchDynamo cannot trace. Checkpoints and
+    validation know nothing of the compiled forward pass.
+
+    Under DDP, PyTorch splits that graph where a bucket of gradients ends, so
+    that it is sent while the backward pass goes on. Before 2.11, the first
+    version in which this was tried, the graph stays whole: PyTorch 2.6 cannot
+    split one with an :class:`torch.autograd.Function` inside, and up to 2.8
+    the parts `could overwrite each other's memory
+    <https://github.com/pytorch/pytorch/pull/160745>`_.
+
+    Args:
+        model (nn.Module): Changed in place; DDP may wrap it.
+        options (bool | dict | None): ``compile`` of the config: whether to,
+            or the arguments of :func:`torch.compile`.
+        micro_batches (int): Of an optimiser step. Defaults to 1.
+
+    Raises:
+        ValueError: If the options ask for CUDA graphs, which reuse the memory
+            of gradients, and a step has several micro-batches: these `would
+            be lost <https://github.com/pytorch/pytorch/issues/169545>`_.
+    """
+    if not options:
+        return
+    arguments = {} if options is True else dict(options)
+    graphs = arguments.get('mode') in ('reduce-overhead', 'max-autotune')
+    graphs |= (arguments.get('options') or {}).get('triton.cudagraphs', False)
+    if graphs and micro_batches > 1:
+        raise ValueError(
+            'CUDA graphs lose gradients of several micro-batches: write '
+            "compile=dict(mode='max-autotune-no-cudagraphs')"
+        )
+    split = digit_version(torch.__version__) >= digit_version('2.11')
+    if isinstance(model, DistributedDataParallel) and not split:
+        torch._dynamo.config.optimize_ddp = False
+    unwrap_model(model).compile(**arguments)

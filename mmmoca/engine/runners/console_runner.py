@@ -1,0 +1,86 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import logging
+
+from mmengine.device import get_device
+from mmengine.model import revert_sync_batchnorm
+from mmengine.runner import Runner
+from torch import nn
+
+from mmmoca.engine.compile import compile_forward
+from mmmoca.registry import RUNNERS
+
+__all__ = ['ConsoleRunner', 'QuietRunner']
+
+# How messages begin that tell of MMEngine and the machine, not of the run.
+_DUMPS = (
+    *('\n------', 'Config:', 'Hooks will be executed', 'Exp name:'),
+    *('Distributed training is not used', '"FileClient"', '"HardDiskBackend"'),
+)
+
+
+@RUNNERS.register_module()
+class ConsoleRunner(Runner):
+    """The runner of this package's tools.
+
+    It keeps environment, config, hooks and the like off the terminal (the log
+    file has them), trains on processes without a GPU, and compiles the
+    forward pass where MMEngine compiles ``train_step``.
+    """
+
+    @staticmethod
+    def shown(record: logging.LogRecord) -> bool:
+        """Whether a record goes to the terminal."""
+        message = record.getMessage()
+        # KNNTestLoop shows its metrics as a table.
+        table = message.startswith('Epoch(test)') and 'knn/' in message
+        return not (table or message.startswith(_DUMPS))
+
+    def build_logger(self, *args, **kwargs) -> logging.Logger:
+        """Build the logger; let through to the terminal what is of use."""
+        logger = super().build_logger(*args, **kwargs)
+        for handler in logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.addFilter(self.shown)
+        return logger
+
+    def wrap_model(
+        self, model_wrapper_cfg: dict | None, model: nn.Module
+    ) -> nn.Module:
+        """Wrap the model for several processes, with or without GPUs."""
+        if self.distributed and model_wrapper_cfg is None:
+            # MMEngine's own choice, but that a gradient is a part of the
+            # buffer in which it is sent, not a copy. static_graph is left
+            # out: it fails under accumulation, whose first backward pass
+            # sends nothing.
+            model_wrapper_cfg = dict(
+                type='MMDistributedDataParallel',
+                broadcast_buffers=False,
+                find_unused_parameters=self.cfg.get(
+                    'find_unused_parameters', False
+                ),
+                gradient_as_bucket_view=True,
+            )
+        if self.distributed and get_device() == 'cpu':
+            # PyTorch has SyncBN for GPUs only.
+            model = revert_sync_batchnorm(model)
+            if str(model_wrapper_cfg['type']).endswith('DataParallel'):
+                model_wrapper_cfg.setdefault('device_ids', None)
+        return super().wrap_model(model_wrapper_cfg, model)
+
+    def _maybe_compile(self, target: str) -> None:
+        compile_forward(
+            self.model,
+            self.cfg.get('compile'),
+            self.optim_wrapper._accumulative_counts,
+        )
+
+
+@RUNNERS.register_module()
+class QuietRunner(ConsoleRunner):
+    """Shows warnings, errors and what came out alone on the terminal."""
+
+    @staticmethod
+    def shown(record: logging.LogRecord) -> bool:
+        """Whether a record goes to the terminal."""
+        told = record.levelno >= logging.WARNING or hasattr(record, 'result')
+        return told and ConsoleRunner.shown(record)
