@@ -30,7 +30,7 @@ GONE = {
         'python.md does'
     ),
     ('strategy', 'MOCAFSDPStrategy'): (
-        'leave out strategy and runner_type, and take a smaller batch with '
+        'leave out strategy, and take a smaller batch with '
         'optim_wrapper.accumulative_counts: it saved 2 of 65 GB'
     ),
     ('transform', 'PackCanvas'): (

@@ -173,7 +173,8 @@ REGIONS_OF_14 = [
             14,
             [7, 14, 28],
             [
-                'model.bbox_head.anchor_generator.strides=[7.0, 14.0, 28.0, 56.0, 112.0]'
+                'model.bbox_head.anchor_generator.'
+                'strides=[7.0, 14.0, 28.0, 56.0, 112.0]'
             ],
         ),
     ],

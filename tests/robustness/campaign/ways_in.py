@@ -238,18 +238,16 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
         )
         yield f'{scheme}://', lambda p, scheme=scheme: load(f'{scheme}://{p}')
 
-    for kind in ('Runner',):
-        for resume in (False, True):
-            yield (
-                f'{kind}.from_cfg, {"resume" if resume else "load_from"}',
-                lambda path, kind=kind, resume=resume: demo_runner(
-                    folder / 'images',
-                    f'run{next(COUNT)}',
-                    runner_type=kind,
-                    load_from=str(path),
-                    resume=resume,
-                ).train(),
-            )
+    for resume in (False, True):
+        yield (
+            f'Runner.from_cfg, {"resume" if resume else "load_from"}',
+            lambda path, resume=resume: demo_runner(
+                folder / 'images',
+                f'run{next(COUNT)}',
+                load_from=str(path),
+                resume=resume,
+            ).train(),
+        )
     yield 'mmmoca.load', mmmoca.load
     yield (
         'mmmoca.pretrain, init',
