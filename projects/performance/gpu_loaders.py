@@ -116,7 +116,8 @@ def runner(setting: Setting) -> Iterator[Outcome]:
     if setting.tiny:
         options['compile'] = False
     cfg = load_config(network.config, str(setting.out / 'runner'), options)
-    run = build_runner(cfg, quiet=True)
+    cfg.runner_type = 'mmmoca.QuietRunner'
+    run = build_runner(cfg)
     run.register_hook(watch)
     run.train()
     waiting = run.message_hub.get_scalar('train/data_time').data[0]

@@ -43,7 +43,8 @@ def knn_run(setting: Setting, name: str, config: Path, options: dict) -> Row:
     cfg.experiment_name = name
     # MMEngine looks for the best from the first step on, not before.
     cfg.default_hooks.checkpoint.update(max_keep_ckpts=1, save_best=None)
-    runner = build_runner(cfg, quiet=True)
+    cfg.runner_type = 'mmmoca.QuietRunner'
+    runner = build_runner(cfg)
     before = runner.val()
     start = time.time()
     runner.train()
@@ -109,7 +110,8 @@ def train_briefly(
     """Train the demo's recipe; what it ran on, its losses and time."""
     cfg = load_config(DEMO, work_dir, options, launcher)
     cfg.experiment_name = Path(work_dir).name
-    runner = build_runner(cfg, quiet=True)
+    cfg.runner_type = 'mmmoca.QuietRunner'
+    runner = build_runner(cfg)
     runner.train()
     history = runner.message_hub.get_scalar
     wrapped = is_model_wrapper(runner.model)
