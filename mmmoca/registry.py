@@ -40,6 +40,18 @@ __all__ = [
 
 # Kind and name of what configs may still have, and what to write instead.
 GONE = {
+    ('hook', 'BackboneCheckpointHook'): (
+        "CheckpointFitHook does it: leave it out, and take load_from='"
+        "mmmoca-student://FILE' for which='student'"
+    ),
+    ('hook', 'ClassifierCheckHook'): (
+        'CheckpointFitHook does it: write default_hooks=dict(checkpoint_fit='
+        "dict(type='mmmoca.CheckpointFitHook', needs_checkpoint=True))"
+    ),
+    ('hook', 'FrozenBackboneHook'): (
+        'leave it out, and write frozen_stages (the number of layers), '
+        'drop_rate=0 and drop_path_rate=0 in model.backbone'
+    ),
     ('model', 'AugmentingViewsPreprocessor'): (
         'it is a project now: inherit projects/gpu_views/configs/'
         'moca_vit-b16_200e_gpu-views.py, or add its custom_imports'

@@ -1,14 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from mmmoca.engine.config_check import ConfigCheckHook
 
-from .backbone_checkpoint_hook import BackboneCheckpointHook
 from .batch_size_hook import BatchSizeHook
 from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
-from .classifier_check_hook import ClassifierCheckHook
 from .codebook_hook import CodebookHook
 from .compile_hook import CompileHook
-from .frozen_backbone_hook import FrozenBackboneHook
 from .gain_hook import GainHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
@@ -20,14 +17,11 @@ from .winning_head_hook import WinningHeadHook
 
 __all__ = [
     'AtomicCheckpointHook',
-    'BackboneCheckpointHook',
     'BatchSizeHook',
     'CheckpointFitHook',
-    'ClassifierCheckHook',
     'CodebookHook',
     'CompileHook',
     'ConfigCheckHook',
-    'FrozenBackboneHook',
     'GainHook',
     'NonFiniteLossError',
     'NonFiniteStateError',
