@@ -52,6 +52,10 @@ GONE = {
         'leave it out, and write frozen_stages (the number of layers), '
         'drop_rate=0 and drop_path_rate=0 in model.backbone'
     ),
+    ('hook', 'SegDataCheckHook'): (
+        'leave it out: tools/train.py and tools/test.py check the data sets '
+        'of mmsegmentation by themselves'
+    ),
     ('model', 'AugmentingViewsPreprocessor'): (
         'it is a project now: inherit projects/gpu_views/configs/'
         'moca_vit-b16_200e_gpu-views.py, or add its custom_imports'

@@ -10,7 +10,6 @@ from .gain_hook import GainHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
 from .reproducibility_hook import ReproducibilityHook
-from .seg_data_check_hook import SegDataCheckHook
 from .step_log_hook import NonFiniteLossError, StepLogHook
 from .teacher_ema_hook import TeacherEMAHook
 from .winning_head_hook import WinningHeadHook
@@ -28,7 +27,6 @@ __all__ = [
     'PreemptionHook',
     'ProgressHook',
     'ReproducibilityHook',
-    'SegDataCheckHook',
     'StepLogHook',
     'TeacherEMAHook',
     'WinningHeadHook',
