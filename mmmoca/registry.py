@@ -13,6 +13,14 @@ from mmengine.registry import Registry
 
 # Kind and name of what configs may still have, and what to write instead.
 GONE = {
+    ('hook', 'BackboneCheckpointHook'): (
+        "CheckpointFitHook does it: leave it out, and take load_from='"
+        "mmmoca-student://FILE' for which='student'"
+    ),
+    ('hook', 'ClassifierCheckHook'): (
+        'CheckpointFitHook does it: write default_hooks=dict(checkpoint_fit='
+        "dict(type='mmmoca.CheckpointFitHook', needs_checkpoint=True))"
+    ),
     ('hook', 'CompileHook'): (
         'leave out default_hooks.compile: compile=True in the config is all '
         'that tools/train.py and mmmoca.pretrain need'
@@ -20,6 +28,14 @@ GONE = {
     ('hook', 'ConfigCheckHook'): (
         'leave out default_hooks.config_check: our tools check the config; '
         'others call mmmoca.engine.config_check.check_config(cfg)'
+    ),
+    ('hook', 'FrozenBackboneHook'): (
+        'leave it out, and write frozen_stages (the number of layers), '
+        'drop_rate=0 and drop_path_rate=0 in model.backbone'
+    ),
+    ('hook', 'SegDataCheckHook'): (
+        'leave it out: tools/train.py and tools/test.py check the data sets '
+        'of mmsegmentation by themselves'
     ),
     ('model', 'AugmentingViewsPreprocessor'): (
         'it is a project now: inherit projects/gpu_views/configs/'

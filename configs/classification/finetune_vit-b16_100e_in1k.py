@@ -113,6 +113,5 @@ auto_scale_lr = dict(base_batch_size=1024)
 
 default_hooks = dict(
     checkpoint=dict(max_keep_ckpts=1, save_best='accuracy/top1'),
-    classifier_check=dict(type='mmmoca.ClassifierCheckHook'),
-    backbone_checkpoint=dict(type='mmmoca.BackboneCheckpointHook'),
+    checkpoint_fit=dict(needs_checkpoint=True),
 )

@@ -15,7 +15,3 @@ test_cfg = dict(
     k=(10, 20),
     temperature=(0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.15, 0.2),
 )
-
-default_hooks = dict(
-    backbone_checkpoint=dict(type='mmmoca.BackboneCheckpointHook')
-)

@@ -54,7 +54,3 @@ test_cfg = dict(
 
 # The processes wait for the slowest regression, on CPU cores: seconds.
 env_cfg = dict(dist_cfg=dict(timeout=7200))
-
-default_hooks = dict(
-    backbone_checkpoint=dict(type='mmmoca.BackboneCheckpointHook')
-)

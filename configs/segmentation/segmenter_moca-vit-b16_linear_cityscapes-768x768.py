@@ -5,6 +5,7 @@
 _base_ = ['./segmenter_moca-vit-b16_mask_cityscapes-768x768.py']
 
 model = dict(
+    # All layers. Without drop path training mode computes the same.
     backbone=dict(frozen_stages=12, drop_path_rate=0.0),
     decode_head=dict(
         _delete_=True,
@@ -22,4 +23,3 @@ model = dict(
         ),
     ),
 )
-default_hooks = dict(frozen_backbone=dict(type='mmmoca.FrozenBackboneHook'))

@@ -6,11 +6,8 @@ from .conversion import (
 )
 from .fitting import (
     check_architecture,
-    check_encoders,
-    check_grids,
+    check_fit,
     check_heads,
-    check_shapes,
-    compare_states,
 )
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
@@ -52,13 +49,10 @@ __all__ = [
     'backbone_checkpoint',
     'build_vit',
     'check_architecture',
-    'check_encoders',
-    'check_grids',
+    'check_fit',
     'check_heads',
     'check_intact',
     'check_pretrained_inits',
-    'check_shapes',
-    'compare_states',
     'convert_release',
     'convert_release_name',
     'convert_release_state_dict',

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from .fitting import compare_states
 from .grids import adapt_in_channels, resize_positions
 from .layouts import Backbone
 from .plain_vit import PROJECTION
@@ -92,7 +91,10 @@ def fit_report(
         CheckpointError: If nothing matches or shapes differ.
     """
     own = model.state_dict()
-    shared, misshapen = compare_states(state_dict, own)
+    shared = state_dict.keys() & own.keys()
+    misshapen = sorted(
+        n for n in shared if state_dict[n].shape != own[n].shape
+    )
     if not shared:
         raise CheckpointError(
             f'no name of the model is in it; it has {listed(state_dict)}'

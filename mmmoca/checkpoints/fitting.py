@@ -14,11 +14,8 @@ from .vits import recorded_num_heads
 
 __all__ = [
     'check_architecture',
-    'check_encoders',
-    'check_grids',
+    'check_fit',
     'check_heads',
-    'check_shapes',
-    'compare_states',
 ]
 
 # mmpretrain's backbones resize these while they are loaded.
@@ -27,26 +24,54 @@ _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 _HIDDEN = 'layers.0.ffn.layers.0.0.weight'
 
 
-def compare_states(
-    saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
-) -> tuple[set[str], list[str]]:
-    """Compare a checkpoint's tensors with a module's.
+def check_fit(
+    module: nn.Module,
+    saved: Mapping[str, Tensor],
+    meta: object,
+    source: str,
+    training: bool = True,
+) -> str:
+    """Refuse a checkpoint that MMEngine would not load rightly.
 
     Args:
-        saved (Mapping[str, Tensor]): The checkpoint's.
-        own (Mapping[str, Tensor]): The module's.
+        module (nn.Module): What it will be loaded into.
+        saved (Mapping[str, Tensor]): The checkpoint's tensors.
+        meta (object): ``meta`` of the checkpoint, whatever it holds.
+        source (str): What to call it.
+        training (bool): See :func:`check_encoders`.
 
     Returns:
-        Tuple[Set[str], List[str]]: Names in both, and those of them that
-        differ in shape, without those that are resized while loading.
+        str: How many names match, with examples of those that do not.
+
+    Raises:
+        CheckpointError: If no name matches, shapes differ (but of what is
+            resized while loading), or see :func:`check_grids` and
+            :func:`check_encoders`.
     """
+    own = module.state_dict()
     shared = saved.keys() & own.keys()
     misshapen = sorted(
         name
         for name in shared
         if saved[name].shape != own[name].shape and not _RESIZED.search(name)
     )
-    return shared, misshapen
+    report = f'{source}: {len(shared)} of its {len(own)} names match'
+    for title, names in (
+        ('of another shape', misshapen),
+        ('missing', own.keys() - shared),
+        ('unexpected', saved.keys() - shared),
+    ):
+        if names:
+            report += f'; {len(names)} {title} ({listed(sorted(names))})'
+    check_shapes(saved, own, misshapen, source)
+    if misshapen or not shared:
+        raise CheckpointError(
+            f'{report}: build the model as the one that was saved, or load '
+            "its backbone alone, by an init_cfg with prefix='backbone.'"
+        )
+    check_grids(module, saved, meta)
+    check_encoders(module, saved, meta, training)
+    return report
 
 
 def check_shapes(

@@ -141,7 +141,7 @@ def find_backbone(
         CheckpointError: If the file has no ViT, not the one asked for, or
             one without [CLS] or positions, or with parts that a plain ViT
             has not. A final norm is not required: some files have none, and
-            :func:`~mmmoca.checkpoints.check_encoders` is for their users.
+            :func:`~mmmoca.checkpoints.check_fit` is for their users.
         ValueError: If ``which`` is neither of its choices.
     """
     if which not in ('teacher', 'student'):

@@ -10,12 +10,7 @@ from mmengine.model import PretrainedInit
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import Tensor, nn
 
-from .fitting import (
-    check_encoders,
-    check_grids,
-    check_shapes,
-    compare_states,
-)
+from .fitting import check_fit
 from .layouts import find_backbone
 from .reading import CheckpointError, listed
 from .scheme import guarded
@@ -70,29 +65,12 @@ def _check(
         if name.startswith(start)
     }
     own = module.state_dict()
-    shared, misshapen = compare_states(part, own)
-    if not shared:
+    if not part.keys() & own.keys():
         raise CheckpointError(
             f'{role} matches none of its {len(own)} names: '
             + _advice(checkpoint, state, own)
         )
-    if misshapen:
-        check_shapes(part, own, misshapen, role)
-        raise CheckpointError(
-            f'{role}: {listed(misshapen)} differ in shape from the module. '
-            'Build it as the one that was saved, or load only its backbone '
-            "by an init_cfg of the backbone with prefix='backbone.'"
-        )
-    meta = checkpoint.get('meta')
-    check_grids(module, part, meta)
-    check_encoders(module, part, meta, training=True)
-    report = f'{role}: {len(shared)} of its {len(own)} names match'
-    for title, names in (
-        ('missing', own.keys() - shared),
-        ('unexpected', part.keys() - shared),
-    ):
-        if names:
-            report += f'; {len(names)} {title} ({listed(sorted(names))})'
+    report = check_fit(module, part, checkpoint.get('meta'), role)
     if start == 'backbone.' and 'teacher.cls_token' in state:
         report += (
             ". This is a pretraining run's student; prefix='teacher.' is the "

@@ -7,19 +7,51 @@ Data sets are those of mmsegmentation, which is not imported here.
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.fileio import get_file_backend
 from PIL import Image, UnidentifiedImageError
 
 from mmmoca.files import outside
 from mmmoca.messages import listed
+from mmmoca.registry import DATASETS
 
 from .band_loading import LoadBands
-from .segmentation_checks import SegDataError
+from .segmentation_checks import (
+    SegDataError,
+    check_classes,
+    check_crops,
+    members,
+)
 
-__all__ = ['check_files', 'check_masks']
+__all__ = ['check_files', 'check_masks', 'check_segmentation']
 
 EXIF_ORIENTATION, TRANSPOSED = 0x0112, (5, 6, 7, 8)
+
+
+def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
+    """Check the data sets that a segmentor is about to read.
+
+    Sizes of crops are compared with the patch, classes of the heads with
+    those of the data set; every image and mask has to exist, and 200 masks of
+    each data set are read, for their size and label ids.
+
+    Args:
+        cfg (Config): The config. One of another ``default_scope`` than
+            'mmseg' has nothing to check.
+        stages (Iterable[str]): 'train', 'val' or 'test', what is run.
+
+    Raises:
+        SegDataError: Says what to write instead.
+    """
+    for stage in stages if cfg.get('default_scope') == 'mmseg' else ():
+        if loader := cfg.get(f'{stage}_dataloader'):
+            built = DATASETS.build(dict(loader.dataset, _scope_='mmseg'))
+            for dataset in members(built):
+                check_crops(cfg.model, dataset)
+                check_classes(cfg.model, dataset)
+                check_files(dataset)
+                check_masks(dataset, 200)
 
 
 def check_files(dataset: BaseDataset) -> None:

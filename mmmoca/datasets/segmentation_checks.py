@@ -8,14 +8,12 @@ from collections.abc import Iterator
 
 from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
-from torch import nn
 from torch.utils.data import Dataset
 
 from mmmoca.messages import shown
 
 __all__ = [
     'SegDataError',
-    'check_channels',
     'check_classes',
     'check_crops',
     'members',
@@ -51,37 +49,34 @@ def members(dataset: Dataset) -> Iterator[BaseDataset]:
         yield dataset
 
 
-def check_crops(model: nn.Module, dataset: BaseDataset) -> None:
+def check_crops(model: dict, dataset: BaseDataset) -> None:
     """Check that crops and windows are whole patches, and agree.
 
     Args:
-        model (nn.Module): The segmentor. Without a ``patch_embed`` in its
-            backbone there is nothing to check.
+        model (dict): Config of the segmentor. Where its backbone has no
+            ``patch_size`` there is nothing to check.
         dataset (BaseDataset): Its pipeline's random crop is looked at.
 
     Raises:
         SegDataError: If a size is not a multiple of the patch (the backbone
             would pad it), or training crops would be padded.
     """
-    patch_embed = getattr(model.backbone, 'patch_embed', None)
-    if patch_embed is None:
+    if 'patch_size' not in model['backbone']:
         return
-    patch = to_2tuple(patch_embed.projection.kernel_size)
-    crops = [
-        to_2tuple(transform.crop_size)
+    patch = to_2tuple(model['backbone']['patch_size'])
+    sizes = [
+        ('RandomCrop.crop_size', transform.crop_size)
         for transform in dataset.pipeline.transforms
         if type(transform).__name__ == 'RandomCrop'
     ]
-    padded = getattr(model.data_preprocessor, 'size', None)
-    window = (model.test_cfg or {}).get('crop_size')
-    sizes = [('crop_size of RandomCrop', crop) for crop in crops]
-    sizes += [
-        ('model.data_preprocessor.size', padded),
-        ('model.test_cfg.crop_size', window),
-    ]
+    for part, key in (
+        ('data_preprocessor', 'size'),
+        ('test_cfg', 'crop_size'),
+    ):
+        size = (model.get(part) or {}).get(key)
+        if size is not None:
+            sizes.append((f'model.{part}.{key}', size))
     for name, size in sizes:
-        if size is None:
-            continue
         size = to_2tuple(size)
         if any(side % step for side, step in zip(size, patch)):
             near = tuple(
@@ -89,66 +84,35 @@ def check_crops(model: nn.Module, dataset: BaseDataset) -> None:
                 for side, step in zip(size, patch)
             )
             raise SegDataError(
-                f'{name} is {tuple(size)}, not a multiple of the patch '
-                f'{patch}: write {near}, in the pipeline, in model.'
-                'data_preprocessor.size, model.backbone.img_size and model.'
-                'test_cfg.crop_size alike'
+                f'{name} is {size}, not a multiple of the patch {patch}: '
+                f'write {near}, for the crops of the pipeline, model.'
+                'data_preprocessor, backbone.img_size and test_cfg alike'
             )
-    if crops and padded is not None and crops[-1] != to_2tuple(padded):
+    training = [to_2tuple(size) for name, size in sizes if 'test' not in name]
+    if len(training) > 1 and training[0] != training[1]:
         raise SegDataError(
-            f'RandomCrop cuts {crops[-1]}, but model.data_preprocessor.size '
-            f'is {to_2tuple(padded)}: write the same for both'
+            f'RandomCrop.crop_size is {training[0]}, but model.'
+            f'data_preprocessor.size is {training[1]}: write the same'
         )
 
 
-def check_channels(model: nn.Module) -> None:
-    """Check that the images are normalised for the channels of the backbone.
-
-    Args:
-        model (nn.Module): The segmentor. Without a ``patch_embed`` in its
-            backbone there is nothing to check.
-
-    Raises:
-        SegDataError: If ``mean`` has another length than ``in_channels``.
-    """
-    patch_embed = getattr(model.backbone, 'patch_embed', None)
-    mean = getattr(model.data_preprocessor, 'mean', None)
-    if patch_embed is None or mean is None:
-        return
-    channels = patch_embed.projection.in_channels
-    if mean.numel() not in (1, channels):
-        raise SegDataError(
-            f'model.backbone.in_channels is {channels}, but model.'
-            f'data_preprocessor.mean has {mean.numel()} numbers: write a mean '
-            f'and std of {channels} numbers, and for other than 1 or 3 '
-            "type='mmmoca.SegBandsPreprocessor'"
-        )
-
-
-def check_classes(model: nn.Module, dataset: BaseDataset) -> None:
+def check_classes(model: dict, dataset: BaseDataset) -> None:
     """Check that the heads have as many classes as the data set.
 
     Args:
-        model (nn.Module): The segmentor.
+        model (dict): Config of the segmentor.
         dataset (BaseDataset): The data set.
 
     Raises:
         SegDataError: If they differ.
     """
-    classes = dataset.metainfo.get('classes')
-    if classes is None:
-        raise SegDataError(
-            f'the data set {dataset.data_root} has no classes: write '
-            "metainfo=dict(classes=('background', ...)) in its config"
-        )
+    found = len(dataset.metainfo.get('classes') or ())
     for name in ('decode_head', 'auxiliary_head'):
-        heads = getattr(model, name, None)
-        heads = heads if isinstance(heads, nn.ModuleList) else [heads]
-        for head in heads:
-            count = getattr(head, 'num_classes', len(classes))
-            if count != len(classes):
+        heads = model.get(name) or []
+        for head in [heads] if isinstance(heads, dict) else heads:
+            if head.get('num_classes', found) != found:
                 raise SegDataError(
-                    f'the data set has {len(classes)} classes '
-                    f'({", ".join(classes[:3])}, ...), but {name} has '
-                    f'{count}: write model.{name}.num_classes={len(classes)}'
+                    f'the data set {dataset.data_root} has {found} classes: '
+                    f'write model.{name}.num_classes={found}, or its classes '
+                    "in metainfo=dict(classes=('background', ...))"
                 )

@@ -12,6 +12,7 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmmoca.datasets.mask_checks import check_segmentation
 from mmmoca.stack import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
@@ -147,6 +148,7 @@ def check_files(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
+        SegDataError: See :func:`check_segmentation`.
     """
     # Files on other machines, s3://... say, are MMEngine's matter.
     scheme, _, path = (cfg.get('load_from') or '').rpartition('://')
@@ -167,6 +169,7 @@ def check_files(cfg: Config, *stages: str) -> None:
                         f'there is no folder {folder}: name yours by '
                         f'--cfg-options {key}.data_root=DIR'
                     )
+    check_segmentation(cfg, stages)
 
 
 def _image_folders(part: object, data_root: str | None) -> Iterator[Path]:

@@ -96,10 +96,10 @@ def test_frozen_parameters_are_left_out():
 def test_backbone_without_depths(model):
     if not isinstance(model, nn.Linear):
         model.backbone = nn.Linear(2, 3)
-    with pytest.raises(TypeError, match='get_layer_depth.*VisionTransformer'):
+    with pytest.raises(NotImplementedError, match='get_layer_depth'):
         build(model)
 
 
 def test_keys_that_nothing_reads():
-    with pytest.raises(ValueError, match='layer_decay_rate, .*got layer_dec'):
+    with pytest.raises(ValueError, match='got .*layer_decay_rat'):
         build(Detector(), layer_decay_rat=0.5)

@@ -92,7 +92,7 @@ def test_configs_of_the_paper():
                 model = MODELS.build(cfg.model)
                 feats = model.extract_feat(torch.empty(2, 3, 224, 224))[-1]
             assert feats.shape == (2, width)
-            assert 'backbone_checkpoint' in cfg.default_hooks
+            assert 'checkpoint_fit' in cfg.default_hooks
             resize = cfg.test_dataloader.dataset.pipeline[1]
             assert resize.scale == 256 and resize.backend == 'pillow'
             if name == 'knn':

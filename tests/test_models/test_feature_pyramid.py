@@ -1,14 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The pyramid against its formula."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mmmoca.engine import SegDataCheckHook
+from mmmoca.models import check_patch_size
 from mmmoca.registry import MODELS
 
 from ..builders import ARCH
@@ -100,13 +98,12 @@ def test_strides_that_cannot_be_made():
 
 @pytest.mark.parametrize('patch', [8, 14, (16, 8)])
 def test_pyramid_for_another_patch(patch):
-    """A segmentor stops before its data are looked at."""
     model = nn.Module()
     vit = dict(type='mmpretrain.VisionTransformer', arch=ARCH, img_size=112)
     model.backbone = MODELS.build(dict(vit, patch_size=patch))
     model.neck = build()
     with pytest.raises(ValueError, match='patch_size='):
-        SegDataCheckHook().before_run(SimpleNamespace(model=model))
+        check_patch_size(model)
 
 
 def test_norm():

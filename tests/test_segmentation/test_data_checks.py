@@ -12,10 +12,15 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
-from mmmoca.datasets.mask_checks import check_files, check_masks
+from mmmoca.datasets.mask_checks import (
+    check_files,
+    check_masks,
+    check_segmentation,
+)
 from mmmoca.datasets.segmentation_checks import SegDataError, members
+from mmmoca.engine import launch
 
-from ..cityscapes import CONFIGS, run
+from ..cityscapes import CONFIGS, small_config
 
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
@@ -35,16 +40,17 @@ def tree(streets, tmp_path):
 
 def test_right_data_pass(streets, tmp_path):
     """So does a crop that is not square."""
-    run(MASK, streets, tmp_path, **dict.fromkeys((CROP, *SIZES), (48, 64)))
+    options = dict.fromkeys((CROP, *SIZES), (48, 64))
+    cfg = small_config(MASK, streets, tmp_path, **options)
+    check_segmentation(cfg, ('train', 'val', 'test'))
 
 
 def refused(tree, work_dir, *parts, **options):
-    """The error stops the run: no weights are loaded, nothing is trained."""
-    absent = dict(type='Pretrained', checkpoint='absent.pth')
-    options['model.backbone.init_cfg'] = absent
+    """The error comes from what the tools call before they build anything."""
+    cfg = small_config(MASK, tree, work_dir, **options)
     message = '.*'.join(map(re.escape, parts))
     with pytest.raises(SegDataError, match=message) as caught:
-        run(MASK, tree, work_dir, **options)
+        launch.check_files(cfg, 'train', 'val')
     assert '\n' not in str(caught.value)
 
 
@@ -94,7 +100,7 @@ def test_mask_of_another_size(tree, tmp_path):
             '_gtFine_labelIds.png',
             "Write seg_map_suffix='_gtFine_labelTrainIds.png'",
         ),
-        (CROP, (48, 48), 'RandomCrop cuts (48, 48)'),
+        (CROP, (48, 48), 'RandomCrop.crop_size is (48, 48)'),
         ('model.decode_head.num_classes', 5, 'decode_head.num_classes=19'),
         # 7.5 patches round to 8.
         *((key, (64, 60), WHOLE_PATCHES) for key in (CROP, *SIZES)),

@@ -268,7 +268,7 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path, source):
         rows.tolist()
     )
     runner._resume = True
-    with pytest.raises(CheckpointError, match='weights only'):
+    with pytest.raises(CheckpointError, match='no run'):
         runner.load_checkpoint(str(path))
 
 

@@ -8,6 +8,5 @@ default_hooks = dict(
     checkpoint=dict(
         interval=4, max_keep_ckpts=1, save_best='mIoU', rule='greater'
     ),
-    seg_data_check=dict(type='mmmoca.SegDataCheckHook'),
 )
 visualizer = dict(type='SegLocalVisualizer', _scope_='mmseg', alpha=0.6)

@@ -1,35 +1,27 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .backbone_checkpoint_hook import BackboneCheckpointHook
 from .batch_size_hook import BatchSizeHook
 from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
-from .classifier_check_hook import ClassifierCheckHook
 from .codebook_hook import CodebookHook
-from .frozen_backbone_hook import FrozenBackboneHook
 from .gain_hook import GainHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
 from .reproducibility_hook import ReproducibilityHook
-from .seg_data_check_hook import SegDataCheckHook
 from .step_log_hook import NonFiniteLossError, StepLogHook
 from .teacher_ema_hook import TeacherEMAHook
 from .winning_head_hook import WinningHeadHook
 
 __all__ = [
     'AtomicCheckpointHook',
-    'BackboneCheckpointHook',
     'BatchSizeHook',
     'CheckpointFitHook',
-    'ClassifierCheckHook',
     'CodebookHook',
-    'FrozenBackboneHook',
     'GainHook',
     'NonFiniteLossError',
     'NonFiniteStateError',
     'PreemptionHook',
     'ProgressHook',
     'ReproducibilityHook',
-    'SegDataCheckHook',
     'StepLogHook',
     'TeacherEMAHook',
     'WinningHeadHook',

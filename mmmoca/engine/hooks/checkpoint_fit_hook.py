@@ -1,32 +1,45 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from mmengine.hooks import Hook
-from mmengine.optim import BaseOptimWrapper, OptimWrapper
+from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
-from torch import Tensor, nn
+from mmpretrain.models.backbones import VisionTransformer
+from torch import nn
+from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
     CheckpointError,
-    check_encoders,
-    check_grids,
+    backbone_checkpoint,
+    check_fit,
     check_pretrained_inits,
-    check_shapes,
-    compare_states,
+    find_backbone,
     fit_start,
     guarded,
     is_start,
-    listed,
+    resize_positions,
 )
 from mmmoca.engine.steps import unwrap_model
+from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
 __all__ = ['CheckpointFitHook']
 
+TEACHER = 'teacher.cls_token'
+
 
 @HOOKS.register_module()
 class CheckpointFitHook(Hook):
-    """Refuses a checkpoint that does not fit the config's model.
+    """Takes a ViT from a checkpoint of any layout; refuses what does not fit.
+
+    ``load_from`` (``tools/test.py CONFIG ANY.pth``) may be a pretraining run
+    of this package, the authors' file, or one of DINO, iBOT, MAE, MSN,
+    MoCo-v3, DeiT or timm: its encoder, the teacher if there are two, becomes
+    the ``backbone`` of a model whose backbone is mmpretrain's ViT.
+    ``mmmoca-student://FILE`` takes the student. A checkpoint of that very
+    model, or one that shares a neck or a head with it, is loaded as it is,
+    and so is a run that is resumed. What pretraining starts from
+    (``mmmoca-start://``) is fitted to the model.
 
     MMEngine loads whatever matches and only logs the rest, so that a foreign
     checkpoint leaves the model untrained without a word. For every model of
@@ -39,105 +52,157 @@ class CheckpointFitHook(Hook):
     - a frozen or tested ViT that lacks a part of its weights, such as the
       final norm, and one without the LayerScale of the file;
     - a file that is resumed and does not match wholly, the moments of its
-      optimiser included.
+      optimiser included. (The run keeps learning rate and weight decay of
+      the file, and a warning says so where the config has others.)
 
-    A run that is resumed keeps learning rate and weight decay of the file:
-    where the config says others, a warning has both, and another one says
-    what the file lacks of its optimiser and schedules. A partial match is
-    logged with its count. What pretraining starts from (``mmmoca-start://``)
-    is fitted to the model, and what is done to it logged.
+    Before that, the classes of the data sets are compared with each other
+    and with the head of a classifier.
+
+    Args:
+        needs_checkpoint (bool): Whether to refuse a training that starts
+            from random weights. Defaults to False.
 
     Raises:
         CheckpointError: Names examples of what does not fit.
+        ValueError: If classes differ, or there is no checkpoint.
     """
 
-    def __init__(self) -> None:
+    # Its errors come before those of other hooks that look at the data, and
+    # what it makes of a checkpoint before others read it.
+    priority = 'HIGH'
+
+    def __init__(self, needs_checkpoint: bool = False) -> None:
+        self.needs_checkpoint = needs_checkpoint
         self._training = True
+        self._initialized = False
 
     def before_run(self, runner: Runner) -> None:
-        """Have our reader read all files; check what inits will load."""
+        """Check classes, and what the ``Pretrained`` inits will load."""
+        model = unwrap_model(runner.model)
+        loops = runner._train_loop, runner._val_loop, runner._test_loop
+        # The others are configs still, not of this run.
+        _check_classes(
+            model, [x.dataloader for x in loops if isinstance(x, BaseLoop)]
+        )
         if runner._load_from is not None:
             # MMEngine's own reader would run code that the file holds.
             runner._load_from = guarded(runner._load_from)
         # A test or validation alone initialises nothing.
         self._training = isinstance(runner._train_loop, BaseLoop)
         if self._training:
-            for line in check_pretrained_inits(unwrap_model(runner.model)):
-                runner.logger.info(line)
+            reports = check_pretrained_inits(model)
+            self._initialized = bool(reports)
+            for report in reports:
+                runner.logger.info(report)
+
+    def before_train(self, runner: Runner) -> None:
+        """Check that there were weights to start or to go on from."""
+        loaded = runner._has_loaded or self._initialized
+        if self.needs_checkpoint and not loaded:
+            raise ValueError(
+                'there is no checkpoint to start from: add --cfg-options '
+                'load_from=CHECKPOINT, or, to train from scratch, '
+                'default_hooks.checkpoint_fit.needs_checkpoint=False'
+            )
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Compare the checkpoint's parameters with the model's."""
+        """Fit the checkpoint to the model, then compare their parameters."""
         model = unwrap_model(runner.model)
         own = model.state_dict()
-        start = is_start(checkpoint)
-        if start:
+        if start := is_start(checkpoint):
             matched, changes = fit_start(checkpoint, model, own)
             runner.logger.info(matched)
             for change in changes:
                 runner.logger.warning(change)
+        elif not runner._resume and TEACHER not in own:
+            for line in _take_backbone(checkpoint, model):
+                runner.logger.info(line)
         saved = {
             name.removeprefix('module.'): value
             for name, value in checkpoint.get('state_dict', checkpoint).items()
         }
-        shared, misshapen = compare_states(saved, own)
-        missing, unexpected = own.keys() - shared, saved.keys() - shared
-        report = (
-            f'{len(shared) - len(misshapen)} of the {len(own)} parameters '
-            'and buffers of the model are in the checkpoint'
+        report = check_fit(
+            *(model, saved, checkpoint.get('meta')),
+            'the checkpoint',
+            self._training,
         )
-        for title, names in (
-            ('of another shape', misshapen),
-            ('missing', missing),
-            ('unexpected', unexpected),
-        ):
-            if names:
-                examples = listed(sorted(names), 3)
-                report += f'; {len(names)} {title} ({examples})'
-        check_shapes(saved, own, misshapen, 'the checkpoint')
-        if (
-            misshapen
-            or not shared
-            or (runner._resume and (missing or unexpected))
-        ):
-            raise CheckpointError(
-                f'{report}. Use the config that the checkpoint was trained '
-                'with, or the checkpoint of this config'
-            )
+        partial = saved.keys() != own.keys()
         if runner._resume:
-            _check_resumable(runner, checkpoint)
-        _check_teacher(saved, own)
-        meta = checkpoint.get('meta')
-        check_grids(model, saved, meta)
-        check_encoders(model, saved, meta, self._training)
-        if not self._training:
-            _check_all_parts(model, saved)
-        if (missing or unexpected) and not start:
+            if partial:
+                raise CheckpointError(f'{report}: resume by its own config')
+            for warning in _compare_optimizers(runner, checkpoint):
+                runner.logger.warning(warning)
+        missing = dict(model.named_parameters()).keys() - saved.keys()
+        if missing and not self._training:
+            raise CheckpointError(
+                f'{report}: what is missing would be tested untrained'
+            )
+        if partial and not start:
             runner.logger.warning(report)
 
 
-def _check_resumable(runner: Runner, checkpoint: dict) -> None:
-    if 'iter' not in checkpoint.get('meta', {}):
-        raise CheckpointError(
-            'the checkpoint holds weights only, no state of a run to resume: '
-            'start from it by load_from=FILE with resume=False'
-        )
-    for warning in _compare_optimizers(runner.optim_wrapper, checkpoint):
-        runner.logger.warning(warning)
+def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
+    """Compare the classes of a run's data with a classifier's, if it is one.
+
+    Mixup and CutMix have the number once more, in ``data_preprocessor``.
+    """
+    if not hasattr(getattr(model, 'head', None), 'num_classes'):
+        return
+    for loader in loaders:
+        check_same_classes(loaders[0], loader, ('train', 'val'))
+        found = len(class_names(loader))
+        for part in ('head', 'data_preprocessor'):
+            number = getattr(getattr(model, part), 'num_classes', None)
+            if found and number not in (None, found):
+                raise ValueError(
+                    f'the images have {found} classes, but model.{part} has '
+                    f'{number}: write model.{part}.num_classes={found}'
+                )
 
 
-def _compare_optimizers(
-    wrapper: BaseOptimWrapper, checkpoint: dict
-) -> Iterator[str]:
-    """What is not resumed, or not as the config says."""
-    for key, what in (
-        ('optimizer', "optimiser's moments"),
-        ('param_schedulers', 'schedules'),
+def _take_backbone(checkpoint: dict, model: nn.Module) -> Iterator[str]:
+    """Make ``backbone.*`` of a ViT of any layout, in place.
+
+    Yields what is done, in words for a log.
+    """
+    state = checkpoint.get('state_dict', checkpoint)
+    saved = {name.removeprefix('module.'): v for name, v in state.items()}
+    own, vit = model.state_dict(), getattr(model, 'backbone', None)
+    shared = own.keys() & saved
+    if TEACHER not in saved and (
+        not isinstance(vit, VisionTransformer)
+        or any(not name.startswith('backbone.') for name in shared)
+        or all(n in saved and saved[n].shape == own[n].shape for n in own)
     ):
-        if not checkpoint.get(key):
-            yield f'the checkpoint has no {what}: they start anew'
-    saved = checkpoint.get('optimizer') or {}
-    if not isinstance(wrapper, OptimWrapper) or 'param_groups' not in saved:
-        return  # of several optimisers
+        return
+    backbone = find_backbone(checkpoint)
+    layout, which = backbone.origin
+    yield f'the {which} encoder of layout {layout} becomes the backbone'
+    yield from backbone.changes
+    # mmpretrain takes every grid for a square one.
+    grid = getattr(vit, 'patch_resolution', None)
+    if None not in (grid, backbone.grid):
+        state, target = backbone.state_dict, tuple(grid)
+        state['pos_embed'] = resize_positions(
+            state['pos_embed'], backbone.grid, target, vit.interpolate_mode
+        )
+        backbone = backbone._replace(grid=target)
+    checkpoint.clear()
+    checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
+
+
+def _compare_optimizers(runner: Runner, checkpoint: dict) -> Iterator[str]:
+    """What the optimiser does not take from the config, in words for a log.
+
+    Raises CheckpointError if there is no state of a run, or one of others.
+    """
+    advice = 'start from its weights by load_from=FILE with resume=False'
+    saved = checkpoint.get('optimizer')
+    if 'iter' not in checkpoint.get('meta', {}) or not saved:
+        raise CheckpointError(f'there is no run in the checkpoint: {advice}')
+    wrapper = runner.optim_wrapper
+    if not isinstance(wrapper, OptimWrapper):
+        return  # of several optimisers, or no training
     pairs = list(zip(saved['param_groups'], wrapper.param_groups))
     for group, own in pairs:
         for index, parameter in zip(group['params'], own['params']):
@@ -146,42 +211,16 @@ def _compare_optimizers(
                 # PyTorch's fused kernels do not look at shapes.
                 if moment is not None and moment.shape != parameter.shape:
                     raise CheckpointError(
-                        f'{name} of the optimiser is {tuple(moment.shape)} '
-                        'in the checkpoint and '
-                        f'{tuple(parameter.shape)} in this run: start from '
-                        'its weights by load_from=FILE with resume=False'
+                        f'{name} of the optimiser has another shape than its '
+                        f'parameter: {advice}'
                     )
     for key in ('lr', 'weight_decay'):
         before, now = (
             [group.get(f'initial_{key}', group.get(key)) for group in groups]
             for groups in zip(*pairs)
         )
-        changed = [(b, n) for b, n in zip(before, now) if b != n]
-        if changed:
+        if before != now:
             yield (
-                f'{key} goes on from {changed[0][0]:g} of the checkpoint, not '
-                f'from {changed[0][1]:g} of the config: to train with the '
-                "config's, start a new run by load_from=FILE with resume=False"
-            )
-
-
-def _check_teacher(
-    saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
-) -> None:
-    if 'teacher.cls_token' in saved.keys() - own.keys():
-        raise CheckpointError(
-            "the checkpoint is a pretraining run: its 'backbone.' is the "
-            'student, while the paper evaluates the teacher. Load '
-            "'mmmoca-teacher://FILE' or 'mmmoca-student://FILE', or add "
-            "dict(type='mmmoca.BackboneCheckpointHook') to custom_hooks"
-        )
-
-
-def _check_all_parts(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
-    for part, module in model.named_children():
-        names = [f'{part}.{name}' for name, _ in module.named_parameters()]
-        if names and not saved.keys() & set(names):
-            raise CheckpointError(
-                f'nothing of {part} is in the checkpoint, so that it would be '
-                'tested untrained: give a checkpoint of the whole model'
+                f'{key} goes on from {max(before):g} of the checkpoint, not '
+                f'from {max(now):g} of the config: for that, {advice}'
             )

@@ -11,11 +11,10 @@ from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 __all__ = ['LayerDecayOptimWrapperConstructor']
 
-_KEYS = (
-    *('layer_decay_rate', 'norm_decay_mult', 'bias_decay_mult'),
-    *('flat_decay_mult', 'custom_keys', 'bias_lr_mult', 'bypass_duplicate'),
-    *('dwconv_decay_mult', 'dcn_offset_lr_mult'),
-)
+KEYS = {
+    *('layer_decay_rate', 'custom_keys'),
+    *('norm_decay_mult', 'bias_decay_mult', 'flat_decay_mult'),
+}
 
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
@@ -35,21 +34,10 @@ class LayerDecayOptimWrapperConstructor(
     ``custom_keys``.
 
     Raises:
-        TypeError: If neither the model nor its backbone knows the depth of a
-            parameter.
+        NotImplementedError: If neither the model nor its backbone has a
+            method ``get_layer_depth``.
         ValueError: If ``paramwise_cfg`` has a key that nothing reads.
     """
-
-    def __init__(
-        self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None
-    ) -> None:
-        unknown = set(paramwise_cfg or {}) - set(_KEYS)
-        if unknown:
-            raise ValueError(
-                f'paramwise_cfg takes {", ".join(_KEYS)}, but got '
-                f'{", ".join(sorted(unknown))}'
-            )
-        super().__init__(optim_wrapper_cfg, paramwise_cfg)
 
     def add_params(
         self,
@@ -57,7 +45,6 @@ class LayerDecayOptimWrapperConstructor(
         module: nn.Module,
         prefix: str = '',
         get_layer_depth: Callable | None = None,
-        **kwargs,
     ) -> None:
         """Add a group for each parameter, with the rate of its depth.
 
@@ -66,20 +53,13 @@ class LayerDecayOptimWrapperConstructor(
             module (nn.Module): The model; in calls from here, a part of it.
             prefix (str): What precedes the part's parameters' names.
             get_layer_depth (Callable, optional): Gives the depth and the
-                number of depths for a name. Defaults to None: the model's.
-            **kwargs: Passed on.
+                number of depths for a name. Defaults to None: the backbone's.
         """
-        if get_layer_depth is None and not hasattr(module, 'get_layer_depth'):
-            backbone = getattr(module, 'backbone', None)
-            if not hasattr(backbone, 'get_layer_depth'):
-                raise TypeError(
-                    f'{type(self).__name__} needs a backbone with a method '
-                    f'get_layer_depth, which {type(backbone).__name__} of '
-                    f'{type(module).__name__} has not: take '
-                    'mmpretrain.VisionTransformer, or leave out `constructor` '
-                    'of optim_wrapper'
-                )
-            get_layer_depth = partial(
-                backbone.get_layer_depth, prefix='backbone.'
+        if unknown := self.paramwise_cfg.keys() - KEYS:
+            raise ValueError(
+                f'paramwise_cfg takes {sorted(KEYS)}, got {sorted(unknown)}'
             )
-        super().add_params(params, module, prefix, get_layer_depth, **kwargs)
+        depth = getattr(getattr(module, 'backbone', 0), 'get_layer_depth', 0)
+        if depth and get_layer_depth is None:
+            get_layer_depth = partial(depth, prefix='backbone.')
+        super().add_params(params, module, prefix, get_layer_depth)

@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 DTYPES = 'float16', 'bfloat16', 'float32', 'auto'
+NATIVE = dict(avx512_bf16=True, amx_bf16=True)
 
 
 def fast_dtype() -> str:
@@ -31,17 +32,15 @@ def fast_dtype() -> str:
         on other devices, such as Apple's.
     """
     device = get_device()
-    if device not in ('cuda', 'cpu'):
-        return 'float32'
     if device == 'cuda':
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         return 'bfloat16' if native else 'float16'
-    if not hasattr(torch.cpu, 'get_capabilities'):
+    if device == 'cpu':
         # PyTorch before 2.11 does not say what there is.
-        return 'bfloat16'
-    has = torch.cpu.get_capabilities().get
-    native = has('avx512_bf16', False) or has('amx_bf16', False)
-    return 'bfloat16' if native else 'float32'
+        ask = getattr(torch.cpu, 'get_capabilities', lambda: NATIVE)
+        if NATIVE.keys() & {name for name, there in ask().items() if there}:
+            return 'bfloat16'
+    return 'float32'
 
 
 @OPTIM_WRAPPERS.register_module()
@@ -85,10 +84,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         on_cuda = get_device() == 'cuda'
         if dtype == 'auto' or (dtype == 'float16' and not on_cuda):
             dtype = fast_dtype()
-            print_log(
-                f'optim_wrapper.dtype is {dtype}: this machine is fast in it',
-                'current',
-            )
+            print_log(f'optim_wrapper.dtype is {dtype}', 'current')
         if on_cuda:
             super().__init__(loss_scale=loss_scale, dtype=dtype, **kwargs)
         else:
@@ -96,10 +92,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
             self.cast_dtype = getattr(torch, dtype)
             self._scale_update_param = None
         if self.cast_dtype != torch.float16:
-            scaler = getattr(
-                torch.amp, 'GradScaler', torch.cuda.amp.GradScaler
-            )
-            self.loss_scaler = scaler(enabled=False)
+            self.loss_scaler = torch.amp.GradScaler(enabled=False)
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
@@ -129,13 +122,9 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         self.loss_scaler.update(self._scale_update_param)
 
     def _clip_grad(self) -> None:
-        """Clip, and leave the norm on the device for :class:`StepLogHook`."""
-        parameters = [
-            parameter
-            for group in self.optimizer.param_groups
-            for parameter in group['params']
-            if parameter.grad is not None
-        ]
+        # MMEngine's own waits for the device, to log the norm.
+        groups = self.optimizer.param_groups
+        parameters = [p for group in groups for p in group['params']]
         self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:

@@ -61,6 +61,11 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             if isinstance(part, PrototypeGenerator)
             for parameter in part.parameters()
         }
+        cfg = self.paramwise_cfg
+        rates = (
+            (self.base_lr, self.base_wd),
+            (cfg['prototype_lr'], cfg['prototype_weight_decay']),
+        )
         groups = {
             (own, decays): []
             for own in (False, True)
@@ -72,23 +77,15 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                     parameter
                 )
         for (own, decays), parameters in groups.items():
-            if not parameters:
-                continue
-            lr, weight_decay = self.base_lr, self.base_wd
-            if own:
-                lr = self.paramwise_cfg['prototype_lr']
-                weight_decay = self.paramwise_cfg['prototype_weight_decay']
+            lr, weight_decay = rates[own]
             group = dict(
                 params=parameters,
                 lr=lr,
                 weight_decay=weight_decay if decays else 0.0,
-                constant=self._constant(own, decays),
+                constant=['lr'] * own + ['weight_decay'] * (own or not decays),
             )
             # What is left out has the optimiser's own default.
-            params.append({k: v for k, v in group.items() if v is not None})
-
-    @staticmethod
-    def _constant(own: bool, decays: bool) -> list[str]:
-        if own:
-            return ['lr', 'weight_decay']
-        return [] if decays else ['weight_decay']
+            if parameters:
+                params.append(
+                    {k: v for k, v in group.items() if v is not None}
+                )

@@ -3,12 +3,10 @@
 
 import copy
 import itertools
-import time
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from mmengine.dist import get_world_size
 from mmengine.evaluator import Evaluator
 from mmengine.hooks import IterTimerHook
 from mmengine.runner import ValLoop
@@ -123,31 +121,27 @@ class KNNValLoop(ValLoop):
         check_loader(bank_dataloader, 'k-NN bank')
         check_loader(self.dataloader, 'k-NN query')
         check_same_classes(bank_dataloader, self.dataloader, ('bank', 'query'))
-        self._check_bank_size()
+        size = len(bank_dataloader.dataset)
+        if self.max_k > size:
+            message = (
+                f'k={self.max_k} neighbours, but the bank has only {size} '
+                'images'
+            )
+            if self.stage == 'test':
+                raise ValueError(f'{message}: write a smaller test_cfg.k')
+            runner.logger.warning(f'{message}: all of them vote')
         self._check_best()
 
     def _check_best(self) -> None:
-        measured = [
-            f'knn/top{n}_{name}'
-            for name, _, _ in self.settings
-            for n in (1, 5)
-        ]
+        names = [name for name, _, _ in self.settings]
+        measured = [f'knn/top{n}_{name}' for name in names for n in (1, 5)]
         for hook in self.runner.hooks:
             for name in getattr(hook, 'save_best', None) or ():
                 if name.startswith('knn/') and name not in measured:
                     raise ValueError(
                         f'save_best={name}: the k-NN measures '
-                        f'{", ".join(measured)}; take one of them, or '
-                        'another k'
+                        f'{", ".join(measured)}'
                     )
-
-    def _check_bank_size(self) -> None:
-        size = len(self.bank_dataloader.dataset)
-        if self.max_k > size:
-            self.runner.logger.warning(
-                f'k-NN with k={self.max_k}, but the bank has only {size} '
-                'images: all of them vote.'
-            )
 
     def run(self) -> dict:
         """Extract the bank, classify the queries, compute the metrics.
@@ -229,7 +223,6 @@ class KNNValLoop(ValLoop):
         return F.normalize(feats, dim=1), samples
 
     def _extract_bank(self) -> ShardedBank:
-        start = time.time()
         loader, logger = self.bank_dataloader, self.runner.logger
         count = itertools.count()
 
@@ -250,13 +243,9 @@ class KNNValLoop(ValLoop):
             self.log_interval,
         )
         bank = ShardedBank(shard, self.chunk_size)
-        queries = (self.dataloader.batch_size or 1) * get_world_size()
-        own, compared = (size / 2**20 for size in bank.memory(queries))
         logger.info(
             f'k-NN bank: {bank.num_images} of {len(loader.dataset)} images, '
-            f'{bank.feats.shape[1]} features, {own:.1f} MiB on each of '
-            f'{get_world_size()} processes, at most {compared:.1f} MiB more '
-            f'to compare, {time.time() - start:.1f} s'
+            f'{bank.feats.shape[1]} features'
         )
         return bank
 

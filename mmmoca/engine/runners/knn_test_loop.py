@@ -28,15 +28,6 @@ class KNNTestLoop(KNNValLoop):
 
     stage = 'test'
 
-    def _check_bank_size(self) -> None:
-        size = len(self.bank_dataloader.dataset)
-        if self.max_k > size:
-            raise ValueError(
-                f'k={self.max_k} neighbours, but the bank has only {size} '
-                f'images: write test_cfg.k={min(10, size)}, or use more '
-                'images.'
-            )
-
     def run(self) -> dict:
         """Classify the queries, show and write the accuracies.
 

@@ -15,8 +15,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.feature_cache import FeatureCache, weights_digest
-from mmmoca.evaluation.features import FeatureShard, describe_batch
+from mmmoca.evaluation.features import (
+    FeatureShard,
+    describe_batch,
+    extract_shard,
+)
+from mmmoca.evaluation.gather import gather_samples
 from mmmoca.evaluation.loaders import check_loader, class_names, moved
 from mmmoca.evaluation.low_shot import (
     low_shot_features,
@@ -37,10 +41,7 @@ class LowShotTestLoop(TestLoop):
 
     The paper's low-shot protocol (Table 5d, after MSN): frozen features, each
     row minus its mean and L2-normalised, and a multinomial logistic regression
-    for each subset. Features of the subsets' images (of all together, once)
-    and of the loop's own images are cached on disk, under a key that changes
-    with weights, model config, transforms, precision and images. The
-    regressions are shared out over the ranks.
+    for each subset. The regressions are shared out over the ranks.
 
     Each image's data sample gets ``lowshot_pred`` (name -> the label that
     each set's classifier predicts) for :class:`LowShotAccuracy`. The
@@ -69,8 +70,6 @@ class LowShotTestLoop(TestLoop):
             ``extract_feat``; the model's own default if not given.
         fp16 (bool): Extract under autocast (bfloat16 on a CPU). Defaults to
             False.
-        cache_dir (str, optional): Folder of the cached features. Defaults to
-            ``features`` in the work dir.
         log_interval (int): Batches from one log line to the next. Defaults
             to 50.
         data_root (str, optional): Folder of both sets, in the place of the
@@ -95,7 +94,6 @@ class LowShotTestLoop(TestLoop):
         tol: float = 1e-4,
         which: str | None = None,
         fp16: bool = False,
-        cache_dir: str | None = None,
         log_interval: int = 50,
         data_root: str | None = None,
     ) -> None:
@@ -126,17 +124,7 @@ class LowShotTestLoop(TestLoop):
                 'folder of its own, <data_root>/<class>/<image>.'
             )
         self.train_loader = self._build_train_loader(train_dataloader, subsets)
-        self.transforms = [
-            repr(loader.dataset.pipeline)
-            if isinstance(loader, DataLoader)
-            else loader['dataset'].get('pipeline')
-            for loader in (train_dataloader, dataloader)
-        ]
-        self.cache = FeatureCache(
-            cache_dir or Path(runner.work_dir) / 'features',
-            runner.logger,
-            log_interval,
-        )
+        self.log_interval = log_interval
 
     def _build_train_loader(
         self, config: dict, subsets: dict[str, str | Sequence[str]]
@@ -179,20 +167,8 @@ class LowShotTestLoop(TestLoop):
         runner.call_hook('before_test')
         runner.call_hook('before_test_epoch')
         runner.model.eval()
-        model = unwrap_model(runner.model)
-        made_from = dict(
-            weights=weights_digest(model),
-            model=runner.cfg.get('model') or repr(model),
-            which=self.which,
-            fp16=self.fp16,
-        )
-        train, test = (
-            self._features(loader, role, made_from | dict(transforms=how))
-            for loader, role, how in (
-                (self.train_loader, 'low-shot training', self.transforms[0]),
-                (self.dataloader, 'low-shot test', self.transforms[1]),
-            )
-        )
+        train = self._features(self.train_loader, 'low-shot training')
+        test = self._features(self.dataloader, 'low-shot test')
         predictions, unconverged = low_shot_predictions(
             train, test.feats, self.subsets, runner.logger, **self.fit
         )
@@ -210,19 +186,20 @@ class LowShotTestLoop(TestLoop):
         runner.call_hook('after_test')
         return metrics
 
-    def _features(
-        self, loader: DataLoader, role: str, made_from: dict
-    ) -> FeatureShard:
+    def _features(self, loader: DataLoader, role: str) -> FeatureShard:
+        """All images of a loader, on each rank, in the order of its data."""
         model = unwrap_model(self.runner.model)
-        shard = self.cache.features(
+        ids, feats, labels = extract_shard(
             loader,
             lambda batch: describe_batch(
                 model, batch, role, self.which, self.fp16
             ),
             f'{role} images',
-            made_from,
+            self.runner.logger,
+            log_interval=self.log_interval,
         )
-        return shard._replace(feats=low_shot_features(shard.feats))
+        feats = low_shot_features(feats.cpu())
+        return FeatureShard(*gather_samples(ids, feats, labels))
 
     def _process(self, predictions: Tensor, test: FeatureShard) -> None:
         """Hand this rank's share of the predictions to the metrics."""

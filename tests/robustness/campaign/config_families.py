@@ -106,7 +106,7 @@ def _of_images(name: str, root: Path) -> Config:
 
 def _classifier(name: str, root: Path) -> Config:
     cfg = _of_images(name, root)
-    cfg.default_hooks.classifier_check.needs_checkpoint = False
+    cfg.default_hooks.checkpoint_fit.needs_checkpoint = False
     cfg.model.backbone.arch = ARCH
     cfg.model.head.num_classes = CLASSES
     cfg.train_cfg.update(max_epochs=1, val_interval=1)

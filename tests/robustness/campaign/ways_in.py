@@ -117,7 +117,7 @@ def _configs(folder: Path) -> Iterator[tuple[str, Path, bool]]:
                 bank.update(num_workers=0)
                 bank.dataset.data_root = str(images)
         if family in ('linear', 'finetune'):
-            cfg.default_hooks.classifier_check.needs_checkpoint = False
+            cfg.default_hooks.checkpoint_fit.needs_checkpoint = False
         if family == 'lowshot':
             lists = sorted((images / 'subsets').glob('1shot*'))
             cfg.test_cfg.data_root = str(images)
