@@ -273,18 +273,16 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
         *('petrel://there/{}', 'open-mmlab://{}'),
     ):
         yield url.format('FILE'), lambda p, url=url: remote(p, url)
-    for kind in ('Runner', 'FlexibleRunner'):
-        for resume in (False, True):
-            yield (
-                f'{kind}.from_cfg, {"resume" if resume else "load_from"}',
-                lambda path, kind=kind, resume=resume: demo_runner(
-                    folder / 'images',
-                    f'run{next(COUNT)}',
-                    runner_type=kind,
-                    load_from=str(path),
-                    resume=resume,
-                ).train(),
-            )
+    for resume in (False, True):
+        yield (
+            f'Runner.from_cfg, {"resume" if resume else "load_from"}',
+            lambda path, resume=resume: demo_runner(
+                folder / 'images',
+                f'run{next(COUNT)}',
+                load_from=str(path),
+                resume=resume,
+            ).train(),
+        )
     yield 'mmmoca.load', mmmoca.load
     yield (
         'get_model',
