@@ -200,3 +200,6 @@ class AtomicCheckpointHook(CheckpointHook):
             meta=meta,
             backend_args=self.backend_args,
         )
+        if is_main_process():
+            pointer = Path(runner.work_dir, 'last_checkpoint')
+            pointer.write_text(os.path.join(self.out_dir, INTERRUPTED))
