@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 from mmengine.config import Config
-from mmengine.logging import MessageHub
 from mmpretrain.registry import DATASETS
 from rich.console import Console
 from rich.table import Table
@@ -120,7 +119,7 @@ def draw_pictures(
     return files
 
 
-def report(result: dict, console: Console, hub: MessageHub) -> None:
+def report(result: dict, console: Console) -> None:
     """Print accuracies, times and files as a table, and advice."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(justify='left')
@@ -137,7 +136,6 @@ def report(result: dict, console: Console, hub: MessageHub) -> None:
     console.print(table)
     print('\nLook at', *result['pictures'], sep='\n  ')
     knn = result['knn']
-    before = {k: knn[k] for k in ('raw_pixels', 'untrained') if k in knn}
-    change = advice(before, knn.get('teacher', 0.0), hub)
-    if change:
+    before = [knn[k] for k in ('raw_pixels', 'untrained') if k in knn]
+    if change := advice(before, knn.get('teacher', 0.0)):
         print(f'\n{change}')

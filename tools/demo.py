@@ -228,7 +228,7 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
         pictures=[str(path) for path in pictures],
     )
     write_json(out / 'result.json', result)
-    report(result, console, runner.message_hub)
+    report(result, console)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -138,9 +138,7 @@ def not_finite(state_dict: Mapping[str, object]) -> list[str]:
 
 
 def newest_checkpoint(
-    folder: str | os.PathLike,
-    template: str,
-    kept_in: str | os.PathLike | None = None,
+    folder: str | os.PathLike, template: str
 ) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of a run that is intact and finite.
 
@@ -150,16 +148,13 @@ def newest_checkpoint(
     Args:
         folder (str | os.PathLike): The work dir of the run.
         template (str): See :func:`find_checkpoints`.
-        kept_in (str | os.PathLike, optional): The folder of the checkpoints;
-            by default the work dir.
 
     Returns:
         tuple[Path | None, list[str]]: The file, None if there is none; and
         why newer ones are passed over.
     """
     folder, problems = Path(folder), []
-    candidates = find_checkpoints(kept_in or folder, template)
-    candidates += Path(kept_in or folder).glob(INTERRUPTED)
+    candidates = find_checkpoints(folder, template)
     pointer = folder / 'last_checkpoint'
     if pointer.is_file():
         named = Path(pointer.read_text(errors='replace').strip())
@@ -170,6 +165,9 @@ def newest_checkpoint(
             problems.append(f'{pointer} names {here}, which is no file'[:999])
         elif found[0] not in candidates:
             candidates.insert(0, found[0])
+    # It goes when a later one is written.
+    if (folder / INTERRUPTED).is_file():
+        candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:
         try:
             check_intact(path)

@@ -38,7 +38,8 @@ class SeededSampler(DefaultSampler):
     like depends on the run's seed, the epoch and the sample alone: not on
     the number of workers, nor on what they loaded before. So a run can go
     on from the middle of an epoch, exactly and without loading what it
-    skips. :class:`~mmmoca.engine.ReproducibilityHook` sets seed and skip.
+    skips. :class:`~mmmoca.engine.ReproducibilityHook` sets seed, skip and
+    ``infinite``.
 
     Args:
         dataset (Sized): The data set.

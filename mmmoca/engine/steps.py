@@ -1,21 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a hook needs to know of optimiser steps."""
+"""What a hook needs to know of a run and its optimiser steps."""
 
 import numpy as np
 from mmengine.dataset import InfiniteSampler
 from mmengine.dist import get_world_size
 from mmengine.model import is_model_wrapper
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 
-from .recipe import INCOMPLETE, left_open
-
 __all__ = [
-    'check_hooks',
     'global_batch_size',
-    'images_per_step',
     'is_infinite',
+    'is_training',
     'mix_seed',
     'optimizer_steps',
     'skipped',
@@ -32,46 +29,9 @@ def unwrap_model(model: nn.Module) -> nn.Module:
     return model
 
 
-def check_hooks(runner: Runner) -> None:
-    """Refuse a run in which hooks would move a state never, or twice.
-
-    Args:
-        runner (Runner): The runner of a training.
-
-    Raises:
-        ValueError: If MOCA is trained without the hooks that move its
-            codebook or its teacher, these are there for another model, one
-            of this package's hooks is there twice, or the config still says
-            'auto'.
-    """
-    for key in left_open(runner.cfg):
-        raise ValueError(INCOMPLETE.format(key=key))
-    has_state = hasattr(unwrap_model(runner.model), 'codebook')
-    kinds = [
-        {kind.__name__ for kind in type(hook).__mro__} for hook in runner.hooks
-    ]
-    for name, key, owns in (
-        ('CodebookHook', 'codebook', 'codebook'),
-        ('TeacherEMAHook', 'teacher_ema', 'teacher'),
-        ('StepLogHook', 'step_log', None),
-    ):
-        count = sum(name in names for names in kinds)
-        if count > 1:
-            raise ValueError(
-                f'{name} is there {count} times: keep default_hooks.{key} '
-                'and take the other one out of custom_hooks'
-            )
-        if owns and has_state and not count:
-            raise ValueError(
-                f'there is no {name}, so that the {owns} would never move: '
-                f"write default_hooks=dict({key}=dict(type='mmmoca.{name}'))"
-            )
-        if owns and count and not has_state:
-            raise ValueError(
-                f'{name} moves the {owns} of MOCA, and '
-                f'{type(unwrap_model(runner.model)).__name__} has none: '
-                'inherit _base_/runtime.py, not default_runtime.py'
-            )
+def is_training(runner: Runner) -> bool:
+    """Whether a runner trains, from its ``before_run`` on."""
+    return isinstance(runner._train_loop, BaseLoop)
 
 
 def stepped(runner: Runner) -> bool:
@@ -93,17 +53,12 @@ def skipped(runner: Runner) -> Tensor | None:
         TypeError: If the optimiser wrapper scales the loss and does not say.
     """
     wrapper = runner.optim_wrapper
-    scaler = getattr(wrapper, 'loss_scaler', None)
-    if scaler is None or not scaler.is_enabled():
-        return None
-    if not hasattr(wrapper, 'skipped'):
+    if hasattr(wrapper, 'loss_scaler') and not hasattr(wrapper, 'skipped'):
         raise TypeError(
-            f'{type(wrapper).__name__} does not say which steps its loss '
-            'scaler skipped, and a skipped step must not move teacher and '
-            "codebook: write type='mmmoca.MixedPrecisionOptimWrapper' in "
-            'optim_wrapper'
+            'a step that a loss scaler skips must not move the teacher: write '
+            "optim_wrapper.type='mmmoca.MixedPrecisionOptimWrapper'"
         )
-    return wrapper.skipped
+    return getattr(wrapper, 'skipped', None)
 
 
 def mix_seed(*numbers: int) -> int:
@@ -122,34 +77,11 @@ def mix_seed(*numbers: int) -> int:
     return int(state[0] >> 1)
 
 
-def images_per_step(runner: Runner, batch_size: int) -> int:
-    """Images of an optimiser step, of all processes and micro-batches.
-
-    Args:
-        runner (Runner): The runner of the training.
-        batch_size (int): Images of a micro-batch on one process.
-
-    Returns:
-        int: The global batch size.
-    """
+def global_batch_size(runner: Runner) -> int:
+    """Images of an optimiser step, of all processes and micro-batches."""
+    batch_size = runner.train_dataloader.batch_sampler.batch_size
     micro_batches = runner.optim_wrapper._accumulative_counts
     return batch_size * get_world_size() * micro_batches
-
-
-def global_batch_size(runner: Runner) -> int | None:
-    """Images of an optimiser step, None if the loader does not tell.
-
-    Args:
-        runner (Runner): The runner of the training.
-
-    Returns:
-        int | None: See :func:`images_per_step`. None where a batch sampler
-        of the user's own makes the batches.
-    """
-    batch_size = getattr(runner.train_dataloader, 'batch_size', None)
-    if batch_size is None:
-        return None
-    return images_per_step(runner, batch_size)
 
 
 def is_infinite(sampler: Sampler) -> bool:
@@ -163,13 +95,9 @@ def optimizer_steps(runner: Runner) -> int:
 
     To be called in ``after_train_iter``.
     """
-    return _to_steps(runner.iter + 1, runner)
+    return -(-(runner.iter + 1) // runner.optim_wrapper._accumulative_counts)
 
 
 def total_optimizer_steps(runner: Runner) -> int:
     """Optimiser steps of the whole run."""
-    return _to_steps(runner.max_iters, runner)
-
-
-def _to_steps(iterations: int, runner: Runner) -> int:
-    return -(-iterations // runner.optim_wrapper._accumulative_counts)
+    return -(-runner.max_iters // runner.optim_wrapper._accumulative_counts)

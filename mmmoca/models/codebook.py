@@ -26,14 +26,6 @@ class CodebookUpdate(NamedTuple):
     msd: Tensor
     batch_size: int
 
-    def numel(self) -> int:
-        """Fail for MMEngine's logger, which gets it where no hook took it."""
-        raise RuntimeError(
-            'there is no CodebookHook, so that the codebook would never '
-            "move: write default_hooks=dict(codebook=dict(type='mmmoca."
-            "CodebookHook'))"
-        )
-
 
 @MODELS.register_module()
 class OnlineCodebook(BaseModule):

@@ -6,6 +6,7 @@ The long form goes through every tool: campaign/intruders.py.
 
 import pickle
 import zipfile
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -87,23 +88,18 @@ def test_archives_that_unpack_to_much_more(tmp_path):
 
 def test_a_resumed_checkpoint_names_no_file_to_remove(tmp_path):
     """The best one, and those to be replaced, lie in the run's folder."""
-    theirs = tmp_path / 'best_of_mine.pth'
-    ours = tmp_path / 'run' / 'best_top1_epoch_1.pth'
-    theirs.touch()
-    (tmp_path / 'run').mkdir()
-    for named, found in ((theirs, None), (f'/elsewhere/{ours.name}', ours)):
-        ours.touch()
-        hub = MessageHub.get_instance(f'hub_{found}')
+    run = tmp_path / 'run'
+    run.mkdir()
+    for named in (tmp_path / 'best_of_mine.pth', run / 'notes.pth'):
+        hub = MessageHub.get_instance(f'hub_{named.name}')
         hub.update_info('best_ckpt', str(named))
-        hub.update_info('keep_ckpt_ids', ['/../../best_of_mine', 3])
-        runner = mock.Mock(
-            message_hub=hub,
-            work_dir=str(ours.parent),
-            train_dataloader=[None],
-            iter=0,
-            max_iters=1,
-        )
+        hub.update_info('keep_ckpt_ids', [3])
+        runner = mock.Mock(message_hub=hub, work_dir=str(run))
         hook = AtomicCheckpointHook(save_best='top1', max_keep_ckpts=1)
         hook.before_train(runner)
-        assert hook.best_ckpt_path == (found and str(found))
+        best = Path(hook.best_ckpt_path)
+        assert best.parent == run and best.name.startswith('best_')
         assert list(hook.keep_ckpt_ids) == [3]
+        hub.update_info('keep_ckpt_ids', ['/../../best_of_mine', 3])
+        with pytest.raises(ValueError):
+            AtomicCheckpointHook(max_keep_ckpts=1).before_train(runner)

@@ -70,7 +70,5 @@ def test_fewer_images_than_a_batch(root, by_epoch):
         }
     with pytest.raises(ValueError) as error:
         rates(root, options)
-    message = str(error.value)
-    assert '48 of the 48 training images' in message
-    assert 'a batch of 64' in message
-    assert 'train_dataloader.batch_size=48' in message
+    assert '48 images' in str(error.value)
+    assert 'lower train_dataloader.batch_size' in str(error.value)

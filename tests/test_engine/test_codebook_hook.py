@@ -5,11 +5,8 @@ import pytest
 import torch
 
 from mmmoca.engine import CodebookHook
-from mmmoca.engine.hooks import codebook_hook
 from mmmoca.engine.steps import mix_seed
 from mmmoca.models import CodebookUpdate, OnlineCodebook
-
-from ..runs import by_epochs, demo_runner
 
 
 def test_micro_batches_survive_the_next_forward_pass():
@@ -32,7 +29,7 @@ def test_micro_batches_survive_the_next_forward_pass():
         for value in memory.values():
             value.fill_(step.count)
         update = CodebookUpdate(**memory, batch_size=2)
-        hook.after_train_iter(runner, 0, None, dict(codebook_update=update))
+        hook.after_train_iter(runner, outputs=dict(codebook_update=update))
     assert float(codebook.msd) == pytest.approx(
         0.99 * (0.99 * 0.5 + 0.01 * 1.5) + 0.01 * 1.5
     )
@@ -45,14 +42,3 @@ def generator_of_step(seed, step):
     generator = torch.Generator().manual_seed(mix_seed(seed, step))
     torch.randint(2, (), generator=generator)
     return generator
-
-
-def test_processes_with_batches_of_other_sizes(root, monkeypatch):
-    """Words would be sums, which one process alone need not fear."""
-    sampler = dict(_delete_=True, type='DefaultSampler', round_up=False)
-    options = by_epochs(1) | {'train_dataloader.sampler': sampler}
-    options['train_dataloader.drop_last'] = False
-    demo_runner(root, 'alone', **options).train()
-    monkeypatch.setattr(codebook_hook, 'get_world_size', lambda: 2)
-    with pytest.raises(ValueError, match='batches of different sizes'):
-        demo_runner(root, 'together', **options).train()

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 from mmengine.config import Config
-from mmengine.logging import MessageHub
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
@@ -108,13 +107,9 @@ def test_images_that_fill_no_step(root):
         complete_recipe(own_config(root, batch_size=64))
 
 
-@pytest.mark.parametrize('key', ['lr', 'momentum'])
-def test_a_runner_of_its_own_says_what_is_left_open(root, key):
-    cfg = own_config(root)
-    if key == 'momentum':
-        cfg.optim_wrapper.optimizer.lr = 1e-4
-    with pytest.raises(ValueError, match=f"{key}='auto'.*complete_recipe"):
-        Runner.from_cfg(cfg).train()
+def test_a_runner_of_its_own_says_what_is_left_open(root):
+    with pytest.raises(ValueError, match='momentum .*complete_recipe'):
+        Runner.from_cfg(own_config(root))
 
 
 def labelled(root, **options):
@@ -157,13 +152,9 @@ def test_labelled_images_switch_k_nn_on(root, capsys):
 
 
 def test_advice_where_a_run_has_taught_little():
-    hub = MessageHub('gain')
-    hub.update_scalar('train/image_information', 3.0)
-    before = dict(pixels=30.0, network=20.0)
-    assert 'k-NN' in advice(before, 34.9, hub)
-    assert not advice(before, 35.1, hub)
-    hub.update_scalar('train/image_information', 0.9)
-    assert 'image_information' in advice(before, 35.1, hub)
+    assert 'k-NN' in advice([30.0, 20.0], 34.9)
+    assert not advice([30.0, 20.0], 35.1)
+    assert not advice([], 0.0)
 
 
 def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):

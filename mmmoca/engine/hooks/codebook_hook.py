@@ -7,8 +7,6 @@ from mmengine.runner import Runner
 
 from mmmoca.engine.recipe import codebook_advice
 from mmmoca.engine.steps import (
-    check_hooks,
-    images_per_step,
     is_infinite,
     mix_seed,
     optimizer_steps,
@@ -42,9 +40,8 @@ class CodebookHook(Hook):
             is too large for the run. Defaults to True.
 
     Raises:
-        ValueError: Before training, if the global batch or the data set has
-            fewer than K_new images, or see
-            :func:`~mmmoca.engine.steps.check_hooks`.
+        ValueError: Before training, if a step can have fewer than K_new
+            images.
     """
 
     # Before the StepLogHook and MMEngine's RuntimeInfoHook, which take every
@@ -57,64 +54,39 @@ class CodebookHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Check that every step has enough images for the new words."""
-        check_hooks(runner)
         codebook = unwrap_model(runner.model).codebook
         needed = codebook.num_new_words
-        loader = runner.train_dataloader
         advice = codebook_advice(
             total_optimizer_steps(runner), len(codebook.words), needed
         )
         if self.advise and advice:
             runner.logger.warning(advice)
-        if len(loader.dataset) < needed:
-            raise ValueError(
-                f'the data set has {len(loader.dataset)} images, but the '
-                f'codebook takes num_new_words={needed} from different '
-                'images: give more images, or a smaller num_new_words'
-            )
-        batch_size = getattr(loader, 'batch_size', None)
-        if batch_size is None:
-            return
-        partial = not (loader.drop_last or is_infinite(loader.sampler))
-        uneven = getattr(loader.sampler, 'round_up', True) is False
-        if partial and uneven and get_world_size() > 1:
-            raise ValueError(
-                'the processes would have batches of different sizes: write '
-                'drop_last=True in the train_dataloader, or round_up=True in '
-                'its sampler'
-            )
-        if partial and hasattr(loader.sampler, '__len__'):
-            batch_size = len(loader.sampler) % batch_size or batch_size
+        sampler = runner.train_dataloader.sampler
+        batches = runner.train_dataloader.batch_sampler
+        batch_size = batches.batch_size
+        if not (batches.drop_last or is_infinite(sampler)):
+            batch_size = len(sampler) % batch_size or batch_size
         micro_batches = runner.optim_wrapper._accumulative_counts
         # The last step takes what is left.
         left = runner.max_iters % micro_batches or micro_batches
-        images = images_per_step(runner, batch_size) * left // micro_batches
+        images = batch_size * get_world_size() * left
         if images < needed:
             raise ValueError(
-                f'a step can have as few as {images} images, but the '
-                f'codebook takes num_new_words={needed} from different '
-                'images; use a larger batch, drop_last=True in the '
-                'train_dataloader, a smaller num_new_words, or where '
-                f'{micro_batches} micro-batches are a step, a multiple of '
-                f'them in the place of {runner.max_iters} iterations'
+                f'a step can have as few as {images} images, too few for '
+                f'num_new_words={needed}: write drop_last=True in the '
+                'train_dataloader, iterations that are a multiple of '
+                'accumulative_counts, a larger batch or fewer new words'
             )
 
     def after_train_iter(
-        self,
-        runner: Runner,
-        batch_idx: int,
-        data_batch: dict | None = None,
-        outputs: dict | None = None,
+        self, runner: Runner, *_, outputs: dict, **__
     ) -> None:
         """Collect the update of a micro-batch; commit it after the step."""
         update = outputs.pop('codebook_update')
         # Under CUDA graphs (torch.compile) the next forward pass writes its
         # results where this one's are.
-        self._updates.append(
-            update._replace(
-                candidates=update.candidates.clone(), msd=update.msd.clone()
-            )
-        )
+        candidates, msd = update.candidates.clone(), update.msd.clone()
+        self._updates.append(update._replace(candidates=candidates, msd=msd))
         codebook = unwrap_model(runner.model).codebook
         outputs['msd'] = codebook.msd
         if not stepped(runner):

@@ -2,23 +2,20 @@
 import os
 import signal
 import threading
-from collections.abc import Sequence
 from types import FrameType
 
 import torch
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import EMAHook, Hook
-from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
+from mmengine.runner import Runner
 from torch import distributed
 from torch.utils.data import DataLoader
 
-from mmmoca.datasets import SeededSampler
 from mmmoca.engine.processes import collective_timeout
-from mmmoca.engine.steps import stepped
+from mmmoca.engine.steps import is_training, stepped
 from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook
-from .reproducibility_hook import ReproducibilityHook
 
 __all__ = ['PreemptionHook']
 
@@ -31,10 +28,9 @@ class PreemptionHook(Hook):
     its optimiser step, or its present batch of a validation, and writes
     ``interrupted.pth``, from which ``--resume`` goes on as if nothing had
     happened. A validation that was interrupted is done again, from its
-    start; an epoch whose order the :class:`ReproducibilityHook` does not know
-    starts anew. Then every process exits with status 75 (EX_TEMPFAIL), so
-    that a scheduler can start the run again. The same signal once more stops
-    at once.
+    start. Then every process exits with status 75 (EX_TEMPFAIL), so that a
+    scheduler can start the run again. The same signal once more stops at
+    once.
 
     Raises:
         SystemExit: With status 75.
@@ -50,28 +46,11 @@ class PreemptionHook(Hook):
         self._previous: dict[int, object] = {}
         self._group = None
         self._validates = False
-        self._common_batches = 0
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Go back to the start of an epoch, or of a validation."""
-        if not runner._resume:
-            return
-        meta = checkpoint['meta']
-        self._validates = meta.get('in_validation', False)
-        loop = runner._train_loop
-        if not isinstance(loop, EpochBasedTrainLoop):
-            return
-        skips = isinstance(loop.dataloader.sampler, SeededSampler) and any(
-            isinstance(hook, ReproducibilityHook) for hook in runner.hooks
-        )
-        start = meta['epoch'] * len(loop.dataloader)
-        if not skips and meta['iter'] != start:
-            runner.logger.warning(
-                f'epoch {meta["epoch"] + 1} starts anew, at iteration {start} '
-                f'in the place of {meta["iter"]}: its sampler cannot skip '
-                'what has been seen'
-            )
-            meta['iter'] = start
+        """Note whether the run that is resumed was in a validation."""
+        meta = checkpoint.get('meta', {})
+        self._validates = runner._resume and meta.get('in_validation', False)
 
     def before_train(self, runner: Runner) -> None:
         """Listen to the signals; do the validation that one interrupted."""
@@ -94,16 +73,13 @@ class PreemptionHook(Hook):
             signal.signal(number, handler)
         self._previous = {}
 
-    def after_train_iter(
-        self,
-        runner: Runner,
-        batch_idx: int,
-        data_batch: dict | None = None,
-        outputs: dict | None = None,
-    ) -> None:
+    def after_train_iter(self, runner: Runner, *_, **__) -> None:
         """Save and end the run if any process was asked to."""
-        if stepped(runner):
-            self._stop_if_asked(runner, runner.iter + 1)
+        self._stop_if_asked(runner, runner.iter + 1)
+
+    def after_val_iter(self, runner: Runner, batch_idx: int, *_, **__) -> None:
+        """Likewise, between batches of a validation while training."""
+        self.after_bank_iter(runner, batch_idx, runner.val_loop.dataloader)
 
     def after_bank_iter(
         self, runner: Runner, batch_idx: int, loader: DataLoader
@@ -115,67 +91,45 @@ class PreemptionHook(Hook):
             batch_idx (int): Number of the batch, from 0.
             loader (DataLoader): What it is of.
         """
-        if not isinstance(runner._train_loop, BaseLoop):
-            return  # a test or a validation alone
-        # All processes have to take part, and some may have a batch less.
-        if batch_idx == 0:
-            self._common_batches = self._agree(
-                len(loader), distributed.ReduceOp.MIN
-            )
-        # Within a step of several micro-batches the next one is waited for.
-        if batch_idx < self._common_batches and stepped(runner):
+        # All processes take part, and some may have a batch less.
+        images = len(loader.dataset) // get_world_size()
+        common_batches = -(-images // loader.batch_sampler.batch_size)
+        if is_training(runner) and batch_idx < common_batches:
             self._stop_if_asked(runner, runner.iter, in_validation=True)
-
-    def after_val_iter(
-        self,
-        runner: Runner,
-        batch_idx: int,
-        data_batch: dict | None = None,
-        outputs: Sequence | None = None,
-    ) -> None:
-        """Likewise, between batches of a validation while training."""
-        self.after_bank_iter(runner, batch_idx, runner.val_loop.dataloader)
-
-    def _agree(self, number: int, how: distributed.ReduceOp) -> int:
-        value = torch.tensor(number)
-        if self._group is not None:
-            distributed.all_reduce(value, how, group=self._group)
-        return int(value)
 
     def _stop_if_asked(
         self, runner: Runner, iteration: int, in_validation: bool = False
     ) -> None:
         """Save the run after so many iterations, and end it."""
-        received = self._agree(self._received, distributed.ReduceOp.MAX)
+        if not stepped(runner):
+            return  # within a step of several micro-batches
+        received = torch.tensor(self._received)
+        if self._group is not None:
+            distributed.all_reduce(
+                received, distributed.ReduceOp.MAX, self._group
+            )
         if not received:
             return
         self.after_train(runner)
-        if in_validation:
-            for hook in runner.hooks:
-                if isinstance(hook, EMAHook):
-                    hook.after_val_epoch(runner)  # gives the weights back
-        name = signal.Signals(received).name
         for hook in runner.hooks:
+            if isinstance(hook, EMAHook) and in_validation:
+                hook.after_val_epoch(runner)  # gives the weights back
             if isinstance(hook, AtomicCheckpointHook):
-                path = hook.save_interrupted(runner, iteration, in_validation)
+                hook.save_interrupted(runner, iteration, in_validation)
                 runner.logger.warning(
-                    f'{name}: the run stops after iteration {iteration}; '
-                    f'{path} is written, go on from it by --resume'
+                    f'the run stops after iteration {iteration} and has '
+                    'written interrupted.pth: go on from it by --resume'
                 )
         if self._group is not None:
             # A launcher kills the rest as soon as one has ended.
-            distributed.barrier(group=self._group)
+            distributed.barrier(self._group)
         raise SystemExit(self.exit_status)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = number
         if is_main_process():
             # `print` may not be called while another one is at work.
-            os.write(
-                2,
-                f'\n{signal.Signals(number).name}: the run saves itself '
-                'after this step, or batch of a validation, and ends; once '
-                'more ends it at once, with nothing saved\n'.encode(),
-            )
+            name = signal.Signals(number).name
+            os.write(2, f'\n{name}: the run ends after this step\n'.encode())
         # The next one ends the process as it would have without this hook.
         signal.signal(number, self._previous[number])

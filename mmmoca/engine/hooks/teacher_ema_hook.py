@@ -1,6 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import math
-from typing import Literal
 
 import torch
 from mmengine.hooks import Hook
@@ -8,7 +7,6 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from mmmoca.engine.steps import (
-    check_hooks,
     optimizer_steps,
     skipped,
     stepped,
@@ -29,42 +27,30 @@ class TeacherEMAHook(Hook):
     resume. A step that the loss scaler skipped leaves the teacher as it was.
 
     Args:
-        momentum (float | str): m_0, in [0, 1]. Defaults to 0.99 (paper,
-            Table 11b; release v1.0 has 0.994); 'auto' is replaced by
-            :func:`mmmoca.engine.complete_recipe`.
+        momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 11b;
+            release v1.0 has 0.994).
         end_momentum (float): m_T, in [0, 1]. Defaults to 1 (paper), by which
             the teacher of a run of minutes stands still too soon.
 
     Raises:
-        ValueError: If one of them is outside [0, 1]; before training, see
-            :func:`~mmmoca.engine.steps.check_hooks`.
+        ValueError: If one of them is no number or outside [0, 1].
     """
 
     def __init__(
-        self,
-        momentum: float | Literal['auto'] = 0.99,
-        end_momentum: float = 1.0,
+        self, momentum: float = 0.99, end_momentum: float = 1.0
     ) -> None:
-        if momentum != 'auto' and not 0 <= momentum <= 1:
-            raise ValueError(f'momentum must lie in [0, 1], got {momentum}')
-        if not 0 <= end_momentum <= 1:
-            raise ValueError(
-                f'end_momentum must lie in [0, 1], got {end_momentum}'
-            )
+        for name, value in dict(
+            momentum=momentum, end_momentum=end_momentum
+        ).items():
+            if isinstance(value, str) or not 0 <= value <= 1:
+                raise ValueError(
+                    f'{name} must lie in [0, 1], got {value}; '
+                    'mmmoca.engine.complete_recipe(cfg) writes a number'
+                )
         self.momentum = momentum
         self.end_momentum = end_momentum
 
-    def before_train(self, runner: Runner) -> None:
-        """Check that this hook is the only one that moves the teacher."""
-        check_hooks(runner)
-
-    def after_train_iter(
-        self,
-        runner: Runner,
-        batch_idx: int,
-        data_batch: dict | None = None,
-        outputs: dict | None = None,
-    ) -> None:
+    def after_train_iter(self, runner: Runner, *_, **__) -> None:
         """Update the teacher if the iteration ended in a step."""
         if not stepped(runner):
             return

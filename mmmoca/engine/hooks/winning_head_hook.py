@@ -1,9 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import os
+from pathlib import Path
 
 import torch
-from mmengine import __version__ as mmengine_version
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
@@ -41,13 +40,12 @@ class WinningHeadHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Take up the best accuracy of the run that is resumed."""
-        path = self._path(runner, '.pth')
-        if runner.iter == 0 or not os.path.isfile(path):
-            return
-        saved = read_checkpoint(path, lazy=True)['meta']
-        # Later ones are of another continuation of the same run.
-        if saved['iter'] <= runner.iter:
-            self._best = saved['linear_probe']['top1']
+        path = Path(runner.work_dir, f'{self.name}.pth')
+        if path.is_file():
+            saved = read_checkpoint(path, lazy=True)['meta']
+            # Later ones are of another continuation of the same run.
+            if saved['iter'] <= runner.iter:
+                self._best = saved['linear_probe']['top1']
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
@@ -56,16 +54,9 @@ class WinningHeadHook(Hook):
 
         Args:
             runner (Runner): The runner of the training.
-            metrics (Dict[str, float]): Metrics of the validation.
-
-        Raises:
-            KeyError: If they have none of ``LinearProbeAccuracy``.
+            metrics (Dict[str, float]): Metrics of the validation, those of
+                ``LinearProbeAccuracy`` among them.
         """
-        if 'linear/top1' not in metrics:
-            raise KeyError(
-                'WinningHeadHook found no linear/top1 among the metrics: '
-                "write val_evaluator=dict(type='mmmoca.LinearProbeAccuracy')"
-            )
         if metrics['linear/top1'] <= self._best:
             return
         self._best = metrics['linear/top1']
@@ -76,42 +67,29 @@ class WinningHeadHook(Hook):
             for name, value in metrics.items()
             if name.startswith('linear/')
         }
-        self._write(runner, result)
-        runner.logger.info(
-            f'best linear classifier so far: top-1 {result["top1"]:.2f} with '
-            f'base learning rate {result["base_lr"]:g}, written to '
-            f'{self._path(runner, ".py")} and .pth'
-        )
-
-    def _write(self, runner: Runner, result: dict[str, float]) -> None:
-        """Write checkpoint and config, each whole or not at all."""
-        model = unwrap_model(runner.model)
-        head, winner = model.head, result['head']
+        model, winner = unwrap_model(runner.model), result['head']
         weights = {
-            name: value.cpu()
+            name: value
             for name, value in model.state_dict().items()
             if name.startswith(('backbone.', 'neck.'))
         }
+        weights['head.fc.weight'] = model.head.weight[winner]
+        weights['head.fc.bias'] = model.head.bias[winner]
         # Cloned: a slice would be saved with the storage of all heads.
-        weights['head.fc.weight'] = head.weight[winner].detach().clone().cpu()
-        weights['head.fc.bias'] = head.bias[winner].detach().clone().cpu()
-        config = classifier_config(runner.cfg, head.in_channels).pretty_text
+        weights = {k: v.detach().cpu().clone() for k, v in weights.items()}
+        config = classifier_config(runner.cfg, model.head.in_channels)
         meta = dict(
             epoch=runner.epoch,
             iter=runner.iter,
-            mmengine_version=mmengine_version,
             linear_probe=result,
-            cfg=config,
+            cfg=config.pretty_text,
+            dataset_meta=runner.train_dataloader.dataset.metainfo,
         )
-        metainfo = getattr(runner.train_dataloader.dataset, 'metainfo', {})
-        if 'classes' in metainfo:
-            meta['dataset_meta'] = dict(classes=tuple(metainfo['classes']))
-        with whole(self._path(runner, '.pth')) as temporary:
+        path = Path(runner.work_dir, f'{self.name}.pth')
+        with whole(path) as temporary:
             torch.save(dict(meta=meta, state_dict=weights), temporary)
-        write_text(self._path(runner, '.py'), config)
-
-    def _path(self, runner: Runner, ending: str) -> str:
-        return os.path.join(runner.work_dir, self.name + ending)
+        write_text(path.with_suffix('.py'), config.pretty_text)
+        runner.logger.info(f'best linear classifier so far in {path}')
 
 
 def classifier_config(cfg: Config, in_channels: int) -> Config:
@@ -124,35 +102,22 @@ def classifier_config(cfg: Config, in_channels: int) -> Config:
     Returns:
         Config: An ``ImageClassifier`` and how to test it.
     """
-    probe = cfg.model
-    backbone = ConfigDict(probe.backbone)
-    backbone.pop('init_cfg', None)
-    loader = ConfigDict(cfg.get('test_dataloader') or cfg.val_dataloader)
-    # The tools choose these for the machine that they run on.
-    for name in ('pin_memory', 'persistent_workers'):
-        loader.pop(name, None)
-    classes = probe.head.num_classes
+    classes = cfg.model.head.num_classes
+    model = dict(
+        dict(data_preprocessor=cfg.get('data_preprocessor')) | cfg.model,
+        type='ImageClassifier',
+        backbone=dict(cfg.model.backbone, init_cfg=None),
+        head=dict(
+            type='LinearClsHead', num_classes=classes, in_channels=in_channels
+        ),
+    )
     return Config(
         dict(
             default_scope='mmpretrain',
-            model=dict(
-                type='ImageClassifier',
-                data_preprocessor=probe.get('data_preprocessor')
-                or cfg.get('data_preprocessor'),
-                backbone=backbone,
-                neck=probe.get('neck'),
-                head=dict(
-                    type='LinearClsHead',
-                    num_classes=classes,
-                    in_channels=in_channels,
-                ),
-            ),
-            test_dataloader=loader,
-            test_evaluator=dict(
-                type='Accuracy', topk=(1, 5) if classes > 5 else (1,)
-            ),
+            model=model,
+            test_dataloader=cfg.get('test_dataloader') or cfg.val_dataloader,
+            test_evaluator=dict(type='Accuracy', topk=(1, min(5, classes))),
             test_cfg=dict(),
             custom_hooks=[dict(type='mmmoca.CheckpointFitHook')],
-            env_cfg=cfg.get('env_cfg'),
         )
     )

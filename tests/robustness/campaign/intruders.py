@@ -104,12 +104,11 @@ def configs(folder: Path) -> Iterator[Outcome]:
         saved['meta'][key] = f"import os; os.mkdir('{marker}')"
     path = folder / 'a.pth'
     torch.save(saved, path)
-    runner = demo_runner(
-        folder, 'again', **options, resume=True, load_from=str(path)
-    )
+    resumed = dict(resume=True, load_from=str(path))
+    runner = demo_runner(folder, 'again', **options | resumed)
     went_on, said = ended(runner.train)
     good = went_on and not marker.exists() and runner.iter == 2
-    yield Outcome('config text of a checkpoint', 'Runner', good, said)
+    yield Outcome('config text of a checkpoint', 'resumed', good, said)
 
 
 def bombs(folder: Path) -> Iterator[Outcome]:

@@ -128,7 +128,7 @@ def judge(root: Path, name: str, kind: str, message: str) -> str:
             if not tensor.isfinite().all():
                 return f'{file.name} is not finite'
     newest = max((int(f.stem.split('_')[1]) for f in files), default=None)
-    good = 'none' if newest is None else f'iter_{newest}.pth'
+    good = 'None' if newest is None else f'iter_{newest}.pth'
     named = re.search(
         r'The last good (?:checkpoint|one) is (.*?)[.:] (?i:resume)', message
     )
@@ -176,7 +176,7 @@ def alarm(
     runner.train()
     log = Path(runner.log_dir, f'{runner.timestamp}.log').read_text()
     msd = runner.message_hub.get_scalar('train/msd').data[0]
-    said = log.count('seem to collapse')
+    said = log.count('msd has fallen')
     collapsed = bool(msd.min() < 0.1)
     return Outcome(
         'collapse is said, and nothing else',
