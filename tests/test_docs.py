@@ -91,22 +91,18 @@ def test_python(folder, three_lines, monkeypatch):
     assert len(names['found'].paths) == len(names['array']) == 48
     assert torch.equal(names['found'].avg, names['features'])
     exec(next(python), names)
-    embed, search = (
-        [line.split() for line in code.replace('\\\n', '').splitlines()]
-        for code in snippets('docs/python.md', 'shell')
-    )
-    for command, *line in embed:
+    (code,) = snippets('docs/python.md', 'shell')
+    for line in code.replace('\\\n', '').splitlines():
+        command, *line = line.split()
         if command == 'python' and _installed(line):
             run_tool(*line)
     np.testing.assert_allclose(
         np.load('features.npy'), names['array'], rtol=1e-4, atol=1e-5
     )
-    for command, *line in search:
-        assert command == 'python'
-        if _installed(line):
-            assert '  1.0000  class_0/0.jpg' in run_tool(*line)
-    exec(next(python), names)
-    assert names['names'][0] == 'class_0/0.jpg'
+    code = next(python)
+    if find_spec('faiss') is not None:
+        exec(code, names)
+        assert names['names'][0] == 'class_0/0.jpg'
     code = next(python).replace('epochs=200', 'epochs=1')
     exec(code, names)
     assert names['checkpoint'].parent == Path('work_dirs/labelled')
@@ -114,8 +110,7 @@ def test_python(folder, three_lines, monkeypatch):
 
 
 def _installed(line):
-    needs = {'--faiss': 'faiss', 'features.parquet': 'pyarrow'}
-    return all(find_spec(needs[word]) for word in needs if word in line)
+    return 'features.parquet' not in line or find_spec('pyarrow') is not None
 
 
 def test_backbone_of_the_readme():

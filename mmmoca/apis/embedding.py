@@ -8,21 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import numpy as np
-import torch
 from mmengine.dist import barrier, get_rank, get_world_size
 
-from mmmoca.checkpoints import Preprocessing
 from mmmoca.evaluation.feature_cache import weights_digest
 from mmmoca.evaluation.presets import FEATURES
 from mmmoca.progress import ProgressBar
 from mmmoca.version import __version__
 
-from .encoder import Encoder, load
+from .encoder import Encoder
 from .feature_files import check_names, check_suffix, read_about
-from .images import Images, open_images, pipeline_of
+from .images import Images, open_images
 from .unfinished_file import UnfinishedFile, check_same
 
-__all__ = ['embed_to_file', 'encoder_of', 'stored_pictures']
+__all__ = ['embed_to_file']
 
 # Batches of a block: what is lost at most where a process is killed.
 BATCHES = 8
@@ -135,87 +133,6 @@ def embed_to_file(
         about = work.finish(names)
     barrier()
     return about
-
-
-def encoder_of(
-    about: dict,
-    checkpoint: str | os.PathLike | None = None,
-    device: torch.device | str | None = None,
-) -> Encoder:
-    """Load the encoder that features were made by.
-
-    Args:
-        about (dict): Their record.
-        checkpoint (str | os.PathLike, optional): The file, where it is no
-            longer where it was.
-        device (torch.device | str, optional): See :func:`mmmoca.load`.
-
-    Returns:
-        Encoder: Images go through it as they did.
-
-    Raises:
-        CheckpointError: See :func:`mmmoca.load`.
-        ValueError: If it has other weights.
-    """
-    path = checkpoint or about['checkpoint']
-    settings = about['preprocessing']
-    encoder = load(
-        path,
-        'student' if about['which'] == 'student' else 'teacher',
-        device,
-        img_size=settings['img_size'],
-        num_heads=about['num_heads'],
-        mean=settings['mean'],
-        std=settings['std'],
-    )
-    if weights_digest(encoder) != about['weights']:
-        raise ValueError(
-            f'{path} is not the encoder that the features were made by: give '
-            'that one by --checkpoint'
-        )
-    return encoder
-
-
-def stored_pictures(
-    about: dict, names: Sequence[str], images: str | os.PathLike | None = None
-) -> list[np.ndarray]:
-    """Pictures of images that features were made of, as an encoder sees them.
-
-    Args:
-        about (dict): The record of the features.
-        names (Sequence[str]): Names, or paths of other images.
-        images (str | os.PathLike, optional): Where the images are, if they
-            are no longer where they were.
-
-    Returns:
-        List[np.ndarray]: RGB, (H, W, 3), float in [0, 1].
-
-    Raises:
-        OSError: For an image that cannot be read.
-    """
-    # What draws is an extra, which features do without.
-    from mmmoca.visualization import to_picture
-
-    settings = Preprocessing(**about['preprocessing'])
-    root = os.path.expanduser(images or about['images'])
-    sources = [
-        name
-        if '://' in name or not os.path.isdir(root)
-        else os.path.join(root, name)
-        for name in names
-    ]
-    pictures = []
-    for image in map(
-        Images(sources, pipeline_of(settings)).__getitem__,
-        range(len(sources)),
-    ):
-        if isinstance(image, Exception):
-            raise image
-        if image.dtype != torch.uint8:
-            low, high = image.aminmax()
-            image = 255 * (image - low) / (high - low).clamp(min=1e-6)
-        pictures.append(to_picture(image, settings.channel_order != 'bands'))
-    return pictures
 
 
 class _Names(Sequence):

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features in files: stopped, shared by processes, searched."""
+"""Features in files: stopped, shared by processes."""
 
-import json
 import multiprocessing
 import os
 import shutil
@@ -12,13 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 import mmmoca
 from mmmoca.apis import embedding
-from mmmoca.apis.embedding import embed_to_file, encoder_of, stored_pictures
+from mmmoca.apis.embedding import embed_to_file
 from mmmoca.apis.feature_files import read_features
-from mmmoca.apis.search import faiss_search, nearest
 from mmmoca.files import write_json
 
 from ..distributed import run_processes
@@ -167,7 +164,6 @@ def test_encoder_of_an_extracted_student(root, tmp_path):
     out = tmp_path / 'features.npy'
     about = embed_to_file(student, root / 'val', out, **OPTIONS)
     assert about['which'] == 'student'
-    assert encoder_of(about, device='cpu').about == student.about
 
 
 def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
@@ -215,54 +211,6 @@ def test_unreadable_images(root, encoder, tmp_path):
     assert (~good).nonzero().flatten().tolist() == [5, 14]
     expected = encoder.embed(root / 'val').avg
     torch.testing.assert_close(rows[good], expected[good])
-    # They are found last.
-    features = read_features(out)
-    sims, found = nearest(features, rows[:1], 15)
-    assert sims[0, -2:].tolist() != [1, 1] and 0.0 in sims[0].tolist()
-
-
-def test_nearest_is_exact(root, encoder, written):
-    features = read_features(written)
-    rows = F.normalize(torch.tensor(np.load(written)), dim=1)
-    query = 3 * rows[[4, 20]]
-    sims, found = nearest(features, query, 5)
-    expected = (rows[[4, 20]] @ rows.T).sort(dim=1, descending=True)
-    torch.testing.assert_close(sims, expected.values[:, :5])
-    assert found[:, 0].tolist() == [4, 20]
-    again = encoder_of(features.about, device='cpu')
-    path = root / 'train' / features.names[4]
-    query = again.embed(path).avg
-    torch.testing.assert_close(nearest(features, query, 1)[0], sims[:1, :1])
-    (picture,) = stored_pictures(features.about, features.names[:1])
-    assert picture.shape == (48, 48, 3) and 0 <= picture.min() < 1
-    write_run(root / 'other.pth', seed=1)
-    with raises(ValueError, 'other.pth is not the encoder', '--checkpoint'):
-        encoder_of(features.about, root / 'other.pth', 'cpu')
-
-
-def test_faiss(tmp_path):
-    """Of 4000 features of 40 clusters, most neighbours are found."""
-    pytest.importorskip('faiss')
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.randn(40, 16, generator=generator)
-    noise = torch.randn(4000, 16, generator=generator)
-    rows = centres.repeat_interleave(100, 0) + 0.5 * noise
-    path = tmp_path / 'a.npy'
-    np.save(path, rows.numpy())
-    write_json(f'{path}.json', {})
-    Path(f'{path}.names.txt').write_text('x\n' * 4000)
-    features = read_features(path)
-    query = rows[::101]
-    exact, best = nearest(features, query, 10)
-    sims, found = faiss_search(features, path, query, 10, probes=8)
-    hits = (found[:, :, None] == best[:, None]).any(-1).float().mean()
-    assert 0.9 < hits <= 1
-    # The index is there; with all of its cells it is exact.
-    time_of = Path(f'{path}.faiss').stat().st_mtime_ns
-    sims, found = faiss_search(features, path, query, 10, probes=4000)
-    torch.testing.assert_close(sims, exact, rtol=1e-5, atol=1e-5)
-    assert torch.equal(found, best)
-    assert Path(f'{path}.faiss').stat().st_mtime_ns == time_of
 
 
 def test_the_tools(root, written, tmp_path):
@@ -278,28 +226,3 @@ def test_the_tools(root, written, tmp_path):
     )
     error = printed.splitlines()[-1]
     assert error.startswith('embed.py: error: ') and 'weights differ' in error
-
-    image = root / 'train' / 'class_1' / '3.jpg'
-    sheet, found = tmp_path / 'sheet.png', tmp_path / 'found.json'
-    arguments = (out, image, 7, 'class_2/5.jpg', '--count', 4)
-    arguments += ('--sheet', sheet, '--json', found, '--device', 'cpu')
-    printed = run_tool('tools/search.py', *arguments)
-    results = json.loads(found.read_text())['results']
-    queries = [result['query'] for result in results]
-    names = read_features(out).names
-    assert queries == [str(image), names[7], 'class_2/5.jpg']
-    assert [len(result['nearest']) for result in results] == [4] * 3
-    first = results[0]['nearest'][0]
-    assert first['name'] == 'class_1/3.jpg'
-    assert first['similarity'] == pytest.approx(1)
-    assert 7 not in [n['row'] for n in results[1]['nearest']]
-    assert '  1.0000  class_1/3.jpg' in printed.splitlines()
-    from PIL import Image
-
-    assert min(Image.open(sheet).size) > 300
-    printed = run_tool('tools/search.py', out, 'nothing', code=2)
-    assert 'nothing is no file, no row from 0 to 47' in printed
-    pytest.importorskip('faiss')
-    run_tool('tools/search.py', out, 7, '--faiss', '--json', found)
-    again = json.loads(found.read_text())['results'][0]['nearest']
-    assert again[:4] == [pytest.approx(n) for n in results[1]['nearest']]

@@ -24,7 +24,6 @@ WORK = {
     'model_converters/extract_backbone.py': ['FILE', 'out.pth'],
     'model_converters/moca_release.py': ['FILE', 'out.pth'],
     'model_converters/timm_vit.py': ['FILE', 'out.pth'],
-    'search.py': ['FILE', '0'],
     'test.py': [CONFIG, 'FILE'],
     'train.py': [CONFIG],
     'visualization/overview.py': [CONFIG, 'FILE'],
