@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    'atomic_write',
     'outside',
     'shipped',
-    'whole',
     'write_figure',
     'write_json',
     'write_text',
@@ -70,7 +70,7 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
 
 
 @contextmanager
-def whole(path: str | os.PathLike) -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
     """Let a file or a folder appear when it is complete.
 
     Args:
@@ -105,7 +105,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         path (str | os.PathLike): The file.
         text (str): What it holds.
     """
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(text, encoding='utf-8')
 
 
@@ -133,5 +133,5 @@ def write_figure(
 
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a dollar in a name is a dollar
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=dpi)

@@ -3,10 +3,10 @@
 
 from collections.abc import Iterable
 
-__all__ = ['listed', 'shown']
+__all__ = ['listed', 'printable']
 
 
-def shown(text: object) -> str:
+def printable(text: object) -> str:
     """A text whose control characters are seen, not obeyed by a terminal.
 
     Args:
@@ -31,9 +31,9 @@ def listed(names: Iterable[object], limit: int = 5) -> str:
         limit (int): How many to write out. Defaults to 5.
 
     Returns:
-        str: For example ``a, b and 7 more``; see :func:`shown`.
+        str: For example ``a, b and 7 more``; see :func:`printable`.
     """
     names = list(names)
     rest = len(names) - limit
     more = f' and {rest} more' if rest > 0 else ''
-    return ', '.join(map(shown, names[:limit])) + more
+    return ', '.join(map(printable, names[:limit])) + more

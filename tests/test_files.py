@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from mmmoca.files import whole, write_json, write_text
+from mmmoca.files import atomic_write, write_json, write_text
 
 
 def test_json_replaces_an_older_one(tmp_path):
@@ -17,7 +17,10 @@ def test_json_replaces_an_older_one(tmp_path):
 def test_failure_leaves_the_old_file(tmp_path):
     path = tmp_path / 'a.txt'
     write_text(path, 'old')
-    with pytest.raises(OSError, match='disk full'), whole(path) as temporary:
+    with (
+        pytest.raises(OSError, match='disk full'),
+        atomic_write(path) as temporary,
+    ):
         temporary.write_text('half')
         raise OSError('disk full')
     with pytest.raises(TypeError):
@@ -37,12 +40,12 @@ def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
 
 def test_folder_appears_at_the_end(tmp_path):
     out = tmp_path / 'set'
-    with whole(out) as root:
+    with atomic_write(out) as root:
         (root / 'train').mkdir(parents=True)
         (root / 'train' / 'a.txt').write_text('a')
         assert not out.exists()
     assert (out / 'train' / 'a.txt').read_text() == 'a'
-    with pytest.raises(OSError), whole(out) as root:
+    with pytest.raises(OSError), atomic_write(out) as root:
         root.mkdir()
     assert list(tmp_path.iterdir()) == [out]
     assert (out / 'train' / 'a.txt').read_text() == 'a'

@@ -51,7 +51,7 @@ def main() -> None:
     from mmengine.evaluator import DumpResults
 
     from mmmoca.engine.launch import build_runner, check_files
-    from mmmoca.files import whole
+    from mmmoca.files import atomic_write
 
     cfg = load_config(parser, args)
     if cfg.get('test_cfg') is None:
@@ -68,7 +68,7 @@ def main() -> None:
     elif args.out_item == 'metrics':
         metrics = runner.test()
         if is_main_process():
-            with whole(args.out) as temporary:
+            with atomic_write(args.out) as temporary:
                 mmengine.dump(metrics, str(temporary))
     else:
         incomplete = f'{args.out}.incomplete.pkl'

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mmmoca.files import whole, write_json
+from mmmoca.files import atomic_write, write_json
 
 __all__ = [
     'SUFFIXES',
@@ -137,12 +137,12 @@ def write_feature_file(
         about: What the features were made from.
     """
     if path.suffix == '.parquet':
-        with whole(path) as temporary:
+        with atomic_write(path) as temporary:
             _write_parquet(temporary, rows, names, about)
         return
     names_file, record = _beside(path)
     with (
-        whole(names_file) as temporary,
+        atomic_write(names_file) as temporary,
         open(
             temporary,
             'w',

@@ -13,7 +13,7 @@ import torch
 from mmengine.dist import barrier, is_main_process
 from torch import Tensor, hub
 
-from mmmoca.messages import listed, shown
+from mmmoca.messages import listed, printable
 
 from .unpickling import safe_unpickling
 
@@ -53,11 +53,11 @@ class CheckpointError(ValueError):
     """A checkpoint file that cannot be used, and what to do about it.
 
     Args:
-        message (str): Names of others in it are shown, see :func:`shown`.
+        message (str): Names of others in it are shown, see :func:`printable`.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(shown(message))
+        super().__init__(printable(message))
 
 
 def check_intact(path: str | os.PathLike) -> None:

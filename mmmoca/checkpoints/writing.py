@@ -7,7 +7,7 @@ import os
 
 import torch
 
-from mmmoca.files import whole
+from mmmoca.files import atomic_write
 from mmmoca.version import __version__
 
 from .layouts import Backbone
@@ -101,7 +101,7 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
         name: value.detach().clone(memory_format=torch.contiguous_format)
         for name, value in checkpoint['state_dict'].items()
     }
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         if temporary.suffix == '.safetensors':
             from safetensors.torch import save
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import mmcv
 import numpy as np
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
 from .loading import LoadImage
@@ -131,7 +131,7 @@ class LoadBands(LoadImage):
             valid |= missing
         if not valid.all():
             raise OSError(
-                f'cannot use the image {shown(path)}: it has values that '
+                f'cannot use the image {printable(path)}: it has values that '
                 'are not finite. If NaN stands for pixels without a measure'
                 "ment, write nodata='nan' in LoadBands"
             )
@@ -148,14 +148,14 @@ class LoadBands(LoadImage):
         )
         if first and last:
             raise ValueError(
-                f'{shown(path)} has the shape {img.shape}, in which the '
+                f'{printable(path)} has the shape {img.shape}, in which the '
                 'channels may come first or last: write '
                 "channel_axis='first' or 'last' in LoadBands"
             )
         if not first and not last:
             which = f', {self.channel_axis}' if self.channel_axis else ''
             raise ValueError(
-                f'{shown(path)} has the shape {img.shape}, but LoadBands '
+                f'{printable(path)} has the shape {img.shape}, but LoadBands '
                 f'expects channels={self.channels}{which}. Write the channels '
                 'that all images have there, in model.backbone.in_channels '
                 'and as the length of mean and std, or take the file out'
@@ -204,7 +204,7 @@ def count_channels(
     first, last = img.shape[0], img.shape[-1]
     if img.ndim != 3 or (channel_axis is None and first == last):
         raise ValueError(
-            f'{shown(path)} has the shape {img.shape}, in which the channels '
-            'are not clear: say how many there are'
+            f'{printable(path)} has the shape {img.shape}, in which the '
+            'channels are not clear: say how many there are'
         )
     return dict(first=first, last=last).get(channel_axis, min(first, last))

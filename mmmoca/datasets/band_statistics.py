@@ -9,7 +9,7 @@ import numpy as np
 from mmengine.dataset import BaseDataset
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 
 from .band_loading import LoadBands, count_channels
 from .image_folder import ImageFolder
@@ -141,8 +141,8 @@ def stream_moments(
             total += moments
         else:
             raise ValueError(
-                f'{shown(path)} has {len(moments.count)} channels, but those '
-                f'before it have {len(total.count)}: take out what does not '
+                f'{printable(path)} has {len(moments.count)} channels, but '
+                f'those before it have {len(total.count)}: take out what does not '
                 'belong to the set'
             )
         if total is not None:

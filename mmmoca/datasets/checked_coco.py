@@ -9,7 +9,7 @@ from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
 
 from mmmoca.files import outside
-from mmmoca.messages import listed, shown
+from mmmoca.messages import listed, printable
 
 __all__ = ['CheckedCOCO', 'CheckedCocoDataset']
 
@@ -134,8 +134,8 @@ class CheckedCocoDataset(CocoDataset):
             if any('mask' not in instance for instance in info['instances']):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
-                    f'the image {shown(info["img_path"])}: add it, or leave '
-                    'out with_mask=True of LoadAnnotations and train a '
+                    f'the image {printable(info["img_path"])}: add it, or '
+                    'leave out with_mask=True of LoadAnnotations and train a '
                     'detector without masks'
                 )
 

@@ -9,7 +9,7 @@ from mmcv.transforms import LoadImageFromFile
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 
 from .loading import LoadImage
 from .samples import Samples
@@ -187,7 +187,7 @@ class ImageSet(CustomDataset):
         if data is None and self.test_mode:
             path = self.get_data_info(idx)['img_path']
             raise OSError(
-                f'cannot read the image {shown(path)}: evaluation skips '
+                f'cannot read the image {printable(path)}: evaluation skips '
                 'nothing, so replace the file or remove it from the data set'
             )
         return data

@@ -12,7 +12,7 @@ from mmengine.dist import get_rank
 from mmengine.logging import print_log
 from PIL.JpegImagePlugin import JpegImageFile
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
 __all__ = ['LoadImage']
@@ -174,11 +174,11 @@ class LoadImage(LoadImageFromFile):
             img = self.decode(content)
         except Exception as error:  # each decoder has errors of its own
             raise OSError(
-                f'cannot read the image {shown(path)}: {shown(error)}'
+                f'cannot read the image {printable(path)}: {printable(error)}'
             ) from error
         if img is None:
             raise OSError(
-                f'cannot read the image {shown(path)}: it is damaged or '
+                f'cannot read the image {printable(path)}: it is damaged or '
                 f'no image that {self.imdecode_backend} knows'
             )
         return img.astype(np.float32) if self.to_float32 else img

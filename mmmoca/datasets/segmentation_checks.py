@@ -10,7 +10,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
 from torch.utils.data import Dataset
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 
 __all__ = [
     'SegDataError',
@@ -24,11 +24,11 @@ class SegDataError(ValueError):
     """The data set or the config does not fit its purpose.
 
     Args:
-        message (str): Names of others in it are shown, see :func:`shown`.
+        message (str): Names of others in it are shown, see :func:`printable`.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(shown(message))
+        super().__init__(printable(message))
 
 
 def members(dataset: Dataset) -> Iterator[BaseDataset]:

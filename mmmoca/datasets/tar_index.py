@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from mmengine.logging import print_log
 
-from mmmoca.files import whole
+from mmmoca.files import atomic_write
 
 from .samples import Texts
 
@@ -130,7 +130,7 @@ def _keep(shard: str, stamp: dict, with_label: bool, index: TarIndex) -> bool:
     content, ends = index.names.packed()
     made_from = json.dumps(stamp | dict(with_label=with_label))
     try:
-        with whole(index_file(shard)) as path, open(path, 'wb') as file:
+        with atomic_write(index_file(shard)) as path, open(path, 'wb') as file:
             np.savez(
                 file,
                 made_from=made_from,

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.datasets.image_places import stored_in
-from mmmoca.files import whole
+from mmmoca.files import atomic_write
 from mmmoca.version import __version__
 
 from .features import FeatureShard, extract_shard
@@ -106,7 +106,7 @@ class FeatureCache:
         )
         shard = FeatureShard(*gather_samples(ids, feats.cpu(), labels))
         if is_main_process():
-            with whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 torch.save(shard._asdict(), temporary)
             self.logger.info(f'{title}: features written to {path}')
         return shard

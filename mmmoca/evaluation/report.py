@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 
 from .presets import preset_line
 
@@ -41,7 +41,7 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: str) -> Text:
     """A name as it is, whatever rich and Markdown would make of it."""
-    return Text(shown(text).replace('|', '\\|').replace('<', '&lt;'))
+    return Text(printable(text).replace('|', '\\|').replace('<', '&lt;'))
 
 
 def comparison_table(results: list[dict]) -> str:
@@ -68,7 +68,7 @@ def comparison_table(results: list[dict]) -> str:
         rows.append(row)
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     notes = [
-        f'- {shown(result["name"])}: {preset_line(result["settings"])}\n'
+        f'- {printable(result["name"])}: {preset_line(result["settings"])}\n'
         for result in results
     ]
     return f'{table}\n{"".join(notes)}'

@@ -78,9 +78,9 @@ def drawn_set(
         print(f'{out} already holds this set: nothing to do.')
         yield None
         return
-    from mmmoca.files import whole
+    from mmmoca.files import atomic_write
 
-    with whole(out) as root:
+    with atomic_write(out) as root:
         root.mkdir()
         yield root
         (root / 'meta.json').write_text(meta)

@@ -43,11 +43,11 @@ def make_digits(
     from mmcv import imwrite
     from sklearn.datasets import load_digits
 
-    from mmmoca.files import whole
+    from mmmoca.files import atomic_write
 
     digits = load_digits()
     counts = dict(train=0, val=0)
-    with whole(out) as root:
+    with atomic_write(out) as root:
         pairs = zip(digits.images[:limit], digits.target[:limit])
         for number, (pixels, digit) in enumerate(pairs):
             split = 'train' if number % 4 else 'val'

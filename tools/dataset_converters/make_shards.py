@@ -61,7 +61,7 @@ def make_shards(
         raise FileExistsError(f'{out} exists: remove it or give another name')
     from mmmoca.datasets import ImageFolder
     from mmmoca.datasets.tar_index import index_shards
-    from mmmoca.files import whole
+    from mmmoca.files import atomic_write
 
     try:
         from webdataset import ShardWriter
@@ -72,7 +72,7 @@ def make_shards(
 
     folder = ImageFolder(str(images), with_label=with_label, pipeline=[])
     problems = []
-    with whole(out) as root:
+    with atomic_write(out) as root:
         root.mkdir()
 
         def finish(shard: str) -> None:

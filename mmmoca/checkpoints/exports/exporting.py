@@ -4,7 +4,7 @@
 import os
 from pathlib import Path
 
-from mmmoca.files import whole, write_json, write_text
+from mmmoca.files import atomic_write, write_json, write_text
 
 from ..reading import CheckpointError
 from .encoder import Encoder
@@ -73,7 +73,7 @@ def export_encoder(
     usage = form.usage(
         encoder, hub_name or Path(out).name, hub_name is not None
     )
-    with whole(out) as folder:
+    with atomic_write(out) as folder:
         folder.mkdir()
         form.write(encoder, folder)
         write_json(folder / 'preprocessing.json', _preparation(encoder))

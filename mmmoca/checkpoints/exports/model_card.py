@@ -3,7 +3,7 @@
 
 import os
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 from mmmoca.version import __version__
 
 from .encoder import Encoder
@@ -125,8 +125,8 @@ def _about(encoder: Encoder, ours: bool) -> str:
     parameters = sum(p.numel() for p in encoder.vit.parameters()) / 1e6
     return (
         f'A Vision Transformer, the {which}{kind}, made from '
-        f'`{shown(record["source"])}` (SHA-256 {record["sha256"]}) by mmmoca '
-        f'{__version__}. {parameters:.3g} million parameters, '
+        f'`{printable(record["source"])}` (SHA-256 {record["sha256"]}) by '
+        f'mmmoca {__version__}. {parameters:.3g} million parameters, '
         f'{encoder.arch["num_heads"]} heads.'
     )
 
@@ -178,6 +178,6 @@ def _table(rows: dict[str, str]) -> str:
     if not rows:
         return ''
     lines = [
-        f'| {k} | {shown(v).replace("|", "/")} |' for k, v in rows.items()
+        f'| {k} | {printable(v).replace("|", "/")} |' for k, v in rows.items()
     ]
     return '\n'.join(('| | |', '|---|---|', *lines))

@@ -26,8 +26,7 @@ class BatchSizeHook(Hook):
             images do not fill a batch.
     """
 
-    # Its error comes before those of reading checkpoints, and after those of
-    # the ClassifierCheckHook, which tell more of the images.
+    # Its error comes before those of reading checkpoints.
     priority = 'HIGH'
 
     def before_run(self, runner: Runner) -> None:

@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.files import whole, write_text
+from mmmoca.files import atomic_write, write_text
 from mmmoca.registry import HOOKS
 
 __all__ = ['WinningHeadHook']
@@ -86,7 +86,7 @@ class WinningHeadHook(Hook):
             dataset_meta=runner.train_dataloader.dataset.metainfo,
         )
         path = Path(runner.work_dir, f'{self.name}.pth')
-        with whole(path) as temporary:
+        with atomic_write(path) as temporary:
             torch.save(dict(meta=meta, state_dict=weights), temporary)
         write_text(path.with_suffix('.py'), config.pretty_text)
         runner.logger.info(f'best linear classifier so far in {path}')

@@ -24,7 +24,7 @@ from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 
-from mmmoca.messages import shown
+from mmmoca.messages import printable
 
 from ...images import write_images
 from .awkward import Case, cases
@@ -89,7 +89,7 @@ def judge(case: Case, images: Path, reduce_to: int | None) -> str:
 def _met(name: str, loaded: Loaded) -> Iterator[str]:
     """What became of a file that the case has added."""
     if (
-        f'/class_0/{shown(name)}: ' in loaded.log
+        f'/class_0/{printable(name)}: ' in loaded.log
         and '; 1 unreadable' in loaded.log
     ):
         yield 'named'
@@ -190,7 +190,7 @@ def real_runs(folder: Path) -> Iterator[Outcome]:
     run = train(folder / 'all', options)
     code = run.wait(300)
     log = log_of(folder / 'all').read_text(errors='backslashreplace')
-    silent = [path for path in named if shown(path) not in log]
+    silent = [path for path in named if printable(path) not in log]
     said = f'status {code}; {len(named) - len(silent)} of {len(named)} named'
     yield Outcome(row, 'all kinds', code == 0 and not silent, said)
     run = train(folder / 'losing', options | {'train_cfg.max_iters': 100})
