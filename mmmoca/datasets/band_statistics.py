@@ -142,8 +142,8 @@ def stream_moments(
         else:
             raise ValueError(
                 f'{printable(path)} has {len(moments.count)} channels, but '
-                f'those before it have {len(total.count)}: take out what does not '
-                'belong to the set'
+                f'those before it have {len(total.count)}: take out what '
+                'does not belong to the set'
             )
         if total is not None:
             yield total
