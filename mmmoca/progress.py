@@ -3,6 +3,7 @@
 
 import sys
 import time
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
@@ -61,9 +62,10 @@ class ProgressBar:
             disable=self.lines or not show,
         )
         self._task = self._bar.add_task(f'  {unit}', total=total, note='')
+        self._first = None
 
     def __enter__(self) -> 'ProgressBar':
-        self._said = time.monotonic()
+        self._start = self._said = time.monotonic()
         self._bar.start()
         return self
 
@@ -81,6 +83,8 @@ class ProgressBar:
             line (bool, optional): Whether to print a line, where there is no
                 bar; by default the time decides.
         """
+        if self._first is None:
+            self._first = done  # what was there at the start took no time
         self._bar.update(self._task, completed=done, note=note)
         now = time.monotonic()
         if line is None:
@@ -88,5 +92,7 @@ class ProgressBar:
         if self.lines and line:
             self._said = now
             width = len(str(self.total))
+            each = (now - self._start) / max(1, done - self._first)
+            eta = timedelta(seconds=int(each * (self.total - done)))
             said = f'  {self.unit} {done:{width}d}/{self.total}  {note}'
-            print(said.rstrip(), flush=True)
+            print(f'{said.rstrip()}  eta {eta}', flush=True)

@@ -38,7 +38,7 @@ __all__ = [
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
 CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
 # Places of files; MMEngine knows more schemes, of files on other machines.
-LOCAL = ('', 'mmmoca-teacher', 'mmmoca-student')
+LOCAL = ('', 'mmmoca-file', 'mmmoca-teacher', 'mmmoca-student')
 
 
 def config_file(name: str) -> Path:
@@ -47,7 +47,10 @@ def config_file(name: str) -> Path:
     Raises:
         argparse.ArgumentTypeError: If there is none. Names near ones.
     """
-    for path in (Path(name), CONFIGS / name, CONFIGS.parent / name):
+    for path in (
+        *(Path(name), CONFIGS / name, CONFIGS.parent / name),
+        CONFIGS / 'moca' / Path(name).name,
+    ):
         if path.is_file():
             return path
     known = sorted(

@@ -119,7 +119,9 @@ def _config_file(name: str | os.PathLike) -> Path:
     if path.is_file():
         return path
     folder = shipped('configs')
-    known = sorted(folder.rglob('moca_*.py')) if folder else []
+    # The folders of an installed package may be links.
+    found = folder and (*folder.glob('moca_*.py'), *folder.glob('*/moca_*.py'))
+    known = sorted(found or ())
     for file in known:
         if os.fspath(name) in (file.stem, file.name):
             return file

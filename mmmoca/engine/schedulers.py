@@ -34,7 +34,7 @@ class _OptimizerStepSchedule:
         self, optimizer, *args, begin=0, end=INF, by_epoch=True, **kwargs
     ) -> None:
         if not by_epoch:
-            micro_batches = optimizer._accumulative_counts
+            micro_batches = getattr(optimizer, '_accumulative_counts', 1)
             begin //= micro_batches
             end = -(-end // micro_batches)
             if kwargs.get('T_max') is not None:
@@ -119,7 +119,8 @@ class WarmupCosineLR(
                 'the end of the run: write 1 or more'
             )
         if not by_epoch and warmup >= 1:
-            warmup = -(-warmup // optimizer._accumulative_counts)
+            micro_batches = getattr(optimizer, '_accumulative_counts', 1)
+            warmup = -(-warmup // micro_batches)
         self.warmup, self.period = warmup, period
         self.eta_min_ratio = eta_min_ratio
         super().__init__(

@@ -268,7 +268,7 @@ def test_a_signal_saves_the_run(
     assert find_latest_checkpoint(runner.work_dir) == str(interrupted)
     resumed = build(root, work_dir, resume=True, **VALIDATED)
     resumed.train()
-    assert resumed._load_from == str(interrupted)
+    assert resumed._load_from == guarded(interrupted)
     assert len(scalars(resumed, 'val/knn/top1_k20')) == 2
     expected = read_checkpoint(finished / 'iter_6.pth')['state_dict']
     assert_same(resumed.model.state_dict(), expected)

@@ -174,7 +174,7 @@ def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
     ]
     with pytest.raises(ValueError, match='13 channels, .*in_channels=3'):
         segment(fields, tmp_path, backbone, *options)
-    with pytest.raises(ValueError, match='in_channels is 3, .*13 numbers'):
+    with pytest.raises(ValueError, match='in_channels=3'):
         segment(fields, tmp_path, backbone, options[0])
     with pytest.raises(ValueError, match='one number for each channel'):
         segment(fields, tmp_path, backbone, options[1])
