@@ -53,12 +53,15 @@ def skipped(runner: Runner) -> Tensor | None:
         TypeError: If the optimiser wrapper scales the loss and does not say.
     """
     wrapper = runner.optim_wrapper
-    if hasattr(wrapper, 'loss_scaler') and not hasattr(wrapper, 'skipped'):
+    scaler = getattr(wrapper, 'loss_scaler', None)
+    if scaler is None or not scaler.is_enabled():
+        return None
+    if not hasattr(wrapper, 'skipped'):
         raise TypeError(
             'a step that a loss scaler skips must not move the teacher: write '
             "optim_wrapper.type='mmmoca.MixedPrecisionOptimWrapper'"
         )
-    return getattr(wrapper, 'skipped', None)
+    return wrapper.skipped
 
 
 def mix_seed(*numbers: int) -> int:

@@ -190,7 +190,13 @@ def test_endless_skipping_stops_the_run(root, monkeypatch):
 
 
 def test_wrapper_that_hides_its_skipped_steps():
-    scaler = torch.amp.GradScaler('cpu')
-    runner = SimpleNamespace(optim_wrapper=SimpleNamespace(loss_scaler=scaler))
-    with pytest.raises(TypeError, match='MixedPrecisionOptimWrapper'):
-        skipped(runner)
+    """MMEngine's own, which in bfloat16 skips none."""
+    for enabled in (True, False):
+        scaler = torch.amp.GradScaler('cpu', enabled=enabled)
+        wrapper = SimpleNamespace(loss_scaler=scaler)
+        runner = SimpleNamespace(optim_wrapper=wrapper)
+        if not enabled:
+            assert skipped(runner) is None
+            continue
+        with pytest.raises(TypeError, match='MixedPrecisionOptimWrapper'):
+            skipped(runner)

@@ -41,8 +41,8 @@ class ReproducibilityHook(Hook):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
         for name, now in _counts(runner).items():
-            before = meta.get(name, now)
-            if before != now:
+            before = meta.get(name)
+            if before not in (None, now):
                 raise ValueError(
                     f'the run to resume had {name}={before}, this one has '
                     f'{now}: change train_dataloader or optim_wrapper.'
