@@ -58,7 +58,9 @@ class _OptimizerStepSchedule:
         """Advance if the iteration ended in an optimiser step."""
         # The base class makes its first step while it is being built.
         building = self._global_step < 0
-        if not (building or self.by_epoch or self.optimizer.should_update()):
+        should_update = getattr(self.optimizer, 'should_update', None)
+        within = not (building or self.by_epoch) and should_update is not None
+        if within and not should_update():
             return
         groups = self.optimizer.param_groups
         before = [group[self.param_name] for group in groups]

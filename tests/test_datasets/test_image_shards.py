@@ -287,7 +287,7 @@ def test_index_is_kept_until_the_shard_changes(shards, caplog, monkeypatch):
     def refused(path):
         raise PermissionError(f'read-only: {path}')
 
-    monkeypatch.setattr(tar_index, 'whole', refused)
+    monkeypatch.setattr(tar_index, 'atomic_write', refused)
     caplog.clear()
     assert count() == (11, 3) and count() == (11, 3)
     assert caplog.text.count('read-only') == 2  # once each

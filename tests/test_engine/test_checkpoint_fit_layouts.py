@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mmmoca.checkpoints import CheckpointError, convert_to_timm_name
+from mmmoca.engine import CodebookHook, TeacherEMAHook
 
 from ..images import write_images
 from ..runs import demo_runner
@@ -176,6 +177,8 @@ def test_training_starts_from_the_teacher(build, save):
     runner = build(save(content), head=HEAD)
     runner._train_loop = runner.build_train_loop(runner._train_loop)
     runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+    moves = CodebookHook, TeacherEMAHook  # of pretraining
+    runner._hooks = [h for h in runner.hooks if not isinstance(h, moves)]
     runner.call_hook('before_run')
     runner.model.init_weights()
     runner.load_or_resume()

@@ -69,7 +69,10 @@ class CodebookHook(Hook):
         micro_batches = runner.optim_wrapper._accumulative_counts
         # The last step takes what is left.
         left = runner.max_iters % micro_batches or micro_batches
-        images = batch_size * get_world_size() * left
+        images = min(
+            len(runner.train_dataloader.dataset),
+            batch_size * get_world_size() * left,
+        )
         if images < needed:
             raise ValueError(
                 f'a step can have as few as {images} images, too few for '
