@@ -14,44 +14,29 @@ from mmengine.registry import Registry
 # Kind and name of what configs may still have, and what to write instead.
 GONE = {
     ('hook', 'BackboneCheckpointHook'): (
-        "CheckpointFitHook does it: leave it out, and take load_from='"
-        "mmmoca-student://FILE' for which='student'"
+        "leave it out; for which='student', load_from='mmmoca-student://FILE'"
     ),
     ('hook', 'ClassifierCheckHook'): (
-        'CheckpointFitHook does it: write default_hooks=dict(checkpoint_fit='
-        "dict(type='mmmoca.CheckpointFitHook', needs_checkpoint=True))"
+        'write default_hooks.checkpoint_fit.needs_checkpoint=True'
     ),
-    ('hook', 'CompileHook'): (
-        'leave out default_hooks.compile: compile=True in the config is all '
-        'that tools/train.py and mmmoca.pretrain need'
-    ),
-    ('hook', 'ConfigCheckHook'): (
-        'leave out default_hooks.config_check: our tools check the config; '
-        'others call mmmoca.engine.config_check.check_config(cfg)'
-    ),
+    ('hook', 'CompileHook'): 'write compile=True in the config',
+    ('hook', 'ConfigCheckHook'): 'leave it out: our tools check the config',
     ('hook', 'FrozenBackboneHook'): (
-        'leave it out, and write frozen_stages (the number of layers), '
-        'drop_rate=0 and drop_path_rate=0 in model.backbone'
+        'write frozen_stages (the number of layers), drop_rate=0 and '
+        'drop_path_rate=0 in model.backbone'
     ),
-    ('hook', 'SegDataCheckHook'): (
-        'leave it out: tools/train.py and tools/test.py check the data sets '
-        'of mmsegmentation by themselves'
-    ),
+    ('hook', 'SegDataCheckHook'): 'leave it out: our tools check the masks',
     ('model', 'AugmentingViewsPreprocessor'): (
-        'it is a project now: inherit projects/gpu_views/configs/'
-        'moca_vit-b16_200e_gpu-views.py, or add its custom_imports'
+        'inherit projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
     ),
     ('model', 'BackboneRetriever'): (
-        'compare features of mmmoca.load(FILE).embed(IMAGES), as docs/'
-        'python.md does'
+        'compare features of mmmoca.load(FILE).embed(IMAGES)'
     ),
     ('strategy', 'MOCAFSDPStrategy'): (
-        'leave out strategy, and take a smaller batch with '
-        'optim_wrapper.accumulative_counts: it saved 2 of 65 GB'
+        'leave out strategy, and raise optim_wrapper.accumulative_counts'
     ),
     ('transform', 'PackCanvas'): (
-        "it is a project now: write custom_imports=dict(imports=['projects."
-        "gpu_views.canvas'])"
+        "write custom_imports=dict(imports=['projects.gpu_views.canvas'])"
     ),
 }
 
