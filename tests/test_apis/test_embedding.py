@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Features in files: stopped, shared by processes."""
 
+import json
 import multiprocessing
 import os
 import shutil
@@ -15,7 +16,6 @@ import torch
 import mmmoca
 from mmmoca.apis import embedding
 from mmmoca.apis.embedding import embed_to_file
-from mmmoca.apis.feature_files import read_features
 from mmmoca.files import write_json
 
 from ..distributed import run_processes
@@ -49,6 +49,10 @@ def written(root, encoder):
     return out
 
 
+def names_of(out):
+    return Path(f'{out}.names.txt').read_text().splitlines()
+
+
 def embed(root, out, **options):
     """In a process of its own."""
     torch.set_num_threads(1)
@@ -59,48 +63,42 @@ def embed(root, out, **options):
 
 def embed_slowly(root, out):
     """With a rest after each block."""
-    write = embedding.UnfinishedFile.write
+    save = embedding.np.save
 
-    def slow_write(*arguments):
-        write(*arguments)
+    def slow_save(*arguments):
+        save(*arguments)
         time.sleep(0.5)
 
-    embedding.UnfinishedFile.write = slow_write
+    embedding.np.save = slow_save
     embed(root, out)
 
 
 def test_files_have_the_features_of_embed(root, encoder, written):
     expected = encoder.embed(root / 'train')
-    features = read_features(written)
-    assert np.load(written).dtype == np.float32
-    torch.testing.assert_close(torch.tensor(features.rows), expected.avg)
-    paths = [str(root / 'train' / name) for name in features.names]
+    rows = np.load(written)
+    assert rows.dtype == np.float32
+    torch.testing.assert_close(torch.tensor(rows), expected.avg)
+    paths = [str(root / 'train' / name) for name in names_of(written)]
     assert paths == expected.paths
-    lines = Path(f'{written}.names.txt').read_text().splitlines()
-    assert lines == features.names
-    assert features.about['feature'] == 'avg'
-    assert features.about['unreadable'] == []
+    about = json.loads(Path(f'{written}.json').read_text())
+    assert about['feature'] == 'avg'
+    assert about['unreadable'] == []
     folder = {path.name for path in root.glob('*features*')}
     ends = ('', '.json', '.names.txt')
     assert folder == {f'features.npy{end}' for end in ends}
 
 
-def test_parquet(root, encoder, written, tmp_path, monkeypatch):
+def test_parquet(root, encoder, written, tmp_path):
     pyarrow = pytest.importorskip('pyarrow.parquet')
-    monkeypatch.setattr('mmmoca.apis.feature_files.ROWS', 20)
-    monkeypatch.setattr('mmmoca.apis.feature_files.slices', None)
     out = tmp_path / 'a.parquet'
     embed_to_file(encoder, root / 'train', out, feature='cls-avg', **OPTIONS)
     expected = encoder.embed(root / 'train').pick('cls-avg').numpy()
     table = pyarrow.read_table(out)
     rows = np.stack(table.column('feature').to_numpy())
     np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-5)
-    features = read_features(out)
-    assert features.names == read_features(written).names
-    assert pyarrow.ParquetFile(out).num_row_groups == 3
-    for part in (slice(0, 48), slice(15, 41), slice(20, 40), slice(47, 99)):
-        np.testing.assert_array_equal(features.rows[part], rows[part])
-    assert len(features.rows) == 48
+    assert table.column('name').to_pylist() == names_of(written)
+    again = embed_to_file(encoder, root / 'train', out, 'cls-avg', **OPTIONS)
+    assert again['width'] == rows.shape[1]
     assert {path.name for path in tmp_path.iterdir()} == {'a.parquet'}
 
 
@@ -111,20 +109,16 @@ def test_killed_and_gone_on_by_others_is_the_same(root, written, tmp_path):
     context = multiprocessing.get_context('forkserver')
     process = context.Process(target=embed_slowly, args=(root, out))
     process.start()
-    done = work / 'done-0.txt'
-    while not (done.is_file() and done.read_text()):
+    while not list(work.glob('*.npy')):
         assert process.is_alive()
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert not out.exists()
-    assert done.read_text() != ''.join(f'{i}\n' for i in range(5))
-    with done.open('a') as file:
-        file.write('4')  # a line that was cut off
+    assert len(list(work.glob('*.npy'))) < 5
     run_processes(embed, 2, root, out)
     assert out.read_bytes() == written.read_bytes()
-    names = Path(f'{written}.names.txt').read_text()
-    assert Path(f'{out}.names.txt').read_text() == names
+    assert names_of(out) == names_of(written)
     assert not work.exists()
 
 
@@ -145,11 +139,11 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
     # Nor is what others have begun, or written.
     work = tmp_path / 'c.npy.incomplete'
     work.mkdir()
-    write_json(work / 'about.json', dict(block=16))
+    write_json(work / 'about.json', dict(part=16))
     with raises(FileExistsError, 'c.npy.incomplete was made from'):
         embed_to_file(encoder, root / 'train', tmp_path / 'c.npy', **OPTIONS)
     np.save(tmp_path / 'd.npy', np.zeros(3))
-    with raises(ValueError, 'd.npy was not written by tools/embed.py'):
+    with raises(FileExistsError, 'd.npy'):
         embed_to_file(encoder, root / 'train', tmp_path / 'd.npy', **OPTIONS)
 
 
@@ -185,12 +179,13 @@ def test_names_that_a_list_cannot_hold(root, encoder, tmp_path):
     image = next((root / 'val').glob('*/*.jpg'))
     shutil.copy(image, tmp_path / 'a\nb.jpg')
     out = tmp_path / 'out.npy'
-    with raises(ValueError, "'a\\nb.jpg' has a line break", '.parquet'):
+    with raises(ValueError, "'a\\nb.jpg'", '.parquet'):
         embed_to_file(encoder, tmp_path, out, **OPTIONS)
-    pytest.importorskip('pyarrow')
+    pyarrow = pytest.importorskip('pyarrow.parquet')
     out = out.with_suffix('.parquet')
     embed_to_file(encoder, tmp_path, out, **OPTIONS)
-    assert read_features(out).names == ['a\nb.jpg']
+    names = pyarrow.read_table(out).column('name').to_pylist()
+    assert names == ['a\nb.jpg']
 
 
 def test_unreadable_images(root, encoder, tmp_path):
