@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -136,20 +136,11 @@ def embed_to_file(
     ):
         for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
-            for _ in range(0, len(span), batch_size):
-                batch, embeddings, errors = next(stream)
-                passing = OSError if skip_unreadable else ()
-                for error in errors.values():
-                    if not isinstance(error, passing):
-                        raise error
-                good = [i for i in range(len(batch)) if i not in errors]
-                if good:
-                    places = batch.start - span.start + np.array(good)
-                    rows[places] = embeddings.pick(feature).numpy()
-                done += len(batch)
-                bar.update(done)
+            _fill(rows, span, stream, feature, skip_unreadable)
             with atomic_write(part) as temporary:
                 np.save(temporary, rows)
+            done += len(span)
+            bar.update(done)
     barrier()
     if get_rank() == 0:
         _join(parts, out, names, about)
@@ -179,6 +170,27 @@ def _open_folder(folder: Path, about: dict, size: int) -> FolderLock:
     if not record.is_file():
         write_json(record, dict(about, part=size))
     return lock
+
+
+def _fill(
+    rows: np.ndarray,
+    span: range,
+    stream: Iterator,
+    feature: str,
+    skip_unreadable: bool,
+) -> None:
+    """Write the features of a part into its rows."""
+    stop = span.start
+    while stop < span.stop:
+        batch, embeddings, errors = next(stream)
+        for error in errors.values():
+            if not (skip_unreadable and isinstance(error, OSError)):
+                raise error
+        good = [i for i in range(len(batch)) if i not in errors]
+        if good:
+            places = batch.start - span.start + np.array(good)
+            rows[places] = embeddings.pick(feature).numpy()
+        stop = batch.stop
 
 
 def _join(
