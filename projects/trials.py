@@ -28,14 +28,6 @@ ACCURACY = 'knn/top1_k20'
 MEASURES = 8
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """A command line of these programs."""
-    made = argparse.ArgumentParser(description=description.split('\n')[0])
-    made.add_argument('out', type=Path, help='folder of images and runs')
-    made.add_argument('--seeds', type=int, default=2)
-    return made
-
-
 def check_counts(
     parser: argparse.ArgumentParser, args: argparse.Namespace, *options: str
 ) -> None:
@@ -203,25 +195,6 @@ def accuracies(work: Path) -> list[float]:
     log = max(work.glob('*/vis_data/scalars.json'))
     lines = map(json.loads, log.read_text().splitlines())
     return [line[ACCURACY] for line in lines if ACCURACY in line]
-
-
-def tested(out: Path, checkpoint: Path, labelled: Path) -> float:
-    """k-NN accuracy of a checkpoint, in per cent."""
-    results = out / 'tested.json'
-    tool(
-        'test.py',
-        *(CONFIG, checkpoint, '--work-dir', out / 'tested'),
-        *('--out', results, '--out-item', 'metrics'),
-        *('--cfg-options', f'test_cfg.data_root={labelled}'),
-    )
-    return json.loads(results.read_text())[ACCURACY]
-
-
-def spread(values: Sequence[float]) -> str:
-    """A mean, and between which values if there are several."""
-    if len(values) == 1:
-        return f'{values[0]:.1f}'
-    return f'{mean(values):.1f} ({min(values):.1f} to {max(values):.1f})'
 
 
 def mean_and_deviation(values: Sequence[float], digits: int = 1) -> str:

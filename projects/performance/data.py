@@ -3,13 +3,11 @@
 
 Forms of the paper's augmentation (appendix "Image augmentations
 pseudo-code"), each from the file to a batch of two views of 224 x 224 pixels:
-torchvision's on PIL images, as the paper lists it, and on uint8 tensors; the
-same recipe from MMPreTrain's own transforms, with its Pillow and its OpenCV
-backend; and that of ``configs/_base_/datasets``. All but the paper's leave
-normalisation to the device; one row adds it to ours on the CPU. Last comes
-what is left to the CPU where a GPU makes the views
-(``projects/gpu_views``), decoded by OpenCV and, if it is
-installed, by simplejpeg.
+torchvision's on PIL images, as the paper lists it; the same recipe from
+MMPreTrain's own transforms, with its Pillow and its OpenCV backend; and that
+of ``configs/_base_/datasets``. All but the paper's leave normalisation to the
+device. Last comes what is left to the CPU where a GPU makes the views
+(``projects/gpu_views``).
 
 They take turns over the same files on a single thread. What counts is the
 processor's time, so that other work on the machine hardly matters.
@@ -30,6 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     add = parser.add_argument
     add('--data', metavar='DIR', help='images instead of two photographs')
+    add('--write', metavar='DIR', help='write the photographs there, and end')
     add('--number', type=int, default=64, help='of images')
     add(
         '--size',
@@ -55,6 +54,10 @@ def main() -> None:
     from mmmoca.datasets import ImageFolder
     from pipelines import all_pipelines, write_photos
 
+    if args.write:
+        Path(args.write).mkdir(parents=True, exist_ok=True)
+        write_photos(args.write, args.number, args.size)
+        return
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as written:

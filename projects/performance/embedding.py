@@ -3,9 +3,7 @@
 
 The loop is what people write: ``timm.create_model``, torchvision's transforms
 on PIL images, PyTorch's loader with as many workers. Both read the same files,
-have the same weights and take turns; their features are compared first. The
-rows below are parts of both: the files read by the loaders alone, and the
-encoders alone on a batch in memory.
+have the same weights and take turns; their features are compared first.
 
 Example:
     python projects/performance/embedding.py --workers 2 --threads 2
@@ -14,14 +12,7 @@ Example:
 import argparse
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
-
-    from mmmoca.apis import Encoder
 
 
 def cpu_seconds() -> float:
@@ -29,94 +20,12 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def plain_loader(paths: list[str], args: argparse.Namespace) -> 'DataLoader':
-    """The loader that people write."""
-    from PIL import Image
-    from torch.utils.data import DataLoader, Dataset
-    from torchvision import transforms
-
-    side = args.img_size
-    prepare = transforms.Compose(
-        [
-            transforms.Resize(round(side * 8 / 7), 3),
-            transforms.CenterCrop(side),
-            transforms.ToTensor(),
-            transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-        ]
-    )
-
-    class Files(Dataset):
-        def __len__(self) -> int:
-            return len(paths)
-
-        def __getitem__(self, index: int):
-            return prepare(Image.open(paths[index]).convert('RGB'))
-
-    return DataLoader(Files(), args.batch_size, num_workers=args.workers)
-
-
-def forms_of(
-    encoder: 'Encoder', vit, paths: list[str], args: argparse.Namespace
-) -> dict[str, Callable[[], object]]:
-    """What is measured, by name."""
-    import torch
-
-    from mmmoca.apis.images import image_batches, open_images
-
-    device = torch.device(args.device)
-    side = args.img_size
-    batch = torch.randn(args.batch_size, 3, side, side, device=device)
-
-    def sweep() -> torch.Tensor:
-        with torch.no_grad():
-            found = []
-            for images in plain_loader(paths, args):
-                tokens = vit.forward_features(images.to(device))
-                both = tokens[:, 0], tokens[:, 1:].mean(dim=1)
-                found.append(torch.cat(both, dim=1).cpu())
-        return torch.cat(found)
-
-    def embed() -> torch.Tensor:
-        return encoder.embed(paths, args.batch_size, num_workers=args.workers)
-
-    def read() -> None:
-        images = open_images(paths, encoder.pipeline)
-        for _ in image_batches(images, args.batch_size, args.workers):
-            pass
-
-    @torch.no_grad()
-    def encode(model: Callable) -> None:
-        model(batch)
-        if device.type == 'cuda':
-            torch.cuda.synchronize()
-
-    close = dict(rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(embed().pick('cls-avg'), sweep(), **close)
-    return {
-        'a loop over timm': sweep,
-        'encoder.embed': embed,
-        'timm: files alone': lambda: [*plain_loader(paths, args)],
-        'embed: files alone': read,
-        'timm: a batch in memory': lambda: encode(vit.forward_features),
-        'embed: a batch in memory': lambda: encode(encoder),
-    }
-
-
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     add = parser.add_argument
     add('--arch', default='vit_small_patch16_224', help='name of timm')
-    add('--img-size', type=int, default=224)
     add('--number', type=int, default=256, help='of images')
-    add(
-        '--size',
-        type=int,
-        nargs=2,
-        default=(375, 500),
-        metavar=('HEIGHT', 'WIDTH'),
-        help='of the photographs, JPEG files of quality 90',
-    )
     add('--batch-size', type=int, default=64)
     add('--workers', type=int, default=2)
     add('--threads', type=int, default=2, help='of the encoder')
@@ -133,38 +42,66 @@ def main() -> None:
 
     import timm
     import torch
+    from PIL import Image
     from torch.utils.benchmark import timer
+    from torch.utils.data import DataLoader
+    from torchvision import transforms
 
     from measure import median_seconds, name_of, print_table
-    from pipelines import write_photos
+    from pipelines import MEAN, STD, write_photos
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as folder:
-        write_photos(folder, args.number, args.size)
-        paths = sorted(str(path) for path in Path(folder).glob('*.jpg'))
-        options = dict(img_size=args.img_size, num_classes=0)
-        vit = timm.create_model(args.arch, **options).eval()
-        torch.save(vit.state_dict(), f'{folder}/vit.pth')
-        encoder = mmmoca.load(f'{folder}/vit.pth', device=args.device)
-        forms = forms_of(encoder, vit.to(args.device), paths, args)
-        clock = cpu_seconds if args.cpu_time else timer
-        seconds = median_seconds(forms, args.repeats, clock)
-    rates = {
-        name: (args.batch_size if 'batch' in name else len(paths)) / value
-        for name, value in seconds.items()
-    }
-    against = {
-        ours: rates[ours] / rates[theirs]
-        for theirs, ours in zip(*(iter(rates),) * 2)
-    }
+    folder = tempfile.TemporaryDirectory()
+    write_photos(folder.name, args.number, (375, 500))
+    paths = sorted(map(str, Path(folder.name).glob('*.jpg')))
+    vit = timm.create_model(args.arch, num_classes=0).eval()
+    torch.save(vit.state_dict(), f'{folder.name}/vit.pth')
+    encoder = mmmoca.load(f'{folder.name}/vit.pth', device=args.device)
+    vit.to(args.device)
+    prepare = transforms.Compose(
+        [
+            transforms.Resize(256, transforms.InterpolationMode.BICUBIC),
+            transforms.CenterCrop(224),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+
+    def collate(files: list[str]) -> torch.Tensor:
+        images = (Image.open(file).convert('RGB') for file in files)
+        return torch.stack([*map(prepare, images)])
+
+    @torch.no_grad()
+    def sweep() -> torch.Tensor:
+        found = []
+        for images in DataLoader(
+            paths,
+            args.batch_size,
+            num_workers=args.workers,
+            collate_fn=collate,
+        ):
+            tokens = vit.forward_features(images.to(args.device))
+            both = tokens[:, 0], tokens[:, 1:].mean(dim=1)
+            found.append(torch.cat(both, dim=1).cpu())
+        return torch.cat(found)
+
+    def embed() -> torch.Tensor:
+        found = encoder.embed(paths, args.batch_size, num_workers=args.workers)
+        return found.pick('cls-avg')
+
+    torch.testing.assert_close(embed(), sweep(), rtol=1e-3, atol=1e-3)
+    forms = {'a loop over timm': sweep, 'encoder.embed': embed}
+    clock = cpu_seconds if args.cpu_time else timer
+    seconds = median_seconds(forms, args.repeats, clock)
+    theirs = seconds['a loop over timm']
     print_table(
         f'{args.arch}, {args.workers} workers, on {name_of(args.device)}; '
         f'medians of {args.repeats} turns',
         ('', f'images/s{" and core" * args.cpu_time}', 'ratio'),
         (
-            (name, f'{rate:.1f}', f'{against.get(name, 1):.2f}')
-            for name, rate in rates.items()
+            (name, f'{len(paths) / value:.1f}', f'{theirs / value:.2f}')
+            for name, value in seconds.items()
         ),
     )
 

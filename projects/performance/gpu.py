@@ -1,13 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""All that a GPU can show, in minutes: tests, steps, runs; tables for docs.
+"""All that a GPU can show, in minutes: tests, steps, runs.
 
-One part runs after the other, each in a process of its own, most worth
-first. A part that fails is reported, and the others go on; one for which too
-little time is left is left out. Nothing needs a network. Figures
-(figures.jsonl), tables (report.md), what the parts print (log.txt) and a
-profile (trace.json.gz) are in the ``--out`` folder as soon as they are known.
-Parts that run again take the place of what they found before, the others'
-figures stay: run what was left out by ``--parts``.
+One part runs after the other, most worth first, each a command that can be
+typed alone. A part that fails is named at the end, and the others go on; one
+for which no time is left is left out. What they print is in ``report.txt`` of
+the ``--out`` folder, too. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
@@ -16,147 +13,89 @@ Example:
 """
 
 import argparse
-import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
-from gpu_figures import Failure, Figures
-from gpu_parts import PARTS
-from gpu_report import number, write_report
-from gpu_setting import ROOT
-
-# A part may take so many times what it is expected to.
-PATIENCE = 2.5
+PROJECT = Path(__file__).resolve().parent
+ROOT = PROJECT.parents[1]
+RECIPE = 'configs/moca_vit-b16_200e.py'
+MARKED = 'gpu and not processes'
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
+def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
+    """The command of each part; tiny ones only show that all of them run."""
+    programs = 'projects/performance'
+    size = '--arch deit-tiny --batch-size 4' if tiny else '--batch-size 256'
+    step = f'{programs}/step.py --device {device} {size} --repeats '
+    step += '1' if tiny else '5'
+    large = step.replace('256', '128 --arch l')
+    half = 'bf16' if tiny else 'fp16'
+    compiled = '' if tiny else '--compile'  # a minute or two
+    workers = 0 if tiny else min(16, os.cpu_count() or 1)
+    photos = f'{out}/photos'
+    options = (
+        f'train_dataloader.dataset.data_root={photos} '
+        'train_dataloader.dataset.data_prefix= '
+        f'train_dataloader.num_workers={workers} '
+        f'train_cfg.max_epochs={1 if tiny else 10} param_scheduler=None '
+        'default_hooks.checkpoint=None default_hooks.logger.interval=8'
+    )
+    if tiny:
+        options += (
+            ' model.backbone.arch=deit-tiny model.backbone.tap_layer=8 '
+            'train_dataloader.batch_size=4 compile=False '
+            'model.codebook.num_new_words=4'
+        )
+    train = f'tools/train.py {RECIPE} --no-validate --cfg-options {options}'
+    return {
+        'tests': f'-m pytest -q -p no:cacheprovider -m {MARKED!r} tests',
+        'step': f'{step} {compiled} --dtype bf16',
+        'reference': f'{step} --reference --dtype bf16',
+        'eager': f'{step} --dtype bf16',
+        'float16': f'{step} --dtype {half}',
+        'large': f'{large} {compiled} --dtype bf16',
+        'objective': f'{programs}/objective.py --device {device} '
+        f'--batch-size {4 if tiny else 256} --repeats {1 if tiny else 5} '
+        f'--num-words {64 if tiny else 4096} --rounds 1',
+        'demo': f'tools/demo.py --out {out}/demo --iters {2 if tiny else 840}',
+        'photos': f'{programs}/data.py --write {photos} '
+        f'--number {8 if tiny else 2048}',
+        'runner': f'{train} --work-dir {out}/runner',
+        'distributed': '-m torch.distributed.run --nproc-per-node 1 '
+        f'{train} --work-dir {out}/distributed --launcher pytorch',
+        'embedding': f'{programs}/embedding.py --device {device} '
+        f'--workers {workers} --number {4 if tiny else 2048} '
+        f'--batch-size {2 if tiny else 256} --repeats {1 if tiny else 3}',
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the parts; 1 if one failed, else 0."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    names = [*parts('cuda', False, Path())]
     add = parser.add_argument
-    add('--parts', nargs='+', choices=PARTS, default=[*PARTS], metavar='PART')
+    add('--parts', nargs='+', choices=names, default=names, metavar='PART')
     add('--list', action='store_true', help='the parts, and end')
     add('--minutes', type=float, default=9.0, help='in all (9)')
-    add(
-        '--out',
-        type=Path,
-        metavar='DIR',
-        help='work_dirs/gpu, or work_dirs/gpu_rehearsal',
-    )
+    add('--out', type=Path, default='work_dirs/gpu', metavar='DIR')
     add('--device', choices=['cuda', 'cpu'], default='cuda')
     add('--tiny', action='store_true', help='rehearse with small sizes')
     args = parser.parse_args(argv)
     if args.device == 'cpu' and not args.tiny:
         parser.error('--device cpu is a rehearsal: add --tiny')
-    default = 'work_dirs/gpu' + '_rehearsal' * args.tiny
-    args.out = Path(args.out or default).absolute()
-    return args
-
-
-def environment() -> dict[str, str]:
-    """Of the parts: they find the package where it is not installed."""
-    paths = [str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])]
-    return {
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(paths),
-        'PYTHONUNBUFFERED': '1',
-    }
-
-
-def start(name: str, out: Path) -> subprocess.Popen:
-    """Start the process of a part, which waits when it has its imports."""
-    script = Path(__file__).with_name('gpu_parts.py')
-    with (out / 'log.txt').open('a') as log:
-        return subprocess.Popen(
-            [sys.executable, str(script), name],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment(),
-            text=True,
-            start_new_session=True,
-        )
-
-
-def stop(process: subprocess.Popen) -> bool:
-    """Stop a part and what it has started; whether it still ran."""
-    running = process.poll() is None
-    if running:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    return running
-
-
-def run(
-    name: str,
-    process: subprocess.Popen,
-    setting: dict[str, object],
-    figures: Figures,
-) -> bool:
-    """Let a part run, and print what it finds.
-
-    Args:
-        name (str): Of the part.
-        process (subprocess.Popen): Of :func:`start`.
-        setting (dict): Arguments of :class:`~gpu_setting.Setting`.
-        figures (Figures): Where the part adds what it finds.
-
-    Returns:
-        bool: Whether all of it ran.
-    """
-    began, printed = time.time(), 0
-    figures.start(name)
-    # Whoever ended during the imports reads nothing.
-    with suppress(BrokenPipeError), process.stdin as stdin:
-        stdin.write(json.dumps(setting) + '\n')
-    try:
-        while process.poll() is None and time.time() < setting['until']:
-            time.sleep(0.2)
-            printed = show(figures.of(name), printed)
-    finally:
-        stopped = stop(process)
-    title, spent = PARTS[name].title, time.time() - began
-    if stopped:
-        figures.add(name, Failure(title, f'stopped after {spent:.0f} s'))
-    elif process.returncode:
-        status = f'ended with status {process.returncode}'
-        figures.add(name, Failure(title, status))
-    else:
-        figures.end(name, spent)
-    records = figures.of(name)
-    show(records, printed)
-    return not any('error' in record for record in records)
-
-
-def show(records: list[dict], printed: int) -> int:
-    """Print a part's lines after the first ones; how many there are."""
-    for record in records[printed:]:
-        if 'values' in record:
-            pairs = record['values'].items()
-            text = ', '.join(f'{k} {number(v)}' for k, v in pairs)
-            print(f'  {record["table"]}: {text}', flush=True)
-        elif 'note' in record:
-            print(f'  {record["note"]}', flush=True)
-        elif 'error' in record:
-            print(f'  FAILED {record["what"]}: {record["error"]}', flush=True)
-    return len(records)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the parts; 1 if anything failed, else 0."""
-    args = parse_args(argv)
+    args.out = args.out.absolute()
+    commands = parts(args.device, args.tiny, args.out)
     if args.list:
-        for name, part in PARTS.items():
-            print(f'{name:14} {part.seconds:4} s  {part.title}')
+        print('\n'.join(f'{name}: {commands[name]}' for name in args.parts))
         return 0
     import mmmoca  # noqa: F401  checks the installation before all else
 
@@ -164,60 +103,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     import torch
 
     if args.device == 'cuda' and not torch.cuda.is_available():
-        sys.exit(
-            'gpu.py: error: PyTorch sees no GPU here; --device cpu --tiny '
-            'rehearses without one'
+        parser.error(
+            'PyTorch sees no GPU here; --device cpu --tiny rehearses '
+            'without one'
         )
     args.out.mkdir(parents=True, exist_ok=True)
-    figures = Figures(args.out / 'figures.jsonl')
-    words = sys.argv[1:] if argv is None else argv
-    command = shlex.join(['python', 'projects/performance/gpu.py', *words])
-    began = time.time()
-    left_out, failed = run_all(args, figures, command, began)
-    print(f'\n{write_report(figures, command)}')
-    print(f'{time.time() - began:.0f} s; {args.out}/report.md')
-    if left_out:
-        print('Left out for want of time: --parts', *left_out)
-    if failed:
-        print('Failed:', *failed, f'(see {args.out}/log.txt)')
-    return int(bool(failed))
+    end = time.time() + 60 * args.minutes
+    with (args.out / 'report.txt').open('a') as report:
+        missed = [
+            name
+            for name in args.parts
+            if not run(name, commands[name], end, report)
+        ]
+    print(f'{args.out}/report.txt')
+    if missed:
+        print('Failed, or no time was left: --parts', *missed)
+    return int(bool(missed))
 
 
-def run_all(
-    args: argparse.Namespace, figures: Figures, command: str, began: float
-) -> tuple[list[str], list[str]]:
-    """Run the parts for which there is time; write the report after each.
+def run(name: str, command: str, end: float, report: TextIO) -> bool:
+    """Run a part until it ends or the time is over; whether it ended well."""
 
-    Returns:
-        tuple[list[str], list[str]]: Parts left out, and parts that failed.
-    """
-    end = began + 60 * args.minutes
-    left_out, failed = [], []
-    waiting = start(args.parts[0], args.out)
-    for name, following in zip(args.parts, [*args.parts[1:], None]):
-        process = waiting
-        waiting = following and start(following, args.out)
-        needed = figures.seconds(name) or PARTS[name].seconds
-        if args.tiny:  # little more than the imports
-            needed = 20.0
-        clock = f'[{time.time() - began:4.0f} s] {name}:'
-        if end - time.time() < needed:
-            print(clock, f'left out, takes {needed:.0f} s', flush=True)
-            left_out.append(name)
-            stop(process)
-            continue
-        print(clock, PARTS[name].title, flush=True)
-        until = min(end, time.time() + max(120.0, PATIENCE * needed))
-        setting = dict(device=args.device, tiny=args.tiny, out=str(args.out))
-        try:
-            if not run(name, process, setting | {'until': until}, figures):
-                failed.append(name)
-        except BaseException:  # a key that was pressed
-            if waiting:
-                stop(waiting)
-            raise
-        (args.out / 'report.md').write_text(write_report(figures, command))
-    return left_out, failed
+    def say(line: str) -> None:
+        print(line, end='', flush=True)
+        report.write(line)
+        report.flush()
+
+    start = time.time()
+    say(f'\n=== {name}: python {command}\n')
+    paths = [str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])]
+    process = subprocess.Popen(
+        ['timeout', f'{max(1, end - start):.0f}', sys.executable]
+        + shlex.split(command),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(paths)},
+        text=True,
+    )
+    for line in process.stdout:
+        say(line)
+    status = process.wait()
+    say(f'=== {name}: status {status}, {time.time() - start:.0f} s\n')
+    return status == 0
 
 
 if __name__ == '__main__':

@@ -7,7 +7,6 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from typing import NamedTuple, TypeVar
 
@@ -28,14 +27,10 @@ class Cost(NamedTuple):
     Attributes:
         seconds (float): Median of the calls after the first ones.
         mebibytes (float): Most memory besides what is there before.
-        peak (float): Most memory in all, MiB.
-        first (float): Seconds of the first call, which may compile.
     """
 
     seconds: float
     mebibytes: float
-    peak: float
-    first: float
 
 
 def seconds_of(
@@ -47,17 +42,6 @@ def seconds_of(
     return clock() - start
 
 
-def take_turns(
-    measures: dict[str, Callable[[], T]], turns: int
-) -> dict[str, list[T]]:
-    """Measure several things in turns."""
-    results = {name: [] for name in measures}
-    for _ in range(turns):
-        for name, measure in measures.items():
-            results[name].append(measure())
-    return results
-
-
 def median_seconds(
     forms: dict[str, Callable[[], object]],
     repeats: int,
@@ -65,9 +49,11 @@ def median_seconds(
     warm_up: int = 1,
 ) -> dict[str, float]:
     """Median seconds of calls that take turns, after some not counted."""
-    clocked = {k: partial(seconds_of, v, clock) for k, v in forms.items()}
-    turns = take_turns(clocked, warm_up + repeats)
-    return {k: statistics.median(v[warm_up:]) for k, v in turns.items()}
+    turns = [
+        [seconds_of(form, clock) for form in forms.values()]
+        for _ in range(warm_up + repeats)
+    ]
+    return dict(zip(forms, map(statistics.median, zip(*turns[warm_up:]))))
 
 
 def peak_bytes(device: torch.device | str) -> int:
@@ -111,26 +97,22 @@ def measure_apart(
     keeps of freed memory would pass from one to the next, and a GPU need not
     hold them all. There it is called once, then ``repeats`` times.
     """
-
-    def measure(build: Build) -> Cost:
+    costs = {name: [] for name in builds}
+    for name, build in [*builds.items()] * rounds:
         with ProcessPoolExecutor(1, get_context('spawn')) as pool:
-            return pool.submit(cost_of, build, device, repeats).result()
-
-    measures = {name: partial(measure, builds[name]) for name in builds}
-    turns = take_turns(measures, rounds)
+            cost = pool.submit(cost_of, build, device, repeats).result()
+        costs[name].append(cost)
     return {
-        name: Cost(*map(statistics.median, zip(*results)))
-        for name, results in turns.items()
+        name: Cost(*map(statistics.median, zip(*found)))
+        for name, found in costs.items()
     }
 
 
-def cost_of(build: Build, device: str, repeats: int, warm_up: int = 1) -> Cost:
+def cost_of(build: Build, device: str, repeats: int) -> Cost:
     """What a call of what is built takes, in this process."""
     run = build()
-    first = seconds_of(run)
-    seconds = median_seconds({'run': run}, repeats, warm_up=warm_up - 1)
-    memory = own_mebibytes(run, device)
-    return Cost(seconds['run'], memory, peak_bytes(device) / 2**20, first)
+    seconds = median_seconds({'run': run}, repeats)
+    return Cost(seconds['run'], own_mebibytes(run, device))
 
 
 def name_of(device: torch.device | str) -> str:

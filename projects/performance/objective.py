@@ -1,14 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Time and memory of the token objective, lean against straightforward.
 
-The straightforward form takes the same steps as the authors' code: it assigns
-the tokens of each view to the codebook and joins the codes of both views,
-keeps the logits of all rounds, gathers the decoder's targets by indices
-repeated for each word, and takes log-softmax and KL divergence of all tokens
-at once. Ours goes through the tokens in chunks. The two take turns, each
-in processes of its own. On a CPU the settings of the C library's allocator
-count, too: returning large tensors to the system costs the straightforward
-form much of its time.
+The straightforward form (:mod:`objective_forms`) takes the same steps as the
+authors' code. Ours goes through the tokens in chunks. The two take turns,
+each in processes of its own. On a CPU the settings of the C library's
+allocator count, too: returning large tensors to the system costs the
+straightforward form much of its time.
 """
 
 import argparse

@@ -13,15 +13,8 @@ from mmengine.dataset import Compose
 from mmengine.registry import init_default_scope
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
-from torchvision.io import decode_image
-from torchvision.transforms import v2
 
-from projects.gpu_views.canvas import PackCanvas
-
-try:
-    from simplejpeg import decode_jpeg
-except ImportError:
-    decode_jpeg = None
+import projects.gpu_views.canvas  # noqa: F401  registers PackCanvas
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / 'configs'
@@ -64,39 +57,6 @@ def paper_pipeline() -> Pipeline:
     return run
 
 
-def tensor_pipeline() -> Pipeline:
-    """The paper's listing in torchvision's transforms v2, on uint8 tensors."""
-
-    def view(blurred: float, solarized: float) -> v2.Compose:
-        # Three standard deviations of the widest blur to each side.
-        blur = v2.GaussianBlur(13, sigma=(0.1, 2.0))
-        return v2.Compose(
-            [
-                v2.RandomResizedCrop(224, scale=(0.2, 1.0), antialias=True),
-                v2.RandomApply([v2.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
-                v2.RandomGrayscale(p=0.2),
-                v2.RandomApply([blur], p=blurred),
-                v2.RandomSolarize(128, p=solarized),
-                v2.RandomHorizontalFlip(),
-            ]
-        )
-
-    views = view(1.0, 0.0), view(0.1, 0.2)
-
-    def run(path: str) -> list[torch.Tensor]:
-        img = decode_image(path, mode='RGB')
-        return [view(img) for view in views]
-
-    return run
-
-
-def turbo_pipeline(pack: PackCanvas) -> Pipeline:
-    """Decode by libjpeg-turbo itself, without OpenCV around it, and pack."""
-    return lambda path: pack(
-        dict(img=decode_jpeg(Path(path).read_bytes(), 'BGR'))
-    )
-
-
 def mm_pipeline(transforms: list[dict]) -> Pipeline:
     """A pipeline of configs."""
     compose = Compose(transforms)
@@ -120,16 +80,6 @@ def stock_pipeline(ours: list[dict], backend: str) -> Pipeline:
     return mm_pipeline([load, multi_view, pack])
 
 
-def normalised(pipeline: Pipeline) -> Pipeline:
-    """A pipeline whose views, (3, H, W) in BGR, are normalised, too."""
-    normalise = T.Normalize(
-        [255 * value for value in MEAN], [255 * value for value in STD]
-    )
-    return lambda path: [
-        normalise(view.flip(0).float()) for view in pipeline(path)['inputs']
-    ]
-
-
 def write_photos(folder: str, number: int, size: tuple[int, int]) -> None:
     """Write scikit-learn's two photographs as JPEG files of (H, W)."""
     photos = load_sample_images().images
@@ -144,17 +94,10 @@ def all_pipelines() -> dict[str, Pipeline]:
     config = CONFIGS / '_base_/datasets/imagenet_two-views.py'
     recipe = Config.fromfile(config).train_pipeline
     whole = Config.fromfile(GPU_VIEWS).train_pipeline
-    ours = mm_pipeline(recipe)
-    pipelines = {
+    return {
         'paper: torchvision, PIL': paper_pipeline(),
-        'torchvision v2, uint8 tensors': tensor_pipeline(),
         'MMPreTrain, pillow': stock_pipeline(recipe, 'pillow'),
         'MMPreTrain, cv2': stock_pipeline(recipe, 'cv2'),
-        'ours': ours,
-        'ours, normalised on the CPU': normalised(ours),
+        'ours': mm_pipeline(recipe),
         'whole images, for views on the GPU': mm_pipeline(whole),
     }
-    if decode_jpeg is not None:
-        pack = PackCanvas(whole[-1].size)
-        pipelines['the same, by simplejpeg'] = turbo_pipeline(pack)
-    return pipelines

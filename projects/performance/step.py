@@ -1,22 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Where the time of a training step goes, and what each optimisation gives.
+"""Where the time of a training step goes, and that of the authors' step.
 
 Builds the model, the parameter groups and the optimiser wrapper of
 ``configs/_base_`` and trains on synthetic views. Prints the sections of a
-step, images a second, memory, model FLOPs and the share of the device's peak
-that is used (MFU; where no peak is known, of what a large product reaches).
-Then each part with and without its optimisation, the two measured in turns.
+step, images a second, memory, model FLOPs and the share of what a large
+product reaches.
 
 ``--reference`` compares whole steps instead: ours, and the same step as the
-authors' code takes it, from the same weights. ``--table1`` prints the paper's
-Table 1: full against partial decoding, and one mask against two. In both each
-form has a process of its own, since what the C library keeps of freed memory
-would pass from one form to the next.
+authors' code takes it, from the same weights. Each form has a process of its
+own, since what the C library keeps of freed memory would pass from one form
+to the next.
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
     python projects/performance/step.py --reference
-    python projects/performance/step.py --table1
 """
 
 import argparse
@@ -35,21 +32,19 @@ def main() -> None:
     add('--compile', action='store_true')
     add('--device', choices=['cpu', 'cuda'])
     add('--repeats', type=int, default=5)
-    processes = 'of processes, for --reference and --table1'
-    add('--rounds', type=int, default=1, help=processes)
-    whole = parser.add_mutually_exclusive_group()
-    whole.add_argument('--reference', action='store_true')
-    whole.add_argument('--table1', action='store_true')
+    add('--rounds', type=int, default=1, help='of processes, for --reference')
+    add('--reference', action='store_true', help="against the authors' step")
     args = parser.parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
 
     # isort: split
+    from functools import partial
+
     from mmengine.device import get_device
 
-    from measure import name_of
+    from measure import compare_apart, name_of
+    from reference_step import ATTENTIONS, NOT_LEAN, ReferenceStep
     from sections import print_sections
-    from step_comparisons import reference, table1
-    from step_pairs import print_pairs
     from training_step import TrainingStep
 
     found = get_device()
@@ -64,19 +59,30 @@ def main() -> None:
         parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
     args.batch_size = args.batch_size or (16 if args.device == 'cpu' else 256)
     names = 'arch', 'batch_size', 'dtype', 'device'
-    args.step = {name: getattr(args, name) for name in names}
+    setting = {name: getattr(args, name) for name in names}
+    ours = partial(TrainingStep, **setting, compiled=args.compile)
     args.title = (
         f'ViT-{args.arch}, batch {args.batch_size}, {args.dtype}, '
         f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}'
     )
-    if args.reference:
-        reference(args)
-    elif args.table1:
-        table1(args)
-    else:
-        step = TrainingStep(**args.step, compiled=args.compile)
-        print_sections(args, step)
-        print_pairs(args, step)
+    if not args.reference:
+        print_sections(args, ours())
+        return
+    theirs = {
+        f'reference, attention {name}': partial(
+            ReferenceStep, **setting, attention=name
+        )
+        for name in ATTENTIONS
+    }
+    compare_apart(
+        f'Whole step, {args.title}',
+        {
+            'ours': ours,
+            'ours, lean_mlp=False': partial(ours, options=NOT_LEAN),
+            **theirs,
+        },
+        *(args.device, args.repeats, args.rounds),
+    )
 
 
 if __name__ == '__main__':

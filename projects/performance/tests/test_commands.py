@@ -6,8 +6,7 @@ from tests.test_tools.test_command_lines import check_help
 
 PROJECT = Path(__file__).parents[1]
 COMMANDS = (
-    *('data', 'downstream', 'embedding', 'gpu', 'listing', 'objective'),
-    *('scaling', 'step'),
+    *('data', 'embedding', 'gpu', 'listing', 'objective', 'scaling', 'step'),
 )
 
 

@@ -33,7 +33,7 @@ def test_each_round_has_a_process(tmp_path):
     ).values()
     assert cost.seconds > 0
     assert cost.mebibytes == 0
-    # Warmed up, timed twice, and once for its memory.
+    # Not counted, timed twice, and once for its memory.
     processes = calls.read_text().split()
     assert [processes.count(p) for p in dict.fromkeys(processes)] == [4, 4]
     assert str(os.getpid()) not in processes

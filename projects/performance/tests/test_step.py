@@ -6,9 +6,14 @@ from unittest import mock
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from measure import own_mebibytes
+from objective_forms import FORMS, build
 from reference_step import ReferenceStep
+from sections import count_flops
+from tests.images import DEMO_CONFIG
+from tests.runs import NO_VALIDATION, demo_runner
 from training_step import MOMENTUM, TrainingStep
 
 STEP = ('deit-tiny', 4, 'fp32', 'cpu')
@@ -64,3 +69,50 @@ def test_reference_step(attention):
     gradients = sum(g.nbytes for g in gradients.values() if g is not None)
     taken = own_mebibytes(ours, 'cpu')
     assert gradients / 2**20 < taken < own_mebibytes(reference, 'cpu')
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_objectives(form, monkeypatch):
+    """Both forms of the objective run, and on a GPU's tensors, too."""
+    build(form, 1, 32, 'cpu')()
+    # Autocast of fake tensors works without a GPU.
+    name = 'torch.cuda.amp.common.amp_definitely_not_available'
+    monkeypatch.setattr(name, lambda: False)
+    # The backward pass does not, and its failure can crash the process later.
+    monkeypatch.setattr(torch.Tensor, 'backward', lambda loss: None)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        build(form, 1, 32, 'cuda')()
+
+
+def test_operations_of_a_step():
+    """Each further image adds the same: 6 images, by 4 and 8."""
+    step = TrainingStep(None, 4, 'fp32', 'cpu', config=DEMO_CONFIG)
+    few = count_flops(step)
+    step.take_batch(8)
+    many = count_flops(step)
+    step.take_batch(6)
+    assert count_flops(step) == (few + many) // 2
+    assert step.batch_size == 6 and len(step.batch['inputs'][0]) == 6
+
+
+def test_steps_are_set_up_as_runs_are(root):
+    """The benchmark measures what the Runner does."""
+    half = {'optim_wrapper.dtype': 'bfloat16'}
+    runner = demo_runner(root, 'same', **half, **NO_VALIDATION)
+    theirs = runner.build_optim_wrapper(runner.cfg.optim_wrapper)
+    step = TrainingStep(None, 4, 'bf16', 'cpu', config=DEMO_CONFIG)
+    assert step.wrapper.optimizer.defaults['fused'] is True
+    assert describe(step.wrapper) == describe(theirs)
+
+
+def describe(wrapper):
+    """All that is set in an optimiser wrapper, the parameters left out."""
+    groups = [
+        {k: v for k, v in group.items() if k != 'params'}
+        | {'sizes': [p.shape for p in group['params']]}
+        for group in wrapper.optimizer.param_groups
+    ]
+    return (
+        *(type(wrapper), type(wrapper.optimizer), wrapper.cast_dtype),
+        *(wrapper.clip_grad_kwargs, groups),
+    )
