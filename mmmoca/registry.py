@@ -13,6 +13,8 @@ from mmengine.registry import Registry
 
 # Kind and name of what configs may still have, and what to write instead.
 GONE = {
+    ('dataset', 'MaskFolder'): "write type='mmseg.BaseSegDataset'",
+    ('dataset', 'mask_folder'): "write type='mmseg.BaseSegDataset'",
     ('hook', 'BackboneCheckpointHook'): (
         "leave it out; for which='student', load_from='mmmoca-student://FILE'"
     ),

@@ -34,7 +34,6 @@ def test_every_registry_of_mmengine_has_a_child(name):
     'registry_name, old, new',
     [
         ('DATASETS', 'coco', 'CheckedCocoDataset'),
-        ('DATASETS', 'mask_folder', 'MaskFolder'),
         ('MODELS', 'detector', 'CheckedDetector'),
     ],
 )

@@ -46,7 +46,7 @@ test_pipeline = [
     dict(type='PackSegInputs', _scope_='mmseg'),
 ]
 dataset = dict(
-    type='mmmoca.MaskFolder',
+    type='BaseSegDataset',
     _scope_='mmseg',
     data_root=data_root,
     metainfo=dict(classes=classes, palette=palette),

@@ -8,7 +8,6 @@ from .hf_images import HFImages
 from .image_folder import ImageFolder
 from .image_shards import ImageShards
 from .loading import LoadImage
-from .mask_folder import mask_folder
 from .sampler import SeededIndex, SeededSampler, SeedTransforms
 from .transforms import (
     ColorJitter,
@@ -33,5 +32,4 @@ __all__ = [
     'SeededIndex',
     'SeededSampler',
     'coco',
-    'mask_folder',
 ]

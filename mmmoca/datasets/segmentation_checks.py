@@ -1,21 +1,28 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Whether a segmentor's config fits the data sets of mmsegmentation.
 
-What can be wrong with their files is in :mod:`.mask_checks`.
+mmsegmentation is not imported here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import numpy as np
+from mmengine.config import Config
 from mmengine.dataset import BaseDataset
+from mmengine.fileio import get_file_backend
 from mmengine.utils import to_2tuple
+from PIL import Image
 from torch.utils.data import Dataset
 
-from mmmoca.messages import printable
+from mmmoca.files import outside
+from mmmoca.messages import listed, printable
+from mmmoca.registry import DATASETS
 
 __all__ = [
     'SegDataError',
-    'check_classes',
-    'check_crops',
+    'check_files',
+    'check_masks',
+    'check_segmentation',
     'members',
 ]
 
@@ -31,6 +38,31 @@ class SegDataError(ValueError):
         super().__init__(printable(message))
 
 
+def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
+    """Check the data sets that a segmentor is about to read.
+
+    Sizes of crops are compared with the patch, classes of the heads with
+    those of the data set; every image and mask has to exist, and 200 masks of
+    each data set are read, for their size and label ids.
+
+    Args:
+        cfg (Config): The config. One of another ``default_scope`` than
+            'mmseg' has nothing to check.
+        stages (Iterable[str]): 'train', 'val' or 'test', what is run.
+
+    Raises:
+        SegDataError: Says what to write instead.
+    """
+    for stage in stages if cfg.get('default_scope') == 'mmseg' else ():
+        if loader := cfg.get(f'{stage}_dataloader'):
+            built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
+            for dataset in members(DATASETS.build(built)):
+                _check_sizes(cfg.model, dataset)
+                _check_classes(cfg.model, dataset)
+                check_files(dataset)
+                check_masks(dataset, 200)
+
+
 def members(dataset: Dataset) -> Iterator[BaseDataset]:
     """The data sets that a repeated or concatenated one consists of.
 
@@ -40,72 +72,45 @@ def members(dataset: Dataset) -> Iterator[BaseDataset]:
     Yields:
         BaseDataset: Each data set that reads files.
     """
-    if hasattr(dataset, 'datasets'):
-        for part in dataset.datasets:
-            yield from members(part)
-    elif hasattr(dataset, 'dataset'):
-        yield from members(dataset.dataset)
-    else:
+    inner = getattr(dataset, 'datasets', None) or [
+        getattr(dataset, 'dataset', None)
+    ]
+    for part in filter(None, inner):
+        yield from members(part)
+    if inner == [None]:
         yield dataset
 
 
-def check_crops(model: dict, dataset: BaseDataset) -> None:
-    """Check that crops and windows are whole patches, and agree.
-
-    Args:
-        model (dict): Config of the segmentor. Where its backbone has no
-            ``patch_size`` there is nothing to check.
-        dataset (BaseDataset): Its pipeline's random crop is looked at.
-
-    Raises:
-        SegDataError: If a size is not a multiple of the patch (the backbone
-            would pad it), or training crops would be padded.
-    """
-    if 'patch_size' not in model['backbone']:
-        return
-    patch = to_2tuple(model['backbone']['patch_size'])
-    sizes = [
-        ('RandomCrop.crop_size', transform.crop_size)
+def _check_sizes(model: dict, dataset: BaseDataset) -> None:
+    """Refuse crops and windows that the ViT would pad, or that differ."""
+    crops = [
+        transform.crop_size
         for transform in dataset.pipeline.transforms
         if type(transform).__name__ == 'RandomCrop'
     ]
-    for part, key in (
-        ('data_preprocessor', 'size'),
-        ('test_cfg', 'crop_size'),
-    ):
-        size = (model.get(part) or {}).get(key)
-        if size is not None:
-            sizes.append((f'model.{part}.{key}', size))
-    for name, size in sizes:
-        size = to_2tuple(size)
+    padded = (model.get('data_preprocessor') or {}).get('size')
+    window = (model.get('test_cfg') or {}).get('crop_size')
+    patch = to_2tuple(model['backbone'].get('patch_size', 1))
+    for size in map(to_2tuple, filter(None, (*crops, padded, window))):
+        near = tuple(
+            max(1, round(side / step)) * step
+            for side, step in zip(size, patch)
+        )
         if any(side % step for side, step in zip(size, patch)):
-            near = tuple(
-                max(1, round(side / step)) * step
-                for side, step in zip(size, patch)
-            )
             raise SegDataError(
-                f'{name} is {size}, not a multiple of the patch {patch}: '
-                f'write {near}, for the crops of the pipeline, model.'
-                'data_preprocessor, backbone.img_size and test_cfg alike'
+                f'the size {size} is not a multiple of the patch {patch}: '
+                f'write {near}, for RandomCrop, model.data_preprocessor, '
+                'backbone.img_size and test_cfg alike'
             )
-    training = [to_2tuple(size) for name, size in sizes if 'test' not in name]
-    if len(training) > 1 and training[0] != training[1]:
+    if crops and padded and to_2tuple(crops[0]) != to_2tuple(padded):
         raise SegDataError(
-            f'RandomCrop.crop_size is {training[0]}, but model.'
-            f'data_preprocessor.size is {training[1]}: write the same'
+            f'RandomCrop.crop_size is {crops[0]}, but '
+            f'model.data_preprocessor.size is {padded}: write the same'
         )
 
 
-def check_classes(model: dict, dataset: BaseDataset) -> None:
-    """Check that the heads have as many classes as the data set.
-
-    Args:
-        model (dict): Config of the segmentor.
-        dataset (BaseDataset): The data set.
-
-    Raises:
-        SegDataError: If they differ.
-    """
+def _check_classes(model: dict, dataset: BaseDataset) -> None:
+    """Refuse heads with another number of classes than the data set."""
     found = len(dataset.metainfo.get('classes') or ())
     for name in ('decode_head', 'auxiliary_head'):
         heads = model.get(name) or []
@@ -116,3 +121,118 @@ def check_classes(model: dict, dataset: BaseDataset) -> None:
                     f'write model.{name}.num_classes={found}, or its classes '
                     "in metainfo=dict(classes=('background', ...))"
                 )
+
+
+def check_files(dataset: BaseDataset) -> None:
+    """Check that each image and each mask exists.
+
+    Args:
+        dataset (BaseDataset): The data set.
+
+    Raises:
+        SegDataError: Names the first files that are missing.
+    """
+    suffix = dataset.seg_map_suffix
+    if suffix.endswith('_labelIds.png'):
+        raise SegDataError(
+            f'seg_map_suffix is {suffix!r}, raw ids of Cityscapes, which '
+            "exceed the 19 classes: write '_gtFine_labelTrainIds.png'"
+        )
+    infos = dataset.load_data_list()
+    if not infos:
+        raise SegDataError(
+            f'there is no image *{dataset.img_suffix} in '
+            f'{dataset.data_prefix["img_path"]}: correct data_root, '
+            'data_prefix or img_suffix'
+        )
+    for key in ('img_path', 'seg_map_path'):
+        paths = [info[key] for info in infos if key in info]
+        root = dataset.data_prefix.get(key) or ''
+        if dataset.ann_file and (beyond := outside(root, paths)):
+            raise SegDataError(
+                f'{len(beyond)} lines of the split {dataset.ann_file} lead '
+                f'out of {root} ({listed(beyond, 2)}): a line is a path below '
+                f'it without {dataset.img_suffix!r}'
+            )
+        backend = get_file_backend(root, backend_args=dataset.backend_args)
+        missing = [path for path in paths if not backend.exists(path)]
+        if missing:
+            advice = (
+                'csCreateTrainIdLabelImgs of cityscapesscripts makes them of '
+                'the raw labelIds'
+                if 'labelTrainIds' in suffix and key == 'seg_map_path'
+                else f'an image NAME{dataset.img_suffix} needs a mask '
+                f'NAME{suffix}; correct data_prefix, the suffixes or the '
+                f'split {dataset.ann_file} (for Cityscapes by '
+                'tools/dataset_converters/cityscapes_splits.py)'
+            )
+            raise SegDataError(
+                f'{len(missing)} of {len(paths)} files are missing, such as '
+                f'{listed(missing, 2)}: {advice}'
+            )
+
+
+def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
+    """Read masks and check their size and label ids.
+
+    Args:
+        dataset (BaseDataset): The data set, whose files exist. The first
+            ``Load...`` of its pipeline is that of the images.
+        num_masks (int, optional): How many to read, evenly spaced. Defaults
+            to None, all.
+
+    Raises:
+        SegDataError: If a mask has colours for indices, another size than
+            its image, or label ids that are no classes; or if all masks are
+            black and white, 0 and 255.
+    """
+    infos = dataset.load_data_list()
+    number = min(num_masks or len(infos), len(infos))
+    seen = set()
+    for index in np.linspace(0, len(infos) - 1, number).astype(int):
+        if 'seg_map_path' in infos[index]:
+            seen |= _labels(dataset, infos[index])
+    if seen == {0, 255} and not dataset.reduce_zero_label:
+        raise SegDataError(
+            f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
+            'the values 0 and 255, and 255 is left out of the training: write '
+            '1 in the place of 255 where it means the second class'
+        )
+
+
+def _labels(dataset: BaseDataset, info: dict) -> set[int]:
+    """The label ids of a mask, which fits its image and the classes."""
+    path = info['seg_map_path']
+    backend = get_file_backend(path, backend_args=dataset.backend_args)
+    with backend.get_local_path(path) as local:
+        mask = np.asarray(Image.open(local))
+    steps = dataset.pipeline.transforms
+    load = next(t for t in steps if type(t).__name__.startswith('Load'))
+    loaded = load(dict(info))
+    # One that cannot be read is skipped in training.
+    if loaded is not None and mask.shape != loaded['img'].shape[:2]:
+        raise SegDataError(
+            f'{path} has the shape {mask.shape}, but its image '
+            f'{loaded["img"].shape[:2]}: a mask has one channel, with the '
+            'index of the class of each pixel, and the size of its image'
+        )
+    labels = np.unique(mask).astype(int).tolist()
+    number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
+    start = int(dataset.reduce_zero_label)
+
+    def index(label: int) -> int:
+        """As mmseg's LoadAnnotations reads it."""
+        if start:
+            label = 255 if label in (0, 255) else label - 1
+        return (info.get('label_map') or {}).get(label, label)
+
+    classes = {*range(number), ignored}
+    if foreign := [label for label in labels if index(label) not in classes]:
+        raise SegDataError(
+            f'{path} has the label ids {foreign[:5]}, but there are {number} '
+            f'classes: use {start} to {number - 1 + start}, and {ignored} '
+            '(with reduce_zero_label 0, too) for pixels to leave out, or list '
+            'all classes in metainfo and num_classes; for Cityscapes, '
+            'csCreateTrainIdLabelImgs makes labelTrainIds of raw labelIds'
+        )
+    return set(labels)

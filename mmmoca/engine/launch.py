@@ -12,7 +12,7 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
-from mmmoca.datasets.mask_checks import check_segmentation
+from mmmoca.datasets.segmentation_checks import check_segmentation
 from mmmoca.stack import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config

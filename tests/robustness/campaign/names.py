@@ -15,7 +15,7 @@ from PIL import Image
 
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.datasets import ImageFolder, LoadImage
-from mmmoca.datasets.mask_checks import check_files
+from mmmoca.datasets.segmentation_checks import check_files
 from mmmoca.evaluation.subsets import read_subset
 
 from ...images import write_images
@@ -85,9 +85,7 @@ def _split(path: Path, root: Path, line: str) -> None:
     """As mmseg's data sets join it."""
     place = os.path.join(root, line)
     info = dict(img_path=place, seg_map_path=place)
-    dataset = mock.MagicMock(
-        **{'get_data_info.return_value': info, '__len__': lambda _: 1}
-    )
+    dataset = mock.MagicMock(**{'load_data_list.return_value': [info]})
     dataset.data_prefix = dict.fromkeys(info, str(root))
     dataset.ann_file, dataset.backend_args = str(path), None
     dataset.img_suffix = dataset.seg_map_suffix = '.png'
