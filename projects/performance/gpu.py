@@ -35,8 +35,10 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     step = f'{programs}/step.py --device {device} {size} --repeats '
     step += '1' if tiny else '5'
     large = step.replace('256', '128 --arch l')
-    half = 'bf16' if tiny else 'fp16'
-    compiled = '' if tiny else '--compile'  # a minute or two
+    # Many CPUs have no bfloat16; compiling takes a minute or two.
+    bf16 = '--dtype fp32' if tiny else '--dtype bf16'
+    fp16 = '--dtype fp32' if tiny else '--dtype fp16'
+    compiled = bf16 if tiny else f'{bf16} --compile'
     workers = 0 if tiny else min(16, os.cpu_count() or 1)
     photos = f'{out}/photos'
     options = (
@@ -55,11 +57,11 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     train = f'tools/train.py {RECIPE} --no-validate --cfg-options {options}'
     return {
         'tests': f'-m pytest -q -p no:cacheprovider -m {MARKED!r} tests',
-        'step': f'{step} {compiled} --dtype bf16',
-        'reference': f'{step} --reference --dtype bf16',
-        'eager': f'{step} --dtype bf16',
-        'float16': f'{step} --dtype {half}',
-        'large': f'{large} {compiled} --dtype bf16',
+        'step': f'{step} {compiled}',
+        'reference': f'{step} {bf16} --reference',
+        'eager': f'{step} {bf16}',
+        'float16': f'{step} {fp16}',
+        'large': f'{large} {compiled}',
         'objective': f'{programs}/objective.py --device {device} '
         f'--batch-size {4 if tiny else 256} --repeats {1 if tiny else 5} '
         f'--num-words {64 if tiny else 4096} --rounds 1',

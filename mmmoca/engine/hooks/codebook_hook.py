@@ -35,9 +35,7 @@ class CodebookHook(Hook):
     scaler skipped the step or a process had tokens that are not finite. Every
     process decides from the same numbers, on the device.
 
-    Args:
-        advise (bool): Whether to warn, before training, of a codebook that
-            is too large for the run. Defaults to True.
+    Before training the log warns of a codebook that is too large for the run.
 
     Raises:
         ValueError: Before training, if a step can have fewer than K_new
@@ -48,8 +46,7 @@ class CodebookHook(Hook):
     # output for a scalar.
     priority = 'HIGHEST'
 
-    def __init__(self, advise: bool = True) -> None:
-        self.advise = advise
+    def __init__(self) -> None:
         self._updates: list[CodebookUpdate] = []
 
     def before_train(self, runner: Runner) -> None:
@@ -59,7 +56,7 @@ class CodebookHook(Hook):
         advice = codebook_advice(
             total_optimizer_steps(runner), len(codebook.words), needed
         )
-        if self.advise and advice:
+        if advice:
             runner.logger.warning(advice)
         sampler = runner.train_dataloader.sampler
         batches = runner.train_dataloader.batch_sampler
