@@ -187,7 +187,7 @@ def test_too_few_images_and_classes(root, tmp_path):
     with pytest.raises(ValueError, match='num_new_words=4'):
         runner.train()
     data = {'val_cfg.data_root': str(tmp_path)}
-    with pytest.raises(ValueError, match='one class'):
+    with pytest.raises(ValueError, match='two classes'):
         demo_runner(root, 'one-class', **data).val()
 
 
