@@ -11,14 +11,13 @@ from rich.table import Table
 from torch import Tensor
 
 from mmmoca.engine.hooks.gain_hook import advice
-from mmmoca.evaluation import knn_top1
+from mmmoca.evaluation import extract_features, knn_top1
 from mmmoca.files import write_figure
 from mmmoca.models import MOCA
 from mmmoca.visualization import (
     Neighbours,
     draw_curves,
     draw_overview,
-    extract_features,
     pick_images,
     read_scalars,
 )

@@ -5,7 +5,7 @@ from .codebook import CodebookUpdate, OnlineCodebook
 from .condenser import CondenserNeck
 from .data_preprocessor import ViewsDataPreprocessor
 from .detection import detector
-from .feature_pyramid import ViTFeaturePyramid, check_patch_size
+from .feature_pyramid import ViTFeaturePyramid
 from .linear_probe import LinearProbe
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
@@ -38,7 +38,6 @@ __all__ = [
     'TokenFeatures',
     'bags_of_codes',
     'sincos_positions_2d',
-    'check_patch_size',
     'detector',
     'ViTFeaturePyramid',
     'ViewsDataPreprocessor',

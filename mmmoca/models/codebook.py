@@ -75,18 +75,11 @@ class OnlineCodebook(BaseModule):
         super().__init__()
         num_words = 4096 if num_words == 'auto' else num_words
         num_new_words = 4 if num_new_words == 'auto' else num_new_words
-        for name, value, holds, wanted in (
-            ('inv_delta', inv_delta, inv_delta > 0, 'be above 0'),
-            ('initial_msd', initial_msd, initial_msd > 0, 'be above 0'),
-            (
-                'msd_momentum',
-                msd_momentum,
-                0 <= msd_momentum <= 1,
-                'lie in [0, 1]',
-            ),
-        ):
-            if not holds:
-                raise ValueError(f'{name} must {wanted}, got {value}')
+        if not (inv_delta > 0 and initial_msd > 0 and 0 <= msd_momentum <= 1):
+            raise ValueError(
+                'inv_delta and initial_msd must be above 0, and msd_momentum '
+                f'in [0, 1], got {inv_delta}, {initial_msd}, {msd_momentum}'
+            )
         if not 1 <= num_new_words <= num_words or num_words % num_new_words:
             raise ValueError(
                 f'num_words={num_words} must be a multiple of num_new_words='

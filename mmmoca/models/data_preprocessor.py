@@ -18,8 +18,7 @@ def _register_numbers(
     """Give a module the mean and std of channels, (C, 1, 1) each, or None."""
     if (mean is None) != (std is None) or len(mean or ()) != len(std or ()):
         raise ValueError(
-            'mean and std need one number for each channel, both of them, '
-            f'but got mean={mean}, std={std}'
+            f'mean={mean} and std={std} need one number for each channel'
         )
     if std is not None and min(std) <= 0:
         raise ValueError(f'std must be above 0, got {std}')
@@ -65,10 +64,7 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         if mean is not None and len(mean) > 1:
             self.num_channels = len(mean)
         if to_rgb and self.num_channels != 3:
-            raise ValueError(
-                f'to_rgb=True is for three channels, but mean has {len(mean)} '
-                'numbers: write to_rgb=False'
-            )
+            raise ValueError(f'write to_rgb=False for {len(mean)} channels')
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Prepare a batch.
@@ -93,11 +89,9 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         channels = images.shape[-3]
         if self.num_channels not in (None, channels):
             raise ValueError(
-                f'the images have {channels} channels, but the data '
-                f'preprocessor is for {self.num_channels}: load them with '
-                f"color_type='color', or write {channels} numbers in mean and "
-                'std of model.data_preprocessor, to_rgb=False, and '
-                f'model.backbone.in_channels={channels}'
+                f'the images have {channels} channels, but model.'
+                f'data_preprocessor is for {self.num_channels}: set its mean '
+                f'and std, and model.backbone.in_channels={channels}'
             )
         images = self.cast_data(images)
         if self.to_rgb:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
-__all__ = ['ViTFeaturePyramid', 'check_patch_size']
+__all__ = ['ViTFeaturePyramid']
 
 
 @MODELS.register_module()
@@ -110,25 +110,3 @@ class ViTFeaturePyramid(BaseModule):
         return tuple(
             scale(feature) for scale, feature in zip(self.scales, inputs)
         )
-
-
-def check_patch_size(model: nn.Module) -> None:
-    """Check that a pyramid was told the patch of the model's ViT.
-
-    Args:
-        model (nn.Module): With a ``backbone``.
-
-    Raises:
-        ValueError: If the strides of its maps are others than it says.
-    """
-    patch_embed = getattr(model.backbone, 'patch_embed', None)
-    for module in model.modules():
-        if isinstance(module, ViTFeaturePyramid) and patch_embed is not None:
-            patch = tuple(patch_embed.projection.stride)
-            if patch != (module.patch_size, module.patch_size):
-                raise ValueError(
-                    f'the backbone has patches of {patch} pixels, but its '
-                    f'ViTFeaturePyramid takes square ones of '
-                    f'{module.patch_size}: write patch_size={patch[0]} in '
-                    'model.neck'
-                )

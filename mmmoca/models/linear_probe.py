@@ -6,7 +6,6 @@ from torch import Tensor
 
 from mmmoca.registry import MODELS
 
-from .batched_linear_head import BatchedLinearHead
 from .token_features import TokenFeatures
 
 __all__ = ['LinearProbe']
@@ -37,8 +36,8 @@ class LinearProbe(ImageClassifier):
         init_cfg (dict, optional): See :class:`ImageClassifier`.
 
     Raises:
-        ValueError: If ``head`` is none of :class:`BatchedLinearHead`, or
-            earlier blocks need a final norm that the backbone has not.
+        ValueError: If earlier blocks need a final norm that the backbone has
+            not.
     """
 
     def __init__(
@@ -68,11 +67,6 @@ class LinearProbe(ImageClassifier):
                 self.neck.norm = self.backbone.ln1
         width = tokens * self.backbone.embed_dims
         self.head = MODELS.build(dict(in_channels=width) | head)
-        if not isinstance(self.head, BatchedLinearHead):
-            raise ValueError(
-                "LinearProbe needs a head of type 'mmmoca.BatchedLinearHead', "
-                f'but got {type(self.head).__name__}'
-            )
         for module in self._frozen():
             module.requires_grad_(False)
 

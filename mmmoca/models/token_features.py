@@ -39,14 +39,9 @@ class TokenFeatures(BaseModule):
         embed_dims: int | None = None,
     ) -> None:
         super().__init__()
-        if num_blocks < 1:
+        if num_blocks < 1 or (num_blocks > 1 and embed_dims is None):
             raise ValueError(
-                f'num_blocks must be at least 1, but got {num_blocks}'
-            )
-        if num_blocks > 1 and embed_dims is None:
-            raise ValueError(
-                f'TokenFeatures with num_blocks={num_blocks} needs '
-                "embed_dims, the backbone's width (384 for ViT-S)"
+                f'num_blocks={num_blocks} must be 1, or more with embed_dims'
             )
         self.num_blocks = num_blocks
         self.with_avg = with_avg

@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pictures of what a model learnt and of how its training went."""
 
-from mmmoca.evaluation import extract_features, raw_pixels
-
 from .curves import draw_curves, read_scalars
 from .feature_maps import dense_patches
 from .neighbours import Neighbours, pick_images
@@ -14,11 +12,9 @@ __all__ = [
     'dense_patches',
     'draw_curves',
     'draw_overview',
-    'extract_features',
     'masked_picture',
     'pca_colors',
     'pick_images',
-    'raw_pixels',
     'read_scalars',
     'to_picture',
 ]

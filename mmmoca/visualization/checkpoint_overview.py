@@ -69,8 +69,7 @@ def draw_checkpoint(
         picked = pick_images(_labels_of(queries), len(queries), images)
         classes = bank.metainfo.get('classes')
     bank = Subset(bank, members)
-    encoders = dict(MOCA=model.extract_feat)
-    encoders['raw pixels'] = raw_pixels
+    encoders = {'MOCA': model.extract_feat, 'raw pixels': raw_pixels}
     options = dict(batch_size=batch_size, num_workers=num_workers)
     (features, labels), (bank_features, bank_labels) = [
         extract_features(dataset, model.data_preprocessor, encoders, **options)
@@ -143,9 +142,4 @@ def _labels_of(dataset: Dataset) -> torch.Tensor | None:
     """Classes of all images, (N, ), without reading them; None if none."""
     if 'gt_label' not in dataset.get_data_info(0):
         return None
-    return torch.tensor(
-        [
-            int(dataset.get_data_info(i)['gt_label'])
-            for i in range(len(dataset))
-        ]
-    )
+    return torch.from_numpy(dataset.get_gt_labels())

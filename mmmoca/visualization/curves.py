@@ -35,7 +35,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it holds no scalars.
+        ValueError: If it is no file of scalars.
     """
     path = Path(path)
     if path.is_dir():
@@ -43,14 +43,10 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         if not files:
             raise FileNotFoundError(f'no run has written scalars in {path}')
         path = files[-1]
-    lines = path.read_text(encoding='utf-8').splitlines()
-    try:
-        records = [dict(json.loads(line)) for line in lines]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f'{path} holds no scalars: {error}') from error
     points: dict[str, dict[int, float]] = {}
     trained = dict(step=0)
-    for record in records:
+    for line in path.read_text(encoding='utf-8').splitlines():
+        record = json.loads(line)
         step = record.pop('step')
         if 'iter' in record:
             trained = dict(record, step=step)
@@ -59,8 +55,6 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         for name, value in record.items():
             if 'iter' in record or name not in trained:
                 points.setdefault(name, {})[step] = value
-    if not points:
-        raise ValueError(f'{path} holds no scalars')
     return {
         name: (list(values), list(values.values()))
         for name, values in points.items()

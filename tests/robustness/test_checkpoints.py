@@ -237,8 +237,14 @@ VALIDATED = {'train_cfg.val_interval': 3}
 MOMENTS = [
     ('before_train_iter', 1, 2),
     ('after_bank_iter', 3, 3),
-    ('before_val_iter', 3, 3),
+    ('queries', 3, 3),
 ]
+
+
+def moment_of(runner, name, kwargs):
+    """The hook that is called; for the queries of a validation, these."""
+    queries = runner._val_loop.dataloader if 'loader' in kwargs else None
+    return 'queries' if queries and kwargs['loader'] is queries else name
 
 
 @pytest.mark.parametrize(('moment', 'iteration', 'saved'), MOMENTS)
@@ -251,7 +257,8 @@ def test_a_signal_saves_the_run(
     call_hook = runner.call_hook
 
     def stop(name, **kwargs):
-        if name == moment and runner.iter == iteration:
+        now = moment_of(runner, name, kwargs), runner.iter
+        if now == (moment, iteration):
             os.kill(os.getpid(), signal.SIGTERM)
         call_hook(name, **kwargs)
 
@@ -285,7 +292,7 @@ def stop_one_of_two(root):
         def stop(
             name, runner=runner, call=call_hook, at=(moment, iteration), **kw
         ):
-            if (name, runner.iter) == at:
+            if (moment_of(runner, name, kw), runner.iter) == at:
                 os.kill(os.getpid(), signal.SIGUSR1 if get_rank() else 0)
             call(name, **kw)
 

@@ -3,13 +3,9 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 
-from mmmoca.models import check_patch_size
 from mmmoca.registry import MODELS
-
-from ..builders import ARCH
 
 
 def build(channels=6, **options):
@@ -94,16 +90,6 @@ def test_strides_that_cannot_be_made():
     ]
     with pytest.raises(ValueError, match='write strides'):
         build(scales=(8, 1))
-
-
-@pytest.mark.parametrize('patch', [8, 14, (16, 8)])
-def test_pyramid_for_another_patch(patch):
-    model = nn.Module()
-    vit = dict(type='mmpretrain.VisionTransformer', arch=ARCH, img_size=112)
-    model.backbone = MODELS.build(dict(vit, patch_size=patch))
-    model.neck = build()
-    with pytest.raises(ValueError, match='patch_size='):
-        check_patch_size(model)
 
 
 def test_norm():

@@ -9,7 +9,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 
 from mmmoca.checkpoints import read_checkpoint
-from mmmoca.engine import fast_dtype
+from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
 from ..cityscapes import CONFIGS, run, small_config, write_tree
 

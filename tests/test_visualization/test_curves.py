@@ -61,11 +61,10 @@ def test_latest_run_of_a_work_dir(tmp_path):
 def test_nothing_to_read(tmp_path):
     with pytest.raises(FileNotFoundError, match='no run has written'):
         read_scalars(tmp_path)
-    with pytest.raises(ValueError, match='holds no scalars'):
-        read_scalars(write(tmp_path / 'scalars.json'))
-    path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
-    with pytest.raises(ValueError, match="nothing to draw among .*'mIoU'"):
-        draw_curves(read_scalars(path))
+    for records in ((), [dict(mIoU=3, step=1)]):
+        path = write(tmp_path / 'scalars.json', *records)
+        with pytest.raises(ValueError, match='nothing to draw'):
+            draw_curves(read_scalars(path))
 
 
 def test_curves(tmp_path):

@@ -3,7 +3,6 @@ from .layer_decay import LayerDecayOptimWrapperConstructor
 from .mixed_precision import (
     GPUMixedPrecisionOptimWrapper,
     MixedPrecisionOptimWrapper,
-    fast_dtype,
 )
 from .optim_wrapper_constructor import MOCAOptimWrapperConstructor
 
@@ -12,5 +11,4 @@ __all__ = [
     'LayerDecayOptimWrapperConstructor',
     'MOCAOptimWrapperConstructor',
     'MixedPrecisionOptimWrapper',
-    'fast_dtype',
 ]

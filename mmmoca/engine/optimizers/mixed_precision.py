@@ -19,7 +19,6 @@ __all__ = [
 ]
 
 DTYPES = 'float16', 'bfloat16', 'float32', 'auto'
-NATIVE = dict(avx512_bf16=True, amx_bf16=True)
 
 
 def fast_dtype() -> str:
@@ -37,8 +36,8 @@ def fast_dtype() -> str:
         return 'bfloat16' if native else 'float16'
     if device == 'cpu':
         # PyTorch before 2.11 does not say what there is.
-        ask = getattr(torch.cpu, 'get_capabilities', lambda: NATIVE)
-        if NATIVE.keys() & {name for name, there in ask().items() if there}:
+        there = getattr(torch.cpu, 'get_capabilities', dict)()
+        if there.get('avx512_bf16') or there.get('amx_bf16'):
             return 'bfloat16'
     return 'float32'
 
@@ -77,32 +76,25 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         self.grad_norm = self.skipped = None
         dtype = str(dtype).removeprefix('torch.')
         if dtype not in DTYPES:
-            raise ValueError(
-                f'optim_wrapper.dtype must be one of {", ".join(DTYPES)}, '
-                f'got {dtype}'
-            )
-        on_cuda = get_device() == 'cuda'
-        if dtype == 'auto' or (dtype == 'float16' and not on_cuda):
+            raise ValueError(f'dtype must be one of {DTYPES}, got {dtype}')
+        if dtype == 'auto' or (dtype == 'float16' and get_device() != 'cuda'):
             dtype = fast_dtype()
             print_log(f'optim_wrapper.dtype is {dtype}', 'current')
-        if on_cuda:
+        if dtype == 'float16':
             super().__init__(loss_scale=loss_scale, dtype=dtype, **kwargs)
         else:
             OptimWrapper.__init__(self, **kwargs)
             self.cast_dtype = getattr(torch, dtype)
-            self._scale_update_param = None
-        if self.cast_dtype != torch.float16:
             self.loss_scaler = torch.amp.GradScaler(enabled=False)
+            self._scale_update_param = None
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Context of the forward pass: autocast, if any."""
         half = self.cast_dtype != torch.float32
         # MMEngine's autocast refuses Apple's GPUs.
-        with (
-            OptimWrapper.optim_context(self, model),
-            torch.autocast(get_device(), self.cast_dtype, enabled=half),
-        ):
+        autocast = torch.autocast(get_device(), self.cast_dtype, enabled=half)
+        with OptimWrapper.optim_context(self, model), autocast:
             yield
 
     def step(self, **kwargs) -> None:
@@ -117,15 +109,14 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
             (flag,) = flags.values()  # the model is on one device
             self.skipped = flag.clone()
         if self.clip_grad_kwargs:
-            self._clip_grad()
+            # MMEngine's own waits for the device, to log the norm.
+            groups = self.optimizer.param_groups
+            parameters = [p for group in groups for p in group['params']]
+            self.grad_norm = self.clip_func(
+                parameters, **self.clip_grad_kwargs
+            )
         self.loss_scaler.step(self.optimizer, **kwargs)
         self.loss_scaler.update(self._scale_update_param)
-
-    def _clip_grad(self) -> None:
-        # MMEngine's own waits for the device, to log the norm.
-        groups = self.optimizer.param_groups
-        parameters = [p for group in groups for p in group['params']]
-        self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Load, also from a run that did not scale its loss."""

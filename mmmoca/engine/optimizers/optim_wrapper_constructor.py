@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections import defaultdict
+
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
@@ -33,18 +35,15 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None
     ) -> None:
         options = dict(prototype_lr=1e-4, prototype_weight_decay=0.05)
-        unknown = set(paramwise_cfg or {}) - set(options)
-        if unknown:
-            raise ValueError(
-                f'paramwise_cfg takes {sorted(options)}, got {sorted(unknown)}'
-            )
-        if optim_wrapper_cfg.get('optimizer', {}).get('lr') == 'auto':
+        super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
+        if self.base_lr == 'auto':
             raise ValueError(INCOMPLETE.format(key='lr'))
-        options |= paramwise_cfg or {}
-        for name, value in options.items():
-            if not 0 <= value <= 1000:
-                raise ValueError(f'{name} must lie in [0, 1000], got {value}')
-        super().__init__(optim_wrapper_cfg, options)
+        for name, value in self.paramwise_cfg.items():
+            if name not in options or not 0 <= value <= 1000:
+                raise ValueError(
+                    f'paramwise_cfg takes {[*options]} in [0, 1000], '
+                    f'got {name}={value}'
+                )
 
     def add_params(
         self, params: list[dict], module: nn.Module, **kwargs
@@ -61,31 +60,27 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             if isinstance(part, PrototypeGenerator)
             for parameter in part.parameters()
         }
-        cfg = self.paramwise_cfg
-        rates = (
-            (self.base_lr, self.base_wd),
-            (cfg['prototype_lr'], cfg['prototype_weight_decay']),
-        )
-        groups = {
-            (own, decays): []
-            for own in (False, True)
-            for decays in (True, False)
-        }
+        groups = defaultdict(list)
         for parameter in module.parameters():
             if parameter.requires_grad:
                 groups[id(parameter) in generators, parameter.ndim > 1].append(
                     parameter
                 )
-        for (own, decays), parameters in groups.items():
+        cfg = self.paramwise_cfg
+        rates = (
+            (self.base_lr, self.base_wd),
+            (cfg['prototype_lr'], cfg['prototype_weight_decay']),
+        )
+        for own, decays in ((0, 1), (0, 0), (1, 1), (1, 0)):
             lr, weight_decay = rates[own]
             group = dict(
-                params=parameters,
+                params=groups[own, decays],
                 lr=lr,
                 weight_decay=weight_decay if decays else 0.0,
                 constant=['lr'] * own + ['weight_decay'] * (own or not decays),
             )
             # What is left out has the optimiser's own default.
-            if parameters:
+            if group['params']:
                 params.append(
                     {k: v for k, v in group.items() if v is not None}
                 )

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from .console_runner import ConsoleRunner, QuietRunner
-from .knn_loop import KNNValLoop
-from .knn_test_loop import KNNTestLoop
+from .knn_loop import KNNTestLoop, KNNValLoop
 from .low_shot_loop import LowShotTestLoop
 
 __all__ = [
