@@ -173,6 +173,14 @@ def test_how_segmentation_tests():
     check_config(cfg)
 
 
+def test_the_best_by_what_is_not_measured(root):
+    best = {'default_hooks.checkpoint.save_best': 'knn/top1_k20'}
+    assert demo_runner(root, 'best', **best).val_loop
+    runner = demo_runner(root, 'best', **best, **{'val_cfg.k': (5, 10)})
+    with pytest.raises(ValueError, match='save_best=knn/top1_k20'):
+        runner.val_loop  # noqa: B018  builds it
+
+
 def test_a_pipeline_without_seeds(root):
     runner = demo_runner(root, 'unseeded')
     del runner.cfg.train_dataloader.dataset.pipeline[0]

@@ -36,8 +36,9 @@ class Detector(nn.Module):
         self.neck = nn.Sequential(nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8))
 
 
-def build(model):
+def build(model, **further):
     paramwise_cfg = dict(
+        **further,
         layer_decay_rate=RATE,
         norm_decay_mult=0.0,
         bias_decay_mult=0.0,
@@ -97,3 +98,8 @@ def test_backbone_without_depths(model):
         model.backbone = nn.Linear(2, 3)
     with pytest.raises(NotImplementedError, match='get_layer_depth'):
         build(model)
+
+
+def test_keys_that_nothing_reads():
+    with pytest.raises(ValueError, match='got .*layer_decay_rat'):
+        build(Detector(), layer_decay_rat=0.5)

@@ -11,6 +11,11 @@ from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 __all__ = ['LayerDecayOptimWrapperConstructor']
 
+KEYS = {
+    *('layer_decay_rate', 'custom_keys'),
+    *('norm_decay_mult', 'bias_decay_mult', 'flat_decay_mult'),
+}
+
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class LayerDecayOptimWrapperConstructor(
@@ -31,6 +36,7 @@ class LayerDecayOptimWrapperConstructor(
     Raises:
         NotImplementedError: If neither the model nor its backbone has a
             method ``get_layer_depth``.
+        ValueError: If ``paramwise_cfg`` has another key.
     """
 
     def add_params(
@@ -49,6 +55,10 @@ class LayerDecayOptimWrapperConstructor(
             get_layer_depth (Callable, optional): Gives the depth and the
                 number of depths for a name. Defaults to None: the backbone's.
         """
+        if unknown := self.paramwise_cfg.keys() - KEYS:
+            raise ValueError(
+                f'paramwise_cfg takes {sorted(KEYS)}, got {sorted(unknown)}'
+            )
         depth = getattr(getattr(module, 'backbone', 0), 'get_layer_depth', 0)
         if depth and get_layer_depth is None:
             get_layer_depth = partial(depth, prefix='backbone.')

@@ -90,11 +90,13 @@ class FeatureLoop(TestLoop):
             loader (DataLoader or dict): The loader, or its config.
 
         Returns:
-            DataLoader: It, checked; all ranks shuffle alike, if at all.
+            DataLoader: It, checked; unshuffled by default.
         """
-        loader = self.runner.build_dataloader(
-            moved(loader, self.data_root), seed=0
-        )
+        loader = moved(loader, self.data_root)
+        if isinstance(loader, dict):
+            sampler = dict(type='DefaultSampler', shuffle=False)
+            loader = dict(sampler=sampler) | loader
+        loader = self.runner.build_dataloader(loader, seed=0)
         check_loader(loader, 'labelled')
         return loader
 

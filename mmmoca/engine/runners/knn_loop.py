@@ -46,8 +46,9 @@ class KNNValLoop(FeatureLoop):
 
     Raises:
         ValueError: If an argument is out of range; bank or query images have
-            no label; their classes differ, or there is but one; or a loader
-            never ends.
+            no label; their classes differ, or there is but one; the best
+            checkpoint is asked for by what is not measured; or a loader never
+            ends.
     """
 
     stage = 'val'
@@ -72,6 +73,13 @@ class KNNValLoop(FeatureLoop):
         check_same_classes(
             self.bank_dataloader, self.dataloader, ('bank', 'query')
         )
+        names = [
+            f'knn/top{n}_{s}' for s, _, _ in self.settings for n in (1, 5)
+        ]
+        for hook in self.runner.hooks:
+            for best in getattr(hook, 'save_best', None) or ():
+                if best.startswith('knn/') and best not in names:
+                    raise ValueError(f'save_best={best}: write one of {names}')
 
     @torch.no_grad()
     def classify(self) -> None:
