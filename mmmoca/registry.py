@@ -45,6 +45,14 @@ GONE = {
         'compare features of mmmoca.load(FILE).embed(IMAGES), as docs/'
         'python.md does'
     ),
+    ('parameter scheduler', 'MainGroupsCosineAnnealingLR'): (
+        "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
+        'convert_to_iter_based=True) for the warm-up and the cosine'
+    ),
+    ('parameter scheduler', 'MainGroupsLinearLR'): (
+        "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
+        'convert_to_iter_based=True) for the warm-up and the cosine'
+    ),
     ('strategy', 'MOCAFSDPStrategy'): (
         'leave out strategy, and take a smaller batch with '
         'optim_wrapper.accumulative_counts: it saved 2 of 65 GB'
