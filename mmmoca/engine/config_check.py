@@ -109,8 +109,10 @@ def _slips(pairs: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
 def _with_slips(name: Any) -> Iterator[str]:
     """A name without one of its letters, or with two of them swapped."""
     # Short words and numbers differ on purpose: type, dtype, view1, view2.
-    length = len(name) if isinstance(name, str) else 0
-    for i in range(length if length > 4 else 0):
-        if not name[i].isdigit():
-            yield name[:i] + name[i + 1 : i + 2] + name[i] + name[i + 2 :]
-            yield name[:i] + name[i + 1 :] if length > 5 else ''
+    if not isinstance(name, str) or len(name) < 5:
+        return
+    for i, letter in enumerate(name):
+        if not letter.isdigit():
+            yield name[:i] + name[i + 1 : i + 2] + letter + name[i + 2 :]
+            if len(name) > 5:
+                yield name[:i] + name[i + 1 :]
