@@ -13,7 +13,6 @@ from numbers import Real
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 __all__ = ['RUN_KEYS', 'check_config']
@@ -81,7 +80,7 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
     items = part.items() if isinstance(part, dict) else enumerate(part)
     for key, value in items:
         inner = f'{path}{key}'
-        is_part = isinstance(value, (dict, Hook, type(None)))
+        is_part = isinstance(value, (dict, type(None)))
         if _PARTS.fullmatch(inner) and not is_part:
             yield f'{inner}={value!r}: must be a dict'
         # A recipe fills in what is 'auto'.

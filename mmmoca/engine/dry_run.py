@@ -48,17 +48,14 @@ def dry_run(cfg: Config) -> dict[str, str]:
         runner = build_runner(short)
         runner.train()
     # The first step starts loaders and kernels.
-    seconds, waiting = (
-        micro_batches
-        * median(runner.message_hub.get_scalar(name).data[0][micro_batches:])
-        for name in ('train/time', 'train/data_time')
-    )
+    times = runner.message_hub.get_scalar('train/time').data[0]
+    seconds = micro_batches * median(times[micro_batches:])
     report = {
         'images': f'{run.images}',
         'images a step': f'{run.batch}',
         'steps': f'{run.steps}',
         'learning rates': peak_rates(runner),
-        'a step': f'{seconds:.3g} s, {waiting:.2g} s of it for its images',
+        'a step': f'{seconds:.3g} s',
         'the run': f'{timedelta(seconds=round(run.steps * seconds))}',
     }
     if torch.cuda.is_available():

@@ -2,7 +2,6 @@
 """From a config file to a runner, on GPUs or without any."""
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -126,7 +125,8 @@ def check_files(cfg: Config, *stages: str) -> None:
     """Check that the files of a config are there.
 
     MMEngine looks for ``load_from`` and images after it has joined the
-    processes and built the model.
+    processes and built the model. What lies below a ``data_root`` is the
+    matter of its data set.
 
     Args:
         cfg (Config): The config.
@@ -143,35 +143,19 @@ def check_files(cfg: Config, *stages: str) -> None:
     if path and local and not Path(path).expanduser().exists():
         raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
     for stage in stages:
-        loop, loader = f'{stage}_cfg', f'{stage}_dataloader'
-        parts = {key: cfg.get(key) for key in (loop, loader)}
-        if (parts[loop] or {}).get('data_root'):
-            del parts[loader]  # its images come from there, too
-        for key, folder in _data_roots(parts, ''):
-            if not Path(folder).expanduser().is_dir():
-                raise FileNotFoundError(
-                    f'there is no folder {folder}: name yours by '
-                    f'--cfg-options {key}=DIR'
-                )
+        key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
+        if not part.get('data_root'):  # which moves all sets of a loop
+            key = f'{stage}_dataloader.dataset'
+            part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
+        root = part.get('data_root') or ''
+        local = '://' not in root and not root.endswith('.tar')
+        ours = str(part.get('type')).startswith('mmmoca.')
+        if ours and local and not Path(root).expanduser().is_dir():
+            raise FileNotFoundError(
+                f'there is no folder {root}: name yours by '
+                f'--cfg-options {key}.data_root=DIR'
+            )
     check_segmentation(cfg, stages)
-
-
-def _data_roots(part: object, path: str) -> Iterator[tuple[str, str]]:
-    """Keys and folders of this package's data sets in a part of a config.
-
-    What lies within a part that has a ``data_root`` follows it.
-    """
-    if not isinstance(part, dict):
-        return
-    if str(part.get('type')).startswith('mmmoca.') and part.get('data_root'):
-        prefix = part.get('data_prefix', '')
-        prefix = prefix if isinstance(prefix, str) else ''
-        folder = os.path.join(part['data_root'], prefix)
-        if '://' not in folder and not folder.endswith('.tar'):
-            yield f'{path}data_root', folder
-    else:
-        for key, value in part.items():
-            yield from _data_roots(value, f'{path}{key}.')
 
 
 def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:

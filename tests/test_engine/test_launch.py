@@ -78,30 +78,19 @@ def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
             launch.check_files(load(**options), *stages)
 
     monkeypatch.chdir(tmp_path)
-    refused(
-        'no folder data/imagenet/train: .*'
-        '--cfg-options train_dataloader.dataset.data_root=DIR',
-        'train',
+    place, kind = (
+        f'train_dataloader.dataset.{k}' for k in ('data_root', 'type')
     )
-    for split in ('train', 'val'):
-        (tmp_path / 'data' / 'imagenet' / split).mkdir(parents=True)
-    both = ('train', 'val')
-    launch.check_files(load(), *both)
-    bank = {'val_cfg.bank_dataloader.dataset.data_root': 'other'}
-    message = 'no folder other/train: .*val_cfg.bank_.*.data_root=DIR'
-    refused(message, *both, **bank)
-    remote = load(**dict.fromkeys(bank, 's3://bucket'))
-    launch.check_files(remote, *both)
-    kind, place = (
-        f'train_dataloader.dataset.{k}' for k in ('type', 'data_root')
-    )
-    shards = {kind: 'mmmoca.ImageShards', place: 'none'}
-    refused('no folder none/train: .*data_root=DIR', 'train', **shards)
-    files = {'train_dataloader.dataset.data_prefix': '{0..9}.tar'}
-    launch.check_files(load(**shards | files), 'train')  # its own matter
-    moved = load(**bank, **{'val_cfg.data_root': 'data/imagenet'})
-    launch.check_files(moved, *both)
-    refused('no folder a/: .*test_cfg', 'test', **{'test_cfg.data_root': 'a'})
+    refused(f'no folder data/imagenet/: .*{place}=DIR', 'train')
+    (tmp_path / 'data' / 'imagenet').mkdir(parents=True)
+    launch.check_files(load(), 'train', 'val')
+    moved = {'val_cfg.data_root': 'other'}
+    refused('no folder other: .*val_cfg.data_root=DIR', 'val', **moved)
+    launch.check_files(load(**moved), 'train')
+    launch.check_files(load(**{place: 's3://bucket'}), 'train')
+    shards = {kind: 'mmmoca.ImageShards'}
+    refused('no folder none: .*', 'train', **shards, **{place: 'none'})
+    launch.check_files(load(**shards, **{place: '{0..9}.tar'}), 'train')
     for name in ('a.pth', 'mmmoca-student://a.pth'):
         refused('load_from: there is no checkpoint a.pth', load_from=name)
     launch.check_files(load(load_from='s3://bucket/a.pth'))

@@ -186,7 +186,7 @@ def test_what_is_missing_is_one_line(
     monkeypatch.chdir(tmp_path)
     command('train', CONFIG)
     error = _error(capsys, tool('train').main)
-    assert 'train.py: error: there is no folder data/imagenet/train' in error
+    assert 'train.py: error: there is no folder data/imagenet/' in error
     monkeypatch.setattr(launch, 'check_compiled_ops', missing)
     command('train', 'detection/cascade-mask-rcnn_vit-tiny_fpn_shapes.py')
     error = _error(capsys, tool('train').main)
