@@ -34,6 +34,14 @@ GONE = {
     ('model', 'BackboneRetriever'): (
         'compare features of mmmoca.load(FILE).embed(IMAGES)'
     ),
+    ('parameter scheduler', 'MainGroupsCosineAnnealingLR'): (
+        "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
+        'convert_to_iter_based=True) for the warm-up and the cosine'
+    ),
+    ('parameter scheduler', 'MainGroupsLinearLR'): (
+        "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
+        'convert_to_iter_based=True) for the warm-up and the cosine'
+    ),
     ('strategy', 'MOCAFSDPStrategy'): (
         'leave out strategy, and raise optim_wrapper.accumulative_counts'
     ),

@@ -64,7 +64,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser.add_argument(
         '--check',
         action='store_true',
-        help='say what the run would be: images, rates, steps, time and '
+        help='say what the run would be: images, rates, steps, time and GPU '
         'memory, from three real steps; nothing is kept',
     )
     return parser, parser.parse_args()
@@ -84,9 +84,9 @@ def check(cfg: 'Config', written: dict[str, float]) -> None:
     report = dry_run(cfg)
     if not is_main_process():
         return
-    report += [(key, f'{value:g}') for key, value in written.items()]
-    width = max(len(name) for name, _ in report)
-    for name, value in report:
+    report |= {key: f'{value:g}' for key, value in written.items()}
+    width = max(map(len, report))
+    for name, value in report.items():
         print(f'{name:{width}}  {value}')
 
 

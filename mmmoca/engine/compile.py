@@ -32,7 +32,7 @@ def compile_forward(
         micro_batches (int): Of an optimiser step. Defaults to 1.
 
     Raises:
-        ValueError: If the options ask for CUDA graphs, which reuse the memory
+        ValueError: If the mode is one of CUDA graphs, which reuse the memory
             of gradients, and a step has several micro-batches: these `would
             be lost <https://github.com/pytorch/pytorch/issues/169545>`_.
     """
@@ -40,7 +40,6 @@ def compile_forward(
         return
     arguments = {} if options is True else dict(options)
     graphs = arguments.get('mode') in ('reduce-overhead', 'max-autotune')
-    graphs |= (arguments.get('options') or {}).get('triton.cudagraphs', False)
     if graphs and micro_batches > 1:
         raise ValueError(
             'CUDA graphs lose gradients of several micro-batches: write '

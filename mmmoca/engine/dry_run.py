@@ -2,8 +2,6 @@
 """What a run would be, from its config, some images and three real steps."""
 
 import copy
-import resource
-import sys
 import tempfile
 from datetime import timedelta
 from statistics import median
@@ -13,7 +11,7 @@ from mmengine.config import Config
 
 from .hooks.batch_size_hook import peak_rates
 from .launch import build_runner
-from .recipe import codebook_advice, run_of
+from .recipe import run_of
 from .steps import unwrap_model
 
 __all__ = ['dry_run']
@@ -21,7 +19,7 @@ __all__ = ['dry_run']
 STEPS = 3
 
 
-def dry_run(cfg: Config) -> list[tuple[str, str]]:
+def dry_run(cfg: Config) -> dict[str, str]:
     """Count the images of a config and take three steps; keep nothing.
 
     Args:
@@ -29,8 +27,8 @@ def dry_run(cfg: Config) -> list[tuple[str, str]]:
             :func:`~mmmoca.engine.complete_recipe`. Not changed.
 
     Returns:
-        list[tuple[str, str]]: What there is to know, and its value: images,
-        steps, learning rates, seconds and memory of a step.
+        dict[str, str]: What there is to know: images, steps, learning rates,
+        seconds of a step and of the run, memory of a GPU, turns of a codebook.
 
     Raises:
         Exception: Whatever building the run or its first steps raise.
@@ -41,9 +39,6 @@ def dry_run(cfg: Config) -> list[tuple[str, str]]:
     short.train_cfg = dict(
         type='IterBasedTrainLoop', max_iters=(STEPS + 1) * micro_batches
     )
-    sampler = short.train_dataloader.get('sampler') or {}
-    if str(sampler.get('type')).endswith('SeededSampler'):
-        sampler.infinite = True  # as a run by iterations wants it
     for part in ('cfg', 'dataloader', 'evaluator'):
         short[f'val_{part}'] = short[f'test_{part}'] = None
     short.param_scheduler = short.visualizer = None
@@ -53,33 +48,22 @@ def dry_run(cfg: Config) -> list[tuple[str, str]]:
         runner = build_runner(short)
         runner.train()
     # The first step starts loaders and kernels.
-    seconds, waiting = (
-        micro_batches
-        * median(runner.message_hub.get_scalar(name).data[0][micro_batches:])
-        for name in ('train/time', 'train/data_time')
-    )
-    report = [
-        ('images', f'{run.images}'),
-        ('images a step', f'{run.batch}'),
-        ('steps', f'{run.steps}'),
-        ('learning rates', peak_rates(runner)),
-        ('a step', f'{seconds:.3g} s, {waiting:.2g} s of it for its images'),
-        ('the run', f'{timedelta(seconds=round(run.steps * seconds))}'),
-        ('memory of a process', _memory()),
-    ]
+    times = runner.message_hub.get_scalar('train/time').data[0]
+    seconds = micro_batches * median(times[micro_batches:])
+    report = {
+        'images': f'{run.images}',
+        'images a step': f'{run.batch}',
+        'steps': f'{run.steps}',
+        'learning rates': peak_rates(runner),
+        'a step': f'{seconds:.3g} s',
+        'the run': f'{timedelta(seconds=round(run.steps * seconds))}',
+    }
+    if torch.cuda.is_available():
+        memory = torch.cuda.max_memory_reserved() / 2**30
+        report['memory of a GPU'] = f'{memory:.1f} GiB'
     codebook = getattr(unwrap_model(runner.model), 'codebook', None)
     if codebook is not None:
-        words, new_words = len(codebook.words), codebook.num_new_words
-        renewed = f'{run.steps * new_words / words:.3g} times renewed'
-        advice = codebook_advice(run.steps, words, new_words) or renewed
-        report.append(('codebook', f'{words} words, {advice}'))
+        words = len(codebook.words)
+        turns = run.steps * codebook.num_new_words / words
+        report['codebook'] = f'{words} words, {turns:.3g} times renewed'
     return report
-
-
-def _memory() -> str:
-    if torch.cuda.is_available():
-        return f'{torch.cuda.max_memory_reserved() / 2**30:.1f} GiB of the GPU'
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # macOS counts bytes, Linux KiB.
-    used /= 2**30 if sys.platform == 'darwin' else 2**20
-    return f'{used:.1f} GiB, without those that load images'

@@ -2,7 +2,6 @@
 """From a config file to a runner, on GPUs or without any."""
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,8 +54,7 @@ def load_config(
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
-    shorthands = cfg.get('shorthands') or {}
-    options = cfg_options or {}
+    shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
     known = {*cfg, *shorthands, *RUN_KEYS}
     # A file that inherits shorthands may use them, too.
     settings = {key: cfg.pop(key) for key in shorthands if key in cfg}
@@ -89,15 +87,17 @@ def leave_out_hooks(cfg: Config) -> None:
     Args:
         cfg (Config): The config, changed in place.
     """
-    own = ('runtime_info', 'timer', 'sampler_seed', 'logger')
-    own += ('param_scheduler', 'checkpoint')
+    own = 'runtime_info timer sampler_seed logger param_scheduler checkpoint'
     hooks = cfg.get('default_hooks') or {}
-    for name in [n for n, h in hooks.items() if h is None and n not in own]:
-        del hooks[name]
+    for name, hook in list(hooks.items()):
+        if hook is None and name not in own.split():
+            del hooks[name]
 
 
 def build_runner(cfg: Config, progress: bool = False) -> Runner:
     """Build the runner, on processes without a GPU too.
+
+    Those are started by torchrun (``tools/dist_train.sh``).
 
     Args:
         cfg (Config): The config.
@@ -107,14 +107,13 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
     Returns:
         Runner: The runner of the config, or the one that its ``runner_type``
             names.
-
-    Raises:
-        RuntimeError: If several processes without NVIDIA GPUs were not
-            started by torchrun, or are to share an Apple GPU.
     """
-    launched = cfg.get('launcher', 'none') != 'none'
-    if launched and get_device() in ('cpu', 'mps'):
-        _join_without_gpu(cfg)
+    if cfg.get('launcher', 'none') != 'none' and get_device() == 'cpu':
+        # MMEngine's own initialisation selects a GPU whatever the backend is.
+        torch.distributed.init_process_group(
+            'gloo', timeout=collective_timeout(cfg)
+        )
+        cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
     kind = QuietRunner if progress else ConsoleRunner
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else kind.from_cfg(cfg)
     if progress:
@@ -122,24 +121,12 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
     return runner
 
 
-def _join_without_gpu(cfg: Config) -> None:
-    # MMEngine's own initialisation selects a GPU whatever the backend is.
-    if cfg.launcher != 'pytorch' or get_device() != 'cpu':
-        raise RuntimeError(
-            f'--launcher {cfg.launcher} needs NVIDIA GPUs: on CPUs start the '
-            'processes by tools/dist_train.sh, elsewhere leave it out'
-        )
-    torch.distributed.init_process_group(
-        'gloo', timeout=collective_timeout(cfg)
-    )
-    cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
-
-
 def check_files(cfg: Config, *stages: str) -> None:
     """Check that the files of a config are there.
 
     MMEngine looks for ``load_from`` and images after it has joined the
-    processes and built the model.
+    processes and built the model. What lies below a ``data_root`` is the
+    matter of its data set.
 
     Args:
         cfg (Config): The config.
@@ -156,36 +143,19 @@ def check_files(cfg: Config, *stages: str) -> None:
     if path and local and not Path(path).expanduser().exists():
         raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
     for stage in stages:
-        loader, loop = cfg.get(f'{stage}_dataloader'), cfg.get(f'{stage}_cfg')
-        # The loops of k-NN and low-shot can move both sets.
-        root = (loop or {}).get('data_root')
-        for part, key in (
-            (loader, f'{stage}_dataloader.dataset'),
-            (loop, f'{stage}_cfg'),
-        ):
-            for folder in _image_folders(part, root):
-                if not folder.is_dir():
-                    raise FileNotFoundError(
-                        f'there is no folder {folder}: name yours by '
-                        f'--cfg-options {key}.data_root=DIR'
-                    )
+        key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
+        if not part.get('data_root'):  # which moves all sets of a loop
+            key = f'{stage}_dataloader.dataset'
+            part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
+        root = part.get('data_root') or ''
+        local = '://' not in root and not root.endswith('.tar')
+        ours = str(part.get('type')).startswith('mmmoca.')
+        if ours and local and not Path(root).expanduser().is_dir():
+            raise FileNotFoundError(
+                f'there is no folder {root}: name yours by '
+                f'--cfg-options {key}.data_root=DIR'
+            )
     check_segmentation(cfg, stages)
-
-
-def _image_folders(part: object, data_root: str | None) -> Iterator[Path]:
-    """Folders of this package's data sets in a part of a config."""
-    if not isinstance(part, dict):
-        return
-    kinds = ('mmmoca.ImageFolder', 'mmmoca.ImageShards', 'mmmoca.HFImages')
-    if part.get('type') in kinds:
-        prefix = part.get('data_prefix', '')
-        if isinstance(prefix, dict):
-            prefix = prefix.get('img_path', '')
-        folder = os.path.join(data_root or part.get('data_root', ''), prefix)
-        if '://' not in folder and not folder.rstrip('/').endswith('.tar'):
-            yield Path(folder).expanduser()
-    for value in part.values():
-        yield from _image_folders(value, data_root)
 
 
 def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
@@ -196,11 +166,9 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
         if key.endswith('dataloader'):
             if equal:
                 value.setdefault('collate_fn', dict(type='default_collate'))
-            collate = value.get('collate_fn')
-            if isinstance(collate, dict):
-                # Inheritance (`mmmoca::...`) marks all dicts that have a type;
-                # MMEngine passes this one's mark to the function.
-                collate.pop('_scope_', None)
+            # Inheritance (`mmmoca::...`) marks all dicts that have a type;
+            # MMEngine passes this one's mark to the function.
+            value.get('collate_fn', {}).pop('_scope_', None)
             value.setdefault('pin_memory', True)
             value.setdefault('persistent_workers', True)
             # PyTorch warns of the one without a GPU and refuses the other

@@ -50,6 +50,5 @@ def collective_timeout(cfg: Mapping) -> timedelta | None:
         timedelta | None: ``env_cfg.dist_cfg.timeout``, which is in seconds;
         None for PyTorch's, 10 minutes on GPUs and 30 without.
     """
-    dist_cfg = (cfg.get('env_cfg') or {}).get('dist_cfg') or {}
-    seconds = dist_cfg.get('timeout')
+    seconds = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout')
     return None if seconds is None else timedelta(seconds=seconds)

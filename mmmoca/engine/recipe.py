@@ -6,7 +6,6 @@ A config writes 'auto' for them; see ``docs/pretrain.md`` for the rules.
 
 import math
 import os
-from collections.abc import Callable
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -18,15 +17,16 @@ __all__ = [
     'Run',
     'codebook_advice',
     'complete_recipe',
-    'left_open',
+    'recipe_numbers',
     'run_of',
 ]
 
-INCOMPLETE = (
-    "{key}='auto' is a number that tools/train.py writes: elsewhere call "
-    'mmmoca.engine.complete_recipe(cfg) before the runner is built, or write '
-    'a number'
-)
+INCOMPLETE = "{key}='auto': mmmoca.engine.complete_recipe(cfg) writes a number"
+
+LR = 'optim_wrapper.optimizer.lr'
+MOMENTUM = 'default_hooks.teacher_ema.momentum'
+WORDS = 'model.codebook.num_words'
+NEW_WORDS = 'model.codebook.num_new_words'
 
 _PROCESSES = dict(
     pytorch='WORLD_SIZE', slurm='SLURM_NTASKS', mpi='OMPI_COMM_WORLD_SIZE'
@@ -40,58 +40,45 @@ class Run(NamedTuple):
         images (int): N, of the training set.
         batch (int): B, images of an optimiser step.
         steps (int): S, optimiser steps.
-        words (int, optional): K, where the config says a number.
     """
 
     images: int
     batch: int
     steps: int
-    words: int | None = None
 
 
-def _learning_rate(run: Run) -> float:
+def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
+    """What the rules give for a run.
+
+    Args:
+        run (Run): Images, batch and steps.
+        words (int, optional): K, where it is given.
+
+    Returns:
+        dict[str, float]: Learning rate, momentum of the teacher, K and K_new,
+        by their keys of a config.
+    """
     # Linear, as in the authors' code and by --auto-scale-lr.
-    return float(f'{1.5e-4 * run.batch / 256:.3g}')
-
-
-def _warmup(run: Run) -> float:
-    return max(1, 0.15 * run.steps)
-
-
-def _momentum(run: Run) -> float:
+    lr = float(f'{1.5e-4 * run.batch / 256:.3g}')
     # A line, in logarithms, from the .9 of the quick start's 1400 steps to
     # the paper's .99 for its 125 000.
     left = 0.1 * (1250 / run.steps) ** 0.5
-    return round(1 - min(0.1, max(0.004, left)), 4)
-
-
-def _words(run: Run) -> int:
-    if run.words:
-        return run.words
-    # Through 1024 for CIFAR-10's 50 000 images and the paper's 4096 for its
-    # 1.28 million. Fewer words for fewer images learn less:
-    # projects/own_images.
-    power = round(math.log2(1024 * math.sqrt(run.images / 50_000)))
-    # But no more than a word of each image can renew in the warm-up.
-    filled = math.floor(math.log2(run.batch * _warmup(run)))
-    return 2 ** max(6, min(12, max(10, power), filled))
-
-
-def _new_words(run: Run) -> int:
+    momentum = round(1 - min(0.1, max(0.004, left)), 4)
+    warmup = max(1, 0.15 * run.steps)
+    if words is None:
+        # Through 1024 for CIFAR-10's 50 000 images and the paper's 4096 for
+        # its 1.28 million. Fewer words for fewer images learn less:
+        # projects/own_images.
+        power = round(math.log2(1024 * math.sqrt(run.images / 50_000)))
+        # But no more than a word of each image can renew in the warm-up.
+        filled = math.floor(math.log2(run.batch * warmup))
+        words = 2 ** max(6, min(12, max(10, power), filled))
     # The paper's 4; more where the words of step 0, which are noise, would
     # outlive the warm-up. Each is of another image, and they divide K.
-    words = _words(run)
-    wanted = max(4, words / _warmup(run))
+    wanted = max(4, words / warmup)
     fitting = [n for n in range(1, run.batch + 1) if words % n == 0]
-    return min((n for n in fitting if n >= wanted), default=fitting[-1])
-
-
-_RULES: dict[str, Callable[[Run], float]] = {
-    'optim_wrapper.optimizer.lr': _learning_rate,
-    'default_hooks.teacher_ema.momentum': _momentum,
-    'model.codebook.num_words': _words,
-    'model.codebook.num_new_words': _new_words,
-}
+    new_words = min((n for n in fitting if n >= wanted), default=fitting[-1])
+    return {LR: lr, MOMENTUM: momentum, WORDS: words, NEW_WORDS: new_words}
 
 
 def complete_recipe(cfg: Config) -> dict[str, float]:
@@ -108,26 +95,23 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
     Raises:
         ValueError: If the run has no step, as its images fill no batch.
     """
-    wanted = left_open(cfg)
-    if not wanted:
-        return {}
-    run = run_of(cfg)
-    written = {key: _RULES[key](run) for key in wanted}
-    cfg.merge_from_dict(written)
-    scaling = cfg.get('auto_scale_lr')
-    if scaling and 'optim_wrapper.optimizer.lr' in written:
-        # The rate is that of this batch; there is nothing left to scale.
-        scaling.update(enable=False, base_batch_size=run.batch)
-    return written
 
-
-def left_open(cfg: Config) -> list[str]:
-    """The keys of a config that say 'auto' and are to be completed."""
-
-    def value(part: Any, name: str) -> Any:
+    def inner(part: Any, name: str) -> Any:
         return (part or {}).get(name)
 
-    return [k for k in _RULES if reduce(value, k.split('.'), cfg) == 'auto']
+    keys = LR, MOMENTUM, WORDS, NEW_WORDS
+    said = {key: reduce(inner, key.split('.'), cfg) for key in keys}
+    if 'auto' not in said.values():
+        return {}
+    run = run_of(cfg)
+    words = None if said[WORDS] == 'auto' else said[WORDS]
+    numbers = recipe_numbers(run, words)
+    written = {key: numbers[key] for key in keys if said[key] == 'auto'}
+    cfg.merge_from_dict(written)
+    if LR in written and cfg.get('auto_scale_lr'):
+        # The rate is that of this batch; there is nothing left to scale.
+        cfg.auto_scale_lr.update(enable=False, base_batch_size=run.batch)
+    return written
 
 
 def codebook_advice(steps: int, words: int, new_words: int) -> str | None:
@@ -178,6 +162,4 @@ def run_of(cfg: Config) -> Run:
             f'{images} images fill no step of {batch}: lower '
             'train_dataloader.batch_size'
         )
-    words = (cfg.model.get('codebook') or {}).get('num_words')
-    words = None if words == 'auto' else words
-    return Run(images, batch, steps, words)
+    return Run(images, batch, steps)

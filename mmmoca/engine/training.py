@@ -33,7 +33,7 @@ def prepare_training(
             layout known.
         resume (str | os.PathLike, optional): The checkpoint to go on from;
             'auto' for the latest one in the work dir, if there is one.
-        amp (bool): Train in mixed precision, see
+        amp (bool): Train in mixed precision where the config does not, see
             :class:`~mmmoca.engine.optimizers.MixedPrecisionOptimWrapper`.
         validate (bool): Whether to keep the validation. Defaults to True.
         auto_scale_lr (bool): Scale the learning rate by the total batch
@@ -44,25 +44,28 @@ def prepare_training(
 
     Raises:
         FileNotFoundError: If the checkpoint or a folder of images is missing.
-        ValueError: If an argument does not fit the config.
+        ValueError: If there are two checkpoints to start from, or see
+            :func:`complete_recipe`.
     """
     if not validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    _choose_weights(cfg, init, resume)
+    start = cfg.get('load_from')
+    if init is not None:
+        if start is not None or resume not in (None, 'auto'):
+            raise ValueError(f'leave out --init {init} or {start or resume}')
+        start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
+    folder = Path(cfg.get('work_dir', ''))
+    saved = any((*folder.glob('last_checkpoint'), *folder.glob('*.pth')))
+    # A job that is put back into the queue before it has saved anything still
+    # has to start from there.
+    if resume is not None and (resume != 'auto' or start is None or saved):
+        cfg.resume = True
+        cfg.load_from = None if resume == 'auto' else os.fspath(resume)
     if auto_scale_lr:
-        if cfg.get('auto_scale_lr') is None:
-            raise ValueError(
-                '--auto-scale-lr needs auto_scale_lr=dict(base_batch_size=...)'
-                ' in the config'
-            )
-        cfg.auto_scale_lr.enable = True
-    if amp:
-        ours = 'mmmoca.MixedPrecisionOptimWrapper'
-        kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
-        if kind not in ('OptimWrapper', 'AmpOptimWrapper', ours):
-            raise ValueError(f'--amp cannot replace the optim_wrapper {kind}')
-        if kind == 'OptimWrapper':
-            cfg.optim_wrapper.type = ours
+        cfg.merge_from_dict({'auto_scale_lr.enable': True})
+    # The other wrappers are of mixed precision by themselves.
+    if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
+        cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
     check_files(cfg, 'train', 'val')
     return complete_recipe(cfg)
 
@@ -98,26 +101,3 @@ def train(
             elif isinstance(hook, AtomicCheckpointHook):
                 hook.after_run(runner)
     return runner
-
-
-def _choose_weights(
-    cfg: Config,
-    init: str | os.PathLike | None,
-    resume: str | os.PathLike | None,
-) -> None:
-    """Write into the config what the run starts from, or goes on with."""
-    start = cfg.get('load_from')
-    if init is not None:
-        if start is not None or resume not in (None, 'auto'):
-            other = start or f'--resume {resume}'
-            raise ValueError(f'leave out --init {init} or {other}')
-        start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
-    if resume == 'auto' and start is not None:
-        # A job that is put back into the queue before it has saved anything
-        # still has to start from it.
-        folder = Path(cfg.work_dir)
-        if not any((*folder.glob('last_checkpoint'), *folder.glob('*.pth'))):
-            return
-    if resume is not None:
-        cfg.resume = True
-        cfg.load_from = None if resume == 'auto' else os.fspath(resume)

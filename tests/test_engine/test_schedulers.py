@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The configs' schedules against the formulas, iteration by iteration."""
 
-import copy
 import math
 
 import pytest
@@ -141,41 +140,6 @@ def test_resumed_run_of_another_length():
     resumed = follow(wrapper, schedulers, 20)[1:]
     for groups, expected in zip(resumed, run(short)[151:]):
         assert groups[0] == pytest.approx(expected[0], rel=1e-9)
-
-
-def test_going_on_from_the_two_schedules_of_before():
-    """Checkpoints have the state of a warm-up and a cosine of their own."""
-    former = [
-        dict(
-            type='mmmoca.MainGroupsLinearLR',
-            start_factor=1e-9,
-            begin=0,
-            end=30,
-            convert_to_iter_based=True,
-        ),
-        dict(
-            type='mmmoca.MainGroupsCosineAnnealingLR',
-            T_max=1.25 * 200 - 30,
-            begin=30,
-            end=200,
-            convert_to_iter_based=True,
-        ),
-    ]
-    now = Config.fromfile(CONFIGS / 'moca_vit-b16_200e_v1.0.py')
-    before = copy.deepcopy(now)
-    before.param_scheduler = [*former, now.param_scheduler[1]]
-    expected = run('moca_vit-b16_200e_v1.0.py')
-    for steps in (50, 400):
-        old_wrapper, old = build(before)
-        follow(old_wrapper, old, steps)
-        wrapper, schedulers = build(now)
-        wrapper.load_state_dict(old_wrapper.state_dict())
-        for scheduler, state in zip(schedulers, old):
-            scheduler.load_state_dict(state.state_dict())
-        resumed = follow(wrapper, schedulers, 20)
-        for step, groups in enumerate(resumed, start=steps):
-            for ours, wanted in zip(groups, expected[step]):
-                assert ours == pytest.approx(wanted, rel=1e-6), step
 
 
 def test_accumulation_follows_the_optimiser():

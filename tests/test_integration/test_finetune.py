@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.optim import build_optim_wrapper
+from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
 from mmengine.runner import Runner
 
@@ -68,7 +68,7 @@ def test_schedule(recipe, optimizer):
     """Of the authors' code, in each step and for each layer."""
     steps = 10
     scheduler = PARAM_SCHEDULERS.build(
-        dict(end=100, optimizer=optimizer, epoch_length=steps)
+        dict(end=100, optimizer=OptimWrapper(optimizer), epoch_length=steps)
         | recipe.param_scheduler
     )
     groups = {
