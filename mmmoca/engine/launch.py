@@ -97,8 +97,6 @@ def leave_out_hooks(cfg: Config) -> None:
 def build_runner(cfg: Config, progress: bool = False) -> Runner:
     """Build the runner, on processes without a GPU too.
 
-    Those are started by torchrun (``tools/dist_train.sh``).
-
     Args:
         cfg (Config): The config.
         progress (bool): Show a progress bar in the place of the log, which
@@ -107,8 +105,18 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
     Returns:
         Runner: The runner of the config, or the one that its ``runner_type``
             names.
+
+    Raises:
+        RuntimeError: If several processes without NVIDIA GPUs were not
+            started by torchrun, or are to share an Apple GPU.
     """
-    if cfg.get('launcher', 'none') != 'none' and get_device() == 'cpu':
+    launcher = cfg.get('launcher', 'none')
+    if launcher != 'none' and get_device() in ('cpu', 'mps'):
+        if (launcher, get_device()) != ('pytorch', 'cpu'):
+            raise RuntimeError(
+                f'--launcher {launcher} needs NVIDIA GPUs: on CPUs start the '
+                'processes by tools/dist_train.sh, elsewhere leave it out'
+            )
         # MMEngine's own initialisation selects a GPU whatever the backend is.
         torch.distributed.init_process_group(
             'gloo', timeout=collective_timeout(cfg)

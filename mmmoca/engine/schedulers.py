@@ -92,11 +92,13 @@ class WarmupCosineLR(_ParamScheduler):
         return cls(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Go on from the step of the state; the config says all else.
+        """Go on from the step and the base values of the state.
 
-        So a run that is resumed with another length follows the new one.
+        The config says all else: a run that is resumed with another length
+        follows the new one.
         """
         self._global_step = state_dict['_global_step']
+        self.base_values = state_dict['base_values']
         self.last_step = min(self._global_step, self.end - 1)
 
     def step(self) -> None:

@@ -114,6 +114,16 @@ def test_dataloaders_get_defaults_that_work(tmp_path):
     assert 'collate_fn' not in cfg.val_dataloader
 
 
+@pytest.mark.parametrize(
+    ('device', 'meant'),
+    [('cpu', r'tools/dist_train\.sh'), ('mps', 'leave it out')],
+)
+def test_processes_without_cuda(device, meant, monkeypatch):
+    monkeypatch.setattr(launch, 'get_device', lambda: device)
+    with pytest.raises(RuntimeError, match=meant):
+        launch.build_runner(Config(dict(launcher='slurm')))
+
+
 def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
     join = mock.Mock()
     monkeypatch.setattr(distributed, 'init_process_group', join)

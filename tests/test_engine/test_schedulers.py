@@ -133,7 +133,9 @@ def test_resumed_run_of_another_length():
     long, short = 'moca_vit-b16_200e.py', 'moca_vit-b16_100e.py'
     old_wrapper, old = build(Config.fromfile(CONFIGS / long))
     follow(old_wrapper, old, 150)
-    wrapper, schedulers = build(Config.fromfile(CONFIGS / short))
+    cfg = Config.fromfile(CONFIGS / short)
+    cfg.optim_wrapper.optimizer.lr = 1.0  # that of the checkpoint counts
+    wrapper, schedulers = build(cfg)
     wrapper.load_state_dict(old_wrapper.state_dict())
     schedulers[0].load_state_dict(old[0].state_dict())
     # The rate of the first step is the optimiser's, which was loaded.
