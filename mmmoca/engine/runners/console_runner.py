@@ -63,7 +63,8 @@ class ConsoleRunner(Runner):
         if self.distributed and get_device() == 'cpu':
             # PyTorch has SyncBN for GPUs only.
             model = revert_sync_batchnorm(model)
-            model_wrapper_cfg.setdefault('device_ids', None)
+            if str(model_wrapper_cfg['type']).endswith('DataParallel'):
+                model_wrapper_cfg.setdefault('device_ids', None)
         return super().wrap_model(model_wrapper_cfg, model)
 
     def _maybe_compile(self, target: str) -> None:
