@@ -48,16 +48,11 @@ class FeatureCache:
     Args:
         folder (str | Path): The folder, made with the first file.
         logger (MMLogger): Told what is extracted, read and written.
-        log_interval (int): Batches from one log line to the next. Defaults
-            to 50.
     """
 
-    def __init__(
-        self, folder: str | Path, logger: MMLogger, log_interval: int = 50
-    ) -> None:
+    def __init__(self, folder: str | Path, logger: MMLogger) -> None:
         self.folder = Path(folder)
         self.logger = logger
-        self.log_interval = log_interval
 
     def features(
         self,
@@ -98,11 +93,7 @@ class FeatureCache:
             self.logger.info(f'{title}: features read from {path}')
             return FeatureShard(**read_checkpoint(path))
         ids, feats, labels = extract_shard(
-            loader,
-            describe,
-            title,
-            self.logger,
-            log_interval=self.log_interval,
+            loader, describe, title, self.logger
         )
         shard = FeatureShard(*gather_samples(ids, feats.cpu(), labels))
         if is_main_process():

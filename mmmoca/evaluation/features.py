@@ -24,6 +24,8 @@ __all__ = [
     'raw_pixels',
 ]
 
+LOG_INTERVAL = 50  # batches
+
 
 class FeatureShard(NamedTuple):
     """Features of some images, of this rank's share for example.
@@ -98,7 +100,6 @@ def extract_shard(
     title: str = '',
     logger: MMLogger | None = None,
     dtype: torch.dtype = torch.float32,
-    log_interval: int = 50,
 ) -> FeatureShard:
     """Describe all images of a loader, this rank's share of them.
 
@@ -112,8 +113,6 @@ def extract_shard(
         logger (MMLogger, optional): Where progress goes.
         dtype (torch.dtype): What the features are kept in. Defaults to
             float32.
-        log_interval (int): Batches from one log line to the next. Defaults
-            to 50.
 
     Returns:
         FeatureShard: In the order of the loader.
@@ -139,7 +138,7 @@ def extract_shard(
         feats[seen : len(ids)] = batch
         good = feats[seen : len(ids)].isfinite().all()
         finite = good if finite is None else finite & good
-        if logger is not None and i % log_interval == 0:
+        if logger is not None and i % LOG_INTERVAL == 0:
             each = (time.time() - start) / i
             eta = timedelta(seconds=int(each * (len(loader) - i)))
             logger.info(
