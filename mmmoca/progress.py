@@ -2,13 +2,18 @@
 """How far a long task is: a bar on a terminal or in a notebook, else lines."""
 
 import sys
-import time
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-__all__ = ['ProgressBar', 'in_notebook', 'progress_console']
+__all__ = ['in_notebook', 'progress_bar']
 
 
 def in_notebook() -> bool:
@@ -19,80 +24,50 @@ def in_notebook() -> bool:
     return type(shell).__name__ == 'ZMQInteractiveShell'
 
 
-def progress_console() -> Console:
-    """A console that shows bars wherever they can be seen.
-
-    In notebooks rich needs ipywidgets for them, but a line that is written
-    over again and again is understood there, too.
-    """
-    return Console(
-        force_jupyter=False, force_terminal=True if in_notebook() else None
-    )
-
-
-class ProgressBar:
+@contextmanager
+def progress_bar(
+    unit: str, total: int, show: bool = True, seconds: float = 30
+) -> Iterator[Callable[..., None]]:
     """Rich's bar where it can be seen; in log files a line now and then.
 
     Args:
         unit (str): What is counted, 'images' say.
         total (int): How many there are.
-        console (Console, optional): Where to show it; by default
-            :func:`progress_console`.
+        show (bool): Whether to show anything. Defaults to True.
         seconds (float): From one line of a log file to the next. Defaults to
             30.
-        show (bool): Whether to show anything. Defaults to True.
+
+    Yields:
+        Callable: ``update(done, note='')`` says how many are done, those of
+        an earlier process too, and a word beside it.
     """
+    # In notebooks rich needs ipywidgets, but a line that is written over
+    # again and again is understood there, too.
+    console = Console(
+        force_jupyter=False, force_terminal=True if in_notebook() else None
+    )
+    lines = show and not console.is_terminal
+    bar = Progress(
+        *Progress.get_default_columns(),
+        MofNCompleteColumn(),
+        TextColumn('{task.fields[note]}'),
+        console=console,
+        speed_estimate_period=600,
+        disable=lines or not show,
+    )
+    bar.add_task(f'  {unit}', total=total, note='')
+    (task,) = bar.tasks
+    last = bar.get_time()
 
-    def __init__(
-        self,
-        unit: str,
-        total: int,
-        console: Console | None = None,
-        seconds: float = 30,
-        show: bool = True,
-    ) -> None:
-        console = console or progress_console()
-        self.unit, self.total, self.seconds = unit, total, seconds
-        self.lines = show and not console.is_terminal
-        self._bar = Progress(
-            *Progress.get_default_columns(),
-            MofNCompleteColumn(),
-            TextColumn('{task.fields[note]}'),
-            console=console,
-            disable=self.lines or not show,
-        )
-        self._task = self._bar.add_task(f'  {unit}', total=total, note='')
-        self._first = None
-
-    def __enter__(self) -> 'ProgressBar':
-        self._start = self._said = time.monotonic()
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def update(
-        self, done: int, note: str = '', line: bool | None = None
-    ) -> None:
-        """Say how many are done.
-
-        Args:
-            done (int): How many, those of an earlier process too.
-            note (str): What to say beside it.
-            line (bool, optional): Whether to print a line, where there is no
-                bar; by default the time decides.
-        """
-        if self._first is None:
-            self._first = done  # what was there at the start took no time
-        self._bar.update(self._task, completed=done, note=note)
-        now = time.monotonic()
-        if line is None:
-            line = done == self.total or now - self._said >= self.seconds
-        if self.lines and line:
-            self._said = now
-            width = len(str(self.total))
-            each = (now - self._start) / max(1, done - self._first)
-            eta = timedelta(seconds=int(each * (self.total - done)))
-            said = f'  {self.unit} {done:{width}d}/{self.total}  {note}'
+    def update(done: int, note: str = '') -> None:
+        nonlocal last
+        bar.update(task.id, completed=done, note=note)
+        now = bar.get_time()
+        if lines and (done == total or now - last >= seconds):
+            last = now
+            eta = TimeRemainingColumn().render(task)
+            said = f'  {unit} {done:{len(str(total))}d}/{total}  {note}'
             print(f'{said.rstrip()}  eta {eta}', flush=True)
+
+    with bar:
+        yield update

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TypeVar
 
-from mmmoca.progress import ProgressBar
+from mmmoca.progress import progress_bar
 
 Run = TypeVar('Run', bound=Hashable)
 Result = TypeVar('Result')
@@ -177,13 +177,13 @@ def side_by_side(
     runs = list(runs)
     with (
         ThreadPoolExecutor(jobs) as pool,
-        ProgressBar('runs', len(runs)) as bar,
+        progress_bar('runs', len(runs), seconds=0) as update,
     ):
         begun = {pool.submit(train, run): run for run in runs}
         try:
             for done, finished in enumerate(as_completed(begun), 1):
                 finished.result()
-                bar.update(done, name(begun[finished]), line=True)
+                update(done, name(begun[finished]))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -19,7 +19,7 @@ from mmmoca.evaluation.feature_cache import weights_digest
 from mmmoca.evaluation.presets import FEATURES
 from mmmoca.files import atomic_write, write_json
 from mmmoca.messages import listed
-from mmmoca.progress import ProgressBar
+from mmmoca.progress import progress_bar
 from mmmoca.version import __version__
 
 from .encoder import Encoder
@@ -131,7 +131,7 @@ def embed_to_file(
     show = progress and get_rank() == 0
     total, done = sum(map(len, spans)), 0
     with (
-        ProgressBar('images', total, show=show) as bar,
+        progress_bar('images', total, show) as update,
         closing(stream),
     ):
         for part, span in zip(left, spans):
@@ -140,7 +140,7 @@ def embed_to_file(
             with atomic_write(part) as temporary:
                 np.save(temporary, rows)
             done += len(span)
-            bar.update(done)
+            update(done)
     barrier()
     if get_rank() == 0:
         _join(parts, out, names, about)

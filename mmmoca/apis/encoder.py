@@ -26,7 +26,7 @@ from mmmoca.checkpoints import (
 from mmmoca.evaluation.presets import choose_preset
 from mmmoca.hub import ModelHub
 from mmmoca.models import ViewsDataPreprocessor
-from mmmoca.progress import ProgressBar
+from mmmoca.progress import progress_bar
 
 from .images import Images, image_batches, open_images, pipeline_of
 
@@ -184,7 +184,7 @@ class Encoder(BaseModel):
             stream = self.stream(found, batch_size, kinds, num_workers, amp)
         kept: dict[str, Tensor] = {}
         with (
-            ProgressBar('images', total, show=progress) as bar,
+            progress_bar('images', total, progress) as update,
             closing(stream),
         ):
             for rows, embeddings, errors in stream:
@@ -196,7 +196,7 @@ class Encoder(BaseModel):
                         # Made once: parts of it would need twice the memory.
                         kept[kind] = part.new_empty(total, *part.shape[1:])
                     kept[kind][rows.start : rows.stop] = part
-                bar.update(rows.stop)
+                update(rows.stop)
         paths = found and [found.path(i) for i in range(total)]
         return Embeddings(**kept, paths=paths)
 

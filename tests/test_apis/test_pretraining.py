@@ -11,7 +11,7 @@ import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine import training
 from mmmoca.engine.launch import load_config
-from mmmoca.progress import ProgressBar
+from mmmoca.progress import progress_bar
 
 from ..errors import raises
 from ..images import CONFIGS
@@ -146,18 +146,20 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_lines_of_progress(capsys):
-    now = iter(range(0, 10**6, 20))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr('mmmoca.progress.time.monotonic', lambda: next(now))
-        with ProgressBar('images', 100) as bar:
-            for done in (20, 40, 60, 80, 100):
-                bar.update(done)
-        with ProgressBar('images', 100, show=False) as bar:
-            bar.update(100)
+def test_lines_of_progress(capsys, monkeypatch):
+    clock = mock.Mock(return_value=0)
+    monkeypatch.setattr('rich.console.monotonic', clock)
+    with (
+        progress_bar('images', 100) as update,
+        progress_bar('images', 100, show=False) as silent,
+    ):
+        for done in (20, 40, 60, 80, 100):
+            clock.return_value += 20
+            update(done)
+            silent(done)
     # 20 of them were there, the others took 20 s for each 20.
     assert capsys.readouterr().out.splitlines() == [
-        '  images  40/100  eta 0:02:00',
-        '  images  80/100  eta 0:00:26',
+        '  images  40/100  eta 0:01:00',
+        '  images  80/100  eta 0:00:20',
         '  images 100/100  eta 0:00:00',
     ]

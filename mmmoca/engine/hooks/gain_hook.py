@@ -82,9 +82,9 @@ class GainHook(Hook):
     @torch.no_grad()
     def _measure(self, runner: Runner) -> dict[str, float]:
         """Accuracies in percent, the same on every process."""
-        loop, model = runner.val_loop, unwrap_model(runner.model)
+        # The training loop sets the mode before each step.
+        loop, model = runner.val_loop, unwrap_model(runner.model).eval()
         encoders = dict(pixels=raw_pixels, network=model.extract_feat)
-        training = model.training
 
         def describe(loader: DataLoader, count: int) -> tuple:
             # The same images each time.
@@ -96,14 +96,10 @@ class GainHook(Hook):
                 num_workers=loader.num_workers,
             )
 
-        model.eval()
         with rng_untouched():
             queries, truth = describe(loop.dataloader, self.images // 4)
             bank, labels = describe(loop.bank_dataloader, self.images)
-        model.train(training)
-        classes = int(torch.cat((truth, labels)).max()) + 1
-        _, k, temperature = loop.settings[-1]
-        votes = truth, labels, classes, k, temperature
+        votes = truth, labels, int(labels.max()) + 1, *loop.settings[-1][1:]
         return {
             name: knn_top1(queries[name], bank[name], *votes)
             for name in encoders

@@ -64,18 +64,17 @@ class StepLogHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Check what moves the model's state; see how often the run logs."""
         model = unwrap_model(runner.model)
-        for key, kind in (
-            ('codebook', CodebookHook),
-            ('teacher_ema', TeacherEMAHook),
-            ('step_log', StepLogHook),
-        ):
+        for key, kind in dict(
+            codebook=CodebookHook,
+            teacher_ema=TeacherEMAHook,
+            step_log=StepLogHook,
+        ).items():
             count = sum(isinstance(hook, kind) for hook in runner.hooks)
             wanted = int(kind is StepLogHook or hasattr(model, 'codebook'))
             if is_training(runner) and count != wanted:
                 raise ValueError(
-                    f'{type(model).__name__} needs {wanted} '
-                    f'{kind.__name__} and has {count}: see '
-                    f'default_hooks.{key} and custom_hooks'
+                    f'{type(model).__name__} needs {wanted} {kind.__name__} '
+                    f'and has {count}: see default_hooks.{key}, custom_hooks'
                 )
         self._interval = min(
             (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
@@ -126,10 +125,10 @@ class StepLogHook(Hook):
                 told = ', '.join(f'{k}={v:.4g}' for k, v in scalars.items())
                 raise NonFiniteLossError(
                     f'the step of iteration {iteration} is not finite '
-                    f'({told}). The last good checkpoint is '
-                    f'{find_latest_checkpoint(runner.work_dir)}. Resume from '
-                    'it with bfloat16 or a lower learning rate, or look at '
-                    f'the images of the step: {", ".join(images)}'
+                    f'({told}). Resume from '
+                    f'{find_latest_checkpoint(runner.work_dir)} with bfloat16 '
+                    'or a lower learning rate, or look at the images of the '
+                    f'step: {", ".join(images)}'
                 )
             self._watch(runner, iteration, scalars)
             for name, value in scalars.items():
@@ -141,8 +140,8 @@ class StepLogHook(Hook):
             self._highest_information, scalars.get('image_information', 0.0)
         )
         alarms = dict(msd=0.1, image_information=self._highest_information / 3)
-        for name, least in alarms.items():
-            if scalars.get(name, least) < least and name not in self._warned:
+        for name in alarms.keys() & scalars.keys() - self._warned:
+            if scalars[name] < alarms[name]:
                 self._warned.add(name)
                 runner.logger.warning(
                     f'iteration {iteration}: the run seems to collapse, '

@@ -1,15 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from pathlib import Path
 
-import torch
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmmoca.checkpoints import read_checkpoint
+from mmmoca.checkpoints import read_checkpoint, write_checkpoint
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.files import atomic_write, write_text
+from mmmoca.files import write_text
 from mmmoca.registry import HOOKS
 
 __all__ = ['WinningHeadHook']
@@ -62,21 +61,15 @@ class WinningHeadHook(Hook):
         self._best = metrics['linear/top1']
         if not is_main_process():
             return
-        result = {
-            name.removeprefix('linear/'): value
-            for name, value in metrics.items()
-            if name.startswith('linear/')
-        }
+        result = {k.removeprefix('linear/'): v for k, v in metrics.items()}
         model, winner = unwrap_model(runner.model), result['head']
         weights = {
-            name: value
+            name: value.cpu()
             for name, value in model.state_dict().items()
             if name.startswith(('backbone.', 'neck.'))
         }
-        weights['head.fc.weight'] = model.head.weight[winner]
-        weights['head.fc.bias'] = model.head.bias[winner]
-        # Cloned: a slice would be saved with the storage of all heads.
-        weights = {k: v.detach().cpu().clone() for k, v in weights.items()}
+        weights['head.fc.weight'] = model.head.weight[winner].cpu()
+        weights['head.fc.bias'] = model.head.bias[winner].cpu()
         config = classifier_config(runner.cfg, model.head.in_channels)
         meta = dict(
             epoch=runner.epoch,
@@ -86,8 +79,7 @@ class WinningHeadHook(Hook):
             dataset_meta=runner.train_dataloader.dataset.metainfo,
         )
         path = Path(runner.work_dir, f'{self.name}.pth')
-        with atomic_write(path) as temporary:
-            torch.save(dict(meta=meta, state_dict=weights), temporary)
+        write_checkpoint(dict(meta=meta, state_dict=weights), path)
         write_text(path.with_suffix('.py'), config.pretty_text)
         runner.logger.info(f'best linear classifier so far in {path}')
 
@@ -102,19 +94,20 @@ def classifier_config(cfg: Config, in_channels: int) -> Config:
     Returns:
         Config: An ``ImageClassifier`` and how to test it.
     """
-    classes = cfg.model.head.num_classes
-    model = dict(
-        dict(data_preprocessor=cfg.get('data_preprocessor')) | cfg.model,
-        type='ImageClassifier',
-        backbone=dict(cfg.model.backbone, init_cfg=None),
-        head=dict(
-            type='LinearClsHead', num_classes=classes, in_channels=in_channels
-        ),
+    model, classes = cfg.model, cfg.model.head.num_classes
+    head = dict(
+        type='LinearClsHead', num_classes=classes, in_channels=in_channels
     )
     return Config(
         dict(
             default_scope='mmpretrain',
-            model=model,
+            data_preprocessor=cfg.get('data_preprocessor'),
+            model=dict(
+                model,
+                type='ImageClassifier',
+                backbone=dict(model.backbone, init_cfg=None),
+                head=head,
+            ),
             test_dataloader=cfg.get('test_dataloader') or cfg.val_dataloader,
             test_evaluator=dict(type='Accuracy', topk=(1, min(5, classes))),
             test_cfg=dict(),
