@@ -86,9 +86,7 @@ def draw_checkpoint(
         )
         for name in encoders
     ]
-    names = None
-    if classes and labels is not None:
-        names = [classes[label] for label in labels]
+    names = [classes[label] for label in labels] if classes else None
     inputs = torch.stack([queries[index]['inputs'] for index in picked])
     return draw_overview(model, untrained, inputs, blocks, names)
 

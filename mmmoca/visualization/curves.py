@@ -10,16 +10,16 @@ __all__ = ['draw_curves', 'read_scalars']
 
 Curve = tuple[list[int], list[float]]
 
-# Title, and what the names in the log are or begin with.
-PANELS = (
-    ('k-NN accuracy (%)', ('knn/top1_',)),
-    ('loss (KL divergence)', ('loss', 'loss_img', 'loss_loc')),
-    ('codebook perplexity', ('codebook_perplexity',)),
-    ('image information (nats)', ('image_information',)),
-    ('mean similarity difference μ', ('msd',)),
-    ('teacher momentum', ('momentum',)),
-    ('learning rate', ('lr',)),
-)
+# Title, and what the names in the log begin with.
+PANELS = {
+    'k-NN accuracy (%)': 'knn/top1_',
+    'loss (KL divergence)': 'loss',
+    'codebook perplexity': 'codebook_perplexity',
+    'image information (nats)': 'image_information',
+    'mean similarity difference μ': 'msd',
+    'teacher momentum': 'momentum',
+    'learning rate': 'lr',
+}
 
 
 def read_scalars(path: str | Path) -> dict[str, Curve]:
@@ -79,11 +79,11 @@ def draw_curves(
     Raises:
         ValueError: If none of the scalars is one that has a panel.
     """
-    panels = {}
-    for title, names in PANELS:
-        for name in scalars:
-            if name in names or name.startswith('knn/') and name[:9] in names:
-                panels.setdefault(title, []).append(name)
+    panels = {
+        title: names
+        for title, start in PANELS.items()
+        if (names := [name for name in scalars if name.startswith(start)])
+    }
     if not panels:
         raise ValueError(
             f'nothing to draw among {sorted(scalars)}: these are not the '
