@@ -15,7 +15,6 @@ from mmengine.registry import DATASETS, init_default_scope
 __all__ = [
     'INCOMPLETE',
     'Run',
-    'codebook_advice',
     'complete_recipe',
     'recipe_numbers',
     'run_of',
@@ -112,26 +111,6 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
         # The rate is that of this batch; there is nothing left to scale.
         cfg.auto_scale_lr.update(enable=False, base_batch_size=run.batch)
     return written
-
-
-def codebook_advice(steps: int, words: int, new_words: int) -> str | None:
-    """What to change of a codebook that is too large for its run.
-
-    Args:
-        steps (int): S, optimiser steps of the run.
-        words (int): K.
-        new_words (int): K_new.
-
-    Returns:
-        str | None: None if there is nothing to change.
-    """
-    left = words - new_words * steps
-    if left <= 0:
-        return None
-    return (
-        f'{left} of the {words} words of the codebook stay the noise of step '
-        '0: lower model.codebook.num_words or raise num_new_words'
-    )
 
 
 def run_of(cfg: Config) -> Run:

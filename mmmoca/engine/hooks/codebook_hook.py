@@ -5,7 +5,6 @@ from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmmoca.engine.recipe import codebook_advice
 from mmmoca.engine.steps import (
     is_infinite,
     mix_seed,
@@ -53,11 +52,14 @@ class CodebookHook(Hook):
         """Check that every step has enough images for the new words."""
         codebook = unwrap_model(runner.model).codebook
         needed = codebook.num_new_words
-        advice = codebook_advice(
-            total_optimizer_steps(runner), len(codebook.words), needed
-        )
-        if advice:
-            runner.logger.warning(advice)
+        words = len(codebook.words)
+        left = words - needed * total_optimizer_steps(runner)
+        if left > 0:
+            runner.logger.warning(
+                f'{left} of the {words} words of the codebook stay the noise '
+                'of step 0: lower model.codebook.num_words or raise '
+                'num_new_words'
+            )
         sampler = runner.train_dataloader.sampler
         batches = runner.train_dataloader.batch_sampler
         batch_size = batches.batch_size
