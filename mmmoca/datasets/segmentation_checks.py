@@ -72,12 +72,12 @@ def members(dataset: Dataset) -> Iterator[BaseDataset]:
     Yields:
         BaseDataset: Each data set that reads files.
     """
-    inner = getattr(dataset, 'datasets', None) or [
-        getattr(dataset, 'dataset', None)
-    ]
-    for part in filter(None, inner):
-        yield from members(part)
-    if inner == [None]:
+    if hasattr(dataset, 'datasets'):
+        for part in dataset.datasets:
+            yield from members(part)
+    elif hasattr(dataset, 'dataset'):
+        yield from members(dataset.dataset)
+    else:
         yield dataset
 
 
@@ -92,11 +92,11 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
     window = (model.get('test_cfg') or {}).get('crop_size')
     patch = to_2tuple(model['backbone'].get('patch_size', 1))
     for size in map(to_2tuple, filter(None, (*crops, padded, window))):
-        near = tuple(
-            max(1, round(side / step)) * step
-            for side, step in zip(size, patch)
-        )
         if any(side % step for side, step in zip(size, patch)):
+            near = tuple(
+                max(1, round(side / step)) * step
+                for side, step in zip(size, patch)
+            )
             raise SegDataError(
                 f'the size {size} is not a multiple of the patch {patch}: '
                 f'write {near}, for RandomCrop, model.data_preprocessor, '
@@ -192,7 +192,8 @@ def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
     for index in np.linspace(0, len(infos) - 1, number).astype(int):
         if 'seg_map_path' in infos[index]:
             seen |= _labels(dataset, infos[index])
-    if seen == {0, 255} and not dataset.reduce_zero_label:
+    several = len(dataset.metainfo['classes']) > 1
+    if seen == {0, 255} and several and not dataset.reduce_zero_label:
         raise SegDataError(
             f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
             'the values 0 and 255, and 255 is left out of the training: write '

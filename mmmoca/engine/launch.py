@@ -87,10 +87,11 @@ def leave_out_hooks(cfg: Config) -> None:
     Args:
         cfg (Config): The config, changed in place.
     """
-    own = 'runtime_info timer sampler_seed logger param_scheduler checkpoint'
+    own = ('runtime_info', 'timer', 'sampler_seed', 'logger')
+    own += ('param_scheduler', 'checkpoint')
     hooks = cfg.get('default_hooks') or {}
     for name, hook in list(hooks.items()):
-        if hook is None and name not in own.split():
+        if hook is None and name not in own:
             del hooks[name]
 
 
@@ -174,9 +175,11 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
         if key.endswith('dataloader'):
             if equal:
                 value.setdefault('collate_fn', dict(type='default_collate'))
-            # Inheritance (`mmmoca::...`) marks all dicts that have a type;
-            # MMEngine passes this one's mark to the function.
-            value.get('collate_fn', {}).pop('_scope_', None)
+            collate = value.get('collate_fn')
+            if isinstance(collate, dict):
+                # Inheritance (`mmmoca::...`) marks all dicts that have a type;
+                # MMEngine passes this one's mark to the function.
+                collate.pop('_scope_', None)
             value.setdefault('pin_memory', True)
             value.setdefault('persistent_workers', True)
             # PyTorch warns of the one without a GPU and refuses the other

@@ -31,10 +31,10 @@ MARKED = 'gpu and not processes'
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     """The command of each part; tiny ones only show that all of them run."""
     programs = 'projects/performance'
-    size = '--arch deit-tiny --batch-size 4' if tiny else '--batch-size 256'
-    step = f'{programs}/step.py --device {device} {size} --repeats '
-    step += '1' if tiny else '5'
-    large = step.replace('256', '128 --arch l')
+    small = '--arch deit-tiny --batch-size 4 --repeats 1'
+    step = f'{programs}/step.py --device {device} '
+    base = step + (small if tiny else '--batch-size 256')
+    large = step + (small if tiny else '--arch l --batch-size 128')
     # Many CPUs have no bfloat16; compiling takes a minute or two.
     bf16 = '--dtype fp32' if tiny else '--dtype bf16'
     fp16 = '--dtype fp32' if tiny else '--dtype fp16'
@@ -57,10 +57,10 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     train = f'tools/train.py {RECIPE} --no-validate --cfg-options {options}'
     return {
         'tests': f'-m pytest -q -p no:cacheprovider -m {MARKED!r} tests',
-        'step': f'{step} {compiled}',
-        'reference': f'{step} {bf16} --reference',
-        'eager': f'{step} {bf16}',
-        'float16': f'{step} {fp16}',
+        'step': f'{base} {compiled}',
+        'reference': f'{base} {bf16} --reference',
+        'eager': f'{base} {bf16}',
+        'float16': f'{base} {fp16}',
         'large': f'{large} {compiled}',
         'objective': f'{programs}/objective.py --device {device} '
         f'--batch-size {4 if tiny else 256} --repeats {1 if tiny else 5} '

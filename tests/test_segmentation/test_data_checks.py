@@ -166,6 +166,11 @@ def test_zero_label_that_is_left_out(tmp_path):
         check_masks(dataset)
 
 
+def test_one_class_and_pixels_that_are_left_out(tmp_path):
+    metainfo = dict(classes=('road',), palette=[[9, 9, 9]])
+    check_masks(own_masks(tmp_path, [mask(0, 255)], metainfo=metainfo))
+
+
 def test_only_some_masks_are_read(tmp_path):
     masks = [mask(0, 1)] * 10
     masks[5] = mask(9)

@@ -109,14 +109,15 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
             (flag,) = flags.values()  # the model is on one device
             self.skipped = flag.clone()
         if self.clip_grad_kwargs:
-            # MMEngine's own waits for the device, to log the norm.
-            groups = self.optimizer.param_groups
-            parameters = [p for group in groups for p in group['params']]
-            self.grad_norm = self.clip_func(
-                parameters, **self.clip_grad_kwargs
-            )
+            self._clip_grad()
         self.loss_scaler.step(self.optimizer, **kwargs)
         self.loss_scaler.update(self._scale_update_param)
+
+    def _clip_grad(self) -> None:
+        # MMEngine's own waits for the device, to log the norm.
+        groups = self.optimizer.param_groups
+        parameters = [p for group in groups for p in group['params']]
+        self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Load, also from a run that did not scale its loss."""
