@@ -44,10 +44,10 @@ def tool(
     log: Path | None = None,
     threads: int | None = None,
 ) -> None:
-    """Run a command of tools/.
+    """Run a program of the repository.
 
     Args:
-        name (str): Its path there.
+        name (str): Its path.
         *arguments (object): Its arguments.
         log (Path, optional): Takes what it prints.
         threads (int, optional): By default as many as there are cores.
@@ -55,7 +55,7 @@ def tool(
     Raises:
         RuntimeError: If it fails.
     """
-    command = [*map(str, (sys.executable, ROOT / 'tools' / name, *arguments))]
+    command = [*map(str, (sys.executable, ROOT / name, *arguments))]
     env = dict(os.environ, OMP_WAIT_POLICY='passive')
     env['PYTHONPATH'] = os.pathsep.join(
         [str(ROOT), *filter(None, [env.get('PYTHONPATH')])]
@@ -74,7 +74,7 @@ def tool(
 def textures(folder: Path, train: int, val: int, seed: int) -> Path:
     """Draw textures of twelve classes, if they are not there."""
     tool(
-        'dataset_converters/make_textures.py',
+        'tools/dataset_converters/make_textures.py',
         folder,
         *('--train', train, '--val', val, '--seed', seed),
     )
@@ -108,7 +108,7 @@ def train(
             arguments += ('--resume',)
         options = {'train_cfg.max_iters': steps, **options}
         tool(
-            'train.py',
+            'tools/train.py',
             config,
             *('--work-dir', work, *arguments, '--cfg-options'),
             *(f'{key}={value}' for key, value in options.items()),

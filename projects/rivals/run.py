@@ -46,12 +46,12 @@ from projects.rivals.tables import (
     target_table,
 )
 
-# What draws them in tools/dataset_converters, with its options.
+# What draws them, with its options.
 SETS = {
-    'textures': ['make_textures.py'],
-    'shapes': ['make_shapes.py'],
-    'plain-shapes': ['make_shapes.py', '--clutter', 0],
-    'digits': ['make_digits.py'],
+    'textures': ['tools/dataset_converters/make_textures.py'],
+    'shapes': ['projects/rivals/make_shapes.py'],
+    'plain-shapes': ['projects/rivals/make_shapes.py', '--clutter', 0],
+    'digits': ['tools/dataset_converters/make_digits.py'],
 }
 # k-NN and the others are measured so many times in a run.
 POINTS = 4
@@ -222,7 +222,7 @@ def main() -> None:
         for name, folder in images.items():
             if not folder.is_dir():
                 tool, *options = SETS[name]
-                trials.tool(f'dataset_converters/{tool}', folder, *options)
+                trials.tool(tool, folder, *options)
             check_images(folder)
     except ValueError as error:
         raise SystemExit(f'run.py: error: {error}') from error

@@ -33,8 +33,6 @@ WITHOUT_MMMOCA = {
     'build_mmcv_ops.py',
     'dataset_converters/cityscapes_splits.py',
     'dataset_converters/make_digits.py',
-    'dataset_converters/make_fields.py',
-    'dataset_converters/make_shapes.py',
     'dataset_converters/make_shapes_coco.py',
     'dataset_converters/make_textures.py',
 }

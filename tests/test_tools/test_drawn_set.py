@@ -57,7 +57,6 @@ def test_a_file_in_its_place_is_kept(draw, tmp_path):
     'tool, arguments',
     [
         ('make_digits', dict(limit=4, size=96)),
-        ('make_fields', dict(train=6, val=6, bands=1)),
     ],
 )
 def test_images_that_cannot_be_written_are_an_error(tmp_path, tool, arguments):

@@ -1,22 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What the tools that draw class folders of grey images have in common."""
 
-import argparse
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 
-from _drawn_set import draw_classes, set_parser
+from _drawn_set import draw_classes
 
 __all__ = [
     'background',
     'coverage',
     'draw_images',
     'finish',
-    'images_parser',
     'smooth',
 ]
 
@@ -101,7 +98,6 @@ def draw_images(
     draw: Draw,
     classes: Sequence[str],
     numbers: dict[str, float],
-    workers: int,
 ) -> bool:
     """Make a labelled set of grey JPEG files with three equal channels.
 
@@ -109,14 +105,11 @@ def draw_images(
         what (str): Name of what is drawn, for the progress bar.
         out (str | Path): Folder to make. It appears whole or not at all; one
             that already holds this set is left alone.
-        draw (Draw): A function of a module; gives (size, size), uint8.
+        draw (Draw): Gives (size, size), uint8.
         classes (Sequence[str]): Names of the classes.
         numbers (dict[str, float]): ``format``, ``train`` and ``val`` (at least
             one image a class), ``size`` (at least 24), ``seed`` (0 or
             more) and what else tells sets apart.
-        workers (int): Number of processes, 1 or more. More than one are
-            spawned, so a script that calls this needs the usual
-            ``if __name__ == '__main__'`` guard.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -125,30 +118,13 @@ def draw_images(
         ValueError: If a number is below its minimum.
         FileExistsError: If ``out`` holds anything else than this set.
     """
-    write = partial(_write_image, draw, numbers['size'])
-    kind = dict(suffix='.jpg', min_size=24, workers=workers)
-    return draw_classes(what, out, write, classes, numbers, **kind)
 
+    def write(
+        root: Path, name: str, label: int, rng: np.random.Generator
+    ) -> None:
+        image = draw(label, rng, numbers['size'])
+        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
+        data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
+        (root / f'{name}.jpg').write_bytes(data.tobytes())
 
-def _write_image(
-    draw: Draw,
-    size: int,
-    root: Path,
-    name: str,
-    label: int,
-    rng: np.random.Generator,
-) -> None:
-    image = cv2.cvtColor(draw(label, rng, size), cv2.COLOR_GRAY2BGR)
-    data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
-    (root / f'{name}.jpg').write_bytes(data.tobytes())
-
-
-def images_parser(description: str) -> argparse.ArgumentParser:
-    """The command line of a tool whose images are drawn by draw_images."""
-    parser = set_parser(
-        description, *(5000, 1000, 48, 'side of an image in pixels')
-    )
-    parser.add_argument(
-        '--workers', type=int, default=2, help='number of processes'
-    )
-    return parser
+    return draw_classes(what, out, write, classes, numbers, '.jpg', 24)

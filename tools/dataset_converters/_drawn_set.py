@@ -4,11 +4,8 @@
 import argparse
 import itertools
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +21,6 @@ __all__ = [
 ]
 
 SPLITS = ('train', 'val')
-CHUNK = 50
 
 # Writes one image: takes the folder of the set, the image's path in it
 # without suffix, the index of its class and the generator.
@@ -96,7 +92,6 @@ def draw_classes(
     numbers: dict[str, float],
     suffix: str,
     min_size: int,
-    workers: int = 1,
 ) -> bool:
     """Make a labelled set in ImageFolder layout.
 
@@ -107,14 +102,12 @@ def draw_classes(
     Args:
         what (str): Name of what is drawn, for the progress bar.
         out (str | Path): Folder to make.
-        write (Write): Called once for each image; a function of a module if
-            there is more than one worker.
+        write (Write): Called once for each image.
         classes (Sequence[str]): Names of the classes.
         numbers (dict[str, float]): ``format``, ``train``, ``val``, ``size``,
             ``seed`` and what else tells sets apart, for ``meta.json``.
         suffix (str): Of the image files.
         min_size (int): Least ``size``.
-        workers (int): Number of processes. More than one are spawned.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -128,51 +121,21 @@ def draw_classes(
         **{split: (numbers[split], len(classes)) for split in SPLITS},
         size=(numbers['size'], min_size),
         seed=(numbers['seed'], 0),
-        workers=(workers, 1),
     )
     meta = json.dumps(dict(numbers, classes=classes), indent=2) + '\n'
     files = {f'{s}/*/*{suffix}': numbers[s] for s in SPLITS}
-    jobs = [
-        (split, range(first, min(first + CHUNK, count)))
-        for split, count in enumerate(counts)
-        for first in range(0, count, CHUNK)
-    ]
     with drawn_set(out, meta, files) as root:
         if root is None:
             return False
         for split, name in itertools.product(SPLITS, classes):
             (root / split / name).mkdir(parents=True)
-        write_job = partial(_write_job, root, write, classes, numbers['seed'])
-        progress = partial(
-            track, description=f'Drawing {what}', total=len(jobs)
-        )
-        if workers == 1:
-            for _ in progress(map(write_job, jobs)):
-                pass
-        else:
-            # Spawned, because forking a process with threads may deadlock.
-            with ProcessPoolExecutor(
-                workers, multiprocessing.get_context('spawn')
-            ) as pool:
-                for _ in progress(pool.map(write_job, jobs)):
-                    pass
+        jobs = [(s, i) for s in (0, 1) for i in range(counts[s])]
+        for split, index in track(jobs, f'Drawing {what}'):
+            number, label = divmod(index, len(classes))
+            rng = np.random.default_rng((numbers['seed'], split, index))
+            name = f'{SPLITS[split]}/{classes[label]}/{number:05d}'
+            write(root, name, label, rng)
     return True
-
-
-def _write_job(
-    root: Path,
-    write: Write,
-    classes: Sequence[str],
-    seed: int,
-    job: tuple[int, range],
-) -> None:
-    """Write the images of one job: (split number, indices)."""
-    split, indices = job
-    for index in indices:
-        number, label = divmod(index, len(classes))
-        rng = np.random.default_rng((seed, split, index))
-        name = f'{SPLITS[split]}/{classes[label]}/{number:05d}'
-        write(root, name, label, rng)
 
 
 def set_parser(

@@ -12,14 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from _drawn_images import (
-    background,
-    coverage,
-    draw_images,
-    finish,
-    images_parser,
-)
-from _drawn_set import run
+from _drawn_images import background, coverage, draw_images, finish
+from _drawn_set import run, set_parser
 
 __all__ = ['CLASSES', 'draw', 'make_textures']
 
@@ -181,17 +175,17 @@ def make_textures(
     val: int = 1000,
     size: int = 48,
     seed: int = 0,
-    workers: int = 2,
 ) -> bool:
     """Draw the texture set, as :func:`_drawn_images.draw_images` does."""
     numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    return draw_images('textures', out, draw, CLASSES, numbers, workers)
+    return draw_images('textures', out, draw, CLASSES, numbers)
 
 
 def main() -> None:
     """Draw the set that the command line asks for."""
     what = 'Draw the texture image set of the quick start.'
-    run(images_parser(what), make_textures)
+    side = 'side of an image in pixels'
+    run(set_parser(what, 5000, 1000, 48, side), make_textures)
 
 
 if __name__ == '__main__':

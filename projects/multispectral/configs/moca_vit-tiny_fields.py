@@ -3,7 +3,7 @@
 # those of the quick start, configs/demo/moca_vit-tiny_textures.py.
 _base_ = './moca_vit-b16_sentinel2.py'
 
-data_root = 'data/fields/'  # tools/dataset_converters/make_fields.py
+data_root = 'data/fields/'  # projects/multispectral/make_fields.py
 size = 48
 
 model = dict(

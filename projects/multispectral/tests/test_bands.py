@@ -52,7 +52,7 @@ def pretrain(config, root, work_dir, *options):
 def fields(tmp_path_factory):
     """24 training and 12 validation images of 13 bands."""
     out = tmp_path_factory.mktemp('bands') / 'fields'
-    tool = 'tools/dataset_converters/make_fields.py'
+    tool = 'projects/multispectral/make_fields.py'
     run_tool(tool, out, '--train', 24, '--val', 12)
     return out
 
@@ -81,7 +81,7 @@ def backbone(work_dir):
 
 
 def test_drawn_fields(fields):
-    draw = load_tool('dataset_converters/make_fields').draw
+    draw = load_tool('../projects/multispectral/make_fields').draw
     meta = json.loads((fields / 'meta.json').read_text())
     assert tuple(meta['classes']) == CLASSES
     for index in (0, 7):
@@ -98,7 +98,7 @@ def test_drawn_fields(fields):
 
 def test_fields_of_a_kind_are_alike():
     """Vegetation is bright in the near infrared, water dark."""
-    draw = load_tool('dataset_converters/make_fields').draw
+    draw = load_tool('../projects/multispectral/make_fields').draw
     for label, kind in enumerate(CLASSES):
         ratios = []
         for seed in range(5):

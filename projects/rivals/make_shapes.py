@@ -8,20 +8,17 @@ class. ``--clutter 0`` leaves figures on a plain ground.
 """
 
 import math
+import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from _drawn_images import (
-    background,
-    coverage,
-    draw_images,
-    finish,
-    images_parser,
-    smooth,
-)
-from _drawn_set import run
+CONVERTERS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
+sys.path.append(str(CONVERTERS))
+
+from _drawn_images import background, coverage, draw_images, finish, smooth
+from _drawn_set import run, set_parser
 from _outlines import cross, regular, rotation
 
 __all__ = ['CLASSES', 'draw', 'make_shapes']
@@ -179,7 +176,6 @@ def make_shapes(
     size: int = 48,
     seed: int = 0,
     clutter: float = 1.0,
-    workers: int = 2,
 ) -> bool:
     """Draw the shape set, as :func:`_drawn_images.draw_images` does.
 
@@ -192,12 +188,15 @@ def make_shapes(
     if clutter != 1:
         numbers['clutter'] = clutter
     paint = partial(draw, clutter=clutter)
-    return draw_images('shapes', out, paint, CLASSES, numbers, workers)
+    return draw_images('shapes', out, paint, CLASSES, numbers)
 
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    parser = images_parser('Draw a small image set of twelve shapes.')
+    parser = set_parser(
+        'Draw a small image set of twelve shapes.',
+        *(5000, 1000, 48, 'side of an image in pixels'),
+    )
     parser.add_argument(
         '--clutter',
         type=float,

@@ -8,10 +8,14 @@ of all its fields: one set for pretraining, k-NN and segmentation.
 """
 
 import math
+import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+
+CONVERTERS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
+sys.path.append(str(CONVERTERS))
 
 from _drawn_set import draw_classes, run, set_parser
 

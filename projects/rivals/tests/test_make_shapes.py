@@ -5,12 +5,12 @@ import cv2
 import numpy as np
 import pytest
 
-from ..tools import load_tool
+from tests.tools import load_tool
 
 
 @pytest.fixture(scope='module')
 def tool():
-    return load_tool('dataset_converters/make_shapes')
+    return load_tool('../projects/rivals/make_shapes')
 
 
 def test_figures_are_whole_and_of_one_size(tool):

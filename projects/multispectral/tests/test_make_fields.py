@@ -5,12 +5,12 @@ import cv2
 import numpy as np
 import pytest
 
-from ..tools import load_tool
+from tests.tools import load_tool
 
 
 @pytest.fixture(scope='module')
 def tool():
-    return load_tool('dataset_converters/make_fields')
+    return load_tool('../projects/multispectral/make_fields')
 
 
 @pytest.mark.parametrize('bands', [1, 13])
