@@ -15,7 +15,6 @@ import numpy as np
 from mmengine.dist import barrier, get_rank, get_world_size
 
 from mmmoca.checkpoints import FolderLock
-from mmmoca.evaluation.feature_cache import weights_digest
 from mmmoca.evaluation.presets import FEATURES
 from mmmoca.files import atomic_write, write_json
 from mmmoca.messages import listed
@@ -99,7 +98,7 @@ def embed_to_file(
     width = encoder.backbone.embed_dims * len(kinds)
     about = dict(
         encoder.about,
-        weights=weights_digest(encoder),
+        weights=encoder.weights_digest(),
         preprocessing=encoder.preprocessing._asdict(),
         feature=feature,
         amp=amp,
