@@ -4,18 +4,17 @@
 import hashlib
 import json
 import os
-import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from mmengine.dist import barrier, get_rank, get_world_size
 
 from mmmoca.checkpoints import FolderLock
-from mmmoca.evaluation.feature_cache import weights_digest
 from mmmoca.evaluation.presets import FEATURES
 from mmmoca.files import atomic_write, write_json
 from mmmoca.messages import listed
@@ -27,11 +26,8 @@ from .images import open_images
 
 __all__ = ['embed_to_file']
 
-# Batches of a part: what is lost at most where a process is killed.
-BATCHES = 8
-RECORD = 'about.json'
-# Names of files as they are, whatever their bytes.
-_TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='')
+# Images of a part: what is lost at most where a process is killed.
+PART = 512
 
 
 def embed_to_file(
@@ -59,7 +55,7 @@ def embed_to_file(
         out (str | os.PathLike): ``.npy``, with the names of the images one a
             line in ``OUT.names.txt`` and what they were made from in
             ``OUT.json``; or ``.parquet`` with the columns ``name`` and
-            ``feature``.
+            ``feature``, and the same ``OUT.json``.
         feature (str, optional): 'avg', 'cls' or 'cls-avg'; by default what
             k-NN takes of this encoder.
         batch_size (int): Images at a time.
@@ -78,7 +74,7 @@ def embed_to_file(
             encoder, as a whole or in part. It says what differs.
         FileNotFoundError: If there are no images.
         OSError: For an image that cannot be read; it names the file.
-        BlockingIOError: If another process writes ``out``.
+        RuntimeError: If another process writes ``out``.
         ImportError: If ``.parquet`` is asked for and pyarrow is missing.
         ValueError: If ``out`` ends in something else, or cannot hold the name
             of an image (a line break in ``.npy``, a name that is no Unicode
@@ -87,19 +83,19 @@ def embed_to_file(
     if batch_size < 1:
         raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
     out = _check_suffix(Path(out).expanduser())
-    found = open_images(images, encoder.pipeline)
-    place = os.path.join(os.path.expanduser(images), '')
-    names = [found.path(i).removeprefix(place) for i in range(len(found))]
     feature = feature or encoder.feature
     if feature not in FEATURES:
         raise ValueError(
             f'{feature!r} is no feature: choose of {", ".join(FEATURES)}'
         )
+    found = open_images(images, encoder.pipeline)
+    place = os.path.join(os.path.expanduser(images), '')
+    names = [found.path(i).removeprefix(place) for i in range(len(found))]
     kinds = feature.split('-')
     width = encoder.backbone.embed_dims * len(kinds)
-    about = dict(
-        encoder.about,
-        weights=weights_digest(encoder),
+    made_from = dict(
+        num_heads=encoder.about['num_heads'],
+        weights=encoder.weights_digest(),
         preprocessing=encoder.preprocessing._asdict(),
         feature=feature,
         amp=amp,
@@ -107,22 +103,25 @@ def embed_to_file(
         number=len(found),
         width=width,
         names=_digest(names, out),
-        version=__version__,
+        part=PART,
     )
-    about = json.loads(json.dumps(about))  # tuples become lists, as in a file
+    made_from = json.loads(json.dumps(made_from))  # lists, as in a file
+    record = Path(f'{out}.json')
     if out.exists():
-        earlier = _read_record(out)
-        _check_same(out, earlier, about)
-        return earlier
+        return _earlier(out, record, made_from)
     folder = out.with_name(f'{out.name}.incomplete')
-    if get_rank() == 0:
-        lock = _open_folder(folder, about, BATCHES * batch_size)
+    begun = folder / 'about.json'
+    if begun.is_file():
+        _earlier(folder, begun, made_from)
     barrier()
-    size = json.loads((folder / RECORD).read_text())['part']
+    if get_rank() == 0:
+        lock = FolderLock(folder, 'OUT')
+        write_json(begun, made_from)
     parts = {
-        folder / f'{start:010d}.npy': range(len(found))[start : start + size]
-        for start in range(0, len(found), size)
+        folder / f'{start:010d}.npy': range(len(found))[start : start + PART]
+        for start in range(0, len(found), PART)
     }
+    barrier()
     left = [part for part in parts if not part.exists()]
     barrier()  # before any rank goes on writing them
     left = left[get_rank() :: get_world_size()]
@@ -136,18 +135,19 @@ def embed_to_file(
     ):
         for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
-            _fill(rows, span, stream, feature, skip_unreadable)
+            batches = islice(stream, -(-len(span) // batch_size))
+            _fill(rows, span, batches, feature, skip_unreadable)
             with atomic_write(part) as temporary:
                 np.save(temporary, rows)
             done += len(span)
             update(done)
     barrier()
     if get_rank() == 0:
-        _join(parts, out, names, about)
+        _join(parts, out, names, encoder.about | made_from)
         lock.release()
         shutil.rmtree(folder)
     barrier()
-    return _read_record(out)
+    return json.loads(record.read_text())
 
 
 def _check_suffix(out: Path) -> Path:
@@ -158,31 +158,15 @@ def _check_suffix(out: Path) -> Path:
     return out
 
 
-def _open_folder(folder: Path, about: dict, size: int) -> FolderLock:
-    """Make the folder of the parts, or take up that of an earlier call."""
-    record = folder / RECORD
-    if record.is_file():
-        _check_same(folder, json.loads(record.read_text()), about)
-    try:
-        lock = FolderLock(folder, 'OUT')
-    except RuntimeError as error:
-        raise BlockingIOError(str(error)) from error
-    if not record.is_file():
-        write_json(record, dict(about, part=size))
-    return lock
-
-
 def _fill(
     rows: np.ndarray,
     span: range,
-    stream: Iterator,
+    batches: Iterable,
     feature: str,
     skip_unreadable: bool,
 ) -> None:
     """Write the features of a part into its rows."""
-    stop = span.start
-    while stop < span.stop:
-        batch, embeddings, errors = next(stream)
+    for batch, embeddings, errors in batches:
         for error in errors.values():
             if not (skip_unreadable and isinstance(error, OSError)):
                 raise error
@@ -190,83 +174,60 @@ def _fill(
         if good:
             places = batch.start - span.start + np.array(good)
             rows[places] = embeddings.pick(feature).numpy()
-        stop = batch.stop
 
 
 def _join(
     parts: dict[Path, range], out: Path, names: list[str], about: dict
 ) -> None:
     """Make one file of the parts."""
-    about['unreadable'] = [
+    unreadable = [
         names[span.start + row]
         for part, span in parts.items()
         for row in np.flatnonzero(np.isnan(np.load(part)[:, 0]))
     ]
+    write_json(
+        f'{out}.json', dict(about, unreadable=unreadable, version=__version__)
+    )
+    # The features are there when all that belongs to them is.
     write = _write_npy if out.suffix == '.npy' else _write_parquet
-    write(out, parts, names, about)
+    write(out, parts, names, about['width'])
 
 
 def _digest(names: list[str], out: Path) -> str:
     """SHA-256 of the names, which the file must be able to hold."""
     digest = hashlib.sha256()
-    # Ends of lines; bytes that are no Unicode.
-    wrong = re.compile(
-        r'[\n\r]' if out.suffix == '.npy' else '[\ud800-\udfff]'
-    )
+    npy = out.suffix == '.npy'
     for name in names:
-        if wrong.search(name):
+        if npy and ('\n' in name or '\r' in name):
             raise ValueError(
-                f'{out.suffix} cannot hold the name {name!r}: rename the '
-                'image, or write the other of .npy and .parquet'
+                f'a list of names cannot hold {name!r}: write .parquet'
             )
-        digest.update(name.encode('utf-8', 'surrogatepass') + b'\0')
+        # A name of a column is Unicode, of a list any bytes.
+        errors = 'surrogateescape' if npy else 'strict'
+        digest.update(name.encode('utf-8', errors) + b'\0')
     return digest.hexdigest()
 
 
-def _check_same(path: Path, earlier: dict, about: dict) -> None:
-    """Refuse to go on with features of something else."""
-    # Where the checkpoint lies does not matter, its weights do.
-    passing = ('checkpoint', 'layout', 'which', 'version')
-    differ = [
-        key
-        for key in about
-        if key not in passing and earlier.get(key) != about[key]
-    ]
+def _earlier(made: Path, record: Path, made_from: dict) -> dict:
+    """The record of what an earlier call made, of the same features."""
+    earlier = json.loads(record.read_text()) if record.is_file() else {}
+    differ = [k for k in made_from if earlier.get(k) != made_from[k]]
     if differ:
         raise FileExistsError(
-            f'{path} was made from something else ({listed(differ)} differ): '
+            f'{made} was made from something else ({listed(differ)} differ): '
             'give another OUT, or delete it'
         )
-
-
-def _read_record(out: Path) -> dict:
-    """What a complete file was made from."""
-    try:
-        if out.suffix == '.npy':
-            return json.loads(Path(f'{out}.json').read_text())
-        from pyarrow import parquet
-
-        return json.loads(parquet.read_schema(out).metadata[b'mmmoca'])
-    except (FileNotFoundError, KeyError, TypeError, ValueError) as error:
-        raise FileExistsError(
-            f'{out} is there, and tools/embed.py did not write it: give '
-            'another OUT'
-        ) from error
+    return earlier
 
 
 def _write_npy(
-    out: Path, parts: Sequence[Path], names: list[str], about: dict
+    out: Path, parts: dict[Path, range], names: list[str], width: int
 ) -> None:
-    with (
-        atomic_write(f'{out}.names.txt') as temporary,
-        open(temporary, 'w', **_TEXT) as file,
-    ):
-        file.writelines(f'{name}\n' for name in names)
-    write_json(f'{out}.json', about)
-    # The features are there when all that belongs to them is. Not by a map:
-    # on a full disk it would crash.
-    shape = about['number'], about['width']
-    header = dict(descr='<f4', fortran_order=False, shape=shape)
+    with atomic_write(f'{out}.names.txt') as temporary:
+        text = ''.join(f'{name}\n' for name in names)
+        temporary.write_bytes(text.encode('utf-8', 'surrogateescape'))
+    # Not by a map: on a full disk it would crash.
+    header = dict(descr='<f4', fortran_order=False, shape=(len(names), width))
     with atomic_write(out) as temporary, open(temporary, 'wb') as file:
         np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
@@ -274,23 +235,20 @@ def _write_npy(
 
 
 def _write_parquet(
-    out: Path, parts: dict[Path, range], names: list[str], about: dict
+    out: Path, parts: dict[Path, range], names: list[str], width: int
 ) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    vector = pyarrow.list_(pyarrow.float32(), about['width'])
-    schema = pyarrow.schema(
-        dict(name=pyarrow.string(), feature=vector),
-        metadata=dict(mmmoca=json.dumps(about)),
-    )
+    vector = pyarrow.list_(pyarrow.float32(), width)
+    schema = pyarrow.schema(dict(name=pyarrow.string(), feature=vector))
     with (
         atomic_write(out) as temporary,
         parquet.ParquetWriter(temporary, schema) as writer,
     ):
         for part, span in parts.items():
             values = pyarrow.FixedSizeListArray.from_arrays(
-                np.load(part).reshape(-1), about['width']
+                np.load(part).reshape(-1), width
             )
             texts = pyarrow.array(names[span.start : span.stop])
             writer.write_table(pyarrow.table([texts, values], schema=schema))

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """An encoder in one line, and features of images in another."""
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -23,7 +24,7 @@ from mmmoca.checkpoints import (
     preprocessing_of,
     read_backbone,
 )
-from mmmoca.evaluation.presets import choose_preset
+from mmmoca.evaluation.presets import Preset, choose_preset
 from mmmoca.hub import ModelHub
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
@@ -66,7 +67,7 @@ class Encoder(BaseModel):
     Args:
         backbone (VisionTransformer): Gives all tokens after its final norm.
         settings (Preprocessing): How images are prepared for it.
-        feature (str): What k-NN takes of it, see :class:`Preset`.
+        preset (Preset): Which features protocols take of it.
         about (dict): ``checkpoint``, ``layout``, ``which`` and
             ``num_heads``.
 
@@ -74,8 +75,8 @@ class Encoder(BaseModel):
         backbone (VisionTransformer): The ViT of mmpretrain.
         preprocessing (Preprocessing): As given.
         pipeline (List[dict]): Transforms of a file, before normalisation.
-        feature (str): 'avg', 'cls' or 'cls-avg', as published, or as the run
-            was judged by.
+        preset (Preset): As published, or as the run was judged by.
+        feature (str): What k-NN takes: 'avg', 'cls' or 'cls-avg'.
         about (dict): As given.
     """
 
@@ -83,7 +84,7 @@ class Encoder(BaseModel):
         self,
         backbone: VisionTransformer,
         settings: Preprocessing,
-        feature: str,
+        preset: Preset,
         about: dict,
     ) -> None:
         super().__init__(
@@ -94,7 +95,7 @@ class Encoder(BaseModel):
         self.backbone = backbone
         self.preprocessing = settings
         self.pipeline = pipeline_of(settings)
-        self.feature = feature
+        self.preset, self.feature = preset, preset.knn
         self.about = about
         self.eval()
 
@@ -113,20 +114,16 @@ class Encoder(BaseModel):
         """
         projection = self.backbone.patch_embed.projection
         patch, channels = projection.kernel_size, projection.in_channels
-        sides = images.shape[-2:]
-        if images.ndim != 4 or images.shape[1] != channels:
+        grid = [side // step for side, step in zip(images.shape[-2:], patch)]
+        expected = channels, *(n * step for n, step in zip(grid, patch))
+        if images.ndim != 4 or images.shape[1:] != expected:
             raise ValueError(
                 f'images must be a batch of {channels} channels, (B, '
-                f'{channels}, H, W), but got {tuple(images.shape)}'
-            )
-        if any(side % step for side, step in zip(sides, patch)):
-            raise ValueError(
-                f'images of {tuple(sides)} pixels are not a multiple of the '
-                f'patch, {tuple(patch)}'
+                f'{channels}, H, W), H and W multiples of the patch, {patch}, '
+                f'but got {tuple(images.shape)}'
             )
         tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
         patches = tokens[:, 1:]
-        grid = [side // step for side, step in zip(sides, patch)]
         return Embeddings(
             tokens[:, 0],
             patches.mean(dim=1),
@@ -169,11 +166,9 @@ class Encoder(BaseModel):
                 features that are not finite.
         """
         kinds = (features,) if isinstance(features, str) else tuple(features)
-        unknown = [kind for kind in kinds if kind not in KINDS]
-        if unknown or not kinds:
+        if not kinds or not set(kinds) <= set(KINDS):
             raise ValueError(
-                f'{unknown[0] if unknown else kinds!r} is no feature: choose '
-                f'of {", ".join(KINDS)}'
+                f'{features!r} is no feature: choose of {", ".join(KINDS)}'
             )
         if isinstance(images, Tensor):
             found, total = None, len(images)
@@ -200,7 +195,6 @@ class Encoder(BaseModel):
         paths = found and [found.path(i) for i in range(total)]
         return Embeddings(**kept, paths=paths)
 
-    @torch.no_grad()
     def stream(
         self,
         images: Images,
@@ -238,7 +232,6 @@ class Encoder(BaseModel):
                 embeddings = self._encode(inputs, features, amp)
             yield rows, embeddings, errors
 
-    @torch.no_grad()
     def _of_tensor(
         self,
         images: Tensor,
@@ -251,12 +244,13 @@ class Encoder(BaseModel):
                 f'a tensor of {images.dtype} is not normalised: give images '
                 'of memory as arrays, (H, W, 3)'
             )
+        device = self.data_preprocessor.device
         for start in range(0, len(images), batch_size):
-            part = images[start : start + batch_size]
-            part = part.to(self.data_preprocessor.device, torch.float32)
+            part = images[start : start + batch_size].to(device).float()
             rows = range(start, start + len(part))
             yield rows, self._encode(part, features, amp), {}
 
+    @torch.no_grad()
     def _encode(
         self, inputs: Tensor, features: Sequence[str], amp: bool
     ) -> Embeddings:
@@ -270,15 +264,24 @@ class Encoder(BaseModel):
             )
         return Embeddings(**kept)
 
+    def weights_digest(self) -> str:
+        """SHA-256 of names, types, shapes and values of all weights."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.state_dict().items()):
+            value = value.cpu().contiguous()
+            digest.update(
+                f'{name} {value.dtype} {tuple(value.shape)}'.encode()
+            )
+            digest.update(value.flatten().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
     def __repr__(self) -> str:
         vit, about = self.backbone, self.about
         height, width = self.preprocessing.img_size
-        patch = vit.patch_embed.projection.kernel_size
         return (
             f'Encoder({about["checkpoint"]}: {about["which"]} encoder of '
             f'layout {about["layout"]}, {vit.num_layers} layers of '
-            f'{vit.embed_dims} channels, patches of {patch[0]} x {patch[1]} '
-            f'of images of {height} x {width} pixels)'
+            f'{vit.embed_dims} channels, images of {height} x {width} pixels)'
         )
 
 
@@ -322,7 +325,15 @@ def load(
             known, or does not say enough; it says what to give. Also if it
             cannot be downloaded.
     """
-    path = _file_of(os.path.expanduser(os.fspath(checkpoint)))
+    path = os.path.expanduser(os.fspath(checkpoint))
+    if not os.path.exists(path) and ModelHub.has(path):
+        url = ModelHub.get(path).weights
+        if url is None:
+            raise CheckpointError(
+                f'no weights of {path} are published: train it by its config'
+            )
+        # Where torch.hub keeps them.
+        path = local_file(url.removeprefix(FILE))
     backbone = read_backbone(path, which)
     try:
         if img_size is not None:
@@ -333,14 +344,14 @@ def load(
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
     layout, which = backbone.origin
-    _, preset = choose_preset(layout, backbone.feature)
+    preset = choose_preset(layout, backbone.feature)
     about = dict(
         checkpoint=os.path.abspath(path),
         layout=layout,
         which=which,
         num_heads=vit.arch_settings['num_heads'],
     )
-    encoder = Encoder(vit, settings, preset.knn, about)
+    encoder = Encoder(vit, settings, preset, about)
     for change in backbone.changes:
         print_log(f'{path}: {change}', logger='current')
     if settings.source == 'assumed':
@@ -350,15 +361,3 @@ def load(
             logger='current',
         )
     return encoder.to(device or get_device())
-
-
-def _file_of(checkpoint: str) -> str:
-    """The file, or where torch.hub keeps the weights of a model's name."""
-    if os.path.exists(checkpoint) or not ModelHub.has(checkpoint):
-        return checkpoint
-    url = ModelHub.get(checkpoint).weights
-    if url is None:
-        raise CheckpointError(
-            f'no weights of {checkpoint} are published: train it by its config'
-        )
-    return local_file(url.removeprefix(FILE))

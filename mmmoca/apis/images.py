@@ -15,9 +15,15 @@ from torch.utils.data import DataLoader, Dataset
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.image_places import image_set_of
-from mmmoca.datasets.image_set import EXTENSIONS
+from mmmoca.datasets.image_set import EXTENSIONS, ImageSet
 
-__all__ = ['Images', 'image_batches', 'open_images', 'pipeline_of']
+__all__ = [
+    'Images',
+    'image_batches',
+    'image_set',
+    'open_images',
+    'pipeline_of',
+]
 
 # What of the loader of a recorded config decides on what it gives; its types
 # are those that are named here, as a file could name any function.
@@ -35,31 +41,33 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
         Configs of transforms: loading, resizing, cropping.
     """
     recorded = settings.loader
-    bands = str(recorded.get('type')).endswith('LoadBands')
-    loader = dict(type='mmmoca.LoadImage', skip_unreadable=False)
-    loader |= {k: recorded[k] for k in _LOADER if k in recorded}
-    if bands or settings.channel_order == 'bands':
+    bands = settings.channel_order == 'bands'
+    if bands or str(recorded.get('type')).endswith('LoadBands'):
         loader = dict(type='mmmoca.LoadBands', channels=len(settings.mean))
         loader |= {k: recorded[k] for k in _BANDS if k in recorded}
-        loader['skip_unreadable'] = False
-    elif settings.channel_order == 'grey':
-        loader.setdefault('color_type', 'grayscale')
+        resize = 'mmmoca.ResizeBands'
+    else:
+        loader = dict(type='mmmoca.LoadImage')
+        if settings.channel_order == 'grey':
+            loader['color_type'] = 'grayscale'
+        loader |= {k: recorded[k] for k in _LOADER if k in recorded}
+        resize = 'ResizeEdge' if settings.resize else 'Resize'
+        if loader.get('to_float32'):
+            resize = 'mmmoca.ResizeBands'
     height, width = settings.img_size
-    resize = dict(interpolation=settings.interpolation)
-    if settings.resize is None:
-        resize |= dict(scale=(width, height))
-    else:
+    step = dict(
+        type=resize,
+        interpolation=settings.interpolation,
         # It covers the crop.
-        resize |= dict(scale=max(settings.resize, height))
-    if loader['type'] == 'mmmoca.LoadBands' or loader.get('to_float32'):
-        resize |= dict(type='mmmoca.ResizeBands')
-    elif settings.resize is None:
-        resize |= dict(type='Resize', backend=settings.backend)
-    else:
-        resize |= dict(type='ResizeEdge', backend=settings.backend)
+        scale=max(settings.resize, height)
+        if settings.resize
+        else (width, height),
+    )
+    if resize != 'mmmoca.ResizeBands':
+        step['backend'] = settings.backend
     return [
-        loader,
-        resize,
+        dict(loader, skip_unreadable=False),
+        step,
         dict(type='CenterCrop', crop_size=(width, height)),
     ]
 
@@ -68,8 +76,8 @@ class Images(Dataset):
     """Images of equal size, or the error of one that cannot be read.
 
     Args:
-        sources: Paths, URLs of MMEngine's file backends, PIL images, or
-            arrays.
+        sources: Paths, URLs of MMEngine's file backends, PIL images, arrays,
+            or what a data set says of an image.
         pipeline: Configs of transforms, the loader first.
     """
 
@@ -83,7 +91,12 @@ class Images(Dataset):
     def __getitem__(self, index: int) -> Tensor | Exception:
         """An image, (C, H, W), not normalised."""
         try:
-            results = self._load(index)
+            path = self.path(index)
+            if path is None:
+                img = self._of_memory(self.sources[index], f'image {index}')
+                results = dict(img=img, img_shape=img.shape[:2])
+            else:
+                results = self.loader(dict(img_path=path))
             for transform in self.transforms:
                 results = transform(results)
         except (OSError, TypeError, ValueError) as error:
@@ -95,16 +108,11 @@ class Images(Dataset):
     def path(self, index: int) -> str | None:
         """Path or URL of an image, None of one in memory."""
         source = self.sources[index]
+        if isinstance(source, dict):
+            return source['img_path']
         return source if isinstance(source, str) else None
 
-    def _load(self, index: int) -> dict:
-        source = self.sources[index]
-        if isinstance(source, str):
-            return self.loader(dict(img_path=source))
-        img = self._as_loaded(source, f'image {index}')
-        return dict(img=img, img_shape=img.shape[:2], ori_shape=img.shape[:2])
-
-    def _as_loaded(
+    def _of_memory(
         self, image: Image.Image | np.ndarray, name: str
     ) -> np.ndarray:
         """An image of memory as the loader gives it of a file."""
@@ -115,23 +123,51 @@ class Images(Dataset):
             # Of 16 bits or more: as RGB, PIL would clip them at 255.
             if image.mode[0] not in 'IF':
                 image = image.convert('RGB')
-            image = np.asarray(image)
-        if image.dtype != np.uint8 or image.ndim not in (2, 3):
+        image = np.atleast_3d(image)
+        if image.dtype != np.uint8 or image.shape[2:] not in (
+            (1,),
+            (3,),
+            (4,),
+        ):
             raise TypeError(
                 f'{name} is {image.dtype} of the shape {image.shape}: give '
                 'uint8 arrays, (H, W, 3) in RGB or (H, W), or a normalised '
                 'batch as a tensor, (B, C, H, W)'
             )
-        if image.ndim == 2 or image.shape[2] == 1:
-            image = np.repeat(np.atleast_3d(image), 3, axis=2)
-        if image.shape[2] not in (3, 4):
-            raise ValueError(
-                f'{name} has {image.shape[2]} channels: give (H, W, 3) in RGB'
-            )
+        if image.shape[2] == 1:
+            image = np.repeat(image, 3, axis=2)
         if 'grayscale' in self.loader.color_type:
             return np.array(Image.fromarray(image[..., :3]).convert('L'))
         img = np.ascontiguousarray(image[..., 2::-1])  # RGB(A) -> BGR
         return img.astype(np.float32) if self.loader.to_float32 else img
+
+
+def image_set(
+    place: str, pipeline: list[dict], with_label: bool = False
+) -> ImageSet:
+    """The images of a folder, of shards, or of a data set of Hugging Face.
+
+    Args:
+        place: The folder, or a pattern of shards.
+        pipeline: See :func:`pipeline_of`. Its loader says whether images can
+            be read.
+        with_label: Whether they have labels.
+
+    Raises:
+        FileNotFoundError: If there is no image.
+        OSError: If none of the images can be read.
+    """
+    place = os.path.expanduser(place)
+    if not (os.path.exists(place) or '{' in place):
+        raise FileNotFoundError(f'there is no file or folder {place}')
+    bands = pipeline[0]['type'].endswith('LoadBands')
+    return image_set_of(place)(
+        place,
+        with_label=with_label,
+        pipeline=pipeline,
+        extensions=(*EXTENSIONS, '.npy') if bands else EXTENSIONS,
+        test_mode=True,
+    )
 
 
 def open_images(images: Any, pipeline: list[dict]) -> Images:
@@ -152,23 +188,15 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         TypeError: If it is none of these.
         ValueError: If a list is empty.
     """
+    if isinstance(images, Images):
+        return images
     if isinstance(images, (str, os.PathLike)):
         place = os.path.expanduser(os.fspath(images))
-        if os.path.isfile(place) and not place.endswith('.tar'):
-            return Images([place], pipeline)
-        if not (os.path.exists(place) or '{' in place):
-            raise FileNotFoundError(f'there is no file or folder {place}')
-        return _stored_images(place, pipeline)
-    if isinstance(images, Image.Image) or (
-        isinstance(images, np.ndarray) and images.ndim < 4
-    ):
+        if place.endswith('.tar') or not os.path.isfile(place):
+            return Images(image_set(place, pipeline).data_list, pipeline)
+        images = [place]
+    if not isinstance(images, Sequence) and getattr(images, 'ndim', 0) < 4:
         images = [images]
-    if not isinstance(images, (Sequence, np.ndarray)):
-        raise TypeError(
-            'images are a folder, a file, a PIL image, an array, a list of '
-            'these, or a normalised tensor (B, C, H, W), but got '
-            f'{type(images).__name__}'
-        )
     sources = [
         os.fspath(image) if isinstance(image, os.PathLike) else image
         for image in images
@@ -178,51 +206,11 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     for image in sources:
         if not isinstance(image, (str, Image.Image, np.ndarray)):
             raise TypeError(
-                'a list of images has paths, PIL images or arrays, but got '
+                'images are a folder, files, PIL images, arrays, or a '
+                'normalised tensor (B, C, H, W), but got '
                 f'{type(image).__name__}'
             )
     return Images(sources, pipeline)
-
-
-class _Paths(Sequence):
-    """Paths of the images of a data set."""
-
-    def __init__(self, samples: Sequence[dict]) -> None:
-        self._samples = samples
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, index: int) -> str:
-        return self._samples[index]['img_path']
-
-
-def _stored_images(place: str, pipeline: list[dict]) -> Images:
-    bands = pipeline[0]['type'].endswith('LoadBands')
-    dataset = image_set_of(place)(
-        place,
-        with_label=False,
-        # Its loader says whether images can be read.
-        pipeline=pipeline,
-        extensions=(*EXTENSIONS, '.npy') if bands else EXTENSIONS,
-        test_mode=True,
-    )
-    return Images(_Paths(dataset.data_list), pipeline)
-
-
-class _Batches:
-    """Batches of some rows, each a range."""
-
-    def __init__(self, spans: Sequence[range], batch_size: int) -> None:
-        self.spans, self.batch_size = spans, batch_size
-
-    def __iter__(self) -> Iterator[range]:
-        for span in self.spans:
-            for start in range(0, len(span), self.batch_size):
-                yield span[start : start + self.batch_size]
-
-    def __len__(self) -> int:
-        return sum(-(-len(span) // self.batch_size) for span in self.spans)
 
 
 def _collate(images: list) -> tuple[Tensor | None, dict[int, Exception]]:
@@ -258,9 +246,11 @@ def image_batches(
     """
     if batch_size < 1:
         raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
-    if spans is None:
-        spans = [range(len(images))]
-    batches = _Batches(spans, batch_size)
+    batches = [
+        span[start : start + batch_size]
+        for span in ([range(len(images))] if spans is None else spans)
+        for start in range(0, len(span), batch_size)
+    ]
     if num_workers is None:
         num_workers = min(8, os.cpu_count() or 1) if len(batches) > 1 else 0
     loader = DataLoader(

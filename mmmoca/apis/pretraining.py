@@ -121,12 +121,11 @@ def _config_file(name: str | os.PathLike) -> Path:
     folder = shipped('configs')
     # The folders of an installed package may be links.
     found = folder and (*folder.glob('moca_*.py'), *folder.glob('*/moca_*.py'))
-    known = sorted(found or ())
-    for file in known:
-        if os.fspath(name) in (file.stem, file.name):
-            return file
-    names = [file.stem for file in known]
-    like = difflib.get_close_matches(path.stem, names, n=3) or names
+    known = {file.stem: file for file in sorted(found or ())}
+    stem = os.fspath(name).removesuffix('.py')
+    if stem in known:
+        return known[stem]
+    like = difflib.get_close_matches(path.stem, known, n=3) or known
     raise FileNotFoundError(
         f'there is no config {name}: give the path of a file, or a name such '
         f'as {", ".join(like)}'

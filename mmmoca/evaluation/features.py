@@ -87,8 +87,8 @@ def describe_batch(
         class_label(sample, role)
         if 'sample_idx' not in sample:
             raise ValueError(
-                f'The {role} images have no sample_idx: keep it '
-                'among the meta_keys of PackInputs.'
+                f'the {role} images have no sample_idx: keep it among the '
+                'meta_keys of PackInputs'
             )
     return feats.float(), samples
 
@@ -121,7 +121,7 @@ def extract_shard(
         ValueError: If a feature of any rank is not finite.
     """
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-    feats, finite = torch.empty(0, 0, dtype=dtype), None
+    feats = torch.empty(0, 0, dtype=dtype)
     labels, ids = [], []
     start = time.time()
     for i, data_batch in enumerate(loader, 1):
@@ -129,22 +129,18 @@ def extract_shard(
         seen = len(ids)
         labels += [int(s.gt_label) for s in samples if 'gt_label' in s]
         ids += [int(sample.sample_idx) for sample in samples]
-        if len(ids) > len(feats):
-            rows = max(len(ids), len(sampler))
-            larger = batch.new_empty(rows, batch.shape[1], dtype=dtype)
-            if seen:
-                larger[:seen] = feats[:seen]
-            feats = larger
+        if not seen:
+            feats = batch.new_empty(len(sampler), batch.shape[1], dtype=dtype)
         feats[seen : len(ids)] = batch
-        good = feats[seen : len(ids)].isfinite().all()
-        finite = good if finite is None else finite & good
         if logger is not None and i % LOG_INTERVAL == 0:
             each = (time.time() - start) / i
             eta = timedelta(seconds=int(each * (len(loader) - i)))
             logger.info(
                 f'{title} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
             )
-    diverged = torch.tensor(finite is not None and not finite).int()
+    # In parts, as a mask of all would need much memory.
+    parts = feats[: len(ids)].split(2**14)
+    diverged = torch.tensor(not all(p.isfinite().all() for p in parts)).int()
     all_reduce(diverged, 'max')
     if diverged:
         raise ValueError(

@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-__all__ = ['FEATURES', 'PRESETS', 'Preset', 'choose_preset', 'preset_line']
+__all__ = ['FEATURES', 'PRESETS', 'Preset', 'choose_preset']
 
 FEATURES = ('avg', 'cls', 'cls-avg')
 
@@ -14,6 +14,7 @@ class Preset(NamedTuple):
     docs/evaluation.md says where each value is from.
 
     Attributes:
+        method (str, optional): Its name, None where it is not known.
         knn (str): Feature of k-NN, after the final norm: 'avg' (mean patch
             token), 'cls' or 'cls-avg' (both concatenated).
         linear (str): Feature of linear probing, after the final norm.
@@ -23,6 +24,7 @@ class Preset(NamedTuple):
         which (str): The encoder, where a file has two.
     """
 
+    method: str | None
     knn: str
     linear: str
     lowshot: str
@@ -31,19 +33,18 @@ class Preset(NamedTuple):
     which: str = 'teacher'
 
 
-PRESETS = dict(
-    moca=Preset('avg', 'avg', 'avg', temperature=0.04),
-    dino=Preset('cls', 'cls-avg', 'cls'),
-    ibot=Preset('cls', 'cls-avg', 'cls'),
-    msn=Preset('cls', 'cls', 'cls', regularization=0.0025),
-    mocov3=Preset('cls', 'cls', 'cls', which='student'),
-    mae=Preset('avg', 'cls', 'avg'),
+_PRESETS = (
+    Preset('moca', 'avg', 'avg', 'avg', temperature=0.04),
+    Preset('dino', 'cls', 'cls-avg', 'cls'),
+    Preset('ibot', 'cls', 'cls-avg', 'cls'),
+    Preset('msn', 'cls', 'cls', 'cls', regularization=0.0025),
+    Preset('mocov3', 'cls', 'cls', 'cls', which='student'),
+    Preset('mae', 'avg', 'cls', 'avg'),
 )
+PRESETS = {preset.method: preset for preset in _PRESETS}
 
 
-def choose_preset(
-    layout: str, feature: str | None = None
-) -> tuple[str | None, Preset]:
+def choose_preset(layout: str, feature: str | None = None) -> Preset:
     """What to take of a checkpoint.
 
     Args:
@@ -53,9 +54,8 @@ def choose_preset(
             for all protocols (low-shot takes it before the final norm).
 
     Returns:
-        tuple[str | None, Preset]: Name of the method, None if neither the
-        file nor the feature tells it, and the settings; those of MOCA where
-        the method is not known.
+        Preset: That of the method; MOCA's, with ``method=None``, where
+        neither the file nor the feature tells it.
 
     Raises:
         ValueError: If there is no such feature.
@@ -66,30 +66,10 @@ def choose_preset(
             f'({", ".join(PRESETS)})'
         )
     # Files of DINO and iBOT look the same, and are evaluated alike.
-    of_file = 'moca' if layout == 'mmmoca' else layout
-    method = next((m for m in (feature, of_file) if m in PRESETS), None)
-    preset = PRESETS[method or 'moca']
+    method = 'moca' if layout == 'mmmoca' else layout
+    if feature in PRESETS:
+        method = feature
+    preset = PRESETS.get(method, PRESETS['moca']._replace(method=None))
     if feature in FEATURES:
         preset = preset._replace(knn=feature, linear=feature, lowshot=feature)
-    return method, preset
-
-
-def preset_line(settings: dict) -> str:
-    """Settings in words.
-
-    Args:
-        settings (dict): Those of a :class:`Preset`, with the ``which`` that
-            was taken and the name of the ``preset``, if any.
-
-    Returns:
-        str: One line.
-    """
-    return (
-        '{which} encoder; k-NN {knn} (T = {temperature:g}), linear {linear}, '
-        'low-shot {lowshot} before the final norm (lambda = '
-        '{regularization:g}); '
-    ).format(**settings) + (
-        f'preset {settings["preset"]}'
-        if settings['preset']
-        else 'method unknown, so as for MOCA but for a feature given'
-    )
+    return preset

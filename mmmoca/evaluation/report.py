@@ -11,9 +11,7 @@ from rich.text import Text
 
 from mmmoca.messages import printable
 
-from .presets import preset_line
-
-__all__ = ['comparison_table', 'render_table']
+__all__ = ['render_table']
 
 
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -42,33 +40,3 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _cell(text: str) -> Text:
     """A name as it is, whatever rich and Markdown would make of it."""
     return Text(printable(text).replace('|', '\\|').replace('<', '&lt;'))
-
-
-def comparison_table(results: list[dict]) -> str:
-    """One row a checkpoint, one column a protocol and setting.
-
-    Args:
-        results (list[dict]): A ``name`` for each, and what
-            :meth:`~mmmoca.evaluation.comparison.Comparison.evaluate` gave.
-
-    Returns:
-        str: A table in Markdown; accuracies in percent. A list below it says
-        which features they are of.
-    """
-    rows = []
-    for result in results:
-        row = {'top-1 (%)': result['name']}
-        for k, accuracy in result.get('knn', {}).items():
-            row[f'k-NN, {k}'] = f'{accuracy:.1f}'
-        if 'linear' in result:
-            row['linear'] = f'{result["linear"]["top1"]:.1f}'
-        for subset in result.get('lowshot', ()):
-            spread = f' ± {subset["std"]:.1f}' * (len(subset['top1']) > 1)
-            row[subset['subset']] = f'{subset["mean"]:.1f}{spread}'
-        rows.append(row)
-    table = render_table(list(rows[0]), [list(row.values()) for row in rows])
-    notes = [
-        f'- {printable(result["name"])}: {preset_line(result["settings"])}\n'
-        for result in results
-    ]
-    return f'{table}\n{"".join(notes)}'

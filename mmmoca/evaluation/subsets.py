@@ -47,56 +47,42 @@ def read_subset(
     """
     if not os.path.isfile(path):
         raise ValueError(
-            f'there is no subset list {path}: give the path of a file with '
-            'one image a line, or draw some by '
+            f'there is no subset list {path}: draw some by '
             'tools/dataset_converters/make_subset.py'
         )
-    with open(path) as file:
-        lines = [line.strip() for line in file]
-    lines = [line for line in lines if line]
+    lines = Path(path).read_text().split('\n')
     images = [
         line if '/' in line else f'{line.partition("_")[0]}/{line}'
-        for line in lines
+        for line in map(str.strip, lines)
+        if line
     ]
     numbers = {name: label for label, name in enumerate(classes)}
     subset = {
         image: numbers.get(image.partition('/')[0], -1) for image in images
     }
-    if not subset:
-        raise ValueError(f'the subset list {path} is empty')
-    if len(subset) < len(images):
-        raise ValueError(
-            f'the subset list {path} has {len(images)} lines, but names only '
-            f'{len(subset)} images: remove the repeated lines'
-        )
     paths = {os.path.join(folder, image): image for image in subset}
     beyond = [paths[path] for path in outside(folder, paths)]
-    if beyond:
-        raise ValueError(
-            f'{len(beyond)} images of the subset list {path} lead out of '
-            f'{folder} ({listed(beyond, 3)}): remove them'
-        )
     unknown = [image for image, label in subset.items() if label < 0]
-    if unknown:
+    for wrong, what in (
+        (beyond, f'lead out of {folder}'),
+        (unknown, f'are of no class known ({listed(classes, 3)})'),
+    ):
+        if wrong:
+            raise ValueError(
+                f'{len(wrong)} images of the subset list {path} {what}: '
+                f'{listed(wrong, 3)}'
+            )
+    if len(subset) < len(images) or len(set(subset.values())) < 2:
         raise ValueError(
-            f'{len(unknown)} images of the subset list {path} are of no class '
-            f'known ({listed(unknown, 3)}); the classes are '
-            f'{listed(classes, 3)}. Write <class>_<number>.<ending> or '
-            '<class>/<image>'
-        )
-    if len(set(subset.values())) < 2:
-        raise ValueError(
-            f'the subset list {path} names images of one class only: a '
-            'classifier needs at least two'
+            f'the subset list {path} must name each image once, and images '
+            f'of two classes or more, but has {len(images)} lines of '
+            f'{len(subset)} images of {len(set(subset.values()))} classes'
         )
     missing = [i for place, i in paths.items() if not os.path.isfile(place)]
     if missing:
         raise FileNotFoundError(
             f'{len(missing)} of {len(subset)} images of the subset list '
-            f'{path} are not in {folder} ({listed(missing, 3)}). Set '
-            'data_root and data_prefix to the folder of the class folders, '
-            'or draw a list from it by '
-            'tools/dataset_converters/make_subset.py'
+            f'{path} are not in {folder} ({listed(missing, 3)}): set data_root'
         )
     return subset
 
@@ -203,17 +189,15 @@ def draw_subset(
     """
     if (shots is None) == (percent is None):
         raise ValueError('give either shots or percent')
-    if shots is not None and shots < 1:
-        raise ValueError(f'shots must be at least 1, but got {shots}')
-    if percent is not None and not 0 < percent <= 100:
+    if (shots is not None and shots < 1) or (
+        percent is not None and not 0 < percent <= 100
+    ):
         raise ValueError(
-            f'percent must be above 0 and at most 100, but got {percent}'
+            'shots must be at least 1, percent above 0 and at most 100, but '
+            f'got {shots} and {percent}'
         )
     if len(images) < 2:
-        raise ValueError(
-            f'images of one class only ({listed(images, 3)}): a classifier '
-            'needs at least two'
-        )
+        raise ValueError(f'images of one class only: {listed(images, 3)}')
     lines = []
     for number, (name, files) in enumerate(sorted(images.items())):
         count = shots or max(1, round(len(files) * percent / 100))

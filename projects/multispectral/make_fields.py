@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-CONVERTERS = Path(__file__).parents[2] / 'tools' / 'dataset_converters'
-sys.path.append(str(CONVERTERS))
+sys.path.append(
+    str(Path(__file__).resolve().parents[2] / 'tools' / 'dataset_converters')
+)
 
 from _drawn_set import draw_classes, run, set_parser
 

@@ -4,6 +4,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,6 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from mmmoca.evaluation.encoders import LabelledFeatures, four_features
 from mmmoca.evaluation.features import extract_shard, raw_pixels
 from mmmoca.evaluation.knn import knn_top1
 from mmmoca.evaluation.linear import linear_accuracy
@@ -32,6 +32,14 @@ MEASURES = ('knn', 'linear', 'retrieval')
 PROBE_RATES = [0.01 * 3**power for power in range(8)]
 # In the work dir.
 FILE = 'features.json'
+
+
+class LabelledFeatures(NamedTuple):
+    """[CLS] and mean patch token after the final norm, (N, D), and labels."""
+
+    cls: Tensor
+    avg: Tensor
+    labels: Tensor
 
 
 @HOOKS.register_module()
@@ -176,9 +184,9 @@ class FeatureCurveHook(Hook):
         bank, queries = self._features(model)
         return {
             feature: self._knn(
-                F.normalize(queries.pick(feature)[1::2], dim=1),
+                F.normalize(getattr(queries, feature)[1::2], dim=1),
                 queries.labels[1::2],
-                F.normalize(bank.pick(feature), dim=1),
+                F.normalize(getattr(bank, feature), dim=1),
                 bank.labels,
             )
             for feature in FEATURES
@@ -221,12 +229,12 @@ class FeatureCurveHook(Hook):
     def _measures(
         self, bank: LabelledFeatures, queries: LabelledFeatures, feature: str
     ) -> Iterator[tuple[str, str, float]]:
-        known = bank.pick(feature), bank.labels
+        known = getattr(bank, feature), bank.labels
         unit = F.normalize(known[0], dim=1)
         rates = PROBE_RATES
         for start, part in enumerate(('choose', 'report')):
             rows = slice(start, None, 2)
-            asked = queries.pick(feature)[rows], queries.labels[rows]
+            asked = getattr(queries, feature)[rows], queries.labels[rows]
             query = F.normalize(asked[0], dim=1)
             labels = asked[1], known[1]
             yield part, 'knn', self._knn(query, labels[0], unit, labels[1])
@@ -254,7 +262,9 @@ def plain_encoder(config: dict) -> nn.Module:
     """
     keys = 'arch', 'img_size', 'patch_size', 'in_channels'
     kept = {key: config[key] for key in keys if key in config}
-    encoder = MODELS.build(dict(type='VisionTransformer', **kept))
+    encoder = MODELS.build(
+        dict(type='VisionTransformer', out_type='raw', **kept)
+    )
     encoder.eval()  # mmpretrain's returns nothing
     return encoder
 
@@ -285,9 +295,11 @@ def _describe(
 ) -> LabelledFeatures:
     def describe(batch: dict) -> tuple[Tensor, list]:
         data = data_preprocessor(batch, False)
-        return four_features(encoder, data['inputs']), data['data_samples']
+        tokens = encoder(data['inputs'])[-1]  # (B, 1 + L, D)
+        found = tokens[:, 0], tokens[:, 1:].mean(dim=1)
+        return torch.cat(found, dim=1), data['data_samples']
 
     loader = DataLoader(items, 250, collate_fn=default_collate)
     shard = extract_shard(loader, describe)
     # The labels are on the CPU.
-    return LabelledFeatures(*shard.feats.cpu().chunk(4, dim=1), shard.labels)
+    return LabelledFeatures(*shard.feats.cpu().chunk(2, dim=1), shard.labels)

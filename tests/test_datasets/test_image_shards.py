@@ -19,8 +19,8 @@ from mmengine.registry import DefaultScope
 from mmpretrain.registry import DATASETS
 from torch.utils.data import DataLoader
 
+from mmmoca.apis.comparison import list_digest
 from mmmoca.datasets import ImageShards, SeededSampler, tar_backend, tar_index
-from mmmoca.evaluation.feature_cache import _list_digest
 from mmmoca.evaluation.subsets import images_by_class
 
 from ..errors import raises
@@ -151,10 +151,10 @@ def test_webdataset_reads_the_same(root):
 )
 def test_features_are_kept_until_a_file_changes(root, kind, file):
     dataset = build(root, kind)
-    digest = _list_digest(dataset)
-    assert digest == _list_digest(build(root, kind))
+    digest = list_digest(dataset)
+    assert digest == list_digest(build(root, kind))
     os.utime(root / STORES[kind] / file, (0, 0))
-    assert digest != _list_digest(dataset)
+    assert digest != list_digest(dataset)
 
 
 def test_lists_of_images_need_folders(root):

@@ -7,7 +7,7 @@ import torch
 from mmpretrain.models.utils import SelfSupDataPreprocessor
 from mmpretrain.structures import DataSample
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.features import (
     extract_features,
@@ -60,15 +60,6 @@ def test_memory_is_taken_once(monkeypatch):
     monkeypatch.setattr(torch.Tensor, 'new_empty', spy)
     _extract(_loader(batch_size=2))
     assert sizes == [(10, 4)]
-
-
-def test_a_loader_longer_than_its_sampler():
-    class Short(SequentialSampler):
-        def __len__(self):
-            return 3
-
-    shard = _extract(_loader(sampler=Short(range(10))))
-    assert torch.equal(shard.feats, FEATS)
 
 
 def test_not_finite():

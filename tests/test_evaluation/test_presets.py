@@ -5,12 +5,12 @@ from mmmoca.evaluation.presets import PRESETS, choose_preset
 
 
 def test_what_a_method_publishes():
-    assert choose_preset('mmmoca')[0] == 'moca'
-    assert choose_preset('timm') == (None, PRESETS['moca'])
-    assert choose_preset('timm', 'ibot')[1].linear == 'cls-avg'
+    assert choose_preset('mmmoca') == PRESETS['moca']
+    assert choose_preset('timm') == PRESETS['moca']._replace(method=None)
+    assert choose_preset('timm', 'ibot').linear == 'cls-avg'
     # A feature changes no other setting of the method.
-    method, preset = choose_preset('msn', 'avg')
-    assert method == 'msn' and preset.regularization == 0.0025
+    preset = choose_preset('msn', 'avg')
+    assert preset.method == 'msn' and preset.regularization == 0.0025
     assert preset.knn == preset.linear == preset.lowshot == 'avg'
     with pytest.raises(ValueError, match="'dense' is no feature .*preset"):
         choose_preset('msn', 'dense')

@@ -4,15 +4,15 @@
 Features are extracted once a checkpoint, and k-NN, linear probing and
 low-shot classification share them. Each takes the feature that the method of
 the checkpoint is published with (docs/evaluation.md). Unlike in the
-protocols' own configs, linear probing sees no augmented images, and all
-transforms are those of k-NN.
+protocols' own configs, linear probing sees no augmented images. Images are
+prepared as each checkpoint records, or as ``--config`` says for all of them.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -22,6 +22,10 @@ from _arguments import (
     import_stack,
     positive_integer,
 )
+
+if TYPE_CHECKING:
+    from mmmoca.apis import Encoder
+    from mmmoca.evaluation.presets import Preset
 
 PROTOCOLS = ('knn', 'linear', 'lowshot')
 # The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
@@ -105,8 +109,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add(
         '--config',
         type=config_file,
-        default='classification/knn_vit-b16_in1k.py',
-        help='a k-NN config, for architecture and transforms',
+        help='a k-NN config, for the images of all checkpoints: transforms, '
+        'size and normalisation (those that each checkpoint records)',
     )
     add('--out-dir', default='work_dirs/compare', type=Path)
     add('--names', nargs='+', help='names of the checkpoints')
@@ -129,10 +133,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=3,
         help='low-shot sets that are drawn',
     )
+    add(
+        '--num-heads',
+        type=positive_integer,
+        help='attention heads, where neither a file nor the config says it',
+    )
     linear = dict(type=positive_integer, help='of linear probing')
     add('--epochs', default=100, **linear)
     add('--batch-size', default=256, **linear)
-    add('--num-workers', type=int, help="processes that read (the config's)")
+    add('--num-workers', type=int, help='processes that read')
     add('--seed', type=int, default=0)
     args = parser.parse_args(argv)
     if args.names is None:
@@ -153,6 +162,43 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
+def load_encoder(
+    entry: Entry,
+    which: str | None,
+    feature: str | None,
+    config: Path | None,
+    num_heads: int | None,
+) -> tuple['Encoder', 'Preset']:
+    """The encoder of a checkpoint, and what to take of it."""
+    from mmengine.config import Config
+
+    import mmmoca
+    from mmmoca.evaluation.presets import choose_preset
+    from mmmoca.models import ViewsDataPreprocessor
+
+    options = dict(num_heads=num_heads)
+    if config is not None:
+        cfg = Config.fromfile(config)
+        options['img_size'] = cfg.model.backbone.img_size
+        if isinstance(arch := cfg.model.backbone.arch, dict):
+            options['num_heads'] = arch['num_heads']
+    encoder = mmmoca.load(entry.path, which or 'teacher', **options)
+    preset = encoder.preset
+    if feature := entry.feature or feature:
+        preset = choose_preset(encoder.about['layout'], feature)
+    if which is None and encoder.about['which'] not in ('only', preset.which):
+        encoder = mmmoca.load(entry.path, preset.which, **options)
+    if config is not None:
+        normalise = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
+        encoder.data_preprocessor = ViewsDataPreprocessor(
+            normalise.mean, normalise.std, normalise.get('to_rgb', False)
+        ).to(encoder.data_preprocessor.device)
+        *encoder.pipeline, _ = cfg.test_dataloader.dataset.to_dict()[
+            'pipeline'
+        ]  # all but PackInputs
+    return encoder, preset
+
+
 def run(args: argparse.Namespace) -> list[dict]:
     """Run the protocols on all checkpoints.
 
@@ -161,41 +207,61 @@ def run(args: argparse.Namespace) -> list[dict]:
 
     Returns:
         list[dict]: For each checkpoint its ``name``, and what
-        :meth:`Comparison.evaluate` gave.
+        :func:`mmmoca.apis.comparison.evaluate` gave.
 
     Raises:
         ValueError: If a file or the images do not fit.
         OSError: If there are no images.
     """
-    from mmengine.config import Config
+    from mmmoca.apis.comparison import evaluate
 
-    from mmmoca.evaluation.comparison import Comparison
+    results = []
+    for name, entry in zip(args.names, args.checkpoints):
+        encoder, preset = load_encoder(
+            *(entry, args.which, args.feature, args.config, args.num_heads)
+        )
+        result = evaluate(
+            *(encoder, args.data_root, args.out_dir / 'features', preset),
+            *(args.protocols, args.shots, args.percent, args.sets),
+            *(args.epochs, args.batch_size, args.seed, args.num_workers),
+        )
+        results.append(dict(result, name=name, checkpoint=entry.path))
+    return results
 
-    comparison = Comparison(
-        Config.fromfile(args.config),
-        args.data_root,
-        args.out_dir / 'features',
-        args.num_workers,
-    )
-    subsets = None
-    if 'lowshot' in args.protocols:
-        subsets = comparison.draw_subsets(
-            args.shots, args.percent, args.sets, args.seed
-        )
-    return [
-        dict(name=name)
-        | comparison.evaluate(
-            entry.path,
-            subsets,
-            args.which,
-            entry.feature or args.feature,
-            args.protocols,
-            args.epochs,
-            args.batch_size,
-            args.seed,
-        )
-        for name, entry in zip(args.names, args.checkpoints)
-    ]
+
+def comparison_table(results: list[dict]) -> str:
+    """One row a checkpoint, one column a protocol and setting, in Markdown.
+
+    Args:
+        results (list[dict]): What :func:`run` gave.
+
+    Returns:
+        str: Accuracies in percent. A list below the table says which features
+        they are of.
+    """
+    from mmmoca.evaluation.report import render_table
+    from mmmoca.messages import printable
+
+    rows, notes = [], ''
+    for result in results:
+        row = {'top-1 (%)': result['name']}
+        for k, accuracy in result.get('knn', {}).items():
+            row[f'k-NN, {k}'] = f'{accuracy:.1f}'
+        if 'linear' in result:
+            row['linear'] = f'{result["linear"]["top1"]:.1f}'
+        for subset in result.get('lowshot', ()):
+            spread = f' ± {subset["std"]:.1f}' * (len(subset['top1']) > 1)
+            row[subset['subset']] = f'{subset["mean"]:.1f}{spread}'
+        rows.append(row)
+        method = result['settings']['method'] or 'of MOCA, as none is known'
+        notes += (
+            f'- {printable(result["name"])}: '
+            '{which} encoder; k-NN {knn} (T = {temperature:g}), linear '
+            '{linear}, low-shot {lowshot} before the final norm (lambda = '
+            '{regularization:g}); preset {method}\n'
+        ).format(**dict(result['settings'], method=method))
+    table = render_table(list(rows[0]), [list(row.values()) for row in rows])
+    return f'{table}\n{notes}'
 
 
 def _names(entries: Sequence[Entry]) -> list[str]:
@@ -210,7 +276,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print and write the table."""
     args = parse_args(argv)
     import_stack()
-    from mmmoca.evaluation.report import comparison_table
     from mmmoca.files import write_json, write_text
 
     try:

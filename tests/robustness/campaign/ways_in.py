@@ -7,7 +7,6 @@ path of a checkpoint.
 """
 
 import itertools
-import logging
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +20,6 @@ from mmpretrain.registry import MODELS
 import mmmoca
 from mmmoca.checkpoints import check_pretrained_inits, read_checkpoint
 from mmmoca.engine.hooks import WinningHeadHook
-from mmmoca.evaluation.feature_cache import FeatureCache
 from mmmoca.stack import MissingOpsError, check_compiled_ops
 
 from ...images import CONFIGS, write_images
@@ -258,26 +256,7 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
     )
     yield 'read_checkpoint', read_checkpoint
     yield 'read_checkpoint, lazy', lambda p: read_checkpoint(p, lazy=True)
-    yield 'FeatureCache', lambda path: _cached(path, folder)
     yield 'WinningHeadHook', _winner
-
-
-def _cached(path: Path, folder: Path) -> object:
-    """Features of an earlier comparison, handed on with their folder."""
-    cache = FeatureCache(folder / 'cache', logging.getLogger('cache'))
-    with (
-        mock.patch('mmmoca.evaluation.feature_cache._list_digest'),
-        mock.patch('hashlib.sha256') as digest,
-    ):
-        cache.folder.mkdir(exist_ok=True)
-        digest.return_value.hexdigest.return_value = path.stem
-        link = cache.folder / f'{path.stem}.pt'
-        link.unlink(missing_ok=True)
-        link.symlink_to(path)
-        with mock.patch(
-            'mmmoca.evaluation.feature_cache.json.dumps', return_value=''
-        ):
-            return cache.features(mock.Mock(), None, 'title', {})
 
 
 def _winner(path: Path) -> None:

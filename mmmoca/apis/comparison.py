@@ -1,0 +1,228 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""All frozen protocols, on features that are extracted once an encoder."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from mmengine.device import get_device
+from mmengine.logging import MMLogger
+from torch import Tensor, nn
+
+from mmmoca.datasets.image_places import stored_in
+from mmmoca.datasets.image_set import ImageSet
+from mmmoca.evaluation.features import FeatureShard
+from mmmoca.evaluation.knn import knn_top1
+from mmmoca.evaluation.linear import linear_accuracy
+from mmmoca.evaluation.low_shot import (
+    low_shot_features,
+    low_shot_predictions,
+    low_shot_results,
+)
+from mmmoca.evaluation.presets import Preset
+from mmmoca.evaluation.subsets import draw_subset, images_by_class, subset_line
+from mmmoca.files import atomic_write
+from mmmoca.version import __version__
+
+from .encoder import Encoder
+from .images import Images, image_set
+
+__all__ = ['evaluate']
+
+
+def evaluate(
+    encoder: Encoder,
+    data_root: str | os.PathLike,
+    cache: str | os.PathLike,
+    preset: Preset | None = None,
+    protocols: Sequence[str] = ('knn', 'linear', 'lowshot'),
+    shots: Sequence[int] = (1, 2, 5),
+    percent: Sequence[float] = (1.0,),
+    sets: int = 3,
+    epochs: int = 100,
+    batch_size: int = 256,
+    seed: int = 0,
+    num_workers: int | None = None,
+) -> dict:
+    """Evaluate a frozen encoder as its method is published.
+
+    Unlike in the protocols' own configs, linear probing sees no augmented
+    images, and all transforms are the encoder's.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        data_root (str | os.PathLike): Folder with ``train`` and ``val``.
+        cache (str | os.PathLike): Folder of the features, which are found
+            again by the weights, the images and what is done to them.
+        preset (Preset, optional): What to take of it; the encoder's if not
+            given.
+        protocols (Sequence[str]): Which of them to run.
+        shots (Sequence[int]): Of low-shot, images a class.
+        percent (Sequence[float]): Of low-shot, percentages of each class.
+        sets (int): Of low-shot, draws for each of both, as make_subset.py's.
+        epochs (int): Of linear probing.
+        batch_size (int): Of linear probing.
+        seed (int): Of the draws and of linear probing.
+        num_workers (int, optional): See :meth:`Encoder.embed`.
+
+    Returns:
+        dict: The file, its settings, and what each protocol gave.
+
+    Raises:
+        OSError: If there are no images, or one cannot be read.
+        ValueError: If the sets have other classes or only one, or a class
+            has too few images.
+    """
+    preset = preset or encoder.preset
+    images = [
+        image_set(os.path.join(data_root, split), encoder.pipeline, True)
+        for split in ('train', 'val')
+    ]
+    classes, others = (part.metainfo['classes'] for part in images)
+    if classes != others or len(classes) < 2:
+        raise ValueError(
+            f'{data_root} needs the same two classes or more, a folder each, '
+            'in train/ and val/'
+        )
+    labels, truth = (torch.from_numpy(i.get_gt_labels()) for i in images)
+    train, val = (_features(encoder, i, cache, num_workers) for i in images)
+    about = encoder.about
+    result = dict(
+        checkpoint=about['checkpoint'],
+        settings=preset._asdict()
+        | dict(layout=about['layout'], which=about['which']),
+    )
+    if 'knn' in protocols:
+        query, bank = (
+            F.normalize(_pick(part, preset.knn).to(get_device()), dim=1)
+            for part in (val, train)
+        )
+        data = query, bank, truth, labels, len(classes)
+        result['knn'] = {
+            f'k={k}': knn_top1(*data, k, preset.temperature) for k in (10, 20)
+        }
+    if 'linear' in protocols:
+        result['linear'] = linear_accuracy(
+            (_pick(train, preset.linear), labels),
+            (_pick(val, preset.linear), truth),
+            *(len(classes), epochs, batch_size, seed),
+        )
+    if 'lowshot' in protocols:
+        subsets = _subsets(images[0], shots, percent, sets, seed)
+        known, query = (
+            low_shot_features(_pick(part, preset.lowshot, 'raw_'))
+            for part in (train, val)
+        )
+        logger = MMLogger.get_current_instance()
+        predictions, failed = low_shot_predictions(
+            FeatureShard(torch.arange(len(known)), known, labels),
+            *(query, subsets, logger),
+            regularization=preset.regularization,
+        )
+        if failed:
+            logger.warning(f'not converged: low-shot {"; ".join(failed)}')
+        hits = (predictions == truth[:, None]).double()
+        result['lowshot'] = low_shot_results(
+            subsets, (100 * hits.mean(dim=0)).tolist()
+        )
+        for row in result['lowshot']:
+            row['images_per_class'] = float(
+                np.mean(row['images']) / len(classes)
+            )
+    return result
+
+
+def _pick(found: dict, feature: str, prefix: str = '') -> Tensor:
+    parts = [found[prefix + part] for part in feature.split('-')]
+    return torch.from_numpy(np.concatenate(parts, axis=1))
+
+
+def _features(
+    encoder: Encoder,
+    images: ImageSet,
+    cache: str | os.PathLike,
+    num_workers: int | None,
+) -> dict[str, np.ndarray]:
+    """[CLS] and mean patch token, after the final norm and before it."""
+    normalise = encoder.data_preprocessor
+    made_from = [
+        encoder.weights_digest(),
+        encoder.pipeline,
+        [normalise.mean.tolist(), normalise.std.tolist(), normalise.to_rgb],
+        list_digest(images),
+        __version__,
+    ]
+    name = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    path = Path(cache) / f'{name}.npz'
+    if not path.is_file():
+        # Made once: parts of it would need twice the memory.
+        raw = torch.empty(2, len(images), encoder.backbone.embed_dims)
+        seen = 0
+
+        def pool(_: nn.Module, inputs: tuple[Tensor]) -> None:
+            nonlocal seen
+            tokens = inputs[0]  # (B, 1 + L, D)
+            pooled = tokens[:, 0], tokens[:, 1:].mean(dim=1)
+            raw[:, seen : seen + len(tokens)] = torch.stack(pooled)
+            seen += len(tokens)
+
+        with encoder.backbone.ln1.register_forward_pre_hook(pool):
+            found = encoder.embed(
+                Images(images.data_list, encoder.pipeline),
+                num_workers=num_workers,
+                progress=True,
+            )
+        with atomic_write(path) as temporary:
+            np.savez(
+                temporary,
+                **dict(cls=found.cls, avg=found.avg),
+                **dict(raw_cls=raw[0], raw_avg=raw[1]),
+            )
+    return dict(np.load(path))
+
+
+def list_digest(images: ImageSet) -> str:
+    """SHA-256 of the paths of a data set's images, in order.
+
+    Size and time of change stand for the content of a local file.
+    """
+    digest = hashlib.sha256()
+    for sample in images.data_list:
+        path = sample['img_path']
+        file = stored_in(path) or path
+        digest.update(f'{path}\0'.encode('utf-8', 'surrogateescape'))
+        if os.path.isfile(file):
+            status = os.stat(file)
+            digest.update(f'{status.st_size}\0{status.st_mtime_ns}\n'.encode())
+    return digest.hexdigest()
+
+
+def _subsets(
+    dataset: ImageSet,
+    shots: Sequence[int],
+    percent: Sequence[float],
+    sets: int,
+    seed: int,
+) -> dict[str, list[list[int]]]:
+    """Rows of the training images for each set, by what is drawn."""
+    images = images_by_class(dataset)
+    rows = {
+        subset_line(name, file): row
+        for name, files in images.items()
+        for file, row in files.items()
+    }
+    wanted = {f'{n} shot': dict(shots=n) for n in shots} | {
+        f'{p:g} %': dict(percent=p) for p in percent
+    }
+    return {
+        name: [
+            [rows[line] for line in draw_subset(images, (seed, i), **how)]
+            for i in range(sets)
+        ]
+        for name, how in wanted.items()
+    }
