@@ -97,9 +97,7 @@ def main() -> None:
         encoder = encoder_of(
             backbone, args.checkpoint, args.num_heads, args.mean, args.std
         )
-        export_encoder(
-            encoder, args.checkpoint, args.out, args.to, args.license, name
-        )
+        export_encoder(encoder, args.out, args.to, args.license, name)
         print(f'wrote {args.out}')
         if name is not None:
             print(push_to_hub(args.out, name, args.private))

@@ -373,45 +373,15 @@ def card_of(folder):
     return yaml.safe_load(front), text
 
 
-def test_cards(export, tmp_path):
-    """Nothing but what the checkpoint and its logs say, and no paths."""
-    content, _ = run_content(
-        train_dataloader=dict(
-            dataset=dict(data_root='/home/me/secret/textures/')
-        ),
-        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.002)),
-        work_dir='/home/me/work',
-    )
-    content['meta'].update(
-        epoch=12, iter=600, seed=7, experiment_name='tiny_20260102_030405'
-    )
-    for start, accuracy in (('030405', 73.7), ('010203', 11.1)):
-        logs = tmp_path / f'20260102_{start}' / 'vis_data'
-        logs.mkdir(parents=True)
-        lines = [
-            dict(step=6, time=1.0, **{'knn/top1_k20': 55.5}),
-            dict(step=12, iter=12, loss=2.0),
-            dict(step=12, time=1.0, **{'knn/top1_k20': accuracy}),
-        ]
-        text = '\n'.join(map(json.dumps, lines))
-        (logs / 'scalars.json').write_text(text)
-    front, text = card_of(export(content, 'safetensors'))
+def test_cards(export):
+    """Nothing but what the checkpoint says, and no folders."""
+    folders = dict(data_root='/home/me/secret/', work_dir='/home/me/work')
+    front, text = card_of(export(run_content(**folders)[0], 'safetensors'))
     assert front['library_name'] == 'mmmoca'
-    assert 'license' not in front
-    assert '## Licence\n\nNot stated.' in text
-    for row in (
-        '| config | tiny |',
-        '| data | textures |',
-        '| trained for | 12 epochs, 600 steps |',
-        '| optimiser | AdamW |',
-        '| seed | 7 |',
-        '| `knn/top1_k20` | 73.7 |',
-    ):
-        assert row in text
-    assert not re.search(r'secret|/home|11\.1|55\.5', text)
-    assert 'teacher of a pretraining by [MOCA]' in text
-    assert 'evaluated on [AVG]' in text
-    assert 'are those usual for ImageNet' in text  # no mean in its config
+    assert 'license' not in front and 'not stated' in text
+    assert 'secret' not in text and '/home' not in text
+    assert 'moca' in front['tags'] and 'gidaris' in text
+    assert 'usual for ImageNet' in text  # no mean in its config
 
     content = checkpoint('mae')[0]
     front, text = card_of(
@@ -419,10 +389,6 @@ def test_cards(export, tmp_path):
     )
     assert (front['license'], front['library_name']) == ('cc-by-4.0', 'timm')
     assert 'moca' not in front['tags'] and 'gidaris' not in text
-    assert 'checkpoint in the layout mae' in text
-    assert 'evaluated on' not in text
-    assert 'does not record how it was trained' in text
-    assert 'None are recorded' in text
 
 
 def test_code_of_cards_runs(export):

@@ -43,7 +43,6 @@ def check_target(out: str | os.PathLike, to: str) -> None:
 
 def export_encoder(
     encoder: Encoder,
-    path: str | os.PathLike,
     out: str | os.PathLike,
     to: str,
     license: str | None = None,
@@ -53,8 +52,6 @@ def export_encoder(
 
     Args:
         encoder (Encoder): What :func:`encoder_of` returned.
-        path (str | os.PathLike): The checkpoint that it was read from, whose
-            logs beside it tell figures for the card.
         out (str | os.PathLike): The folder. It appears when it is complete.
         to (str): A key of ``FORMATS``.
         license (str, optional): Of the weights, as an SPDX identifier.
@@ -77,7 +74,7 @@ def export_encoder(
         folder.mkdir()
         form.write(encoder, folder)
         write_json(folder / 'preprocessing.json', _preparation(encoder))
-        card = model_card(encoder, path, form.library, usage, license)
+        card = model_card(encoder, form.library, usage, license)
         write_text(folder / 'README.md', card)
 
 
