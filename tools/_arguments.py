@@ -21,12 +21,10 @@ __all__ = [
     'add_cfg_options',
     'add_common_arguments',
     'add_encoder_arguments',
-    'add_model_arguments',
     'add_source_grid',
     'add_which',
     'checkpoint_file',
     'config_file',
-    'image_file',
     'image_folder',
     'import_stack',
     'load_config',
@@ -89,18 +87,6 @@ def local_file(name: str) -> str:
     if not Path(name).expanduser().is_file():
         raise argparse.ArgumentTypeError(f'there is no file {name}')
     return name
-
-
-def image_file(name: str) -> Path:
-    """Type of an argument: a file that exists.
-
-    Raises:
-        argparse.ArgumentTypeError: If there is no such file.
-    """
-    path = Path(name)
-    if not path.is_file():
-        raise argparse.ArgumentTypeError(f'there is no image {name}')
-    return path
 
 
 def image_folder(name: str) -> str:
@@ -168,17 +154,6 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
         'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
         'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks',
     )
-
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say which trained model to look at."""
-    parser.add_argument(
-        'config', type=config_file, help='the config that it was trained by'
-    )
-    parser.add_argument(
-        'checkpoint', type=checkpoint_file, help='the checkpoint file'
-    )
-    add_cfg_options(parser)
 
 
 def add_which(parser: argparse.ArgumentParser) -> None:

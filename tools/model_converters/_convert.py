@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import add_source_grid, add_which, import_stack
+from _arguments import (
+    add_source_grid,
+    add_which,
+    import_stack,
+    local_file,
+    one_line_errors,
+)
 
 if TYPE_CHECKING:
     from mmmoca.checkpoints import Backbone
@@ -26,7 +32,9 @@ __all__ = [
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add the arguments SRC and DST."""
-    parser.add_argument('src', type=Path, help='the checkpoint to convert')
+    parser.add_argument(
+        'src', type=local_file, help='the checkpoint to convert'
+    )
     parser.add_argument(
         'dst', type=Path, help='what to write: .safetensors, or .pth'
     )
@@ -48,17 +56,13 @@ def run(
     args = parser.parse_args()
     if args.dst.suffix not in ('.pth', '.safetensors'):
         parser.error(f'{args.dst} must end in .pth or .safetensors')
-    if not args.src.is_file():
-        parser.error(f'{args.src} is no file on this machine')
     if args.dst.exists() and os.path.samefile(args.src, args.dst):
         parser.error('DST is SRC: give the result a name of its own')
     import_stack()
     from mmmoca.checkpoints import CheckpointError
 
-    try:
+    with one_line_errors(parser, CheckpointError):
         convert(args)
-    except CheckpointError as error:
-        parser.error(str(error))
 
 
 def write_backbone(

@@ -13,7 +13,9 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from _arguments import (
-    add_model_arguments,
+    add_cfg_options,
+    checkpoint_file,
+    config_file,
     image_folder,
     import_stack,
     positive_integer,
@@ -23,7 +25,13 @@ from _arguments import (
 def parse_args() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description='Show what a model learnt')
-    add_model_arguments(parser)
+    parser.add_argument(
+        'config', type=config_file, help='the config that it was trained by'
+    )
+    parser.add_argument(
+        'checkpoint', type=checkpoint_file, help='the checkpoint file'
+    )
+    add_cfg_options(parser)
     parser.add_argument(
         '--data',
         type=image_folder,
