@@ -32,7 +32,7 @@ def demo(tmp_path_factory):
     out = tmp_path_factory.mktemp('demo') / 'out'
     run_tool(
         *('tools/dataset_converters/make_textures.py', out / 'textures'),
-        *('--train', TRAIN, '--val', VAL, '--workers', 1),
+        *('--train', TRAIN, '--val', VAL),
     )
     meta = dict(experiment_name='moca_vit-tiny_textures_demo_20260101_000000')
     torch.save(dict(meta=meta), out / 'iter_9.pth')
