@@ -5,6 +5,8 @@ import torch
 from mmengine.config import Config
 from mmpretrain.registry import MODELS
 
+from mmmoca.checkpoints import run_record
+
 from .images import DEMO_CONFIG
 from .test_checkpoints.files import randomise
 
@@ -26,6 +28,6 @@ def write_run(path, seed=0, **options):
     cfg.merge_from_dict(small | TINY_CODEBOOK | options)
     torch.manual_seed(seed)
     model = randomise(MODELS.build(cfg.model), seed)
-    meta = dict(cfg=cfg.pretty_text)
+    meta = dict(mmmoca=run_record(cfg.to_dict(), model))
     torch.save(dict(state_dict=model.state_dict(), meta=meta), path)
     return cfg, model

@@ -24,6 +24,7 @@ from PIL import Image
 
 import mmmoca.hub
 from mmmoca.__main__ import main
+from mmmoca.checkpoints import run_record
 from mmmoca.files import shipped
 
 TINY = 'moca_vit-tiny_textures'
@@ -72,7 +73,7 @@ def use_models():
     model = get_model(TINY)
     MMLogger.get_current_instance().setLevel('WARNING')
     model.init_weights()
-    meta = dict(cfg=model._config.pretty_text)
+    meta = dict(mmmoca=run_record(model._config.to_dict(), model))
     torch.save(dict(state_dict=model.state_dict(), meta=meta), 'run.pth')
     features = mmmoca.load('run.pth').embed('images', num_workers=0)
     extract = FeatureExtractor(TINY, pretrained='run.pth')

@@ -20,6 +20,7 @@ from .reading import (
     local_file,
     read_checkpoint,
 )
+from .records import run_record
 from .release_keys import convert_release_name, convert_release_state_dict
 from .release_model import convert_release, model_of_shapes
 from .run_folder import (
@@ -77,6 +78,7 @@ __all__ = [
     'read_checkpoint',
     'read_start',
     'resize_positions',
+    'run_record',
     'vit_of_shapes',
     'write_checkpoint',
     'write_converted',

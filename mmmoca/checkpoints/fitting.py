@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from .grids import position_grid
 from .plain_vit import LAYER_SCALE, PROJECTION, arch_of
 from .reading import CheckpointError, listed
-from .vits import recorded_num_heads
+from .records import record_of
 
 __all__ = [
     'check_architecture',
@@ -148,7 +148,7 @@ def check_architecture(
         )
 
 
-def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
+def check_grids(model: nn.Module, saved: Mapping, meta: object) -> None:
     """Refuse position embeddings that mmpretrain would resize wrongly.
 
     While it loads, mmpretrain takes every embedding of another length for a
@@ -157,7 +157,7 @@ def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
     Args:
         model (nn.Module): Its ViTs are checked.
         saved (Mapping[str, Tensor]): What it will load.
-        meta (dict, optional): ``meta`` of the checkpoint.
+        meta (object): ``meta`` of the checkpoint, whatever it holds.
 
     Raises:
         CheckpointError: If a grid differs and is not resized rightly.
@@ -165,14 +165,9 @@ def check_grids(model: nn.Module, saved: Mapping, meta: dict | None) -> None:
     for name, module in model.named_modules():
         prefix = f'{name}.' if name else ''
         positions = saved.get(f'{prefix}pos_embed')
-        projection = saved.get(f'{prefix}patch_embed.projection.weight')
-        if (
-            not isinstance(module, VisionTransformer)
-            or positions is None
-            or projection is None
-        ):
+        if not isinstance(module, VisionTransformer) or positions is None:
             continue
-        source = position_grid(meta, positions, projection)
+        source = position_grid(meta, positions)
         target = tuple(module.patch_resolution)
         square = source is not None and source[0] == source[1]
         resized = positions.shape[1] != module.pos_embed.shape[1]
@@ -201,7 +196,7 @@ def check_heads(vit: VisionTransformer, meta: object, role: str) -> None:
     Raises:
         CheckpointError: If the checkpoint records another number.
     """
-    heads = recorded_num_heads(meta if isinstance(meta, dict) else {})
+    heads = record_of(meta).get('num_heads')
     own = vit.arch_settings['num_heads']
     if heads not in (None, own):
         raise CheckpointError(

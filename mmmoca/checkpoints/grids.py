@@ -3,53 +3,33 @@
 
 import math
 
-from mmengine.utils import to_2tuple
 from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 
 from .reading import CheckpointError
-from .recorded_config import record_of, recorded_backbone
+from .records import record_of
 
 __all__ = ['adapt_in_channels', 'position_grid', 'resize_positions']
 
 
-def position_grid(
-    meta: dict | None, pos_embed: Tensor, projection: Tensor
-) -> tuple[int, int] | None:
+def position_grid(meta: object, pos_embed: Tensor) -> tuple[int, int] | None:
     """The patch grid of a position embedding.
 
     Args:
-        meta (dict, optional): ``meta`` of the checkpoint.
+        meta (object): ``meta`` of the checkpoint, whatever it holds.
         pos_embed (Tensor): (1, 1 + L, D), [CLS] first.
-        projection (Tensor): Weight of the patch projection, (D, C, P, Q).
 
     Returns:
-        Tuple[int, int], optional: Rows and columns as recorded, by the tools
-        of this package or in the config that MMEngine's runner saves. Where
-        nothing is recorded that fits, L is taken for a square, as every
-        public checkpoint's is; None if it is none.
+        Tuple[int, int], optional: Rows and columns as recorded by a run or a
+        tool of this package. Where nothing is recorded that fits, L is taken
+        for a square, as every public checkpoint's is; None if it is none.
     """
     patches = pos_embed.shape[1] - 1
-    grid = _recorded_grid(meta, projection)
+    grid = record_of(meta).get('grid')
     if grid is not None and grid[0] * grid[1] == patches:
-        return grid
+        return tuple(grid)
     side = math.isqrt(patches)
     return (side, side) if side**2 == patches else None
-
-
-def _recorded_grid(
-    meta: dict | None, projection: Tensor
-) -> tuple[int, int] | None:
-    """From the record of our tools, or from MMEngine's config, not run."""
-    if not isinstance(meta, dict):
-        return None
-    if grid := record_of(meta).get('grid'):
-        return tuple(grid)
-    img_size = recorded_backbone(meta).get('img_size')
-    if img_size is None:
-        return None
-    sides = zip(to_2tuple(img_size), projection.shape[2:])
-    return tuple(side // patch for side, patch in sides)
 
 
 def resize_positions(

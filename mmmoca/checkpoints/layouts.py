@@ -13,13 +13,12 @@ from .encoders import choose_encoder, layout_of
 from .grids import position_grid
 from .huggingface_keys import convert_huggingface_name
 from .plain_vit import (
-    PROJECTION,
     fold_layer_scale,
     join_qkv,
     prepend_class_position,
 )
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
-from .recorded_config import record_of
+from .records import record_of
 from .timm_keys import convert_timm_name
 
 __all__ = ['Backbone', 'find_backbone', 'read_backbone']
@@ -59,8 +58,8 @@ class Backbone(NamedTuple):
             allows it, else None.
         changes (Tuple[str, ...]): What of the file's encoder is built
             otherwise in ``state_dict``, in words for a log.
-        meta (Dict): What the file says of itself as ``meta``, such as the
-            config of its run; {} if nothing.
+        meta (Dict): What the file says of itself as ``meta``, such as
+            :func:`run_record`; {} if nothing.
     """
 
     state_dict: dict[str, Tensor]
@@ -189,11 +188,7 @@ def find_backbone(
         layout_of(encoder, all_found, ignored, bool(changes)),
         role,
         ignored,
-        position_grid(
-            meta,
-            state_dict['pos_embed'],
-            state_dict[PROJECTION],
-        ),
+        position_grid(meta, state_dict['pos_embed']),
         tuple(changes),
         meta,
     )

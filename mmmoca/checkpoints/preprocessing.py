@@ -4,32 +4,15 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mmengine.utils import to_2tuple
-
 from .layouts import Backbone
 from .plain_vit import PROJECTION
 from .reading import CheckpointError
-from .recorded_config import (
-    parts_of,
-    record_of,
-    recorded_backbone,
-    recorded_config,
-)
+from .records import record_of
 
-__all__ = ['Preprocessing', 'preprocessing_of', 'recorded_preprocessing']
+__all__ = ['Preprocessing', 'preprocessing_of']
 
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
-_LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
-_RECORDED = dict(
-    channel_order=str,
-    resize=int,
-    cropped=int,
-    interpolation=str,
-    backend=str,
-    loader=dict,
-    source=str,
-)
 
 
 class Preprocessing(NamedTuple):
@@ -65,7 +48,7 @@ class Preprocessing(NamedTuple):
     source: str
 
     def as_record(self) -> dict:
-        """What :func:`recorded_preprocessing` gives of a converted file."""
+        """What a file of this encoder records, see :func:`run_record`."""
         record = self._asdict()
         del record['img_size']
         if self.resize is not None:
@@ -87,9 +70,8 @@ def preprocessing_of(
         std (Sequence[float], optional): Likewise.
 
     Returns:
-        Preprocessing: As the config in the file says, or the record of the
-        converter that wrote it. Else as ImageNet's images for encoders of
-        three channels.
+        Preprocessing: As the file records. Else as ImageNet's images for
+        encoders of three channels.
 
     Raises:
         CheckpointError: If nothing is recorded of images of other channels
@@ -98,7 +80,7 @@ def preprocessing_of(
     """
     channels = backbone.state_dict[PROJECTION].shape[1]
     img_size = _img_size(backbone)
-    known = recorded_preprocessing(backbone.meta)
+    known = _recorded(backbone.meta)
     if any(len(known.get(k, ())) != channels for k in ('mean', 'std')):
         # None, or of other images.
         for name in ('mean', 'std', 'channel_order', 'loader', 'source'):
@@ -125,19 +107,12 @@ def preprocessing_of(
     )
 
 
-def recorded_preprocessing(meta: Mapping) -> dict:
-    """What a file says of its images, as far as it does.
-
-    Args:
-        meta (Mapping): ``meta`` of the checkpoint.
-
-    Returns:
-        dict: Plain values, as the record of a converter has them; what is in
-        :class:`Preprocessing` but the image size, and ``cropped``, the side
-        of what is cut out of an image whose shorter side has ``resize``
-        pixels; ``resize`` is None where nothing is.
-    """
-    return _from_record(meta) or _from_config(meta)
+def _recorded(meta: Mapping) -> dict:
+    known = record_of(meta).get('preprocessing') or {}
+    # JSON has lists only.
+    return {
+        k: tuple(v) if isinstance(v, list) else v for k, v in known.items()
+    }
 
 
 def _img_size(backbone: Backbone) -> tuple[int, int]:
@@ -172,125 +147,3 @@ def _assumed(channels: int) -> dict:
             f'{channels} numbers each (--mean, --std)'
         )
     return dict(mean=_IMAGENET[0], std=_IMAGENET[1], source='assumed')
-
-
-def _from_record(meta: Mapping) -> dict:
-    """What a converter copied from the file that it read."""
-    known = record_of(meta).get('preprocessing')
-    if not isinstance(known, dict):
-        return {}
-    # JSON has lists only.
-    found = {name: _numbers(known.get(name)) for name in ('mean', 'std')}
-    if known.get('resize', 0) is None:
-        found['resize'] = None
-    return found | {
-        name: known[name]
-        for name, kind in _RECORDED.items()
-        if isinstance(known.get(name), kind) and known[name]
-    }
-
-
-def _from_config(meta: Mapping) -> dict:
-    """What the config of a run says, as far as it does."""
-    config = recorded_config(meta)
-    known, in_memory = _loading(config)
-    model = config.get('model')
-    normalise = isinstance(model, dict) and model.get('data_preprocessor')
-    normalise = normalise or config.get('data_preprocessor')
-    if not isinstance(normalise, dict):
-        return known
-    channels = recorded_backbone(meta).get('in_channels', 3)
-    for name, default in (('mean', 0.0), ('std', 1.0)):
-        numbers = _numbers(normalise.get(name) or [default])
-        known[name] = numbers * (channels if len(numbers) == 1 else 1)
-    to_rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
-    # MMPretrain's sets in memory, such as CIFAR10, are RGB.
-    to_rgb = to_rgb or (in_memory and channels == 3)
-    known['channel_order'] = _order(to_rgb, channels, known.get('loader', {}))
-    known['source'] = 'config'
-    return known
-
-
-def _numbers(values: object) -> tuple[float, ...]:
-    if not isinstance(values, (list, tuple)):
-        return ()
-    numbers = tuple(v for v in values if isinstance(v, (int, float)))
-    return numbers if len(numbers) == len(values) else ()
-
-
-def _order(to_rgb: bool, channels: int, loader: dict) -> str:
-    if to_rgb:
-        return 'rgb'
-    as_in_file = (
-        loader.get('type', '').endswith('LoadBands')
-        or loader.get('imdecode_backend') == 'tifffile'
-    )
-    if as_in_file:
-        return 'bands'
-    # MMCV loads colours as BGR.
-    return {1: 'grey', 3: 'bgr'}.get(channels, 'bands')
-
-
-def _loading(config: dict) -> tuple[dict, bool]:
-    """How images are loaded and resized where a run evaluates them.
-
-    Returns:
-        Tuple[dict, bool]: As far as it is known, and whether the data set has
-        its images in memory.
-    """
-    evaluated = [
-        steps
-        for name in ('val_dataloader', 'test_dataloader')
-        if isinstance(config.get(name), dict)
-        for steps in _pipelines(config[name])
-    ]
-    if evaluated:
-        return _settings_of(evaluated[0], evaluated=True)
-    # Evaluation crops the centre, training anywhere.
-    others = sorted(
-        filter(_loader_of, _pipelines(config)),
-        key=lambda steps: 'CenterCrop' not in steps,
-    )
-    return _settings_of(others[0], False) if others else ({}, False)
-
-
-def _pipelines(config: dict) -> list[dict[str, dict]]:
-    """The transforms in each list of them, by type."""
-    return [
-        {step['type'].rpartition('.')[2]: step for step in part}
-        for part in parts_of(config)
-        if isinstance(part, list)
-        and part
-        and all(
-            isinstance(step, dict) and isinstance(step.get('type'), str)
-            for step in part
-        )
-    ]
-
-
-def _loader_of(steps: dict[str, dict]) -> dict | None:
-    return next((s for name, s in steps.items() if name in _LOADERS), None)
-
-
-def _settings_of(steps: dict[str, dict], evaluated: bool) -> tuple[dict, bool]:
-    known, loader = {}, _loader_of(steps)
-    if loader:
-        known['loader'] = {
-            k: v for k, v in loader.items() if k != 'backend_args'
-        }
-    edge = steps.get('ResizeEdge') or steps.get('ResizeBands') or {}
-    whole = steps.get('Resize', {})
-    crop = steps.get('CenterCrop', {}).get('crop_size')
-    sides = edge.get('scale'), to_2tuple(crop)[0]
-    resized = {}
-    if all(isinstance(side, int) and side > 0 for side in sides):
-        resized, known['resize'], known['cropped'] = edge, *sides
-    elif evaluated and whole and not (crop or whole.get('keep_ratio')):
-        resized, known['resize'] = whole, None
-    elif evaluated and not any('Resize' in n or 'Crop' in n for n in steps):
-        # Images have the encoder's size already.
-        known['resize'] = known['cropped'] = 1
-    if resized:
-        known['interpolation'] = resized.get('interpolation', 'bilinear')
-        known['backend'] = resized.get('backend', 'cv2')
-    return known, loader is None

@@ -10,8 +10,8 @@ from mmmoca.registry import MODELS
 
 from .grids import position_grid
 from .reading import CheckpointError, read_checkpoint, tensors_of
+from .records import file_record
 from .release_keys import convert_release_name, convert_release_state_dict
-from .writing import record
 
 __all__ = [
     'convert_release',
@@ -66,12 +66,8 @@ def convert_whole_release(
         CheckpointError: If it is not of the authors' full model.
     """
     converted, dropped = convert_release_tensors(checkpoint, source)
-    grid = position_grid(
-        None,
-        converted['teacher.pos_embed'],
-        converted['teacher.patch_embed.projection.weight'],
-    )
-    meta = dict(mmmoca=record(source, 'moca', 'full', grid))
+    grid = position_grid(None, converted['teacher.pos_embed'])
+    meta = dict(mmmoca=file_record(source, 'moca', 'full', grid))
     return dict(state_dict=converted, meta=meta), dropped
 
 

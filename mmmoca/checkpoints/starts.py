@@ -16,10 +16,8 @@ from .grids import adapt_in_channels, resize_positions
 from .layouts import find_backbone
 from .plain_vit import LAYER_SCALE, PROJECTION
 from .reading import CheckpointError, listed, read_checkpoint, tensors_of
-from .recorded_config import record_of
+from .records import file_record, record_of
 from .release_model import convert_release_tensors
-from .vits import recorded_num_heads
-from .writing import record
 
 __all__ = ['START', 'fit_start', 'is_start', 'read_start']
 
@@ -64,15 +62,15 @@ def read_start(path: str | os.PathLike) -> dict:
     for role, encoder in zip(_ENCODERS, (student, teacher)):
         for name, value in encoder.state_dict.items():
             state[f'{role}.{name}'] = value
-    about = record(path, teacher.layout, 'start', teacher.grid)
+    about = file_record(path, teacher.layout, 'start', teacher.grid)
     about['changes'] = teacher.changes
-    about['num_heads'] = recorded_num_heads(teacher.meta)
+    about['num_heads'] = record_of(teacher.meta).get('num_heads')
     return dict(state_dict=state, meta=dict(mmmoca=about))
 
 
 def is_start(checkpoint: dict) -> bool:
     """Whether a checkpoint is what :func:`read_start` returned."""
-    return record_of(checkpoint.get('meta') or {}).get('which') == 'start'
+    return record_of(checkpoint.get('meta')).get('which') == 'start'
 
 
 def fit_start(

@@ -11,12 +11,11 @@ from torch import Tensor
 from .layouts import Backbone
 from .plain_vit import PROJECTION, arch_of
 from .reading import CheckpointError
-from .recorded_config import record_of, recorded_backbone
+from .records import record_of
 
 __all__ = [
     'build_vit',
     'num_heads_of',
-    'recorded_num_heads',
     'vit_of_shapes',
 ]
 
@@ -85,8 +84,8 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
         num_heads (int, optional): In the place of what is recorded.
 
     Returns:
-        int: As given, as the config in the file or the record of the
-        converter says, or what all ViTs of these sizes have.
+        int: As given, as the file records, or what all ViTs of these sizes
+        have.
 
     Raises:
         CheckpointError: If it cannot be known, or does not divide the
@@ -95,7 +94,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     arch = arch_of(backbone.state_dict)
     heads = (
         num_heads
-        or recorded_num_heads(backbone.meta)
+        or record_of(backbone.meta).get('num_heads')
         or _usual_num_heads(arch, backbone.layout)
     )
     dims = arch['embed_dims']
@@ -111,24 +110,6 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
             'another --num-heads N'
         )
     return heads
-
-
-def recorded_num_heads(meta: Mapping) -> int | None:
-    """The number of heads that a file records.
-
-    Args:
-        meta (Mapping): ``meta`` of the checkpoint.
-
-    Returns:
-        int, optional: As the record of a converter or the config says.
-    """
-    about = record_of(meta)
-    if 'num_heads' in about:
-        return about['num_heads']
-    arch = recorded_backbone(meta).get('arch')
-    if isinstance(arch, str):
-        arch = VisionTransformer.arch_zoo.get(arch.lower())
-    return arch.get('num_heads') if isinstance(arch, dict) else None
 
 
 def _usual_num_heads(arch: Mapping[str, int], layout: str) -> int | None:

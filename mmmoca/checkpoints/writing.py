@@ -8,16 +8,13 @@ import os
 import torch
 
 from mmmoca.files import atomic_write
-from mmmoca.version import __version__
 
 from .layouts import Backbone
-from .preprocessing import recorded_preprocessing
-from .vits import recorded_num_heads
+from .records import file_record, record_of
 
 __all__ = [
     'backbone_checkpoint',
     'file_sha256',
-    'record',
     'write_checkpoint',
 ]
 
@@ -36,46 +33,16 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
         package, and where the file says it, the number of heads and how
         images are prepared.
     """
-    about = record(source, *backbone.origin, backbone.grid, backbone.feature)
-    if heads := recorded_num_heads(backbone.meta):
-        about['num_heads'] = heads
-    if images := recorded_preprocessing(backbone.meta):
-        about['preprocessing'] = images
+    known = record_of(backbone.meta)
+    about = file_record(
+        source, *backbone.origin, backbone.grid, backbone.feature
+    ) | {k: known[k] for k in ('num_heads', 'preprocessing') if k in known}
     return dict(
         state_dict={
             f'backbone.{name}': value
             for name, value in backbone.state_dict.items()
         },
         meta=dict(mmmoca=about),
-    )
-
-
-def record(
-    source: str | os.PathLike,
-    layout: str,
-    which: str,
-    grid: tuple[int, int] | None,
-    feature: str | None = None,
-) -> dict:
-    """What a checkpoint says it was made from, as ``meta.mmmoca``.
-
-    Args:
-        source (str | os.PathLike): Path of the file it was read from.
-        layout (str): Its layout, see :class:`Backbone`.
-        which (str): The encoder, see :class:`Backbone`; 'full' for a model.
-        grid (Tuple[int, int], optional): Rows and columns of patches.
-        feature (str, optional): What it is judged by, see :class:`Backbone`.
-
-    Returns:
-        dict: These, with the file's name and the version of this package.
-    """
-    return dict(
-        source=os.path.basename(source),
-        layout=layout,
-        which=which,
-        grid=grid,
-        feature=feature,
-        version=__version__,
     )
 
 

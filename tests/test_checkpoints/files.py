@@ -5,9 +5,10 @@ import re
 from argparse import Namespace
 
 import torch
-from mmengine.config import Config
 from mmpretrain.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer as TimmViT
+
+from mmmoca.checkpoints import run_record
 
 SIZE, PATCH, DIMS, DEPTH, HEADS = 32, 8, 24, 2, 3
 LAYOUTS = (
@@ -150,12 +151,11 @@ def _contents(layout, teacher, student, img_size):
         }
 
     if layout == 'mmmoca':
-        cfg = Config(dict(model=dict(backbone=mm_config(img_size))))
         return dict(
             state_dict=both(
                 'backbone.', 'teacher.', **{'codebook.words': extra}
             ),
-            meta=dict(cfg=cfg.pretty_text, iter=7),
+            meta=dict(mmmoca=run_record({}, mm_vit(img_size)), iter=7),
         )
     if layout == 'moca':
         return dict(

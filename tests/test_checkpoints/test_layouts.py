@@ -88,23 +88,12 @@ def test_mean_pooling_norm_is_kept():
 def test_grids_that_are_not_square():
     content = checkpoint('mmmoca', (16, 72))[0]
     assert find_backbone(content).grid == (2, 9)
-    # 36 patches would be a square, too; the config says what they are.
+    # 36 patches would be a square, too; the record says what they are.
     content = checkpoint('mmmoca', (32, 72))[0]
     assert find_backbone(content).grid == (4, 9)
     del content['meta']
     assert find_backbone(content).grid == (6, 6)
     assert find_backbone(checkpoint('timm', (16, 72))[0]).grid is None
-
-
-def test_recorded_configs_are_not_run(tmp_path):
-    content = checkpoint('mmmoca')[0]
-    mark = tmp_path / 'ran'
-    content['meta']['cfg'] = (
-        f'open({str(mark)!r}, "w")\n'
-        'model = dict(backbone=dict(img_size=get_size()))'
-    )
-    assert find_backbone(content).grid == (4, 4)
-    assert not mark.exists()
 
 
 def test_foreign_models():

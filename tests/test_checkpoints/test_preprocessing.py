@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the config of a run says of its images."""
+"""What a run records of its images, as its config has them."""
 
 import pytest
-from mmengine.config import Config
 
-from mmmoca.checkpoints.preprocessing import recorded_preprocessing
-from mmmoca.checkpoints.recorded_config import recorded_backbone
+from mmmoca.checkpoints import run_record
+
+from .files import mm_vit
 
 LOAD = dict(type='LoadImageFromFile')
 PACK = dict(type='PackInputs')
@@ -20,23 +20,14 @@ STALE = [
 
 def said(pipeline, **settings):
     """Of a run that was evaluated so, beside a variable that it inherited."""
-    cfg = Config(
-        dict(
-            test_pipeline=STALE,
-            train_dataloader=dict(dataset=dict(pipeline=TRAIN)),
-            model=dict(data_preprocessor=dict(mean=[1.0, 2.0, 3.0])),
-            val_dataloader=pipeline and dict(dataset=dict(pipeline=pipeline)),
-            **settings,
-        )
+    config = dict(
+        test_pipeline=STALE,
+        train_dataloader=dict(dataset=dict(pipeline=TRAIN)),
+        model=dict(data_preprocessor=dict(mean=[1.0, 2.0, 3.0])),
+        val_dataloader=pipeline and dict(dataset=dict(pipeline=pipeline)),
+        **settings,
     )
-    return recorded_preprocessing(dict(cfg=cfg.pretty_text))
-
-
-def test_backbone_of_the_model():
-    """And not a variable of that name, which the model may override."""
-    text = "backbone = dict(arch='b')\nmodel = dict(backbone=dict(arch='s'))"
-    assert recorded_backbone(dict(cfg=text)) == dict(arch='s')
-    assert recorded_backbone(dict(cfg=text[:25])) == dict(arch='b')
+    return run_record(config, mm_vit())['preprocessing']
 
 
 def test_pipeline_of_the_evaluation():

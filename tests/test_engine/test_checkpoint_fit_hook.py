@@ -111,12 +111,12 @@ def test_other_channels(runner, load):
 
 
 def test_another_number_of_heads(runner, load):
-    """Which no shape tells; the config in the file does."""
+    """Which no shape tells; the record in the file does."""
     state = runner.model.state_dict()
-    load(state, cfg='model = dict(backbone=dict(arch=dict(num_heads=4)))')
+    load(state, mmmoca=dict(num_heads=4))
     message = 'checkpoint has 2 attention heads and backbone has 4, .*heads=2'
     with pytest.raises(CheckpointError, match=message):
-        load(state, cfg='model = dict(backbone=dict(arch=dict(num_heads=2)))')
+        load(state, mmmoca=dict(num_heads=2))
 
 
 def test_starts_are_fitted(runner, tmp_path, monkeypatch):

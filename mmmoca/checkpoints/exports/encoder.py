@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ..layouts import Backbone
 from ..plain_vit import PROJECTION
 from ..preprocessing import Preprocessing, preprocessing_of
+from ..records import file_record
 from ..vits import build_vit, num_heads_of
-from ..writing import file_sha256, record
+from ..writing import file_sha256
 
 __all__ = ['Encoder', 'Features', 'encoder_of']
 
@@ -134,7 +135,9 @@ def encoder_of(
         CheckpointError: If anything of that is not known, or the parts of
             the encoder do not fit each other.
     """
-    about = record(path, *backbone.origin, backbone.grid, backbone.feature)
+    about = file_record(
+        path, *backbone.origin, backbone.grid, backbone.feature
+    )
     about['sha256'] = file_sha256(path)
     return _encoder(
         backbone,

@@ -15,6 +15,7 @@ from mmmoca.checkpoints import (
     guarded,
     newest_checkpoint,
     not_finite,
+    run_record,
 )
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import is_training, unwrap_model
@@ -156,11 +157,12 @@ class AtomicCheckpointHook(CheckpointHook):
             self._lock.release()
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Refuse to write what is not finite; record a MOCA's feature."""
+        """Refuse to write what is not finite; record what the encoder is."""
         model = unwrap_model(runner.model)
+        record = run_record(runner.cfg.to_dict(), model)
         if isinstance(model, MOCA):
-            record = dict(feature=model.image_embedding)
-            checkpoint['meta']['mmmoca'] = record
+            record['feature'] = model.image_embedding
+        checkpoint['meta']['mmmoca'] = record
         # OneCycleLR's has a function, which is not read back.
         for state in checkpoint.get('param_schedulers', ()):
             state.pop('anneal_func', None)
