@@ -74,7 +74,13 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
     again = mmmoca.pretrain(
         images, out, epochs=2, batch_size=16, resume=True, **tiny()
     )
-    assert read_checkpoint(again)['meta']['epoch'] == 2
+    meta = read_checkpoint(again)['meta']
+    assert meta['epoch'] == 2
+    record = meta['mmmoca']
+    images = record.pop('preprocessing')
+    assert record == dict(num_heads=2, grid=(14, 14), feature='avg')
+    assert images['mean'] == (123.675, 116.28, 103.53)
+    assert images['channel_order'] == 'rgb' and images['source'] == 'config'
     taken = {}
     monkeypatch.setattr(
         'mmmoca.apis.pretraining.train', lambda cfg, *_: taken.update(cfg)
