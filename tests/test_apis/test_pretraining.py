@@ -77,10 +77,10 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
     meta = read_checkpoint(again)['meta']
     assert meta['epoch'] == 2
     record = meta['mmmoca']
-    images = record.pop('preprocessing')
+    prepared = record.pop('preprocessing')
     assert record == dict(num_heads=2, grid=(14, 14), feature='avg')
-    assert images['mean'] == (123.675, 116.28, 103.53)
-    assert images['channel_order'] == 'rgb' and images['source'] == 'config'
+    assert prepared['mean'] == (123.675, 116.28, 103.53)
+    assert (prepared['channel_order'], prepared['source']) == ('rgb', 'config')
     taken = {}
     monkeypatch.setattr(
         'mmmoca.apis.pretraining.train', lambda cfg, *_: taken.update(cfg)
