@@ -13,6 +13,7 @@ from .reading import CheckpointError, listed
 from .records import record_of
 
 __all__ = [
+    'after_prefix',
     'check_architecture',
     'check_fit',
     'check_heads',
@@ -93,7 +94,7 @@ def check_shapes(
     """
     for name in misshapen:
         prefix = name.removesuffix(PROJECTION)
-        vits = _after(saved, prefix), _after(own, prefix)
+        vits = after_prefix(saved, prefix), after_prefix(own, prefix)
         if prefix != name and all(_HIDDEN in vit for vit in vits):
             further = ', and its channels where necks and heads name them'
             check_architecture(*vits, source, further)
@@ -298,7 +299,10 @@ def _but_channels(projection: Tensor) -> tuple[int, ...]:
     return projection.shape[:1] + projection.shape[2:]
 
 
-def _after(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def after_prefix(
+    state: Mapping[str, Tensor], prefix: str
+) -> dict[str, Tensor]:
+    """The tensors whose names have a prefix, without it."""
     return {
         name[len(prefix) :]: value
         for name, value in state.items()

@@ -10,7 +10,7 @@ from mmengine.model import PretrainedInit
 from mmengine.runner.checkpoint import CheckpointLoader
 from torch import Tensor, nn
 
-from .fitting import check_fit
+from .fitting import after_prefix, check_fit
 from .layouts import find_backbone
 from .reading import CheckpointError, listed
 from .scheme import guarded
@@ -59,11 +59,7 @@ def _check(
         if isinstance(value, Tensor)
     }
     start = f'{prefix.rstrip(".")}.' if prefix else ''
-    part = {
-        name[len(start) :]: value
-        for name, value in state.items()
-        if name.startswith(start)
-    }
+    part = after_prefix(state, start)
     own = module.state_dict()
     if not part.keys() & own.keys():
         raise CheckpointError(

