@@ -1,20 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import io
-import logging
 from array import array
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from mmengine import fileio
 from mmengine.fileio import BaseStorageBackend, LocalBackend, get_file_backend
-from mmengine.logging import print_log
 from mmpretrain.datasets.custom import find_folders
 
 from mmmoca.files import outside
 from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
-from .image_set import EXTENSIONS, ImageSet
+from .image_set import ImageSet
 from .listing import FolderListing
 from .samples import Samples, Texts, sort_texts
 
@@ -55,24 +53,6 @@ class ImageFolder(ImageSet):
             of an image that is not below ``data_root`` and ``data_prefix``;
             or see :class:`ImageSet`.
     """
-
-    def __init__(
-        self,
-        data_root: str = '',
-        data_prefix: str | dict = '',
-        ann_file: str = '',
-        with_label: bool = True,
-        extensions: Sequence[str] = EXTENSIONS,
-        **kwargs,
-    ) -> None:
-        super().__init__(
-            data_root,
-            data_prefix,
-            ann_file=ann_file,
-            with_label=with_label,
-            extensions=extensions,
-            **kwargs,
-        )
 
     def find_samples(self) -> Samples:
         """List the folder, or read the list."""
@@ -132,15 +112,14 @@ class ImageFolder(ImageSet):
             labels = np.repeat(np.arange(len(folders)), counts)
         if not len(names):
             raise FileNotFoundError(
-                f'no image in {self._searched()}. {self._advice()}'
-            )
-        if self.with_label and 0 in counts:
-            empty = [name for name, n in zip(folders, counts) if n == 0]
-            print_log(
-                f'no image in the folders {", ".join(empty)} of '
-                f'{self._searched()}',
-                logger='current',
-                level=logging.WARNING,
+                f'no image in {self._searched()}: write '
+                + (
+                    'with_label=False unless there is one folder a class, '
+                    '<data_root>/<class>/<image>'
+                    if self.with_label
+                    else 'the folder in data_root, or their extension in '
+                    'extensions'
+                )
             )
         return names, labels
 
@@ -168,24 +147,6 @@ class ImageFolder(ImageSet):
         backend = get_file_backend(self.img_prefix, enable_singleton=True)
         local = isinstance(backend, LocalBackend)
         return FolderListing() if local else backend
-
-    def _advice(self) -> str:
-        if not self.with_label:
-            return (
-                'Set data_root to the folder that holds the images, or name '
-                'their extension in extensions'
-            )
-        root = self.img_prefix
-        files = self._backend().list_dir_or_file(root, list_dir=False)
-        if any(self.is_valid_file(file) for file in files):
-            return (
-                'Its images lie in no class folder: write with_label=False, '
-                'or sort them into one folder a class'
-            )
-        return (
-            'Expected one folder a class, <data_root>/<class>/<image>; '
-            'write with_label=False for images without labels'
-        )
 
 
 class _Paths(Sequence):

@@ -66,18 +66,10 @@ def index_shards(
         ValueError: If what stands for a label is no class number.
     """
     problems, writable = [], True
-    told = len(shards) == 1  # there is nothing to wait for
     for shard in shards:
         stamp = _stamp(shard, extensions)
         index = _kept(shard, stamp, with_label)
         if index is None:
-            if not told:
-                print_log(
-                    'reads the headers of the tar files, once: what they say '
-                    f'is kept in {index_file("*.tar")} beside them',
-                    logger='current',
-                )
-                told = True
             try:
                 index = _read_headers(shard, extensions, with_label)
             except (OSError, tarfile.TarError) as error:

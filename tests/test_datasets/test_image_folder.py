@@ -155,7 +155,7 @@ def test_no_image(tmp_path):
     parts = 'no image in', str(tmp_path), '.jpg', '.webp'
     with raises(FileNotFoundError, *parts, '<data_root>/<class>/<image>'):
         ImageFolder(str(tmp_path))
-    with raises(FileNotFoundError, *parts, 'Set data_root'):
+    with raises(FileNotFoundError, *parts, 'data_root'):
         ImageFolder(str(tmp_path), with_label=False)
     with raises(FileNotFoundError, '(accepted extensions: .gif)'):
         ImageFolder(str(tmp_path), with_label=False, extensions=['.gif'])
