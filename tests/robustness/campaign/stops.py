@@ -11,28 +11,22 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...images import write_images
-from .trials import (
-    NO_VALIDATION,
-    Outcome,
-    log_of,
-    same,
-    state_of,
-    train,
-    workers,
-)
+from ...images import DEMO_CONFIG, write_images
+from ...runs import NO_VALIDATION
+from .trials import Trial, same, state_of
 
+ROOT = Path(__file__).resolve().parents[3]
 SIGNALS = ('SIGKILL', 'SIGKILL', 'SIGTERM', 'SIGINT', 'SIGUSR1')
 ITERATIONS = 30
-STOPS = 25
 
 
-def trials(folder: Path) -> Iterator[Outcome]:
-    """Stop runs of one and of two processes, 25 times each."""
+def trials(folder: Path, count: int) -> Iterator[Trial]:
+    """Stop runs of one and of two processes, so many times each."""
     write_images(folder, train=8, val=1)
     for processes in (1, 2):
         begin = time.time()
@@ -43,15 +37,23 @@ def trials(folder: Path) -> Iterator[Outcome]:
         expected = state_of(whole / f'iter_{ITERATIONS}.pth')
         kind = f'stopped, {processes} process(es)'
         stops = number = 0
-        while stops < STOPS:
+        while stops < count:
             work_dir = folder / f'run_{processes}_{number}'
-            met = stop_and_resume(work_dir, processes, seconds, 3)
-            end = state_of(work_dir / f'iter_{ITERATIONS}.pth')
-            good = same(end, expected)
+            met, problem = stop_and_resume(
+                work_dir, processes, seconds, min(3, count - stops)
+            )
+            if not problem:
+                end = state_of(work_dir / f'iter_{ITERATIONS}.pth')
+                problem = '' if same(end, expected) else 'differs in the end'
             for name in met:
-                yield Outcome(kind, name, good, '' if good else 'differs')
+                yield Trial(kind, name, problem)
             stops += len(met)
             number += 1
+
+
+def log_of(work_dir: Path) -> Path:
+    """What a run prints lies beside its work dir."""
+    return work_dir.with_name(f'{work_dir.name}.log')
 
 
 def start(work_dir: Path, processes: int) -> subprocess.Popen:
@@ -62,15 +64,33 @@ def start(work_dir: Path, processes: int) -> subprocess.Popen:
         'default_hooks.checkpoint.max_keep_ckpts': 2,
         'train_dataloader.num_workers': 1,
         'train_dataloader.dataset.data_root': work_dir.parent,
-        'train_dataloader.batch_size': 8 // processes,
+        'train_dataloader.batch_size': 16 // processes,
     }
-    return train(work_dir, options, '--resume', processes=processes)
+    command = [sys.executable, ROOT / 'tools' / 'train.py', DEMO_CONFIG]
+    if processes > 1:
+        command = [ROOT / 'tools' / 'dist_train.sh', DEMO_CONFIG, processes]
+    command += ['--work-dir', work_dir, '--resume', '--cfg-options']
+    command += [f'{key}={value}' for key, value in options.items()]
+    environment = os.environ | dict(
+        PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
+        PYTHONPATH=str(ROOT),
+        PORT=str(random.randrange(20000, 30000)),
+        OMP_NUM_THREADS='1',
+    )
+    with log_of(work_dir).open('a') as log:
+        return subprocess.Popen(
+            list(map(str, command)),
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
 
 def stop_and_resume(
     work_dir: Path, processes: int, seconds: float, stops: int
-) -> list[str]:
-    """Stop a run so many times; the signals that met it."""
+) -> tuple[list[str], str]:
+    """Stop a run so many times; the signals that met it, and what is wrong."""
     met = []
     while True:
         run = start(work_dir, processes)
@@ -82,15 +102,30 @@ def stop_and_resume(
         if stopped:
             met.append(name)
         if run.wait() == 0:
-            return met
+            return met, ''
         if not stopped:
-            raise RuntimeError(log_of(work_dir).read_text()[-3000:])
+            # One that was never stopped counts as a trial, too.
+            said = log_of(work_dir).read_text(errors='replace')[-300:]
+            return met or ['none'], f'ended by itself: {said!r}'
 
 
 def send(run: subprocess.Popen, name: str, processes: int) -> bool:
     """Send a signal to the run, or to one of its processes."""
-    targets = [run.pid] if processes == 1 else workers(run)
+    targets = [run.pid]
+    if processes > 1:
+        # The shell's child is torchrun, whose children train.
+        targets = [
+            worker for child in children(run.pid) for worker in children(child)
+        ]
     if run.poll() is not None or not targets:
         return False
     os.kill(random.choice(targets), getattr(signal, name))
     return True
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = subprocess.run(
+        ['pgrep', '-P', str(pid)], capture_output=True, text=True
+    )
+    return [int(child) for child in found.stdout.split()]
