@@ -4,11 +4,7 @@ from .conversion import (
     fit_report,
     write_converted,
 )
-from .fitting import (
-    check_architecture,
-    check_fit,
-    check_heads,
-)
+from .fitting import check_fit
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of
@@ -49,9 +45,7 @@ __all__ = [
     'adapt_in_channels',
     'backbone_checkpoint',
     'build_vit',
-    'check_architecture',
     'check_fit',
-    'check_heads',
     'check_intact',
     'check_pretrained_inits',
     'convert_release',

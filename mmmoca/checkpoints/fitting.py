@@ -8,21 +8,19 @@ from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
 from .grids import position_grid
-from .plain_vit import LAYER_SCALE, PROJECTION, arch_of
+from .plain_vit import LAYER_SCALE
 from .reading import CheckpointError, listed
 from .records import record_of
 
 __all__ = [
     'after_prefix',
-    'check_architecture',
     'check_fit',
-    'check_heads',
+    'other_shapes',
+    'shape_advice',
 ]
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
-# Swin's have a projection of that name, too.
-_HIDDEN = 'layers.0.ffn.layers.0.0.weight'
 
 
 def check_fit(
@@ -51,11 +49,7 @@ def check_fit(
     """
     own = module.state_dict()
     shared = saved.keys() & own.keys()
-    misshapen = sorted(
-        name
-        for name in shared
-        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
-    )
+    misshapen = other_shapes(saved, own)
     report = f'{source}: {len(shared)} of its {len(own)} names match'
     for title, names in (
         ('of another shape', misshapen),
@@ -64,8 +58,11 @@ def check_fit(
     ):
         if names:
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
-    check_shapes(saved, own, misshapen, source)
-    if misshapen or not shared:
+    if misshapen:
+        raise CheckpointError(
+            f'{report}. {shape_advice(saved, own, misshapen[0])}'
+        )
+    if not shared:
         raise CheckpointError(
             f'{report}: build the model as the one that was saved, or load '
             "its backbone alone, by an init_cfg with prefix='backbone.'"
@@ -75,78 +72,46 @@ def check_fit(
     return report
 
 
-def check_shapes(
-    saved: Mapping[str, Tensor],
-    own: Mapping[str, Tensor],
-    misshapen: list[str],
-    source: str,
-) -> None:
-    """Say what to write where a ViT is of other sizes or other channels.
+def other_shapes(
+    saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
+) -> list[str]:
+    """Names of other shapes, but for those that are resized while loading.
 
     Args:
         saved (Mapping[str, Tensor]): The checkpoint's tensors.
         own (Mapping[str, Tensor]): The model's.
-        misshapen (List[str]): Names that differ in shape.
-        source (str): What to call the checkpoint.
 
-    Raises:
-        CheckpointError: If that is what differs.
+    Returns:
+        List[str]: Sorted.
     """
-    for name in misshapen:
-        prefix = name.removesuffix(PROJECTION)
-        vits = after_prefix(saved, prefix), after_prefix(own, prefix)
-        if prefix != name and all(_HIDDEN in vit for vit in vits):
-            further = ', and its channels where necks and heads name them'
-            check_architecture(*vits, source, further)
-    if misshapen and all(
-        name.endswith(PROJECTION)
-        and _but_channels(saved[name]) == _but_channels(own[name])
-        for name in misshapen
-    ):
-        there, here = (state[misshapen[0]].shape[1] for state in (saved, own))
-        raise CheckpointError(
-            f'{source} is of images of {there} channels, the model has '
-            f'in_channels={here}: write backbone.in_channels={there} (and the '
-            'loader, mean and std for it), or adapt the checkpoint by '
-            'tools/model_converters/extract_backbone.py --in-channels '
-            f'{here}'
-        )
+    return sorted(
+        name
+        for name in saved.keys() & own.keys()
+        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
+    )
 
 
-def check_architecture(
-    theirs: Mapping[str, Tensor],
-    ours: Mapping[str, Tensor],
-    source: str,
-    further: str = '',
-) -> None:
-    """Refuse a ViT of other sizes, and say what to write for it.
+def shape_advice(
+    saved: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str
+) -> str:
+    """Both shapes of a name, and what to write in the config.
 
     Args:
-        theirs (Mapping[str, Tensor]): Tensors of the checkpoint's ViT, under
-            mmpretrain's names without a prefix.
-        ours (Mapping[str, Tensor]): Those of the model's.
-        source (str): What to call the checkpoint.
-        further (str): What else to write for another architecture.
+        saved (Mapping[str, Tensor]): The checkpoint's tensors.
+        own (Mapping[str, Tensor]): The model's.
+        name (str): What differs.
 
-    Raises:
-        CheckpointError: If patches, layers or channels differ.
+    Returns:
+        str: A sentence for an error.
     """
-    patches = [tuple(part[PROJECTION].shape[2:]) for part in (theirs, ours)]
-    if patches[0] != patches[1]:
-        height, width = patches[0]
-        key = height if height == width else f'"({height},{width})"'
-        raise CheckpointError(
-            f'{source} has patches of {patches[0]} pixels and the model of '
-            f'{patches[1]}: write model.backbone.patch_size={key}, with an '
-            'img_size (and crops) of a multiple'
-        )
-    archs = [arch_of(part) for part in (theirs, ours)]
-    if archs[0] != archs[1]:
-        raise CheckpointError(
-            f'the ViT of {source} has {_described(archs[0])}, and that of '
-            f'the model {_described(archs[1])}: write '
-            f'{_arch_key(archs[0])}{further}'
-        )
+    there, here = (tuple(state[name].shape) for state in (saved, own))
+    return (
+        f'{name} is {there} in the file and {here} in the model: give the '
+        'model the arch, patch_size and in_channels of the file, or load its '
+        "backbone alone, by an init_cfg with prefix='backbone.' (tools/"
+        'model_converters/extract_backbone.py --in-channels N adapts it to '
+        'other images)'
+    )
 
 
 def check_grids(model: nn.Module, saved: Mapping, meta: object) -> None:
@@ -186,28 +151,6 @@ def check_grids(model: nn.Module, saved: Mapping, meta: object) -> None:
         )
 
 
-def check_heads(vit: VisionTransformer, meta: object, role: str) -> None:
-    """Refuse a ViT of another number of heads, which no shape tells.
-
-    Args:
-        vit (VisionTransformer): What a checkpoint is loaded into.
-        meta (object): ``meta`` of the checkpoint, whatever it holds.
-        role (str): What to call the ViT in errors.
-
-    Raises:
-        CheckpointError: If the checkpoint records another number.
-    """
-    heads = record_of(meta).get('num_heads')
-    own = vit.arch_settings['num_heads']
-    if heads not in (None, own):
-        raise CheckpointError(
-            f'the encoder of the checkpoint has {heads} attention heads and '
-            f'{role} has {own}, so that it would compute something else: '
-            f'write backbone.arch.num_heads={heads}, or the arch that it was '
-            'trained with'
-        )
-
-
 def check_encoders(
     model: nn.Module,
     saved: Mapping[str, Tensor],
@@ -243,60 +186,36 @@ def check_encoders(
         role = name or type(module).__name__
         # What is recorded is of these, not of other ViTs of a model.
         if name.rpartition('.')[2] in ('', 'backbone', 'teacher'):
-            check_heads(module, meta, role)
+            heads = record_of(meta).get('num_heads')
+            if heads not in (None, module.arch_settings['num_heads']):
+                raise CheckpointError(
+                    f'the encoder of the checkpoint has {heads} attention '
+                    f'heads, {role} another number: write '
+                    f'backbone.arch.num_heads={heads}'
+                )
         missing = sorted(own.keys() - found)
-        scaled = [n for n in missing if n.endswith(tuple(LAYER_SCALE))]
-        if any((own[n] != 1).any() for n in scaled):
-            raise CheckpointError(
-                f'the checkpoint has no {listed(scaled)} of {role}, which '
-                'would make nearly nothing of its layers: leave out '
-                'layer_scale_init_value (mmmoca-teacher://FILE has the '
-                'factors of LayerScale in the weights that they scale)'
-            )
         untrained = [
-            n for n in missing if not (training and own[n].requires_grad)
+            name
+            for name in missing
+            if not (training and own[name].requires_grad)
+            # Its initial factors make nearly nothing of a layer.
+            or (name.endswith(tuple(LAYER_SCALE)) and (own[name] != 1).any())
         ]
         if untrained:
-            advice = 'give the checkpoint of an encoder that has all of it'
-            if untrained[0].startswith('ln1.'):
-                advice += ', or leave the final norm out by final_norm=False'
             raise CheckpointError(
                 f'the checkpoint has no {listed(untrained)} of {role}, which '
-                f'would be used as initialised: {advice}'
+                'would be used as initialised: build the model without it '
+                '(final_norm=False, layer_scale_init_value=0), or give the '
+                'checkpoint of an encoder that has it'
             )
         layers = tuple(f'layers.{i}.' for i in range(module.num_layers))
         lost = [n for n in found - own.keys() if n.startswith(layers)]
         if lost:
             raise CheckpointError(
                 f'the layers of {role} have no {listed(sorted(lost))}, which '
-                'the checkpoint has: build them alike, for LayerScale (gamma1 '
-                'and gamma2) by layer_scale_init_value=1e-5, or read the file '
-                'by mmmoca-teacher://FILE, which needs none'
+                'the checkpoint has: build them alike, or read the file by '
+                'mmmoca-teacher://FILE, which folds LayerScale'
             )
-
-
-def _described(arch: dict[str, int]) -> str:
-    return (
-        f'{arch["num_layers"]} layers of {arch["embed_dims"]} and '
-        f'{arch["feedforward_channels"]} channels'
-    )
-
-
-def _arch_key(arch: dict[str, int]) -> str:
-    """What to write for an architecture, by the name that mmpretrain has."""
-    names = [
-        name
-        for name, sizes in VisionTransformer.arch_zoo.items()
-        if arch.items() <= sizes.items()
-    ]
-    if names:
-        return f'model.backbone.arch={min(names, key=len)}'
-    settings = ', '.join(f'{key}={value}' for key, value in arch.items())
-    return f'model.backbone.arch=dict({settings}, num_heads=...)'
-
-
-def _but_channels(projection: Tensor) -> tuple[int, ...]:
-    return projection.shape[:1] + projection.shape[2:]
 
 
 def after_prefix(

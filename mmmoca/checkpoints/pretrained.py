@@ -1,9 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Checking ``init_cfg=dict(type='Pretrained', ...)`` before it is used."""
 
-import contextlib
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from mmengine.model import PretrainedInit
@@ -11,7 +9,6 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from torch import Tensor, nn
 
 from .fitting import after_prefix, check_fit
-from .layouts import find_backbone
 from .reading import CheckpointError, listed
 from .scheme import guarded
 
@@ -64,7 +61,7 @@ def _check(
     if not part.keys() & own.keys():
         raise CheckpointError(
             f'{role} matches none of its {len(own)} names: '
-            + _advice(checkpoint, state, own)
+            + _advice(state, own)
         )
     report = check_fit(module, part, checkpoint.get('meta'), role)
     if start == 'backbone.' and 'teacher.cls_token' in state:
@@ -87,30 +84,21 @@ def _pretrained_inits(
                 yield name, module, init
 
 
-def _advice(
-    checkpoint: dict, state: Mapping[str, Tensor], own: Mapping[str, Tensor]
-) -> str:
+def _advice(state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
     """What to write where a prefix matched nothing."""
-    fits = Counter(
-        name.removesuffix(suffix)
-        for name in state
-        for suffix in own
-        if f'.{name}'.endswith(f'.{suffix}')
-    )
     has = sorted({f'{name.split(".")[0]}.' for name in state})
-    text = f'the file has {listed(has)}'
-    if fits:
-        most = max(fits.values())
-        best = [prefix for prefix in fits if fits[prefix] == most]
-        # The teacher is what to load where both fit.
-        best.sort(key=lambda prefix: ('teacher' not in prefix, prefix))
-        if '' in best:
-            return f'{text}; leave out prefix'
-        return f'{text}; write ' + ' or '.join(f'prefix={p!r}' for p in best)
-    with contextlib.suppress(CheckpointError):
-        layout = find_backbone(checkpoint).layout
-        return (
-            f"{text} in the layout {layout}; write checkpoint='mmmoca-teacher"
-            "://FILE', prefix='backbone.'"
-        )
-    return f'{text}; it is the checkpoint of another model'
+    first = next(iter(own))
+    prefixes = [
+        name.removesuffix(first)
+        for name in state
+        if f'.{name}'.endswith(f'.{first}')
+    ]
+    # The teacher is what to load where both fit.
+    prefixes.sort(key=lambda prefix: ('teacher' not in prefix, prefix))
+    advice = ' or '.join(f'prefix={prefix or None!r}' for prefix in prefixes)
+    found = f'the file has {listed(has)}; ' if has else ''
+    return f'{found}write ' + (
+        advice
+        or "checkpoint='mmmoca-teacher://FILE', prefix='backbone.' if it has "
+        'a ViT'
+    )

