@@ -52,21 +52,11 @@ def make_parser() -> argparse.ArgumentParser:
         help='of the weights, for the card: an SPDX identifier, such as '
         'cc-by-4.0 (by default the card says that it is not stated)',
     )
-    parser.add_argument(
-        '--push-to-hub',
-        metavar='NAME',
-        help='upload the folder to the Hugging Face Hub as USER/MODEL',
-    )
-    parser.add_argument(
-        '--private',
-        action='store_true',
-        help='make a new repository on the Hub a private one',
-    )
     return parser
 
 
 def main() -> None:
-    """Read, write and push."""
+    """Read and write."""
     parser = make_parser()
     args = parser.parse_args()
     import_stack()
@@ -76,18 +66,13 @@ def main() -> None:
         read_backbone,
     )
     from mmmoca.checkpoints.exports import (
-        check_hub,
         check_target,
         encoder_of,
         export_encoder,
-        push_to_hub,
     )
 
-    name = args.push_to_hub
     with one_line_errors(parser, CheckpointError, ImportError):
         check_target(args.out, args.to)
-        if name is not None:
-            check_hub(name)
         backbone = read_backbone(args.checkpoint, args.which)
         for change in backbone.changes:
             print(change)
@@ -97,10 +82,8 @@ def main() -> None:
         encoder = encoder_of(
             backbone, args.checkpoint, args.num_heads, args.mean, args.std
         )
-        export_encoder(encoder, args.out, args.to, args.license, name)
+        export_encoder(encoder, args.out, args.to, args.license)
         print(f'wrote {args.out}')
-        if name is not None:
-            print(push_to_hub(args.out, name, args.private))
 
 
 if __name__ == '__main__':

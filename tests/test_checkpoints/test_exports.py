@@ -4,7 +4,6 @@
 import json
 import os
 import re
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -407,10 +406,10 @@ def test_code_of_cards_runs(export):
         assert_same_features(actual, expected)
 
 
-def test_commands_of_the_documentation(export, hub, tmp_path):
+def test_commands_of_the_documentation(export, tmp_path):
     """Those of other formats are those of the tests above."""
     text = (ROOT / 'docs' / 'checkpoints.md').read_text()
-    text = text.replace('\\\n', ' ').replace('USER/MODEL', 'me/tiny')
+    text = text.replace('\\\n', ' ')
     commands = re.findall(r'^python tools/export.py (.*)', text, re.M)
     torch.save(run_content()[0], tmp_path / 'epoch_200.pth')
     parser = load_tool('export').make_parser()
@@ -422,76 +421,18 @@ def test_commands_of_the_documentation(export, hub, tmp_path):
             run_tool('tools/export.py', *command.split())
             assert (tmp_path / args.out / 'README.md').is_file()
     assert formats == set(FORMATS)
-    assert hub.uploads[-1][0] == 'me/tiny'
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """The Hub's own interface, without it, for someone who is logged in."""
-    import huggingface_hub
-
-    hub = mock.create_autospec(huggingface_hub.HfApi, instance=True)
-    hub.uploads = []
-    hub.upload_folder.side_effect = lambda repo_id, folder_path, **_: (
-        hub.uploads.append((repo_id, sorted(os.listdir(folder_path))))
-    )
-    monkeypatch.setattr('huggingface_hub.HfApi', lambda: hub)
-    monkeypatch.setattr('huggingface_hub.get_token', lambda: 'token')
-    return hub
-
-
-def test_pushing_to_the_hub(export, hub):
-    content, _ = run_content()
-    push = ('--push-to-hub', 'me/tiny', '--private')
-    folder = export(content, 'timm', *push)
-    files = sorted(os.listdir(folder))
-    assert files == [
-        *('README.md', 'config.json', 'model.safetensors'),
-        'preprocessing.json',
-    ]
-    hub.create_repo.assert_called_once_with(
-        'me/tiny', private=True, exist_ok=True
-    )
-    assert hub.uploads == [('me/tiny', files)]
-    assert "create_model('hf-hub:me/tiny'" in card_of(folder)[1]
-
-    hub.upload_folder.side_effect = ConnectionError('no network')
-    message = export(None, 'safetensors', *push, code=2)
-    assert 'could not be pushed to me/tiny: no network. Try ag' in message
-    assert 'by `hf upload me/tiny ' in message
-    folder = folder.with_name('safetensors')
-    assert "snapshot_download('me/tiny')" in card_of(folder)[1]
-
-
-def test_pushes_that_cannot_succeed(export, hub, tmp_path, monkeypatch):
-    content, _ = run_content()
-    message = export(content, 'timm', '--push-to-hub', 'a/b/c', code=2)
-    assert 'a/b/c is no name of a repository on the Hub' in message
-    monkeypatch.setattr('huggingface_hub.get_token', lambda: None)
-    message = export(content, 'timm', '--push-to-hub', 'me/tiny', code=2)
-    assert 'there is no token for the Hugging Face Hub: run `hf' in message
-    assert os.listdir(tmp_path) == ['in.pth']
-    assert not hub.mock_calls
 
 
 @pytest.mark.parametrize(
-    ('to', 'package', 'options'),
-    [
-        ('onnx', 'onnxscript', []),
-        ('timm', 'safetensors', []),
-        ('timm', 'huggingface_hub', ['--push-to-hub', 'me/tiny']),
-    ],
+    ('to', 'package'), [('onnx', 'onnxscript'), ('timm', 'safetensors')]
 )
-def test_missing_packages(export, tmp_path, monkeypatch, to, package, options):
-    def find_spec(name):
-        return None if name == package else object()
-
-    for module in ('format', 'hub'):
-        monkeypatch.setattr(
-            f'mmmoca.checkpoints.exports.{module}.find_spec', find_spec
-        )
-    message = export(checkpoint('timm')[0], to, *options, code=2)
-    assert f"{package}: pip install 'mmmoca[export]'" in message
+def test_missing_packages(export, tmp_path, monkeypatch, to, package):
+    monkeypatch.setattr(
+        'mmmoca.checkpoints.exports.format.find_spec',
+        lambda name: None if name == package else object(),
+    )
+    message = export(checkpoint('timm')[0], to, code=2)
+    assert package in message
     assert os.listdir(tmp_path) == ['in.pth']
 
 
@@ -512,29 +453,29 @@ def of_channels(count):
 @pytest.mark.parametrize(
     ('content', 'options', 'message'),
     [
-        (dict(state_dict={'conv1.weight': torch.ones(1)}), [], 'has no ViT'),
-        (checkpoint('timm')[0], [], 'layers and 24 channels has: give --num-'),
-        (checkpoint('timm')[0], ['--num-heads', 5], 'into 5 heads: give ano'),
-        (headless(), ['--num-heads', 3], 'the encoder has no final norm'),
+        (dict(state_dict={'conv1.weight': torch.ones(1)}), [], 'no ViT'),
+        (checkpoint('timm')[0], [], '--num-heads'),
+        (checkpoint('timm')[0], ['--num-heads', 5], '--num-heads'),
+        (headless(), ['--num-heads', 3], 'final norm'),
         (
             of_channels(4),
             ['--num-heads', 3],
-            'by which mean and std they were normalised: give both, 4 numb',
+            '--mean, --std',
         ),
         (
             of_channels(4),
             ['--num-heads', 3, '--mean', 1, 2, '--std', 1, 1],
-            'need 4 numbers each, one for each channel, but got [1.0, 2.0]',
+            '--mean, --std',
         ),
         (
             checkpoint('timm')[0],
             ['--num-heads', 3, '--mean', 1, 2, 3, '--std', 1, 0, 1],
-            'std (--std) must be above 0 but got [1.0, 0.0, 1.0]',
+            '--std',
         ),
-        (checkpoint('timm', (16, 72))[0], [], 'no square, and records no gr'),
-        (checkpoint('timm')[0], ['--img-size', 30, 32], 'multiples of the pa'),
-        (checkpoint('timm')[0], ['--which', 'student'], 'one encoder only'),
-        (checkpoint('timm')[0], ['--license', 'a: b'], 'is no identifier, su'),
+        (checkpoint('timm', (16, 72))[0], [], '--source-grid'),
+        (checkpoint('timm')[0], ['--img-size', 30, 32], '--img-size'),
+        (checkpoint('timm')[0], ['--which', 'student'], '--which'),
+        (checkpoint('timm')[0], ['--license', 'a: b'], 'identifier'),
     ],
 )
 def test_what_cannot_be_exported(export, tmp_path, content, options, message):
@@ -547,7 +488,7 @@ def test_nothing_is_overwritten_or_half_written(export, tmp_path, monkeypatch):
     content = run_content()[0]
     (tmp_path / 'timm').mkdir()
     message = export(content, 'timm', code=2)
-    assert 'timm exists: give a name that is free' in message
+    assert 'timm exists' in message
 
     def fail(*_, **__):
         raise RuntimeError('disk')

@@ -46,7 +46,6 @@ def export_encoder(
     out: str | os.PathLike,
     to: str,
     license: str | None = None,
-    hub_name: str | None = None,
 ) -> None:
     """Write an encoder as a folder that another library loads.
 
@@ -55,8 +54,6 @@ def export_encoder(
         out (str | os.PathLike): The folder. It appears when it is complete.
         to (str): A key of ``FORMATS``.
         license (str, optional): Of the weights, as an SPDX identifier.
-        hub_name (str, optional): What it will be called on the Hugging Face
-            Hub, for the card.
 
     Raises:
         CheckpointError: If there is something of that name, or the format
@@ -67,9 +64,7 @@ def export_encoder(
     form = FORMATS[to]
     if form.in_rgb:
         encoder = encoder.in_rgb()
-    usage = form.usage(
-        encoder, hub_name or Path(out).name, hub_name is not None
-    )
+    usage = form.usage(encoder, Path(out).name)
     with atomic_write(out) as folder:
         folder.mkdir()
         form.write(encoder, folder)

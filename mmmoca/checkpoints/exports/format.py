@@ -1,14 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What the formats have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from torch import Tensor
+
+from ..writing import write_checkpoint
 from .encoder import Encoder
 
-__all__ = ['INTERPOLATIONS', 'Format', 'folder_code', 'side_or_sides']
+__all__ = ['INTERPOLATIONS', 'Format', 'side_or_sides', 'write_weights']
 
 # Those of PIL, and the numbers by which transformers stores them.
 INTERPOLATIONS = {
@@ -27,8 +30,8 @@ class Format(NamedTuple):
     Attributes:
         write (Callable): Writes an encoder into a folder. Raises a
             CheckpointError if the format cannot hold it.
-        usage (Callable): Python code that loads the folder, for the encoder,
-            the folder's name and whether it is on the Hugging Face Hub.
+        usage (Callable): Python code that loads the folder, for the encoder
+            and the folder's name.
         library (str): What the Hugging Face Hub calls the library.
         needs (Tuple[str, ...]): Modules that writing takes.
         in_rgb (bool): Whether encoders of BGR images are turned into ones of
@@ -36,7 +39,7 @@ class Format(NamedTuple):
     """
 
     write: Callable[[Encoder, Path], None]
-    usage: Callable[[Encoder, str, bool], str]
+    usage: Callable[[Encoder, str], str]
     library: str
     needs: tuple[str, ...]
     in_rgb: bool = True
@@ -56,11 +59,16 @@ def side_or_sides(size: tuple[int, int]) -> int | list[int]:
     return size[0] if size[0] == size[1] else list(size)
 
 
-def folder_code(name: str, on_hub: bool) -> str:
-    """Code that gives the folder of an export, for readers of files."""
-    if not on_hub:
-        return f'folder = {name!r}'
-    return (
-        'from huggingface_hub import snapshot_download\n\n'
-        f'folder = snapshot_download({name!r})'
-    )
+def write_weights(
+    encoder: Encoder, state_dict: Mapping[str, Tensor], folder: Path
+) -> None:
+    """Write ``model.safetensors``, which this package reads again.
+
+    Args:
+        encoder (Encoder): What is exported.
+        state_dict (Mapping[str, Tensor]): Its tensors under the names of the
+            format.
+        folder (Path): Where to.
+    """
+    checkpoint = dict(state_dict=state_dict, meta=dict(mmmoca=encoder.record))
+    write_checkpoint(checkpoint, folder / 'model.safetensors')

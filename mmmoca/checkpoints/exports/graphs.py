@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from .encoder import Encoder, Features
-from .format import Format, folder_code
+from .format import Format
 
 __all__ = ['ONNX', 'TORCH_EXPORT']
 
@@ -48,22 +48,22 @@ def _dynamic_batch() -> dict:
     return dict(images={0: torch.export.Dim('batch')})
 
 
-def usage_onnx(encoder: Encoder, name: str, on_hub: bool) -> str:
+def usage_onnx(encoder: Encoder, name: str) -> str:
     """How to load it."""
     return f"""\
 import onnxruntime
 
-{folder_code(name, on_hub)}
+folder = {name!r}
 session = onnxruntime.InferenceSession(f'{{folder}}/model.onnx')
 cls, avg, patches = session.run(None, dict(images=images))  # float32"""
 
 
-def usage_torch_export(encoder: Encoder, name: str, on_hub: bool) -> str:
+def usage_torch_export(encoder: Encoder, name: str) -> str:
     """How to load it."""
     return f"""\
 import torch
 
-{folder_code(name, on_hub)}
+folder = {name!r}
 model = torch.export.load(f'{{folder}}/model.pt2').module()
 cls, avg, patches = model(images)"""
 

@@ -4,8 +4,7 @@
 from pathlib import Path
 
 from .encoder import Encoder
-from .format import Format, folder_code
-from .weights import write_weights
+from .format import Format, write_weights
 
 __all__ = ['SAFETENSORS']
 
@@ -18,12 +17,12 @@ def write(encoder: Encoder, folder: Path) -> None:
     )
 
 
-def usage(encoder: Encoder, name: str, on_hub: bool) -> str:
+def usage(encoder: Encoder, name: str) -> str:
     """How to load it."""
     return f"""\
 from mmmoca.checkpoints import build_vit, read_backbone
 
-{folder_code(name, on_hub)}
+folder = {name!r}
 model = build_vit(read_backbone(f'{{folder}}/model.safetensors'))
 tokens = model(images)[-1]  # [CLS], then the patches
 

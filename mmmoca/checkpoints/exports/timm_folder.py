@@ -8,8 +8,7 @@ from mmmoca.files import write_json
 
 from ..timm_keys import convert_to_timm_name
 from .encoder import Encoder
-from .format import INTERPOLATIONS, Format, side_or_sides
-from .weights import write_weights
+from .format import INTERPOLATIONS, Format, side_or_sides, write_weights
 
 __all__ = ['TIMM', 'architecture']
 
@@ -99,13 +98,12 @@ def architecture(encoder: Encoder) -> tuple[str, dict]:
     )
 
 
-def usage(encoder: Encoder, name: str, on_hub: bool) -> str:
+def usage(encoder: Encoder, name: str) -> str:
     """How to load it."""
-    place = f'{"hf-hub" if on_hub else "local-dir"}:{name}'
     return f"""\
 import timm
 
-model = timm.create_model({place!r}, pretrained=True).eval()
+model = timm.create_model({f'local-dir:{name}'!r}, pretrained=True).eval()
 {_feature(encoder)} = model(images)  # (B, {encoder.arch['embed_dims']})
 tokens = model.forward_features(images)  # [CLS], then the patches"""
 

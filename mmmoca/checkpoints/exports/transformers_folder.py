@@ -11,8 +11,7 @@ from ..huggingface_keys import convert_to_huggingface_name
 from ..plain_vit import split_qkv
 from ..preprocessing import Preprocessing
 from .encoder import Encoder
-from .format import INTERPOLATIONS, Format, side_or_sides
-from .weights import write_weights
+from .format import INTERPOLATIONS, Format, side_or_sides, write_weights
 
 __all__ = ['TRANSFORMERS']
 
@@ -86,7 +85,7 @@ def _image_processor(images: Preprocessing) -> dict:
     return kind | common
 
 
-def usage(encoder: Encoder, name: str, on_hub: bool) -> str:
+def usage(encoder: Encoder, name: str) -> str:
     """How to load it."""
     code = f"""\
 from transformers import AutoImageProcessor, AutoModel
