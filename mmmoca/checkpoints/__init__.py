@@ -1,9 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .conversion import (
-    adapt_backbone,
-    fit_report,
-    write_converted,
-)
+from .conversion import adapt_backbone, write_converted
 from .fitting import check_fit
 from .grids import adapt_in_channels, position_grid, resize_positions
 from .layouts import Backbone, find_backbone, read_backbone
@@ -18,7 +14,7 @@ from .reading import (
 )
 from .records import run_record
 from .release_keys import convert_release_name, convert_release_state_dict
-from .release_model import convert_release, model_of_shapes
+from .release_model import convert_release
 from .run_folder import (
     INTERRUPTED,
     FolderLock,
@@ -29,7 +25,7 @@ from .run_folder import (
 from .scheme import FILE, SCHEME, guarded
 from .starts import START, fit_start, is_start, read_start
 from .timm_keys import convert_timm_name, convert_to_timm_name
-from .vits import build_vit, num_heads_of, vit_of_shapes
+from .vits import build_vit, num_heads_of
 from .writing import backbone_checkpoint, file_sha256, write_checkpoint
 
 __all__ = [
@@ -56,13 +52,11 @@ __all__ = [
     'file_sha256',
     'find_backbone',
     'find_checkpoints',
-    'fit_report',
     'fit_start',
     'guarded',
     'is_start',
     'listed',
     'local_file',
-    'model_of_shapes',
     'newest_checkpoint',
     'not_finite',
     'num_heads_of',
@@ -73,7 +67,6 @@ __all__ = [
     'read_start',
     'resize_positions',
     'run_record',
-    'vit_of_shapes',
     'write_checkpoint',
     'write_converted',
 ]

@@ -1,20 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Backbones for other images, and how converted weights fit a model."""
+"""Backbones for other images, and files of converted weights."""
 
 import os
-from collections.abc import Mapping
-
-from torch import Tensor, nn
 
 from .grids import adapt_in_channels, resize_positions
 from .layouts import Backbone
 from .plain_vit import PROJECTION
-from .reading import CheckpointError, listed
+from .reading import CheckpointError
 from .writing import file_sha256, write_checkpoint
 
 __all__ = [
     'adapt_backbone',
-    'fit_report',
     'write_converted',
 ]
 
@@ -72,47 +68,6 @@ def adapt_backbone(
             raise CheckpointError('--in-channels must be 1 or more')
         state[PROJECTION] = adapt_in_channels(state[PROJECTION], in_channels)
     return backbone._replace(state_dict=state, grid=grid)
-
-
-def fit_report(
-    state_dict: Mapping[str, Tensor], model: nn.Module, left_out: list[str]
-) -> str:
-    """How a converted state dict fits its model.
-
-    Args:
-        state_dict (Mapping[str, Tensor]): The converted tensors.
-        model (nn.Module): What they are for.
-        left_out (List[str]): Names of the source that were not converted.
-
-    Returns:
-        str: Four lines: names that match, are missing, unexpected, left out.
-
-    Raises:
-        CheckpointError: If nothing matches or shapes differ.
-    """
-    own = model.state_dict()
-    shared = state_dict.keys() & own.keys()
-    misshapen = sorted(
-        n for n in shared if state_dict[n].shape != own[n].shape
-    )
-    if not shared:
-        raise CheckpointError(
-            f'no name of the model is in it; it has {listed(state_dict)}'
-        )
-    if misshapen:
-        raise CheckpointError(
-            f'its parts do not fit each other: {listed(misshapen)} should be '
-            f'{listed(str(tuple(own[n].shape)) for n in misshapen)}'
-        )
-    lines = [f'matched: {len(shared)} of the {len(own)} names of the model']
-    for title, names in (
-        ('missing', own.keys() - shared),
-        ('unexpected', state_dict.keys() - shared),
-        ('left out', left_out),
-    ):
-        examples = f' ({listed(sorted(names))})' if names else ''
-        lines.append(f'{title}: {len(names)}{examples}')
-    return '\n'.join(lines)
 
 
 def write_converted(

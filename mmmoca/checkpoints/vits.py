@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from mmpretrain.models.backbones import VisionTransformer
-from torch import Tensor
 
 from .layouts import Backbone
 from .plain_vit import PROJECTION, arch_of
@@ -16,7 +15,6 @@ from .records import record_of
 __all__ = [
     'build_vit',
     'num_heads_of',
-    'vit_of_shapes',
 ]
 
 
@@ -56,12 +54,16 @@ def build_vit(
             f'the encoder has {state["pos_embed"].shape[1] - 1} patches, no '
             'square, and records no grid: give --source-grid H W'
         )
-    patch = state[PROJECTION].shape[2:]
-    config = _config_of(state) | dict(
+    _, channels, *patch = state[PROJECTION].shape
+    config = dict(
+        arch=arch_of(state)
+        | dict(num_heads=num_heads_of(backbone, num_heads)),
+        patch_size=tuple(patch),
+        in_channels=channels,
+        qkv_bias='layers.0.attn.qkv.bias' in state,
         img_size=tuple(n * p for n, p in zip(backbone.grid, patch)),
         out_type='raw',
     )
-    config['arch']['num_heads'] = num_heads_of(backbone, num_heads)
     with torch.device('meta'):
         vit = VisionTransformer(**config | settings)
     try:
@@ -121,38 +123,3 @@ def _usual_num_heads(arch: Mapping[str, int], layout: str) -> int | None:
         if arch.items() <= sizes.items()
     }
     return known.pop() if len(known) == 1 else None
-
-
-def vit_of_shapes(state_dict: Mapping[str, Tensor]) -> VisionTransformer:
-    """The ViT that a state dict must be of, without any values.
-
-    Args:
-        state_dict (Mapping[str, Tensor]): Names of mmpretrain's ViT.
-
-    Returns:
-        VisionTransformer: On the 'meta' device. Only names and shapes are
-        right.
-    """
-    mean = 'ln2.weight' in state_dict
-    config = _config_of(state_dict)
-    config['arch']['num_heads'] = 1
-    height, width = config['patch_size']
-    patches = state_dict['pos_embed'].shape[1] - 1
-    with torch.device('meta'):
-        return VisionTransformer(
-            **config,
-            # Any grid of so many patches has the same shapes.
-            img_size=(height, width * patches),
-            out_type='avg_featmap' if mean else 'raw',
-            final_norm=not mean or 'ln1.weight' in state_dict,
-        )
-
-
-def _config_of(state_dict: Mapping[str, Tensor]) -> dict:
-    _, channels, *patch = state_dict[PROJECTION].shape
-    return dict(
-        arch=arch_of(state_dict),
-        patch_size=tuple(patch),
-        in_channels=channels,
-        qkv_bias='layers.0.attn.qkv.bias' in state_dict,
-    )

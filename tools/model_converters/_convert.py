@@ -4,7 +4,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ __all__ = [
     'add_files',
     'add_source_grid',
     'add_which',
+    'report',
     'run',
     'write_backbone',
 ]
@@ -65,12 +66,19 @@ def run(
         convert(args)
 
 
+def report(converted: Collection[str], left_out: list[str]) -> None:
+    """Print how many names are converted, and which are not."""
+    print(f'converted: {len(converted)}; left out: {len(left_out)}')
+    for name in left_out:
+        print(f'  {name}')
+
+
 def write_backbone(
     backbone: 'Backbone',
     args: argparse.Namespace,
     rename: Callable[[str], str] | None = None,
 ) -> None:
-    """Print how a backbone fits mmpretrain's ViT, and write it.
+    """Say what is converted, and write it.
 
     Args:
         backbone (Backbone): What was read, adapted perhaps.
@@ -80,15 +88,13 @@ def write_backbone(
     """
     from mmmoca.checkpoints import (
         backbone_checkpoint,
-        fit_report,
-        vit_of_shapes,
         write_converted,
     )
 
     state = backbone.state_dict
     for change in backbone.changes:
         print(change)
-    print(fit_report(state, vit_of_shapes(state), backbone.ignored))
+    report(state, backbone.ignored)
     checkpoint = backbone_checkpoint(backbone, args.src)
     if rename is not None:
         renamed = {rename(name): value for name, value in state.items()}

@@ -8,7 +8,7 @@ pretraining config.
 
 import argparse
 
-from _convert import add_files, add_which, run, write_backbone
+from _convert import add_files, add_which, report, run, write_backbone
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -32,9 +32,8 @@ def convert(args: argparse.Namespace) -> None:
     from mmmoca.checkpoints import (
         CheckpointError,
         convert_release,
-        fit_report,
-        model_of_shapes,
         read_backbone,
+        read_checkpoint,
         write_converted,
     )
 
@@ -47,10 +46,8 @@ def convert(args: argparse.Namespace) -> None:
             )
         write_backbone(backbone, args)
         return
-    checkpoint, dropped = convert_release(args.src)
-    state = checkpoint['state_dict']
-    model = model_of_shapes(state, checkpoint['meta']['mmmoca']['grid'])
-    print(fit_report(state, model, dropped))
+    checkpoint, dropped = convert_release(read_checkpoint(args.src), args.src)
+    report(checkpoint['state_dict'], dropped)
     write_converted(checkpoint, args.src, args.dst)
     print(f'wrote {args.dst}')
 
