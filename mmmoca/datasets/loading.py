@@ -217,15 +217,3 @@ class LoadImage(LoadImageFromFile):
             # MMLogger does not show the warnings of other ranks.
             level=logging.WARNING if get_rank() == 0 else logging.ERROR,
         )
-
-    def __repr__(self) -> str:
-        return (
-            f'{type(self).__name__}(color_type={self.color_type!r}, '
-            f'imdecode_backend={self.imdecode_backend!r}, '
-            f'to_float32={self.to_float32}, '
-            f'reduce_to={self.reduce_to}, '
-            f'skip_unreadable={self.skip_unreadable}, '
-            f'max_unreadable={self.max_unreadable}, '
-            f'cut_to_8_bits={self.cut_to_8_bits}, '
-            f'backend_args={self.backend_args})'
-        )

@@ -82,7 +82,7 @@ def members(dataset: Dataset) -> Iterator[BaseDataset]:
 
 
 def _check_sizes(model: dict, dataset: BaseDataset) -> None:
-    """Refuse crops and windows that the ViT would pad, or that differ."""
+    """Refuse crops and windows that the ViT would pad."""
     crops = [
         transform.crop_size
         for transform in dataset.pipeline.transforms
@@ -93,20 +93,11 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
     patch = to_2tuple(model['backbone'].get('patch_size', 1))
     for size in map(to_2tuple, filter(None, (*crops, padded, window))):
         if any(side % step for side, step in zip(size, patch)):
-            near = tuple(
-                max(1, round(side / step)) * step
-                for side, step in zip(size, patch)
-            )
             raise SegDataError(
                 f'the size {size} is not a multiple of the patch {patch}: '
-                f'write {near}, for RandomCrop, model.data_preprocessor, '
+                'write one that is, for RandomCrop, model.data_preprocessor, '
                 'backbone.img_size and test_cfg alike'
             )
-    if crops and padded and to_2tuple(crops[0]) != to_2tuple(padded):
-        raise SegDataError(
-            f'RandomCrop.crop_size is {crops[0]}, but '
-            f'model.data_preprocessor.size is {padded}: write the same'
-        )
 
 
 def _check_classes(model: dict, dataset: BaseDataset) -> None:
@@ -132,12 +123,6 @@ def check_files(dataset: BaseDataset) -> None:
     Raises:
         SegDataError: Names the first files that are missing.
     """
-    suffix = dataset.seg_map_suffix
-    if suffix.endswith('_labelIds.png'):
-        raise SegDataError(
-            f'seg_map_suffix is {suffix!r}, raw ids of Cityscapes, which '
-            "exceed the 19 classes: write '_gtFine_labelTrainIds.png'"
-        )
     infos = dataset.load_data_list()
     if not infos:
         raise SegDataError(
@@ -157,18 +142,13 @@ def check_files(dataset: BaseDataset) -> None:
         backend = get_file_backend(root, backend_args=dataset.backend_args)
         missing = [path for path in paths if not backend.exists(path)]
         if missing:
-            advice = (
-                'csCreateTrainIdLabelImgs of cityscapesscripts makes them of '
-                'the raw labelIds'
-                if 'labelTrainIds' in suffix and key == 'seg_map_path'
-                else f'an image NAME{dataset.img_suffix} needs a mask '
-                f'NAME{suffix}; correct data_prefix, the suffixes or the '
-                f'split {dataset.ann_file} (for Cityscapes by '
-                'tools/dataset_converters/cityscapes_splits.py)'
-            )
             raise SegDataError(
                 f'{len(missing)} of {len(paths)} files are missing, such as '
-                f'{listed(missing, 2)}: {advice}'
+                f'{listed(missing, 2)}: an image NAME{dataset.img_suffix} '
+                f'needs a mask NAME{dataset.seg_map_suffix}; correct '
+                'data_prefix, the suffixes or the split '
+                f'{dataset.ann_file} (docs/segmentation.md says how those of '
+                'Cityscapes are made)'
             )
 
 
@@ -231,9 +211,9 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     if foreign := [label for label in labels if index(label) not in classes]:
         raise SegDataError(
             f'{path} has the label ids {foreign[:5]}, but there are {number} '
-            f'classes: use {start} to {number - 1 + start}, and {ignored} '
-            '(with reduce_zero_label 0, too) for pixels to leave out, or list '
-            'all classes in metainfo and num_classes; for Cityscapes, '
-            'csCreateTrainIdLabelImgs makes labelTrainIds of raw labelIds'
+            f'classes: use {start} to {number - 1 + start}, and {ignored} for '
+            'pixels to leave out, or list all classes in metainfo and '
+            'num_classes; for Cityscapes, csCreateTrainIdLabelImgs makes '
+            'labelTrainIds of raw labelIds'
         )
     return set(labels)

@@ -30,9 +30,7 @@ TRUTH = f'gtFine/train/aachen/{NAME}_gtFine_labelTrainIds.png'
 IMAGE = f'leftImg8bit/train/aachen/{NAME}_leftImg8bit.png'
 TRAIN = 'train_dataloader.dataset'
 CROP = f'{TRAIN}.pipeline.4.crop_size'
-WHOLE_PATCHES = (
-    '(64, 60) is not a multiple of the patch (8, 8): write (64, 64)'
-)
+WHOLE_PATCHES = 'multiple'
 SIZES = ('model.data_preprocessor.size', 'model.test_cfg.crop_size')
 
 
@@ -60,7 +58,7 @@ def refused(tree, work_dir, *parts, **options):
 def test_missing_train_ids(tree, tmp_path):
     for path in tree.glob('gtFine/val/*/*_labelTrainIds.png'):
         path.unlink()
-    advice = 'csCreateTrainIdLabelImgs'
+    advice = 'docs/segmentation.md'
     refused(tree, tmp_path, '2 of 2 files are missing', advice)
 
 
@@ -75,7 +73,6 @@ def test_split_with_absent_files(tree, tmp_path):
     refused(
         *(tree, tmp_path, '1 of 2 files are missing'),
         *('ulm/ulm_000000_000019_leftImg8bit.png', 'mine.txt'),
-        'cityscapes_splits.py',
         **{f'{TRAIN}.ann_file': 'mine.txt'},
     )
 
@@ -101,9 +98,8 @@ def test_mask_of_another_size(tree, tmp_path):
         (
             f'{TRAIN}.seg_map_suffix',
             '_gtFine_labelIds.png',
-            "write '_gtFine_labelTrainIds.png'",
+            'labelTrainIds',
         ),
-        (CROP, (48, 48), 'RandomCrop.crop_size is (48, 48)'),
         ('model.decode_head.num_classes', 5, 'decode_head.num_classes=19'),
         # 7.5 patches round to 8.
         *((key, (64, 60), WHOLE_PATCHES) for key in (CROP, *SIZES)),
