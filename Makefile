@@ -3,6 +3,7 @@
 PYTHON ?=
 DATA ?=
 OPS ?= 1
+SLOW ?= 1
 WORKERS ?= auto
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -15,6 +16,9 @@ UV := $(PY) -m uv
 # pytest-xdist 3.8 waits for ever.
 PYTEST := $(PY) -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist loadfile \
     --no-loadscope-reorder --max-worker-restart 0
+
+# The marks of tests that are left out.
+LEFT_OUT := $(if $(filter 0,$(OPS)), or ops)$(if $(filter 0,$(SLOW)), or slow)
 
 # Some machines set it; each process would then compile its imports anew,
 # which takes it 7 seconds more to start.
@@ -30,6 +34,7 @@ quoted = '$(subst ','\'',$(value $(1)))'
 help:
 	@echo 'make test             run the linter and all tests'
 	@echo 'make test OPS=0       the same without detection, which needs a compiler'
+	@echo 'make test SLOW=0      without packages, compilers and longer trainings'
 	@echo 'make test-quick       the linter and the tests that take seconds'
 	@echo 'make test WORKERS=1   with one process instead of one a core'
 	@echo 'make demo             pretrain on a small image set, show the result'
@@ -44,7 +49,7 @@ help:
 	@echo 'PYTHON=/path/to/python chooses the Python to make .venv with'
 
 test: lint $(if $(filter 0,$(OPS)),,$(OPS_STAMP))
-	$(PYTEST) $(if $(filter 0,$(OPS)),-m 'not ops')
+	$(PYTEST) $(if $(LEFT_OUT),-m 'not (none$(LEFT_OUT))')
 
 test-quick: lint
 	$(PYTEST) -m 'not slow and not ops and not processes'
