@@ -16,8 +16,6 @@ from mmmoca.datasets import ImageFolder, LoadImage
 from mmmoca.datasets.functional import resize
 from mmmoca.evaluation import extract_features, knn_top1
 
-__all__ = ['accuracies', 'shrink_images']
-
 MIN_IMAGES, MAX_IMAGES = 100, 5000
 MIN_CLASS = 12
 # The smallest crop, 0.3 of the area at a ratio of 3 / 4, has 48 pixels then.
