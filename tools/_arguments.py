@@ -9,29 +9,13 @@ a wrong argument or a missing file is said before anything is built.
 import argparse
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mmengine.config import Config
-
-__all__ = [
-    'add_cfg_options',
-    'add_common_arguments',
-    'add_encoder_arguments',
-    'add_source_grid',
-    'add_which',
-    'checkpoint_file',
-    'config_file',
-    'image_folder',
-    'import_stack',
-    'load_config',
-    'local_file',
-    'one_line_errors',
-    'positive_integer',
-]
 
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
 CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
@@ -51,16 +35,27 @@ def config_file(name: str) -> Path:
     ):
         if path.is_file():
             return path
-    known = sorted(
-        path.relative_to(CONFIGS).as_posix()
-        for path in CONFIGS.rglob('*.py')
-        if '_base_' not in path.parts
-    )
-    like = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known
+    known = [str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob('*.py')]
+    like = difflib.get_close_matches(name, known, n=3, cutoff=0)
     raise argparse.ArgumentTypeError(
-        f'there is no config {name}: write the path of a file, or the name of '
-        f'a config of mmmoca, such as {", ".join(like)}'
+        f'there is no config {name}: write its path, or the name of one of '
+        f'mmmoca, such as {", ".join(like)}'
     )
+
+
+def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
+    """Type of an argument: the path of something that exists."""
+
+    def check(name: str) -> str:
+        if not found(Path(name).expanduser()):
+            raise argparse.ArgumentTypeError(f'there is no {what} {name}')
+        return name
+
+    return check
+
+
+local_file = _existing('file', Path.is_file)
+image_folder = _existing('folder', Path.is_dir)
 
 
 def checkpoint_file(name: str) -> str:
@@ -68,35 +63,10 @@ def checkpoint_file(name: str) -> str:
 
     A path may stand after ``mmmoca-teacher://`` or ``mmmoca-student://``;
     names with other schemes pass.
-
-    Raises:
-        argparse.ArgumentTypeError: If there is no such file.
     """
     scheme, _, path = name.rpartition('://')
-    if scheme in LOCAL and not Path(path).expanduser().exists():
-        raise argparse.ArgumentTypeError(f'there is no checkpoint {path}')
-    return name
-
-
-def local_file(name: str) -> str:
-    """Type of an argument: a file that exists.
-
-    Raises:
-        argparse.ArgumentTypeError: If there is no such file.
-    """
-    if not Path(name).expanduser().is_file():
-        raise argparse.ArgumentTypeError(f'there is no file {name}')
-    return name
-
-
-def image_folder(name: str) -> str:
-    """Type of an argument: a folder that exists.
-
-    Raises:
-        argparse.ArgumentTypeError: If there is no such folder.
-    """
-    if not Path(name).expanduser().is_dir():
-        raise argparse.ArgumentTypeError(f'there is no folder {name}')
+    if scheme in LOCAL:
+        _existing('checkpoint', Path.exists)(path)
     return name
 
 
@@ -191,21 +161,11 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
         help='pixels of the images, to which positions are resized (those '
         'that it was trained on)',
     )
-    add(
-        '--num-heads',
-        type=positive_integer,
-        metavar='N',
-        help='attention heads, where the file does not say how many',
-    )
+    heads = 'attention heads, where the file does not say how many'
+    add('--num-heads', type=positive_integer, metavar='N', help=heads)
+    channels = 'of each channel, if the checkpoint does not say it (ImageNet)'
     for name in ('--mean', '--std'):
-        add(
-            name,
-            type=float,
-            nargs='+',
-            metavar='X',
-            help='of each channel, in values of the image files, where the '
-            "checkpoint does not say it (ImageNet's)",
-        )
+        add(name, type=float, nargs='+', metavar='X', help=channels)
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:

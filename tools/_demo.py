@@ -1,18 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How the demo reads images."""
+"""How the demo reads images and measures what was learnt."""
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from mmcv import imwrite
+from mmengine.config import Config
+from mmpretrain.registry import DATASETS
 
 from mmmoca.datasets import ImageFolder, LoadImage
 from mmmoca.datasets.functional import resize
-
-__all__ = ['shrink_images']
+from mmmoca.evaluation import extract_features, knn_top1
 
 MIN_IMAGES, MAX_IMAGES = 100, 5000
 MIN_CLASS = 12
@@ -89,3 +91,24 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
             f'from: give a folder with at least {MIN_IMAGES}'
         )
     return target
+
+
+def accuracies(
+    cfg: Config, preprocessor: torch.nn.Module, encoders: dict[str, Callable]
+) -> dict[str, float]:
+    """K-NN accuracy of each encoder in percent; none without labels."""
+    if cfg.val_cfg is None:
+        return {}
+    datasets = (
+        DATASETS.build(loader.dataset)
+        for loader in (cfg.val_dataloader, cfg.bank_dataloader)
+    )
+    (queries, truth), (bank, labels) = (
+        extract_features(dataset, preprocessor, encoders)
+        for dataset in datasets
+    )
+    votes = int(labels.max()) + 1, cfg.val_cfg.k, cfg.val_cfg.temperature
+    return {
+        name: knn_top1(queries[name], bank[name], truth, labels, *votes)
+        for name in encoders
+    }

@@ -7,8 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,15 +143,6 @@ def demo_config(
     return cfg
 
 
-@contextmanager
-def stage(title: str, seconds: dict[str, float]) -> Iterator[None]:
-    """Say what is being done, and note the seconds that it took."""
-    print(f'{len(seconds) + 1}/5 {title}', flush=True)
-    start = time.time()
-    yield
-    seconds[title] = time.time() - start
-
-
 def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     """Run all stages.
 
@@ -164,71 +154,71 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     import_stack()
     import torch
     from mmengine.registry import MODELS, init_default_scope
-    from rich.console import Console
 
-    # Imports mmpretrain without its warnings, so it must be the first to.
-    from _demo import shrink_images
-    from _demo_results import Sets, draw_pictures, report
+    from _demo import accuracies, shrink_images
+    from mmmoca.engine.hooks.gain_hook import advice
     from mmmoca.engine.launch import build_runner
     from mmmoca.evaluation import raw_pixels
-    from mmmoca.files import write_json
+    from mmmoca.files import write_figure, write_json
+    from mmmoca.visualization import draw_curves, read_scalars
+    from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
     # More threads than that only wait for each other in a model this small.
     torch.set_num_threads(min(4, torch.get_num_threads()))
-    console = Console()
-    seconds: dict[str, float] = {}
-    with stage('images', seconds):
-        try:
-            earlier = earlier_checkpoints(out)
-            if args.data is None:
-                images = draw_textures(out)
-            else:
-                images = shrink_images(args.data, scratch, args.seed)
-        except (OSError, ValueError) as error:
-            sys.exit(f'demo.py: error: {error}')
-    with stage('features before training', seconds):
-        cfg = demo_config(
-            images, args.data is not None, out, args.seed, args.iters
-        )
-        init_default_scope(cfg.default_scope)
-        sets = Sets(cfg)
-        runner = build_runner(cfg, progress=True)
-        model = runner.model
-        with torch.random.fork_rng():
-            untrained = MODELS.build(cfg.model)
-            untrained.init_weights()
-        untrained.to(next(model.parameters()).device).eval()
-        encoders = dict(
-            raw_pixels=raw_pixels, untrained=untrained.extract_feat
-        )
-        sets.describe(model, encoders)
-    with stage('pretraining', seconds):
-        for path in earlier:
-            path.unlink()  # the demo starts over each time
-        runner.train()
-    with stage('features after training', seconds):
-        model.eval()
-        encoders = dict(
-            teacher=model.extract_feat,
-            student=lambda inputs: model.extract_feat(inputs, 'student'),
-        )
-        sets.describe(model, encoders)
-    with stage('pictures', seconds):
-        torch.manual_seed(args.seed)
-        pictures = draw_pictures(model, untrained, sets, out)
-    result = dict(
-        knn=sets.accuracies(),
-        k=sets.knn and sets.knn.k,
-        temperature=sets.knn and sets.knn.temperature,
-        bank_images=len(sets.bank),
-        query_images=len(sets.queries),
-        seed=args.seed,
-        iters=runner.max_iters,
-        seconds=seconds,
-        pictures=[str(path) for path in pictures],
+    start = time.time()
+    print('1/4 images', flush=True)
+    try:
+        earlier = earlier_checkpoints(out)
+        if args.data is None:
+            images = draw_textures(out)
+        else:
+            images = shrink_images(args.data, scratch, args.seed)
+    except (OSError, ValueError) as error:
+        sys.exit(f'demo.py: error: {error}')
+    own = args.data is not None
+    cfg = demo_config(images, own, out, args.seed, args.iters)
+    init_default_scope(cfg.default_scope)
+    runner = build_runner(cfg, progress=True)
+    model = runner.model
+    with torch.random.fork_rng():
+        untrained = MODELS.build(cfg.model)
+        untrained.init_weights()
+    untrained.to(next(model.parameters()).device).eval()
+
+    print('2/4 pretraining', flush=True)
+    for path in earlier:
+        path.unlink()  # the demo starts over each time
+    runner.train()
+    model.eval()
+
+    print('3/4 k-NN accuracies', flush=True)
+    knn = accuracies(
+        cfg,
+        model.data_preprocessor,
+        {
+            'raw pixels': raw_pixels,
+            'untrained': untrained.extract_feat,
+            'teacher': model.extract_feat,
+            'student': lambda inputs: model.extract_feat(inputs, 'student'),
+        },
     )
+    baselines = {k: knn[k] for k in ('raw pixels', 'untrained') if k in knn}
+
+    print('4/4 pictures', flush=True)
+    checkpoint = runner.message_hub.get_info('last_ckpt')
+    pictures = [out / 'moca.png', out / 'curves.png']
+    figure = draw_checkpoint(cfg, checkpoint, num_workers=0, seed=args.seed)
+    write_figure(pictures[0], figure)
+    write_figure(pictures[1], draw_curves(read_scalars(out), baselines))
+    result = dict(knn=knn, seed=args.seed, iters=runner.max_iters)
     write_json(out / 'result.json', result)
-    report(result, console)
+
+    print(f'\n{time.time() - start:.0f} s')
+    for name, accuracy in knn.items():
+        print(f'k-NN, {name:10}  {accuracy:5.1f} %')
+    print('Look at', *pictures, sep='\n  ')
+    if change := advice(baselines.values(), knn.get('teacher', 0.0)):
+        print(f'\n{change}')
 
 
 def main(argv: Sequence[str] | None = None) -> None:

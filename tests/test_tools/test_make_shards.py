@@ -45,10 +45,10 @@ def test_same_images_give_the_same_bytes(root, tmp_path):
 
 
 def test_refused(root, tmp_path):
-    few = 'a shard needs at least one image, but got '
+    few = 'number and megabytes must be above 0'
     for options, message in (
-        (['--number', 0], f'{few}number=0, megabytes=1000'),
-        (['--megabytes', -1], f'{few}number=10000, megabytes=-1.0'),
+        (['--number', 0], few),
+        (['--megabytes', -1], few),
         ([], f'{tmp_path} exists: remove it or give another name'),
     ):
         code = f'make_shards.py: error: {message}'

@@ -84,8 +84,8 @@ def test_nothing_is_written_unless_all_can_be(tools, root, tmp_path):
     make_subsets = tools[0].make_subsets
     for kwargs, message in (
         (dict(percent=(1, 101)), 'at most 100'),
-        (dict(sets=0), 'sets must be at least 1'),
-        (dict(seed=-1), 'seed at least 0'),
+        (dict(sets=0), 'sets'),
+        (dict(seed=-1), 'non-negative'),
     ):
         with pytest.raises(ValueError, match=message):
             make_subsets(root / 'train', tmp_path / 'lists', **kwargs)

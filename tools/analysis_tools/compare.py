@@ -62,23 +62,16 @@ def parse_entry(text: str) -> Entry:
     Raises:
         argparse.ArgumentTypeError: If there is no such file or feature.
     """
-    name, equals, named = text.partition('=')
-    for label, rest in [(None, text)] + [(name, named)] * bool(equals):
-        if Path(rest).is_file():
-            return Entry(label, rest, None)
-        path, colon, feature = rest.rpartition(':')
-        if not colon or not Path(path).is_file():
-            continue
-        if feature not in FEATURES and feature not in PRESETS:
-            raise argparse.ArgumentTypeError(
-                f'{feature!r} after {path} is no feature '
-                f'({", ".join(FEATURES)}) and no preset '
-                f'({", ".join(PRESETS)})'
-            )
-        return Entry(label, path, feature)
+    name, _, rest = text.partition('=')
+    for label, file in ((None, text), (name, rest)):
+        path, _, feature = file.rpartition(':')
+        for entry in (Entry(label, file, None), Entry(label, path, feature)):
+            known = entry.feature in (None, *FEATURES, *PRESETS)
+            if known and Path(entry.path).is_file():
+                return entry
     raise argparse.ArgumentTypeError(
-        f'there is no file {named or text}: a checkpoint is written '
-        '[NAME=]FILE[:FEATURE]'
+        f'there is no file {text}, written [NAME=]FILE[:FEATURE], with one of '
+        f'{", ".join((*FEATURES, *PRESETS))} for FEATURE'
     )
 
 
@@ -113,7 +106,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         'size and normalisation (those that each checkpoint records)',
     )
     add('--out-dir', default='work_dirs/compare', type=Path)
-    add('--names', nargs='+', help='names of the checkpoints')
     add(
         '--which',
         choices=['teacher', 'student'],
@@ -144,30 +136,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--num-workers', type=int, help='processes that read')
     add('--seed', type=int, default=0)
     args = parser.parse_args(argv)
-    if args.names is None:
-        args.names = _names(args.checkpoints)
-    elif any(entry.name for entry in args.checkpoints):
-        parser.error('give names by NAME=FILE or by --names, not by both')
-    if len(args.names) != len(args.checkpoints):
-        parser.error(
-            f'{len(args.names)} names for {len(args.checkpoints)} checkpoints'
-        )
+    args.names = [e.name or Path(e.path).stem for e in args.checkpoints]
     if len(set(args.names)) < len(args.names):
         parser.error(f'the names {args.names} repeat: write NAME=FILE')
     if 'lowshot' in args.protocols and not args.shots + args.percent:
-        parser.error(
-            'low-shot classification needs --shots or --percent: give one of '
-            'them, or --protocols without lowshot'
-        )
+        parser.error('lowshot needs --shots or --percent')
     return args
 
 
 def load_encoder(
-    entry: Entry,
-    which: str | None,
-    feature: str | None,
-    config: Path | None,
-    num_heads: int | None,
+    entry: Entry, args: argparse.Namespace
 ) -> tuple['Encoder', 'Preset']:
     """The encoder of a checkpoint, and what to take of it."""
     from mmengine.config import Config
@@ -176,19 +154,20 @@ def load_encoder(
     from mmmoca.evaluation.presets import choose_preset
     from mmmoca.models import ViewsDataPreprocessor
 
-    options = dict(num_heads=num_heads)
-    if config is not None:
-        cfg = Config.fromfile(config)
+    options = dict(num_heads=args.num_heads)
+    if args.config is not None:
+        cfg = Config.fromfile(args.config)
         options['img_size'] = cfg.model.backbone.img_size
         if isinstance(arch := cfg.model.backbone.arch, dict):
             options['num_heads'] = arch['num_heads']
-    encoder = mmmoca.load(entry.path, which or 'teacher', **options)
+    encoder = mmmoca.load(entry.path, args.which or 'teacher', **options)
     preset = encoder.preset
-    if feature := entry.feature or feature:
+    if feature := entry.feature or args.feature:
         preset = choose_preset(encoder.about['layout'], feature)
-    if which is None and encoder.about['which'] not in ('only', preset.which):
+    others = 'only', preset.which
+    if args.which is None and encoder.about['which'] not in others:
         encoder = mmmoca.load(entry.path, preset.which, **options)
-    if config is not None:
+    if args.config is not None:
         normalise = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
         encoder.data_preprocessor = ViewsDataPreprocessor(
             normalise.mean, normalise.std, normalise.get('to_rgb', False)
@@ -217,9 +196,7 @@ def run(args: argparse.Namespace) -> list[dict]:
 
     results = []
     for name, entry in zip(args.names, args.checkpoints):
-        encoder, preset = load_encoder(
-            *(entry, args.which, args.feature, args.config, args.num_heads)
-        )
+        encoder, preset = load_encoder(entry, args)
         result = evaluate(
             *(encoder, args.data_root, args.out_dir / 'features', preset),
             *(args.protocols, args.shots, args.percent, args.sets),
@@ -262,14 +239,6 @@ def comparison_table(results: list[dict]) -> str:
         ).format(**dict(result['settings'], method=method))
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     return f'{table}\n{notes}'
-
-
-def _names(entries: Sequence[Entry]) -> list[str]:
-    """Their names, else file names where these differ, else paths."""
-    names = [entry.name or Path(entry.path).stem for entry in entries]
-    if len(set(names)) == len(names):
-        return names
-    return [entry.name or entry.path for entry in entries]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -9,14 +9,6 @@ import numpy as np
 
 from _drawn_set import draw_classes
 
-__all__ = [
-    'background',
-    'coverage',
-    'draw_images',
-    'finish',
-    'smooth',
-]
-
 # Draws one image: takes the index of its class, the generator and the side.
 Draw = Callable[[int, np.random.Generator, int], np.ndarray]
 

@@ -11,15 +11,6 @@ from pathlib import Path
 import numpy as np
 from rich.progress import track
 
-__all__ = [
-    'SPLITS',
-    'check_numbers',
-    'draw_classes',
-    'drawn_set',
-    'run',
-    'set_parser',
-]
-
 SPLITS = ('train', 'val')
 
 # Writes one image: takes the folder of the set, the image's path in it

@@ -5,8 +5,6 @@ import math
 
 import numpy as np
 
-__all__ = ['cross', 'regular', 'rotation']
-
 
 def rotation(angle: float) -> np.ndarray:
     """The matrix (2, 2) that turns row vectors by an angle in radians."""

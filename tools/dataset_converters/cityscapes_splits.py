@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ['checksum', 'draw_split', 'list_ids', 'verify']
-
 SUFFIX = '_leftImg8bit.png'
 SIZES, SEEDS = (100, 372), (12345, 23456, 34567)
 NUM_IDS = 2975

@@ -11,8 +11,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-__all__ = ['make_digits']
-
 
 def make_digits(
     out: str | Path, size: int = 48, limit: int | None = None

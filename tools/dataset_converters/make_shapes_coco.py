@@ -19,8 +19,6 @@ from pycocotools import mask as coco_mask
 from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
 from _outlines import cross, regular, rotation
 
-__all__ = ['CLASSES', 'make_shapes']
-
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 2
 MIN_SIZE = 64

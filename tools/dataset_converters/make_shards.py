@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mmmoca.datasets import ImageFolder
 
-__all__ = ['make_shards']
-
 
 def make_shards(
     images: str | Path,
@@ -53,10 +51,7 @@ def make_shards(
     """
     out = Path(out).absolute()
     if number < 1 or megabytes <= 0:
-        raise ValueError(
-            'a shard needs at least one image, but got '
-            f'number={number}, megabytes={megabytes}'
-        )
+        raise ValueError('number and megabytes must be above 0')
     if out.exists():
         raise FileExistsError(f'{out} exists: remove it or give another name')
     from mmmoca.datasets import ImageFolder

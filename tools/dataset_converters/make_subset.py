@@ -11,8 +11,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ['make_subsets']
-
 
 def make_subsets(
     train: str | Path,
@@ -45,11 +43,8 @@ def make_subsets(
         ValueError: If a number is out of range, there are fewer than two
             classes, or a class has too few images.
     """
-    if sets < 1 or seed < 0:
-        raise ValueError(
-            'sets must be at least 1 and seed at least 0, but got '
-            f'sets={sets}, seed={seed}'
-        )
+    if sets < 1:
+        raise ValueError(f'sets must be at least 1, but got {sets}')
     from mmmoca import stack
 
     stack.import_quietly('mmpretrain.datasets')

@@ -15,8 +15,6 @@ import numpy as np
 from _drawn_images import background, coverage, draw_images, finish
 from _drawn_set import run, set_parser
 
-__all__ = ['CLASSES', 'draw', 'make_textures']
-
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
 # Texture periods are given in pixels of an image of this side.

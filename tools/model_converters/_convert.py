@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from _arguments import (
-    add_source_grid,
+    add_source_grid as add_source_grid,  # of extract_backbone.py
+)
+from _arguments import (
     add_which,
     import_stack,
     local_file,
@@ -21,24 +23,18 @@ from _arguments import (
 if TYPE_CHECKING:
     from mmmoca.checkpoints import Backbone
 
-__all__ = [
-    'add_files',
-    'add_source_grid',
-    'add_which',
-    'report',
-    'run',
-    'write_backbone',
-]
 
-
-def add_files(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments SRC and DST."""
+def make_parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the arguments SRC, DST and --which."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         'src', type=local_file, help='the checkpoint to convert'
     )
     parser.add_argument(
         'dst', type=Path, help='what to write: .safetensors, or .pth'
     )
+    add_which(parser)
+    return parser
 
 
 def run(

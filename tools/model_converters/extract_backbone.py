@@ -7,47 +7,7 @@ The result has mmpretrain's names after ``backbone.``, for ``load_from`` and
 
 import argparse
 
-from _convert import (
-    add_files,
-    add_source_grid,
-    add_which,
-    run,
-    write_backbone,
-)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description='Extract the backbone of a checkpoint: a pretraining run '
-        "of mmmoca, the authors', DINO's, iBOT's, MAE's, MSN's, DeiT's, "
-        "timm's or mmpretrain's"
-    )
-    add_files(parser)
-    add_which(parser)
-    parser.add_argument(
-        '--img-size',
-        nargs=2,
-        type=int,
-        metavar=('H', 'W'),
-        help='resize the position embedding for images of this size',
-    )
-    parser.add_argument(
-        '--interpolation',
-        choices=['bicubic', 'bilinear'],
-        default='bicubic',
-        help="of --img-size: the interpolate_mode of the config's backbone "
-        '(default: bicubic; Segmenter has bilinear)',
-    )
-    add_source_grid(parser)
-    parser.add_argument(
-        '--in-channels',
-        type=int,
-        metavar='N',
-        help='adapt the patch projection to N channels: for 1 the sum over '
-        'the old ones, else the old ones in turn, scaled by their number / N',
-    )
-    return parser
+from _convert import add_source_grid, make_parser, run, write_backbone
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -70,4 +30,31 @@ def convert(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    run(make_parser(), convert)
+    parser = make_parser(
+        'Extract the backbone of a checkpoint: a pretraining run '
+        "of mmmoca, the authors', DINO's, iBOT's, MAE's, MSN's, DeiT's, "
+        "timm's or mmpretrain's"
+    )
+    parser.add_argument(
+        '--img-size',
+        nargs=2,
+        type=int,
+        metavar=('H', 'W'),
+        help='resize the position embedding for images of this size',
+    )
+    parser.add_argument(
+        '--interpolation',
+        choices=['bicubic', 'bilinear'],
+        default='bicubic',
+        help="of --img-size: the interpolate_mode of the config's backbone "
+        '(default: bicubic; Segmenter has bilinear)',
+    )
+    add_source_grid(parser)
+    parser.add_argument(
+        '--in-channels',
+        type=int,
+        metavar='N',
+        help='adapt the patch projection to N channels: for 1 the sum over '
+        'the old ones, else the old ones in turn, scaled by their number / N',
+    )
+    run(parser, convert)

@@ -8,23 +8,7 @@ pretraining config.
 
 import argparse
 
-from _convert import add_files, add_which, report, run, write_backbone
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description="Convert the authors' released checkpoint"
-    )
-    add_files(parser)
-    add_which(parser)
-    parser.add_argument(
-        '--full',
-        action='store_true',
-        help='convert the whole model, that pretraining goes on from it: '
-        'load_from=DST. The optimiser and all schedules start anew',
-    )
-    return parser
+from _convert import make_parser, report, run, write_backbone
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -53,4 +37,11 @@ def convert(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    run(make_parser(), convert)
+    parser = make_parser("Convert the authors' released checkpoint")
+    parser.add_argument(
+        '--full',
+        action='store_true',
+        help='convert the whole model, that pretraining goes on from it: '
+        'load_from=DST. The optimiser and all schedules start anew',
+    )
+    run(parser, convert)

@@ -8,21 +8,7 @@
 
 import argparse
 
-from _convert import add_files, add_which, run, write_backbone
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        description='Convert a ViT of DINO, iBOT, MAE, MSN, DeiT or timm to '
-        "mmpretrain, or any of them, MOCA's and mmpretrain's to timm"
-    )
-    add_files(parser)
-    add_which(parser)
-    parser.add_argument(
-        '--to', choices=['mmpretrain', 'timm'], default='mmpretrain'
-    )
-    return parser
+from _convert import make_parser, run, write_backbone
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -36,4 +22,11 @@ def convert(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    run(make_parser(), convert)
+    parser = make_parser(
+        'Convert a ViT of DINO, iBOT, MAE, MSN, DeiT or timm to '
+        "mmpretrain, or any of them, MOCA's and mmpretrain's to timm"
+    )
+    parser.add_argument(
+        '--to', choices=['mmpretrain', 'timm'], default='mmpretrain'
+    )
+    run(parser, convert)
