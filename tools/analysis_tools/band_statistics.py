@@ -71,8 +71,6 @@ def parse_args() -> argparse.Namespace:
                     f'write {name} in mmmoca.LoadBands of the config: '
                     'options are for folders'
                 )
-    if args.workers < 0:
-        parser.error('--workers must be 0 or more')
     args.parser = parser
     return args
 

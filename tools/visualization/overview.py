@@ -50,12 +50,6 @@ def parse_args() -> argparse.Namespace:
         help='number of images to search for neighbours (2000)',
     )
     parser.add_argument(
-        '--batch-size',
-        type=positive_integer,
-        default=50,
-        help='of extraction (50)',
-    )
-    parser.add_argument(
         '--num-workers', type=int, default=2, help='of extraction (2)'
     )
     parser.add_argument(
@@ -81,9 +75,8 @@ def main() -> None:
         args.data,
         args.images,
         args.bank,
-        args.batch_size,
-        args.num_workers,
-        args.seed,
+        num_workers=args.num_workers,
+        seed=args.seed,
     )
     write_figure(args.out, figure)
     print(args.out)
