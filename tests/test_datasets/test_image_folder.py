@@ -1,24 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import os
-from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-import torch
 from mmcv.transforms import LoadImageFromFile
-from mmengine import Config
-from mmengine.dataset import default_collate, worker_init_fn
-from mmengine.registry import DefaultScope
 from mmpretrain.registry import DATASETS
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from mmmoca.datasets import ImageFolder, LoadImage
 
 from ..errors import raises
-from ..images import CONFIGS
 from .photos import photo
 
 LOAD = [LoadImage()]
@@ -189,16 +182,6 @@ def test_check_reads_one_good_file_and_not_too_many_bad_ones(
     assert len(ImageFolder(str(classes), **cfg)) == 600
 
 
-def test_check_uses_the_loader_of_the_pipeline(tmp_path):
-    """Here one whose decoder knows no JPEG."""
-    pytest.importorskip('tifffile')
-    write(tmp_path / 'a.jpg')
-    for kind in ('mmmoca.LoadImage', 'LoadImageFromFile'):
-        loader = dict(type=kind, imdecode_backend='tifffile')
-        with raises(OSError, 'none of the 1 files'):
-            ImageFolder(str(tmp_path), with_label=False, pipeline=[loader])
-
-
 class LoadArray(LoadImageFromFile):
     """One of the user's, which leaves out what it cannot read."""
 
@@ -218,41 +201,3 @@ def test_check_uses_a_loader_of_the_users(tmp_path):
         ImageFolder(str(tmp_path), **cfg)
     np.save(tmp_path / '1.npy', photo())
     assert len(ImageFolder(str(tmp_path), **cfg)) == 2
-
-
-def test_bad_image_is_replaced_in_training_and_named_in_tests(classes):
-    bad = classes / 'cat/bad.jpg'
-    bad.write_text('not an image')
-    tolerant = LoadImage(max_unreadable=1)
-    dataset = ImageFolder(str(classes), pipeline=[tolerant])
-    place = names(dataset, classes).index('cat/bad.jpg')
-    drawn = {dataset[place]['sample_idx'] for _ in range(60)}
-    assert drawn == set(range(7)) - {place}
-    dataset = ImageFolder(str(classes), pipeline=LOAD, test_mode=True)
-    assert dataset[0]['img'].shape == (40, 50, 3)
-    with raises(OSError, str(bad), 'evaluation skips nothing'):
-        dataset[place]
-
-
-def test_two_views_through_worker_processes(classes):
-    cfg = Config.fromfile(CONFIGS / '_base_/datasets/imagenet_two-views.py')
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        dataset = ImageFolder(
-            str(classes), with_label=False, pipeline=cfg.train_pipeline
-        )
-    loader = DataLoader(
-        dataset,
-        batch_size=4,
-        num_workers=2,
-        collate_fn=default_collate,
-        worker_init_fn=partial(worker_init_fn, num_workers=2, rank=0, seed=0),
-    )
-    seen = []
-    for batch in loader:
-        views = torch.stack(batch['inputs'])
-        seen += [int(sample.sample_idx) for sample in batch['data_samples']]
-        size = len(batch['data_samples'])
-        assert views.shape == (2, size, 3, 224, 224)
-        assert views.dtype == torch.uint8
-        assert (views[0] != views[1]).any()
-    assert seen == list(range(6))

@@ -88,6 +88,9 @@ def batches(root, kind, workers):
 def test_same_samples_from_all_stores(root):
     expected = batches(root, 'mmmoca.ImageFolder', 0)
     assert len(expected) == 4
+    for views, places, _ in expected:
+        assert views.shape == (2, len(places), 3, 224, 224)
+        assert views.dtype == torch.uint8 and (views[0] != views[1]).any()
     for kind in ('mmmoca.ImageShards', 'mmmoca.HFImages'):
         for actual, wanted in zip(batches(root, kind, 2), expected):
             assert torch.equal(actual[0], wanted[0])

@@ -172,7 +172,7 @@ def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
             for name, value in zip(('mean', 'std'), numbers)
         ),
     ]
-    with pytest.raises(ValueError, match='13 channels, .*in_channels=3'):
+    with pytest.raises(ValueError, match='in_channels'):
         segment(fields, tmp_path, backbone, *options)
     with pytest.raises(ValueError, match='in_channels=3'):
         segment(fields, tmp_path, backbone, options[0])
