@@ -20,11 +20,14 @@ class CodebookUpdate(NamedTuple):
         candidates (Tensor): See :meth:`RandomTokenSampler.draw`.
         msd (Tensor): Mean similarity difference of view 1 and view 2, (2, ).
         batch_size (int): B, images of the (micro-)batch on this process.
+        token_mean (Tensor, optional): Mean teacher token of each position,
+            (L, D), float32, for a codebook with ``centre``.
     """
 
     candidates: Tensor
     msd: Tensor
     batch_size: int
+    token_mean: Tensor | None = None
 
 
 @MODELS.register_module()
@@ -33,11 +36,16 @@ class OnlineCodebook(BaseModule):
 
     Paper, section 3.1. The module only reads its state;
     :class:`~mmmoca.engine.CodebookHook` writes it once per optimiser step
-    through :meth:`enqueue` and :meth:`update_msd`.
+    through :meth:`enqueue`, :meth:`update_msd` and :meth:`update_centre`.
 
     The softmax temperature of the targets is mu / 10, with mu the running
     mean similarity difference, as in the authors' code; the paper prints the
     inverse, 1 / (10 mu).
+
+    With ``centre``, which is not in the paper, a running mean of the
+    teacher's tokens at each position is subtracted from the tokens before
+    they are assigned and before words are drawn. What all images have in
+    common at a position then no longer decides which word it gets.
 
     Args:
         embed_dims (int): D, width of the teacher's tokens.
@@ -52,6 +60,9 @@ class OnlineCodebook(BaseModule):
         inv_delta (float): Sharpness of the targets times mu. Defaults to 10.
         msd_momentum (float): Momentum of mu. Defaults to 0.99.
         initial_msd (float): mu at step 0. Defaults to 0.5.
+        centre (float, optional): Momentum of the mean token of each
+            position, which starts at zero. Defaults to None: tokens are not
+            centred, as in the paper.
         word_sampler (dict, optional): Config of what chooses the new words.
             Defaults to a :class:`RandomTokenSampler`.
 
@@ -70,6 +81,7 @@ class OnlineCodebook(BaseModule):
         inv_delta: float = 10.0,
         msd_momentum: float = 0.99,
         initial_msd: float = 0.5,
+        centre: float | None = None,
         word_sampler: dict | None = None,
     ) -> None:
         super().__init__()
@@ -80,6 +92,8 @@ class OnlineCodebook(BaseModule):
                 'inv_delta and initial_msd must be above 0, and msd_momentum '
                 f'in [0, 1], got {inv_delta}, {initial_msd}, {msd_momentum}'
             )
+        if centre is not None and not 0 <= centre < 1:
+            raise ValueError(f'centre must be None or in [0, 1), got {centre}')
         if not 1 <= num_new_words <= num_words or num_words % num_new_words:
             raise ValueError(
                 f'num_words={num_words} must be a multiple of num_new_words='
@@ -98,25 +112,45 @@ class OnlineCodebook(BaseModule):
         self.inv_delta = inv_delta
         self.msd_momentum = msd_momentum
         self.initial_msd = initial_msd
+        self.centre = centre
         patches = torch.arange(height * width).view(height, width)
         inner = patches[border : height - border, border : width - border]
         self.register_buffer('inner', inner.flatten(), persistent=False)
         self.register_buffer('words', torch.empty(num_words, embed_dims))
         self.register_buffer('pointer', torch.zeros((), dtype=torch.long))
         self.register_buffer('msd', torch.tensor(initial_msd))
+        mean = None
+        if centre is not None:
+            mean = torch.zeros(height * width, embed_dims)
+        self.register_buffer('token_mean', mean)
         self.init_weights()
 
     def init_weights(self) -> None:
-        """Fill the queue with random non-negative unit vectors."""
+        """Fill the queue with random non-negative unit vectors; reset mu."""
         self.words.normal_().relu_()
         self.words.copy_(F.normalize(self.words, dim=1))
         self.pointer.zero_()
         self.msd.fill_(self.initial_msd)
+        if self.token_mean is not None:
+            self.token_mean.zero_()
 
     @property
     def sharpness(self) -> Tensor:
         """Tensor: Inverse temperature of the assignments, 10 / mu."""
         return self.inv_delta / self.msd
+
+    def centred(self, tokens: Tensor) -> Tensor:
+        """Subtract the mean token of each position, if there is ``centre``.
+
+        Args:
+            tokens (Tensor): (..., L, D).
+
+        Returns:
+            Tensor: Of the same shape, float32 if it was centred.
+        """
+        if self.token_mean is None:
+            return tokens
+        return tokens.float() - self.token_mean
 
     def assign(self, tokens: Tensor, images: Tensor | None = None) -> Targets:
         """Soft-assign the teacher's tokens to the words.
@@ -129,7 +163,10 @@ class OnlineCodebook(BaseModule):
         Returns:
             Targets: Of these tokens and the words as they are now.
         """
-        return Targets(tokens, self.words, self.sharpness, self.inner, images)
+        return Targets(
+            *(self.centred(tokens), self.words, self.sharpness),
+            *(self.inner, images),
+        )
 
     @torch.no_grad()
     def draw_candidates(self, tokens: Tensor) -> Tensor:
@@ -142,8 +179,21 @@ class OnlineCodebook(BaseModule):
             Tensor: See :meth:`RandomTokenSampler.draw`.
         """
         return self.word_sampler.draw(
-            tokens.unflatten(0, (2, -1)), self.inner, self.num_new_words
+            self.centred(tokens).unflatten(0, (2, -1)),
+            *(self.inner, self.num_new_words),
         )
+
+    @torch.no_grad()
+    def mean_token(self, tokens: Tensor) -> Tensor | None:
+        """What :meth:`update_centre` needs of a (micro-)batch.
+
+        Args:
+            tokens (Tensor): Teacher tokens of both views, (2B, L, D).
+
+        Returns:
+            Tensor, optional: (L, D), float32; None without ``centre``.
+        """
+        return None if self.centre is None else tokens.float().mean(dim=0)
 
     @torch.no_grad()
     def enqueue(self, words: Tensor, accepted: Tensor | None = None) -> None:
@@ -177,3 +227,17 @@ class OnlineCodebook(BaseModule):
             if accepted is not None:
                 value = torch.where(accepted, value, self.msd)
             self.msd.lerp_(value, 1 - self.msd_momentum)
+
+    @torch.no_grad()
+    def update_centre(
+        self, mean: Tensor, accepted: Tensor | None = None
+    ) -> None:
+        """Move the mean token of each position by one step.
+
+        Args:
+            mean (Tensor): Of the global batch, (L, D).
+            accepted (Tensor, optional): See :meth:`enqueue`.
+        """
+        if accepted is not None:
+            mean = torch.where(accepted, mean, self.token_mean)
+        self.token_mean.lerp_(mean, 1 - self.centre)

@@ -171,6 +171,7 @@ class MOCA(BaseSelfSupervisor):
             self.codebook.draw_candidates(tokens),
             msd.unflatten(0, (2, -1)).mean(dim=1),
             len(views) // 2,
+            self.codebook.mean_token(tokens),
         )
         return losses
 

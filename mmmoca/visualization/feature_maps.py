@@ -61,7 +61,8 @@ def dense_patches(
 
 def feature_colors(encoder: MOCAViT, inputs: Tensor) -> np.ndarray:
     """Colours, (N, h, w, 3), of the features of images, (N, C, H, W)."""
-    return pca_colors(_dense(encoder, inputs).cpu().numpy())[0]
+    tokens = F.normalize(_dense(encoder, inputs), dim=-1)
+    return pca_colors(tokens.cpu().numpy())[0]
 
 
 def feature_and_word_colors(
@@ -69,19 +70,24 @@ def feature_and_word_colors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Colours of the teacher's features, and of the words nearest to them."""
     tokens = _dense(model.teacher, inputs)
-    codebook = model.codebook
+    words = model.codebook.words
+    if (mean := model.codebook.token_mean) is not None:
+        mean = mean.unflatten(0, model.backbone.patch_resolution)
+        mean = F.interpolate(
+            mean.permute(2, 0, 1)[None], tokens.shape[1:3], mode='nearest'
+        )
+        tokens = tokens - mean[0].permute(1, 2, 0)
+    tokens = F.normalize(tokens, dim=-1)
     # Image by image: K numbers for each place add up.
     assigned = torch.stack(
-        [codebook.assign(image).codes().argmax(dim=-1) for image in tokens]
+        [(image @ words.T).argmax(dim=-1) for image in tokens]
     )
-    features, words = pca_colors(
-        tokens.cpu().numpy(), codebook.words.cpu().numpy()
-    )
+    features, words = pca_colors(tokens.cpu().numpy(), words.cpu().numpy())
     return features, words[assigned.cpu().numpy()]
 
 
 def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:
-    """Unit features at a quarter of the patch, where 4 divides it."""
+    """Features at a quarter of the patch, where 4 divides it."""
     stride = tuple(
         side // 4 if side % 4 == 0 else side for side in encoder.patch_size
     )
@@ -89,4 +95,4 @@ def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:
     encoder.eval()
     tokens = dense_patches(encoder, inputs, stride)
     encoder.train(training)
-    return F.normalize(tokens.float(), dim=-1)  # (N, h, w, D)
+    return tokens.float()  # (N, h, w, D)

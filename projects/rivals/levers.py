@@ -5,12 +5,20 @@ from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 
+from projects.rivals.centres import CentreVariant
+
 __all__ = ['LEVERS', 'LambdaScheduleHook']
 
 _MASKS = 'model.masking.mask_ratios', 'model.masking.decoder_mask_ratios'
 _CODEBOOK = 'model.codebook'
 _TEACHER = 'default_hooks.teacher_ema'
 _VIEWS = 'train_dataloader.dataset.pipeline.2.transforms'
+
+
+def _centred(**variant: str) -> dict[str, object]:
+    names = dict(variant, type=CentreVariant.__name__, centre=0.9)
+    return {f'{_CODEBOOK}.{key}': value for key, value in names.items()}
+
 
 # Name -> what changes in the config.
 LEVERS: dict[str, dict[str, object]] = {
@@ -51,6 +59,12 @@ LEVERS: dict[str, dict[str, object]] = {
     'lr-4e-3': {'optim_wrapper.optimizer.lr': 4e-3},
     'generator-lr-5e-3': {'optim_wrapper.paramwise_cfg.prototype_lr': 5e-3},
     'cls': {'model.image_embedding': 'cls'},
+    'centred': {f'{_CODEBOOK}.centre': 0.9},
+    'centre-0.99': {f'{_CODEBOOK}.centre': 0.99},
+    'centre-of-batch': _centred(mean='batch'),
+    'centre-of-all': _centred(mean='all'),
+    'centred-words': _centred(use='words'),
+    'centred-assignments': _centred(use='assignments'),
     # For images that differ in where things are, more than in their stuff.
     'gentle': {
         'model.image_embedding': 'cls',

@@ -4,7 +4,8 @@ r"""MOCA and its rivals on the same images, in the same seconds.
 Each method trains the quick start's encoder on its views. Rates and the kind
 of feature are chosen with the first seed, by k-NN on every other validation
 image of the first set; what is reported is of the others, and of other sets.
-What is done is not repeated, what was stopped goes on.
+What is done is not repeated, what was stopped goes on. Finished runs are rows
+of ``results.jsonl`` beside this file, which is read before a run is trained.
 
 Example:
     python -m projects.rivals.run work_dirs/rivals --seeds 3 --seconds 240
@@ -55,6 +56,7 @@ SETS = {
 }
 # k-NN and the others are measured so many times in a run.
 POINTS = 4
+RESULTS = Path(__file__).with_name('results.jsonl')
 PACE_STEPS = 40
 
 
@@ -113,6 +115,37 @@ def train(run: Run, out: Path, steps: int, points: int = POINTS) -> list[dict]:
         threads=1,
     )
     return json.loads((work / FILE).read_text())
+
+
+def results() -> dict[tuple[Run, int], list[dict]]:
+    """Curves of finished runs, by run and optimiser steps."""
+    if not RESULTS.is_file():
+        return {}
+    rows = map(json.loads, RESULTS.read_text().splitlines())
+    return {(Run(*row['run']), row['steps']): row['curve'] for row in rows}
+
+
+def result(run: Run, out: Path, steps: int) -> list[dict]:
+    """The curve of a run, which is trained and recorded unless it is known.
+
+    Args:
+        run (Run): What to train.
+        out (Path): Folder of all runs, with their configs.
+        steps (int): Optimiser steps.
+
+    Returns:
+        list[dict]: See :func:`train`, each number of four digits.
+    """
+    if (run, steps) not in (known := results()):
+        curve = json.loads(
+            json.dumps(train(run, out, steps)),
+            parse_float=lambda number: float(f'{float(number):.4g}'),
+        )
+        row = dict(run=run, steps=steps, curve=curve)
+        with open(RESULTS, 'a') as file:
+            file.write(f'{json.dumps(row)}\n')
+        return curve
+    return known[run, steps]
 
 
 def pace(method: str, images: str, out: Path) -> float:
@@ -230,7 +263,7 @@ def main() -> None:
     steps = steps_of(args, out)
     perform = partial(
         trials.side_by_side,
-        lambda run: train(run, out, steps[run.method]),
+        lambda run: result(run, out, steps[run.method]),
         jobs=args.jobs,
         name=attrgetter('name'),
     )

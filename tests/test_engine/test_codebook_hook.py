@@ -12,7 +12,7 @@ from mmmoca.models import CodebookUpdate, OnlineCodebook
 def test_micro_batches_survive_the_next_forward_pass():
     """CUDA graphs replay into the memory of the step before."""
     codebook = OnlineCodebook(
-        4, (4, 4), num_words=8, num_new_words=2, border=1
+        4, (4, 4), num_words=8, num_new_words=2, border=1, centre=0.9
     )
     step = SimpleNamespace(count=0)
     runner = SimpleNamespace(
@@ -24,7 +24,11 @@ def test_micro_batches_survive_the_next_forward_pass():
         iter=1,
     )
     hook = CodebookHook()
-    memory = dict(candidates=torch.empty(2, 2, 4), msd=torch.empty(2))
+    memory = dict(
+        candidates=torch.empty(2, 2, 4),
+        msd=torch.empty(2),
+        token_mean=torch.empty(16, 4),
+    )
     for step.count in (1, 2):
         for value in memory.values():
             value.fill_(step.count)
@@ -32,6 +36,9 @@ def test_micro_batches_survive_the_next_forward_pass():
         hook.after_train_iter(runner, outputs=dict(codebook_update=update))
     assert float(codebook.msd) == pytest.approx(
         0.99 * (0.99 * 0.5 + 0.01 * 1.5) + 0.01 * 1.5
+    )
+    torch.testing.assert_close(
+        codebook.token_mean, torch.full((16, 4), 0.1 * 1.5)
     )
     images = torch.randperm(4, generator=generator_of_step(0, 1))[:2]
     assert codebook.words[:2, 0].tolist() == (1 + images // 2).tolist()

@@ -48,6 +48,7 @@ HALF = {
     **NO_VALIDATION,
     'env_cfg.dist_cfg.backend': 'gloo',
     'train_cfg.max_iters': STEPS,
+    'model.codebook.centre': 0.9,
     'default_hooks.checkpoint.interval': 100,
     'default_hooks.checkpoint.save_last': False,
     'optim_wrapper.type': WRAPPER,
@@ -142,6 +143,7 @@ def test_skipped_step_changes_nothing(root, world_size):
                 'codebook.words',
                 'codebook.pointer',
                 'codebook.msd',
+                'codebook.token_mean',
                 'backbone.ln1.weight',
                 # The teacher's momentum is 1 in the last step.
                 *(['teacher.ln1.weight'] if step < STEPS - 1 else []),
@@ -178,6 +180,7 @@ def test_no_word_is_taken_that_is_not_finite(root, world_size):
         for after in states:
             assert after['codebook.words'].isfinite().all()
             assert after['codebook.msd'].isfinite()
+            assert after['codebook.token_mean'].isfinite().all()
         moved = differing(states[POISONED - 1], states[POISONED])
         assert not any(name.startswith('codebook') for name in moved)
         assert f'iteration {POISONED + 1} is not finite' in error

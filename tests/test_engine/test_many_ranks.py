@@ -21,6 +21,7 @@ def train(root):
     """Train for some steps; the state of this rank afterwards."""
     options = {'train_dataloader.batch_size': 4} | NO_VALIDATION
     options['train_cfg.max_iters'] = STEPS
+    options['model.codebook.centre'] = 0.9
     runner = demo_runner(root, f'ranks{get_world_size()}', **options)
     runner.train()
     model = unwrap_model(runner.model).eval()
@@ -35,6 +36,7 @@ def train(root):
 def test_ranks_agree_bit_for_bit(root, world_size):
     results = run_processes(train, world_size, root)
     assert int(results[0]['codebook.pointer']) == STEPS * 4
+    assert results[0]['codebook.token_mean'].any()
     for result in results[1:]:
         assert_same(result, results[0])
 

@@ -22,6 +22,7 @@ def run(root, name, options):
     settings = {
         'train_cfg.max_iters': 10,
         'train_cfg.val_interval': 4,
+        'model.codebook.centre': 0.9,
         'default_hooks.checkpoint.interval': 2,
         'default_hooks.checkpoint.max_keep_ckpts': -1,
     }

@@ -170,8 +170,44 @@ def test_codebook_msd():
     assert float(codebook.sharpness) == pytest.approx(10 / expected)
 
 
+def test_centre():
+    """Words and assignments are of tokens less the mean of their place."""
+    torch.manual_seed(0)
+    codebook, plain = (
+        OnlineCodebook(
+            **dict(embed_dims=3, patch_resolution=(3, 3), num_words=8),
+            **dict(num_new_words=4, border=1, centre=centre),
+        )
+        for centre in (0.9, None)
+    )
+    plain.words.copy_(codebook.words)
+    tokens = torch.randn(8, 9, 3)
+    assert plain.mean_token(tokens) is None
+    assert not any('mean' in name for name in plain.state_dict())
+    for _ in range(2):
+        codebook.update_centre(codebook.mean_token(tokens))
+    mean = 0.19 * tokens.mean(dim=0)
+    torch.testing.assert_close(codebook.token_mean, mean)
+    torch.testing.assert_close(
+        codebook.assign(tokens).codes(), plain.assign(tokens - mean).codes()
+    )
+    candidates = []
+    for book, given in ((codebook, tokens), (plain, tokens - mean)):
+        torch.manual_seed(1)
+        candidates.append(book.draw_candidates(given))
+    torch.testing.assert_close(*candidates)
+    codebook.update_centre(
+        torch.full_like(mean, torch.nan), torch.tensor(False)
+    )
+    torch.testing.assert_close(codebook.token_mean, mean)
+    codebook.init_weights()
+    assert not codebook.token_mean.any()
+
+
 def test_bad_codebooks():
     with pytest.raises(ValueError, match='multiple of num_new_words'):
         OnlineCodebook(3, (5, 5), num_words=10, num_new_words=4)
+    with pytest.raises(ValueError, match='centre'):
+        OnlineCodebook(3, (5, 5), num_words=8, centre=1.0)
     with pytest.raises(ValueError, match='leaves no patch of a 6 x 4'):
         OnlineCodebook(3, (6, 4), num_words=8, border=2)

@@ -48,13 +48,21 @@ def test_dense_patches_need_a_stride_that_fits():
         dense_patches(MeanEncoder(), torch.zeros(1, 3, 16, 24), (3, 4))
 
 
+@pytest.mark.parametrize('centre', [None, 0.9])
 @torch.no_grad()
-def test_words_of_the_patches():
-    model = small_moca()
+def test_words_of_the_patches(centre):
+    model = small_moca(codebook__centre=centre)
+    if centre:
+        mean = model.codebook.token_mean.normal_()
     inputs = torch.randn(3, 3, *SIZE)
     features, words = feature_and_word_colors(model, inputs)
     tokens = dense_patches(model.teacher, inputs, (1, 1))
     assert tokens.shape == (3, *SIZE, 16)
+    if centre:
+        mean = mean.unflatten(0, (4, 8))
+        for dim in (0, 1):
+            mean = mean.repeat_interleave(4, dim=dim)
+        tokens = tokens - mean
     tokens = F.normalize(tokens, dim=-1).numpy()
     codebook = model.codebook.words.numpy()
     word = np.einsum('nhwd,kd->nhwk', tokens, codebook).argmax(axis=-1)

@@ -1,9 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 
+from collections.abc import Iterable
+
 import torch
 from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import Tensor
 
 from mmmoca.engine.steps import (
     is_infinite,
@@ -22,7 +25,7 @@ __all__ = ['CodebookHook']
 
 @HOOKS.register_module()
 class CodebookHook(Hook):
-    """Writes the new words and mu into the codebook, its only writer.
+    """Writes new words, mu and centre into the codebook, its only writer.
 
     After each optimiser step, K_new images are drawn from the global batch
     (all processes, all accumulated micro-batches), the same on every
@@ -30,7 +33,7 @@ class CodebookHook(Hook):
     oldest words (paper, section 3.1). The draw depends on the run's seed and
     the step alone, so a resumed run draws the same.
 
-    The codebook stays as it was, words, pointer and mu, where the loss
+    The codebook stays as it was, with its whole state, where the loss
     scaler skipped the step or a process had tokens that are not finite. Every
     process decides from the same numbers, on the device.
 
@@ -87,15 +90,17 @@ class CodebookHook(Hook):
         update = outputs.pop('codebook_update')
         # Under CUDA graphs (torch.compile) the next forward pass writes its
         # results where this one's are.
-        candidates, msd = update.candidates.clone(), update.msd.clone()
-        self._updates.append(update._replace(candidates=candidates, msd=msd))
+        self._updates.append(
+            CodebookUpdate(
+                *(x.clone() if isinstance(x, Tensor) else x for x in update)
+            )
+        )
         codebook = unwrap_model(runner.model).codebook
         outputs['msd'] = codebook.msd
         if not stepped(runner):
             return
         updates, self._updates = self._updates, []
-        msd = torch.stack([update.msd for update in updates]).mean(dim=0)
-        all_reduce(msd, op='mean')
+        msd = _global_mean(update.msd for update in updates)
         seed = mix_seed(runner.seed, optimizer_steps(runner))
         generator = torch.Generator().manual_seed(seed)
         words = codebook.word_sampler.pick(
@@ -109,5 +114,16 @@ class CodebookHook(Hook):
         skip = skipped(runner)
         if skip is not None:
             accepted &= skip == 0
+        if codebook.centre is not None:
+            mean = _global_mean(update.token_mean for update in updates)
+            accepted &= mean.isfinite().all()
+            codebook.update_centre(mean, accepted)
         codebook.update_msd(msd, accepted)
         codebook.enqueue(words, accepted)
+
+
+def _global_mean(values: Iterable[Tensor]) -> Tensor:
+    """Of micro-batches and processes."""
+    mean = torch.stack(list(values)).mean(dim=0)
+    all_reduce(mean, op='mean')
+    return mean

@@ -3,6 +3,7 @@
 
 import copy
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 from mmmoca.engine.launch import leave_out_hooks
 from projects import trials
 from projects.rivals import feature_curve, methods, run, targets
+from projects.rivals.centres import CentreVariant
 from projects.rivals.feature_curve import FILE, MEASURES, FeatureCurveHook
 from projects.rivals.levers import LEVERS
 from projects.rivals.methods import OURS, RATES
@@ -257,6 +259,35 @@ def test_measuring_leaves_the_run_alone(root, tmp_path):
         assert accuracy == values['report'][f'knn_{feature}']
 
 
+@pytest.mark.parametrize('use', ['both', 'words', 'assignments'])
+@pytest.mark.parametrize('mean', ['position', 'all', 'batch'])
+def test_centres(mean, use):
+    """What is subtracted, and from what."""
+    torch.manual_seed(0)
+    codebook = CentreVariant(
+        **dict(embed_dims=6, patch_resolution=(3, 3), num_words=8, border=1),
+        **dict(num_new_words=4, centre=0.9, mean=mean, use=use),
+    )
+    codebook.token_mean.normal_()
+    tokens = torch.randn(8, 9, 6)
+    means = dict(
+        position=codebook.token_mean,
+        all=codebook.token_mean.mean(dim=0, keepdim=True),
+        batch=tokens.mean(dim=0),
+    )
+    assigned, drawn = (
+        tokens - means[mean] if use in ('both', name) else tokens
+        for name in ('assignments', 'words')
+    )
+    assert torch.equal(codebook.assign(tokens).tokens, assigned)
+    # One patch is within the border.
+    inner = F.normalize(drawn[:, 4], dim=1).unflatten(0, (2, -1))
+    candidates = codebook.draw_candidates(tokens)
+    found = torch.cdist(candidates, inner).argmin(dim=-1)
+    expected = torch.stack([inner[i, rows] for i, rows in enumerate(found)])
+    torch.testing.assert_close(candidates, expected)
+
+
 def test_accuracy_of_pixels(root, tmp_path):
     runner = runner_of(root, tmp_path, 'mae', 1)
     (hook,) = (h for h in runner.hooks if isinstance(h, FeatureCurveHook))
@@ -413,6 +444,7 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run, 'SETS', ('one', 'two'))
     monkeypatch.setitem(methods.RATES, 'mae', (1e-3, 1e-2))
     monkeypatch.setattr(run, 'PACE_STEPS', 4)
+    monkeypatch.setattr(run, 'RESULTS', tmp_path / 'results.jsonl')
     for name in ('one', 'two'):
         (tmp_path / name).symlink_to(root)
     command = ['run', tmp_path, '--seeds', 1, '--seconds', 1, '--jobs', 2]
@@ -425,6 +457,8 @@ def test_command(root, tmp_path, monkeypatch, capsys):
         assert len(table.splitlines()) == 2 + rows
         assert (tmp_path / f'{name}.png').stat().st_size > 10_000
     monkeypatch.setattr(trials, 'tool', None)  # nothing is trained again
+    for folder in tmp_path.glob('*_lr_*_steps_*'):
+        shutil.rmtree(folder)  # the rows are enough
     run.main()
     assert printed.endswith(capsys.readouterr().out[-500:])
 
