@@ -35,7 +35,11 @@ def config_file(name: str) -> Path:
     ):
         if path.is_file():
             return path
-    known = [str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob('*.py')]
+    known = [
+        str(path.relative_to(CONFIGS))
+        for path in CONFIGS.rglob('*.py')
+        if '_base_' not in path.parts
+    ]
     like = difflib.get_close_matches(name, known, n=3, cutoff=0)
     raise argparse.ArgumentTypeError(
         f'there is no config {name}: write its path, or the name of one of '
