@@ -29,7 +29,7 @@ unexport DATA
 quoted = '$(subst ','\'',$(value $(1)))'
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quick demo gpu ops lint format lock clean
+.PHONY: help test test-quick docs demo gpu ops lint format lock clean
 
 help:
 	@echo 'make test             run the linter and all tests'
@@ -37,6 +37,7 @@ help:
 	@echo 'make test SLOW=0      without packages, compilers and longer trainings'
 	@echo 'make test-quick       the linter and the tests that take seconds'
 	@echo 'make test WORKERS=1   with one process instead of one a core'
+	@echo 'make docs             build the site in docs/_build/html'
 	@echo 'make demo             pretrain on a small image set, show the result'
 	@echo 'make demo DATA=DIR    the same on your own images'
 	@echo 'make gpu              tests and benchmarks on a GPU, 9 minutes'
@@ -53,6 +54,9 @@ test: lint $(if $(filter 0,$(OPS)),,$(OPS_STAMP))
 
 test-quick: lint
 	$(PYTEST) -m 'not slow and not ops and not processes'
+
+docs: $(STAMP)
+	$(PY) -m sphinx -q -W --keep-going docs docs/_build/html
 
 demo: $(STAMP)
 	$(PY) tools/demo.py $(if $(value DATA),--data=$(call quoted,DATA))
@@ -83,7 +87,8 @@ lock: $(STAMP)
 	    $(foreach extra,onedl seg det dev,--extra $(extra)) $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/_generated *.egg-info \
+	    .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A version manager may put a python3.x on PATH that only says it is absent,

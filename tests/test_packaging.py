@@ -237,11 +237,11 @@ def test_mim_trains_and_tests(installed, workspace, tmp_path):
 
 
 @pytest.mark.slow
-def test_mim_line_of_the_readme(install, sources, workspace, tmp_path):
-    """From an editable install, as the README has it; on one process."""
-    readme = (REPO / 'README.md').read_text()
-    assert "pip install -e '.[onedl,mim]'" in ' '.join(readme.split())
-    line = re.search(r'^mim (train mmmoca .*) --gpus 8$', readme, re.M)[1]
+def test_mim_line_of_the_docs(install, sources, workspace, tmp_path):
+    """From an editable install, as the page has it; on one process."""
+    page = (REPO / 'docs' / 'get_started' / 'install.md').read_text()
+    assert "pip install -e '.[onedl,mim]'" in page
+    line = re.search(r'^mim (train mmmoca .*) --gpus 8$', page, re.M)[1]
     programs = install('-e', '.[onedl,mim]', cwd=sources)
     options = ['--gpus', '1', *_tiny(tmp_path)]
     log = _run(programs / 'mim', *line.split(), *options, cwd=workspace)

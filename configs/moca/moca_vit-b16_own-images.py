@@ -3,7 +3,7 @@
 #   tools/dist_train.sh configs/moca_vit-b16_own-images.py 2 \
 #       --cfg-options data_root=/path/to/images epochs=200 batch_size=128
 # `tools/train.py CONFIG --check --cfg-options ...` says before the first step
-# what comes of it. docs/pretrain.md has tables for numbers of images and GPUs.
+# what the run will be. docs/get_started/own_images.md explains the rules.
 _base_ = './moca_vit-b16_200e.py'
 
 # What there is to set, and what each stands for.

@@ -29,7 +29,7 @@ model = dict(
         drop_path_rate=0.1,
         init_cfg=dict(
             type='Pretrained',
-            # After mmmoca-teacher:// any file that docs/checkpoints.md lists:
+            # After mmmoca-teacher:// any file of docs/guides/checkpoints.md:
             # a pretraining run, the authors' release, DINO, iBOT, MAE, ...
             checkpoint='mmmoca-teacher://'
             'work_dirs/moca_vit-b16_200e/epoch_200.pth',

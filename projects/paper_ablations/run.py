@@ -31,16 +31,17 @@ from projects.trials import (
 
 HERE = Path(__file__).parent
 CONFIGS = HERE / 'configs'
-# What a table of the README says of a config: what it is, the paper's k-NN.
+# What a table of the docs says of a config: what it is, the paper's k-NN.
+TABLES = HERE.parents[1] / 'docs' / 'benchmarks' / 'ablations.md'
 LINE = re.compile(
-    r'^\| ([^|]+) \| \[`([^`]+)`\]\(configs/[^)]+\) \| ([^|]*) \|',
+    r'^\| ([^|]+) \| \[`([^`]+)`\]\(\S*ablations/configs/\S+\) \| ([^|]*) \|',
     re.MULTILINE,
 )
 
 
 def table_rows() -> dict[str, tuple[str, str]]:
     """Of each config that a table has: what it is, and the paper's k-NN."""
-    found = LINE.findall((HERE / 'README.md').read_text())
+    found = LINE.findall(TABLES.read_text())
     return {name: (what, paper.strip()) for what, name, paper in found}
 
 
