@@ -1,196 +1,214 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-r"""MOCA and its rivals on the same images, in the same seconds.
+r"""Train MOCA and its rivals on the same images in the same CPU seconds.
 
-Each method trains the quick start's encoder on its views. Rates and the kind
-of feature are chosen with the first seed, by k-NN on every other validation
-image of the first set; what is reported is of the others, and of other sets.
-What is done is not repeated, what was stopped goes on. Finished runs are rows
-of ``results.jsonl`` beside this file, which is read before a run is trained.
+A method is a name with settings of its config after it. The program trains
+every method with the first seed on the first set, keeps the best settings of
+each name by k-NN on every other validation image, and trains these with all
+seeds on all sets. Tables are of the other validation images.
+
+Finished runs are rows of ``results.jsonl`` beside this file and are not
+repeated. A run that was stopped goes on.
 
 Example:
-    python -m projects.rivals.run work_dirs/rivals --seeds 3 --seconds 240
+    python -m projects.rivals.run work_dirs/rivals --seconds 240 --methods \
+        moca "moca optim_wrapper.optimizer.lr=1e-3 model.codebook.centre=0.9" \
+        mocov3 "mocov3 optim_wrapper.optimizer.lr=5e-4"
 """
 
 import argparse
 import json
 import os
+from collections.abc import Iterable, Iterator
 from functools import partial
-from math import ceil
-from operator import attrgetter
 from pathlib import Path
-
-from mmengine.config import Config
-from mmengine.logging import MMLogger
-from mmengine.registry import HOOKS, MODELS, init_default_scope
-from mmengine.runner import set_random_seed
+from statistics import mean
+from typing import NamedTuple
 
 from mmmoca.files import write_figure
 from projects import trials
-from projects.rivals.feature_curve import FILE
-from projects.rivals.methods import (
-    OURS,
-    RATES,
-    check_encoders,
-    config_of,
-    parts_of,
-    rates_of,
-    write_configs,
-)
+from projects.rivals.measure import MEASURES, measure, pixel_accuracy
 from projects.rivals.pictures import draw
-from projects.rivals.tables import (
-    HEAD,
-    TARGET_HEAD,
-    Run,
-    by_method,
-    choose,
-    table,
-    target_table,
-)
 
-# What draws them, with its options.
+# What draws the sets, with its options.
 SETS = {
     'textures': ['tools/dataset_converters/make_textures.py'],
     'shapes': ['projects/rivals/make_shapes.py'],
     'plain-shapes': ['projects/rivals/make_shapes.py', '--clutter', 0],
     'digits': ['tools/dataset_converters/make_digits.py'],
 }
-# k-NN and the others are measured so many times in a run.
+HERE = Path(__file__).parent
+CONFIGS = {
+    name: HERE / 'configs' / f'{name}_vit-tiny_textures.py'
+    for name in ('moca', 'mocov3', 'byol', 'mae')
+}
+RESULTS = HERE / 'results.jsonl'
+# Measurements of a run, the last one at its end.
 POINTS = 4
-RESULTS = Path(__file__).with_name('results.jsonl')
 PACE_STEPS = 40
+HEAD = 'method', 'feature', 'steps', 'seconds', *MEASURES, 'nats of image'
 
 
-def check_images(folder: Path) -> Path:
-    """Raise an error unless a folder has labelled images.
+class Run(NamedTuple):
+    """One training.
 
-    Args:
-        folder (Path): With a folder of each class in ``train`` and ``val``.
-
-    Returns:
-        Path: ``folder``.
-
-    Raises:
-        ValueError: If there are not the same two classes or more in both.
-    """
-    train, val = (
-        {path.name for path in (folder / split).glob('*') if path.is_dir()}
-        for split in ('train', 'val')
-    )
-    if train != val or len(train) < 2:
-        raise ValueError(
-            f'{folder} has no labels: features are measured on labelled '
-            'images, train/<class>/<image> and val/<class>/<image> of the '
-            'same two classes or more'
-        )
-    return folder
-
-
-def train(run: Run, out: Path, steps: int, points: int = POINTS) -> list[dict]:
-    """Train unless it has been done, or to its end.
-
-    Args:
-        run (Run): What to train.
-        out (Path): Folder of all runs, with their configs.
+    Attributes:
+        images (str): Name of a set.
+        method (str): Name of a method, with settings after it.
+        seed (int): Seed of the run.
         steps (int): Optimiser steps.
-        points (int): Measurements, the last at the end.
-
-    Returns:
-        list[dict]: What :class:`FeatureCurveHook` measured.
     """
-    interval = ceil(steps / points)
+
+    images: str
+    method: str
+    seed: int
+    steps: int
+
+    @property
+    def name(self) -> str:
+        """str: Name of the work dir."""
+        words = '_'.join(map(str, self)).replace(' ', '_')
+        return ''.join(c if c.isalnum() or c in '._-' else '-' for c in words)
+
+
+def train(run: Run, out: Path, points: int = POINTS) -> Iterator[Path]:
+    """Train a run unless that is done.
+
+    Args:
+        run (Run): The run.
+        out (Path): Folder of all runs and images.
+        points (int): Number of checkpoints.
+
+    Yields:
+        Path: Its checkpoints, in order.
+    """
+    name, *settings = run.method.split()
+    interval = -(-run.steps // points)
+    work = out / run.name
+    work.mkdir(parents=True, exist_ok=True)
     options = {
         'randomness.seed': run.seed,
-        'train_cfg.max_iters': steps,
+        'train_dataloader.dataset.data_root': out / run.images,
         'default_hooks.checkpoint.interval': interval,
-        'default_hooks.features.interval': interval,
+        **dict(setting.split('=', 1) for setting in settings),
     }
-    if run.rate is not None:
-        options['optim_wrapper.optimizer.lr'] = run.rate
-    work = out / f'{run.name}_steps_{steps}'
-    work.mkdir(parents=True, exist_ok=True)
     trials.train(
-        *(work, out / 'configs' / f'{run.images}_{run.method}.py'),
-        *(steps, options),
+        *(work, CONFIGS[name], run.steps, options, '--no-validate'),
         log=work / 'log.txt',
         threads=1,
     )
-    return json.loads((work / FILE).read_text())
+    for step in range(interval, run.steps + interval, interval):
+        yield work / f'iter_{min(step, run.steps)}.pth'
 
 
-def results() -> dict[tuple[Run, int], list[dict]]:
-    """Curves of finished runs, by run and optimiser steps."""
-    if not RESULTS.is_file():
-        return {}
-    rows = map(json.loads, RESULTS.read_text().splitlines())
-    return {(Run(*row['run']), row['steps']): row['curve'] for row in rows}
-
-
-def result(run: Run, out: Path, steps: int) -> list[dict]:
-    """The curve of a run, which is trained and recorded unless it is known.
+def result(run: Run, out: Path) -> list[dict]:
+    """Measure a run, which is trained and recorded unless it is known.
 
     Args:
-        run (Run): What to train.
-        out (Path): Folder of all runs, with their configs.
-        steps (int): Optimiser steps.
+        run (Run): The run.
+        out (Path): Folder of all runs and images.
 
     Returns:
-        list[dict]: See :func:`train`, each number of four digits.
+        list[dict]: See :func:`~projects.rivals.measure.measure`, a
+        measurement for each checkpoint.
     """
-    if (run, steps) not in (known := results()):
-        curve = json.loads(
-            json.dumps(train(run, out, steps)),
-            parse_float=lambda number: float(f'{float(number):.4g}'),
-        )
-        row = dict(run=run, steps=steps, curve=curve)
-        with open(RESULTS, 'a') as file:
-            file.write(f'{json.dumps(row)}\n')
+    known = {}
+    if RESULTS.is_file():
+        rows = map(json.loads, RESULTS.read_text().splitlines())
+        known = {Run(*row['run']): row['curve'] for row in rows}
+    if run not in known:
+        curve = [measure(file, out / run.images) for file in train(run, out)]
+        with RESULTS.open('a') as file:
+            file.write(json.dumps(dict(run=run, curve=curve)) + '\n')
         return curve
-    return known[run, steps]
+    return known[run]
 
 
-def pace(method: str, images: str, out: Path) -> float:
-    """Seconds of a step of a method, from a short run that is kept.
+def steps_in(seconds: float, method: str, images: str, out: Path) -> int:
+    """Optimiser steps that fit into CPU seconds, by a short run.
 
     Args:
-        method (str): See :func:`parts_of`.
+        seconds (float): CPU seconds of training.
+        method (str): The method.
         images (str): Name of a set.
-        out (Path): Folder of all runs.
+        out (Path): Folder of all runs and images.
 
     Returns:
-        float: Without its first steps.
+        int: At least 1.
     """
-    run = Run(images, method, None, 0)
-    first, last = train(run, out, PACE_STEPS, points=2)
-    return (last['seconds'] - first['seconds']) / (
-        last['step'] - first['step']
+    run = Run(images, method, 0, PACE_STEPS)
+    first, last = (
+        measure(file, out / images)['seconds']
+        for file in train(run, out, points=2)
     )
+    # Without the first steps, which start loaders and kernels.
+    return max(1, round(seconds * PACE_STEPS / 2 / (last - first)))
 
 
-def baselines(out: Path, images: str) -> dict[str, float]:
-    """k-NN accuracies without training, in per cent.
+def choose(curves: dict[Run, list[dict]]) -> dict[str, tuple[str, str]]:
+    """Find the best settings and feature of each method by k-NN.
 
     Args:
-        out (Path): Folder of all runs, with their configs.
-        images (str): Name of a set.
+        curves (dict[Run, list[dict]]): Results of one set and seed.
 
     Returns:
-        dict[str, float]: Of raw pixels, and of the encoder as MOCA's seed 0
-        starts it, on the images that the tables are of.
+        dict[str, tuple[str, str]]: By name, the method with its settings and
+        'avg' or 'cls', by the images for choosing at the end of the runs.
     """
-    cfg = Config.fromfile(next((out / 'configs').glob(f'{images}_*.py')))
-    ours = config_of(OURS).model
-    init_default_scope(cfg.default_scope)
-    hook = HOOKS.build(cfg.default_hooks.features)
-    # It would tell of every weight.
-    MMLogger.get_instance('baselines', log_level='WARNING')
-    set_random_seed(0)
-    model = MODELS.build(ours)
-    model.init_weights()
-    untrained = hook.accuracies(model)
-    return {
-        'raw pixels': hook.accuracy_of_pixels(),
-        **{f'untrained {name}': value for name, value in untrained.items()},
-    }
+    best = {}
+    for run, curve in curves.items():
+        name = run.method.split()[0]
+        for feature, value in curve[-1]['choose'].items():
+            best.setdefault(name, {})[run.method, feature] = value['k-NN']
+    return {name: max(found, key=found.get) for name, found in best.items()}
+
+
+def table(
+    curves: dict[Run, list[dict]], features: dict[str, str]
+) -> Iterator[tuple[str, ...]]:
+    """Rows of one set, one for each method.
+
+    Args:
+        curves (dict[Run, list[dict]]): Results of one set.
+        features (dict[str, str]): The feature of each method.
+
+    Yields:
+        tuple[str, ...]: A column for each of ``HEAD``, with means and
+        deviations over the seeds.
+    """
+    for method, seeds in by_method(curves).items():
+        ends = [curve[-1] for curve in seeds]
+        feature = features[method]
+        information = [end['image_information'] for end in ends]
+        yield (
+            method,
+            feature,
+            str(ends[0]['step']),
+            f'{mean(end["seconds"] for end in ends):.0f}',
+            *(
+                trials.mean_and_deviation(
+                    [end['report'][feature][name] for end in ends]
+                )
+                for name in MEASURES
+            ),
+            ''
+            if None in information
+            else trials.mean_and_deviation(information, digits=2),
+        )
+
+
+def by_method(curves: dict[Run, list[dict]]) -> dict[str, list[list[dict]]]:
+    """Group the curves of all seeds by method.
+
+    Args:
+        curves (dict[Run, list[dict]]): Results of one set.
+
+    Returns:
+        dict[str, list[list[dict]]]: By method with its settings.
+    """
+    found = {}
+    for run, curve in curves.items():
+        found.setdefault(run.method, []).append(curve)
+    return found
 
 
 def parse_args() -> argparse.Namespace:
@@ -201,106 +219,67 @@ def parse_args() -> argparse.Namespace:
     )
     add = parser.add_argument
     add('out', type=Path, help='folder of images, runs and pictures')
-    add('--methods', nargs='+', default=list(RATES), metavar='NAME')
-    add('--sets', nargs='+', default=list(SETS), metavar='NAME')
+    add('--methods', nargs='+', default=list(CONFIGS), metavar='METHOD')
+    add('--sets', nargs='+', default=list(SETS), choices=SETS)
     add('--seeds', type=int, default=3)
     add('--seconds', type=float, default=240, help='of training, on one core')
-    add('--steps', type=int, help='of each method, in the place of --seconds')
+    add('--steps', type=int, help='of each method, instead of --seconds')
     add('--jobs', type=int, default=os.cpu_count(), help='runs at a time')
     args = parser.parse_args()
     for method in args.methods:
-        try:
-            parts_of(method)
-        except ValueError as error:
-            parser.error(f'--methods: {error}')
-    if unknown := sorted(set(args.sets) - set(SETS)):
-        parser.error(
-            f'--sets {" ".join(unknown)}: there is no such one; there are '
-            f'{", ".join(SETS)}'
-        )
+        name, *settings = method.split()
+        if name not in CONFIGS or not all('=' in word for word in settings):
+            parser.error(
+                f'--methods: {method!r} must be one of {", ".join(CONFIGS)}, '
+                'with KEY=VALUE after it'
+            )
     trials.check_counts(parser, args, 'seeds', 'seconds', 'steps', 'jobs')
     return args
-
-
-def steps_of(args: argparse.Namespace, out: Path) -> dict[str, int]:
-    """Optimiser steps of each method that fit into the seconds.
-
-    Args:
-        args (argparse.Namespace): Of :func:`parse_args`.
-        out (Path): Folder of all runs.
-
-    Returns:
-        dict[str, int]: By method.
-    """
-    if args.steps:
-        return dict.fromkeys(args.methods, args.steps)
-    # One at a time: the other cores are not to slow it.
-    seconds = trials.side_by_side(
-        partial(pace, images=args.sets[0], out=out), args.methods, jobs=1
-    )
-    return {
-        method: max(1, round(args.seconds / each))
-        for method, each in seconds.items()
-    }
 
 
 def main() -> None:
     """Train, print the tables and draw the curves."""
     args = parse_args()
     out = args.out.resolve()
-    configs = {method: config_of(method) for method in args.methods}
-    images = {name: out / name for name in args.sets}
-    try:
-        check_encoders(configs)
-        for name, folder in images.items():
-            if not folder.is_dir():
-                tool, *options = SETS[name]
-                trials.tool(tool, folder, *options)
-            check_images(folder)
-    except ValueError as error:
-        raise SystemExit(f'run.py: error: {error}') from error
-    write_configs(configs, images, out)
-    steps = steps_of(args, out)
-    perform = partial(
-        trials.side_by_side,
-        lambda run: result(run, out, steps[run.method]),
-        jobs=args.jobs,
-        name=attrgetter('name'),
-    )
-    curves = perform(
-        Run(args.sets[0], method, rate, seed=0)
-        for method in args.methods
-        for rate in rates_of(method)
-    )
-    chosen = choose(curves)
-    features = {method: feature for method, (_, feature) in chosen.items()}
-    curves |= perform(
-        Run(name, method, chosen[method][0], seed)
-        for name in args.sets
-        for seed in range(args.seeds)
-        for method in args.methods
-    )
     for name in args.sets:
-        own = {
-            run: curve for run, curve in curves.items() if run.images == name
-        }
-        print(f'\n{name}\n')
-        trials.print_table(HEAD, table(own, features))
-        print(
-            '\nk-NN: '
-            + ', '.join(
-                f'{what} {accuracy:.1f}'
-                for what, accuracy in baselines(out, name).items()
-            )
+        tool, *options = SETS[name]
+        if not (out / name).is_dir():
+            trials.tool(tool, out / name, *options)
+    first = args.sets[0]
+    steps = {
+        method: args.steps or steps_in(args.seconds, method, first, out)
+        for method in args.methods
+    }
+
+    def perform(
+        images: Iterable[str], methods: Iterable[str], seeds: Iterable[int]
+    ) -> dict[Run, list[dict]]:
+        return trials.side_by_side(
+            partial(result, out=out),
+            [
+                Run(name, method, seed, steps[method])
+                for name in images
+                for seed in seeds
+                for method in methods
+            ],
+            jobs=args.jobs,
+            name=lambda run: run.name,
         )
-        if targets := target_table(own):
-            print()
-            trials.print_table(TARGET_HEAD, targets)
-        seeds = by_method(own)
-        best = {
-            method: seeds[method, rate] for method, (rate, _) in chosen.items()
-        }
-        write_figure(out / f'{name}.png', draw(best, features, name))
+
+    tried = perform([first], args.methods, [0])
+    features = dict(choose(tried).values())
+    print(f'\n{first}, seed 0\n')
+    trials.print_table(
+        HEAD, table(tried, dict.fromkeys(args.methods, 'avg') | features)
+    )
+    curves = perform(args.sets, features, range(args.seeds))
+    for name in args.sets:
+        own = {run: c for run, c in curves.items() if run.images == name}
+        pixels = pixel_accuracy(out / name)
+        print(f'\n{name}, k-NN by raw pixels: {pixels:.1f}\n')
+        trials.print_table(HEAD, table(own, features))
+        figure = draw(by_method(own), features, name)
+        write_figure(out / f'{name}.png', figure)
 
 
 if __name__ == '__main__':

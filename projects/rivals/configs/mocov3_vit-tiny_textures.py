@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # MoCo-v3 on the quick start's encoder, images, views and schedule.
-_base_ = '../../../configs/demo/moca_vit-tiny_textures.py'
+_base_ = './moca_vit-tiny_textures.py'
 
 model = dict(
     _delete_=True,
