@@ -68,7 +68,7 @@ class Encoder(BaseModel):
         backbone (VisionTransformer): Gives all tokens after its final norm.
         settings (Preprocessing): How images are prepared for it.
         preset (Preset): Which features protocols take of it.
-        about (dict): ``checkpoint``, ``layout``, ``which`` and
+        about (dict): ``checkpoint``, ``layout``, ``which``, ``feature`` and
             ``num_heads``.
 
     Attributes:
@@ -114,14 +114,18 @@ class Encoder(BaseModel):
         """
         projection = self.backbone.patch_embed.projection
         patch, channels = projection.kernel_size, projection.in_channels
-        grid = [side // step for side, step in zip(images.shape[-2:], patch)]
-        expected = channels, *(n * step for n, step in zip(grid, patch))
-        if images.ndim != 4 or images.shape[1:] != expected:
+        height, width = images.shape[-2:]
+        if (
+            images.shape[1:] != (channels, height, width)
+            or height % patch[0]
+            or width % patch[1]
+        ):
             raise ValueError(
                 f'images must be a batch of {channels} channels, (B, '
                 f'{channels}, H, W), H and W multiples of the patch, {patch}, '
                 f'but got {tuple(images.shape)}'
             )
+        grid = height // patch[0], width // patch[1]
         tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
         patches = tokens[:, 1:]
         return Embeddings(
@@ -171,15 +175,12 @@ class Encoder(BaseModel):
                 f'{features!r} is no feature: choose of {", ".join(KINDS)}'
             )
         if isinstance(images, Tensor):
-            found, total = None, len(images)
-            stream = self._of_tensor(images, batch_size, kinds, amp)
-        else:
-            found = open_images(images, self.pipeline)
-            total = len(found)
-            stream = self.stream(found, batch_size, kinds, num_workers, amp)
+            return self._embed_tensor(images, batch_size, kinds, amp)
+        found = open_images(images, self.pipeline)
+        stream = self.stream(found, batch_size, kinds, num_workers, amp)
         kept: dict[str, Tensor] = {}
         with (
-            progress_bar('images', total, progress) as update,
+            progress_bar('images', len(found), progress) as update,
             closing(stream),
         ):
             for rows, embeddings, errors in stream:
@@ -189,11 +190,29 @@ class Encoder(BaseModel):
                     part = getattr(embeddings, kind)
                     if kind not in kept:
                         # Made once: parts of it would need twice the memory.
-                        kept[kind] = part.new_empty(total, *part.shape[1:])
+                        shape = len(found), *part.shape[1:]
+                        kept[kind] = part.new_empty(shape)
                     kept[kind][rows.start : rows.stop] = part
                 update(rows.stop)
-        paths = found and [found.path(i) for i in range(total)]
+        paths = [found.path(i) for i in range(len(found))]
         return Embeddings(**kept, paths=paths)
+
+    def _embed_tensor(
+        self, images: Tensor, batch_size: int, kinds: Sequence[str], amp: bool
+    ) -> Embeddings:
+        if not images.is_floating_point():
+            raise TypeError(
+                f'a tensor of {images.dtype} is not normalised: give images '
+                'of memory as arrays, (H, W, 3)'
+            )
+        device = self.data_preprocessor.device
+        parts = [
+            self._encode(part.to(device).float(), kinds, amp)
+            for part in images.split(batch_size)
+        ]
+        return Embeddings(
+            **{k: torch.cat([getattr(p, k) for p in parts]) for k in kinds}
+        )
 
     def stream(
         self,
@@ -232,24 +251,6 @@ class Encoder(BaseModel):
                 embeddings = self._encode(inputs, features, amp)
             yield rows, embeddings, errors
 
-    def _of_tensor(
-        self,
-        images: Tensor,
-        batch_size: int,
-        features: Sequence[str],
-        amp: bool,
-    ) -> Iterator[tuple[range, Embeddings, dict]]:
-        if not images.is_floating_point():
-            raise TypeError(
-                f'a tensor of {images.dtype} is not normalised: give images '
-                'of memory as arrays, (H, W, 3)'
-            )
-        device = self.data_preprocessor.device
-        for start in range(0, len(images), batch_size):
-            part = images[start : start + batch_size].to(device).float()
-            rows = range(start, start + len(part))
-            yield rows, self._encode(part, features, amp), {}
-
     @torch.no_grad()
     def _encode(
         self, inputs: Tensor, features: Sequence[str], amp: bool
@@ -276,12 +277,11 @@ class Encoder(BaseModel):
         return digest.hexdigest()
 
     def __repr__(self) -> str:
-        vit, about = self.backbone, self.about
+        about = self.about
         height, width = self.preprocessing.img_size
         return (
             f'Encoder({about["checkpoint"]}: {about["which"]} encoder of '
-            f'layout {about["layout"]}, {vit.num_layers} layers of '
-            f'{vit.embed_dims} channels, images of {height} x {width} pixels)'
+            f'layout {about["layout"]}, images of {height} x {width} pixels)'
         )
 
 
@@ -293,12 +293,13 @@ def load(
     num_heads: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    source_grid: tuple[int, int] | None = None,
 ) -> Encoder:
-    """Load the encoder of a checkpoint of any layout known.
+    """Load the encoder of a checkpoint of any known layout.
 
-    Its architecture is that of its tensors. How images are prepared is what
-    the checkpoint records, the config of a run or what a converter copied
-    from one; else as for ImageNet, which a log line says.
+    Its architecture is that of its tensors. Images are prepared as the
+    checkpoint records (a run, or what a converter copied from one); without
+    a record as for ImageNet, which a log line says.
 
     Args:
         checkpoint (str | os.PathLike): The file, see docs/checkpoints.md; or
@@ -311,18 +312,20 @@ def load(
         img_size (int | Tuple[int, int], optional): Height and width in
             pixels that images are resized and cropped to; by default those
             it was trained on. Positions are resized.
-        num_heads (int, optional): Attention heads, where neither the file nor
+        num_heads (int, optional): Attention heads, if neither the file nor
             the size of the ViT tells.
         mean (Sequence[float], optional): Of each channel in the values of
-            the file, 0 to 255 say, in the place of what is recorded.
+            the file, 0 to 255 say, instead of what is recorded.
         std (Sequence[float], optional): Likewise.
+        source_grid (Tuple[int, int], optional): Patch rows and columns of
+            the file; by default as it records, else square.
 
     Returns:
         Encoder: Ready to :meth:`~Encoder.embed` images.
 
     Raises:
-        CheckpointError: If the file cannot be read, has no ViT of a layout
-            known, or does not say enough; it says what to give. Also if it
+        CheckpointError: If the file cannot be read, has no ViT of a known
+            layout, or does not say enough; it says what to give. Also if it
             cannot be downloaded.
     """
     path = os.path.expanduser(os.fspath(checkpoint))
@@ -335,29 +338,31 @@ def load(
         # Where torch.hub keeps them.
         path = local_file(url.removeprefix(FILE))
     backbone = read_backbone(path, which)
+    if isinstance(img_size, int):
+        img_size = img_size, img_size
     try:
-        if img_size is not None:
-            size = (img_size,) * 2 if isinstance(img_size, int) else img_size
-            backbone = adapt_backbone(backbone, tuple(size))
+        backbone = adapt_backbone(
+            backbone, img_size and tuple(img_size), source_grid=source_grid
+        )
         settings = preprocessing_of(backbone, mean, std)
         vit = build_vit(backbone, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
-    layout, which = backbone.origin
-    preset = choose_preset(layout, backbone.feature)
     about = dict(
         checkpoint=os.path.abspath(path),
-        layout=layout,
-        which=which,
+        layout=backbone.layout,
+        which=backbone.which,
+        feature=backbone.feature,
         num_heads=vit.arch_settings['num_heads'],
     )
-    encoder = Encoder(vit, settings, preset, about)
-    for change in backbone.changes:
-        print_log(f'{path}: {change}', logger='current')
+    preset = choose_preset(backbone.layout, backbone.feature)
+    changes = list(backbone.changes)
     if settings.source == 'assumed':
-        print_log(
-            f'{path} does not say how its images were prepared: mean and std '
-            "are taken to be ImageNet's; give others by mean= and std=",
-            logger='current',
+        changes.append(
+            'it does not say how its images were prepared: mean and std are '
+            "taken to be ImageNet's; give others by mean= and std="
         )
+    for change in changes:
+        print_log(f'{path}: {change}', logger='current')
+    encoder = Encoder(vit, settings, preset, about)
     return encoder.to(device or get_device())

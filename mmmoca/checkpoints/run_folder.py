@@ -6,11 +6,9 @@ import fcntl
 import os
 import re
 import socket
-import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
-from weakref import WeakValueDictionary
+from typing import IO, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,11 +28,10 @@ INTERRUPTED = 'interrupted.pth'
 
 
 class FolderLock:
-    """Lets one run at a time write to a folder.
+    """Lets one process at a time write to a folder.
 
-    The lock goes with its process: one that was killed leaves none behind.
-    Within a process a thread runs one training at a time, so that a second
-    lock of the same thread takes over what an exception left.
+    The lock goes with its process: one that was killed leaves none behind. A
+    second lock of the same process takes over what an exception left.
 
     Args:
         folder (str | os.PathLike): The folder, made if need be.
@@ -42,13 +39,12 @@ class FolderLock:
             '--work-dir'.
 
     Raises:
-        RuntimeError: If another run has it, of this process or of another.
-            Says which and where.
+        RuntimeError: If another process has it. Says which and where.
     """
 
-    # POSIX locks belong to a process, which would be granted a second one;
-    # closing either file would then free both.
-    _held: ClassVar[WeakValueDictionary] = WeakValueDictionary()
+    # A process that closes any file of a lock frees the lock, so that there
+    # is one file a folder.
+    _files: ClassVar[dict[Path, IO]] = {}
 
     def __init__(
         self, folder: str | os.PathLike, argument: str = '--work-dir'
@@ -56,42 +52,32 @@ class FolderLock:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder.resolve()
-        self._thread = threading.current_thread()
-        if holder := self._held.get(self._folder):
-            if (
-                holder._thread is not self._thread
-                and holder._thread.is_alive()
-            ):
-                raise _taken(folder, 'in this process', argument)
-            holder.release()
-        self._file = (folder / '.lock').open('a+', encoding='utf-8')
+        if self._folder in self._files:
+            return
+        file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
             # POSIX's lock, which the workers of a loader do not inherit.
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 return  # a file system without locks
-            self._file.seek(0)
-            holder = self._file.read().strip()
-            self._file.close()
-            raise _taken(folder, holder, argument) from error
-        self._held[self._folder] = self
-        self._file.truncate(0)
-        self._file.write(f'process {os.getpid()} on {socket.gethostname()}')
-        self._file.flush()
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise RuntimeError(
+                f'another run writes to {folder} ({holder}): give this one '
+                f'another {argument}, or stop that one'
+            ) from error
+        self._files[self._folder] = file
+        file.truncate(0)
+        file.write(f'process {os.getpid()} on {socket.gethostname()}')
+        file.flush()
 
     def release(self) -> None:
         """Let others have it. A second call does nothing."""
-        if not self._file.closed:
-            self._file.close()
-            self._held.pop(self._folder, None)
-
-
-def _taken(folder: Path, holder: str, argument: str) -> RuntimeError:
-    return RuntimeError(
-        f'another run writes to {folder} ({holder}): give this one another '
-        f'{argument}, or stop that one'
-    )
+        file = self._files.pop(self._folder, None)
+        if file is not None:
+            file.close()
 
 
 def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:

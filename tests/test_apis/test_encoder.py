@@ -292,7 +292,7 @@ def test_unknown_features(root, encoder):
 
 def test_other_architectures(tmp_path):
     torch.save(models.resnet18().state_dict(), tmp_path / 'resnet.pth')
-    with raises(CheckpointError, 'resnet.pth has no ViT of a layout known'):
+    with raises(CheckpointError, 'resnet.pth has no ViT'):
         mmmoca.load(tmp_path / 'resnet.pth')
     with pytest.raises(AttributeError, match="'mmmoca' has no attribute 'a'"):
         mmmoca.a  # noqa: B018

@@ -12,20 +12,25 @@ import yaml
 from mmpretrain.registry import MODELS, TRANSFORMS
 from PIL import Image
 
+import mmmoca
+from mmmoca.apis.exports import FORMATS, export_encoder
 from mmmoca.checkpoints import (
     CheckpointError,
     build_vit,
-    convert_to_timm_name,
     find_backbone,
     preprocessing_of,
     read_backbone,
     run_record,
 )
-from mmmoca.checkpoints.exports import FORMATS, Encoder
-from mmmoca.checkpoints.exports.timm_folder import architecture
 
+from ..test_checkpoints.files import (
+    SIZE,
+    checkpoint,
+    mm_config,
+    mm_vit,
+    tokens,
+)
 from ..tools import ROOT, load_tool, run_tool
-from .files import SIZE, checkpoint, mm_config, mm_vit, tokens
 
 FORMATS = tuple(FORMATS)
 TRAINED, OTHER = (32, 48), (48, 80)
@@ -58,7 +63,8 @@ def of_timm(folder):
 
     model = timm.create_model(f'local-dir:{folder}', pretrained=True).eval()
     assert isinstance(model.head, torch.nn.Identity)
-    feature = read_backbone(folder / 'model.safetensors').feature
+    read = read_backbone(folder / 'model.safetensors')
+    feature = read.feature or 'cls'
     place = ['cls', 'avg'].index(feature)
 
     def run(images):
@@ -159,45 +165,23 @@ def test_features_in_other_libraries(export, to, size):
         assert_same_features(actual, tokens(teacher, images))
 
 
-def test_known_sizes_have_timms_names():
-    """What timm calls so is what the description says."""
-    import timm
-
-    def meta_vit(**settings):
-        with torch.device('meta'):
-            return MODELS.build(
-                dict(type='mmpretrain.VisionTransformer', out_type='raw')
-                | settings
-            )
-
-    odd = dict(
+def test_odd_sizes_in_timm(tmp_path):
+    arch = dict(
         embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=100
     )
-    for settings, name in (
-        (dict(arch='deit-t'), 'vit_tiny_patch16_224'),
-        (dict(arch='deit-s', patch_size=8), 'vit_small_patch8_224'),
-        (dict(arch='b', img_size=(224, 448)), 'vit_base_patch16_224'),
-        (dict(arch='l', patch_size=14), 'vit_large_patch14_224'),
-        (dict(arch='h', patch_size=14), 'vit_huge_patch14_224'),
-        (dict(arch='s'), 'vit_base_patch16_224'),  # of no name there
-        (
-            dict(arch=odd, patch_size=(8, 4), img_size=32, in_channels=13),
-            'vit_base_patch16_224',
-        ),
-        (dict(arch=odd, qkv_bias=False), 'vit_base_patch16_224'),
-    ):
-        vit = meta_vit(**settings)
-        encoder = Encoder(vit, None, None, {})
-        chosen, arguments = architecture(encoder)
-        assert chosen == name
-        with torch.device('meta'):
-            model = timm.create_model(chosen, num_classes=0, **arguments)
-        assert {k: v.shape for k, v in model.state_dict().items()} == {
-            convert_to_timm_name(k): v.shape
-            for k, v in vit.state_dict().items()
-        }
-        heads = model.blocks[0].attn.num_heads
-        assert heads == vit.arch_settings['num_heads']
+    odd = dict(arch=arch, patch_size=(8, 4), in_channels=5, qkv_bias=False)
+    vit = mm_vit(**odd)
+    content = dict(state_dict=vit.state_dict(), meta={})
+    torch.save(content, tmp_path / 'in.pth')
+    numbers = dict(num_heads=4, mean=[0] * 5, std=[1] * 5)
+    encoder = mmmoca.load(
+        tmp_path / 'in.pth', device='cpu', source_grid=(4, 8), **numbers
+    )
+    export_encoder(encoder, tmp_path / 'out', 'timm')
+    images = pictures((SIZE, SIZE), channels=5)
+    with torch.no_grad():
+        actual = of_timm(tmp_path / 'out')(images)
+    assert_same_features(actual, tokens(vit, images))
 
 
 def run_content(img_size=SIZE, channels=3, **config):
@@ -320,7 +304,7 @@ def test_exports_are_checkpoints(export, to):
     assert torch.equal(
         tokens(build_vit(read), images), tokens(teacher, images)
     )
-    assert (*read.origin, read.feature) == ('mmmoca', 'teacher', 'cls')
+    assert read[1:3] == ('mmmoca', 'teacher') and read.feature == 'cls'
     if to == 'timm':
         of_timm(folder)(images)
         assert 'cls = model(images)' in card_of(folder)[1]
@@ -428,7 +412,7 @@ def test_commands_of_the_documentation(export, tmp_path):
 )
 def test_missing_packages(export, tmp_path, monkeypatch, to, package):
     monkeypatch.setattr(
-        'mmmoca.checkpoints.exports.format.find_spec',
+        'mmmoca.apis.exports.find_spec',
         lambda name: None if name == package else object(),
     )
     message = export(checkpoint('timm')[0], to, code=2)
@@ -508,5 +492,5 @@ def test_records_that_make_no_sense():
     backbone = find_backbone(content)
     assert backbone.feature == 'avg'
     assert list(preprocessing_of(backbone).mean) == NUMBERS['mean']
-    with pytest.raises(CheckpointError, match='cannot be split into a heads'):
+    with pytest.raises(CheckpointError, match='--num-heads'):
         build_vit(backbone)
