@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""An encoder in one line, and features of images in another."""
+"""Encoders of checkpoints, and their features of images."""
 
 import hashlib
 import os
@@ -31,18 +31,20 @@ from mmmoca.progress import progress_bar
 
 from .images import Images, image_batches, open_images, pipeline_of
 
-__all__ = ['Embeddings', 'Encoder', 'load']
+__all__ = ['KINDS', 'Embeddings', 'Encoder', 'load']
 
-KINDS = ('cls', 'avg', 'patches')
+KINDS = ('cls', 'avg', 'patches', 'raw_cls', 'raw_avg')
 
 
 class Embeddings(NamedTuple):
-    """Features after the final norm, on the CPU, in float32.
+    """Features, after the final norm unless they are raw.
 
     Attributes:
         cls (Tensor, optional): [CLS], (N, D).
         avg (Tensor, optional): [AVG], the mean patch token, (N, D).
         patches (Tensor, optional): Patch tokens as a map, (N, D, h, w).
+        raw_cls (Tensor, optional): [CLS] before the final norm, (N, D).
+        raw_avg (Tensor, optional): The mean patch token before it, (N, D).
         paths (List[str], optional): Where each image is from, as far as it
             is from a file.
     """
@@ -50,19 +52,21 @@ class Embeddings(NamedTuple):
     cls: Tensor | None = None
     avg: Tensor | None = None
     patches: Tensor | None = None
+    raw_cls: Tensor | None = None
+    raw_avg: Tensor | None = None
     paths: list[str | None] | None = None
 
     def pick(self, feature: str) -> Tensor:
-        """'cls', 'avg' or both of them concatenated ('cls-avg')."""
+        """One kind, or several that are concatenated: 'cls-avg' say."""
         parts = [getattr(self, part) for part in feature.split('-')]
         return torch.cat(parts, dim=1)
 
 
 class Encoder(BaseModel):
-    """A ViT with all that it takes to go from images to features.
+    """A ViT together with the transforms of its images.
 
-    A module: ``encoder.to(device)`` moves it, and ``encoder(images)`` is its
-    forward pass, with gradients, of a normalised batch.
+    It is a module: ``encoder.to(device)`` moves it, and ``encoder(images)``
+    is the forward pass of a normalised batch, with gradients.
 
     Args:
         backbone (VisionTransformer): Gives all tokens after its final norm.
@@ -126,12 +130,19 @@ class Encoder(BaseModel):
                 f'but got {tuple(images.shape)}'
             )
         grid = height // patch[0], width // patch[1]
-        tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
+        raw = []
+        before_norm = self.backbone.ln1.register_forward_pre_hook(
+            lambda _, inputs: raw.append(inputs[0])
+        )
+        with before_norm:
+            tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
         patches = tokens[:, 1:]
         return Embeddings(
             tokens[:, 0],
             patches.mean(dim=1),
             patches.mT.unflatten(2, grid),  # (B, L, D) -> (B, D, h, w)
+            raw[0][:, 0],
+            raw[0][:, 1:].mean(dim=1),
         )
 
     def embed(
@@ -152,7 +163,7 @@ class Encoder(BaseModel):
                 arrays. A tensor (B, C, H, W) is taken as normalised.
             batch_size (int): Images at a time. Defaults to 64.
             features (Sequence[str]): What to keep, of 'cls', 'avg' and
-                'patches'.
+                'patches', and before the final norm 'raw_cls' and 'raw_avg'.
             num_workers (int, optional): Processes that read files; by
                 default as many as there are cores, up to 8.
             amp (bool): Compute in half precision (bfloat16 on a CPU).

@@ -1,13 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writers of an encoder in the formats of other libraries.
-
-Each writes into a folder, and returns the Python code that loads it.
-"""
+"""Writers of an encoder in the formats of other libraries."""
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from mmpretrain.models.backbones import VisionTransformer
@@ -23,8 +19,9 @@ from mmmoca.checkpoints.keys import convert_to_huggingface_name
 from mmmoca.checkpoints.weights import split_qkv
 from mmmoca.files import write_json
 
+from .encoder import Encoder
+
 __all__ = [
-    'Source',
     'write_onnx',
     'write_safetensors',
     'write_timm',
@@ -38,49 +35,17 @@ _ONE_FILE = 1_900_000_000
 _OUTPUTS = ('cls', 'avg', 'patches')
 
 
-class Source(NamedTuple):
-    """What is exported.
-
-    Attributes:
-        vit (VisionTransformer): Gives all tokens after its final norm; in
-            float32 and evaluation mode, on the CPU.
-        images (Preprocessing): How images are prepared for it.
-        record (dict): Where it is from, see :func:`file_record`.
-    """
-
-    vit: VisionTransformer
-    images: Preprocessing
-    record: dict
-
-    @property
-    def arch(self) -> dict[str, int]:
-        """Dict[str, int]: Sizes, as mmpretrain's ``arch`` calls them."""
-        return self.vit.arch_settings
-
-    @property
-    def patch_size(self) -> tuple[int, int]:
-        """Tuple[int, int]: Height and width in pixels."""
-        return tuple(self.vit.patch_embed.projection.kernel_size)
-
-    @property
-    def channels(self) -> int:
-        """int: Of the images."""
-        return self.vit.patch_embed.projection.in_channels
-
-    @property
-    def interpolation(self) -> Resampling:
-        """Resampling: PIL's, bicubic in the place of OpenCV's others."""
-        known = Resampling.__members__
-        name = self.images.interpolation.upper()
-        return known.get(name, Resampling.BICUBIC)
-
-
 def _write_weights(
-    source: Source, state_dict: Mapping[str, Tensor], folder: Path
+    state_dict: Mapping[str, Tensor], record: dict, folder: Path
 ) -> None:
     """Write ``model.safetensors``, which this package reads, too."""
-    checkpoint = dict(state_dict=state_dict, meta=dict(mmmoca=source.record))
+    checkpoint = dict(state_dict=state_dict, meta=dict(mmmoca=record))
     write_checkpoint(checkpoint, folder / 'model.safetensors')
+
+
+def _resampling(name: str) -> Resampling:
+    """An interpolation of PIL, bicubic in the place of OpenCV's others."""
+    return Resampling.__members__.get(name.upper(), Resampling.BICUBIC)
 
 
 def _side_or_sides(size: tuple[int, int]) -> int | list[int]:
@@ -88,39 +53,26 @@ def _side_or_sides(size: tuple[int, int]) -> int | list[int]:
     return size[0] if size[0] == size[1] else list(size)
 
 
-def write_safetensors(source: Source, folder: Path) -> str:
+def write_safetensors(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.safetensors`` with mmpretrain's names."""
-    state = source.vit.state_dict()
-    _write_weights(source, {f'backbone.{k}': state[k] for k in state}, folder)
-    return f"""\
-from mmmoca.checkpoints import build_vit, read_backbone
-
-folder = {folder.name!r}
-model = build_vit(read_backbone(f'{{folder}}/model.safetensors'))
-tokens = model(images)[-1]  # [CLS], then the patches
-
-# In a config of mmpretrain, mmsegmentation or mmdetection, of its backbone
-custom_imports = dict(imports='mmmoca.checkpoints')
-init_cfg = dict(
-    type='Pretrained',
-    checkpoint=f'mmmoca-teacher://{{folder}}/model.safetensors',
-    prefix='backbone.',
-)"""
+    state = encoder.backbone.state_dict()
+    state = {f'backbone.{name}': value for name, value in state.items()}
+    _write_weights(state, record, folder)
 
 
-def write_timm(source: Source, folder: Path) -> str:
+def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write what ``timm.create_model('local-dir:FOLDER')`` loads.
 
     Its forward pass gives [AVG], or [CLS] if nothing says what the encoder
     is judged by.
     """
-    images, arch = source.images, source.arch
+    vit, images = encoder.backbone, encoder.preprocessing
+    arch, projection = vit.arch_settings, vit.patch_embed.projection
     dims, hidden = arch['embed_dims'], arch['feedforward_channels']
     ratio = hidden / dims
     if int(dims * ratio) != hidden:  # timm rounds down
         ratio = math.nextafter(ratio, math.inf)
-    feature = source.record['feature'] or 'cls'
-    pool = 'avg' if feature == 'avg' else 'token'
+    pool = 'avg' if encoder.about['feature'] == 'avg' else 'token'
     square = images.resize is not None
     # timm divides images of 8 bits by 255.
     scale = 1 if images.channel_order == 'bands' else 255
@@ -131,44 +83,39 @@ def write_timm(source: Source, folder: Path) -> str:
         num_features=dims,
         global_pool=pool,
         model_args=dict(
-            img_size=list(source.vit.img_size),
-            patch_size=_side_or_sides(source.patch_size),
-            in_chans=source.channels,
+            img_size=list(vit.img_size),
+            patch_size=_side_or_sides(projection.kernel_size),
+            in_chans=projection.in_channels,
             embed_dim=dims,
             depth=arch['num_layers'],
             num_heads=arch['num_heads'],
             mlp_ratio=ratio,
-            qkv_bias=source.vit.layers[0].attn.qkv.bias is not None,
+            qkv_bias=vit.layers[0].attn.qkv.bias is not None,
             global_pool=pool,
             fc_norm=False,  # [AVG] is taken after the final norm
         ),
         pretrained_cfg=dict(
-            input_size=[source.channels, *images.img_size],
+            input_size=[projection.in_channels, *images.img_size],
             fixed_input_size=True,
             num_classes=0,
             mean=[value / scale for value in images.mean],
             std=[value / scale for value in images.std],
-            interpolation=source.interpolation.name.lower(),
+            interpolation=_resampling(images.interpolation).name.lower(),
             crop_pct=images.img_size[0] / images.resize if square else 1.0,
             crop_mode='center' if square else 'squash',
         ),
     )
     write_json(folder / 'config.json', config)
-    state = source.vit.state_dict()
+    state = vit.state_dict()
     state = {convert_to_timm_name(name): v for name, v in state.items()}
-    _write_weights(source, state, folder)
-    return f"""\
-import timm
-
-name = {f'local-dir:{folder.name}'!r}
-model = timm.create_model(name, pretrained=True).eval()
-{feature} = model(images)  # (B, {dims})
-tokens = model.forward_features(images)  # [CLS], then the patches"""
+    _write_weights(state, record, folder)
 
 
-def write_transformers(source: Source, folder: Path) -> str:
+def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write what ``ViTModel.from_pretrained`` of transformers loads."""
-    arch, patch = source.arch, _side_or_sides(source.patch_size)
+    vit, images = encoder.backbone, encoder.preprocessing
+    arch, projection = vit.arch_settings, vit.patch_embed.projection
+    patch = _side_or_sides(projection.kernel_size)
     config = dict(
         architectures=['ViTModel'],
         model_type='vit',
@@ -176,39 +123,26 @@ def write_transformers(source: Source, folder: Path) -> str:
         num_hidden_layers=arch['num_layers'],
         num_attention_heads=arch['num_heads'],
         intermediate_size=arch['feedforward_channels'],
-        layer_norm_eps=source.vit.ln1.eps,
-        image_size=_side_or_sides(source.images.img_size),
+        layer_norm_eps=vit.ln1.eps,
+        image_size=_side_or_sides(images.img_size),
         patch_size=patch,
-        num_channels=source.channels,
-        qkv_bias=source.vit.layers[0].attn.qkv.bias is not None,
+        num_channels=projection.in_channels,
+        qkv_bias=vit.layers[0].attn.qkv.bias is not None,
         encoder_stride=patch,
     )
     write_json(folder / 'config.json', config)
-    state = dict(source.vit.state_dict())
+    state = dict(vit.state_dict())
     split_qkv(state)
     state = {convert_to_huggingface_name(name): v for name, v in state.items()}
-    _write_weights(source, state, folder)
-    name = folder.name
-    if source.images.channel_order != 'rgb':
-        return f"""\
-from transformers import AutoModel
-
-# Image processors of transformers take RGB images: see preprocessing.json.
-model = AutoModel.from_pretrained({name!r}, add_pooling_layer=False).eval()
-tokens = model(images).last_hidden_state"""
-    processor = _image_processor(source)
-    write_json(folder / 'preprocessor_config.json', processor)
-    return f"""\
-from transformers import AutoImageProcessor, AutoModel
-
-processor = AutoImageProcessor.from_pretrained({name!r})
-model = AutoModel.from_pretrained({name!r}, add_pooling_layer=False).eval()
-tokens = model(**processor(images, return_tensors='pt')).last_hidden_state"""
+    _write_weights(state, record, folder)
+    # Image processors of transformers take RGB images alone.
+    if images.channel_order == 'rgb':
+        processor = _image_processor(images)
+        write_json(folder / 'preprocessor_config.json', processor)
 
 
-def _image_processor(source: Source) -> dict:
+def _image_processor(images: Preprocessing) -> dict:
     """Config of the image processor that does what our pipelines do."""
-    images = source.images
     size = dict(zip(('height', 'width'), images.img_size))
     if images.resize is None:
         kind = dict(image_processor_type='ViTImageProcessor', size=size)
@@ -221,7 +155,7 @@ def _image_processor(source: Source) -> dict:
         )
     return kind | dict(
         do_resize=True,
-        resample=source.interpolation.value,
+        resample=_resampling(images.interpolation).value,
         do_rescale=True,
         rescale_factor=1 / 255,
         do_normalize=True,
@@ -249,18 +183,20 @@ class _Features(nn.Module):
         return tokens[:, 0], patches.mean(dim=1), patches
 
 
-def _example(source: Source) -> tuple[tuple[Tensor], dict]:
+def _example(vit: VisionTransformer) -> tuple[tuple[Tensor], dict]:
     """Arguments to trace with, and which of their sides may change."""
-    images = torch.zeros(2, source.channels, *source.vit.img_size)
+    channels = vit.patch_embed.projection.in_channels
+    images = torch.zeros(2, channels, *vit.img_size)
     return (images,), dict(images={0: torch.export.Dim('batch')})
 
 
-def write_onnx(source: Source, folder: Path) -> str:
+def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.onnx``; weights above 2 GB lie beside it."""
-    arguments, dynamic = _example(source)
-    size = sum(p.numel() * p.element_size() for p in source.vit.parameters())
+    vit = encoder.backbone
+    arguments, dynamic = _example(vit)
+    size = sum(p.numel() * p.element_size() for p in vit.parameters())
     torch.onnx.export(
-        _Features(source.vit),
+        _Features(vit),
         arguments,
         folder / 'model.onnx',
         input_names=['images'],
@@ -271,25 +207,13 @@ def write_onnx(source: Source, folder: Path) -> str:
         dynamic_shapes=dynamic,
         verbose=False,
     )
-    return f"""\
-import onnxruntime
-
-folder = {folder.name!r}
-session = onnxruntime.InferenceSession(f'{{folder}}/model.onnx')
-cls, avg, patches = session.run(None, dict(images=images))  # float32"""
 
 
-def write_torch_export(source: Source, folder: Path) -> str:
+def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.pt2``, for ``torch.export.load``."""
-    arguments, dynamic = _example(source)
+    arguments, dynamic = _example(encoder.backbone)
     with torch.no_grad():
         program = torch.export.export(
-            _Features(source.vit), arguments, dynamic_shapes=dynamic
+            _Features(encoder.backbone), arguments, dynamic_shapes=dynamic
         )
     torch.export.save(program, folder / 'model.pt2')
-    return f"""\
-import torch
-
-folder = {folder.name!r}
-model = torch.export.load(f'{{folder}}/model.pt2').module()
-cls, avg, patches = model(images)"""

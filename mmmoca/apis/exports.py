@@ -5,7 +5,6 @@ import copy
 import os
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.checkpoints.writing import file_record, file_sha256
@@ -15,7 +14,6 @@ from mmmoca.version import __version__
 
 from .encoder import Encoder
 from .export_formats import (
-    Source,
     write_onnx,
     write_safetensors,
     write_timm,
@@ -26,8 +24,8 @@ from .export_formats import (
 __all__ = ['FORMATS', 'check_target', 'export_encoder']
 
 # How to write each format, what the Hugging Face Hub calls its library, and
-# the modules that writing needs. A writer returns the code that loads it.
-FORMATS: dict[str, tuple[Callable[[Source, Path], str], str, list[str]]] = {
+# the modules that writing needs.
+FORMATS: dict[str, tuple[Callable, str, list[str]]] = {
     'timm': (write_timm, 'timm', ['safetensors']),
     'transformers': (write_transformers, 'transformers', ['safetensors']),
     'onnx': (write_onnx, 'onnx', ['onnx', 'onnxscript']),
@@ -48,30 +46,17 @@ tags:
 
 Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
 
-```python
-{usage}
-```
-
 Features are those after the final norm: [CLS], [AVG] (the mean patch token)
 or the patch tokens themselves. `preprocessing.json` says how images are
-prepared for it: {channels} channels ({order}){assumed}.
+prepared for it: {channels} channels ({order}){assumed}. `docs/checkpoints.md`
+of mmmoca has the code that loads it.
 
 Licence of the weights: {licence}.
 {citation}"""
 _CITATION = """
-## Citation
-
-```bibtex
-@article{gidaris2024moca,
-  title   = {{MOCA}: Self-supervised Representation Learning by Predicting
-             Masked Online Codebook Assignments},
-  author  = {Gidaris, Spyros and Bursuc, Andrei and Sim{\\'e}oni, Oriane and
-             Vobeck{\\'y}, Anton{\\'i}n and Komodakis, Nikos and Cord, Matthieu
-             and P{\\'e}rez, Patrick},
-  journal = {Transactions on Machine Learning Research},
-  year    = {2024}
-}
-```
+MOCA: Self-supervised Representation Learning by Predicting Masked Online
+Codebook Assignments, S. Gidaris, A. Bursuc, O. Siméoni, A. Vobecký,
+N. Komodakis, M. Cord and P. Pérez, TMLR 2024.
 """
 
 
@@ -108,7 +93,7 @@ def export_encoder(
     that computes the same, but for 'safetensors'.
 
     Args:
-        encoder (Encoder): What :func:`mmmoca.load` returned.
+        encoder (Encoder): What :func:`mmmoca.load` returned, on the CPU.
         out (str | os.PathLike): The folder. It appears when it is complete.
         to (str): A key of ``FORMATS``.
         license (str, optional): Of the weights, as an SPDX identifier. It is
@@ -120,46 +105,46 @@ def export_encoder(
     """
     check_target(out, to)
     write, library, _ = FORMATS[to]
-    source = _source_of(encoder, in_rgb=to != 'safetensors')
-    with atomic_write(out) as folder:
-        folder.mkdir()
-        usage = write(source, folder)
-        prepared = source.images._asdict() | dict(
-            patch_size=source.patch_size, num_heads=source.arch['num_heads']
-        )
-        write_json(folder / 'preprocessing.json', prepared)
-        card = _model_card(source, library, usage, license)
-        write_text(folder / 'README.md', card)
-
-
-def _source_of(encoder: Encoder, in_rgb: bool) -> Source:
-    vit, images = copy.deepcopy(encoder.backbone).cpu(), encoder.preprocessing
-    if in_rgb and images.channel_order == 'bgr':
-        weight = vit.patch_embed.projection.weight
-        weight.data = weight.data.flip(1)
-        images = images._replace(
-            mean=images.mean[::-1], std=images.std[::-1], channel_order='rgb'
-        )
-    path, about = encoder.about['checkpoint'], encoder.about
+    if to != 'safetensors':
+        encoder = _in_rgb(encoder)
+    vit, images, about = encoder.backbone, encoder.preprocessing, encoder.about
+    path, heads = about['checkpoint'], about['num_heads']
     record = file_record(
         *(path, about['layout'], about['which']),
         *(tuple(vit.patch_resolution), about['feature']),
     )
-    record |= dict(
-        sha256=file_sha256(path),
-        num_heads=about['num_heads'],
-        preprocessing=images.as_record(),
-    )
-    return Source(vit, images, record)
+    record |= dict(sha256=file_sha256(path), num_heads=heads)
+    record |= dict(preprocessing=images.as_record())
+    patch = vit.patch_embed.projection.kernel_size
+    prepared = images._asdict() | dict(patch_size=patch, num_heads=heads)
+    with atomic_write(out) as folder:
+        folder.mkdir()
+        write(encoder, record, folder)
+        write_json(folder / 'preprocessing.json', prepared)
+        card = _model_card(encoder, record, library, license)
+        write_text(folder / 'README.md', card)
+
+
+def _in_rgb(encoder: Encoder) -> Encoder:
+    """The encoder of RGB images that computes the same as one of BGR."""
+    images = encoder.preprocessing
+    if images.channel_order != 'bgr':
+        return encoder
+    vit = copy.deepcopy(encoder.backbone)
+    weight = vit.patch_embed.projection.weight
+    weight.data = weight.data.flip(1)
+    mean, std = images.mean[::-1], images.std[::-1]
+    images = images._replace(mean=mean, std=std, channel_order='rgb')
+    return Encoder(vit, images, encoder.preset, encoder.about)
 
 
 def _model_card(
-    source: Source, library: str, usage: str, license: str | None
+    encoder: Encoder, record: dict, library: str, license: str | None
 ) -> str:
     """Markdown after a front matter of YAML, as the Hub reads it."""
-    about, images, arch = source.record, source.images, source.arch
-    ours = about['layout'] in ('mmmoca', 'moca')
-    height, width = source.patch_size
+    images, arch = encoder.preprocessing, encoder.backbone.arch_settings
+    ours = record['layout'] in ('mmmoca', 'moca')
+    height, width = encoder.backbone.patch_embed.projection.kernel_size
     assumed = ', mean and std usual for ImageNet, as none are recorded'
     return _CARD.format(
         license=f'license: {license.lower()}\n' if license else '',
@@ -167,12 +152,11 @@ def _model_card(
         moca='- moca\n' if ours else '',
         title=f'{"MOCA " if ours else ""}ViT of {arch["num_layers"]} layers '
         f'of {arch["embed_dims"]}, patches of {height} x {width}',
-        source=printable(about['source']),
-        sha256=about['sha256'],
-        which=about['which'],
+        source=printable(record['source']),
+        sha256=record['sha256'],
+        which=record['which'],
         version=__version__,
-        usage=usage,
-        channels=source.channels,
+        channels=len(images.mean),
         order=images.channel_order,
         assumed=assumed if images.source == 'assumed' else '',
         licence=license or 'not stated',

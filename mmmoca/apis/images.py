@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images from files and from memory, as an encoder takes them."""
+"""Images from files and from memory, prepared for an encoder."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,6 @@ __all__ = [
     'pipeline_of',
 ]
 
-# What of the loader of a recorded config decides on what it gives; its types
-# are those that are named here, as a file could name any function.
-_LOADER = ('color_type', 'imdecode_backend', 'to_float32')
-_BANDS = ('channels', 'channel_axis', 'nodata', 'fill')
-
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
     """The transforms of k-NN evaluation, for one encoder.
@@ -40,30 +35,28 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
     Returns:
         Configs of transforms: loading, resizing, cropping.
     """
-    recorded = settings.loader
-    bands = settings.channel_order == 'bands'
-    if bands or str(recorded.get('type')).endswith('LoadBands'):
+    recorded = dict(settings.loader)
+    # Not built as it is, since a file could name any function there.
+    kind = str(recorded.pop('type', None))
+    bands = settings.channel_order == 'bands' or kind.endswith('LoadBands')
+    if bands:
         loader = dict(type='mmmoca.LoadBands', channels=len(settings.mean))
-        loader |= {k: recorded[k] for k in _BANDS if k in recorded}
-        resize = 'mmmoca.ResizeBands'
+        loader |= recorded if kind.endswith('LoadBands') else {}
     else:
         loader = dict(type='mmmoca.LoadImage')
         if settings.channel_order == 'grey':
             loader['color_type'] = 'grayscale'
-        loader |= {k: recorded[k] for k in _LOADER if k in recorded}
-        resize = 'ResizeEdge' if settings.resize else 'Resize'
-        if loader.get('to_float32'):
-            resize = 'mmmoca.ResizeBands'
+        loader |= recorded
     height, width = settings.img_size
+    # The resized image covers the crop.
+    edge = settings.resize and max(settings.resize, height)
     step = dict(
-        type=resize,
-        interpolation=settings.interpolation,
-        # It covers the crop.
-        scale=max(settings.resize, height)
-        if settings.resize
-        else (width, height),
+        scale=edge or (width, height), interpolation=settings.interpolation
     )
-    if resize != 'mmmoca.ResizeBands':
+    if bands or loader.get('to_float32'):
+        step['type'] = 'mmmoca.ResizeBands'
+    else:
+        step['type'] = 'ResizeEdge' if edge else 'Resize'
         step['backend'] = settings.backend
     return [
         dict(loader, skip_unreadable=False),
@@ -241,11 +234,7 @@ def image_batches(
         Rows; their images that could be read, (n, C, H, W), None if none;
         and what is wrong with the others, by their place in the batch.
 
-    Raises:
-        ValueError: If ``batch_size`` is below 1.
     """
-    if batch_size < 1:
-        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
     batches = [
         span[start : start + batch_size]
         for span in ([range(len(images))] if spans is None else spans)

@@ -38,7 +38,7 @@ def check_fit(
     Args:
         module (nn.Module): What it will be loaded into.
         saved (Mapping[str, Tensor]): The checkpoint's tensors.
-        meta (object): ``meta`` of the checkpoint, whatever it holds.
+        meta (object): ``meta`` of the checkpoint, of any type.
         source (str): What to call it.
         training (bool): Whether parameters that are not frozen are trained
             afterwards. Defaults to True.

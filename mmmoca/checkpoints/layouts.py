@@ -71,7 +71,7 @@ class Backbone(NamedTuple):
             (also DeiT). Files made by our tools keep their source's layout.
         which (str): 'teacher', 'student', or 'only' where the file has one
             encoder and does not say where it is from.
-        ignored (List[str]): Names beside it that are left out, as a head's.
+        ignored (List[str]): Other names of the file, as a head's.
         grid (Tuple[int, int], optional): Rows and columns of its position
             embedding: as the file records, else square where their number
             allows it, else None.
@@ -121,7 +121,7 @@ def record_of(meta: object) -> dict:
     """What this package wrote about a checkpoint.
 
     Args:
-        meta (object): ``meta`` of the checkpoint, whatever it holds.
+        meta (object): ``meta`` of the checkpoint, of any type.
 
     Returns:
         dict: See :func:`file_record` and :func:`run_record`. Empty if there
@@ -315,7 +315,7 @@ def _check_plain(
     )
     gated = hidden is not None and contracted is not None
     if gated and len(hidden) != contracted.shape[1]:
-        unknown = [*unknown, 'an MLP of which one half scales the other']
+        unknown = [*unknown, 'a gated MLP']
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reading checkpoint files of others without running what they pickle."""
+"""Reading checkpoint files without running code that they pickle."""
 
 import json
 import os
@@ -43,7 +43,7 @@ _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
 # PyTorch packs without compression; what someone packed again shrinks less.
 _MOST_PACKED = 50
 
-# What readers raise for files that are cut short, damaged or of other kinds.
+# Raised for files that are truncated, damaged or of other kinds.
 _READING_ERRORS = (
     *(RuntimeError, EOFError, ValueError, KeyError, OverflowError),
     *(struct.error, zlib.error),
@@ -54,7 +54,7 @@ class CheckpointError(ValueError):
     """A checkpoint file that cannot be used, and what to do about it.
 
     Args:
-        message (str): Names of others in it are shown, see :func:`printable`.
+        message (str): Control characters in it become visible.
     """
 
     def __init__(self, message: str) -> None:
@@ -141,13 +141,11 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     except (OSError, MemoryError):
         raise
     except UnpicklingError as error:
-        kind = re.search(
-            r'(?:GLOBAL|class|function) ([\w.]+\.\w+)', str(error)
-        )
+        kind = _REFUSED.search(str(error))
         if kind is None:
             raise _unreadable(path) from error
         raise CheckpointError(
-            f'{path} is refused: beside tensors it pickles {kind[1]}, and '
+            f'{path} is refused: besides tensors it pickles {kind[1]}, and '
             'unpickling can run any code. If you trust the file, set the '
             'environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, or '
             'save its state dict alone'

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The folder of a run: who writes to it, and what can be resumed in it."""
+"""The work dir of a run: its lock, and the checkpoints in it."""
 
 import errno
 import fcntl
@@ -23,7 +23,7 @@ __all__ = [
     'not_finite',
 ]
 
-# What a run leaves that is asked to stop between two checkpoints.
+# A run writes it if it is asked to stop between two checkpoints.
 INTERRUPTED = 'interrupted.pth'
 
 
@@ -42,8 +42,8 @@ class FolderLock:
         RuntimeError: If another process has it. Says which and where.
     """
 
-    # A process that closes any file of a lock frees the lock, so that there
-    # is one file a folder.
+    # A process that closes any file of a lock frees the lock. So there is one
+    # file for each folder.
     _files: ClassVar[dict[Path, IO]] = {}
 
     def __init__(
@@ -56,7 +56,7 @@ class FolderLock:
             return
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
-            # POSIX's lock, which the workers of a loader do not inherit.
+            # The workers of a loader do not inherit a POSIX lock.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
@@ -128,9 +128,6 @@ def newest_checkpoint(
 ) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of a run that is intact and finite.
 
-    MMEngine's ``last_checkpoint`` is taken as the name of a file in this
-    folder, which may have been moved, and as a path where there is none.
-
     Args:
         folder (str | os.PathLike): The work dir of the run.
         template (str): See :func:`find_checkpoints`.
@@ -141,17 +138,7 @@ def newest_checkpoint(
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(folder, template)
-    pointer = folder / 'last_checkpoint'
-    if pointer.is_file():
-        named = Path(pointer.read_text(errors='replace').strip())
-        here = folder / named.name
-        # Path.is_file raises an error for a name that is too long.
-        found = [path for path in (here, named) if os.path.isfile(path)]
-        if not found:
-            problems.append(f'{pointer} names {here}, which is no file'[:999])
-        elif found[0] not in candidates:
-            candidates.insert(0, found[0])
-    # It goes when a later one is written.
+    # The next checkpoint removes it.
     if (folder / INTERRUPTED).is_file():
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:

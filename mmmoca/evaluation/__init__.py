@@ -4,10 +4,8 @@
 from .features import extract_features, raw_pixels
 from .gather import gather_samples
 from .knn import knn_scores, knn_search, knn_top1, knn_vote
-from .knn_accuracy import KNNAccuracy
 from .knn_bank import ShardedBank
-from .linear_probe_accuracy import LinearProbeAccuracy
-from .low_shot_accuracy import LowShotAccuracy
+from .metrics import KNNAccuracy, LinearProbeAccuracy, LowShotAccuracy
 
 __all__ = [
     'KNNAccuracy',

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Logistic regression on frozen features, for the low-shot protocol.
 
-The regression is that of MSN and of the authors' code. The feature is the
-caller's: MSN takes [CLS] and MOCA the mean patch token, both before the final
-norm.
+The regression is the one of MSN and of the authors' code. The caller chooses
+the feature: [CLS] in MSN and the mean patch token in MOCA, both before the
+final norm.
 """
 
 import time
@@ -106,7 +106,8 @@ def low_shot_predictions(
             images, of all of them on every rank.
         query (Tensor): The same of the images to classify, (N, D).
         subsets (dict[str, list[list[int]]]): Name -> rows of each set.
-        logger (MMLogger): Told of each regression.
+        logger (MMLogger): Told of each regression, and warned of those that
+            have not converged.
         **fit: Arguments of :func:`fit_low_shot`.
 
     Returns:
@@ -137,37 +138,44 @@ def low_shot_predictions(
     all_reduce(predictions)
     all_reduce(converged)
     failed = [name for (name, _), good in zip(fits, converged) if not good]
+    if failed:
+        logger.warning(
+            f'{len(failed)} of {len(fits)} low-shot regressions have not '
+            f'converged ({"; ".join(failed)}): raise max_iter'
+        )
     return predictions, failed
 
 
 def low_shot_results(
-    subsets: dict[str, list[list[int]]], accuracies: list[float]
+    subsets: dict[str, list[list[int]]], predictions: Tensor, truth: Tensor
 ) -> list[dict]:
     """Accuracies of all sets, with mean and deviation of each subset.
 
     Args:
         subsets (dict[str, list[list[int]]]): Name -> images of each set.
-        accuracies (list[float]): One for each set of each subset, in order.
+        predictions (Tensor): Labels that each set's regression predicts, in
+            order, (N, fits).
+        truth (Tensor): Labels, (N,).
 
     Returns:
         list[dict]: ``subset``, the numbers of ``images``, ``top1`` of each
-        set, and their ``mean`` and ``std`` (of the sets as the whole
-        population).
+        set in percent, and their ``mean`` and ``std`` (of the sets as the
+        whole population).
     """
-    left = iter(accuracies)
-    results = []
-    for name, sets in subsets.items():
-        top1 = [next(left) for _ in sets]
-        results.append(
-            dict(
-                subset=name,
-                images=[len(rows) for rows in sets],
-                top1=top1,
-                mean=float(np.mean(top1)),
-                std=float(np.std(top1)),
-            )
+    hits = (predictions == truth[:, None]).double()
+    accuracies = (100 * hits.mean(dim=0)).split(
+        list(map(len, subsets.values()))
+    )
+    return [
+        dict(
+            subset=name,
+            images=[len(rows) for rows in sets],
+            top1=top1.tolist(),
+            mean=top1.mean().item(),
+            std=top1.std(correction=0).item(),
         )
-    return results
+        for (name, sets), top1 in zip(subsets.items(), accuracies)
+    ]
 
 
 def low_shot_table(results: list[dict]) -> str:
@@ -179,16 +187,11 @@ def low_shot_table(results: list[dict]) -> str:
     Returns:
         str: One row a subset, accuracies in percent.
     """
-    return render_table(
-        ['low-shot', 'images', 'sets', 'top-1 (%)'],
-        [
-            [
-                result['subset'],
-                f'{np.mean(result["images"]):.0f}',
-                str(len(result['top1'])),
-                f'{result["mean"]:.2f}'
-                + f' ± {result["std"]:.2f}' * (len(result['top1']) > 1),
-            ]
-            for result in results
-        ],
-    )
+    rows = []
+    for result in results:
+        sets = len(result['top1'])
+        spread = f' ± {result["std"]:.2f}' if sets > 1 else ''
+        images = f'{np.mean(result["images"]):.0f}'
+        top1 = f'{result["mean"]:.2f}{spread}'
+        rows.append([result['subset'], images, str(sets), top1])
+    return render_table(['low-shot', 'images', 'sets', 'top-1 (%)'], rows)

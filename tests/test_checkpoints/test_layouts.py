@@ -1,13 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Reading the ViT out of files of all layouts."""
 
-import os
-from argparse import Namespace
-from pathlib import Path
-
 import pytest
 import torch
-from mmengine.logging import HistoryBuffer
 from mmpretrain.models.backbones import ResNet, SwinTransformer
 
 from mmmoca.checkpoints import (
@@ -141,44 +136,8 @@ def test_a_file_without_its_teacher():
         find_backbone(content, 'ema')
 
 
-class Malicious:
-    """Unpickles to a call that leaves a file behind."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.system, (f'touch {self.path}',)
-
-
 @pytest.mark.parametrize('zipped', [True, False])
-def test_pickles_are_refused(tmp_path, zipped):
-    mark = tmp_path / 'ran'
-    for content, found in (
-        (Malicious(mark), 'system'),
-        (Namespace(hidden=Malicious(mark)), 'system'),
-        (Path('a'), 'pathlib'),
-        (torch.nn.Linear(1, 1), 'Linear'),
-    ):
-        path = tmp_path / 'a.pth'
-        saved = checkpoint('timm')[0] | dict(args=content)
-        torch.save(saved, path, _use_new_zipfile_serialization=zipped)
-        with pytest.raises(CheckpointError, match=f'is refused.*{found}'):
-            read_backbone(path)
-    assert not mark.exists()
-
-
-def test_what_runs_pickle_is_read(tmp_path):
-    path = tmp_path / 'a.pth'
-    history = HistoryBuffer([1.0], [1])
-    torch.save(dict(message_hub=history, args=Namespace(lr=0.1)), path)
-    content = read_checkpoint(path)
-    assert content['args'] == Namespace(lr=0.1)
-    assert content['message_hub'].current() == 1.0
-
-
-@pytest.mark.parametrize('zipped', [True, False])
-@pytest.mark.parametrize('share', [0, 0.01, 0.5, 0.999])
+@pytest.mark.parametrize('share', [0, 0.5, 0.999])
 def test_truncated_files(tmp_path, share, zipped):
     path = tmp_path / 'a.pth'
     content = checkpoint('moca')[0]

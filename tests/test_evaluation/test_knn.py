@@ -90,46 +90,26 @@ def test_search_never_holds_the_similarity_matrix(monkeypatch):
 def test_low_temperature_does_not_overflow():
     sims = torch.tensor([[1.0, 0.999, 0.5]])
     votes = knn_vote(sims, torch.tensor([[0, 1, 1]]), 3, 1e-3)
-    weights = torch.tensor([1.0, np.exp(-1.0)])
-    expected = torch.tensor([[*(weights / weights.sum()), 0.0]])
+    expected = torch.tensor([[1.0, np.exp(-1.0), 0.0]]) / (1 + np.exp(-1.0))
     torch.testing.assert_close(votes, expected.float(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    'change, message',
-    [
-        (dict(k=0), 'k and chunk_size must be at least 1'),
-        (dict(chunk_size=0), 'k and chunk_size must be at least 1'),
-        (dict(temperature=0.0), 'temperature must be above 0'),
-        (
-            dict(bank=torch.empty(0, 4), bank_labels=torch.arange(0)),
-            'bank of at least one feature',
-        ),
-        (dict(bank_labels=torch.tensor([0, 1])), '3 features, but 2 labels'),
-        (dict(num_classes=2), r'\[0, num_classes=2\), but span 0 to 2'),
-    ],
+    'change', [dict(k=0), dict(chunk_size=0), dict(bank=torch.empty(0, 4))]
 )
-def test_bad_arguments(change, message):
-    good = dict(
-        query=torch.eye(4),
-        bank=torch.eye(4)[:3],
-        bank_labels=torch.arange(3),
-        num_classes=3,
-    )
-    knn_scores(**good)
-    with pytest.raises(ValueError, match=message):
-        knn_scores(**good | change)
+def test_bad_arguments(change):
+    good = dict(query=torch.eye(4), bank=torch.eye(4), k=3)
+    with pytest.raises(ValueError, match='at least 1'):
+        knn_search(**good | change)
 
 
 @pytest.mark.parametrize(
-    'change, message',
+    'change',
     [
-        (dict(k=()), 'k must be one or several integers'),
-        (dict(k=(1, 2.5)), 'k must be one or several integers'),
-        (dict(temperature=(0.07, 0)), 'temperature must be one or several'),
-        (dict(temperature='0.07'), 'temperature must be one or several'),
+        *(dict(k=()), dict(k=(1, 2.5)), dict(k=(0, 1))),
+        *(dict(temperature=(0.07, 0)), dict(temperature='0.07')),
     ],
 )
-def test_bad_settings(change, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_settings(change):
+    with pytest.raises(ValueError, match='such as k='):
         knn_settings(**dict(k=20, temperature=0.07) | change)
