@@ -30,8 +30,6 @@ from .embedding import embed_to_file
 from .encoder import Encoder
 from .images import Images, image_set
 
-__all__ = ['evaluate']
-
 
 def evaluate(
     encoder: Encoder,

@@ -23,8 +23,6 @@ from mmmoca.version import __version__
 from .encoder import KINDS, Encoder
 from .images import Images, open_images
 
-__all__ = ['embed_to_file']
-
 # Images of a part; a killed process loses at most one.
 PART = 512
 

@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
     FILE,
@@ -29,9 +30,7 @@ from mmmoca.hub import ModelHub
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
-from .images import Images, image_batches, open_images, pipeline_of
-
-__all__ = ['KINDS', 'Embeddings', 'Encoder', 'load']
+from .images import Images, collate_images, open_images, pipeline_of
 
 KINDS = ('cls', 'avg', 'patches', 'raw_cls', 'raw_avg')
 
@@ -242,7 +241,8 @@ class Encoder(BaseModel):
             features (Sequence[str]): See :meth:`embed`.
             num_workers (int, optional): See :meth:`embed`.
             amp (bool): See :meth:`embed`.
-            spans (Sequence[range], optional): See :func:`image_batches`.
+            spans (Sequence[range], optional): Rows to read; no batch has
+                rows of two of them. By default all.
 
         Yields:
             Tuple[range, Embeddings | None, Dict[int, Exception]]: Rows; the
@@ -252,10 +252,22 @@ class Encoder(BaseModel):
         Raises:
             ValueError: If features are not finite.
         """
-        pin = self.data_preprocessor.device.type == 'cuda'
-        for rows, inputs, errors in image_batches(
-            images, batch_size, num_workers, spans, pin
-        ):
+        batches = [
+            span[start : start + batch_size]
+            for span in ([range(len(images))] if spans is None else spans)
+            for start in range(0, len(span), batch_size)
+        ]
+        if num_workers is None:
+            several = len(batches) > 1
+            num_workers = min(8, os.cpu_count() or 1) if several else 0
+        loader = DataLoader(
+            images,
+            batch_sampler=batches,
+            num_workers=num_workers,
+            collate_fn=collate_images,
+            pin_memory=self.data_preprocessor.device.type == 'cuda',
+        )
+        for rows, (inputs, errors) in zip(batches, loader):
             embeddings = None
             if inputs is not None:
                 inputs = self.data_preprocessor(dict(inputs=inputs))['inputs']

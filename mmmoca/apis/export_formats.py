@@ -21,14 +21,6 @@ from mmmoca.files import write_json
 
 from .encoder import Encoder
 
-__all__ = [
-    'write_onnx',
-    'write_safetensors',
-    'write_timm',
-    'write_torch_export',
-    'write_transformers',
-]
-
 _OPSET = 18
 # Protocol buffers end at 2 GB.
 _ONE_FILE = 1_900_000_000

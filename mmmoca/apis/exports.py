@@ -21,8 +21,6 @@ from .export_formats import (
     write_transformers,
 )
 
-__all__ = ['FORMATS', 'check_target', 'export_encoder']
-
 # How to write each format, what the Hugging Face Hub calls its library, and
 # the modules that writing needs.
 FORMATS: dict[str, tuple[Callable, str, list[str]]] = {

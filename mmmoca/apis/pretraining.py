@@ -15,8 +15,6 @@ from mmmoca.engine.training import prepare_training, train
 from mmmoca.files import shipped
 from mmmoca.progress import in_notebook
 
-__all__ = ['pretrain']
-
 
 def pretrain(
     data: str | os.PathLike,

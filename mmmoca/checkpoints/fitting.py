@@ -20,8 +20,6 @@ from .reading import CheckpointError
 from .scheme import guarded
 from .weights import LAYER_SCALE, position_grid
 
-__all__ = ['check_fit', 'check_pretrained_inits']
-
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
 

@@ -10,15 +10,6 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-__all__ = [
-    'convert_huggingface_name',
-    'convert_release_name',
-    'convert_release_state_dict',
-    'convert_timm_name',
-    'convert_to_huggingface_name',
-    'convert_to_timm_name',
-]
-
 
 class NameTable:
     """Names of mmpretrain's ViT beside those of another library.

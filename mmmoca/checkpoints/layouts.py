@@ -21,8 +21,11 @@ from .weights import (
     prepend_class_position,
 )
 
-__all__ = ['Backbone', 'find_backbone', 'read_backbone', 'record_of']
-
+LAYOUTS = (
+    *('mmmoca', 'moca', 'mmpretrain', 'huggingface', 'dino'),
+    *('msn', 'mocov3', 'mae', 'dinov2', 'timm'),
+)
+_ROLES = ('teacher', 'student')
 _TO_MMPRETRAIN: dict[str, Callable[[str], str]] = {
     'timm': convert_timm_name,
     'mmpretrain': str,
@@ -182,18 +185,12 @@ def find_backbone(
             none, and :func:`check_fit` is for their users.
         ValueError: If ``which`` is neither of its choices.
     """
-    if which not in ('teacher', 'student'):
-        raise ValueError(
-            f"which must be 'teacher' or 'student', but got {which!r}"
-        )
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
     record = record_of(meta)
-    # The only encoder of a file may be the student of another.
-    extracted = record.get('which') == which
     groups = tensors_of(checkpoint)
     encoder, role, found = _choose_encoder(
-        groups, 'teacher' if extracted else which, source
+        groups, which, record.get('which'), source
     )
     container, prefix, naming = encoder
     state_dict, ignored, unknown, changes = {}, [], [], []
@@ -223,11 +220,13 @@ def find_backbone(
         )
     if naming == 'timm' and changes:
         prepend_class_position(state_dict)
-    layout = _layout_of(naming, found, ignored, bool(changes))
+    layout = record.get('layout')
+    if layout not in LAYOUTS:
+        layout = _layout_of(naming, found, ignored, bool(changes))
     return Backbone(
         state_dict,
-        record.get('layout') or layout,
-        role if role != 'only' else record.get('which') or role,
+        layout,
+        role,
         ignored,
         position_grid(record.get('grid'), state_dict['pos_embed']),
         tuple(changes),
@@ -240,9 +239,19 @@ _Place = tuple[str, str, str]
 
 
 def _choose_encoder(
-    groups: dict[str, dict[str, Tensor]], which: str, source: str
+    groups: dict[str, dict[str, Tensor]],
+    which: str,
+    recorded: object,
+    source: str,
 ) -> tuple[_Place, str, list[_Place]]:
-    """The encoder asked for, its role ('only' if alone), and all of them."""
+    """The encoder asked for, its role, and all that the file has.
+
+    The only encoder of a file has the recorded role, if there is one.
+    """
+    if which not in _ROLES:
+        raise ValueError(
+            f"which must be 'teacher' or 'student', but got {which!r}"
+        )
     found = [
         (container, name.removesuffix(first), naming)
         for container, tensors in groups.items()
@@ -267,9 +276,10 @@ def _choose_encoder(
     ]
     students = [place for place in found if place not in teachers]
     alone = len(found) == 1 and not teachers and found[0][0] != 'student'
-    chosen = teachers if which == 'teacher' else students
+    chosen, role = teachers if which == 'teacher' else students, which
     if alone:
-        chosen = found if which == 'teacher' else []
+        chosen = found if which in ('teacher', recorded) else []
+        role = recorded if recorded in _ROLES else 'only'
     if len(chosen) != 1:
         places = [' '.join(place[:2]).strip() or 'one' for place in found]
         raise CheckpointError(
@@ -277,7 +287,7 @@ def _choose_encoder(
             f'it has {listed(places)}. Choose by which (--which), or save '
             'the one you mean as a file of its own'
         )
-    return chosen[0], 'only' if alone else which, found
+    return chosen[0], role, found
 
 
 def _layout_of(

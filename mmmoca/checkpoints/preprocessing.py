@@ -12,8 +12,6 @@ from .layouts import Backbone, record_of
 from .reading import CheckpointError
 from .weights import PROJECTION
 
-__all__ = ['Preprocessing', 'preprocessing_of', 'run_record']
-
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 _LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
@@ -177,11 +175,10 @@ def preprocessing_of(
     """
     channels = backbone.state_dict[PROJECTION].shape[1]
     img_size = backbone.img_size
+    recorded = record_of(backbone.meta).get('preprocessing') or {}
     known = {  # JSON has lists only
         key: tuple(value) if isinstance(value, list) else value
-        for key, value in record_of(backbone.meta)
-        .get('preprocessing', {})
-        .items()
+        for key, value in recorded.items()
     }
     if any(len(known.get(k, ())) != channels for k in ('mean', 'std')):
         # None, or of other images.

@@ -17,14 +17,6 @@ from mmmoca.messages import printable
 
 from .unpickling import safe_unpickling
 
-__all__ = [
-    'CheckpointError',
-    'check_intact',
-    'local_file',
-    'read_checkpoint',
-    'tensors_of',
-]
-
 # Where known layouts keep their tensors, most specific first. '' is the file
 # itself, for those that hold nothing else.
 _CONTAINERS = (

@@ -15,14 +15,6 @@ from torch import Tensor
 
 from .reading import CheckpointError, check_intact, read_checkpoint
 
-__all__ = [
-    'INTERRUPTED',
-    'FolderLock',
-    'find_checkpoints',
-    'newest_checkpoint',
-    'not_finite',
-]
-
 # A run writes it if it is asked to stop between two checkpoints.
 INTERRUPTED = 'interrupted.pth'
 

@@ -16,8 +16,6 @@ from .reading import local_file, read_checkpoint
 from .starts import START, read_start
 from .writing import backbone_checkpoint, convert_release, is_release
 
-__all__ = ['FILE', 'guarded', 'load_from_file', 'load_from_mmmoca']
-
 FILE = 'mmmoca-file://'
 _ENCODERS = ('mmmoca-teacher://', 'mmmoca-student://')
 

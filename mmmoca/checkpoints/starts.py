@@ -21,8 +21,6 @@ from .weights import (
 )
 from .writing import convert_release, file_record, is_release
 
-__all__ = ['START', 'fit_start', 'is_start', 'read_start']
-
 START = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')
 

@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-__all__ = ['safe_unpickling']
-
 
 class _History(HistoryBuffer):
     """A log history, without the statistics that the file names."""

@@ -10,8 +10,6 @@ from .layouts import Backbone, record_of
 from .reading import CheckpointError
 from .weights import PROJECTION, adapt_in_channels, arch_of, resize_positions
 
-__all__ = ['adapt_backbone', 'build_vit', 'num_heads_of']
-
 
 def adapt_backbone(
     backbone: Backbone,

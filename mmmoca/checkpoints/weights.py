@@ -16,19 +16,6 @@ from mmmoca.messages import listed
 
 from .reading import CheckpointError
 
-__all__ = [
-    'LAYER_SCALE',
-    'PROJECTION',
-    'adapt_in_channels',
-    'arch_of',
-    'fold_layer_scale',
-    'join_qkv',
-    'position_grid',
-    'prepend_class_position',
-    'resize_positions',
-    'split_qkv',
-]
-
 # Maps patches to tokens: (D, C, height, width).
 PROJECTION = 'patch_embed.projection.weight'
 # What LayerScale multiplies a branch by, and what the branch ends in.

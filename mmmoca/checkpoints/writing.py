@@ -15,16 +15,6 @@ from .layouts import Backbone, record_of
 from .reading import CheckpointError, tensors_of
 from .weights import position_grid
 
-__all__ = [
-    'backbone_checkpoint',
-    'convert_release',
-    'file_record',
-    'file_sha256',
-    'is_release',
-    'write_checkpoint',
-    'write_converted',
-]
-
 _RELEASED = 'encoder_teacher.cls_token'
 
 

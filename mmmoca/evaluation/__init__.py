@@ -3,7 +3,7 @@
 
 from .features import extract_features, raw_pixels
 from .gather import gather_samples
-from .knn import knn_scores, knn_search, knn_top1, knn_vote
+from .knn import knn_search, knn_top1, knn_vote
 from .knn_bank import ShardedBank
 from .metrics import KNNAccuracy, LinearProbeAccuracy, LowShotAccuracy
 
@@ -14,7 +14,6 @@ __all__ = [
     'ShardedBank',
     'extract_features',
     'gather_samples',
-    'knn_scores',
     'knn_search',
     'knn_top1',
     'knn_vote',

@@ -16,14 +16,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from .loaders import class_label
 
-__all__ = [
-    'FeatureShard',
-    'describe_batch',
-    'extract_features',
-    'extract_shard',
-    'raw_pixels',
-]
-
 LOG_INTERVAL = 50  # batches
 
 

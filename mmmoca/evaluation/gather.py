@@ -5,8 +5,6 @@ import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
 from torch import Tensor
 
-__all__ = ['gather_rows', 'gather_samples', 'owned_rows']
-
 
 def gather_rows(shard: Tensor) -> list[Tensor]:
     """Gather shards that may differ in length or be empty.

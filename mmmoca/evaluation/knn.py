@@ -6,14 +6,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = [
-    'knn_scores',
-    'knn_search',
-    'knn_settings',
-    'knn_top1',
-    'knn_vote',
-]
-
 
 def knn_settings(
     k: int | Sequence[int], temperature: float | Sequence[float]
@@ -137,38 +129,6 @@ def knn_vote(
     return votes.scatter_add_(1, labels.to(sims.device), weights)
 
 
-def knn_scores(
-    query: Tensor,
-    bank: Tensor,
-    bank_labels: Tensor,
-    num_classes: int,
-    k: int = 20,
-    temperature: float = 0.07,
-    chunk_size: int = 8192,
-) -> Tensor:
-    """Classify by weighted k-NN; :func:`knn_search` plus :func:`knn_vote`.
-
-    Args:
-        query (Tensor): (Q, D), rows L2-normalised.
-        bank (Tensor): (N, D), rows L2-normalised.
-        bank_labels (Tensor): Labels in [0, num_classes), int64, (N,).
-        num_classes (int): Number of classes C.
-        k (int): Number of neighbours. Defaults to 20.
-        temperature (float): T of the weight exp(sim / T). Defaults to 0.07.
-        chunk_size (int): See :func:`knn_search`. Defaults to 8192.
-
-    Returns:
-        Tensor: Share of the votes per class, (Q, C); ``.argmax(1)`` is the
-        predicted class.
-
-    Raises:
-        ValueError: As :func:`knn_search`.
-    """
-    sims, rows = knn_search(query, bank, k, chunk_size)
-    labels = bank_labels.to(rows.device)[rows]
-    return knn_vote(sims, labels, num_classes, temperature)
-
-
 def knn_top1(
     query: Tensor,
     bank: Tensor,
@@ -192,6 +152,8 @@ def knn_top1(
     Returns:
         float: In percent.
     """
-    scores = knn_scores(query, bank, labels, num_classes, k, temperature)
+    sims, rows = knn_search(query, bank, k)
+    near = labels.to(rows.device)[rows]
+    scores = knn_vote(sims, near, num_classes, temperature)
     hits = scores.argmax(dim=1).to(truth.device) == truth
     return 100 * hits.cpu().double().mean().item()

@@ -9,8 +9,6 @@ from .features import FeatureShard
 from .gather import gather_rows, owned_rows
 from .knn import knn_search
 
-__all__ = ['ShardedBank']
-
 
 class ShardedBank:
     """Search in a bank that is spread over the ranks.

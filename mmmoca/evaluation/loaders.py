@@ -13,15 +13,6 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 from mmmoca.messages import listed
 
-__all__ = [
-    'check_loader',
-    'check_same_classes',
-    'class_label',
-    'class_names',
-    'moved',
-    'rng_untouched',
-]
-
 
 def moved(
     loader: DataLoader | dict, data_root: str | None

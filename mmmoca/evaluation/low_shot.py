@@ -23,14 +23,6 @@ from .report import render_table
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-__all__ = [
-    'fit_low_shot',
-    'low_shot_features',
-    'low_shot_predictions',
-    'low_shot_results',
-    'low_shot_table',
-]
-
 
 def low_shot_features(feats: Tensor) -> Tensor:
     """Subtract its mean from each row, then L2-normalise it.

@@ -11,8 +11,6 @@ from mmengine.logging import print_log
 
 from mmmoca.registry import METRICS
 
-__all__ = ['KNNAccuracy', 'LinearProbeAccuracy', 'LowShotAccuracy']
-
 
 class ImageMetric(BaseMetric):
     """A mean over images that counts each of them once.

@@ -3,8 +3,6 @@
 
 from typing import NamedTuple
 
-__all__ = ['FEATURES', 'PRESETS', 'Preset', 'choose_preset']
-
 FEATURES = ('avg', 'cls', 'cls-avg')
 
 

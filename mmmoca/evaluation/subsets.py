@@ -13,14 +13,6 @@ from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import outside
 from mmmoca.messages import listed
 
-__all__ = [
-    'draw_subset',
-    'images_by_class',
-    'read_subset',
-    'read_subsets',
-    'subset_line',
-]
-
 
 def read_subset(
     path: str, folder: str, classes: Sequence[str]

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torchvision import models, transforms
 
 import mmmoca
-from mmmoca.apis.images import image_batches, open_images
+from mmmoca.apis.images import open_images
 from mmmoca.checkpoints import (
     CheckpointError,
     backbone_checkpoint,
@@ -196,10 +196,8 @@ def test_other_sizes(root, encoder):
     # The whole image, as the exports of such a size have it.
     image = np.zeros((64, 64, 3), np.uint8)
     image[:, 32:] = 255
-    pixels = next(image_batches(open_images([image], larger.pipeline), 1, 0))[
-        1
-    ]
-    assert pixels.shape == (1, 3, 48, 96)
+    pixels = open_images([image], larger.pipeline)[0]
+    assert pixels.shape == (3, 48, 96)
     assert not pixels[..., :47].any() and (pixels[..., 49:] == 255).all()
     with raises(CheckpointError, 'run.pth: ', 'multiples of the patch, 8 x 8'):
         mmmoca.load(root / 'run.pth', img_size=50)

@@ -71,15 +71,6 @@ def test_what_is_left_out_is_named():
     assert find_backbone(checkpoint('dino')[0]).ignored == []
 
 
-def test_mean_pooling_norm_is_kept():
-    content = checkpoint('timm')[0]
-    content['fc_norm.weight'] = content.pop('norm.weight')
-    content['fc_norm.bias'] = content.pop('norm.bias')
-    state = find_backbone(content).state_dict
-    assert torch.equal(state['ln2.weight'], content['fc_norm.weight'])
-    load(state, final_norm=False, out_type='avg_featmap')
-
-
 def test_grids_that_are_not_square():
     content = checkpoint('mmmoca', (16, 72))[0]
     assert find_backbone(content).grid == (2, 9)

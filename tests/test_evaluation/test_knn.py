@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mmmoca.evaluation import knn_scores, knn_search, knn_vote
+from mmmoca.evaluation import knn_search, knn_top1, knn_vote
 from mmmoca.evaluation.knn import knn_settings
 
 from ..judges import knn_judge
@@ -26,16 +26,20 @@ def test_scores_equal_sklearn(k, temperature, chunk_size):
     labels = torch.from_numpy(np.random.RandomState(2).randint(0, 9, 157))
     judge = knn_judge(bank.numpy(), labels.numpy(), k, temperature)
     expected = torch.from_numpy(judge.predict_proba(query.numpy()))
-    scores = knn_scores(query, bank, labels, 9, k, temperature, chunk_size)
-    torch.testing.assert_close(scores, expected)
 
-    single = knn_scores(
-        query.float(), bank.float(), labels, 9, k, temperature, chunk_size
-    )
+    def scores(query, bank):
+        sims, rows = knn_search(query, bank, k, chunk_size)
+        return knn_vote(sims, labels[rows], 9, temperature)
+
+    torch.testing.assert_close(scores(query, bank), expected)
+    single = scores(query.float(), bank.float())
     assert single.dtype == torch.float32
-    assert torch.equal(
-        single.argmax(1), torch.from_numpy(judge.predict(query.numpy()))
-    )
+    predicted = torch.from_numpy(judge.predict(query.numpy()))
+    assert torch.equal(single.argmax(1), predicted)
+    truth = torch.arange(61) % 9
+    top1 = knn_top1(query, bank, truth, labels, 9, k, temperature)
+    hits = predicted == truth
+    assert top1 == pytest.approx(100 * hits.double().mean().item())
 
 
 @pytest.mark.parametrize(
