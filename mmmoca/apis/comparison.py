@@ -113,12 +113,18 @@ def evaluate(
             low_shot_features(_pick(part, preset.lowshot, 'raw_'))
             for part in (train, val)
         )
-        predictions, _ = low_shot_predictions(
+        logger = MMLogger.get_current_instance()
+        predictions, failed = low_shot_predictions(
             FeatureShard(torch.arange(len(known)), known, labels),
-            *(query, subsets, MMLogger.get_current_instance()),
+            *(query, subsets, logger),
             regularization=preset.regularization,
         )
-        result['lowshot'] = low_shot_results(subsets, predictions, truth)
+        if failed:
+            logger.warning(f'not converged: low-shot {"; ".join(failed)}')
+        hits = (predictions == truth[:, None]).double()
+        result['lowshot'] = low_shot_results(
+            subsets, (100 * hits.mean(dim=0)).tolist()
+        )
     return result
 
 

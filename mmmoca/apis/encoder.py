@@ -42,18 +42,18 @@ class Embeddings(NamedTuple):
         cls (Tensor, optional): [CLS], (N, D).
         avg (Tensor, optional): [AVG], the mean patch token, (N, D).
         patches (Tensor, optional): Patch tokens as a map, (N, D, h, w).
+        paths (List[str], optional): Path of each image, None of those in
+            memory.
         raw_cls (Tensor, optional): [CLS] before the final norm, (N, D).
         raw_avg (Tensor, optional): The mean patch token before it, (N, D).
-        paths (List[str], optional): Where each image is from, as far as it
-            is from a file.
     """
 
     cls: Tensor | None = None
     avg: Tensor | None = None
     patches: Tensor | None = None
+    paths: list[str | None] | None = None
     raw_cls: Tensor | None = None
     raw_avg: Tensor | None = None
-    paths: list[str | None] | None = None
 
     def pick(self, feature: str) -> Tensor:
         """One kind, or several that are concatenated: 'cls-avg' say."""
@@ -140,8 +140,8 @@ class Encoder(BaseModel):
             tokens[:, 0],
             patches.mean(dim=1),
             patches.mT.unflatten(2, grid),  # (B, L, D) -> (B, D, h, w)
-            raw[0][:, 0],
-            raw[0][:, 1:].mean(dim=1),
+            raw_cls=raw[0][:, 0],
+            raw_avg=raw[0][:, 1:].mean(dim=1),
         )
 
     def embed(

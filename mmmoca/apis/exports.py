@@ -91,7 +91,7 @@ def export_encoder(
     that computes the same, but for 'safetensors'.
 
     Args:
-        encoder (Encoder): What :func:`mmmoca.load` returned, on the CPU.
+        encoder (Encoder): What :func:`mmmoca.load` returned.
         out (str | os.PathLike): The folder. It appears when it is complete.
         to (str): A key of ``FORMATS``.
         license (str, optional): Of the weights, as an SPDX identifier. It is
@@ -103,8 +103,9 @@ def export_encoder(
     """
     check_target(out, to)
     write, library, _ = FORMATS[to]
+    encoder = copy.deepcopy(encoder).cpu()
     if to != 'safetensors':
-        encoder = _in_rgb(encoder)
+        _to_rgb(encoder)
     vit, images, about = encoder.backbone, encoder.preprocessing, encoder.about
     path, heads = about['checkpoint'], about['num_heads']
     record = file_record(
@@ -123,17 +124,16 @@ def export_encoder(
         write_text(folder / 'README.md', card)
 
 
-def _in_rgb(encoder: Encoder) -> Encoder:
-    """The encoder of RGB images that computes the same as one of BGR."""
+def _to_rgb(encoder: Encoder) -> None:
+    """Let an encoder of BGR images take RGB ones, in place."""
     images = encoder.preprocessing
-    if images.channel_order != 'bgr':
-        return encoder
-    vit = copy.deepcopy(encoder.backbone)
-    weight = vit.patch_embed.projection.weight
-    weight.data = weight.data.flip(1)
-    mean, std = images.mean[::-1], images.std[::-1]
-    images = images._replace(mean=mean, std=std, channel_order='rgb')
-    return Encoder(vit, images, encoder.preset, encoder.about)
+    if images.channel_order == 'bgr':
+        weight = encoder.backbone.patch_embed.projection.weight
+        weight.data = weight.data.flip(1)
+        mean, std = images.mean[::-1], images.std[::-1]
+        encoder.preprocessing = images._replace(
+            mean=mean, std=std, channel_order='rgb'
+        )
 
 
 def _model_card(

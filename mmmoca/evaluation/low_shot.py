@@ -98,8 +98,7 @@ def low_shot_predictions(
             images, of all of them on every rank.
         query (Tensor): The same of the images to classify, (N, D).
         subsets (dict[str, list[list[int]]]): Name -> rows of each set.
-        logger (MMLogger): Told of each regression, and warned of those that
-            have not converged.
+        logger (MMLogger): Told of each regression.
         **fit: Arguments of :func:`fit_low_shot`.
 
     Returns:
@@ -130,44 +129,37 @@ def low_shot_predictions(
     all_reduce(predictions)
     all_reduce(converged)
     failed = [name for (name, _), good in zip(fits, converged) if not good]
-    if failed:
-        logger.warning(
-            f'{len(failed)} of {len(fits)} low-shot regressions have not '
-            f'converged ({"; ".join(failed)}): raise max_iter'
-        )
     return predictions, failed
 
 
 def low_shot_results(
-    subsets: dict[str, list[list[int]]], predictions: Tensor, truth: Tensor
+    subsets: dict[str, list[list[int]]], accuracies: list[float]
 ) -> list[dict]:
     """Accuracies of all sets, with mean and deviation of each subset.
 
     Args:
         subsets (dict[str, list[list[int]]]): Name -> images of each set.
-        predictions (Tensor): Labels that each set's regression predicts, in
-            order, (N, fits).
-        truth (Tensor): Labels, (N,).
+        accuracies (list[float]): One for each set of each subset, in order.
 
     Returns:
         list[dict]: ``subset``, the numbers of ``images``, ``top1`` of each
-        set in percent, and their ``mean`` and ``std`` (of the sets as the
-        whole population).
+        set, and their ``mean`` and ``std`` (of the sets as the whole
+        population).
     """
-    hits = (predictions == truth[:, None]).double()
-    accuracies = (100 * hits.mean(dim=0)).split(
-        list(map(len, subsets.values()))
-    )
-    return [
-        dict(
-            subset=name,
-            images=[len(rows) for rows in sets],
-            top1=top1.tolist(),
-            mean=top1.mean().item(),
-            std=top1.std(correction=0).item(),
+    left = iter(accuracies)
+    results = []
+    for name, sets in subsets.items():
+        top1 = [next(left) for _ in sets]
+        results.append(
+            dict(
+                subset=name,
+                images=[len(rows) for rows in sets],
+                top1=top1,
+                mean=float(np.mean(top1)),
+                std=float(np.std(top1)),
+            )
         )
-        for (name, sets), top1 in zip(subsets.items(), accuracies)
-    ]
+    return results
 
 
 def low_shot_table(results: list[dict]) -> str:

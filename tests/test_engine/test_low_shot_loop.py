@@ -118,7 +118,7 @@ def test_what_does_not_converge_is_said_once(root, caplog):
     said = [r.getMessage() for r in caplog.records if r.levelname == 'WARNING']
     assert said == [
         '3 of 3 low-shot regressions have not converged (few, set 0; few, set '
-        '1; more, set 0): raise max_iter'
+        '1; more, set 0): raise test_cfg.max_iter, which is 1'
     ]
     report = json.loads((root / 'work' / 'lowshot.json').read_text())
     assert report['unconverged'] == ['few, set 0', 'few, set 1', 'more, set 0']

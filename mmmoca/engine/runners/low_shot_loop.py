@@ -104,6 +104,12 @@ class LowShotTestLoop(FeatureLoop):
         predictions, unconverged = low_shot_predictions(
             train, test.feats, self.subsets, self.runner.logger, **self.fit
         )
+        if unconverged:
+            self.runner.logger.warning(
+                f'{len(unconverged)} of {predictions.shape[1]} low-shot '
+                f'regressions have not converged ({"; ".join(unconverged)}): '
+                f'raise test_cfg.max_iter, which is {self.fit["max_iter"]}'
+            )
         counts = [len(sets) for sets in self.subsets.values()]
         by_name = dict(zip(self.subsets, predictions.split(counts, dim=1)))
         samples = [
@@ -115,12 +121,15 @@ class LowShotTestLoop(FeatureLoop):
             for row in range(get_rank(), len(predictions), get_world_size())
         ]
         self.evaluator.process(data_samples=samples)
-        results = low_shot_results(self.subsets, predictions, test.labels)
+        hits = (predictions == test.labels[:, None]).double()
+        results = low_shot_results(
+            self.subsets, (100 * hits.mean(dim=0)).tolist()
+        )
         self.report(
             'lowshot.json',
             low_shot_table(results),
             'low-shot',
-            test_images=len(predictions),
+            test_images=len(hits),
             classes=len(self.classes),
             **self.fit,
             unconverged=unconverged,
