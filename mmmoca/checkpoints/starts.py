@@ -48,11 +48,11 @@ def read_start(path: str | os.PathLike) -> dict:
     teacher = student = find_backbone(
         checkpoint, 'teacher', path, drop_registers=True
     )
-    state = tensors_of(checkpoint).get('state_dict', {})
-    if state.keys() >= {f'{role}.cls_token' for role in _ENCODERS}:
+    both = {f'{role}.cls_token' for role in _ENCODERS}
+    groups = tensors_of(checkpoint).values()
+    state = next((group for group in groups if group.keys() >= both), {})
+    if state:
         student = find_backbone(checkpoint, 'student', path)
-    else:
-        state = {}
     state = {
         name: value
         for name, value in state.items()

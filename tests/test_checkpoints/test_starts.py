@@ -179,12 +179,14 @@ def test_names_of_transformers(start, kind, suffix):
 
 def test_own_pretraining(start):
     """Codebook, decoder and generators too, where they fit."""
-    source, model = randomise(moca(), seed=5), moca()
+    source = randomise(moca(), seed=5)
     state = {k: v.clone() for k, v in source.state_dict().items()}
-    matched, changes = start(model, dict(state_dict=state, meta={}))
-    assert_same(model.state_dict(), state)
-    assert changes == '' and 'layout mmmoca)' in matched
-    assert 'codebook 3/3' in matched
+    for content in (state, dict(state_dict=state, meta={})):
+        model = moca()
+        matched, changes = start(model, content)
+        assert_same(model.state_dict(), state)
+        assert changes == '' and 'layout mmmoca)' in matched
+        assert 'codebook 3/3' in matched
 
     model = moca(codebook__num_words=8, neck__embed_dims=12)
     before = {k: v.clone() for k, v in model.state_dict().items()}
