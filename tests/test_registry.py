@@ -77,7 +77,7 @@ def test_prefix_resolves_without_an_import():
     for process in processes:
         output, _ = process.communicate()
         assert output.endswith(
-            "mmmoca.evaluation.knn_accuracy.KNNAccuracy'>\nTrue\n"
+            "mmmoca.evaluation.metrics.KNNAccuracy'>\nTrue\n"
         )
 
 

@@ -16,7 +16,7 @@ from _arguments import (
     one_line_errors,
 )
 
-# As mmmoca.checkpoints.exports.FORMATS has them.
+# As mmmoca.apis.exports.FORMATS has them.
 FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
 
 
@@ -60,27 +60,21 @@ def main() -> None:
     parser = make_parser()
     args = parser.parse_args()
     import_stack()
-    from mmmoca.checkpoints import (
-        CheckpointError,
-        adapt_backbone,
-        read_backbone,
-    )
-    from mmmoca.checkpoints.exports import (
-        check_target,
-        encoder_of,
-        export_encoder,
-    )
+    import mmmoca
+    from mmmoca.apis.exports import check_target, export_encoder
+    from mmmoca.checkpoints import CheckpointError
 
     with one_line_errors(parser, CheckpointError, ImportError):
         check_target(args.out, args.to)
-        backbone = read_backbone(args.checkpoint, args.which)
-        for change in backbone.changes:
-            print(change)
-        backbone = adapt_backbone(
-            backbone, args.img_size, source_grid=args.source_grid
-        )
-        encoder = encoder_of(
-            backbone, args.checkpoint, args.num_heads, args.mean, args.std
+        encoder = mmmoca.load(
+            args.checkpoint,
+            args.which,
+            device='cpu',
+            img_size=args.img_size,
+            num_heads=args.num_heads,
+            mean=args.mean,
+            std=args.std,
+            source_grid=args.source_grid,
         )
         export_encoder(encoder, args.out, args.to, args.license)
         print(f'wrote {args.out}')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What takes a line from Python: ``mmmoca.load`` and ``mmmoca.pretrain``."""
+"""The Python interface: ``mmmoca.load`` and ``mmmoca.pretrain``."""
 
 from .encoder import Embeddings, Encoder, load
 from .pretraining import pretrain

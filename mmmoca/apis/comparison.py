@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""All frozen protocols, on features that are extracted once an encoder."""
+"""All frozen protocols, on features that are extracted once per encoder."""
 
 import hashlib
 import json
@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmmoca.datasets.image_places import stored_in
 from mmmoca.datasets.image_set import ImageSet
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.knn import knn_top1
@@ -26,13 +25,10 @@ from mmmoca.evaluation.low_shot import (
 )
 from mmmoca.evaluation.presets import Preset
 from mmmoca.evaluation.subsets import draw_subset, images_by_class, subset_line
-from mmmoca.files import atomic_write
-from mmmoca.version import __version__
 
+from .embedding import embed_to_file
 from .encoder import Encoder
 from .images import Images, image_set
-
-__all__ = ['evaluate']
 
 
 def evaluate(
@@ -57,10 +53,10 @@ def evaluate(
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
         data_root (str | os.PathLike): Folder with ``train`` and ``val``.
-        cache (str | os.PathLike): Folder of the features, which are found
-            again by the weights, the images and what is done to them.
-        preset (Preset, optional): What to take of it; the encoder's if not
-            given.
+        cache (str | os.PathLike): Folder for the features. A later call with
+            the same weights, images and transforms reads them again.
+        preset (Preset, optional): The features and settings to use; the
+            encoder's if not given.
         protocols (Sequence[str]): Which of them to run.
         shots (Sequence[int]): Of low-shot, images a class.
         percent (Sequence[float]): Of low-shot, percentages of each class.
@@ -92,10 +88,9 @@ def evaluate(
     labels, truth = (torch.from_numpy(i.get_gt_labels()) for i in images)
     train, val = (_features(encoder, i, cache, num_workers) for i in images)
     about = encoder.about
+    settings = dict(layout=about['layout'], which=about['which'])
     result = dict(
-        checkpoint=about['checkpoint'],
-        settings=preset._asdict()
-        | dict(layout=about['layout'], which=about['which']),
+        checkpoint=about['checkpoint'], settings=preset._asdict() | settings
     )
     if 'knn' in protocols:
         query, bank = (
@@ -130,10 +125,6 @@ def evaluate(
         result['lowshot'] = low_shot_results(
             subsets, (100 * hits.mean(dim=0)).tolist()
         )
-        for row in result['lowshot']:
-            row['images_per_class'] = float(
-                np.mean(row['images']) / len(classes)
-            )
     return result
 
 
@@ -149,57 +140,16 @@ def _features(
     num_workers: int | None,
 ) -> dict[str, np.ndarray]:
     """[CLS] and mean patch token, after the final norm and before it."""
-    normalise = encoder.data_preprocessor
-    made_from = [
-        encoder.weights_digest(),
-        encoder.pipeline,
-        [normalise.mean.tolist(), normalise.std.tolist(), normalise.to_rgb],
-        list_digest(images),
-        __version__,
-    ]
+    kinds = 'cls', 'avg', 'raw_cls', 'raw_avg'
+    made_from = [encoder.weights_digest(), images.data_root, encoder.pipeline]
     name = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-    path = Path(cache) / f'{name}.npz'
-    if not path.is_file():
-        # Made once: parts of it would need twice the memory.
-        raw = torch.empty(2, len(images), encoder.backbone.embed_dims)
-        seen = 0
-
-        def pool(_: nn.Module, inputs: tuple[Tensor]) -> None:
-            nonlocal seen
-            tokens = inputs[0]  # (B, 1 + L, D)
-            pooled = tokens[:, 0], tokens[:, 1:].mean(dim=1)
-            raw[:, seen : seen + len(tokens)] = torch.stack(pooled)
-            seen += len(tokens)
-
-        with encoder.backbone.ln1.register_forward_pre_hook(pool):
-            found = encoder.embed(
-                Images(images.data_list, encoder.pipeline),
-                num_workers=num_workers,
-                progress=True,
-            )
-        with atomic_write(path) as temporary:
-            np.savez(
-                temporary,
-                **dict(cls=found.cls, avg=found.avg),
-                **dict(raw_cls=raw[0], raw_avg=raw[1]),
-            )
-    return dict(np.load(path))
-
-
-def list_digest(images: ImageSet) -> str:
-    """SHA-256 of the paths of a data set's images, in order.
-
-    Size and time of change stand for the content of a local file.
-    """
-    digest = hashlib.sha256()
-    for sample in images.data_list:
-        path = sample['img_path']
-        file = stored_in(path) or path
-        digest.update(f'{path}\0'.encode('utf-8', 'surrogateescape'))
-        if os.path.isfile(file):
-            status = os.stat(file)
-            digest.update(f'{status.st_size}\0{status.st_mtime_ns}\n'.encode())
-    return digest.hexdigest()
+    path = Path(cache) / f'{name}.npy'
+    embed_to_file(
+        *(encoder, Images(images.data_list, encoder.pipeline), path),
+        feature='-'.join(kinds),
+        num_workers=num_workers,
+    )
+    return dict(zip(kinds, np.split(np.load(path), len(kinds), axis=1)))
 
 
 def _subsets(

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from contextlib import closing
 from importlib.util import find_spec
 from itertools import islice
@@ -15,24 +14,22 @@ import numpy as np
 from mmengine.dist import barrier, get_rank, get_world_size
 
 from mmmoca.checkpoints import FolderLock
-from mmmoca.evaluation.presets import FEATURES
+from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import atomic_write, write_json
 from mmmoca.messages import listed
 from mmmoca.progress import progress_bar
 from mmmoca.version import __version__
 
-from .encoder import Encoder
-from .images import open_images
+from .encoder import KINDS, Encoder
+from .images import Images, open_images
 
-__all__ = ['embed_to_file']
-
-# Images of a part: what is lost at most where a process is killed.
+# Images of a part; a killed process loses at most one.
 PART = 512
 
 
 def embed_to_file(
     encoder: Encoder,
-    images: str | os.PathLike,
+    images: str | os.PathLike | Images,
     out: str | os.PathLike,
     feature: str | None = None,
     batch_size: int = 64,
@@ -43,21 +40,22 @@ def embed_to_file(
 ) -> dict:
     """Write the features of images, and go on where an earlier call stopped.
 
-    What is done lies in ``OUT.incomplete`` until all of it is. A part is
-    always computed in the same batches, whoever computes it, so that the
-    result does not depend on stops. Called by all ranks together, which share
-    the parts.
+    Finished parts lie in ``OUT.incomplete`` until all are there. A part is
+    always computed in the same batches, so that the result does not depend on
+    stops or on the number of processes. Called by all ranks together, which
+    share the parts.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
-        images (str | os.PathLike): A folder, shards, or a data set of
-            Hugging Face, see :meth:`Encoder.embed`.
+        images (str | os.PathLike | Images): A folder, shards, or a data set
+            of Hugging Face, see :meth:`Encoder.embed`; or its images.
         out (str | os.PathLike): ``.npy``, with the names of the images one a
             line in ``OUT.names.txt`` and what they were made from in
             ``OUT.json``; or ``.parquet`` with the columns ``name`` and
             ``feature``, and the same ``OUT.json``.
-        feature (str, optional): 'avg', 'cls' or 'cls-avg'; by default what
-            k-NN takes of this encoder.
+        feature (str, optional): 'avg', 'cls' or 'cls-avg', see
+            :meth:`Embeddings.pick`; by default what k-NN takes of this
+            encoder.
         batch_size (int): Images at a time.
         num_workers (int, optional): See :meth:`Encoder.embed`.
         amp (bool): See :meth:`Encoder.embed`.
@@ -80,29 +78,30 @@ def embed_to_file(
             of an image (a line break in ``.npy``, a name that is no Unicode
             in ``.parquet``), or as :meth:`Encoder.embed`.
     """
-    if batch_size < 1:
-        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
-    out = _check_suffix(Path(out).expanduser())
+    out = Path(out).expanduser()
     feature = feature or encoder.feature
-    if feature not in FEATURES:
-        raise ValueError(
-            f'{feature!r} is no feature: choose of {", ".join(FEATURES)}'
-        )
+    _check_arguments(out, feature, batch_size)
     found = open_images(images, encoder.pipeline)
-    place = os.path.join(os.path.expanduser(images), '')
-    names = [found.path(i).removeprefix(place) for i in range(len(found))]
+    place = '' if found is images else os.path.expanduser(images)
+    paths = [found.path(i) for i in range(len(found))]
+    names = [path.removeprefix(os.path.join(place, '')) for path in paths]
+    _check_names(names, out)
     kinds = feature.split('-')
     width = encoder.backbone.embed_dims * len(kinds)
+    normalise = encoder.data_preprocessor
     made_from = dict(
         num_heads=encoder.about['num_heads'],
         weights=encoder.weights_digest(),
-        preprocessing=encoder.preprocessing._asdict(),
+        pipeline=encoder.pipeline,
+        mean=normalise.mean.tolist(),
+        std=normalise.std.tolist(),
+        to_rgb=normalise.to_rgb,
         feature=feature,
         amp=amp,
-        images=os.path.abspath(os.path.expanduser(images)),
+        images=place and os.path.abspath(place),
         number=len(found),
         width=width,
-        names=_digest(names, out),
+        names=list_digest(paths),
         part=PART,
     )
     made_from = json.loads(json.dumps(made_from))  # lists, as in a file
@@ -113,8 +112,9 @@ def embed_to_file(
     begun = folder / 'about.json'
     if begun.is_file():
         _earlier(folder, begun, made_from)
+    rank = get_rank()
     barrier()
-    if get_rank() == 0:
+    if rank == 0:
         lock = FolderLock(folder, 'OUT')
         write_json(begun, made_from)
     parts = {
@@ -124,25 +124,32 @@ def embed_to_file(
     barrier()
     left = [part for part in parts if not part.exists()]
     barrier()  # before any rank goes on writing them
-    left = left[get_rank() :: get_world_size()]
-    spans = list(map(parts.get, left))
+    left = left[rank :: get_world_size()]
+    spans = [parts[part] for part in left]
     stream = encoder.stream(found, batch_size, kinds, num_workers, amp, spans)
-    show = progress and get_rank() == 0
     total, done = sum(map(len, spans)), 0
     with (
-        progress_bar('images', total, show) as update,
+        progress_bar('images', total, progress and rank == 0) as update,
         closing(stream),
     ):
         for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
-            batches = islice(stream, -(-len(span) // batch_size))
-            _fill(rows, span, batches, feature, skip_unreadable)
+            for batch, embeddings, errors in islice(
+                stream, -(-len(span) // batch_size)
+            ):
+                for error in errors.values():
+                    if not (skip_unreadable and isinstance(error, OSError)):
+                        raise error
+                good = [i for i in range(len(batch)) if i not in errors]
+                if good:
+                    places = batch.start - span.start + np.array(good)
+                    rows[places] = embeddings.pick(feature).numpy()
             with atomic_write(part) as temporary:
                 np.save(temporary, rows)
             done += len(span)
             update(done)
     barrier()
-    if get_rank() == 0:
+    if rank == 0:
         _join(parts, out, names, encoder.about | made_from)
         lock.release()
         shutil.rmtree(folder)
@@ -150,61 +157,43 @@ def embed_to_file(
     return json.loads(record.read_text())
 
 
-def _check_suffix(out: Path) -> Path:
+def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
+    if batch_size < 1:
+        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
+    if not set(feature.split('-')) <= set(KINDS) - {'patches'}:
+        raise ValueError(
+            f'{feature!r} is no feature: give avg, cls or cls-avg'
+        )
     if out.suffix not in ('.npy', '.parquet'):
         raise ValueError(f'{out} must end in .npy or .parquet')
     if out.suffix == '.parquet' and find_spec('pyarrow') is None:
         raise ImportError(f"{out} takes: pip install 'mmmoca[search]'")
-    return out
 
 
-def _fill(
-    rows: np.ndarray,
-    span: range,
-    batches: Iterable,
-    feature: str,
-    skip_unreadable: bool,
-) -> None:
-    """Write the features of a part into its rows."""
-    for batch, embeddings, errors in batches:
-        for error in errors.values():
-            if not (skip_unreadable and isinstance(error, OSError)):
-                raise error
-        good = [i for i in range(len(batch)) if i not in errors]
-        if good:
-            places = batch.start - span.start + np.array(good)
-            rows[places] = embeddings.pick(feature).numpy()
-
-
-def _join(
-    parts: dict[Path, range], out: Path, names: list[str], about: dict
-) -> None:
-    """Make one file of the parts."""
-    unreadable = [
-        names[span.start + row]
-        for part, span in parts.items()
-        for row in np.flatnonzero(np.isnan(np.load(part)[:, 0]))
-    ]
-    write_json(
-        f'{out}.json', dict(about, unreadable=unreadable, version=__version__)
-    )
-    # The features are there when all that belongs to them is.
-    write = _write_npy if out.suffix == '.npy' else _write_parquet
-    write(out, parts, names, about['width'])
-
-
-def _digest(names: list[str], out: Path) -> str:
-    """SHA-256 of the names, which the file must be able to hold."""
-    digest = hashlib.sha256()
-    npy = out.suffix == '.npy'
+def _check_names(names: list[str], out: Path) -> None:
+    """Refuse names that the file cannot hold, before hours of computing."""
+    if out.suffix == '.parquet':
+        '\0'.join(names).encode()
+        return
     for name in names:
-        if npy and ('\n' in name or '\r' in name):
+        if '\n' in name or '\r' in name:
             raise ValueError(
                 f'a list of names cannot hold {name!r}: write .parquet'
             )
-        # A name of a column is Unicode, of a list any bytes.
-        errors = 'surrogateescape' if npy else 'strict'
-        digest.update(name.encode('utf-8', errors) + b'\0')
+
+
+def list_digest(paths: list[str]) -> str:
+    """SHA-256 of the paths of images, in order.
+
+    Size and time of change stand for the content of a local file.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        file = stored_in(path) or path
+        digest.update(f'{path}\0'.encode('utf-8', 'surrogateescape'))
+        if os.path.isfile(file):
+            status = os.stat(file)
+            digest.update(f'{status.st_size}\0{status.st_mtime_ns}\n'.encode())
     return digest.hexdigest()
 
 
@@ -220,14 +209,27 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
     return earlier
 
 
-def _write_npy(
-    out: Path, parts: dict[Path, range], names: list[str], width: int
+def _join(
+    parts: dict[Path, range], out: Path, names: list[str], about: dict
 ) -> None:
+    """Make one file of the parts, after all that belongs to it."""
+    unreadable = [
+        names[span.start + row]
+        for part, span in parts.items()
+        for row in np.flatnonzero(np.isnan(np.load(part)[:, 0]))
+    ]
+    write_json(
+        f'{out}.json', dict(about, unreadable=unreadable, version=__version__)
+    )
+    shape = len(names), about['width']
+    if out.suffix == '.parquet':
+        _write_parquet(out, parts, names, shape[1])
+        return
     with atomic_write(f'{out}.names.txt') as temporary:
         text = ''.join(f'{name}\n' for name in names)
         temporary.write_bytes(text.encode('utf-8', 'surrogateescape'))
-    # Not by a map: on a full disk it would crash.
-    header = dict(descr='<f4', fortran_order=False, shape=(len(names), width))
+    # Not by a memory map, which would crash on a full disk.
+    header = dict(descr='<f4', fortran_order=False, shape=shape)
     with atomic_write(out) as temporary, open(temporary, 'wb') as file:
         np.lib.format.write_array_header_1_0(file, header)
         for part in parts:

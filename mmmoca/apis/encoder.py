@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""An encoder in one line, and features of images in another."""
+"""Encoders of checkpoints, and their features of images."""
 
 import hashlib
 import os
@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
     FILE,
@@ -29,46 +30,48 @@ from mmmoca.hub import ModelHub
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
-from .images import Images, image_batches, open_images, pipeline_of
+from .images import Images, collate_images, open_images, pipeline_of
 
-__all__ = ['Embeddings', 'Encoder', 'load']
-
-KINDS = ('cls', 'avg', 'patches')
+KINDS = ('cls', 'avg', 'patches', 'raw_cls', 'raw_avg')
 
 
 class Embeddings(NamedTuple):
-    """Features after the final norm, on the CPU, in float32.
+    """Features, after the final norm unless they are raw.
 
     Attributes:
         cls (Tensor, optional): [CLS], (N, D).
         avg (Tensor, optional): [AVG], the mean patch token, (N, D).
         patches (Tensor, optional): Patch tokens as a map, (N, D, h, w).
-        paths (List[str], optional): Where each image is from, as far as it
-            is from a file.
+        paths (List[str], optional): Path of each image, None of those in
+            memory.
+        raw_cls (Tensor, optional): [CLS] before the final norm, (N, D).
+        raw_avg (Tensor, optional): The mean patch token before it, (N, D).
     """
 
     cls: Tensor | None = None
     avg: Tensor | None = None
     patches: Tensor | None = None
     paths: list[str | None] | None = None
+    raw_cls: Tensor | None = None
+    raw_avg: Tensor | None = None
 
     def pick(self, feature: str) -> Tensor:
-        """'cls', 'avg' or both of them concatenated ('cls-avg')."""
+        """One kind, or several that are concatenated: 'cls-avg' say."""
         parts = [getattr(self, part) for part in feature.split('-')]
         return torch.cat(parts, dim=1)
 
 
 class Encoder(BaseModel):
-    """A ViT with all that it takes to go from images to features.
+    """A ViT together with the transforms of its images.
 
-    A module: ``encoder.to(device)`` moves it, and ``encoder(images)`` is its
-    forward pass, with gradients, of a normalised batch.
+    It is a module: ``encoder.to(device)`` moves it, and ``encoder(images)``
+    is the forward pass of a normalised batch, with gradients.
 
     Args:
         backbone (VisionTransformer): Gives all tokens after its final norm.
         settings (Preprocessing): How images are prepared for it.
         preset (Preset): Which features protocols take of it.
-        about (dict): ``checkpoint``, ``layout``, ``which`` and
+        about (dict): ``checkpoint``, ``layout``, ``which``, ``feature`` and
             ``num_heads``.
 
     Attributes:
@@ -114,20 +117,31 @@ class Encoder(BaseModel):
         """
         projection = self.backbone.patch_embed.projection
         patch, channels = projection.kernel_size, projection.in_channels
-        grid = [side // step for side, step in zip(images.shape[-2:], patch)]
-        expected = channels, *(n * step for n, step in zip(grid, patch))
-        if images.ndim != 4 or images.shape[1:] != expected:
+        height, width = images.shape[-2:]
+        if (
+            images.shape[1:] != (channels, height, width)
+            or height % patch[0]
+            or width % patch[1]
+        ):
             raise ValueError(
                 f'images must be a batch of {channels} channels, (B, '
                 f'{channels}, H, W), H and W multiples of the patch, {patch}, '
                 f'but got {tuple(images.shape)}'
             )
-        tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
+        grid = height // patch[0], width // patch[1]
+        raw = []
+        before_norm = self.backbone.ln1.register_forward_pre_hook(
+            lambda _, inputs: raw.append(inputs[0])
+        )
+        with before_norm:
+            tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
         patches = tokens[:, 1:]
         return Embeddings(
             tokens[:, 0],
             patches.mean(dim=1),
             patches.mT.unflatten(2, grid),  # (B, L, D) -> (B, D, h, w)
+            raw_cls=raw[0][:, 0],
+            raw_avg=raw[0][:, 1:].mean(dim=1),
         )
 
     def embed(
@@ -148,7 +162,7 @@ class Encoder(BaseModel):
                 arrays. A tensor (B, C, H, W) is taken as normalised.
             batch_size (int): Images at a time. Defaults to 64.
             features (Sequence[str]): What to keep, of 'cls', 'avg' and
-                'patches'.
+                'patches', and before the final norm 'raw_cls' and 'raw_avg'.
             num_workers (int, optional): Processes that read files; by
                 default as many as there are cores, up to 8.
             amp (bool): Compute in half precision (bfloat16 on a CPU).
@@ -171,15 +185,12 @@ class Encoder(BaseModel):
                 f'{features!r} is no feature: choose of {", ".join(KINDS)}'
             )
         if isinstance(images, Tensor):
-            found, total = None, len(images)
-            stream = self._of_tensor(images, batch_size, kinds, amp)
-        else:
-            found = open_images(images, self.pipeline)
-            total = len(found)
-            stream = self.stream(found, batch_size, kinds, num_workers, amp)
+            return self._embed_tensor(images, batch_size, kinds, amp)
+        found = open_images(images, self.pipeline)
+        stream = self.stream(found, batch_size, kinds, num_workers, amp)
         kept: dict[str, Tensor] = {}
         with (
-            progress_bar('images', total, progress) as update,
+            progress_bar('images', len(found), progress) as update,
             closing(stream),
         ):
             for rows, embeddings, errors in stream:
@@ -189,11 +200,29 @@ class Encoder(BaseModel):
                     part = getattr(embeddings, kind)
                     if kind not in kept:
                         # Made once: parts of it would need twice the memory.
-                        kept[kind] = part.new_empty(total, *part.shape[1:])
+                        shape = len(found), *part.shape[1:]
+                        kept[kind] = part.new_empty(shape)
                     kept[kind][rows.start : rows.stop] = part
                 update(rows.stop)
-        paths = found and [found.path(i) for i in range(total)]
+        paths = [found.path(i) for i in range(len(found))]
         return Embeddings(**kept, paths=paths)
+
+    def _embed_tensor(
+        self, images: Tensor, batch_size: int, kinds: Sequence[str], amp: bool
+    ) -> Embeddings:
+        if not images.is_floating_point():
+            raise TypeError(
+                f'a tensor of {images.dtype} is not normalised: give images '
+                'of memory as arrays, (H, W, 3)'
+            )
+        device = self.data_preprocessor.device
+        parts = [
+            self._encode(part.to(device).float(), kinds, amp)
+            for part in images.split(batch_size)
+        ]
+        return Embeddings(
+            **{k: torch.cat([getattr(p, k) for p in parts]) for k in kinds}
+        )
 
     def stream(
         self,
@@ -212,7 +241,8 @@ class Encoder(BaseModel):
             features (Sequence[str]): See :meth:`embed`.
             num_workers (int, optional): See :meth:`embed`.
             amp (bool): See :meth:`embed`.
-            spans (Sequence[range], optional): See :func:`image_batches`.
+            spans (Sequence[range], optional): Rows to read; no batch has
+                rows of two of them. By default all.
 
         Yields:
             Tuple[range, Embeddings | None, Dict[int, Exception]]: Rows; the
@@ -222,33 +252,27 @@ class Encoder(BaseModel):
         Raises:
             ValueError: If features are not finite.
         """
-        pin = self.data_preprocessor.device.type == 'cuda'
-        for rows, inputs, errors in image_batches(
-            images, batch_size, num_workers, spans, pin
-        ):
+        batches = [
+            span[start : start + batch_size]
+            for span in ([range(len(images))] if spans is None else spans)
+            for start in range(0, len(span), batch_size)
+        ]
+        if num_workers is None:
+            several = len(batches) > 1
+            num_workers = min(8, os.cpu_count() or 1) if several else 0
+        loader = DataLoader(
+            images,
+            batch_sampler=batches,
+            num_workers=num_workers,
+            collate_fn=collate_images,
+            pin_memory=self.data_preprocessor.device.type == 'cuda',
+        )
+        for rows, (inputs, errors) in zip(batches, loader):
             embeddings = None
             if inputs is not None:
                 inputs = self.data_preprocessor(dict(inputs=inputs))['inputs']
                 embeddings = self._encode(inputs, features, amp)
             yield rows, embeddings, errors
-
-    def _of_tensor(
-        self,
-        images: Tensor,
-        batch_size: int,
-        features: Sequence[str],
-        amp: bool,
-    ) -> Iterator[tuple[range, Embeddings, dict]]:
-        if not images.is_floating_point():
-            raise TypeError(
-                f'a tensor of {images.dtype} is not normalised: give images '
-                'of memory as arrays, (H, W, 3)'
-            )
-        device = self.data_preprocessor.device
-        for start in range(0, len(images), batch_size):
-            part = images[start : start + batch_size].to(device).float()
-            rows = range(start, start + len(part))
-            yield rows, self._encode(part, features, amp), {}
 
     @torch.no_grad()
     def _encode(
@@ -276,12 +300,11 @@ class Encoder(BaseModel):
         return digest.hexdigest()
 
     def __repr__(self) -> str:
-        vit, about = self.backbone, self.about
+        about = self.about
         height, width = self.preprocessing.img_size
         return (
             f'Encoder({about["checkpoint"]}: {about["which"]} encoder of '
-            f'layout {about["layout"]}, {vit.num_layers} layers of '
-            f'{vit.embed_dims} channels, images of {height} x {width} pixels)'
+            f'layout {about["layout"]}, images of {height} x {width} pixels)'
         )
 
 
@@ -293,12 +316,13 @@ def load(
     num_heads: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    source_grid: tuple[int, int] | None = None,
 ) -> Encoder:
-    """Load the encoder of a checkpoint of any layout known.
+    """Load the encoder of a checkpoint of any known layout.
 
-    Its architecture is that of its tensors. How images are prepared is what
-    the checkpoint records, the config of a run or what a converter copied
-    from one; else as for ImageNet, which a log line says.
+    Its architecture is that of its tensors. Images are prepared as the
+    checkpoint records (a run, or what a converter copied from one); without
+    a record as for ImageNet, which a log line says.
 
     Args:
         checkpoint (str | os.PathLike): The file, see docs/checkpoints.md; or
@@ -311,18 +335,20 @@ def load(
         img_size (int | Tuple[int, int], optional): Height and width in
             pixels that images are resized and cropped to; by default those
             it was trained on. Positions are resized.
-        num_heads (int, optional): Attention heads, where neither the file nor
+        num_heads (int, optional): Attention heads, if neither the file nor
             the size of the ViT tells.
         mean (Sequence[float], optional): Of each channel in the values of
-            the file, 0 to 255 say, in the place of what is recorded.
+            the file, 0 to 255 say, instead of what is recorded.
         std (Sequence[float], optional): Likewise.
+        source_grid (Tuple[int, int], optional): Patch rows and columns of
+            the file; by default as it records, else square.
 
     Returns:
         Encoder: Ready to :meth:`~Encoder.embed` images.
 
     Raises:
-        CheckpointError: If the file cannot be read, has no ViT of a layout
-            known, or does not say enough; it says what to give. Also if it
+        CheckpointError: If the file cannot be read, has no ViT of a known
+            layout, or does not say enough; it says what to give. Also if it
             cannot be downloaded.
     """
     path = os.path.expanduser(os.fspath(checkpoint))
@@ -335,29 +361,31 @@ def load(
         # Where torch.hub keeps them.
         path = local_file(url.removeprefix(FILE))
     backbone = read_backbone(path, which)
+    if isinstance(img_size, int):
+        img_size = img_size, img_size
     try:
-        if img_size is not None:
-            size = (img_size,) * 2 if isinstance(img_size, int) else img_size
-            backbone = adapt_backbone(backbone, tuple(size))
+        backbone = adapt_backbone(
+            backbone, img_size and tuple(img_size), source_grid=source_grid
+        )
         settings = preprocessing_of(backbone, mean, std)
         vit = build_vit(backbone, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
-    layout, which = backbone.origin
-    preset = choose_preset(layout, backbone.feature)
     about = dict(
         checkpoint=os.path.abspath(path),
-        layout=layout,
-        which=which,
+        layout=backbone.layout,
+        which=backbone.which,
+        feature=backbone.feature,
         num_heads=vit.arch_settings['num_heads'],
     )
-    encoder = Encoder(vit, settings, preset, about)
-    for change in backbone.changes:
-        print_log(f'{path}: {change}', logger='current')
+    preset = choose_preset(backbone.layout, backbone.feature)
+    changes = list(backbone.changes)
     if settings.source == 'assumed':
-        print_log(
-            f'{path} does not say how its images were prepared: mean and std '
-            "are taken to be ImageNet's; give others by mean= and std=",
-            logger='current',
+        changes.append(
+            'it does not say how its images were prepared: mean and std are '
+            "taken to be ImageNet's; give others by mean= and std="
         )
+    for change in changes:
+        print_log(f'{path}: {change}', logger='current')
+    encoder = Encoder(vit, settings, preset, about)
     return encoder.to(device or get_device())

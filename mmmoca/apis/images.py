@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images from files and from memory, as an encoder takes them."""
+"""Images from files and from memory, prepared for an encoder."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,25 +10,12 @@ import torch
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image, ImageOps
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import EXTENSIONS, ImageSet
-
-__all__ = [
-    'Images',
-    'image_batches',
-    'image_set',
-    'open_images',
-    'pipeline_of',
-]
-
-# What of the loader of a recorded config decides on what it gives; its types
-# are those that are named here, as a file could name any function.
-_LOADER = ('color_type', 'imdecode_backend', 'to_float32')
-_BANDS = ('channels', 'channel_axis', 'nodata', 'fill')
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
@@ -40,30 +27,28 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
     Returns:
         Configs of transforms: loading, resizing, cropping.
     """
-    recorded = settings.loader
-    bands = settings.channel_order == 'bands'
-    if bands or str(recorded.get('type')).endswith('LoadBands'):
+    recorded = dict(settings.loader)
+    # Not built as it is, since a file could name any function there.
+    kind = str(recorded.pop('type', None))
+    bands = settings.channel_order == 'bands' or kind.endswith('LoadBands')
+    if bands:
         loader = dict(type='mmmoca.LoadBands', channels=len(settings.mean))
-        loader |= {k: recorded[k] for k in _BANDS if k in recorded}
-        resize = 'mmmoca.ResizeBands'
+        loader |= recorded if kind.endswith('LoadBands') else {}
     else:
         loader = dict(type='mmmoca.LoadImage')
         if settings.channel_order == 'grey':
             loader['color_type'] = 'grayscale'
-        loader |= {k: recorded[k] for k in _LOADER if k in recorded}
-        resize = 'ResizeEdge' if settings.resize else 'Resize'
-        if loader.get('to_float32'):
-            resize = 'mmmoca.ResizeBands'
+        loader |= recorded
     height, width = settings.img_size
+    # The resized image covers the crop.
+    edge = settings.resize and max(settings.resize, height)
     step = dict(
-        type=resize,
-        interpolation=settings.interpolation,
-        # It covers the crop.
-        scale=max(settings.resize, height)
-        if settings.resize
-        else (width, height),
+        scale=edge or (width, height), interpolation=settings.interpolation
     )
-    if resize != 'mmmoca.ResizeBands':
+    if bands or loader.get('to_float32'):
+        step['type'] = 'mmmoca.ResizeBands'
+    else:
+        step['type'] = 'ResizeEdge' if edge else 'Resize'
         step['backend'] = settings.backend
     return [
         dict(loader, skip_unreadable=False),
@@ -124,11 +109,8 @@ class Images(Dataset):
             if image.mode[0] not in 'IF':
                 image = image.convert('RGB')
         image = np.atleast_3d(image)
-        if image.dtype != np.uint8 or image.shape[2:] not in (
-            (1,),
-            (3,),
-            (4,),
-        ):
+        sizes = [(1,), (3,), (4,)]
+        if image.dtype != np.uint8 or image.shape[2:] not in sizes:
             raise TypeError(
                 f'{name} is {image.dtype} of the shape {image.shape}: give '
                 'uint8 arrays, (H, W, 3) in RGB or (H, W), or a normalised '
@@ -213,52 +195,18 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     return Images(sources, pipeline)
 
 
-def _collate(images: list) -> tuple[Tensor | None, dict[int, Exception]]:
+def collate_images(
+    images: list[Tensor | Exception],
+) -> tuple[Tensor | None, dict[int, Exception]]:
+    """Join the images of a batch that could be read.
+
+    Args:
+        images: What :class:`Images` gave.
+
+    Returns:
+        The images, (n, C, H, W), None if there is none; and what is wrong
+        with the others, by their place in the batch.
+    """
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
     return (torch.stack(good) if good else None), errors
-
-
-def image_batches(
-    images: Images,
-    batch_size: int,
-    num_workers: int | None = None,
-    spans: Sequence[range] | None = None,
-    pin_memory: bool = False,
-) -> Iterator[tuple[range, Tensor | None, dict[int, Exception]]]:
-    """Read images batch by batch.
-
-    Args:
-        images: The images.
-        batch_size: Images at a time.
-        num_workers: Processes that read; by default as many as there are
-            cores, up to 8, where there is more than a batch.
-        spans: Rows to read; no batch has rows of two of them. By default
-            all.
-        pin_memory: Whether to pin it, for a GPU.
-
-    Yields:
-        Rows; their images that could be read, (n, C, H, W), None if none;
-        and what is wrong with the others, by their place in the batch.
-
-    Raises:
-        ValueError: If ``batch_size`` is below 1.
-    """
-    if batch_size < 1:
-        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
-    batches = [
-        span[start : start + batch_size]
-        for span in ([range(len(images))] if spans is None else spans)
-        for start in range(0, len(span), batch_size)
-    ]
-    if num_workers is None:
-        num_workers = min(8, os.cpu_count() or 1) if len(batches) > 1 else 0
-    loader = DataLoader(
-        images,
-        batch_sampler=batches,
-        num_workers=num_workers,
-        collate_fn=_collate,
-        pin_memory=pin_memory,
-    )
-    for rows, (inputs, errors) in zip(batches, loader):
-        yield rows, inputs, errors

@@ -15,8 +15,6 @@ from mmmoca.engine.training import prepare_training, train
 from mmmoca.files import shipped
 from mmmoca.progress import in_notebook
 
-__all__ = ['pretrain']
-
 
 def pretrain(
     data: str | os.PathLike,
@@ -33,8 +31,8 @@ def pretrain(
 ) -> Path:
     """Pretrain on images of one's own, as ``tools/train.py`` does.
 
-    The config is one of mmmoca, with these settings; the run leaves it in
-    its folder, whole, and any tool takes it from there.
+    The config is one of mmmoca with these settings. The run writes it to
+    its folder, where all tools can take it from.
 
     Args:
         data (str | os.PathLike): Folder of images, at any depth and without
@@ -46,18 +44,17 @@ def pretrain(
             config.
         knn (str | os.PathLike, optional): Folder of labelled images,
             ``train/<class>/`` and ``val/<class>/``, whose k-NN accuracy is
-            measured meanwhile. The best checkpoint is kept besides.
+            measured during the run. The best checkpoint is kept, too.
         config (str | os.PathLike): Name of a config of mmmoca for one's own
             images, or a file.
         init (str | os.PathLike, optional): Weights to start from, of any
-            layout known.
+            known layout.
         resume (bool | str | os.PathLike): Go on from the latest checkpoint
-            of ``out``, if there is one, or from this file.
+            of ``out``, if there is one, or from the given file.
         amp (bool): Train in mixed precision; the configs of the paper do so
             anyway.
-        progress (bool, optional): Show a progress bar in the place of the
-            log, which is written to its file in any case; by default in a
-            notebook.
+        progress (bool, optional): Show a progress bar instead of the log,
+            which is always written to its file; by default in a notebook.
         **overrides: Further settings of the config, by its shorthands or
             with dotted keys: ``**{'optim_wrapper.optimizer.lr': 1e-4}``.
 
@@ -70,8 +67,8 @@ def pretrain(
         RuntimeError: If another run writes to ``out``.
         SystemExit: If it is asked to stop (Ctrl-C, SIGTERM, the stop button
             of a notebook). ``resume=True`` goes on from there.
-        ValueError: If a setting makes no sense, or the config has no such
-            key.
+        ValueError: If a setting is out of range, or the config has no such
+            key, as those that are not for one's own images.
     """
     file = _config_file(config)
     settings = dict(
@@ -81,7 +78,12 @@ def pretrain(
         knn_root=knn and os.path.abspath(os.path.expanduser(knn)),
     )
     settings = {key: v for key, v in settings.items() if v is not None}
-    _check_settings(file, settings)
+    known = Config.fromfile(file).get('shorthands') or {}
+    if missing := sorted(settings.keys() - known.keys()):
+        raise ValueError(
+            f'{file.name} has no shorthand {", ".join(missing)}: choose a '
+            "config for one's own images, such as moca_vit-s16_own-images"
+        )
     kind = image_set_of(settings['data_root'])
     source = {'train_dataloader.dataset.type': f'mmmoca.{kind.__name__}'}
     out = os.path.expanduser(out)
@@ -96,21 +98,6 @@ def pretrain(
             f'the run has left no checkpoint in {out}: {"; ".join(problems)}'
         )
     return last
-
-
-def _check_settings(file: Path, settings: dict[str, Any]) -> None:
-    """Refuse what the config would not read, and folders that are missing."""
-    known = Config.fromfile(file).get('shorthands') or {}
-    if missing := sorted(settings.keys() - known.keys()):
-        raise ValueError(
-            f'{file.name} has no shorthand {", ".join(missing)}: choose a '
-            "config for one's own images, such as moca_vit-s16_own-images, "
-            'or write shorthands into yours as it has them'
-        )
-    for key in ('data_root', 'knn_root'):
-        place = settings.get(key, '/')
-        if not (os.path.exists(place) or '{' in place):
-            raise FileNotFoundError(f'there is no folder {place}')
 
 
 def _config_file(name: str | os.PathLike) -> Path:

@@ -1,23 +1,24 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Whether the tensors of a checkpoint fit a model."""
+"""Whether the tensors of a checkpoint fit a model.
+
+MMEngine loads the tensors that match and only logs the rest, so that a wrong
+file or prefix would leave a model untrained without an error.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from mmengine.model import PretrainedInit
+from mmengine.runner.checkpoint import CheckpointLoader
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
-from .grids import position_grid
-from .plain_vit import LAYER_SCALE
-from .reading import CheckpointError, listed
-from .records import record_of
+from mmmoca.messages import listed
 
-__all__ = [
-    'after_prefix',
-    'check_fit',
-    'other_shapes',
-    'shape_advice',
-]
+from .layouts import record_of
+from .reading import CheckpointError
+from .scheme import guarded
+from .weights import LAYER_SCALE, position_grid
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
@@ -30,26 +31,32 @@ def check_fit(
     source: str,
     training: bool = True,
 ) -> str:
-    """Refuse a checkpoint that MMEngine would not load rightly.
+    """Refuse a checkpoint that would be loaded wrongly or in part.
 
     Args:
         module (nn.Module): What it will be loaded into.
         saved (Mapping[str, Tensor]): The checkpoint's tensors.
-        meta (object): ``meta`` of the checkpoint, whatever it holds.
+        meta (object): ``meta`` of the checkpoint, of any type.
         source (str): What to call it.
-        training (bool): See :func:`check_encoders`.
+        training (bool): Whether parameters that are not frozen are trained
+            afterwards. Defaults to True.
 
     Returns:
         str: How many names match, with examples of those that do not.
 
     Raises:
         CheckpointError: If no name matches, shapes differ (but of what is
-            resized while loading), or see :func:`check_grids` and
-            :func:`check_encoders`.
+            resized while loading), mmpretrain would resize positions
+            wrongly, or a ViT would compute something else than the one that
+            was saved.
     """
     own = module.state_dict()
     shared = saved.keys() & own.keys()
-    misshapen = other_shapes(saved, own)
+    misshapen = sorted(
+        name
+        for name in shared
+        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
+    )
     report = f'{source}: {len(shared)} of its {len(own)} names match'
     for title, names in (
         ('of another shape', misshapen),
@@ -58,172 +65,182 @@ def check_fit(
     ):
         if names:
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
+    advice = (
+        "load its backbone alone, by an init_cfg with prefix='backbone.' "
+        '(tools/model_converters/extract_backbone.py --in-channels N adapts '
+        'it to other images)'
+    )
     if misshapen:
+        there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
-            f'{report}. {shape_advice(saved, own, misshapen[0])}'
+            f'{report}. {misshapen[0]} is {there} in the file and {here} in '
+            'the model: give the model the arch, patch_size and in_channels '
+            f'of the file, or {advice}'
         )
     if not shared:
         raise CheckpointError(
-            f'{report}: build the model as the one that was saved, or load '
-            "its backbone alone, by an init_cfg with prefix='backbone.'"
+            f'{report}: build the model as the one that was saved, or {advice}'
         )
-    check_grids(module, saved, meta)
-    check_encoders(module, saved, meta, training)
+    for name, vit in module.named_modules():
+        part = _after_prefix(saved, f'{name}.' if name else '')
+        if isinstance(vit, VisionTransformer) and (
+            part.keys() & dict(vit.named_parameters()).keys()
+        ):
+            role = name or type(vit).__name__
+            # The record of a file is not about other ViTs of a model.
+            known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
+            _check_grid(vit, part, record_of(meta), role)
+            _check_vit(
+                vit, part, record_of(meta) if known else {}, role, training
+            )
     return report
 
 
-def other_shapes(
-    saved: Mapping[str, Tensor], own: Mapping[str, Tensor]
-) -> list[str]:
-    """Names of other shapes, but for those that are resized while loading.
-
-    Args:
-        saved (Mapping[str, Tensor]): The checkpoint's tensors.
-        own (Mapping[str, Tensor]): The model's.
-
-    Returns:
-        List[str]: Sorted.
-    """
-    return sorted(
-        name
-        for name in saved.keys() & own.keys()
-        if saved[name].shape != own[name].shape and not _RESIZED.search(name)
-    )
-
-
-def shape_advice(
-    saved: Mapping[str, Tensor], own: Mapping[str, Tensor], name: str
-) -> str:
-    """Both shapes of a name, and what to write in the config.
-
-    Args:
-        saved (Mapping[str, Tensor]): The checkpoint's tensors.
-        own (Mapping[str, Tensor]): The model's.
-        name (str): What differs.
-
-    Returns:
-        str: A sentence for an error.
-    """
-    there, here = (tuple(state[name].shape) for state in (saved, own))
-    return (
-        f'{name} is {there} in the file and {here} in the model: give the '
-        'model the arch, patch_size and in_channels of the file, or load its '
-        "backbone alone, by an init_cfg with prefix='backbone.' (tools/"
-        'model_converters/extract_backbone.py --in-channels N adapts it to '
-        'other images)'
-    )
-
-
-def check_grids(model: nn.Module, saved: Mapping, meta: object) -> None:
+def _check_grid(
+    vit: VisionTransformer, saved: Mapping, record: dict, role: str
+) -> None:
     """Refuse position embeddings that mmpretrain would resize wrongly.
 
     While it loads, mmpretrain takes every embedding of another length for a
     square one, and one of the same length for one of the same grid.
-
-    Args:
-        model (nn.Module): Its ViTs are checked.
-        saved (Mapping[str, Tensor]): What it will load.
-        meta (object): ``meta`` of the checkpoint, whatever it holds.
-
-    Raises:
-        CheckpointError: If a grid differs and is not resized rightly.
     """
-    for name, module in model.named_modules():
-        prefix = f'{name}.' if name else ''
-        positions = saved.get(f'{prefix}pos_embed')
-        if not isinstance(module, VisionTransformer) or positions is None:
-            continue
-        source = position_grid(meta, positions)
-        target = tuple(module.patch_resolution)
-        square = source is not None and source[0] == source[1]
-        resized = positions.shape[1] != module.pos_embed.shape[1]
-        if source == target or (square and resized):
-            continue
-        known = f'{source[0]} x {source[1]}' if source else 'not square'
-        mode = module.interpolate_mode
-        option = f' --interpolation {mode}' if mode != 'bicubic' else ''
+    if 'pos_embed' not in saved:
+        return
+    positions, mode = saved['pos_embed'], vit.interpolate_mode
+    source = position_grid(record.get('grid'), positions)
+    square = source is not None and source[0] == source[1]
+    resized = positions.shape[1] != vit.pos_embed.shape[1]
+    if source == tuple(vit.patch_resolution) or (square and resized):
+        return
+    height, width = vit.img_size
+    option = f' --interpolation {mode}' if mode != 'bicubic' else ''
+    known = ' x '.join(map(str, source)) if source else 'not square'
+    raise CheckpointError(
+        f'the positions of {role} were trained on a grid that is {known}, '
+        'and mmpretrain cannot resize it to '
+        '{} x {}: resize it by '.format(*vit.patch_resolution)
+        + 'tools/model_converters/extract_backbone.py --img-size '
+        f'{height} {width}{option}'
+    )
+
+
+def _check_vit(
+    vit: VisionTransformer,
+    saved: Mapping[str, Tensor],
+    record: dict,
+    role: str,
+    training: bool,
+) -> None:
+    """Refuse a ViT that would compute something else than the saved one.
+
+    A file without a final norm, as MAE's fine-tuned ones, leaves that of a
+    frozen encoder as it was initialised, and LayerScale is lost if the model
+    is built without it.
+    """
+    heads = record.get('num_heads')
+    if heads not in (None, vit.arch_settings['num_heads']):
         raise CheckpointError(
-            f'the positions of {name or type(model).__name__} were trained on '
-            f'a grid that is {known}, and mmpretrain cannot resize it to '
-            f'{target[0]} x {target[1]}: resize it by tools/model_converters/'
-            f'extract_backbone.py --img-size {module.img_size[0]} '
-            f'{module.img_size[1]}{option}'
+            f'the encoder of the checkpoint has {heads} attention heads, '
+            f'{role} another number: write backbone.arch.num_heads={heads}'
+        )
+    own = dict(vit.named_parameters())
+    untrained = [
+        name
+        for name in sorted(own.keys() - saved.keys())
+        if not (training and own[name].requires_grad)
+        # Its initial factors make nearly nothing of a layer.
+        or (name.endswith(tuple(LAYER_SCALE)) and (own[name] != 1).any())
+    ]
+    if untrained:
+        raise CheckpointError(
+            f'the checkpoint has no {listed(untrained)} of {role}, which '
+            'would be used as initialised: build the model without it '
+            '(final_norm=False, layer_scale_init_value=0), or give the '
+            'checkpoint of an encoder that has it'
+        )
+    layers = tuple(f'layers.{i}.' for i in range(vit.num_layers))
+    lost = [n for n in saved.keys() - own.keys() if n.startswith(layers)]
+    if lost:
+        raise CheckpointError(
+            f'the layers of {role} have no {listed(sorted(lost))}, which '
+            'the checkpoint has: build them alike, or read the file by '
+            'mmmoca-teacher://FILE, which folds LayerScale'
         )
 
 
-def check_encoders(
-    model: nn.Module,
-    saved: Mapping[str, Tensor],
-    meta: object,
-    training: bool,
-) -> None:
-    """Refuse ViTs that would compute something else than those saved.
+def check_pretrained_inits(model: nn.Module) -> list[str]:
+    """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
-    A file without a final norm, as MAE's fine-tuned ones, leaves that of a
-    frozen encoder as it was initialised, and LayerScale is lost where the
-    model is built without it.
+    After this MMEngine reads the files with our reader.
 
     Args:
-        model (nn.Module): Its ViTs are checked, but for those of which
-            nothing is loaded.
-        saved (Mapping[str, Tensor]): What it will load.
-        meta (object): ``meta`` of the checkpoint, whatever it holds.
-        training (bool): Whether parameters that are not frozen are trained
-            afterwards.
+        model (nn.Module): A model before its ``init_weights``. Modules that
+            were initialised already are left alone.
+
+    Returns:
+        List[str]: A line for each such module: how many of its names match.
 
     Raises:
-        CheckpointError: If a parameter stays as it was initialised, a part
-            of a layer is lost, or the heads are of another number.
+        CheckpointError: If nothing matches, or see :func:`check_fit`.
     """
+    files: dict[str, dict] = {}
+    reports = []
+    for name, module, init in _pretrained_inits(model):
+        path = init['checkpoint']
+        init['checkpoint'] = guarded(path)
+        if path not in files:
+            files[path] = CheckpointLoader.load_checkpoint(guarded(path))
+        role = f'Pretrained init of {name or type(model).__name__} ({path})'
+        reports.append(_check_init(role, module, files[path], init))
+    return reports
+
+
+def _pretrained_inits(
+    model: nn.Module,
+) -> Iterator[tuple[str, nn.Module, dict]]:
     for name, module in model.named_modules():
-        if not isinstance(module, VisionTransformer):
+        if getattr(module, 'is_init', False):
             continue
-        prefix = f'{name}.' if name else ''
-        own = dict(module.named_parameters())
-        found = {n[len(prefix) :] for n in saved if n.startswith(prefix)}
-        if not found & own.keys():
-            continue
-        role = name or type(module).__name__
-        # What is recorded is of these, not of other ViTs of a model.
-        if name.rpartition('.')[2] in ('', 'backbone', 'teacher'):
-            heads = record_of(meta).get('num_heads')
-            if heads not in (None, module.arch_settings['num_heads']):
-                raise CheckpointError(
-                    f'the encoder of the checkpoint has {heads} attention '
-                    f'heads, {role} another number: write '
-                    f'backbone.arch.num_heads={heads}'
-                )
-        missing = sorted(own.keys() - found)
-        untrained = [
-            name
-            for name in missing
-            if not (training and own[name].requires_grad)
-            # Its initial factors make nearly nothing of a layer.
-            or (name.endswith(tuple(LAYER_SCALE)) and (own[name] != 1).any())
-        ]
-        if untrained:
-            raise CheckpointError(
-                f'the checkpoint has no {listed(untrained)} of {role}, which '
-                'would be used as initialised: build the model without it '
-                '(final_norm=False, layer_scale_init_value=0), or give the '
-                'checkpoint of an encoder that has it'
-            )
-        layers = tuple(f'layers.{i}.' for i in range(module.num_layers))
-        lost = [n for n in found - own.keys() if n.startswith(layers)]
-        if lost:
-            raise CheckpointError(
-                f'the layers of {role} have no {listed(sorted(lost))}, which '
-                'the checkpoint has: build them alike, or read the file by '
-                'mmmoca-teacher://FILE, which folds LayerScale'
-            )
+        init_cfg = getattr(module, 'init_cfg', None) or []
+        for init in [init_cfg] if isinstance(init_cfg, dict) else init_cfg:
+            if init['type'] in ('Pretrained', PretrainedInit):
+                yield name, module, init
 
 
-def after_prefix(
+def _after_prefix(
     state: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Tensor]:
     """The tensors whose names have a prefix, without it."""
     return {
-        name[len(prefix) :]: value
+        name.removeprefix(prefix): value
         for name, value in state.items()
         if name.startswith(prefix)
     }
+
+
+def _check_init(
+    role: str, module: nn.Module, checkpoint: dict, init: dict
+) -> str:
+    state = {
+        name.removeprefix('module.'): value
+        for name, value in checkpoint.get('state_dict', checkpoint).items()
+        if isinstance(value, Tensor)
+    }
+    prefix = init.get('prefix')
+    start = f'{prefix.rstrip(".")}.' if prefix else ''
+    part = _after_prefix(state, start)
+    if not part.keys() & module.state_dict().keys():
+        has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
+        raise CheckpointError(
+            f'{role} matches none of its names: the file has {listed(has)}; '
+            "write prefix='teacher.', prefix='backbone.' or prefix=None as "
+            "it has them, or checkpoint='mmmoca-teacher://FILE', "
+            "prefix='backbone.' if it has a ViT"
+        )
+    report = check_fit(module, part, checkpoint.get('meta'), role)
+    if start == 'backbone.' and 'teacher.cls_token' in state:
+        report += (
+            ". This is a pretraining run's student; prefix='teacher.' is the "
+            'teacher, which the paper evaluates'
+        )
+    return report

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Finding the ViT in a checkpoint of any layout known."""
+"""Finding the ViT in a checkpoint of any known layout."""
 
 import os
 import re
@@ -9,25 +9,47 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .encoders import choose_encoder, layout_of
-from .grids import position_grid
-from .huggingface_keys import convert_huggingface_name
-from .plain_vit import (
+from mmmoca.messages import listed
+
+from .keys import convert_huggingface_name, convert_timm_name
+from .reading import CheckpointError, read_checkpoint, tensors_of
+from .weights import (
+    PROJECTION,
     fold_layer_scale,
     join_qkv,
+    position_grid,
     prepend_class_position,
 )
-from .reading import CheckpointError, listed, read_checkpoint, tensors_of
-from .records import record_of
-from .timm_keys import convert_timm_name
 
-__all__ = ['Backbone', 'find_backbone', 'read_backbone']
-
+LAYOUTS = (
+    *('mmmoca', 'moca', 'mmpretrain', 'huggingface', 'dino'),
+    *('msn', 'mocov3', 'mae', 'dinov2', 'timm'),
+)
+_ROLES = ('teacher', 'student')
 _TO_MMPRETRAIN: dict[str, Callable[[str], str]] = {
     'timm': convert_timm_name,
     'mmpretrain': str,
     'huggingface': convert_huggingface_name,
 }
+# A prefix holds a ViT, named in this way, if the weights of the patch
+# projection and of one of these follow it.
+_ANCHORS = (
+    (
+        'timm',
+        'patch_embed.proj.weight',
+        ('blocks.0.attn.qkv.weight', 'blocks.0.0.attn.qkv.weight'),
+    ),
+    ('mmpretrain', PROJECTION, ('layers.0.attn.qkv.weight',)),
+    (
+        'huggingface',
+        'embeddings.patch_embeddings.projection.weight',
+        (
+            'encoder.layer.0.attention.attention.query.weight',
+            'encoder.layer.0.attention.q_proj.weight',
+            'layers.0.attention.q_proj.weight',
+        ),
+    ),
+)
 _ENCODER = re.compile(
     r'cls_token|pos_embed|(patch_embed\.projection|ln[12]'
     r'|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
@@ -47,19 +69,19 @@ class Backbone(NamedTuple):
         state_dict (Dict[str, Tensor]): Under the names of
             ``mmpretrain.VisionTransformer``, without a prefix.
         layout (str): 'mmmoca' (a pretraining run of this package), 'moca'
-            (the authors'), 'mmpretrain', 'huggingface', 'dino' (iBOT's and
-            runs of DINOv2, too), 'msn', 'mocov3', 'mae', 'dinov2' or 'timm'
-            (DeiT's, too).
+            (the authors'), 'mmpretrain', 'huggingface', 'dino' (also iBOT
+            and runs of DINOv2), 'msn', 'mocov3', 'mae', 'dinov2' or 'timm'
+            (also DeiT). Files made by our tools keep their source's layout.
         which (str): 'teacher', 'student', or 'only' where the file has one
-            encoder.
-        ignored (List[str]): Names beside it that are left out, as a head's.
+            encoder and does not say where it is from.
+        ignored (List[str]): Other names of the file, as a head's.
         grid (Tuple[int, int], optional): Rows and columns of its position
             embedding: as the file records, else square where their number
             allows it, else None.
-        changes (Tuple[str, ...]): What of the file's encoder is built
-            otherwise in ``state_dict``, in words for a log.
-        meta (Dict): What the file says of itself as ``meta``, such as
-            :func:`run_record`; {} if nothing.
+        changes (Tuple[str, ...]): How ``state_dict`` differs from the file's
+            encoder, in words for a log.
+        meta (Dict): The ``meta`` of the file, such as :func:`run_record`
+            inside; {} if there is none.
     """
 
     state_dict: dict[str, Tensor]
@@ -71,35 +93,55 @@ class Backbone(NamedTuple):
     meta: Mapping = MappingProxyType({})
 
     @property
-    def origin(self) -> tuple[str, str]:
-        """Tuple[str, str]: Layout and encoder of the first file.
-
-        That is the one that a tool of this package converted, if it did.
-        """
-        record = record_of(self.meta)
-        which = self.which if self.which != 'only' else record.get('which')
-        return record.get('layout') or self.layout, which or 'only'
-
-    @property
     def feature(self) -> str | None:
         """str, optional: What MOCA's encoder is judged by, 'avg' or 'cls'.
 
-        As its run recorded; None of the encoders of others.
+        As its run recorded; None for encoders of other methods.
         """
         recorded = record_of(self.meta).get('feature')
         if recorded in ('avg', 'cls'):
             return recorded
-        return 'avg' if self.origin[0] in ('mmmoca', 'moca') else None
+        return 'avg' if self.layout in ('mmmoca', 'moca') else None
+
+    @property
+    def img_size(self) -> tuple[int, int]:
+        """Tuple[int, int]: Height and width in pixels of its images.
+
+        Raises:
+            CheckpointError: If the patch grid is not known.
+        """
+        if self.grid is None:
+            patches = self.state_dict['pos_embed'].shape[1] - 1
+            raise CheckpointError(
+                f'the encoder has {patches} patches, no square, and records '
+                'no grid: give its patch rows and columns (--source-grid H W)'
+            )
+        patch = self.state_dict[PROJECTION].shape[2:]
+        return tuple(n * p for n, p in zip(self.grid, patch))
+
+
+def record_of(meta: object) -> dict:
+    """What this package wrote about a checkpoint.
+
+    Args:
+        meta (object): ``meta`` of the checkpoint, of any type.
+
+    Returns:
+        dict: See :func:`file_record` and :func:`run_record`. Empty if there
+        is none.
+    """
+    record = meta.get('mmmoca') if isinstance(meta, dict) else None
+    return record if isinstance(record, dict) else {}
 
 
 def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
-    """Read the ViT of a checkpoint file of any layout known.
+    """Read the ViT of a checkpoint file of any known layout.
 
     Args:
         path (str | os.PathLike): The file, see :func:`read_checkpoint`.
-        which (str): 'teacher' (default, as all of the paper's evaluations)
-            or 'student'. A file with one encoder has no student, unless it
-            was extracted as one.
+        which (str): 'teacher' (default, as in all of the paper's
+            evaluations) or 'student'. A file with one encoder has no
+            student, unless it was extracted as one.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
@@ -120,7 +162,7 @@ def find_backbone(
     source: str = 'the checkpoint',
     drop_registers: bool = False,
 ) -> Backbone:
-    """Find the ViT in what a checkpoint file holds.
+    """Find the ViT in a checkpoint that was read.
 
     LayerScale becomes a part of the weights that it scales, see
     :func:`fold_layer_scale`.
@@ -139,29 +181,24 @@ def find_backbone(
     Raises:
         CheckpointError: If the file has no ViT, not the one asked for, or
             one without [CLS] or positions, or with parts that a plain ViT
-            has not. A final norm is not required: some files have none, and
-            :func:`~mmmoca.checkpoints.check_fit` is for their users.
+            does not have. A final norm is not required: some files have
+            none, and :func:`check_fit` is for their users.
         ValueError: If ``which`` is neither of its choices.
     """
-    if which not in ('teacher', 'student'):
-        raise ValueError(
-            f"which must be 'teacher' or 'student', but got {which!r}"
-        )
-    groups = tensors_of(checkpoint)
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
-    # The only encoder of a file may be the student of another.
-    extracted = record_of(meta).get('which') == which
-    encoder, role, all_found = choose_encoder(
-        groups, 'teacher' if extracted else which, source
+    record = record_of(meta)
+    groups = tensors_of(checkpoint)
+    encoder, role, found = _choose_encoder(
+        groups, which, record.get('which'), source
     )
-    to_mmpretrain = _TO_MMPRETRAIN[encoder.naming]
+    container, prefix, naming = encoder
     state_dict, ignored, unknown, changes = {}, [], [], []
-    for name, value in groups[encoder.container].items():
-        if not name.startswith(encoder.prefix):
+    for name, value in groups[container].items():
+        if not name.startswith(prefix):
             continue
-        name = name.removeprefix(encoder.prefix)
-        new = to_mmpretrain(name)
+        name = name.removeprefix(prefix)
+        new = _TO_MMPRETRAIN[naming](name)
         if _ENCODER.fullmatch(new):
             state_dict[new] = value
         elif new == 'register_tokens' and drop_registers:
@@ -181,30 +218,114 @@ def find_backbone(
             'its LayerScale is multiplied into the projections, which '
             'computes the same'
         )
-    if encoder.naming == 'timm' and changes:
+    if naming == 'timm' and changes:
         prepend_class_position(state_dict)
+    layout = record.get('layout')
+    if layout not in LAYOUTS:
+        layout = _layout_of(naming, found, ignored, bool(changes))
     return Backbone(
         state_dict,
-        layout_of(encoder, all_found, ignored, bool(changes)),
+        layout,
         role,
         ignored,
-        position_grid(meta, state_dict['pos_embed']),
+        position_grid(record.get('grid'), state_dict['pos_embed']),
         tuple(changes),
         meta,
     )
 
 
+# Key of the file, prefix of its names there, and naming.
+_Place = tuple[str, str, str]
+
+
+def _choose_encoder(
+    groups: dict[str, dict[str, Tensor]],
+    which: str,
+    recorded: object,
+    source: str,
+) -> tuple[_Place, str, list[_Place]]:
+    """The encoder asked for, its role, and all that the file has.
+
+    The only encoder of a file has the recorded role, if there is one.
+    """
+    if which not in _ROLES:
+        raise ValueError(
+            f"which must be 'teacher' or 'student', but got {which!r}"
+        )
+    found = [
+        (container, name.removesuffix(first), naming)
+        for container, tensors in groups.items()
+        for naming, first, others in _ANCHORS
+        for name in tensors
+        if name.endswith(first)
+        and any(name.removesuffix(first) + n in tensors for n in others)
+    ]
+    if not found:
+        names = [name for tensors in groups.values() for name in tensors]
+        raise CheckpointError(
+            f'{source} has no ViT of a known layout (patch_embed.proj and '
+            'blocks.0.attn.qkv as in timm, patch_embed.projection and '
+            'layers.0.attn.qkv as in mmpretrain, or those of ViTModel and '
+            'Dinov2Model as in transformers); '
+            + (f'it has {listed(names)}' if names else 'it has no tensors')
+        )
+    teachers = [
+        place
+        for place in found
+        if re.search('teacher|target|momentum', ' '.join(place[:2]))
+    ]
+    students = [place for place in found if place not in teachers]
+    alone = len(found) == 1 and not teachers and found[0][0] != 'student'
+    chosen, role = teachers if which == 'teacher' else students, which
+    if alone:
+        chosen = found if which in ('teacher', recorded) else []
+        role = recorded if recorded in _ROLES else 'only'
+    if len(chosen) != 1:
+        places = [' '.join(place[:2]).strip() or 'one' for place in found]
+        raise CheckpointError(
+            f'{source} has {len(chosen)} encoders that could be the {which}: '
+            f'it has {listed(places)}. Choose by which (--which), or save '
+            'the one you mean as a file of its own'
+        )
+    return chosen[0], role, found
+
+
+def _layout_of(
+    naming: str, found: list[_Place], ignored: list[str], scaled: bool
+) -> str:
+    """The layout of a file, see :class:`Backbone`.
+
+    ``scaled`` tells LayerScale or registers, which DINOv2 has.
+    """
+    containers, prefixes, _ = map(set, zip(*found))
+    decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
+    for layout, fits in (
+        ('moca', 'encoder_teacher.' in prefixes),
+        ('huggingface', naming == 'huggingface'),
+        ('mmmoca', naming == 'mmpretrain' and 'teacher.' in prefixes),
+        ('mmpretrain', naming == 'mmpretrain'),
+        ('msn', 'target_encoder' in containers),
+        ('mocov3', 'momentum_encoder.' in prefixes),
+        ('dino', bool(containers & {'teacher', 'student'})),
+        ('dinov2', decoder and scaled),
+        ('mae', decoder),
+    ):
+        if fits:
+            return layout
+    return 'timm'
+
+
 def _check_plain(
     state_dict: dict[str, Tensor], unknown: list[str], source: str
 ) -> None:
-    """Refuse an encoder that the models here would not compute alike."""
+    """Refuse an encoder that mmpretrain's plain ViT does not compute."""
     hidden, contracted = (
         state_dict.get(f'layers.0.ffn.layers.{part}.weight')
         for part in ('0.0', '1')
     )
     gated = hidden is not None and contracted is not None
     if gated and len(hidden) != contracted.shape[1]:
-        unknown = [*unknown, 'an MLP of which one half scales the other']
+        unknown = [*unknown, 'a gated MLP']
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '

@@ -1,18 +1,26 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a checkpoint says of the images that it is for."""
+"""What a checkpoint says of its encoder and of the images that it is for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from .layouts import Backbone
-from .plain_vit import PROJECTION
-from .reading import CheckpointError
-from .records import record_of
+from mmengine.utils import to_2tuple
+from mmpretrain.models.backbones import VisionTransformer
+from torch import nn
 
-__all__ = ['Preprocessing', 'preprocessing_of']
+from .layouts import Backbone, record_of
+from .reading import CheckpointError
+from .weights import PROJECTION
 
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
+_LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
+# Arguments of a loader that change its images. Others are neither recorded
+# nor taken from a file.
+_LOADER_KEYS = (
+    *('type', 'color_type', 'imdecode_backend', 'to_float32'),
+    *('channels', 'channel_axis', 'nodata', 'fill'),
+)
 
 
 class Preprocessing(NamedTuple):
@@ -28,8 +36,8 @@ class Preprocessing(NamedTuple):
         img_size (Tuple[int, int]): Height and width in pixels.
         resize (int, optional): Length in pixels that the shorter side is
             resized to, before ``img_size`` is cut out of the middle. None
-            where the whole image is resized to ``img_size``, as always if
-            that is not square.
+            if the whole image is resized to ``img_size``, as always if that
+            is not square.
         interpolation (str): That of the resizing, 'bicubic' say.
         backend (str): What resizes, 'pillow' or 'cv2'.
         loader (Dict): Config of the transform that loads a file.
@@ -56,6 +64,93 @@ class Preprocessing(NamedTuple):
         return record
 
 
+def run_record(config: dict, model: nn.Module) -> dict:
+    """What a run records of its encoder whenever it saves it.
+
+    Args:
+        config (dict): Config of the run, of plain values.
+        model (nn.Module): The run's.
+
+    Returns:
+        dict: Of the first ViT of the model, ``num_heads``, ``grid`` (rows
+        and columns of patches) and ``preprocessing``: what the config says
+        of :class:`Preprocessing`, and ``cropped``, the side of what is cut
+        out of an image whose shorter side has ``resize`` pixels. Empty if
+        there is no ViT.
+    """
+    vits = [m for m in model.modules() if isinstance(m, VisionTransformer)]
+    if not vits:
+        return {}
+    channels = vits[0].patch_embed.projection.in_channels
+    return dict(
+        num_heads=vits[0].arch_settings['num_heads'],
+        grid=tuple(vits[0].patch_resolution),
+        preprocessing=_preprocessing(config, channels),
+    )
+
+
+def _preprocessing(config: dict, channels: int) -> dict:
+    pipelines = [
+        (config.get(f'{mode}_dataloader') or {}).get('dataset', {})
+        for mode in ('val', 'test', 'train')
+    ]
+    *evaluated, trained = [part.get('pipeline') or [] for part in pipelines]
+    # Configs without validation keep the pipeline of one as a variable.
+    evaluated = [*evaluated, config.get('test_pipeline')]
+    steps = _by_type(next(filter(None, evaluated), []))
+    known = _resizing(steps) if steps else {}
+    sources = steps or _by_type(trained)
+    loader = next((sources[n] for n in _LOADERS if n in sources), {})
+    if loader:
+        kept = {k: loader[k] for k in _LOADER_KEYS if k in loader}
+        known['loader'] = kept
+    normalise = config.get('model', {}).get('data_preprocessor')
+    normalise = normalise or config.get('data_preprocessor')
+    if not normalise:
+        return known
+    for name, default in (('mean', 0.0), ('std', 1.0)):
+        numbers = tuple(normalise.get(name) or [default])
+        known[name] = numbers * (channels if len(numbers) == 1 else 1)
+    bands = str(loader.get('type')).endswith('LoadBands')
+    if (
+        normalise.get('to_rgb')
+        or normalise.get('bgr_to_rgb')
+        # MMPretrain's sets in memory, such as CIFAR10, are RGB.
+        or (steps and not loader and channels == 3)
+    ):
+        known['channel_order'] = 'rgb'
+    elif bands or loader.get('imdecode_backend') == 'tifffile':
+        known['channel_order'] = 'bands'
+    else:  # MMCV loads colours as BGR
+        orders = {1: 'grey', 3: 'bgr'}
+        known['channel_order'] = orders.get(channels, 'bands')
+    known['source'] = 'config'
+    return known
+
+
+def _by_type(pipeline: list[dict]) -> dict[str, dict]:
+    return {str(t.get('type')).rpartition('.')[2]: t for t in pipeline}
+
+
+def _resizing(steps: dict[str, dict]) -> dict:
+    """How a pipeline of evaluation resizes, as far as it is known."""
+    edge = steps.get('ResizeEdge') or steps.get('ResizeBands') or {}
+    whole, crop = steps.get('Resize', {}), steps.get('CenterCrop')
+    if crop and isinstance(edge.get('scale'), int):
+        sides = dict(resize=edge['scale'])
+        sides['cropped'] = to_2tuple(crop['crop_size'])[0]
+    elif whole and not (crop or whole.get('keep_ratio')):
+        sides = dict(resize=None)
+    elif any('Resize' in name or 'Crop' in name for name in steps):
+        return {}
+    else:  # images have the encoder's size already
+        return dict(resize=1, cropped=1)
+    return sides | dict(
+        interpolation=(edge or whole).get('interpolation', 'bilinear'),
+        backend=(edge or whole).get('backend', 'cv2'),
+    )
+
+
 def preprocessing_of(
     backbone: Backbone,
     mean: Sequence[float] | None = None,
@@ -65,8 +160,8 @@ def preprocessing_of(
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        mean (Sequence[float], optional): Of each channel, in the place of
-            what the file records.
+        mean (Sequence[float], optional): Of each channel, instead of what
+            the file records.
         std (Sequence[float], optional): Likewise.
 
     Returns:
@@ -79,71 +174,45 @@ def preprocessing_of(
             not known.
     """
     channels = backbone.state_dict[PROJECTION].shape[1]
-    img_size = _img_size(backbone)
-    known = _recorded(backbone.meta)
+    img_size = backbone.img_size
+    recorded = record_of(backbone.meta).get('preprocessing') or {}
+    known = {  # JSON has lists only
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in recorded.items()
+    }
     if any(len(known.get(k, ())) != channels for k in ('mean', 'std')):
         # None, or of other images.
         for name in ('mean', 'std', 'channel_order', 'loader', 'source'):
             known.pop(name, None)
     if (mean, std) != (None, None):
-        known |= _given(mean, std, channels)
+        if any(len(n or ()) != channels for n in (mean, std)) or min(std) <= 0:
+            raise CheckpointError(
+                f'mean and std (--mean, --std) need {channels} numbers each, '
+                'one for each channel, those of std above 0, but got '
+                f'{mean} and {std}'
+            )
+        known |= dict(mean=tuple(mean), std=tuple(std), source='given')
     elif 'mean' not in known:
-        known |= _assumed(channels)
+        if channels != 3:
+            raise CheckpointError(
+                f'the checkpoint is of images of {channels} channels and does '
+                'not say how they were normalised: give the mean and std of '
+                'each channel (--mean, --std)'
+            )
+        known |= dict(mean=_IMAGENET[0], std=_IMAGENET[1], source='assumed')
+    loader = known.get('loader') or dict(type='LoadImageFromFile')
     # Where nothing is recorded, the usual 256 to 224.
-    resize, cropped = known.pop('resize', 256), known.pop('cropped', 224)
+    resize, cropped = known.get('resize', 256), known.get('cropped', 224)
     whole = resize is None or img_size[0] != img_size[1]
-    orders = {1: 'grey', 3: 'rgb'}
     return Preprocessing(
-        **dict(
-            channel_order=orders.get(channels, 'bands'),
-            interpolation='bicubic',
-            backend='pillow',
-            loader=dict(type='LoadImageFromFile'),
-            source='config',
-        )
-        | known,
+        mean=known['mean'],
+        std=known['std'],
+        channel_order=known.get('channel_order')
+        or {1: 'grey', 3: 'rgb'}.get(channels, 'bands'),
         img_size=img_size,
         resize=None if whole else round(resize * img_size[0] / cropped),
+        interpolation=known.get('interpolation', 'bicubic'),
+        backend=known.get('backend', 'pillow'),
+        loader={k: loader[k] for k in _LOADER_KEYS if k in loader},
+        source=known.get('source', 'config'),
     )
-
-
-def _recorded(meta: Mapping) -> dict:
-    known = record_of(meta).get('preprocessing') or {}
-    # JSON has lists only.
-    return {
-        k: tuple(v) if isinstance(v, list) else v for k, v in known.items()
-    }
-
-
-def _img_size(backbone: Backbone) -> tuple[int, int]:
-    if backbone.grid is None:
-        raise CheckpointError(
-            f'the checkpoint has {backbone.state_dict["pos_embed"].shape[1]} '
-            'positions, [CLS] among them, that are no square, and records no '
-            'grid: give the patch rows and columns (--source-grid H W)'
-        )
-    patch = backbone.state_dict[PROJECTION].shape[2:]
-    return tuple(n * p for n, p in zip(backbone.grid, patch))
-
-
-def _given(
-    mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
-) -> dict:
-    if any(len(numbers or ()) != channels for numbers in (mean, std)):
-        raise CheckpointError(
-            f'mean and std (--mean, --std) need {channels} numbers each, one '
-            f'for each channel, but got {mean} and {std}'
-        )
-    if min(std) <= 0:
-        raise CheckpointError(f'std (--std) must be above 0 but got {std}')
-    return dict(mean=tuple(mean), std=tuple(std), source='given')
-
-
-def _assumed(channels: int) -> dict:
-    if channels != 3:
-        raise CheckpointError(
-            f'the checkpoint is of images of {channels} channels, and does '
-            'not say by which mean and std they were normalised: give both, '
-            f'{channels} numbers each (--mean, --std)'
-        )
-    return dict(mean=_IMAGENET[0], std=_IMAGENET[1], source='assumed')

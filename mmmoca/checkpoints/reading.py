@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reading checkpoint files of others without running what they pickle."""
+"""Reading checkpoint files without running code that they pickle."""
 
 import json
 import os
@@ -13,18 +13,9 @@ import torch
 from mmengine.dist import barrier, is_main_process
 from torch import Tensor, hub
 
-from mmmoca.messages import listed, printable
+from mmmoca.messages import printable
 
 from .unpickling import safe_unpickling
-
-__all__ = [
-    'CheckpointError',
-    'check_intact',
-    'listed',
-    'local_file',
-    'read_checkpoint',
-    'tensors_of',
-]
 
 # Where known layouts keep their tensors, most specific first. '' is the file
 # itself, for those that hold nothing else.
@@ -39,10 +30,12 @@ _CONTAINERS = (
 )
 # What DistributedDataParallel and torch.compile put before every name.
 _WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')
+# What PyTorch says that it does not let in.
+_REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
 # PyTorch packs without compression; what someone packed again shrinks less.
 _MOST_PACKED = 50
 
-# What readers raise for files that are cut short, damaged or of other kinds.
+# Raised for files that are truncated, damaged or of other kinds.
 _READING_ERRORS = (
     *(RuntimeError, EOFError, ValueError, KeyError, OverflowError),
     *(struct.error, zlib.error),
@@ -53,31 +46,28 @@ class CheckpointError(ValueError):
     """A checkpoint file that cannot be used, and what to do about it.
 
     Args:
-        message (str): Names of others in it are shown, see :func:`printable`.
+        message (str): Control characters in it become visible.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
 
-def check_intact(path: str | os.PathLike) -> None:
+def check_intact(path: str | os.PathLike, contents: bool = True) -> None:
     """Check a checkpoint file against the checksums that it holds.
 
-    PyTorch writes them and does not look at them when it reads.
+    PyTorch writes them, but does not check them when it reads.
 
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in its present
             format, an archive.
+        contents (bool): Whether to read all of it, not only its table of
+            contents. Defaults to True.
 
     Raises:
         CheckpointError: If it is none, any part of it differs from what was
             written, or it would unpack to many times its size.
     """
-    _check_archive(os.fspath(path), contents=True)
-
-
-def _check_archive(path: str, contents: bool) -> None:
-    """Check the sizes that an archive claims, and its contents."""
     damaged = None
     try:
         with zipfile.ZipFile(path) as archive:
@@ -86,9 +76,9 @@ def _check_archive(path: str, contents: bool) -> None:
             bomb = unpacked > _MOST_PACKED * os.path.getsize(path)
             if contents and not bomb:
                 damaged = archive.testzip()
-    # What zipfile raises for headers that make no sense.
+    # zipfile raises any of these for headers that make no sense.
     except (*_READING_ERRORS, OSError, zipfile.BadZipFile) as error:
-        raise CheckpointError(_unreadable(path)) from error
+        raise _unreadable(path) from error
     if bomb:
         raise CheckpointError(
             f'{path} is refused: it would unpack to {unpacked} bytes, more '
@@ -99,21 +89,21 @@ def _check_archive(path: str, contents: bool) -> None:
             f'{path} is damaged: {damaged!r} in it is not what was written'
         )
     if not any(part.filename.endswith('/data.pkl') for part in parts):
-        raise CheckpointError(_unreadable(path))  # of something else
+        raise _unreadable(path)  # an archive of something else
 
 
 def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     """Read a checkpoint file, tensors on the CPU.
 
-    Nothing that a file pickles is run: beside tensors and plain Python
-    values only what :func:`safe_unpickling` names is let through.
+    No code in the file is run: besides tensors and plain Python values only
+    what :func:`safe_unpickling` names is let through.
 
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in any format, or
             ``.safetensors``.
-        lazy (bool): Read tensors from the file as they are used, such as no
-            optimiser's state. The file must not be overwritten in place
-            while they live. Defaults to False.
+        lazy (bool): Read tensors from the file only as they are used, so
+            that those of the optimiser are never read. The file must not be
+            overwritten in place while they live. Defaults to False.
 
     Returns:
         dict: What the file holds. Of a safetensors file ``state_dict`` and
@@ -131,15 +121,56 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
         )
     if path.endswith('.safetensors'):
         return _read_safetensors(path)
-    if zipfile.is_zipfile(path):
-        _check_archive(path, contents=not lazy)
-    checkpoint = _read_pickle(path, lazy)
+    archive = zipfile.is_zipfile(path)
+    if archive:
+        check_intact(path, contents=not lazy)
+    try:
+        with safe_unpickling():
+            # Older formats cannot be mapped.
+            checkpoint = torch.load(
+                path, map_location='cpu', mmap=lazy and archive
+            )
+    except (OSError, MemoryError):
+        raise
+    except UnpicklingError as error:
+        kind = _REFUSED.search(str(error))
+        if kind is None:
+            raise _unreadable(path) from error
+        raise CheckpointError(
+            f'{path} is refused: besides tensors it pickles {kind[1]}, and '
+            'unpickling can run any code. If you trust the file, set the '
+            'environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, or '
+            'save its state dict alone'
+        ) from error
+    # A damaged file calls the allowed functions with any arguments.
+    except Exception as error:
+        raise _unreadable(path) from error
     if not isinstance(checkpoint, dict):
         raise CheckpointError(
             f'{path} holds a {type(checkpoint).__name__} where a checkpoint '
             'is a dict: save model.state_dict() instead'
         )
     return checkpoint
+
+
+def _read_safetensors(path: str) -> dict:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework='pt') as file:
+            meta = dict(file.metadata() or {})
+            state_dict = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if 'mmmoca' in meta:  # metadata are strings
+            meta['mmmoca'] = json.loads(meta['mmmoca'])
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise _unreadable(path) from error
+    return dict(state_dict=state_dict, meta=meta)
+
+
+def _unreadable(path: str | os.PathLike) -> CheckpointError:
+    return CheckpointError(
+        f'{path} is truncated or no checkpoint: copy or download it again'
+    )
 
 
 def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
@@ -198,67 +229,3 @@ def local_file(source: str) -> str:
     if is_main_process():
         barrier()
     return path
-
-
-def _refusal(path: str, error: UnpicklingError) -> CheckpointError:
-    """What to raise for a file that PyTorch does not let in."""
-    kind = re.search(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)', str(error))
-    if kind is None:
-        return CheckpointError(_unreadable(path))
-    return CheckpointError(
-        f'{path} is refused: beside tensors it pickles {kind[1]}, and '
-        'unpickling can run any code. If you trust the file, set the '
-        'environment variable TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1, or '
-        'save its state dict alone'
-    )
-
-
-def _read_pickle(path: str, lazy: bool) -> object:
-    try:
-        with safe_unpickling():
-            return torch.load(
-                path,
-                map_location='cpu',
-                # Older formats cannot be mapped.
-                mmap=lazy and zipfile.is_zipfile(path),
-            )
-    except OSError:
-        raise
-    except UnpicklingError as error:
-        raise _refusal(path, error) from error
-    except MemoryError as error:
-        raise CheckpointError(f'{path} takes more memory than there is') from (
-            error
-        )
-    # A damaged file calls what it may with any arguments.
-    except Exception as error:
-        raise CheckpointError(_unreadable(path)) from error
-
-
-def _read_safetensors(path: str) -> dict:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework='pt') as file:
-            meta = dict(file.metadata() or {})
-            state_dict = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise CheckpointError(_unreadable(path)) from error
-    # Its metadata are strings.
-    if 'mmmoca' in meta:
-        try:
-            meta['mmmoca'] = json.loads(meta['mmmoca'])
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(_unreadable(path)) from error
-    return dict(state_dict=state_dict, meta=meta)
-
-
-def _unreadable(path: str) -> str:
-    # It may be a URL.
-    size = ''
-    if os.path.isfile(path):
-        size = f' ({os.path.getsize(path)} bytes)'
-    return (
-        f'{path}{size} is truncated or no checkpoint: copy or download it '
-        'again'
-    )

@@ -1,40 +1,29 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The folder of a run: who writes to it, and what can be resumed in it."""
+"""The work dir of a run: its lock, and the checkpoints in it."""
 
 import errno
 import fcntl
 import os
 import re
 import socket
-import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
-from weakref import WeakValueDictionary
+from typing import IO, ClassVar
 
 import torch
 from torch import Tensor
 
 from .reading import CheckpointError, check_intact, read_checkpoint
 
-__all__ = [
-    'INTERRUPTED',
-    'FolderLock',
-    'find_checkpoints',
-    'newest_checkpoint',
-    'not_finite',
-]
-
-# What a run leaves that is asked to stop between two checkpoints.
+# A run writes it if it is asked to stop between two checkpoints.
 INTERRUPTED = 'interrupted.pth'
 
 
 class FolderLock:
-    """Lets one run at a time write to a folder.
+    """Lets one process at a time write to a folder.
 
-    The lock goes with its process: one that was killed leaves none behind.
-    Within a process a thread runs one training at a time, so that a second
-    lock of the same thread takes over what an exception left.
+    The lock goes with its process: one that was killed leaves none behind. A
+    second lock of the same process takes over what an exception left.
 
     Args:
         folder (str | os.PathLike): The folder, made if need be.
@@ -42,13 +31,12 @@ class FolderLock:
             '--work-dir'.
 
     Raises:
-        RuntimeError: If another run has it, of this process or of another.
-            Says which and where.
+        RuntimeError: If another process has it. Says which and where.
     """
 
-    # POSIX locks belong to a process, which would be granted a second one;
-    # closing either file would then free both.
-    _held: ClassVar[WeakValueDictionary] = WeakValueDictionary()
+    # A process that closes any file of a lock frees the lock. So there is one
+    # file for each folder.
+    _files: ClassVar[dict[Path, IO]] = {}
 
     def __init__(
         self, folder: str | os.PathLike, argument: str = '--work-dir'
@@ -56,42 +44,32 @@ class FolderLock:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder.resolve()
-        self._thread = threading.current_thread()
-        if holder := self._held.get(self._folder):
-            if (
-                holder._thread is not self._thread
-                and holder._thread.is_alive()
-            ):
-                raise _taken(folder, 'in this process', argument)
-            holder.release()
-        self._file = (folder / '.lock').open('a+', encoding='utf-8')
+        if self._folder in self._files:
+            return
+        file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
-            # POSIX's lock, which the workers of a loader do not inherit.
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The workers of a loader do not inherit a POSIX lock.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 return  # a file system without locks
-            self._file.seek(0)
-            holder = self._file.read().strip()
-            self._file.close()
-            raise _taken(folder, holder, argument) from error
-        self._held[self._folder] = self
-        self._file.truncate(0)
-        self._file.write(f'process {os.getpid()} on {socket.gethostname()}')
-        self._file.flush()
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise RuntimeError(
+                f'another run writes to {folder} ({holder}): give this one '
+                f'another {argument}, or stop that one'
+            ) from error
+        self._files[self._folder] = file
+        file.truncate(0)
+        file.write(f'process {os.getpid()} on {socket.gethostname()}')
+        file.flush()
 
     def release(self) -> None:
         """Let others have it. A second call does nothing."""
-        if not self._file.closed:
-            self._file.close()
-            self._held.pop(self._folder, None)
-
-
-def _taken(folder: Path, holder: str, argument: str) -> RuntimeError:
-    return RuntimeError(
-        f'another run writes to {folder} ({holder}): give this one another '
-        f'{argument}, or stop that one'
-    )
+        file = self._files.pop(self._folder, None)
+        if file is not None:
+            file.close()
 
 
 def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
@@ -142,9 +120,6 @@ def newest_checkpoint(
 ) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of a run that is intact and finite.
 
-    MMEngine's ``last_checkpoint`` is taken as the name of a file in this
-    folder, which may have been moved, and as a path where there is none.
-
     Args:
         folder (str | os.PathLike): The work dir of the run.
         template (str): See :func:`find_checkpoints`.
@@ -155,17 +130,7 @@ def newest_checkpoint(
     """
     folder, problems = Path(folder), []
     candidates = find_checkpoints(folder, template)
-    pointer = folder / 'last_checkpoint'
-    if pointer.is_file():
-        named = Path(pointer.read_text(errors='replace').strip())
-        here = folder / named.name
-        # Path.is_file raises an error for a name that is too long.
-        found = [path for path in (here, named) if os.path.isfile(path)]
-        if not found:
-            problems.append(f'{pointer} names {here}, which is no file'[:999])
-        elif found[0] not in candidates:
-            candidates.insert(0, found[0])
-    # It goes when a later one is written.
+    # The next checkpoint removes it.
     if (folder / INTERRUPTED).is_file():
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:

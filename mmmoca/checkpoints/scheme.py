@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How MMEngine reads checkpoints by our reader: schemes of our own.
+"""Schemes by which MMEngine reads checkpoints with our reader.
 
 ``mmmoca-file://FILE`` is the file as it is, ``mmmoca-teacher://FILE`` its
-encoder. Both work wherever MMEngine takes a checkpoint, for URLs too.
+encoder, ``mmmoca-start://FILE`` what pretraining starts from. They work
+wherever MMEngine takes a checkpoint, for URLs too.
 """
 
 import os
@@ -12,14 +13,11 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
 from .reading import local_file, read_checkpoint
-from .release_model import in_our_names
 from .starts import START, read_start
-from .writing import backbone_checkpoint
-
-__all__ = ['FILE', 'SCHEME', 'guarded', 'load_from_mmmoca', 'load_from_start']
+from .writing import backbone_checkpoint, convert_release, is_release
 
 FILE = 'mmmoca-file://'
-SCHEME = 'mmmoca-{which}://'
+_ENCODERS = ('mmmoca-teacher://', 'mmmoca-student://')
 
 
 def guarded(path: str | os.PathLike) -> str:
@@ -55,18 +53,18 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
     """
     path = local_file(filename.removeprefix(FILE))
     checkpoint = read_checkpoint(path)
+    if is_release(checkpoint):
+        checkpoint, _ = convert_release(checkpoint, path)
     meta = checkpoint.get('meta')
     if isinstance(meta, dict):
         # MMEngine would run this text as Python when it resumes.
         meta.pop('config', None)
-    return in_our_names(checkpoint, path)
+    return checkpoint
 
 
-@CheckpointLoader.register_scheme(
-    prefixes=[SCHEME.format(which=which) for which in ('teacher', 'student')]
-)
+@CheckpointLoader.register_scheme(prefixes=list(_ENCODERS))
 def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
-    """Load the ViT of a file of any layout known as ``backbone.*``.
+    """Load the ViT of a file of any known layout as ``backbone.*``.
 
     Args:
         filename (str): The path or URL after ``mmmoca-teacher://`` or
@@ -81,9 +79,9 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
         CheckpointError: See :func:`read_backbone`.
     """
     scheme, path = filename.split('://', 1)
-    which = scheme.removeprefix('mmmoca-')
     path = local_file(path)
-    return backbone_checkpoint(read_backbone(path, which), path)
+    backbone = read_backbone(path, scheme.removeprefix('mmmoca-'))
+    return backbone_checkpoint(backbone, path)
 
 
 @CheckpointLoader.register_scheme(prefixes=START)
@@ -91,7 +89,7 @@ def load_from_start(filename: str, map_location: Any = None) -> dict:
     """Load what pretraining starts from, for ``load_from`` of its configs.
 
     Args:
-        filename (str): The path after ``mmmoca-start://``.
+        filename (str): The path or URL after ``mmmoca-start://``.
         map_location (Any): Not used, see :func:`load_from_file`.
 
     Returns:
@@ -100,4 +98,4 @@ def load_from_start(filename: str, map_location: Any = None) -> dict:
     Raises:
         CheckpointError: See :func:`read_start`.
     """
-    return read_start(filename.removeprefix(START))
+    return read_start(local_file(filename.removeprefix(START)))

@@ -1,25 +1,25 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pretraining that starts from other weights.
 
-``load_from='mmmoca-start://FILE'`` fills student and teacher, and of a file
-of MOCA's the rest, too.
+``load_from='mmmoca-start://FILE'`` fills student and teacher, and from a file
+of MOCA's also the rest of the model.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn, ones_like
 
-from .fitting import after_prefix, other_shapes, shape_advice
-from .grids import adapt_in_channels, resize_positions
-from .layouts import find_backbone
-from .plain_vit import LAYER_SCALE, PROJECTION
-from .reading import CheckpointError, listed, read_checkpoint, tensors_of
-from .records import file_record, record_of
-from .release_model import convert_release_tensors
-
-__all__ = ['START', 'fit_start', 'is_start', 'read_start']
+from .layouts import find_backbone, record_of
+from .reading import CheckpointError, read_checkpoint, tensors_of
+from .weights import (
+    LAYER_SCALE,
+    PROJECTION,
+    adapt_in_channels,
+    resize_positions,
+)
+from .writing import convert_release, file_record, is_release
 
 START = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')
@@ -29,7 +29,7 @@ def read_start(path: str | os.PathLike) -> dict:
     """Read what pretraining can start from.
 
     Args:
-        path (str | os.PathLike): A file of any layout known. The teacher of
+        path (str | os.PathLike): A file of any known layout. The teacher of
             MOCA's files goes to the teacher and the student to the student;
             of all others one encoder goes to both, the teacher if there are
             two.
@@ -43,21 +43,20 @@ def read_start(path: str | os.PathLike) -> dict:
     """
     path = os.fspath(path)
     checkpoint = read_checkpoint(path, lazy=True)
+    if is_release(checkpoint):
+        checkpoint, _ = convert_release(checkpoint, path)
     teacher = student = find_backbone(
         checkpoint, 'teacher', path, drop_registers=True
     )
-    state = {}
-    if teacher.layout in ('mmmoca', 'moca'):
+    both = {f'{role}.cls_token' for role in _ENCODERS}
+    groups = tensors_of(checkpoint).values()
+    state = next((group for group in groups if group.keys() >= both), {})
+    if state:
         student = find_backbone(checkpoint, 'student', path)
-        state = (
-            convert_release_tensors(checkpoint, path)[0]
-            if teacher.layout == 'moca'
-            else tensors_of(checkpoint)['state_dict']
-        )
     state = {
         name: value
         for name, value in state.items()
-        if not name.startswith(('backbone.', 'teacher.'))
+        if _part(name) not in _ENCODERS
     }
     for role, encoder in zip(_ENCODERS, (student, teacher)):
         for name, value in encoder.state_dict.items():
@@ -80,7 +79,7 @@ def fit_start(
 
     Positions are resized and the patch projection is adapted to the model's
     channels. Codebook, decoder and prototype generators of other shapes are
-    left as initialised.
+    left as initialised. :func:`check_fit` compares the architectures.
 
     Args:
         checkpoint (dict): What :func:`read_start` returned.
@@ -92,8 +91,7 @@ def fit_start(
         model are filled; and what was changed, in words for a log.
 
     Raises:
-        CheckpointError: If the model has no teacher, or an encoder has
-            another architecture than the model's. Says which keys to write.
+        CheckpointError: If the model has no teacher.
     """
     state, about = checkpoint['state_dict'], checkpoint['meta']['mmmoca']
     source = about['source']
@@ -103,90 +101,50 @@ def fit_start(
             f"teacher: write load_from='mmmoca-teacher://{source}'"
         )
     changes = list(about['changes'])
+    vit = model.backbone
+    channels = vit.patch_embed.projection.in_channels
+    old = state[f'backbone.{PROJECTION}'].shape[1]
+    if old != channels:
+        changes.append(f'its {old} channels become {channels}')
+    grid, target = about['grid'], tuple(vit.patch_resolution)
+    if grid not in (None, target):
+        changes.append(
+            f'its positions are resized from {grid} to {target} patches'
+        )
+        about['grid'] = target
     for role in _ENCODERS:
-        said = _fit_encoder(state, f'{role}.', model.backbone, own, about)
-        changes += [change for change in said if change not in changes]
-    if about['grid'] is not None:
-        about['grid'] = tuple(model.backbone.patch_resolution)
-    changes += _leave_misfits(state, own)
-    counts = [
-        f'{name} {len(part & state.keys())}/{len(part)}'
-        for name, part in _parts(own)
-    ]
-    report = f'{source} (layout {about["layout"]}) fills {", ".join(counts)}'
+        name = f'{role}.{PROJECTION}'
+        state[name] = adapt_in_channels(state[name], channels)
+        if grid is not None:
+            positions = state[f'{role}.pos_embed']
+            state[f'{role}.pos_embed'] = resize_positions(
+                positions, grid, target, vit.interpolate_mode
+            )
+    for name, value in own.items():
+        if name.endswith(tuple(LAYER_SCALE)) and _part(name) in _ENCODERS:
+            state.setdefault(name, ones_like(value))
+    changes += _drop_misfits(state, own)
+    parts = Counter(map(_part, own)), Counter(map(_part, own.keys() & state))
+    filled = ', '.join(f'{p} {parts[1][p]}/{parts[0][p]}' for p in parts[0])
+    report = f'{source} (layout {about["layout"]}) fills {filled}'
     return report, [f'{source}: {change}' for change in changes]
 
 
-def _fit_encoder(
-    state: dict[str, Tensor],
-    prefix: str,
-    vit: VisionTransformer,
-    own: Mapping[str, Tensor],
-    about: dict,
-) -> list[str]:
-    """Fit one encoder; what was changed."""
-    changes = []
-    ours, theirs = after_prefix(own, prefix), after_prefix(state, prefix)
-    for name in ours:
-        if name.endswith(tuple(LAYER_SCALE)) and name not in theirs:
-            theirs[name] = ones_like(ours[name])
-    channels = [part[PROJECTION].shape[1] for part in (theirs, ours)]
-    if channels[0] != channels[1]:
-        theirs[PROJECTION] = adapt_in_channels(theirs[PROJECTION], channels[1])
-        changes.append(
-            f'its {channels[0]} channels become {channels[1]}, in turn and '
-            'scaled'
-        )
-    _check_architecture(theirs, ours, about['source'])
-    source, target = about['grid'], tuple(vit.patch_resolution)
-    if source is not None and source != target:
-        theirs['pos_embed'] = resize_positions(
-            theirs['pos_embed'], source, target, vit.interpolate_mode
-        )
-        changes.append(
-            f'its positions are resized from {source} to {target} patches'
-        )
-    state.update({prefix + name: value for name, value in theirs.items()})
-    return changes
-
-
-def _check_architecture(
-    theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
-) -> None:
-    if misshapen := other_shapes(theirs, ours):
-        raise CheckpointError(
-            f'{source}: {shape_advice(theirs, ours, misshapen[0])}'
-        )
-    if differing := theirs.keys() ^ ours.keys():
-        raise CheckpointError(
-            f'the ViT of {source} does not fit: only one of file and model '
-            f'has {listed(sorted(differing))}. Build the model as the file'
-        )
-
-
-def _leave_misfits(
+def _drop_misfits(
     state: dict[str, Tensor], own: Mapping[str, Tensor]
-) -> list[str]:
-    """Take parts out that the model has in other shapes, or has not."""
-    changes = []
-    for part in dict.fromkeys(_part(name) for name in state):
+) -> Iterator[str]:
+    """Drop what is not an encoder and has other shapes than the model's."""
+    for part in dict.fromkeys(map(_part, state)):
         names = [n for n in state if _part(n) == part]
-        if all(n in own and own[n].shape == state[n].shape for n in names):
-            continue
-        for name in names:
-            del state[name]
-        changes.append(
-            f'its {part} is of another size: the model keeps its own'
-        )
-    return changes
+        if part not in _ENCODERS and not all(
+            n in own and own[n].shape == state[n].shape for n in names
+        ):
+            for name in names:
+                del state[name]
+            yield f'its {part} is of another size: the model keeps its own'
 
 
 def _part(name: str) -> str:
-    """Codebook, neck, or one of the parts of the head."""
+    """An encoder, codebook, neck, or one of the parts of the head."""
     first, second = name.split('.')[:2]
     return f'{first}.{second}' if first == 'head' else first
-
-
-def _parts(own: Mapping[str, Tensor]) -> Iterator[tuple[str, set[str]]]:
-    for part in dict.fromkeys(name.split('.')[0] for name in own):
-        yield part, {n for n in own if n.startswith(f'{part}.')}

@@ -1,10 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What stands for the classes that MMEngine's checkpoints pickle.
+"""Stand-ins for the classes that MMEngine's checkpoints pickle.
 
-``torch.load(weights_only=True)`` calls what is on its list with arguments of
-the file's, and hands them the file's state: ``getattr`` leads from any class
-to ``exec``, and ``numpy.dtype`` marks numbers as pointers. These here take
-numbers and names, and nothing of them can be called.
+``torch.load(weights_only=True)`` calls every function on its list with
+arguments from the file, and hands them the state in the file: ``getattr``
+leads from any class to ``exec``, and ``numpy.dtype`` marks numbers as
+pointers. These stand-ins take numbers and names only, and a file can call
+nothing of what they return.
 """
 
 import argparse
@@ -17,23 +18,21 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-__all__ = ['safe_unpickling']
-
 
 class _History(HistoryBuffer):
-    """A log history, without what the file names as its statistics."""
+    """A log history, without the statistics that the file names."""
 
     def __setstate__(self, state: dict) -> None:
         values, counts = state['_log_history'], state['_count_history']
         if not type(values) is type(counts) is _Array:
             raise UnpicklingError('A log history is no array of numbers.')
         self.__init__(values, counts, state['max_length'])
-        # As which it is saved again.
+        # So it is saved again as one.
         self.__class__ = HistoryBuffer
 
 
 def _method_name(owner: object, name: str) -> str:
-    """Stand in for ``getattr``, by which a history names its statistics."""
+    """Stand in for ``getattr``, which looks up a history's statistics."""
     if owner is not _History:
         raise UnpicklingError(
             f'A checkpoint may look up methods of HistoryBuffer only, but '
@@ -43,7 +42,7 @@ def _method_name(owner: object, name: str) -> str:
 
 
 class _DType:
-    """A type of numbers: that of an array would let the file change it."""
+    """A type of numbers; a real one would let the file change it."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.value = np.dtype(code) if isinstance(code, str) else None
@@ -57,7 +56,7 @@ class _DType:
 
 
 class _Array(np.ndarray):
-    """An array that is made empty, and filled once."""
+    """An array that is created empty and filled once."""
 
     def __new__(cls, *_: object) -> '_Array':
         return super().__new__(cls, 0)
@@ -105,13 +104,13 @@ _STAND_INS = [
 
 @contextmanager
 def safe_unpickling() -> Iterator[None]:
-    """Context in which ``torch.load`` lets in what MMEngine's files hold.
+    """Context in which ``torch.load`` accepts what MMEngine's files hold.
 
-    Beside tensors and plain values these are log histories, numbers and
+    Besides tensors and plain values these are log histories, numbers and
     arrays of NumPy, and ``argparse.Namespace``; and what the caller added by
-    ``torch.serialization.add_safe_globals``, but for functions such as
-    ``getattr`` that stand-ins take the place of. After it the list is as it
-    was before; PyTorch's own context would shorten it.
+    ``torch.serialization.add_safe_globals``, except for functions such as
+    ``getattr``, which stand-ins replace. Afterwards the list is as it was
+    before; PyTorch's own context would shorten it.
     """
     before = torch.serialization.get_safe_globals()
     names = {name for _, name in _STAND_INS}

@@ -1,21 +1,62 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """ViTs of mmpretrain, built to fit the tensors of a checkpoint."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from mmpretrain.models.backbones import VisionTransformer
 
-from .layouts import Backbone
-from .plain_vit import PROJECTION, arch_of
+from .layouts import Backbone, record_of
 from .reading import CheckpointError
-from .records import record_of
+from .weights import PROJECTION, adapt_in_channels, arch_of, resize_positions
 
-__all__ = [
-    'build_vit',
-    'num_heads_of',
-]
+
+def adapt_backbone(
+    backbone: Backbone,
+    img_size: tuple[int, int] | None = None,
+    mode: str = 'bicubic',
+    source_grid: tuple[int, int] | None = None,
+    in_channels: int | None = None,
+) -> Backbone:
+    """Adapt a backbone to images of another size or number of channels.
+
+    Args:
+        backbone (Backbone): What :func:`read_backbone` returned.
+        img_size (Tuple[int, int], optional): Height and width in pixels that
+            the position embedding is resized for.
+        mode (str): Interpolation, 'bicubic' or 'bilinear'.
+        source_grid (Tuple[int, int], optional): Patch rows and columns of the
+            source; by default as it records, else square.
+        in_channels (int, optional): See :func:`adapt_in_channels`.
+
+    Returns:
+        Backbone: With the new tensors and grid.
+
+    Raises:
+        CheckpointError: If the grid is not known or not that of the source,
+            the size is not a multiple of the patch, or ``in_channels`` is
+            below 1.
+    """
+    state = dict(backbone.state_dict)
+    source = tuple(source_grid or backbone.grid or ())
+    size = backbone._replace(grid=source or None).img_size
+    size = size if img_size is None else img_size
+    patch = state[PROJECTION].shape[2:]
+    if any(s < p or s % p for s, p in zip(size, patch)):
+        raise CheckpointError(
+            f'--img-size {size[0]} {size[1]} must be multiples of the patch, '
+            f'{patch[0]} x {patch[1]}'
+        )
+    grid = tuple(s // p for s, p in zip(size, patch))
+    if source_grid is not None or grid != source:
+        state['pos_embed'] = resize_positions(
+            state['pos_embed'], source, grid, mode
+        )
+    if in_channels is not None:
+        if in_channels < 1:
+            raise CheckpointError('--in-channels must be 1 or more')
+        state[PROJECTION] = adapt_in_channels(state[PROJECTION], in_channels)
+    return backbone._replace(state_dict=state, grid=grid)
 
 
 def build_vit(
@@ -49,11 +90,6 @@ def build_vit(
             'after: give a pretrained encoder, not a classifier that was '
             'fine-tuned on the mean patch token'
         )
-    if backbone.grid is None:
-        raise CheckpointError(
-            f'the encoder has {state["pos_embed"].shape[1] - 1} patches, no '
-            'square, and records no grid: give --source-grid H W'
-        )
     _, channels, *patch = state[PROJECTION].shape
     config = dict(
         arch=arch_of(state)
@@ -61,7 +97,7 @@ def build_vit(
         patch_size=tuple(patch),
         in_channels=channels,
         qkv_bias='layers.0.attn.qkv.bias' in state,
-        img_size=tuple(n * p for n, p in zip(backbone.grid, patch)),
+        img_size=backbone.img_size,
         out_type='raw',
     )
     with torch.device('meta'):
@@ -69,10 +105,9 @@ def build_vit(
     try:
         vit.load_state_dict(state, assign=True)
     except RuntimeError as error:
-        lines = str(error).splitlines()
+        lines = ' '.join(str(error).split())
         raise CheckpointError(
-            'the parts of the encoder do not fit each other: '
-            + ' '.join(line.strip() for line in lines[1:3])
+            f'the parts of the encoder do not fit each other: {lines}'
         ) from error
     vit.eval()  # which mmpretrain's models do not return
     return vit
@@ -83,7 +118,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        num_heads (int, optional): In the place of what is recorded.
+        num_heads (int, optional): Instead of what is recorded.
 
     Returns:
         int: As given, as the file records, or what all ViTs of these sizes
@@ -94,32 +129,23 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
             channels.
     """
     arch = arch_of(backbone.state_dict)
-    heads = (
-        num_heads
-        or record_of(backbone.meta).get('num_heads')
-        or _usual_num_heads(arch, backbone.layout)
-    )
     dims = arch['embed_dims']
-    if heads is None:
-        raise CheckpointError(
-            f'the file does not say how many attention heads its ViT of '
-            f'{arch["num_layers"]} layers and {dims} channels has: give '
-            '--num-heads N'
-        )
+    # The ViT-S of MoCo-v3 differs from all others.
+    usual = (
+        {12}
+        if (backbone.layout, dims) == ('mocov3', 384)
+        else {
+            sizes['num_heads']
+            for sizes in VisionTransformer.arch_zoo.values()
+            if arch.items() <= sizes.items()
+        }
+    )
+    heads = num_heads or record_of(backbone.meta).get('num_heads')
+    heads = heads or (usual.pop() if len(usual) == 1 else None)
     if not isinstance(heads, int) or heads < 1 or dims % heads:
         raise CheckpointError(
-            f'{dims} channels cannot be split into {heads} heads: give '
-            'another --num-heads N'
+            f'the number of attention heads of a ViT of {arch["num_layers"]} '
+            f'layers and {dims} channels is not known, or does not divide '
+            f'the channels ({heads}): give --num-heads N'
         )
     return heads
-
-
-def _usual_num_heads(arch: Mapping[str, int], layout: str) -> int | None:
-    if layout == 'mocov3' and arch['embed_dims'] == 384:
-        return 12  # its ViT-S differs from all others
-    known = {
-        sizes['num_heads']
-        for sizes in VisionTransformer.arch_zoo.values()
-        if arch.items() <= sizes.items()
-    }
-    return known.pop() if len(known) == 1 else None

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writing checkpoints whole or not at all."""
+"""Checkpoints that are made from others, written whole or not at all."""
 
 import hashlib
 import json
@@ -8,15 +8,43 @@ import os
 import torch
 
 from mmmoca.files import atomic_write
+from mmmoca.version import __version__
 
-from .layouts import Backbone
-from .records import file_record, record_of
+from .keys import convert_release_name, convert_release_state_dict
+from .layouts import Backbone, record_of
+from .reading import CheckpointError, tensors_of
+from .weights import position_grid
 
-__all__ = [
-    'backbone_checkpoint',
-    'file_sha256',
-    'write_checkpoint',
-]
+_RELEASED = 'encoder_teacher.cls_token'
+
+
+def file_record(
+    source: str | os.PathLike,
+    layout: str,
+    which: str,
+    grid: tuple[int, int] | None,
+    feature: str | None = None,
+) -> dict:
+    """What is recorded of a file that is made from another.
+
+    Args:
+        source (str | os.PathLike): Path of the file it was read from.
+        layout (str): Its layout, see :class:`Backbone`.
+        which (str): The encoder, see :class:`Backbone`; 'full' for a model.
+        grid (Tuple[int, int], optional): Rows and columns of patches.
+        feature (str, optional): What it is judged by, see :class:`Backbone`.
+
+    Returns:
+        dict: These, with the file's name and the version of this package.
+    """
+    return dict(
+        source=os.path.basename(source),
+        layout=layout,
+        which=which,
+        grid=grid,
+        feature=feature,
+        version=__version__,
+    )
 
 
 def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
@@ -29,13 +57,13 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
     Returns:
         dict: ``state_dict`` with names after ``backbone.``, for ``load_from``
         and ``Pretrained`` (with ``prefix='backbone.'``), and ``meta.mmmoca``:
-        file, layout, which encoder, patch grid, feature and version of this
-        package, and where the file says it, the number of heads and how
-        images are prepared.
+        see :func:`file_record`, and where the file says it, the number of
+        heads and how images are prepared.
     """
     known = record_of(backbone.meta)
     about = file_record(
-        source, *backbone.origin, backbone.grid, backbone.feature
+        *(source, backbone.layout, backbone.which),
+        *(backbone.grid, backbone.feature),
     ) | {k: known[k] for k in ('num_heads', 'preprocessing') if k in known}
     return dict(
         state_dict={
@@ -44,6 +72,55 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
         },
         meta=dict(mmmoca=about),
     )
+
+
+def is_release(checkpoint: dict) -> bool:
+    """Whether a checkpoint is the authors' full model.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+    """
+    return _RELEASED in tensors_of(checkpoint).get('model', {})
+
+
+def convert_release(
+    checkpoint: dict, source: str | os.PathLike
+) -> tuple[dict, list[str]]:
+    """Convert the authors' file to a checkpoint that pretraining starts from.
+
+    Teacher, student, decoder, prototype generators, codebook, its pointer
+    and mu are taken over; the optimiser and all schedules start anew.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+        source (str | os.PathLike): Path or URL of the file.
+
+    Returns:
+        Tuple[dict, List[str]]: ``state_dict`` and ``meta``, for ``load_from``
+        of a pretraining config; and the names that have no counterpart.
+
+    Raises:
+        CheckpointError: If it is not the authors' full model.
+    """
+    groups = tensors_of(checkpoint).values()
+    state = next((s for s in groups if _RELEASED in s), None)
+    if state is None:
+        raise CheckpointError(
+            f"{source} is not the authors' full model, which has names after "
+            'encoder_teacher. and encoder.: convert a backbone alone by '
+            'tools/model_converters/extract_backbone.py'
+        )
+    try:
+        converted = convert_release_state_dict(state)
+        dropped = [k for k in state if convert_release_name(k) is None]
+    except KeyError as error:
+        raise CheckpointError(
+            f'{source} is of a variant of MOCA that is not built here: '
+            f'{error.args[0]}'
+        ) from error
+    grid = position_grid(None, converted['teacher.pos_embed'])
+    meta = dict(mmmoca=file_record(source, 'moca', 'full', grid))
+    return dict(state_dict=converted, meta=meta), dropped
 
 
 def file_sha256(path: str | os.PathLike) -> str:
@@ -73,7 +150,21 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
             from safetensors.torch import save
 
             meta = {k: json.dumps(v) for k, v in checkpoint['meta'].items()}
-            # Others could not read what its save_file writes.
+            # Its save_file makes files that only their owner can read.
             temporary.write_bytes(save(state_dict, dict(format='pt') | meta))
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)
+
+
+def write_converted(
+    checkpoint: dict, source: str | os.PathLike, target: str | os.PathLike
+) -> None:
+    """Write a converted checkpoint, with the checksum of its source.
+
+    Args:
+        checkpoint (dict): ``state_dict`` and ``meta``.
+        source (str | os.PathLike): The file that it was made from.
+        target (str | os.PathLike): See :func:`write_checkpoint`.
+    """
+    checkpoint['meta']['mmmoca']['sha256'] = file_sha256(source)
+    write_checkpoint(checkpoint, target)

@@ -3,11 +3,9 @@
 
 from .features import extract_features, raw_pixels
 from .gather import gather_samples
-from .knn import knn_scores, knn_search, knn_top1, knn_vote
-from .knn_accuracy import KNNAccuracy
+from .knn import knn_search, knn_top1, knn_vote
 from .knn_bank import ShardedBank
-from .linear_probe_accuracy import LinearProbeAccuracy
-from .low_shot_accuracy import LowShotAccuracy
+from .metrics import KNNAccuracy, LinearProbeAccuracy, LowShotAccuracy
 
 __all__ = [
     'KNNAccuracy',
@@ -16,7 +14,6 @@ __all__ = [
     'ShardedBank',
     'extract_features',
     'gather_samples',
-    'knn_scores',
     'knn_search',
     'knn_top1',
     'knn_vote',

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One feature per image, batch by batch: what all frozen protocols share."""
+"""Features of all images of a loader, for the frozen protocols."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,14 +16,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from .loaders import class_label
 
-__all__ = [
-    'FeatureShard',
-    'describe_batch',
-    'extract_features',
-    'extract_shard',
-    'raw_pixels',
-]
-
 LOG_INTERVAL = 50  # batches
 
 
@@ -31,7 +23,7 @@ class FeatureShard(NamedTuple):
     """Features of some images, of this rank's share for example.
 
     Attributes:
-        ids (Tensor): Which image each row is of, int64, (n,), on the CPU.
+        ids (Tensor): Index of each row's image, int64, (n,), on the CPU.
         feats (Tensor): Their features, (n, D), where the model is.
         labels (Tensor): Their class labels, int64, (n,), on the CPU; (0,) if
             they have none.
@@ -80,7 +72,7 @@ def describe_batch(
         raise ValueError(
             f'extract_feat of {type(model).__name__} must return one vector '
             f'per image, (B, D), but gave {tuple(feats.shape)}: add '
-            "neck=dict(type='GlobalAveragePooling'), say."
+            "neck=dict(type='GlobalAveragePooling'), say"
         )
     samples = data.get('data_samples') or [{}]
     for sample in samples:

@@ -1,15 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Shards of samples that several ranks hold, padded and uneven."""
+"""Shards of samples on several ranks, padded and of uneven length."""
 
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
 from torch import Tensor
 
-__all__ = ['gather_rows', 'gather_samples', 'owned_rows']
-
 
 def gather_rows(shard: Tensor) -> list[Tensor]:
-    """Gather shards that may differ in length, be empty even.
+    """Gather shards that may differ in length or be empty.
 
     Called by all ranks together.
 
@@ -57,8 +55,8 @@ def gather_samples(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Join the shards of all ranks into one row per sample, sorted by id.
 
-    The result is the same on every rank and for every number of ranks, which
-    holds all of it: for sets that fit. Called by all ranks together.
+    The result is the same on every rank and for every number of ranks. Each
+    rank holds all of it. Called by all ranks together.
 
     Args:
         ids (Tensor): This rank's sample ids, int64, (n,).

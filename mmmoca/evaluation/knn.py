@@ -6,14 +6,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = [
-    'knn_scores',
-    'knn_search',
-    'knn_settings',
-    'knn_top1',
-    'knn_vote',
-]
-
 
 def knn_settings(
     k: int | Sequence[int], temperature: float | Sequence[float]
@@ -32,17 +24,18 @@ def knn_settings(
         ValueError: If any is out of range, or there is none.
     """
     ks = (k,) if isinstance(k, int) else tuple(k)
-    if not ks or any(not isinstance(n, int) or n < 1 for n in ks):
-        raise ValueError(
-            'k must be one or several integers of at least 1, such as '
-            f'k=(10, 20), but got {k!r}.'
-        )
     number = isinstance(temperature, (int, float))
     ts = (temperature,) if number else tuple(temperature)
-    if not ts or any(not isinstance(t, (int, float)) or t <= 0 for t in ts):
+    if not (
+        ks
+        and ts
+        and all(isinstance(n, int) and n >= 1 for n in ks)
+        and all(isinstance(t, (int, float)) and t > 0 for t in ts)
+    ):
         raise ValueError(
-            'temperature must be one or several numbers above 0, such as '
-            f'0.07, but got {temperature!r}.'
+            'k must be integers of at least 1 and temperature numbers above '
+            f'0, such as k=(10, 20), temperature=0.07, but got k={k!r}, '
+            f'temperature={temperature!r}'
         )
     return [
         (f'k{n}_t{t:g}' if len(ts) > 1 else f'k{n}', n, t)
@@ -76,12 +69,10 @@ def knn_search(
     Raises:
         ValueError: If the bank is empty, or k or ``chunk_size`` is below 1.
     """
-    if len(bank) == 0:
-        raise ValueError('k-NN needs a bank of at least one feature.')
-    if k < 1 or chunk_size < 1:
+    if min(len(bank), k, chunk_size) < 1:
         raise ValueError(
-            'k and chunk_size must be at least 1, but got '
-            f'k={k}, chunk_size={chunk_size}.'
+            f'a bank of {len(bank)} features, k={k} and '
+            f'chunk_size={chunk_size} must be at least 1 each'
         )
     if query.dtype != torch.float64:
         query = query.float()
@@ -132,58 +123,10 @@ def knn_vote(
     Returns:
         Tensor: Share of the votes per class, (Q, C); each row sums to 1.
 
-    Raises:
-        ValueError: If the temperature is not positive.
     """
-    if temperature <= 0:
-        raise ValueError(f'temperature must be above 0, got {temperature}.')
     weights = (sims / temperature).softmax(1)
     votes = sims.new_zeros(len(sims), num_classes)
     return votes.scatter_add_(1, labels.to(sims.device), weights)
-
-
-def knn_scores(
-    query: Tensor,
-    bank: Tensor,
-    bank_labels: Tensor,
-    num_classes: int,
-    k: int = 20,
-    temperature: float = 0.07,
-    chunk_size: int = 8192,
-) -> Tensor:
-    """Classify by weighted k-NN; :func:`knn_search` plus :func:`knn_vote`.
-
-    Args:
-        query (Tensor): (Q, D), rows L2-normalised.
-        bank (Tensor): (N, D), rows L2-normalised.
-        bank_labels (Tensor): Labels in [0, num_classes), int64, (N,).
-        num_classes (int): Number of classes C.
-        k (int): Number of neighbours. Defaults to 20.
-        temperature (float): T of the weight exp(sim / T). Defaults to 0.07.
-        chunk_size (int): See :func:`knn_search`. Defaults to 8192.
-
-    Returns:
-        Tensor: Share of the votes per class, (Q, C); ``.argmax(1)`` is the
-        predicted class.
-
-    Raises:
-        ValueError: If the labels do not fit the bank or ``num_classes``, or
-            as :func:`knn_search` and :func:`knn_vote` do.
-    """
-    if len(bank_labels) != len(bank):
-        raise ValueError(
-            f'The bank has {len(bank)} features, but '
-            f'{len(bank_labels)} labels.'
-        )
-    sims, rows = knn_search(query, bank, k, chunk_size)
-    low, high = int(bank_labels.min()), int(bank_labels.max())
-    if low < 0 or high >= num_classes:
-        raise ValueError(
-            f'bank_labels must lie in [0, num_classes={num_classes}), but '
-            f'span {low} to {high}.'
-        )
-    labels = bank_labels.to(rows.device)[rows]
-    return knn_vote(sims, labels, num_classes, temperature)
 
 
 def knn_top1(
@@ -209,6 +152,8 @@ def knn_top1(
     Returns:
         float: In percent.
     """
-    scores = knn_scores(query, bank, labels, num_classes, k, temperature)
+    sims, rows = knn_search(query, bank, k)
+    near = labels.to(rows.device)[rows]
+    scores = knn_vote(sims, near, num_classes, temperature)
     hits = scores.argmax(dim=1).to(truth.device) == truth
     return 100 * hits.cpu().double().mean().item()

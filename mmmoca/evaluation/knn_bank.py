@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A k-NN bank of which each rank holds its own part only."""
+"""A k-NN bank that is spread over the ranks."""
 
 import torch
 from mmengine.dist import all_gather, get_rank
@@ -9,16 +9,14 @@ from .features import FeatureShard
 from .gather import gather_rows, owned_rows
 from .knn import knn_search
 
-__all__ = ['ShardedBank']
-
 
 class ShardedBank:
     """Search in a bank that is spread over the ranks.
 
     Every rank searches its own part for the queries of all ranks, and the
-    neighbours that they found are merged: of the bank no feature ever moves.
-    Of equally similar images those of lower id count, so the result does not
-    depend on the number of ranks, on padding or on the order of the shards.
+    neighbours are merged: no feature of the bank ever moves. Of equally
+    similar images those of lower id count, so the result does not depend on
+    the number of ranks, on padding or on the order of the shards.
 
     All methods are called by all ranks together; a rank that has run out of
     queries calls :meth:`serve`.
@@ -48,22 +46,6 @@ class ShardedBank:
         self.class_labels = torch.cat(
             gather_rows(shard.labels.unique())
         ).unique()
-
-    def memory(self, num_queries: int) -> tuple[int, int]:
-        """Bytes on this rank of its part, and of comparing with it.
-
-        Args:
-            num_queries (int): Queries of all ranks at a time.
-
-        Returns:
-            tuple[int, int]: Bytes of the features, and at most of the chunks
-            that :func:`mmmoca.evaluation.knn_search` holds: a raised part of
-            the bank, similarities, and a mask of the ties.
-        """
-        count, width = self.feats.shape
-        rows = min(count, self.chunk_size)
-        queries = min(num_queries, self.chunk_size)
-        return self.feats.nbytes, rows * (4 * width + 5 * queries)
 
     def search(self, query: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
         """Find the k nearest images of each query in the whole bank.

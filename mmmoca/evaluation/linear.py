@@ -9,8 +9,6 @@ from torch import Tensor
 
 from mmmoca.models import BatchedLinearHead
 
-__all__ = ['linear_accuracy']
-
 BASE_LRS = [n * 10.0**k for k in range(-4, 1) for n in range(1, 10)]
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Two sets of labelled images: one folder for both, and what is wrong."""
+"""Loaders of labelled images: their folder, their classes and their checks."""
 
 import copy
 import random
@@ -13,15 +13,6 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 from mmmoca.messages import listed
 
-__all__ = [
-    'check_loader',
-    'check_same_classes',
-    'class_label',
-    'class_names',
-    'moved',
-    'rng_untouched',
-]
-
 
 def moved(
     loader: DataLoader | dict, data_root: str | None
@@ -29,8 +20,9 @@ def moved(
     """A loader's config whose data set lies in another folder.
 
     Args:
-        loader (DataLoader or dict): The config, which is not changed.
-        data_root (str, optional): The folder; None leaves the loader as it
+        loader (DataLoader or dict): The config, which is not changed; or
+            a loader if ``data_root`` is None.
+        data_root (str, optional): The folder. None leaves the loader as it
             is.
 
     Returns:
@@ -39,15 +31,11 @@ def moved(
     Raises:
         ValueError: If the loader is built already.
     """
-    if data_root is None:
-        return loader
-    if not isinstance(loader, dict):
-        raise ValueError(
-            f'data_root={data_root!r} cannot move a loader that is built: '
-            'give its config instead'
-        )
-    loader = copy.deepcopy(loader)
-    loader['dataset']['data_root'] = data_root
+    if data_root is not None:
+        if not isinstance(loader, dict):
+            raise ValueError('data_root cannot move a loader that is built')
+        loader = copy.deepcopy(loader)
+        loader['dataset']['data_root'] = data_root
     return loader
 
 

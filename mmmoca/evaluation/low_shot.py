@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Logistic regression on frozen features, for the low-shot protocol.
 
-The regression is that of MSN and of the authors' code. The feature is the
-caller's: MSN takes [CLS] and MOCA the mean patch token, both before the final
-norm.
+The regression is the one of MSN and of the authors' code. The caller chooses
+the feature: [CLS] in MSN and the mean patch token in MOCA, both before the
+final norm.
 """
 
 import time
@@ -22,14 +22,6 @@ from .report import render_table
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
-
-__all__ = [
-    'fit_low_shot',
-    'low_shot_features',
-    'low_shot_predictions',
-    'low_shot_results',
-    'low_shot_table',
-]
 
 
 def low_shot_features(feats: Tensor) -> Tensor:
@@ -179,16 +171,11 @@ def low_shot_table(results: list[dict]) -> str:
     Returns:
         str: One row a subset, accuracies in percent.
     """
-    return render_table(
-        ['low-shot', 'images', 'sets', 'top-1 (%)'],
-        [
-            [
-                result['subset'],
-                f'{np.mean(result["images"]):.0f}',
-                str(len(result['top1'])),
-                f'{result["mean"]:.2f}'
-                + f' ± {result["std"]:.2f}' * (len(result['top1']) > 1),
-            ]
-            for result in results
-        ],
-    )
+    rows = []
+    for result in results:
+        sets = len(result['top1'])
+        spread = f' ± {result["std"]:.2f}' if sets > 1 else ''
+        images = f'{np.mean(result["images"]):.0f}'
+        top1 = f'{result["mean"]:.2f}{spread}'
+        rows.append([result['subset'], images, str(sets), top1])
+    return render_table(['low-shot', 'images', 'sets', 'top-1 (%)'], rows)

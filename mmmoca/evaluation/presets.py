@@ -1,9 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which feature each frozen protocol takes of a method's checkpoint."""
+"""The feature that each frozen protocol takes from a method's checkpoint."""
 
 from typing import NamedTuple
-
-__all__ = ['FEATURES', 'PRESETS', 'Preset', 'choose_preset']
 
 FEATURES = ('avg', 'cls', 'cls-avg')
 

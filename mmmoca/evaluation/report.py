@@ -11,8 +11,6 @@ from rich.text import Text
 
 from mmmoca.messages import printable
 
-__all__ = ['render_table']
-
 
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table as text, in Markdown.

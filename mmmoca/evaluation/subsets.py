@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Lists of a few labelled images a class, for low-shot classification."""
+"""Lists of a few labelled images per class, for low-shot classification."""
 
+import itertools
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -11,14 +12,6 @@ from torch.utils.data import Dataset
 from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import outside
 from mmmoca.messages import listed
-
-__all__ = [
-    'draw_subset',
-    'images_by_class',
-    'read_subset',
-    'read_subsets',
-    'subset_line',
-]
 
 
 def read_subset(
@@ -50,10 +43,9 @@ def read_subset(
             f'there is no subset list {path}: draw some by '
             'tools/dataset_converters/make_subset.py'
         )
-    lines = Path(path).read_text().split('\n')
     images = [
         line if '/' in line else f'{line.partition("_")[0]}/{line}'
-        for line in map(str.strip, lines)
+        for line in map(str.strip, Path(path).read_text().split('\n'))
         if line
     ]
     numbers = {name: label for label, name in enumerate(classes)}
@@ -61,16 +53,17 @@ def read_subset(
         image: numbers.get(image.partition('/')[0], -1) for image in images
     }
     paths = {os.path.join(folder, image): image for image in subset}
-    beyond = [paths[path] for path in outside(folder, paths)]
-    unknown = [image for image, label in subset.items() if label < 0]
     for wrong, what in (
-        (beyond, f'lead out of {folder}'),
-        (unknown, f'are of no class known ({listed(classes, 3)})'),
+        ([paths[p] for p in outside(folder, paths)], 'lead out of it'),
+        (
+            [image for image, label in subset.items() if label < 0],
+            f'are of no class known ({listed(classes, 3)})',
+        ),
     ):
         if wrong:
             raise ValueError(
-                f'{len(wrong)} images of the subset list {path} {what}: '
-                f'{listed(wrong, 3)}'
+                f'{len(wrong)} images of the subset list {path} of {folder} '
+                f'{what}: {listed(wrong, 3)}'
             )
     if len(subset) < len(images) or len(set(subset.values())) < 2:
         raise ValueError(
@@ -120,11 +113,10 @@ def read_subsets(
             'subsets must name at least one list of images each, such as '
             "subsets={'1shot': ['1shot_set0.txt', '1shot_set1.txt']}"
         )
-    union = {}
-    for lists in read.values():
-        for images in lists:
-            union.update(images)
-    union = dict(sorted(union.items()))
+    everything = [
+        images.items() for lists in read.values() for images in lists
+    ]
+    union = dict(sorted(itertools.chain(*everything)))
     rows = {image: row for row, image in enumerate(union)}
     return union, {
         name: [[rows[image] for image in images] for images in lists]
@@ -187,14 +179,12 @@ def draw_subset(
             it is out of range, there are fewer than two classes, or a class
             has fewer images than asked for.
     """
-    if (shots is None) == (percent is None):
-        raise ValueError('give either shots or percent')
-    if (shots is not None and shots < 1) or (
-        percent is not None and not 0 < percent <= 100
-    ):
+    given = shots if percent is None else percent
+    both = (shots is None) == (percent is None)
+    if both or given <= 0 or (percent or 0) > 100:
         raise ValueError(
-            'shots must be at least 1, percent above 0 and at most 100, but '
-            f'got {shots} and {percent}'
+            'give either shots, at least 1, or percent, above 0 and at most '
+            f'100, but got {shots} and {percent}'
         )
     if len(images) < 2:
         raise ValueError(f'images of one class only: {listed(images, 3)}')

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -101,6 +100,7 @@ def test_damaged_files_are_passed_over(tmp_path, how):
     for number in (8, 9, 10):
         torch.save(dict(a=torch.rand(1000)), tmp_path / f'iter_{number}.pth')
     damage(tmp_path / 'iter_10.pth', how)
+    torch.save(dict(a=torch.rand(10)), tmp_path / 'best_iter_12.pth')
     # The folder was moved here from another place.
     (tmp_path / 'last_checkpoint').write_text('/elsewhere/iter_10.pth')
     newest, problems = newest_checkpoint(tmp_path, 'iter_{}.pth')
@@ -112,19 +112,6 @@ def test_damaged_files_are_passed_over(tmp_path, how):
     if how != 'random':
         with pytest.raises(CheckpointError, match='iter_10.pth'):
             read_checkpoint(tmp_path / 'iter_10.pth')
-
-
-@pytest.mark.parametrize(
-    'pointer', [None, '', '/nowhere/iter_9.pth', '.', 9999 * 'x']
-)
-def test_the_pointer_may_be_wrong(tmp_path, pointer):
-    for number in (8, 10):
-        torch.save(dict(a=torch.rand(10)), tmp_path / f'iter_{number}.pth')
-    torch.save(dict(a=torch.rand(10)), tmp_path / 'best_iter_12.pth')
-    if pointer is not None:
-        (tmp_path / 'last_checkpoint').write_text(pointer)
-    newest, _ = newest_checkpoint(tmp_path, 'iter_{}.pth')
-    assert newest.name == 'iter_10.pth'
 
 
 def test_resumes_the_newest_intact_one(root, finished):
@@ -169,24 +156,13 @@ def test_one_run_a_folder(root):
 
 
 def test_one_run_a_folder_within_a_process(tmp_path):
-    """POSIX's locks do not tell two runs of a process apart."""
-    first = FolderLock(tmp_path)
-
-    def second():
-        with pytest.raises(RuntimeError, match='this process'):
-            FolderLock(tmp_path)
-        return True
-
-    with ThreadPoolExecutor() as pool:
-        assert pool.submit(second).result()
-    # In one thread the first has ended in an exception, whose traceback may
-    # still hold it.
-    third = FolderLock(tmp_path)
-    first.release()
+    """A second lock takes over what an exception left."""
+    for _ in range(2):
+        lock = FolderLock(tmp_path)
     take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
     other = [sys.executable, '-c', take, tmp_path / '.lock']
     assert subprocess.run(other, capture_output=True).returncode == 1
-    third.release()
+    lock.release()
     assert subprocess.run(other, capture_output=True).returncode == 0
 
 

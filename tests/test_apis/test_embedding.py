@@ -88,18 +88,25 @@ def test_files_have_the_features_of_embed(root, encoder, written):
     assert folder == {f'features.npy{end}' for end in ends}
 
 
-def test_parquet(root, encoder, written, tmp_path):
+def test_parquet(root, encoder, tmp_path):
+    """Holds names that a list of lines cannot."""
     pyarrow = pytest.importorskip('pyarrow.parquet')
+    images = tmp_path / 'images'
+    shutil.copytree(root / 'val' / 'class_0', images)
+    (images / '0.jpg').rename(images / '0\n.jpg')
+    with raises(ValueError, "'0\\n.jpg'", '.parquet'):
+        embed_to_file(encoder, images, tmp_path / 'a.npy', **OPTIONS)
     out = tmp_path / 'a.parquet'
-    embed_to_file(encoder, root / 'train', out, feature='cls-avg', **OPTIONS)
-    expected = encoder.embed(root / 'train').pick('cls-avg').numpy()
+    for _ in range(2):
+        about = embed_to_file(encoder, images, out, 'cls-avg', **OPTIONS)
+    expected = encoder.embed(images)
     table = pyarrow.read_table(out)
-    rows = np.stack(table.column('feature').to_numpy())
-    np.testing.assert_allclose(rows, expected, rtol=1e-5, atol=1e-5)
-    assert table.column('name').to_pylist() == names_of(written)
-    again = embed_to_file(encoder, root / 'train', out, 'cls-avg', **OPTIONS)
-    assert again['width'] == rows.shape[1]
-    assert set(os.listdir(tmp_path)) == {'a.parquet', 'a.parquet.json'}
+    rows = torch.tensor(np.stack(table.column('feature').to_numpy()))
+    torch.testing.assert_close(rows, expected.pick('cls-avg'))
+    paths = [f'{images}/{name}' for name in table.column('name').to_pylist()]
+    assert paths == expected.paths and about['width'] == rows.shape[1]
+    left = {'images', 'a.parquet', 'a.parquet.json'}
+    assert set(os.listdir(tmp_path)) == left
 
 
 @pytest.mark.processes
@@ -136,28 +143,12 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
     with raises(FileExistsError, '(weights differ): give another OUT'):
         embed_to_file(other, root / 'train', written, **OPTIONS)
     assert contents(root) == before
-    # Nor is what others have begun, or written.
+    # Nor is what others have begun.
     work = tmp_path / 'c.npy.incomplete'
     work.mkdir()
     write_json(work / 'about.json', dict(part=16))
     with raises(FileExistsError, 'c.npy.incomplete was made from'):
         embed_to_file(encoder, root / 'train', tmp_path / 'c.npy', **OPTIONS)
-    np.save(tmp_path / 'd.npy', np.zeros(3))
-    with raises(FileExistsError, 'd.npy'):
-        embed_to_file(encoder, root / 'train', tmp_path / 'd.npy', **OPTIONS)
-
-
-def test_encoder_of_an_extracted_student(root, tmp_path):
-    """A file with one encoder, which is the student of another."""
-    run_tool(
-        'tools/model_converters/extract_backbone.py',
-        *(root / 'run.pth', tmp_path / 'student.pth'),
-        *('--which', 'student'),
-    )
-    student = mmmoca.load(tmp_path / 'student.pth', device='cpu')
-    out = tmp_path / 'features.npy'
-    about = embed_to_file(student, root / 'val', out, **OPTIONS)
-    assert about['which'] == 'student'
 
 
 def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
@@ -173,19 +164,6 @@ def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
         with pytest.raises((OSError, ValueError), match=message):
             embed_to_file(encoder, images, out / name, **OPTIONS | options)
     assert not out.exists()
-
-
-def test_names_that_a_list_cannot_hold(root, encoder, tmp_path):
-    image = next((root / 'val').glob('*/*.jpg'))
-    shutil.copy(image, tmp_path / 'a\nb.jpg')
-    out = tmp_path / 'out.npy'
-    with raises(ValueError, "'a\\nb.jpg'", '.parquet'):
-        embed_to_file(encoder, tmp_path, out, **OPTIONS)
-    pyarrow = pytest.importorskip('pyarrow.parquet')
-    out = out.with_suffix('.parquet')
-    embed_to_file(encoder, tmp_path, out, **OPTIONS)
-    names = pyarrow.read_table(out).column('name').to_pylist()
-    assert names == ['a\nb.jpg']
 
 
 def test_unreadable_images(root, encoder, tmp_path):

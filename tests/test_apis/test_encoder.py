@@ -11,14 +11,20 @@ import numpy as np
 import pytest
 import torch
 from mmpretrain import ModelHub
-from mmpretrain.registry import DATASETS
+from mmpretrain.registry import DATASETS, MODELS
 from PIL import Image
 from torch.nn import functional as F
 from torchvision import models, transforms
 
 import mmmoca
-from mmmoca.apis.images import image_batches, open_images
-from mmmoca.checkpoints import CheckpointError
+from mmmoca.apis.images import open_images
+from mmmoca.checkpoints import (
+    CheckpointError,
+    backbone_checkpoint,
+    build_vit,
+    convert_to_timm_name,
+    find_backbone,
+)
 from mmmoca.evaluation import extract_features
 
 from ..encoders import write_run
@@ -190,10 +196,8 @@ def test_other_sizes(root, encoder):
     # The whole image, as the exports of such a size have it.
     image = np.zeros((64, 64, 3), np.uint8)
     image[:, 32:] = 255
-    pixels = next(image_batches(open_images([image], larger.pipeline), 1, 0))[
-        1
-    ]
-    assert pixels.shape == (1, 3, 48, 96)
+    pixels = open_images([image], larger.pipeline)[0]
+    assert pixels.shape == (3, 48, 96)
     assert not pixels[..., :47].any() and (pixels[..., 49:] == 255).all()
     with raises(CheckpointError, 'run.pth: ', 'multiples of the patch, 8 x 8'):
         mmmoca.load(root / 'run.pth', img_size=50)
@@ -282,17 +286,72 @@ def test_an_image_that_is_none_is_one_error(root, encoder, tmp_path, workers):
     )
 
 
-def test_unknown_features(root, encoder):
-    for features in ('mean', ['cls', 'mean']):
-        with raises(ValueError, "'mean'", 'no feature', 'cls, avg, patches'):
+def test_wrong_arguments(root, encoder):
+    for features in ('mean', ['cls', 'mean'], ()):
+        with raises(ValueError, 'no feature', 'cls, avg, patches'):
             encoder.embed(root / 'val', features=features)
-    with raises(ValueError, 'is no feature'):
-        encoder.embed(root / 'val', features=())
-
-
-def test_other_architectures(tmp_path):
-    torch.save(models.resnet18().state_dict(), tmp_path / 'resnet.pth')
-    with raises(CheckpointError, 'resnet.pth has no ViT of a layout known'):
-        mmmoca.load(tmp_path / 'resnet.pth')
     with pytest.raises(AttributeError, match="'mmmoca' has no attribute 'a'"):
         mmmoca.a  # noqa: B018
+
+
+def test_raw_features(root, encoder):
+    """The final norm turns those of [CLS] into [CLS]."""
+    images = torch.randn(2, 3, 48, 48)
+    found = encoder(images)
+    torch.testing.assert_close(encoder.backbone.ln1(found.raw_cls), found.cls)
+    tokens = []
+    with encoder.backbone.layers[-1].register_forward_hook(
+        lambda _, __, output: tokens.append(output)
+    ):
+        encoder(images)
+    torch.testing.assert_close(found.raw_avg, tokens[0][:, 1:].mean(dim=1))
+
+
+def test_the_vit_s_of_mocov3_has_12_heads(tmp_path):
+    """Also after its conversion, which the file records."""
+    vit = MODELS.build(
+        dict(type='mmpretrain.VisionTransformer', arch='deit-s', img_size=32)
+    )
+    state = {convert_to_timm_name(k): v for k, v in vit.state_dict().items()}
+    both = files.with_prefix('momentum_encoder.', state)
+    both |= files.with_prefix('base_encoder.', state)
+    backbone = find_backbone(dict(state_dict=both))
+    again = find_backbone(backbone_checkpoint(backbone, 'a.pth'))
+    for found in (backbone, again):
+        assert build_vit(found).arch_settings['num_heads'] == 12
+
+
+def without_norm():
+    content = files.checkpoint('timm')[0]
+    for part in ('weight', 'bias'):
+        content[f'fc_norm.{part}'] = content.pop(f'norm.{part}')
+    return content
+
+
+def of_channels(count):
+    content = files.checkpoint('timm')[0]
+    name = 'patch_embed.proj.weight'
+    return content | {name: content[name][:, :1].repeat(1, count, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    'content, options, message',
+    [
+        (files.checkpoint('timm')[0], dict(num_heads=5), '--num-heads'),
+        (without_norm(), {}, 'final norm'),
+        (of_channels(4), {}, '--mean'),
+        (of_channels(4), dict(mean=[1, 2], std=[1, 1]), '--mean'),
+        (
+            files.checkpoint('timm')[0],
+            dict(mean=[1, 2, 3], std=[1, 0, 1]),
+            '--std',
+        ),
+        (files.checkpoint('timm', (16, 72))[0], {}, '--source-grid'),
+        (files.checkpoint('timm')[0], dict(which='student'), '--which'),
+        (models.resnet18().state_dict(), {}, 'no ViT'),
+    ],
+)
+def test_files_that_say_too_little(tmp_path, content, options, message):
+    torch.save(content, tmp_path / 'a.pth')
+    with raises(CheckpointError, 'a.pth', message):
+        mmmoca.load(tmp_path / 'a.pth', **dict(num_heads=3) | options)

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Small checkpoint files in the layouts that are around."""
 
-import re
 from argparse import Namespace
 
 import torch
@@ -77,47 +76,46 @@ def mm_vit(img_size=SIZE, seed=0, **kwargs):
     return randomise(MODELS.build(mm_config(img_size, **kwargs)), seed)
 
 
-def huggingface_state(state, kind):
-    """A state dict of timm under the names of transformers.
+def huggingface(kind):
+    """A model of transformers, and its state dict.
 
     Args:
-        state (dict): Of a plain ViT, with or without LayerScale.
-        kind (str): 'vit' or 'dinov2', and 4 or 5: as they are saved (and in
-            memory up to version 4), or as version 5 has them in memory.
+        kind (str): 'vit' or 'dinov2', and 4 or 5: as it is saved (and in
+            memory up to version 4), or as version 5 has it in memory.
     """
-    saved, dinov2 = kind.endswith('4'), kind.startswith('dinov2')
-    names = {
-        'patch_embed.proj': 'embeddings.patch_embeddings.projection',
-        'attn.proj': 'attention.output.dense' if saved else 'attention.o_proj',
-        'ls1.gamma': 'layer_scale1.lambda1',
-        'ls2.gamma': 'layer_scale2.lambda1',
-        'cls_token': 'embeddings.cls_token',
-        'pos_embed': 'embeddings.position_embeddings',
-        'reg_token': 'embeddings.register_tokens',
+    import transformers
+
+    name, settings = 'ViT', dict(intermediate_size=4 * DIMS)
+    if kind.startswith('dinov2'):
+        name, settings = 'Dinov2', dict(mlp_ratio=4, layerscale_value=0.3)
+    config = getattr(transformers, f'{name}Config')(
+        hidden_size=DIMS,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=HEADS,
+        image_size=SIZE,
+        patch_size=PATCH,
+        layer_norm_eps=1e-6,  # mmpretrain's
+        **settings,
+    )
+    model = randomise(getattr(transformers, f'{name}Model')(config), seed=0)
+    state = model.state_dict()
+    if kind.endswith('4'):
+        return model, state
+    changes = {
+        'attention.attention.query': 'attention.q_proj',
+        'attention.attention.key': 'attention.k_proj',
+        'attention.attention.value': 'attention.v_proj',
+        'attention.output.dense': 'attention.o_proj',
     }
-    blocks = 'encoder.layer.' if saved or dinov2 else 'layers.'
-    projections = [f'attention.{part}_proj' for part in 'qkv']
-    if saved:
-        parts = ('query', 'key', 'value')
-        projections = [f'attention.attention.{part}' for part in parts]
-    if saved and not dinov2:
-        names['mlp.fc1'] = 'intermediate.dense'
-        names['mlp.fc2'] = 'output.dense'
-    if not dinov2:
-        names['norm1'] = 'layernorm_before'
-        names['norm2'] = 'layernorm_after'
-    result = {}
-    for name, value in state.items():
-        new = re.sub(r'^norm\.', 'layernorm.', name)
-        new = new.replace('blocks.', blocks)
-        for old, theirs in names.items():
-            new = new.replace(old, theirs)
-        if '.attn.qkv.' not in new:
-            result[new] = value
-            continue
-        for part, rows in zip(projections, value.chunk(3)):
-            result[new.replace('attn.qkv', part)] = rows.clone()
-    return result
+    if name == 'ViT':
+        changes |= {
+            'encoder.layer.': 'layers.',
+            'intermediate.dense': 'mlp.fc1',
+            'output.dense': 'mlp.fc2',
+        }
+    for old, new in changes.items():
+        state = {name.replace(old, new): v for name, v in state.items()}
+    return model, state
 
 
 def with_prefix(prefix, state):
@@ -220,4 +218,5 @@ def tokens(model, images):
     with torch.no_grad():
         if isinstance(model, TimmViT):
             return model.forward_features(images)
+        # The others return a tuple, in transformers with names.
         return model(images)[0]

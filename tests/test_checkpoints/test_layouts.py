@@ -1,13 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Reading the ViT out of files of all layouts."""
 
-import os
-from argparse import Namespace
-from pathlib import Path
-
 import pytest
 import torch
-from mmengine.logging import HistoryBuffer
 from mmpretrain.models.backbones import ResNet, SwinTransformer
 
 from mmmoca.checkpoints import (
@@ -53,7 +48,7 @@ def test_outputs_of_every_layout(tmp_path, layout, zipped):
         rtol=1e-5,
     )
     if layout not in PAIRED:
-        with pytest.raises(CheckpointError, match='one encoder only'):
+        with pytest.raises(CheckpointError, match='--which'):
             read_backbone(path, 'student')
         return
     other = read_backbone(path, 'student')
@@ -76,15 +71,6 @@ def test_what_is_left_out_is_named():
     assert find_backbone(checkpoint('dino')[0]).ignored == []
 
 
-def test_mean_pooling_norm_is_kept():
-    content = checkpoint('timm')[0]
-    content['fc_norm.weight'] = content.pop('norm.weight')
-    content['fc_norm.bias'] = content.pop('norm.bias')
-    state = find_backbone(content).state_dict
-    assert torch.equal(state['ln2.weight'], content['fc_norm.weight'])
-    load(state, final_norm=False, out_type='avg_featmap')
-
-
 def test_grids_that_are_not_square():
     content = checkpoint('mmmoca', (16, 72))[0]
     assert find_backbone(content).grid == (2, 9)
@@ -96,91 +82,53 @@ def test_grids_that_are_not_square():
     assert find_backbone(checkpoint('timm', (16, 72))[0]).grid is None
 
 
-def test_foreign_models():
-    resnet = ResNet(18).state_dict()
-    message = r'has no ViT .*it has conv1.weight, bn1.weight, .* more$'
-    with pytest.raises(CheckpointError, match=message):
-        find_backbone(resnet)
-    with pytest.raises(CheckpointError, match='has no ViT'):
-        find_backbone(dict(state_dict=SwinTransformer('tiny').state_dict()))
-    with pytest.raises(CheckpointError, match='it has no tensors'):
-        find_backbone(dict(epoch=3))
-
-
-def test_vits_that_are_not_plain():
-    for name in ('blocks.0.attn.q_norm.weight', 'dist_token', 'reg_token'):
-        content = checkpoint('timm')[0] | {name: torch.ones(3)}
-        with pytest.raises(CheckpointError, match=f'has {name}, which a pla'):
-            find_backbone(content)
-    gated = checkpoint('timm')[0]
-    name = 'blocks.0.mlp.fc1.weight'
-    gated[name] = torch.cat((gated[name], gated[name]))
-    with pytest.raises(CheckpointError, match='one half scales .*SwiGLU'):
-        find_backbone(gated)
-
-
-@pytest.mark.parametrize('missing', ['cls_token', 'pos_embed'])
-def test_what_a_vit_lacks_is_named(missing):
+def without(*names):
     content = checkpoint('timm')[0]
-    del content[missing]
-    with pytest.raises(
-        CheckpointError, match=f'has no {missing}: only.*I-JEPA'
-    ):
+    return {k: v for k, v in content.items() if k not in names}
+
+
+def gated():
+    content, name = checkpoint('timm')[0], 'blocks.0.mlp.fc1.weight'
+    return content | {name: content[name].repeat(2, 1)}
+
+
+@pytest.mark.parametrize(
+    'content, message',
+    [
+        (ResNet(18).state_dict(), 'no ViT.*conv1.weight.* more$'),
+        (dict(state_dict=SwinTransformer('tiny').state_dict()), 'no ViT'),
+        (dict(epoch=3), 'no tensors'),
+        *(
+            (without() | {name: torch.ones(3)}, name)
+            for name in ('blocks.0.attn.q_norm.weight', 'dist_token')
+        ),
+        (without() | dict(reg_token=torch.ones(3)), 'registers'),
+        (gated(), 'SwiGLU'),
+        (without('cls_token'), 'cls_token.*I-JEPA'),
+        (without('pos_embed'), 'pos_embed'),
+        (
+            {f'{s}.{k}': v for s in 'ab' for k, v in without().items()},
+            'a., b',
+        ),
+    ],
+)
+def test_files_that_are_not_read(content, message):
+    with pytest.raises(CheckpointError, match=message):
         find_backbone(content)
 
 
-def test_unclear_roles():
+def test_a_file_without_its_teacher():
     content = checkpoint('dino')[0]
     del content['teacher']
-    with pytest.raises(CheckpointError, match='0 encoders that could be the '):
+    with pytest.raises(CheckpointError, match='could be the teacher'):
         find_backbone(content)
     assert find_backbone(content, 'student').layout == 'dino'
-    state = checkpoint('timm')[0]
-    both = {f'{side}.{k}': v for side in 'ab' for k, v in state.items()}
-    with pytest.raises(CheckpointError, match='several encoders.* a., b'):
-        find_backbone(both)
     with pytest.raises(ValueError, match="'teacher' or 'student', but got"):
         find_backbone(content, 'ema')
 
 
-class Malicious:
-    """Unpickles to a call that leaves a file behind."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.system, (f'touch {self.path}',)
-
-
 @pytest.mark.parametrize('zipped', [True, False])
-def test_pickles_are_refused(tmp_path, zipped):
-    mark = tmp_path / 'ran'
-    for content, found in (
-        (Malicious(mark), 'system'),
-        (Namespace(hidden=Malicious(mark)), 'system'),
-        (Path('a'), 'pathlib'),
-        (torch.nn.Linear(1, 1), 'Linear'),
-    ):
-        path = tmp_path / 'a.pth'
-        saved = checkpoint('timm')[0] | dict(args=content)
-        torch.save(saved, path, _use_new_zipfile_serialization=zipped)
-        with pytest.raises(CheckpointError, match=f'is refused.*{found}'):
-            read_backbone(path)
-    assert not mark.exists()
-
-
-def test_what_runs_pickle_is_read(tmp_path):
-    path = tmp_path / 'a.pth'
-    history = HistoryBuffer([1.0], [1])
-    torch.save(dict(message_hub=history, args=Namespace(lr=0.1)), path)
-    content = read_checkpoint(path)
-    assert content['args'] == Namespace(lr=0.1)
-    assert content['message_hub'].current() == 1.0
-
-
-@pytest.mark.parametrize('zipped', [True, False])
-@pytest.mark.parametrize('share', [0, 0.01, 0.5, 0.999])
+@pytest.mark.parametrize('share', [0, 0.5, 0.999])
 def test_truncated_files(tmp_path, share, zipped):
     path = tmp_path / 'a.pth'
     content = checkpoint('moca')[0]

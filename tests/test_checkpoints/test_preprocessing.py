@@ -31,32 +31,26 @@ def said(pipeline, **settings):
 
 
 def test_pipeline_of_the_evaluation():
-    other = [dict(STALE[1], scale=64, backend='cv2'), *STALE[2:]]
-    known = said([LOAD, *other])
+    other = [LOAD, dict(STALE[1], scale=64, backend='cv2'), *STALE[2:]]
+    known = said(other)
     assert (known['resize'], known['cropped']) == (64, 48)
     assert (known['backend'], known['channel_order']) == ('cv2', 'bgr')
-    tested = dict(test_dataloader=dict(dataset=dict(pipeline=[LOAD, *other])))
+    tested = dict(test_dataloader=dict(dataset=dict(pipeline=other)))
     assert said(None, **tested)['resize'] == 64
     assert said(None)['resize'] == 55
 
 
-@pytest.mark.parametrize('scale', [48, (48, 48)])
-def test_whole_image(scale):
-    known = said([LOAD, dict(type='Resize', scale=scale), PACK])
-    assert known['resize'] is None
-    assert (known['interpolation'], known['backend']) == ('bilinear', 'cv2')
-    kept = dict(type='Resize', scale=(96, 48), keep_ratio=True)
-    assert 'resize' not in said([LOAD, kept, PACK])
-
-
-def test_images_of_the_right_size():
-    known = said([LOAD, PACK])
-    assert known['resize'] == known['cropped']
-    assert known['channel_order'] == 'bgr'
-
-
-def test_images_in_memory():
-    """As mmpretrain's CIFAR10 gives them: RGB, as large as they are."""
-    known = said([PACK])
-    assert known['resize'] == known['cropped']
-    assert known['channel_order'] == 'rgb' and 'loader' not in known
+@pytest.mark.parametrize(
+    'steps, resize',
+    [
+        ([dict(type='Resize', scale=48)], None),
+        ([dict(type='Resize', scale=(48, 48))], None),
+        ([dict(type='Resize', scale=(96, 48), keep_ratio=True)], 'unknown'),
+        ([], 1),  # of the right size, relative to `cropped`
+    ],
+)
+def test_whole_images(steps, resize):
+    known = said([LOAD, *steps, PACK])
+    assert known.get('resize', 'unknown') == resize
+    if resize is None:
+        assert known['interpolation'] == 'bilinear'

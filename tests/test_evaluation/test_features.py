@@ -49,19 +49,6 @@ def test_rows_in_order_of_the_loader():
     assert torch.equal(half, FEATS.half())
 
 
-def test_memory_is_taken_once(monkeypatch):
-    sizes = []
-    new_empty = torch.Tensor.new_empty
-
-    def spy(self, *size, **kwargs):
-        sizes.append(size)
-        return new_empty(self, *size, **kwargs)
-
-    monkeypatch.setattr(torch.Tensor, 'new_empty', spy)
-    _extract(_loader(batch_size=2))
-    assert sizes == [(10, 4)]
-
-
 def test_not_finite():
     feats = FEATS.clone()
     feats[9, 2] = torch.inf

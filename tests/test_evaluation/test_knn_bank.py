@@ -99,8 +99,6 @@ def test_one_process_and_more_neighbours_than_images():
     assert torch.equal(found, ids[rows])
     assert torch.equal(found_labels, labels[rows] - 2)
     assert sharded.class_labels.tolist() == [-2, -1, 0, 1, 2]
-    # fp16 features; 8 rows in fp32, similarities and a mask of 3 queries.
-    assert sharded.memory(3) == (53 * 6 * 2, 8 * 6 * 4 + 8 * 3 * 5)
 
 
 def test_whole_shards_are_not_copied():

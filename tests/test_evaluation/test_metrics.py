@@ -85,5 +85,5 @@ def test_of_equal_classifiers_the_lowest_rate():
 def test_foreign_samples(metric, advice):
     with pytest.raises(ValueError, match=advice):
         metric().process(None, [dict(sample_idx=0, pred_score=0)])
-    with pytest.raises(ValueError, match='meta_keys of PackInputs'):
+    with pytest.raises(ValueError, match='sample_idx'):
         metric().process(None, [{metric.key: 0}])

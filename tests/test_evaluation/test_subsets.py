@@ -97,11 +97,16 @@ def test_percentages():
 @pytest.mark.parametrize(
     'kwargs, message',
     [
-        (dict(), 'either shots or percent'),
-        (dict(shots=1, percent=1), 'either shots or percent'),
-        (dict(shots=0), 'shots must be at least 1'),
-        (dict(percent=0), 'percent above 0'),
-        (dict(percent=101), 'at most 100'),
+        *(
+            (kwargs, 'either shots')
+            for kwargs in (
+                dict(),
+                dict(shots=1, percent=1),
+                dict(shots=0),
+                dict(percent=0),
+                dict(percent=101),
+            )
+        ),
         (dict(shots=8), 'class cats has 7 images, fewer than 8'),
         (dict(shots=1, images=dict(a=['a_1'])), 'one class only'),
     ],

@@ -176,8 +176,10 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> Iterator[str]:
     ):
         return
     backbone = find_backbone(checkpoint)
-    layout, which = backbone.origin
-    yield f'the {which} encoder of layout {layout} becomes the backbone'
+    yield (
+        f'the {backbone.which} encoder of layout {backbone.layout} becomes '
+        'the backbone'
+    )
     yield from backbone.changes
     # mmpretrain takes every grid for a square one.
     grid = getattr(vit, 'patch_resolution', None)

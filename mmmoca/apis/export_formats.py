@@ -1,0 +1,211 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Writers of an encoder in the formats of other libraries."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from mmpretrain.models.backbones import VisionTransformer
+from PIL.Image import Resampling
+from torch import Tensor, nn
+
+from mmmoca.checkpoints import (
+    Preprocessing,
+    convert_to_timm_name,
+    write_checkpoint,
+)
+from mmmoca.checkpoints.keys import convert_to_huggingface_name
+from mmmoca.checkpoints.weights import split_qkv
+from mmmoca.files import write_json
+
+from .encoder import Encoder
+
+_OPSET = 18
+# Protocol buffers end at 2 GB.
+_ONE_FILE = 1_900_000_000
+_OUTPUTS = ('cls', 'avg', 'patches')
+
+
+def _write_weights(
+    state_dict: Mapping[str, Tensor], record: dict, folder: Path
+) -> None:
+    """Write ``model.safetensors``, which this package reads, too."""
+    checkpoint = dict(state_dict=state_dict, meta=dict(mmmoca=record))
+    write_checkpoint(checkpoint, folder / 'model.safetensors')
+
+
+def _resampling(name: str) -> Resampling:
+    """An interpolation of PIL, bicubic in the place of OpenCV's others."""
+    return Resampling.__members__.get(name.upper(), Resampling.BICUBIC)
+
+
+def _side_or_sides(size: tuple[int, int]) -> int | list[int]:
+    """(224, 224) as 224, which all readers know, and others as a list."""
+    return size[0] if size[0] == size[1] else list(size)
+
+
+def write_safetensors(encoder: Encoder, record: dict, folder: Path) -> None:
+    """Write ``model.safetensors`` with mmpretrain's names."""
+    state = encoder.backbone.state_dict()
+    state = {f'backbone.{name}': value for name, value in state.items()}
+    _write_weights(state, record, folder)
+
+
+def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
+    """Write what ``timm.create_model('local-dir:FOLDER')`` loads.
+
+    Its forward pass gives [AVG], or [CLS] if nothing says what the encoder
+    is judged by.
+    """
+    vit, images = encoder.backbone, encoder.preprocessing
+    arch, projection = vit.arch_settings, vit.patch_embed.projection
+    dims, hidden = arch['embed_dims'], arch['feedforward_channels']
+    ratio = hidden / dims
+    if int(dims * ratio) != hidden:  # timm rounds down
+        ratio = math.nextafter(ratio, math.inf)
+    pool = 'avg' if encoder.about['feature'] == 'avg' else 'token'
+    square = images.resize is not None
+    # timm divides images of 8 bits by 255.
+    scale = 1 if images.channel_order == 'bands' else 255
+    config = dict(
+        # Any ViT is one of these with other arguments.
+        architecture='vit_base_patch16_224',
+        num_classes=0,
+        num_features=dims,
+        global_pool=pool,
+        model_args=dict(
+            img_size=list(vit.img_size),
+            patch_size=_side_or_sides(projection.kernel_size),
+            in_chans=projection.in_channels,
+            embed_dim=dims,
+            depth=arch['num_layers'],
+            num_heads=arch['num_heads'],
+            mlp_ratio=ratio,
+            qkv_bias=vit.layers[0].attn.qkv.bias is not None,
+            global_pool=pool,
+            fc_norm=False,  # [AVG] is taken after the final norm
+        ),
+        pretrained_cfg=dict(
+            input_size=[projection.in_channels, *images.img_size],
+            fixed_input_size=True,
+            num_classes=0,
+            mean=[value / scale for value in images.mean],
+            std=[value / scale for value in images.std],
+            interpolation=_resampling(images.interpolation).name.lower(),
+            crop_pct=images.img_size[0] / images.resize if square else 1.0,
+            crop_mode='center' if square else 'squash',
+        ),
+    )
+    write_json(folder / 'config.json', config)
+    state = vit.state_dict()
+    state = {convert_to_timm_name(name): v for name, v in state.items()}
+    _write_weights(state, record, folder)
+
+
+def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
+    """Write what ``ViTModel.from_pretrained`` of transformers loads."""
+    vit, images = encoder.backbone, encoder.preprocessing
+    arch, projection = vit.arch_settings, vit.patch_embed.projection
+    patch = _side_or_sides(projection.kernel_size)
+    config = dict(
+        architectures=['ViTModel'],
+        model_type='vit',
+        hidden_size=arch['embed_dims'],
+        num_hidden_layers=arch['num_layers'],
+        num_attention_heads=arch['num_heads'],
+        intermediate_size=arch['feedforward_channels'],
+        layer_norm_eps=vit.ln1.eps,
+        image_size=_side_or_sides(images.img_size),
+        patch_size=patch,
+        num_channels=projection.in_channels,
+        qkv_bias=vit.layers[0].attn.qkv.bias is not None,
+        encoder_stride=patch,
+    )
+    write_json(folder / 'config.json', config)
+    state = dict(vit.state_dict())
+    split_qkv(state)
+    state = {convert_to_huggingface_name(name): v for name, v in state.items()}
+    _write_weights(state, record, folder)
+    # Image processors of transformers take RGB images alone.
+    if images.channel_order == 'rgb':
+        processor = _image_processor(images)
+        write_json(folder / 'preprocessor_config.json', processor)
+
+
+def _image_processor(images: Preprocessing) -> dict:
+    """Config of the image processor that does what our pipelines do."""
+    size = dict(zip(('height', 'width'), images.img_size))
+    if images.resize is None:
+        kind = dict(image_processor_type='ViTImageProcessor', size=size)
+    else:  # that of ViT does not crop
+        kind = dict(
+            image_processor_type='BitImageProcessor',
+            size=dict(shortest_edge=images.resize),
+            do_center_crop=True,
+            crop_size=size,
+        )
+    return kind | dict(
+        do_resize=True,
+        resample=_resampling(images.interpolation).value,
+        do_rescale=True,
+        rescale_factor=1 / 255,
+        do_normalize=True,
+        image_mean=[value / 255 for value in images.mean],
+        image_std=[value / 255 for value in images.std],
+        do_convert_rgb=True,
+    )
+
+
+class _Features(nn.Module):
+    """Normalised images (B, C, H, W) in, features after the final norm out.
+
+    [CLS] (B, D), [AVG], the mean patch token (B, D), and the L patch tokens
+    row by row (B, L, D).
+    """
+
+    def __init__(self, vit: VisionTransformer) -> None:
+        super().__init__()
+        self.vit = vit
+        self.eval()
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        tokens = self.vit(images)[0]
+        patches = tokens[:, 1:]
+        return tokens[:, 0], patches.mean(dim=1), patches
+
+
+def _example(vit: VisionTransformer) -> tuple[tuple[Tensor], dict]:
+    """Arguments to trace with, and which of their sides may change."""
+    channels = vit.patch_embed.projection.in_channels
+    images = torch.zeros(2, channels, *vit.img_size)
+    return (images,), dict(images={0: torch.export.Dim('batch')})
+
+
+def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
+    """Write ``model.onnx``; weights above 2 GB lie beside it."""
+    vit = encoder.backbone
+    arguments, dynamic = _example(vit)
+    size = sum(p.numel() * p.element_size() for p in vit.parameters())
+    torch.onnx.export(
+        _Features(vit),
+        arguments,
+        folder / 'model.onnx',
+        input_names=['images'],
+        output_names=_OUTPUTS,
+        opset_version=_OPSET,
+        dynamo=True,
+        external_data=size > _ONE_FILE,
+        dynamic_shapes=dynamic,
+        verbose=False,
+    )
+
+
+def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
+    """Write ``model.pt2``, for ``torch.export.load``."""
+    arguments, dynamic = _example(encoder.backbone)
+    with torch.no_grad():
+        program = torch.export.export(
+            _Features(encoder.backbone), arguments, dynamic_shapes=dynamic
+        )
+    torch.export.save(program, folder / 'model.pt2')

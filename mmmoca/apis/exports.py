@@ -1,0 +1,162 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Encoders as folders that other libraries load, each with a model card."""
+
+import copy
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from mmmoca.checkpoints import CheckpointError
+from mmmoca.checkpoints.writing import file_record, file_sha256
+from mmmoca.files import atomic_write, write_json, write_text
+from mmmoca.messages import printable
+from mmmoca.version import __version__
+
+from .encoder import Encoder
+from .export_formats import (
+    write_onnx,
+    write_safetensors,
+    write_timm,
+    write_torch_export,
+    write_transformers,
+)
+
+# How to write each format, what the Hugging Face Hub calls its library, and
+# the modules that writing needs.
+FORMATS: dict[str, tuple[Callable, str, list[str]]] = {
+    'timm': (write_timm, 'timm', ['safetensors']),
+    'transformers': (write_transformers, 'transformers', ['safetensors']),
+    'onnx': (write_onnx, 'onnx', ['onnx', 'onnxscript']),
+    'torch-export': (write_torch_export, 'pytorch', []),
+    'safetensors': (write_safetensors, 'mmmoca', ['safetensors']),
+}
+_CARD = """\
+---
+{license}library_name: {library}
+pipeline_tag: image-feature-extraction
+tags:
+{moca}- self-supervised-learning
+- vision-transformer
+- mmmoca
+---
+
+# {title}
+
+Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
+
+Features are those after the final norm: [CLS], [AVG] (the mean patch token)
+or the patch tokens themselves. `preprocessing.json` says how images are
+prepared for it: {channels} channels ({order}){assumed}. `docs/checkpoints.md`
+of mmmoca has the code that loads it.
+
+Licence of the weights: {licence}.
+{citation}"""
+_CITATION = """
+MOCA: Self-supervised Representation Learning by Predicting Masked Online
+Codebook Assignments, S. Gidaris, A. Bursuc, O. Siméoni, A. Vobecký,
+N. Komodakis, M. Cord and P. Pérez, TMLR 2024.
+"""
+
+
+def check_target(out: str | os.PathLike, to: str) -> None:
+    """Check what can be checked before a checkpoint is read.
+
+    Args:
+        out (str | os.PathLike): See :func:`export_encoder`.
+        to (str): Likewise.
+
+    Raises:
+        CheckpointError: If ``out`` exists.
+        ImportError: If a package is missing that the format needs.
+    """
+    if os.path.lexists(out):
+        raise CheckpointError(f'{out} exists: give a name that is free')
+    missing = [name for name in FORMATS[to][2] if not find_spec(name)]
+    if missing:
+        raise ImportError(
+            f'this export needs {", ".join(missing)}: '
+            "pip install 'mmmoca[export]'"
+        )
+
+
+def export_encoder(
+    encoder: Encoder,
+    out: str | os.PathLike,
+    to: str,
+    license: str | None = None,
+) -> None:
+    """Write an encoder as a folder that another library loads.
+
+    An encoder of BGR images, as MMCV loads them, becomes one of RGB images
+    that computes the same, but for 'safetensors'.
+
+    Args:
+        encoder (Encoder): What :func:`mmmoca.load` returned.
+        out (str | os.PathLike): The folder. It appears when it is complete.
+        to (str): A key of ``FORMATS``.
+        license (str, optional): Of the weights, as an SPDX identifier. It is
+            never guessed.
+
+    Raises:
+        CheckpointError: If there is something of that name.
+        ImportError: If a package is missing that the format needs.
+    """
+    check_target(out, to)
+    write, library, _ = FORMATS[to]
+    encoder = copy.deepcopy(encoder).cpu()
+    if to != 'safetensors':
+        _to_rgb(encoder)
+    vit, images, about = encoder.backbone, encoder.preprocessing, encoder.about
+    path, heads = about['checkpoint'], about['num_heads']
+    record = file_record(
+        *(path, about['layout'], about['which']),
+        *(tuple(vit.patch_resolution), about['feature']),
+    )
+    record |= dict(sha256=file_sha256(path), num_heads=heads)
+    record |= dict(preprocessing=images.as_record())
+    patch = vit.patch_embed.projection.kernel_size
+    prepared = images._asdict() | dict(patch_size=patch, num_heads=heads)
+    with atomic_write(out) as folder:
+        folder.mkdir()
+        write(encoder, record, folder)
+        write_json(folder / 'preprocessing.json', prepared)
+        card = _model_card(encoder, record, library, license)
+        write_text(folder / 'README.md', card)
+
+
+def _to_rgb(encoder: Encoder) -> None:
+    """Let an encoder of BGR images take RGB ones, in place."""
+    images = encoder.preprocessing
+    if images.channel_order == 'bgr':
+        weight = encoder.backbone.patch_embed.projection.weight
+        weight.data = weight.data.flip(1)
+        mean, std = images.mean[::-1], images.std[::-1]
+        encoder.preprocessing = images._replace(
+            mean=mean, std=std, channel_order='rgb'
+        )
+
+
+def _model_card(
+    encoder: Encoder, record: dict, library: str, license: str | None
+) -> str:
+    """Markdown after a front matter of YAML, as the Hub reads it."""
+    images, arch = encoder.preprocessing, encoder.backbone.arch_settings
+    ours = record['layout'] in ('mmmoca', 'moca')
+    height, width = encoder.backbone.patch_embed.projection.kernel_size
+    assumed = ', mean and std usual for ImageNet, as none are recorded'
+    return _CARD.format(
+        license=f'license: {license.lower()}\n' if license else '',
+        library=library,
+        moca='- moca\n' if ours else '',
+        title=f'{"MOCA " if ours else ""}ViT of {arch["num_layers"]} layers '
+        f'of {arch["embed_dims"]}, patches of {height} x {width}',
+        source=printable(record['source']),
+        sha256=record['sha256'],
+        which=record['which'],
+        version=__version__,
+        channels=len(images.mean),
+        order=images.channel_order,
+        assumed=assumed if images.source == 'assumed' else '',
+        licence=license or 'not stated',
+        citation=_CITATION if ours else '',
+    )

@@ -1,0 +1,233 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Names of a ViT's parameters in mmpretrain and in other libraries.
+
+timm's names are also those of DeiT, DINO, DINOv2, iBOT, MAE, MSN, MoCo v3 and
+of the encoders in the authors' release.
+"""
+
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+
+class NameTable:
+    """Names of mmpretrain's ViT beside those of another library.
+
+    Args:
+        *rows (Tuple[str, ...]): The beginning of a name in mmpretrain, the
+            same in the other library, and other spellings that are read,
+            ``#`` for the number of a layer. The first row that fits counts;
+            a beginning ends at a dot.
+    """
+
+    def __init__(self, *rows: tuple[str, ...]) -> None:
+        self._rows = rows
+
+    def to_mmpretrain(self, name: str) -> str:
+        """Turn a name of theirs into mmpretrain's; others stay as they are."""
+        pairs = ((old, ours) for ours, *theirs in self._rows for old in theirs)
+        return _replace_beginning(name, pairs)
+
+    def from_mmpretrain(self, name: str) -> str:
+        """Turn a name of mmpretrain into theirs; others stay as they are."""
+        return _replace_beginning(name, (row[:2] for row in self._rows))
+
+
+def _replace_beginning(name: str, pairs) -> str:
+    for old, new in pairs:
+        pattern = re.escape(old).replace(r'\#', r'(\d+)') + r'(?=\.|$)'
+        if re.match(pattern, name):
+            return re.sub(pattern, new.replace('#', r'\1'), name, count=1)
+    return name
+
+
+_TIMM = NameTable(
+    ('patch_embed.projection', 'patch_embed.proj'),
+    ('layers.#.ln1', 'blocks.#.norm1'),
+    ('layers.#.ln2', 'blocks.#.norm2'),
+    ('layers.#.attn.gamma1.weight', 'blocks.#.ls1.gamma'),
+    ('layers.#.attn', 'blocks.#.attn'),
+    ('layers.#.ffn.layers.0.0', 'blocks.#.mlp.fc1'),
+    ('layers.#.ffn.layers.1', 'blocks.#.mlp.fc2'),
+    ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma'),
+    ('register_tokens', 'reg_token'),
+    ('ln1', 'norm'),
+    ('ln2', 'fc_norm'),  # after mean pooling
+)
+# DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.
+_CHUNK = re.compile(r'^blocks\.\d+\.(?=\d+\.)')
+
+
+def convert_timm_name(name: str) -> str:
+    """Turn a timm-style ViT parameter name into mmpretrain's.
+
+    Args:
+        name (str): For example ``blocks.0.mlp.fc1.weight``.
+
+    Returns:
+        str: For example ``layers.0.ffn.layers.0.0.weight``.
+    """
+    return _TIMM.to_mmpretrain(_CHUNK.sub('blocks.', name))
+
+
+def convert_to_timm_name(name: str) -> str:
+    """Turn an mmpretrain ViT parameter name into timm's.
+
+    Args:
+        name (str): For example ``layers.0.ffn.layers.0.0.weight``.
+
+    Returns:
+        str: For example ``blocks.0.mlp.fc1.weight``.
+    """
+    return _TIMM.from_mmpretrain(name)
+
+
+_LAYER = 'encoder.layer.#'
+# First the names that `save_pretrained` writes for ViTModel. Others are those
+# of Dinov2Model, and those that version 5 has in memory.
+_HUGGINGFACE = NameTable(
+    ('cls_token', 'embeddings.cls_token'),
+    ('mask_token', 'embeddings.mask_token'),
+    ('register_tokens', 'embeddings.register_tokens'),
+    ('pos_embed', 'embeddings.position_embeddings'),
+    ('patch_embed.projection', 'embeddings.patch_embeddings.projection'),
+    *(
+        (
+            f'layers.#.attn.{part[0]}',
+            f'{_LAYER}.attention.attention.{part}',
+            f'{_LAYER}.attention.{part[0]}_proj',
+        )
+        for part in ('query', 'key', 'value')
+    ),
+    (
+        'layers.#.attn.proj',
+        f'{_LAYER}.attention.output.dense',
+        f'{_LAYER}.attention.o_proj',
+    ),
+    ('layers.#.ln1', f'{_LAYER}.layernorm_before', f'{_LAYER}.norm1'),
+    ('layers.#.ln2', f'{_LAYER}.layernorm_after', f'{_LAYER}.norm2'),
+    (
+        'layers.#.ffn.layers.0.0',
+        f'{_LAYER}.intermediate.dense',
+        f'{_LAYER}.mlp.fc1',
+    ),
+    ('layers.#.ffn.layers.1', f'{_LAYER}.output.dense', f'{_LAYER}.mlp.fc2'),
+    ('layers.#.attn.gamma1.weight', f'{_LAYER}.layer_scale1.lambda1'),
+    ('layers.#.ffn.gamma2.weight', f'{_LAYER}.layer_scale2.lambda1'),
+    ('ln1', 'layernorm'),
+)
+_IN_MEMORY = re.compile(r'^layers\.(?=\d+\.)')
+
+
+def convert_huggingface_name(name: str) -> str:
+    """Turn a ViT parameter name of transformers into mmpretrain's.
+
+    Args:
+        name (str): For example ``encoder.layer.0.output.dense.weight``.
+
+    Returns:
+        str: For example ``layers.0.ffn.layers.1.weight``. Queries, keys and
+        values stay apart, as ``layers.0.attn.q.weight`` and the like.
+    """
+    return _HUGGINGFACE.to_mmpretrain(_IN_MEMORY.sub('encoder.layer.', name))
+
+
+def convert_to_huggingface_name(name: str) -> str:
+    """Turn an mmpretrain ViT parameter name into that of ``ViTModel``.
+
+    Args:
+        name (str): For example ``layers.0.ffn.layers.1.weight``; queries,
+            keys and values apart.
+
+    Returns:
+        str: For example ``encoder.layer.0.output.dense.weight``, as
+        ``save_pretrained`` writes it.
+    """
+    return _HUGGINGFACE.from_mmpretrain(name)
+
+
+# Beginnings of names in the authors' release, and here. What follows those of
+# ViTs has timm's names.
+_RELEASED_VITS = {
+    'encoder.': ('backbone.', ''),
+    'encoder_teacher.': ('teacher.', ''),
+    'decoder_blocks_cls_pt.': ('neck.', 'blocks.'),
+}
+_EXTRACTOR = 'bow_extractor.bow_extractor.0.'
+_RELEASED = {
+    'norm_cls_pt.': 'neck.input_norm.',
+    'decoder_embed_cls_pt.': 'neck.projection.',
+    'decoder_norm_cls_pt.': 'neck.norm.',
+    'mask_token_cls_pt': 'neck.mask_token',
+    f'{_EXTRACTOR}_embedding_ptr': 'codebook.pointer',
+    f'{_EXTRACTOR}_embedding': 'codebook.words',
+    f'{_EXTRACTOR}_dist_norm': 'codebook.msd',
+} | {
+    f'{theirs}.layers_w.0.{module}': f'head.{ours}.{name}'
+    for theirs, ours in (
+        ('encoder_pred', 'img_generator'),
+        ('decoder_pred', 'loc_generator'),
+    )
+    for module, name in (
+        ('generator.b0_fc.', 'fc1.'),
+        ('generator.b0_bn.', 'bn.'),
+        ('generator.b0_last_layer.', 'fc2.'),
+        ('skip.', 'skip.'),
+    )
+}
+# Constants, derived tables, and statistics that nothing reads: BatchNorm
+# normalises over the current codebook, and mu of the previous step is mu.
+_DROPPED = re.compile(
+    r'decoder_pos_embed|(en|de)coder_pred\.scale'
+    r'|.*\.b0_bn\.(running_|num_batches)'
+    r'|.*\._(track_num_batches|dist_norm_prev)'
+)
+
+
+def convert_release_name(name: str) -> str | None:
+    """Turn a name of the authors' full model into :class:`MOCA`'s.
+
+    Args:
+        name (str): Key of the released state dict.
+
+    Returns:
+        str, optional: Key here; None for state that has no counterpart.
+
+    Raises:
+        KeyError: If the name is not one of the released model's.
+    """
+    if _DROPPED.match(name):
+        return None
+    for theirs, (ours, beginning) in _RELEASED_VITS.items():
+        if name.startswith(theirs):
+            rest = beginning + name.removeprefix(theirs)
+            return ours + convert_timm_name(rest)
+    for theirs, ours in _RELEASED.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    raise KeyError(f'{name!r} is not a parameter of the released MOCA model')
+
+
+def convert_release_state_dict(
+    state_dict: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Convert the authors' full model to :class:`MOCA`'s state dict.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Released names.
+
+    Returns:
+        Dict[str, Tensor]: Names and shapes of :class:`MOCA`.
+
+    Raises:
+        KeyError: If a name is not one of the released model's.
+    """
+    converted = {}
+    for name, value in state_dict.items():
+        new_name = convert_release_name(name)
+        if new_name in ('codebook.pointer', 'codebook.msd'):
+            value = value.reshape(())
+        if new_name is not None:
+            converted[new_name] = value
+    return converted

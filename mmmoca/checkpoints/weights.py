@@ -1,0 +1,196 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Changing the tensors of a ViT: layout of its parts, grids and channels.
+
+State dicts have mmpretrain's names here.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+import torch
+from mmpretrain.models.utils import resize_pos_embed
+from torch import Tensor
+
+from mmmoca.messages import listed
+
+from .reading import CheckpointError
+
+# Maps patches to tokens: (D, C, height, width).
+PROJECTION = 'patch_embed.projection.weight'
+# What LayerScale multiplies a branch by, and what the branch ends in.
+LAYER_SCALE = {
+    'attn.gamma1.weight': 'attn.proj',
+    'ffn.gamma2.weight': 'ffn.layers.1',
+}
+_QKV = re.compile(r'(.+\.attn\.)(qkv|[qkv])(\.weight|\.bias)')
+
+
+def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
+    """The sizes of a ViT, as mmpretrain's ``arch`` calls them.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Of a ViT.
+
+    Returns:
+        Dict[str, int]: ``embed_dims``, ``num_layers`` and
+        ``feedforward_channels``. Tensors do not tell the number of heads.
+    """
+    layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
+    return dict(
+        embed_dims=len(state_dict[PROJECTION]),
+        num_layers=1 + max(map(int, layers)),
+        feedforward_channels=len(state_dict['layers.0.ffn.layers.0.0.weight']),
+    )
+
+
+def join_qkv(state_dict: dict[str, Tensor], source: str) -> None:
+    """Join queries, keys and values that a file keeps apart, in place.
+
+    Args:
+        state_dict (Dict[str, Tensor]): Of a ViT.
+        source (str): What to call it in errors.
+
+    Raises:
+        CheckpointError: If one of the three is missing.
+    """
+    for name in list(state_dict):
+        match = _QKV.fullmatch(name)
+        if match is None or match[2] == 'qkv' or name not in state_dict:
+            continue
+        names = [f'{match[1]}{part}{match[3]}' for part in 'qkv']
+        if not state_dict.keys() >= set(names):
+            raise CheckpointError(
+                f'the encoder in {source} needs all three of {listed(names)}'
+            )
+        joint = torch.cat([state_dict.pop(part) for part in names])
+        state_dict[f'{match[1]}qkv{match[3]}'] = joint
+
+
+def split_qkv(state_dict: dict[str, Tensor]) -> None:
+    """Split queries, keys and values, in place; see :func:`join_qkv`.
+
+    Args:
+        state_dict (Dict[str, Tensor]): Of a ViT.
+    """
+    for name in list(state_dict):
+        match = _QKV.fullmatch(name)
+        if match is not None:
+            for part, value in zip('qkv', state_dict.pop(name).chunk(3)):
+                state_dict[f'{match[1]}{part}{match[3]}'] = value
+
+
+def fold_layer_scale(state_dict: dict[str, Tensor]) -> bool:
+    """Multiply the factors of LayerScale into what they scale, in place.
+
+    A branch ends in a linear layer, whose output the factors multiply: its
+    rows and its bias take them over. The encoder computes the same
+    afterwards, but trains differently.
+
+    Args:
+        state_dict (Dict[str, Tensor]): Of a ViT.
+
+    Returns:
+        bool: Whether it had any.
+    """
+    scales = [n for n in state_dict if n.endswith(tuple(LAYER_SCALE))]
+    for name in scales:
+        factors = state_dict.pop(name).float()
+        layer, number, part = name.split('.', 2)
+        linear = f'{layer}.{number}.{LAYER_SCALE[part]}'
+        for kind, by in (('weight', factors[:, None]), ('bias', factors)):
+            if f'{linear}.{kind}' in state_dict:
+                value = state_dict[f'{linear}.{kind}'].float()
+                state_dict[f'{linear}.{kind}'] = value * by
+    return bool(scales)
+
+
+def prepend_class_position(state_dict: dict[str, Tensor]) -> None:
+    """Give [CLS] a position of zeros where it has none, in place.
+
+    timm's DeiT III and DINOv2 with registers add its position to the [CLS]
+    token itself.
+
+    Args:
+        state_dict (Dict[str, Tensor]): Of a ViT on a square grid.
+    """
+    positions = state_dict['pos_embed']
+    if math.isqrt(positions.shape[1]) ** 2 == positions.shape[1]:
+        zeros = torch.zeros_like(positions[:, :1])
+        state_dict['pos_embed'] = torch.cat((zeros, positions), dim=1)
+
+
+def position_grid(
+    recorded: Sequence[int] | None, pos_embed: Tensor
+) -> tuple[int, int] | None:
+    """The patch grid of a position embedding.
+
+    Args:
+        recorded (Sequence[int], optional): Rows and columns that the file
+            records, if it does.
+        pos_embed (Tensor): (1, 1 + L, D), [CLS] first.
+
+    Returns:
+        Tuple[int, int], optional: The recorded grid if it has L patches.
+        Else L is taken for a square, as in every public checkpoint; None if
+        it is not a square.
+    """
+    patches = pos_embed.shape[1] - 1
+    if recorded is not None and math.prod(recorded) == patches:
+        return tuple(recorded)
+    side = math.isqrt(patches)
+    return (side, side) if side**2 == patches else None
+
+
+def resize_positions(
+    pos_embed: Tensor,
+    source: tuple[int, int],
+    target: tuple[int, int],
+    mode: str = 'bicubic',
+) -> Tensor:
+    """Resize a position embedding between two patch grids.
+
+    Args:
+        pos_embed (Tensor): (1, 1 + h w, D), [CLS] first.
+        source (Tuple[int, int]): Its rows and columns (h, w).
+        target (Tuple[int, int]): Rows and columns (H, W) wanted.
+        mode (str): Interpolation. Defaults to 'bicubic', without
+            antialiasing, as mmpretrain does in its forward pass.
+
+    Returns:
+        Tensor: (1, 1 + H W, D).
+
+    Raises:
+        CheckpointError: If it does not have h w patches.
+    """
+    if pos_embed.shape[1] != 1 + source[0] * source[1]:
+        raise CheckpointError(
+            f'the position embedding has {pos_embed.shape[1] - 1} patches, '
+            f'which is not {source[0]} x {source[1]}: give the rows and '
+            'columns it was trained on (--source-grid H W)'
+        )
+    return resize_pos_embed(pos_embed, source, target, mode)
+
+
+def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
+    """Adapt a patch projection to another number of input channels.
+
+    To one channel: the sum over the old ones, so that a grey image gives
+    what its three equal channels gave. To N: the old channels in turn until
+    there are N, times C / N, so that activations keep their scale. This is
+    the rule of timm's ``adapt_input_conv``.
+
+    Args:
+        projection (Tensor): Weight of the patch projection, (D, C, P, Q).
+        channels (int): N, 1 or more.
+
+    Returns:
+        Tensor: (D, N, P, Q).
+    """
+    old = projection.shape[1]
+    if channels == old:
+        return projection
+    if channels == 1:
+        return projection.sum(dim=1, keepdim=True)
+    repeated = projection.repeat(1, -(-channels // old), 1, 1)[:, :channels]
+    return repeated * (old / channels)

@@ -1,0 +1,189 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Metrics of the frozen protocols, which count each image once."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mmengine.evaluator import BaseMetric
+from mmengine.logging import print_log
+
+from mmmoca.registry import METRICS
+
+
+class ImageMetric(BaseMetric):
+    """A mean over images that counts each of them once.
+
+    A padded sampler may show an image several times, and to several
+    processes.
+
+    Args:
+        collect_device (str): 'gpu' collects through the process group,
+            whatever its backend; 'cpu' through files in the working directory,
+            which all nodes must share. Defaults to 'gpu'.
+        prefix (str, optional): Replaces the prefix of the metrics' names.
+
+    Attributes:
+        key (str): Field of a data sample that holds its predictions.
+        advice (str): What to write in the config to get it.
+    """
+
+    key: str
+    advice: str
+
+    def __init__(
+        self, collect_device: str = 'gpu', prefix: str | None = None
+    ) -> None:
+        super().__init__(collect_device=collect_device, prefix=prefix)
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Record what counts of each image of a batch.
+
+        Args:
+            data_batch (Any): Not used.
+            data_samples (Sequence[dict]): With ``sample_idx`` and the key of
+                the predictions.
+
+        Raises:
+            ValueError: If either is missing.
+        """
+        for sample in data_samples:
+            if self.key not in sample or 'sample_idx' not in sample:
+                raise ValueError(
+                    f'{type(self).__name__} needs {self.key}: {self.advice}; '
+                    'and sample_idx among the meta_keys of PackInputs'
+                )
+            index = int(sample['sample_idx'])
+            self.results.append((index, self.record(sample)))
+
+    def compute_metrics(self, results: list) -> dict:
+        """Average over the images.
+
+        Args:
+            results (list): (sample index, record) of all processes.
+
+        Returns:
+            dict: The metrics by name.
+        """
+        return self.average(list(dict(results).values()))
+
+    @abstractmethod
+    def record(self, sample: dict) -> Any:
+        """What counts of an image; picklable."""
+
+    @abstractmethod
+    def average(self, records: list) -> dict:
+        """The metrics by name, of one record an image."""
+
+
+@METRICS.register_module()
+class KNNAccuracy(ImageMetric):
+    """Top-1 and top-5 accuracy, in percent, of every (k, temperature).
+
+    Goes with :class:`KNNValLoop` and :class:`KNNTestLoop`, which give samples
+    ``gt_label``, ``num_classes`` and ``knn_pred`` (setting -> labels, best
+    first). Metrics are named ``knn/top1_k20`` or, with several temperatures,
+    ``knn/top1_k20_t0.07``. Top-5 is given if there are more than five
+    classes; a class without a single vote never counts as predicted. For
+    arguments and errors see :class:`ImageMetric`.
+    """
+
+    default_prefix: str | None = 'knn'
+    key = 'knn_pred'
+    advice = (
+        "write val_cfg=dict(type='mmmoca.KNNValLoop', ...) or "
+        "test_cfg=dict(type='mmmoca.KNNTestLoop', ...)"
+    )
+
+    def record(self, sample: dict) -> dict[str, bool]:
+        """Metric name -> whether the prediction is right."""
+        truth = int(sample['gt_label'])
+        tops = (1, 5) if sample['num_classes'] > 5 else (1,)
+        return {
+            f'top{top}_{name}': truth in labels[:top]
+            for top in tops
+            for name, labels in sample['knn_pred'].items()
+        }
+
+    def average(self, records: list[dict[str, bool]]) -> dict[str, float]:
+        """Accuracy in percent by metric name."""
+        return {
+            name: 100.0 * sum(hits[name] for hits in records) / len(records)
+            for name in records[0]
+        }
+
+
+@METRICS.register_module()
+class LowShotAccuracy(ImageMetric):
+    """Mean and standard deviation of the top-1 accuracy over the sets.
+
+    Goes with :class:`LowShotTestLoop`, which gives samples ``gt_label`` and
+    ``lowshot_pred`` (name -> the label that each set's classifier predicts).
+    Metrics, in percent, are named ``lowshot/top1_<name>`` and
+    ``lowshot/top1_<name>_std`` (of the sets as the whole population; left
+    out if there is one set only). For arguments and errors see
+    :class:`ImageMetric`.
+    """
+
+    default_prefix: str | None = 'lowshot'
+    key = 'lowshot_pred'
+    advice = "write test_cfg=dict(type='mmmoca.LowShotTestLoop', ...)"
+
+    def record(self, sample: dict) -> dict[str, list[bool]]:
+        """Name -> whether each set's classifier is right."""
+        truth = int(sample['gt_label'])
+        return {
+            name: [label == truth for label in labels]
+            for name, labels in sample['lowshot_pred'].items()
+        }
+
+    def average(
+        self, records: list[dict[str, list[bool]]]
+    ) -> dict[str, float]:
+        """Accuracies over the images, then mean and deviation of the sets."""
+        metrics = {}
+        for name in records[0]:
+            sets = 100 * np.mean([hits[name] for hits in records], axis=0)
+            metrics[f'top1_{name}'] = float(sets.mean())
+            if len(sets) > 1:
+                metrics[f'top1_{name}_std'] = float(sets.std())
+        return metrics
+
+
+@METRICS.register_module()
+class LinearProbeAccuracy(ImageMetric):
+    """Accuracy, in percent, of the best classifier of a linear probe.
+
+    Goes with :class:`~mmmoca.models.LinearProbe`, which gives samples
+    ``label_places``, ``base_lrs`` and ``num_classes``. The best one has the
+    highest top-1 accuracy; of equal ones it is that of the lowest learning
+    rate. Metrics are ``linear/top1``, ``linear/top5`` (if there are more
+    than five classes), ``linear/base_lr``, its learning rate for a batch of
+    256, and ``linear/head``, its index. The top-1 accuracy of all of them is
+    logged. For arguments and errors see :class:`ImageMetric`.
+    """
+
+    default_prefix: str | None = 'linear'
+    key = 'label_places'
+    advice = "use it with model.type='mmmoca.LinearProbe'"
+
+    def record(self, sample: dict) -> np.ndarray:
+        """Place of the truth in each classifier's prediction, (H,)."""
+        self._base_lrs = sample['base_lrs']
+        self._num_classes = sample['num_classes']
+        return np.asarray(sample['label_places'], dtype=np.int32)
+
+    def average(self, records: list[np.ndarray]) -> dict[str, float]:
+        """Accuracies of the best classifier, and which it is."""
+        places = np.stack(records)  # (N, H)
+        top1 = 100.0 * (places < 1).mean(axis=0)
+        best = int(top1.argmax())
+        accuracies = ', '.join(
+            f'{lr:g}: {value:.2f}' for lr, value in zip(self._base_lrs, top1)
+        )
+        print_log(f'top-1 by base learning rate: {accuracies}', 'current')
+        metrics = dict(top1=float(top1[best]))
+        if self._num_classes > 5:
+            metrics['top5'] = float(100.0 * (places[:, best] < 5).mean())
+        return metrics | dict(base_lr=self._base_lrs[best], head=best)
