@@ -11,7 +11,6 @@ default_hooks = dict(
         type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3
     ),
     sampler_seed=dict(type='DistSamplerSeedHook'),
-    batch_size=dict(type='mmmoca.BatchSizeHook'),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     step_log=dict(type='mmmoca.StepLogHook'),

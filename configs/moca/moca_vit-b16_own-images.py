@@ -34,5 +34,4 @@ model = dict(
 default_hooks = dict(
     teacher_ema=dict(momentum='auto'),  # 1 - .1 (1250 / S)^.5
     checkpoint=dict(save_best='knn/top1_k20'),
-    gain=dict(type='mmmoca.GainHook'),
 )
