@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from mmengine.dist import get_rank
-from mmengine.runner import find_latest_checkpoint
 
 from mmmoca.checkpoints import (
     CheckpointError,
@@ -234,17 +233,7 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
 # Validation follows the third iteration.
 VALIDATED = {'train_cfg.val_interval': 3}
 # Of the signal: what runs, after how many iterations, and how many are saved.
-MOMENTS = [
-    ('before_train_iter', 1, 2),
-    ('after_bank_iter', 3, 3),
-    ('queries', 3, 3),
-]
-
-
-def moment_of(runner, name, kwargs):
-    """The hook that is called; for the queries of a validation, these."""
-    queries = runner._val_loop.dataloader if 'loader' in kwargs else None
-    return 'queries' if queries and kwargs['loader'] is queries else name
+MOMENTS = [('before_train_iter', 1, 2), ('before_val', 3, 4)]
 
 
 @pytest.mark.parametrize(('moment', 'iteration', 'saved'), MOMENTS)
@@ -257,8 +246,7 @@ def test_a_signal_saves_the_run(
     call_hook = runner.call_hook
 
     def stop(name, **kwargs):
-        now = moment_of(runner, name, kwargs), runner.iter
-        if now == (moment, iteration):
+        if (name, runner.iter) == (moment, iteration):
             os.kill(os.getpid(), signal.SIGTERM)
         call_hook(name, **kwargs)
 
@@ -268,11 +256,9 @@ def test_a_signal_saves_the_run(
         runner.train()
     assert exited.value.code == os.EX_TEMPFAIL
     assert 'SIGTERM' in capfd.readouterr().err
-    assert 'val/knn/top1_k20' not in runner.message_hub.log_scalars
     assert signal.getsignal(signal.SIGTERM) is before
     interrupted = root / work_dir / 'interrupted.pth'
     assert read_checkpoint(interrupted)['meta']['iter'] == saved
-    assert find_latest_checkpoint(runner.work_dir) == str(interrupted)
     resumed = build(root, work_dir, resume=True, **VALIDATED)
     resumed.train()
     assert resumed._load_from == guarded(interrupted)
@@ -285,14 +271,14 @@ def test_a_signal_saves_the_run(
 def stop_one_of_two(root):
     """The second process gets the signal; how both end, at each moment."""
     ends = []
-    for moment, iteration, _ in (MOMENTS[0], MOMENTS[2]):
+    for moment, iteration, _ in MOMENTS:
         runner = build(root, f'together_{moment}', **VALIDATED)
         call_hook = runner.call_hook
 
         def stop(
             name, runner=runner, call=call_hook, at=(moment, iteration), **kw
         ):
-            if (moment_of(runner, name, kw), runner.iter) == at:
+            if (name, runner.iter) == at:
                 os.kill(os.getpid(), signal.SIGUSR1 if get_rank() else 0)
             call(name, **kw)
 
@@ -307,6 +293,6 @@ def stop_one_of_two(root):
 def test_a_signal_to_one_process_stops_all(root):
     results = run_processes(stop_one_of_two, 2, root)
     assert results == [[(os.EX_TEMPFAIL, 1), (os.EX_TEMPFAIL, 3)]] * 2
-    for moment, _, saved in (MOMENTS[0], MOMENTS[2]):
+    for moment, _, saved in MOMENTS:
         file = root / f'together_{moment}' / 'interrupted.pth'
         assert read_checkpoint(file)['meta']['iter'] == saved
