@@ -98,14 +98,6 @@ def test_test_loop_with_several_temperatures(root, tmp_path):
             )
 
 
-def test_one_class_is_refused(root, tmp_path):
-    few = folder_loader(root / 'one_class')
-    for stage in ('val', 'test'):
-        cfg = config(root, tmp_path, stage=stage, bank=few, query=few, k=2)
-        with pytest.raises(ValueError, match='two classes'):
-            getattr(toy_runner(**cfg), stage)()
-
-
 def test_other_metrics_can_read_the_predictions(root, tmp_path):
     cfg = config(root, tmp_path, k=(3, 1))
     cfg['val_evaluator'] = [
@@ -145,7 +137,7 @@ def test_hooks_and_mode(root, tmp_path, monkeypatch):
     start, end = map(log.index, ('before_val', 'after_run'))
     assert log[start:end] == (
         ['before_val', 'before_val_epoch']
-        + [('extract_feat', False), 'after_bank_iter'] * (5 + 4)
+        + [('extract_feat', False)] * (5 + 4)
         + ['after_val_epoch', 'after_val']
     )
 

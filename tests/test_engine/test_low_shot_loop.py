@@ -90,14 +90,6 @@ def test_equals_sklearn(root):
     assert 100 * np.mean(hits, axis=0) == pytest.approx(accuracies['few'])
 
 
-def test_one_key_moves_both_sets(root):
-    cfg = config(root, data_root=str(root))
-    parts = cfg['test_dataloader'], cfg['test_cfg']['train_dataloader']
-    for part, split in zip(parts, ('val', 'train')):
-        part['dataset'].update(data_root='nowhere', data_prefix=split)
-    assert toy_runner(**cfg).test() == toy_runner(**config(root)).test()
-
-
 def test_what_does_not_converge_is_said_once(root, caplog):
     run = toy_runner(**config(root, max_iter=1))
     run.logger.addHandler(caplog.handler)

@@ -106,24 +106,6 @@ def test_quick_start_on_an_array():
     torch.testing.assert_close(features[1], model.extract_feat(inputs)[0])
 
 
-# Of mmpretrain's ModelHub, at the size of `small`.
-TINY = dict(
-    backbone=dict(arch='deit-t'),
-    codebook=dict(num_words=16),
-    neck=dict(embed_dims=32, num_heads=2),
-)
-
-
-def test_by_name(model, files):
-    extract = FeatureExtractor(
-        'moca_vit-b16_200e', pretrained=str(files[0]), **TINY
-    )
-    (feature,) = extract(str(files[1]))
-    with torch.no_grad():
-        right = expected(model, files[1], PRETRAINING[0], 'teacher')
-    torch.testing.assert_close(feature, right, atol=1e-5, rtol=1e-4)
-
-
 def test_what_the_readme_shows(model, files, monkeypatch, tmp_path):
     """As it stands there, with smaller models."""
     text = (CONFIGS / 'README.md').read_text()
