@@ -197,48 +197,47 @@ class OnlineCodebook(BaseModule):
         return None if self.centre is None else tokens.float().mean(dim=0)
 
     @torch.no_grad()
-    def enqueue(self, words: Tensor, accepted: Tensor | None = None) -> None:
+    def enqueue(self, words: Tensor, accepted: Tensor | bool = True) -> None:
         """Overwrite the oldest words.
 
         Args:
             words (Tensor): Unit vectors, (K_new, D).
-            accepted (Tensor, optional): A bool on the device, (). False
-                changes nothing. Defaults to None, which means True.
+            accepted (Tensor | bool): A bool, on the device to avoid a wait.
+                False changes nothing. Defaults to True.
         """
+        accepted = torch.as_tensor(accepted, device=self.words.device)
         # After a checkpoint with another K_new the pointer may be anywhere.
         rows = self.pointer + torch.arange(len(words), device=words.device)
         rows %= len(self.words)
         pointer = (self.pointer + len(words)) % len(self.words)
-        words = words.to(self.words)
-        if accepted is not None:
-            words = torch.where(accepted, words, self.words[rows])
-            pointer = torch.where(accepted, pointer, self.pointer)
-        self.words[rows] = words
-        self.pointer.copy_(pointer)
+        self.words[rows] = torch.where(
+            accepted, words.to(self.words), self.words[rows]
+        )
+        self.pointer.copy_(torch.where(accepted, pointer, self.pointer))
 
     @torch.no_grad()
-    def update_msd(self, msd: Tensor, accepted: Tensor | None = None) -> None:
+    def update_msd(self, msd: Tensor, accepted: Tensor | bool = True) -> None:
         """Update mu once for each view, view 1 first.
 
         Args:
             msd (Tensor): MSD of view 1 and view 2, (2, ).
-            accepted (Tensor, optional): See :meth:`enqueue`.
+            accepted (Tensor | bool): See :meth:`enqueue`.
         """
+        accepted = torch.as_tensor(accepted, device=self.msd.device)
         for value in msd.to(self.msd):
-            if accepted is not None:
-                value = torch.where(accepted, value, self.msd)
+            value = torch.where(accepted, value, self.msd)
             self.msd.lerp_(value, 1 - self.msd_momentum)
 
     @torch.no_grad()
     def update_centre(
-        self, mean: Tensor, accepted: Tensor | None = None
+        self, mean: Tensor, accepted: Tensor | bool = True
     ) -> None:
         """Update the mean token of each position.
 
         Args:
             mean (Tensor): Mean tokens of the global batch, (L, D).
-            accepted (Tensor, optional): See :meth:`enqueue`.
+            accepted (Tensor | bool): See :meth:`enqueue`.
         """
-        if accepted is not None:
-            mean = torch.where(accepted, mean, self.token_mean)
+        accepted = torch.as_tensor(accepted, device=mean.device)
+        mean = torch.where(accepted, mean, self.token_mean)
         self.token_mean.lerp_(mean, 1 - self.centre)

@@ -42,7 +42,7 @@ def test_same_numbers_as_without(root):
 @pytest.mark.parametrize(
     ('name', 'values'),
     [
-        ('msd', (0.5, 0.9, 0.3, 0.09, 0.2, 1.0, 0.1)),
+        ('msd', (0.5, 0.9, 0.3, 0.05, 0.2, 1.0, 0.01)),
         ('image_information', (0.5, 0.9, 0.31, 0.29, 0.2, 1.0, 0.1)),
     ],
 )

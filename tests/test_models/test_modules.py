@@ -147,7 +147,7 @@ def test_codebook_queue():
     assert int(codebook.pointer) == 2
 
 
-@pytest.mark.parametrize('accepted', [None, torch.tensor(True)])
+@pytest.mark.parametrize('accepted', [True, torch.tensor(True)])
 def test_codebook_queue_after_another_number_of_new_words(accepted):
     for pointer in range(0, 32, 4):
         codebook = OnlineCodebook(3, (5, 5), num_words=32, num_new_words=16)

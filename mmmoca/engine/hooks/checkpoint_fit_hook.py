@@ -134,7 +134,7 @@ class CheckpointFitHook(Hook):
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not self._training:
             raise CheckpointError(
-                f'{report}: what is missing would be tested untrained'
+                f'{report}: the missing parts would be tested untrained'
             )
         if partial and not start:
             runner.logger.warning(report)

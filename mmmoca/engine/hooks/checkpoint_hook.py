@@ -27,7 +27,7 @@ __all__ = ['AtomicCheckpointHook', 'NonFiniteStateError']
 
 
 class NonFiniteStateError(RuntimeError):
-    """What was to be saved has numbers that are not finite."""
+    """The state to be saved has numbers that are not finite."""
 
 
 class _AtomicBackend(LocalBackend):
