@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# What pretraining and evaluations have in common. Hooks have names, so that
-# one key changes one setting: default_hooks.logger.interval=10
+# The base of pretraining and evaluations. Hooks have names, so that one key
+# changes one setting: default_hooks.logger.interval=10
 default_scope = 'mmpretrain'
 
 default_hooks = dict(
@@ -27,5 +27,6 @@ log_level = 'INFO'
 load_from = None
 resume = False
 
-# ReproducibilityHook makes each process draw masks and crops of its own.
+# With one seed each process still draws other masks and crops, by the
+# ReproducibilityHook.
 randomness = dict(seed=0)

@@ -13,7 +13,6 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
 __all__ = [
-    'INCOMPLETE',
     'Run',
     'batch_of',
     'complete_recipe',
@@ -21,8 +20,6 @@ __all__ = [
     'run_of',
     'scale_rate',
 ]
-
-INCOMPLETE = "{key}='auto': mmmoca.engine.complete_recipe(cfg) writes a number"
 
 LR = 'optim_wrapper.optimizer.lr'
 MOMENTUM = 'default_hooks.teacher_ema.momentum'

@@ -4,7 +4,6 @@ from collections import defaultdict
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
-from mmmoca.engine.recipe import INCOMPLETE
 from mmmoca.models import PrototypeGenerator
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
@@ -37,7 +36,9 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         options = dict(prototype_lr=1e-4, prototype_weight_decay=0.05)
         super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
         if self.base_lr == 'auto':
-            raise ValueError(INCOMPLETE.format(key='lr'))
+            raise ValueError(
+                "lr='auto': mmmoca.engine.complete_recipe(cfg) writes a number"
+            )
         for name, value in self.paramwise_cfg.items():
             if name not in options or not 0 <= value <= 1000:
                 raise ValueError(
