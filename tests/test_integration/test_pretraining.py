@@ -58,16 +58,6 @@ def test_training_moves_everything_once_a_step(root):
     assert len(accuracy) == 2 and (accuracy >= 0).all()
 
 
-def test_gradient_accumulation_steps_once(root):
-    options = {
-        'optim_wrapper.accumulative_counts': 2,
-        'train_dataloader.batch_size': 2,
-    }
-    runner = train(root, 'accumulated', **options | NO_VALIDATION)
-    assert int(runner.model.codebook.pointer) == 3 * 4
-    assert len(scalars(runner, 'train/momentum')) == 3
-
-
 @pytest.fixture
 def five_bands(root, tmp_path):
     """Settings to train on TIFF files of five channels."""

@@ -6,7 +6,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmmoca.models import Targets
 from mmmoca.models.objectives import (
-    bag_assignment_loss,
     token_assignment_loss,
 )
 from mmmoca.models.precision import tf32_allowed, tf32_mm
@@ -114,16 +113,6 @@ def test_certain_targets_keep_gradients_finite(inputs):
     assert torch.isfinite(loss)
     for x in inputs['features']:
         assert torch.isfinite(x.grad).all() and x.grad.any()
-
-
-def test_bag_loss(inputs):
-    features = inputs['features'][0].flatten(0, 1)
-    prototypes = inputs['prototypes']
-    bags = torch.rand(21, 11, dtype=torch.float64).softmax(dim=1)
-    loss = bag_assignment_loss(features, prototypes, 3.0, bags)
-    log_p = (3 * features @ prototypes.T).log_softmax(dim=1)
-    expected = (bags * (bags.log() - log_p)).sum() / 21
-    torch.testing.assert_close(loss, expected)
 
 
 @pytest.mark.parametrize(
