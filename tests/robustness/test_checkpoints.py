@@ -233,7 +233,17 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
 # Validation follows the third iteration.
 VALIDATED = {'train_cfg.val_interval': 3}
 # Of the signal: what runs, after how many iterations, and how many are saved.
-MOMENTS = [('before_train_iter', 1, 2), ('before_val', 3, 4)]
+MOMENTS = [
+    ('before_train_iter', 1, 2),
+    ('after_bank_iter', 3, 3),
+    ('queries', 3, 3),
+]
+
+
+def moment_of(runner, name, kwargs):
+    """The hook that is called; for the queries of a validation, these."""
+    queries = runner._val_loop.dataloader if 'loader' in kwargs else None
+    return 'queries' if queries and kwargs['loader'] is queries else name
 
 
 @pytest.mark.parametrize(('moment', 'iteration', 'saved'), MOMENTS)
@@ -246,7 +256,8 @@ def test_a_signal_saves_the_run(
     call_hook = runner.call_hook
 
     def stop(name, **kwargs):
-        if (name, runner.iter) == (moment, iteration):
+        now = moment_of(runner, name, kwargs), runner.iter
+        if now == (moment, iteration):
             os.kill(os.getpid(), signal.SIGTERM)
         call_hook(name, **kwargs)
 
@@ -256,6 +267,7 @@ def test_a_signal_saves_the_run(
         runner.train()
     assert exited.value.code == os.EX_TEMPFAIL
     assert 'SIGTERM' in capfd.readouterr().err
+    assert 'val/knn/top1_k20' not in runner.message_hub.log_scalars
     assert signal.getsignal(signal.SIGTERM) is before
     interrupted = root / work_dir / 'interrupted.pth'
     assert read_checkpoint(interrupted)['meta']['iter'] == saved
@@ -271,14 +283,14 @@ def test_a_signal_saves_the_run(
 def stop_one_of_two(root):
     """The second process gets the signal; how both end, at each moment."""
     ends = []
-    for moment, iteration, _ in MOMENTS:
+    for moment, iteration, _ in (MOMENTS[0], MOMENTS[2]):
         runner = build(root, f'together_{moment}', **VALIDATED)
         call_hook = runner.call_hook
 
         def stop(
             name, runner=runner, call=call_hook, at=(moment, iteration), **kw
         ):
-            if (name, runner.iter) == at:
+            if (moment_of(runner, name, kw), runner.iter) == at:
                 os.kill(os.getpid(), signal.SIGUSR1 if get_rank() else 0)
             call(name, **kw)
 
@@ -293,6 +305,6 @@ def stop_one_of_two(root):
 def test_a_signal_to_one_process_stops_all(root):
     results = run_processes(stop_one_of_two, 2, root)
     assert results == [[(os.EX_TEMPFAIL, 1), (os.EX_TEMPFAIL, 3)]] * 2
-    for moment, _, saved in MOMENTS:
+    for moment, _, saved in (MOMENTS[0], MOMENTS[2]):
         file = root / f'together_{moment}' / 'interrupted.pth'
         assert read_checkpoint(file)['meta']['iter'] == saved

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The base of the loops that classify by frozen features."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -115,14 +116,17 @@ class FeatureLoop(TestLoop):
         Returns:
             FeatureShard: In the order of the loader.
         """
-        model = unwrap_model(self.runner.model)
+        count, runner = itertools.count(), self.runner
+        model = unwrap_model(runner.model)
 
         def describe(data_batch: dict) -> tuple[Tensor, Sequence]:
             feats, samples = describe_batch(
                 model, data_batch, title, self.which, self.fp16
             )
+            # PreemptionHook listens to it; MMEngine's own hooks do not.
+            runner.call_hook(
+                'after_bank_iter', batch_idx=next(count), loader=loader
+            )
             return scale(feats), samples
 
-        return extract_shard(
-            loader, describe, title, self.runner.logger, dtype
-        )
+        return extract_shard(loader, describe, title, runner.logger, dtype)
