@@ -124,10 +124,18 @@ def scale_rate(cfg: Config) -> dict[str, float]:
 
     Returns:
         dict[str, float]: The rate written, by its key; empty if none was.
+
+    Raises:
+        ValueError: If the config does not say which batch its rate is for.
     """
     scaling = cfg.get('auto_scale_lr') or {}
     if not scaling.get('enable'):
         return {}
+    if 'base_batch_size' not in scaling:
+        raise ValueError(
+            'write auto_scale_lr.base_batch_size, the images of a step that '
+            'the learning rate was chosen for'
+        )
     batch = batch_of(cfg)
     lr = cfg.optim_wrapper.optimizer.lr * batch / scaling.base_batch_size
     scaling.update(enable=False, base_batch_size=batch)

@@ -140,6 +140,9 @@ def test_rates_follow_the_images(monkeypatch, launcher, micro_batches):
     assert scale_rate(cfg) == {LR: lr}
     assert cfg.optim_wrapper.optimizer.lr == lr
     assert scale_rate(cfg) == {}  # once
+    cfg.auto_scale_lr = dict(enable=True)
+    with pytest.raises(ValueError, match='base_batch_size'):
+        scale_rate(cfg)
 
 
 def test_a_rate_for_other_images_is_a_warning(root, tmp_path, capsys):
