@@ -35,8 +35,8 @@ GONE = {
         'drop_path_rate=0 in model.backbone'
     ),
     'GainHook': (
-        'leave it out; tools/analysis_tools/compare.py measures raw pixels '
-        'and checkpoints by k-NN'
+        'leave it out; tools/analysis_tools/compare.py compares checkpoints '
+        'by k-NN'
     ),
     'MOCAFSDPStrategy': (
         'leave out strategy, and raise optim_wrapper.accumulative_counts'
