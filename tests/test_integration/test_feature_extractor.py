@@ -16,7 +16,7 @@ from mmpretrain.registry import MODELS
 from PIL import Image
 from torch import nn
 
-import mmmoca.checkpoints  # noqa: F401  knows mmmoca-student://
+import mmmoca.hub  # noqa: F401  adds our models and mmmoca-student://
 
 from ..images import CONFIGS, DEMO_CONFIG
 from ..runs import demo_model
