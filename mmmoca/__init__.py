@@ -1,13 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """MOCA: self-supervised ViTs by masked online codebook assignments.
 
-A plugin of OpenMMLab. Importing it checks the versions of what it stands on
-and tells MMEngine where ``_base_ = 'mmmoca::...'`` finds our configs. It
-changes nothing else of the process, and does not load PyTorch. No class is
-registered here: see :mod:`mmmoca.registry`.
+A plugin of OpenMMLab. Importing it checks the versions of its requirements and
+tells MMEngine where ``_base_ = 'mmmoca::...'`` finds our configs. It changes
+nothing else of the process and does not load PyTorch. :mod:`mmmoca.registry`
+registers the classes on first use.
 
-:func:`mmmoca.load` and :func:`mmmoca.pretrain` import what they need when they
-are asked for.
+:func:`mmmoca.load` and :func:`mmmoca.pretrain` are imported on first use.
 """
 
 from typing import Any
@@ -21,9 +20,8 @@ check_requirements()
 
 from mmengine.config.utils import MODULE2PACKAGE  # noqa: E402
 
-# MMEngine takes the name of a distribution and looks for its files in
-# site-packages, where those of an editable install are not. A submodule is no
-# distribution, so that MMEngine takes the folder it lies in.
+# For the name of a distribution MMEngine searches site-packages, which an
+# editable install does not use. For a submodule it takes its folder.
 MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The command ``mmmoca``: the main programs of ``tools/`` under one name."""
+"""The command ``mmmoca``, which runs the main programs of ``tools/``."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from .files import shipped
 
 __all__ = ['main']
 
-# What each of them runs, and what it is for.
+# The program and its options for each command, and its purpose.
 COMMANDS = dict(
     pretrain=(['train'], 'train by a config'),
     embed=(['embed'], 'write features of images'),
@@ -19,7 +19,7 @@ COMMANDS = dict(
 
 
 def main() -> None:
-    """Run the program that the command line names, with its arguments."""
+    """Run the program of a command with the other arguments."""
     parser = argparse.ArgumentParser(
         'mmmoca',
         description='; '.join(f'{k}: {v}' for k, (_, v) in COMMANDS.items()),
@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     (tool, *options), _ = COMMANDS[args.command]
     sys.argv = [f'mmmoca {args.command}', *options, *args.arguments]
-    # Programs import the modules beside them.
+    # Programs import modules from their own folder.
     sys.path[0] = str(shipped('tools'))
     import_module(tool).main()
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Files and folders that appear whole or not at all."""
+"""Writing files whole or not at all, and paths of files."""
 
 import json
 import os
@@ -23,20 +23,20 @@ __all__ = [
 ]
 
 _PACKAGE = Path(__file__).resolve().parent
-# Parts of a path that lead elsewhere: up, to another backend, to its end.
+# Parts of a path that leave its folder: .., another backend, a null byte.
 _LEADS_OUT = re.compile(r'(^|/)\.\.(/|$)|://|\0')
 
 
 def shipped(name: str) -> Path | None:
-    """Find what comes with the package and lies outside of its modules.
+    """Find a file or folder of the repository outside the package.
 
     Args:
-        name (str): Path of a file or folder of the repository, such as
-            ``configs`` or ``tools/train.py``.
+        name (str): Its path in the repository, such as ``configs`` or
+            ``tools/train.py``.
 
     Returns:
-        Path | None: Where it is: in ``.mim`` of a package as installed, or
-        beside the package in a checkout. None where neither is.
+        Path | None: Its path in ``.mim`` of an installed package, or beside
+        the package in a checkout. None if there is neither.
     """
     for root in (_PACKAGE / '.mim', _PACKAGE.parent):
         if (root / name).exists():
@@ -45,17 +45,17 @@ def shipped(name: str) -> Path | None:
 
 
 def outside(folder: str, paths: Iterable[str]) -> list[str]:
-    """Those of some paths that may lead out of the folder they are to lie in.
+    """Find the paths that leave a folder.
 
-    Links in the folder may lead anywhere: whoever made it made them.
+    Symbolic links are trusted: the owner of the folder made them.
 
     Args:
-        folder (str): The folder; an empty name means any place.
-        paths (Iterable[str]): Paths that begin with it, or were absolute
-            before they were joined to it.
+        folder (str): The folder. An empty name allows any place.
+        paths (Iterable[str]): Paths that begin with the folder, or were
+            absolute before they were joined to it.
 
     Returns:
-        list[str]: Those that do not begin with it, or have ``..`` in them.
+        list[str]: Paths that do not begin with the folder or contain ``..``.
     """
     begin = os.path.join(folder, '')
     return [
@@ -71,20 +71,19 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
-    """Let a file or a folder appear when it is complete.
+    """Write a file or a folder that appears only when it is complete.
 
     Args:
-        path (str | os.PathLike): Where to. The folder that it lies in is
-            made if need be; an older file gives way, a folder does not
-            unless it is empty.
+        path (str | os.PathLike): The destination. Its parent is made if
+            needed. It replaces an older file or an empty folder.
 
     Yields:
-        Path: Where to write meanwhile, under the same name. Nothing of it is
-        left if an exception is raised.
+        Path: A temporary path with the same name, to write to. An exception
+        removes it.
     """
     path = Path(os.path.abspath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A sibling is on the same file system, so that renaming is atomic.
+    # On the same file system renaming is atomic.
     with tempfile.TemporaryDirectory(
         prefix=f'.{path.name}-', dir=path.parent
     ) as folder:
@@ -93,7 +92,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[Path]:
             yield temporary
             os.replace(temporary, path)
         except OSError as error:
-            if error.errno and error.filename is None:  # as of a full disk
+            if error.errno and error.filename is None:  # such as a full disk
                 error.filename = str(path)
             raise
 
@@ -103,7 +102,7 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
     Args:
         path (str | os.PathLike): The file.
-        text (str): What it holds.
+        text (str): Its content.
     """
     with atomic_write(path) as temporary:
         temporary.write_text(text, encoding='utf-8')
@@ -114,7 +113,7 @@ def write_json(path: str | os.PathLike, data: dict) -> None:
 
     Args:
         path (str | os.PathLike): The file.
-        data (dict): What json can write.
+        data (dict): Content that json can write.
     """
     write_text(path, json.dumps(data, indent=2) + '\n')
 
@@ -125,13 +124,13 @@ def write_figure(
     """Write a figure of matplotlib, whole or not at all.
 
     Args:
-        path (str | os.PathLike): The picture; its suffix decides the format.
+        path (str | os.PathLike): The picture. Its suffix is the format.
         figure (Figure): The figure.
-        dpi (int): Pixels an inch. Defaults to 130.
+        dpi (int): Pixels per inch. Defaults to 130.
     """
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        text.set_parse_math(False)  # a dollar in a name is a dollar
+        text.set_parse_math(False)  # names may have dollar signs
     with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=dpi)

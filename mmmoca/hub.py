@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Adds our models to mmpretrain's ``ModelHub`` when it is imported.
+"""Importing this adds our models to mmpretrain's ``ModelHub``.
 
-``list_models``, ``get_model`` and mmpretrain's inferencers know their names
-then. Weights of the release are read in the names of our models.
+``list_models``, ``get_model`` and mmpretrain's inferencers then know their
+names. Our reader reads the authors' released weights for our models.
 """
 
 from mmpretrain.apis.model import ModelHub
@@ -12,8 +12,8 @@ from .files import shipped
 
 __all__ = ['ModelHub']
 
-# Of models that mmpretrain can build. mim reads model-index.yml, which has
-# segmentors and detectors, too.
+# The models that mmpretrain can build. model-index.yml, which mim reads, also
+# has segmentors and detectors.
 for _folder in ('', 'classification/', 'demo/'):
     _metafile = shipped(f'configs/{_folder}metafile.yml')
     ModelHub.register_model_index(_metafile, shipped('configs').parent)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Names that others chose, in messages."""
+"""Foreign names in messages."""
 
 from collections.abc import Iterable
 
@@ -7,13 +7,13 @@ __all__ = ['listed', 'printable']
 
 
 def printable(text: object) -> str:
-    """A text whose control characters are seen, not obeyed by a terminal.
+    """Escape control characters, which a terminal would obey.
 
     Args:
-        text (object): Such as the name of a file.
+        text (object): A text, such as the name of a file.
 
     Returns:
-        str: One line. What cannot be printed is written as in Python.
+        str: One line, with Python's escapes for unprintable characters.
     """
     return ''.join(
         letter
@@ -24,11 +24,11 @@ def printable(text: object) -> str:
 
 
 def listed(names: Iterable[object], limit: int = 5) -> str:
-    """The first names, and how many there are beside them.
+    """List the first names and count the others.
 
     Args:
-        names (Iterable[object]): Names, listed in the order given.
-        limit (int): How many to write out. Defaults to 5.
+        names (Iterable[object]): The names, in order.
+        limit (int): Number of names to write out. Defaults to 5.
 
     Returns:
         str: For example ``a, b and 7 more``; see :func:`printable`.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How far a long task is: a bar on a terminal or in a notebook, else lines."""
+"""Progress of a long task: a bar on a terminal or in a notebook, or lines."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ __all__ = ['in_notebook', 'progress_bar']
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
-    # IPython is there if it runs this.
+    """Whether this process is the kernel of a notebook."""
+    # IPython is loaded if it runs this process.
     shell = sys.modules.get('IPython')
     shell = shell and shell.get_ipython()
     return type(shell).__name__ == 'ZMQInteractiveShell'
@@ -28,21 +28,20 @@ def in_notebook() -> bool:
 def progress_bar(
     unit: str, total: int, show: bool = True, seconds: float = 30
 ) -> Iterator[Callable[..., None]]:
-    """Rich's bar where it can be seen; in log files a line now and then.
+    """Show rich's bar on a terminal, and some lines in a log file.
 
     Args:
-        unit (str): What is counted, 'images' say.
-        total (int): How many there are.
+        unit (str): Name of the units, such as 'images'.
+        total (int): Number of units.
         show (bool): Whether to show anything. Defaults to True.
-        seconds (float): From one line of a log file to the next. Defaults to
+        seconds (float): Time between two lines of a log file. Defaults to
             30.
 
     Yields:
-        Callable: ``update(done, note='')`` says how many are done, those of
-        an earlier process too, and a word beside it.
+        Callable: ``update(done, note='')`` sets the number of units done,
+        those of earlier processes too, and a note beside it.
     """
-    # In notebooks rich needs ipywidgets, but a line that is written over
-    # again and again is understood there, too.
+    # Notebooks show a terminal's bar, too. Rich's own needs ipywidgets there.
     console = Console(
         force_jupyter=False, force_terminal=True if in_notebook() else None
     )

@@ -11,80 +11,81 @@ from typing import Any
 from mmengine import registry as mmengine
 from mmengine.registry import Registry
 
-# Kind and name of what configs may still have, and what to write instead.
+_WARMUP_COSINE = (
+    "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
+    'convert_to_iter_based=True) for the warm-up and the cosine'
+)
+# Names that old configs have, and what to write instead.
 GONE = {
-    ('dataset', 'MaskFolder'): "write type='mmseg.BaseSegDataset'",
-    ('dataset', 'mask_folder'): "write type='mmseg.BaseSegDataset'",
-    ('hook', 'BackboneCheckpointHook'): (
+    'AugmentingViewsPreprocessor': (
+        'inherit projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
+    ),
+    'BackboneCheckpointHook': (
         "leave it out; for which='student', load_from='mmmoca-student://FILE'"
     ),
-    ('hook', 'ClassifierCheckHook'): (
+    'BackboneRetriever': 'compare features of mmmoca.load(FILE).embed(IMAGES)',
+    'BatchSizeHook': 'leave it out: our tools scale the learning rate',
+    'ClassifierCheckHook': (
         'write default_hooks.checkpoint_fit.needs_checkpoint=True'
     ),
-    ('hook', 'CompileHook'): 'write compile=True in the config',
-    ('hook', 'ConfigCheckHook'): 'leave it out: our tools check the config',
-    ('hook', 'FrozenBackboneHook'): (
+    'CompileHook': 'write compile=True in the config',
+    'ConfigCheckHook': 'leave it out: our tools check the config',
+    'FrozenBackboneHook': (
         'write frozen_stages (the number of layers), drop_rate=0 and '
         'drop_path_rate=0 in model.backbone'
     ),
-    ('hook', 'SegDataCheckHook'): 'leave it out: our tools check the masks',
-    ('model', 'AugmentingViewsPreprocessor'): (
-        'inherit projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
+    'GainHook': (
+        'leave it out; tools/analysis_tools/compare.py compares checkpoints '
+        'by k-NN'
     ),
-    ('model', 'BackboneRetriever'): (
-        'compare features of mmmoca.load(FILE).embed(IMAGES)'
-    ),
-    ('parameter scheduler', 'MainGroupsCosineAnnealingLR'): (
-        "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
-        'convert_to_iter_based=True) for the warm-up and the cosine'
-    ),
-    ('parameter scheduler', 'MainGroupsLinearLR'): (
-        "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
-        'convert_to_iter_based=True) for the warm-up and the cosine'
-    ),
-    ('strategy', 'MOCAFSDPStrategy'): (
+    'MOCAFSDPStrategy': (
         'leave out strategy, and raise optim_wrapper.accumulative_counts'
     ),
-    ('transform', 'PackCanvas'): (
+    'MainGroupsCosineAnnealingLR': _WARMUP_COSINE,
+    'MainGroupsLinearLR': _WARMUP_COSINE,
+    'MaskFolder': "write type='mmseg.BaseSegDataset'",
+    'PackCanvas': (
         "write custom_imports=dict(imports=['projects.gpu_views.canvas'])"
     ),
+    'QuietRunner': "write runner_type='mmmoca.ConsoleRunner'",
+    'SegDataCheckHook': 'leave it out: our tools check the masks',
+    'mask_folder': "write type='mmseg.BaseSegDataset'",
 }
 
 
 class _Registry(Registry):
-    """A registry that knows the names of mmpretrain, too.
+    """A registry that looks up names in mmpretrain, too.
 
-    A config inherited by ``_base_ = 'mmmoca::...'`` is built in the scope
-    ``mmmoca``, although it was written in the scope ``mmpretrain``.
+    MMEngine builds a config inherited by ``_base_ = 'mmmoca::...'`` in the
+    scope ``mmmoca``, but it was written for the scope ``mmpretrain``.
     """
 
     def get(self, key: str) -> Any:
         """Get a registered class or function.
 
         Args:
-            key (str): Its name. Without a scope it is looked up here, then
-                in MMEngine, then in mmpretrain.
+            key (str): Its name. Without a scope the order is this package,
+                MMEngine, mmpretrain.
 
         Returns:
-            The class or function, or None where the name is unknown.
+            The class or function, or None if the name is unknown.
 
         Raises:
-            KeyError: If the name was one of this package. Says what to write
+            KeyError: If this package had the name. Says what to write
                 instead.
         """
         found = super().get(key)
-        if found is None and (self.name, key) in GONE:
-            advice = GONE[self.name, key]
-            raise KeyError(f'mmmoca.{key} is gone: {advice}')
+        if found is None and key in GONE:
+            raise KeyError(f'mmmoca.{key} is gone: {GONE[key]}')
         if found is None and '.' not in key:
             found = super().get(f'mmpretrain.{key}')
         return found
 
 
 def _child(parent: Registry, location: str) -> Registry:
-    # Every registry of MMEngine needs a child and every child a location:
-    # MMEngine warns in the scope `mmmoca` where either is missing. Whatever a
-    # config takes from here, its checkpoints are read by our reader.
+    # MMEngine warns if one of its registries has no child in the scope, or a
+    # child has no location. `mmmoca.checkpoints` makes sure that our reader
+    # reads the checkpoints of a config that uses any of our names.
     return _Registry(
         parent.name,
         parent=parent,

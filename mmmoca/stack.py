@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What this package stands on: versions and compiled operators."""
+"""The requirements of this package: versions and compiled operators."""
 
 import re
 import warnings
@@ -14,15 +14,15 @@ __all__ = [
     'import_quietly',
 ]
 
-# Module and its oldest version. Several distributions provide a module of
-# OpenMMLab, so that none of them can be a hard dependency.
+# Each module and its oldest version. Several distributions provide the modules
+# of OpenMMLab, so that none of them can be a hard dependency.
 _REQUIREMENTS = dict(
     torch='2.6', mmengine='0.10', mmcv='2.0', mmpretrain='1.2'
 )
 
 
 def _installed_version(module: str) -> str | None:
-    """Version of a module; that of a checkout on PYTHONPATH is not known."""
+    """Version of a module, or None for a checkout on PYTHONPATH."""
     if find_spec(module) is None:
         return 'not installed'
     for name in (f'onedl-{module}', module, f'{module}-lite'):
@@ -32,16 +32,16 @@ def _installed_version(module: str) -> str | None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Numbers of a version: (2, 11, 0) of '2.11.0a0+cu130'."""
+    """Numbers of a version: (2, 11, 0) for '2.11.0a0+cu130'."""
     return tuple(map(int, re.findall(r'\d+', re.match(r'[\d.]*', version)[0])))
 
 
 def check_requirements() -> None:
-    """Check that the stack is there and recent enough.
+    """Check that the required modules are there and recent enough.
 
     Raises:
-        ImportError: If anything is missing or too old. The message lists all
-            of it, and names the command that installs it.
+        ImportError: If modules are missing or too old. The message lists all
+            of them and the command that installs them.
     """
     found = {module: _installed_version(module) for module in _REQUIREMENTS}
     problems = [
@@ -60,10 +60,10 @@ def check_requirements() -> None:
 
 
 def import_quietly(*modules: str) -> None:
-    """Import modules of OpenMMLab, which print of packages that are missing.
+    """Import modules of OpenMMLab without their messages and warnings.
 
     Args:
-        *modules (str): Their names.
+        *modules (str): Names of the modules.
 
     Raises:
         ImportError: If there is no such module.

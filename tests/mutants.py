@@ -58,7 +58,7 @@ MUTANTS = [
     ),
     ('msd.unflatten(0, (2, -1)).mean(dim=1)', 'msd.view(-1, 2).mean(dim=0)'),
     # engine
-    ("        all_reduce(msd, op='mean')\n", ''),
+    ("    all_reduce(mean, op='mean')\n", ''),
     (
         'seed = mix_seed(runner.seed, optimizer_steps(runner))',
         'seed = mix_seed(runner.seed)',

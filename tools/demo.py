@@ -156,7 +156,6 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     from mmengine.registry import MODELS, init_default_scope
 
     from _demo import accuracies, shrink_images
-    from mmmoca.engine.hooks.gain_hook import advice
     from mmmoca.engine.launch import build_runner
     from mmmoca.evaluation import raw_pixels
     from mmmoca.files import write_figure, write_json
@@ -217,8 +216,6 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
     for name, accuracy in knn.items():
         print(f'k-NN, {name:10}  {accuracy:5.1f} %')
     print('Look at', *pictures, sep='\n  ')
-    if change := advice(baselines.values(), knn.get('teacher', 0.0)):
-        print(f'\n{change}')
 
 
 def main(argv: Sequence[str] | None = None) -> None:

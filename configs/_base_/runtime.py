@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# What pretraining and evaluations have in common. Hooks have names, so that
-# one key changes one setting: default_hooks.logger.interval=10
+# The base of pretraining and evaluations. Hooks have names, so that one key
+# changes one setting: default_hooks.logger.interval=10
 default_scope = 'mmpretrain'
 
 default_hooks = dict(
@@ -11,7 +11,6 @@ default_hooks = dict(
         type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3
     ),
     sampler_seed=dict(type='DistSamplerSeedHook'),
-    batch_size=dict(type='mmmoca.BatchSizeHook'),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
@@ -28,5 +27,6 @@ log_level = 'INFO'
 load_from = None
 resume = False
 
-# ReproducibilityHook makes each process draw masks and crops of its own.
+# With one seed each process still draws other masks and crops, by the
+# ReproducibilityHook.
 randomness = dict(seed=0)

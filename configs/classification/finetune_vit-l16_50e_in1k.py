@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The paper fine-tunes ViT-L/16, too (Table 10), without saying how. "We follow
-# iBOT", it says of ViT-B/16, whose ViT-L has these three settings of its own.
+# The paper fine-tunes ViT-L/16 (Table 10) without giving the settings. It
+# follows iBOT for ViT-B/16. iBOT's ViT-L has these three settings of its own.
 _base_ = './finetune_vit-b16_100e_in1k.py'
 
 model = dict(

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Fine-tuning of the quick start's network, on any folder of classes. Milder
-# than the recipe for ImageNet, which drowns 48 pixels and 10 epochs.
+# Fine-tuning of the quick start's network, on any folder of classes. It is
+# milder than ImageNet's recipe, which is too strong for 48 pixels.
 _base_ = '../classification/finetune_vit-b16_100e_in1k.py'
 
 num_classes = 12

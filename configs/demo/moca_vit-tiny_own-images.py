@@ -23,6 +23,5 @@ param_scheduler = dict(by_epoch=True, convert_to_iter_based=True)
 default_hooks = dict(
     logger=dict(log_metric_by_epoch=True),
     checkpoint=dict(by_epoch=True, interval=10, save_best='knn/top1_k20'),
-    gain=dict(type='mmmoca.GainHook'),
 )
 log_processor = dict(by_epoch=True)

@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The quick start: minutes on two CPU cores. A small ViT on small grey images;
-# what differs from the paper's recipe is what a run of 1400 steps needs.
+# The quick start: minutes on two CPU cores. A small ViT on small grey images.
+# It differs from the paper's recipe where a run of 1400 steps needs it.
 _base_ = ['../_base_/default_runtime.py']
 
 data_root = 'data/textures/'  # tools/dataset_converters/make_textures.py
@@ -27,7 +27,7 @@ model = dict(
         num_words=256,
         num_new_words=16,
         border=1,
-        # Sharper than the paper's 10, which tells few of such tokens apart.
+        # Sharper than the paper's 10, which separates few of these tokens.
         inv_delta=30.0,
     ),
     neck=dict(
@@ -161,7 +161,7 @@ test_cfg = dict(
 
 optim_wrapper = dict(
     type='mmmoca.MixedPrecisionOptimWrapper',
-    # bfloat16 where the processor has it: without, float32 is faster.
+    # bfloat16 if the processor supports it, else float32, which is faster.
     dtype='auto',
     constructor='mmmoca.MOCAOptimWrapperConstructor',
     optimizer=dict(

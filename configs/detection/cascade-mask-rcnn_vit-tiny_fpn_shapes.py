@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# A check of the whole way, minutes on two CPU cores: a small network, without
+# A check of all parts in minutes on two CPU cores: a small network, without
 # pretraining, learns the images of a small drawn set by heart. It is validated
 # on its training images.
 #   python tools/dataset_converters/make_shapes_coco.py data/shapes \

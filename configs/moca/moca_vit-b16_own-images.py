@@ -2,11 +2,11 @@
 # Your own unlabelled images, in one folder or any tree of folders:
 #   tools/dist_train.sh configs/moca_vit-b16_own-images.py 2 \
 #       --cfg-options data_root=/path/to/images epochs=200 batch_size=128
-# `tools/train.py CONFIG --check --cfg-options ...` says before the first step
-# what the run will be. docs/get_started/own_images.md explains the rules.
+# `tools/train.py CONFIG --check --cfg-options ...` describes the run before it
+# starts. docs/get_started/own_images.md explains the rules.
 _base_ = './moca_vit-b16_200e.py'
 
-# What there is to set, and what each stands for.
+# Short names of the settings that every run needs.
 shorthands = dict(
     data_root='train_dataloader.dataset.data_root',
     knn_root='val_cfg.data_root',  # labelled: train/<class>/, val/<class>/
@@ -17,12 +17,12 @@ train_dataloader = dict(
     batch_size=64, dataset=dict(data_root='data/images/', data_prefix='')
 )
 train_cfg = dict(max_epochs=200, val_interval=10)
-# Without labelled images there is no k-NN; with knn_root=DIR the checkpoint
+# Without labelled images there is no k-NN. With knn_root=DIR the checkpoint
 # of the best accuracy is kept.
 val_cfg = dict(data_root='')
 
-# The rest follows from N images, B images a step and S steps. Any of it can
-# be written as a number instead.
+# 'auto' follows from N images, B images a step and S steps. A number can
+# replace it.
 optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.5e-4 B / 256
 param_scheduler = dict(warmup=0.15)  # of the run, as in the paper
 model = dict(
@@ -34,5 +34,4 @@ model = dict(
 default_hooks = dict(
     teacher_ema=dict(momentum='auto'),  # 1 - .1 (1250 / S)^.5
     checkpoint=dict(save_best='knn/top1_k20'),
-    gain=dict(type='mmmoca.GainHook'),
 )

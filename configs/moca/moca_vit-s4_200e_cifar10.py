@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# CIFAR-10; downloads itself to data/cifar10 where there is a network. Not
-# in the paper: its recipe at 32 pixels (8 x 8 patches, one border row), batch
-# 512 on one GPU.
+# CIFAR-10, which is downloaded to data/cifar10. Not in the paper: its recipe
+# at 32 pixels (8 x 8 patches, one border row), batch 512 on one GPU.
 _base_ = './moca_vit-b16_200e.py'
 
 model = dict(

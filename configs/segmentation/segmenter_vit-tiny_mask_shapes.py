@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# A check of the whole way, minutes on two CPU cores: a small network, without
+# A check of all parts in minutes on two CPU cores: a small network, without
 # pretraining, learns the masks of a small drawn set.
 #   python tools/dataset_converters/make_shapes_coco.py data/shapes \
 #       --train 24 --val 8 --size 128
@@ -72,7 +72,7 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 
 train_cfg = dict(max_epochs=150, val_interval=50)
-# Without pretraining SGD learns the background alone.
+# Without pretraining SGD learns only the background.
 optim_wrapper = dict(
     optimizer=dict(_delete_=True, type='AdamW', lr=1e-4, weight_decay=0.05)
 )

@@ -14,27 +14,28 @@ def compile_forward(
 ) -> None:
     """Compile the forward pass, all losses included, into one graph.
 
-    MMEngine compiles ``train_step``, with the optimiser wrapper, its autocast
-    and its counters inside, which TorchDynamo cannot trace. Checkpoints and
-    validation know nothing of the compiled forward pass.
+    MMEngine compiles ``train_step``, which TorchDynamo cannot trace: the
+    optimiser wrapper's autocast and counters are inside. Checkpoints and
+    validation do not depend on the compiled forward pass.
 
-    Under DDP, PyTorch splits that graph where a bucket of gradients ends, so
-    that it is sent while the backward pass goes on. Before 2.11, the first
-    version in which this was tried, the graph stays whole: PyTorch 2.6 cannot
-    split one with an :class:`torch.autograd.Function` inside, and up to 2.8
-    the parts `could overwrite each other's memory
+    Under DDP, PyTorch splits the graph at the end of each bucket of
+    gradients, to send it during the backward pass. The graph stays whole
+    before PyTorch 2.11, the first version in which splitting was tested:
+    PyTorch 2.6 cannot split a graph with a :class:`torch.autograd.Function`,
+    and up to 2.8 the parts `could overwrite each other's memory
     <https://github.com/pytorch/pytorch/pull/160745>`_.
 
     Args:
-        model (nn.Module): Changed in place; DDP may wrap it.
-        options (bool | dict | None): ``compile`` of the config: whether to,
-            or the arguments of :func:`torch.compile`.
-        micro_batches (int): Of an optimiser step. Defaults to 1.
+        model (nn.Module): Changed in place. DDP may wrap it.
+        options (bool | dict | None): ``compile`` of the config: whether to
+            compile, or the arguments of :func:`torch.compile`.
+        micro_batches (int): Micro-batches of an optimiser step. Defaults to
+            1.
 
     Raises:
-        ValueError: If the mode is one of CUDA graphs, which reuse the memory
-            of gradients, and a step has several micro-batches: these `would
-            be lost <https://github.com/pytorch/pytorch/issues/169545>`_.
+        ValueError: If the mode uses CUDA graphs and a step has several
+            micro-batches, whose gradients `would be lost
+            <https://github.com/pytorch/pytorch/issues/169545>`_.
     """
     if not options:
         return

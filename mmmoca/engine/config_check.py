@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Finds slips in a config before anything is built.
 
-OpenMMLab's classes take most of what they are given, and fail later, or train
-on nonsense. What this package's own classes take they check themselves.
+OpenMMLab's classes accept most arguments, and fail later or train on
+nonsense. This package's own classes check their arguments themselves.
 """
 
 import inspect
@@ -17,8 +17,8 @@ from mmengine.runner import Runner
 
 __all__ = ['RUN_KEYS', 'check_config']
 
-# The least and the most of an argument, which has the same name in all
-# packages. Many take sequences, too.
+# Lowest and highest value of an argument that has the same name in all
+# packages. Many accept sequences.
 _RANGES = {
     'batch_size max_epochs max_iters accumulative_counts base_batch_size '
     'num_classes img_size patch_size crop_size stride': (1, 1e12),
@@ -34,7 +34,7 @@ _PARTS = re.compile(
     r'model|optim_wrapper|default_hooks(\.\w+)?|auto_scale_lr|'
     r'(train|val|test)_(cfg|dataloader)|env_cfg'
 )
-# What a run reads of a config, beside the config's own shorthands.
+# The top-level keys that a run reads.
 RUN_KEYS = {
     *inspect.signature(Runner).parameters,
     *('activation_checkpointing', 'compile', 'find_unused_parameters'),
@@ -45,14 +45,15 @@ RUN_KEYS = {
 def check_config(cfg: Config) -> None:
     """Check a config before anything is built.
 
-    A key that is a slip away from an argument is refused by the class that
-    is built: here, keys that no class sees.
+    A class refuses arguments that it does not know. This finds misspelt keys
+    that no class sees: those at the top level, and those beside the right key
+    in a file that inherits it.
 
     Args:
         cfg (Config): Any config of OpenMMLab's.
 
     Raises:
-        ValueError: Lists all that makes no sense, by its keys.
+        ValueError: Lists all problems by their keys.
     """
     settings = cfg.to_dict()
     known = RUN_KEYS | (settings.pop('shorthands', None) or {}).keys()
@@ -73,9 +74,9 @@ def check_config(cfg: Config) -> None:
 
 
 def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
-    """What makes no sense in a part of a config, and in its parts."""
+    """Problems of a part of a config, and of its parts."""
     if path and isinstance(part, dict):
-        # As in a file that inherits the right one, which comes first.
+        # The inherited key, which is right, comes first.
         yield from _slips(itertools.combinations(part, 2), path)
     items = part.items() if isinstance(part, dict) else enumerate(part)
     for key, value in items:
@@ -83,7 +84,7 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
         is_part = isinstance(value, (dict, type(None)))
         if _PARTS.fullmatch(inner) and not is_part:
             yield f'{inner}={value!r}: must be a dict'
-        # A recipe fills in what is 'auto'.
+        # complete_recipe replaces 'auto'.
         elif key in _RANGES and not (is_part or value == 'auto'):
             low, high = _RANGES[key]
             if not _between(value, low, high):
@@ -99,15 +100,15 @@ def _between(value: Any, low: float, high: float) -> bool:
 
 
 def _slips(pairs: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
-    """Keys that are a slip away from the one that they stand behind."""
+    """Keys that are a slip away from a known one."""
     for name, key in pairs:
         if key in _with_slips(name) or name in _with_slips(key):
             yield f'{path}{key}: there is no such key: did you mean {name}?'
 
 
 def _with_slips(name: Any) -> Iterator[str]:
-    """A name without one of its letters, or with two of them swapped."""
-    # Short words and numbers differ on purpose: type, dtype, view1, view2.
+    """The name with two letters swapped, or one of them left out."""
+    # Short names and digits differ on purpose: type, dtype, view1, view2.
     if not isinstance(name, str) or len(name) < 5:
         return
     for i, letter in enumerate(name):

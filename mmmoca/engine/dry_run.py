@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run would be, from its config, some images and three real steps."""
+"""Describe a run before it starts, from its config and three real steps."""
 
 import copy
 import tempfile
@@ -9,7 +9,6 @@ from statistics import median
 import torch
 from mmengine.config import Config
 
-from .hooks.batch_size_hook import peak_rates
 from .launch import build_runner
 from .recipe import run_of
 from .steps import unwrap_model
@@ -20,18 +19,19 @@ STEPS = 3
 
 
 def dry_run(cfg: Config) -> dict[str, str]:
-    """Count the images of a config and take three steps; keep nothing.
+    """Count the images of a config and take three steps. Nothing is kept.
 
     Args:
         cfg (Config): A config of training, completed by
             :func:`~mmmoca.engine.complete_recipe`. Not changed.
 
     Returns:
-        dict[str, str]: What there is to know: images, steps, learning rates,
-        seconds of a step and of the run, memory of a GPU, turns of a codebook.
+        dict[str, str]: Images, steps, the highest and the lowest peak of a
+        group's learning rate, the time of a step and of the run, the memory
+        of a GPU and how often the codebook is renewed.
 
     Raises:
-        Exception: Whatever building the run or its first steps raise.
+        Exception: Any error of building the run or of its first steps.
     """
     run = run_of(cfg)
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
@@ -50,11 +50,14 @@ def dry_run(cfg: Config) -> dict[str, str]:
     # The first step starts loaders and kernels.
     times = runner.message_hub.get_scalar('train/time').data[0]
     seconds = micro_batches * median(times[micro_batches:])
+    groups = runner.optim_wrapper.optimizer.param_groups
+    rates = [group.get('initial_lr', group['lr']) for group in groups]
+    ends = sorted({max(rates), min(rates)}, reverse=True)
     report = {
         'images': f'{run.images}',
         'images a step': f'{run.batch}',
         'steps': f'{run.steps}',
-        'learning rates': peak_rates(runner),
+        'learning rates': ', '.join(f'{rate:g}' for rate in ends),
         'a step': f'{seconds:.3g} s',
         'the run': f'{timedelta(seconds=round(run.steps * seconds))}',
     }

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """From a config file to a runner, on GPUs or without any."""
 
+import logging
 import os
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from mmmoca.stack import check_compiled_ops, import_quietly
 from .config_check import RUN_KEYS, check_config
 from .hooks.progress_hook import ProgressHook
 from .processes import collective_timeout
-from .runners.console_runner import ConsoleRunner, QuietRunner
+from .runners.console_runner import ConsoleRunner
 
 __all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
 
@@ -28,24 +29,24 @@ def load_config(
     cfg_options: dict | None = None,
     launcher: str = 'none',
 ) -> Config:
-    """Load a config and complete what its loaders leave open.
+    """Load a config, check it and complete its data loaders.
 
     Args:
         file (str | os.PathLike): The config file.
-        work_dir (str, optional): Where the run writes; by default what the
-            config says, else ``work_dirs/<name of the file>``.
+        work_dir (str, optional): Where the run writes. Defaults to the
+            config's, or else ``work_dirs/<name of the file>``.
         cfg_options (dict, optional): Settings that override the config's,
             with dotted keys.
         launcher (str): What started the processes: 'none', 'pytorch',
             'slurm' or 'mpi'. Defaults to 'none'.
 
     Returns:
-        Config: For :func:`build_runner`, after changes of one's own.
+        Config: The argument of :func:`build_runner`.
 
     Raises:
-        MissingOpsError: If the config is one of detection, and what that
-            needs is not installed.
-        ValueError: If an option names a key that nothing reads, or see
+        MissingOpsError: If a config of detection lacks mmdet or compiled
+            operators.
+        ValueError: If an option names a key that nothing reads. See also
             :func:`check_config`.
     """
     cfg = Config.fromfile(file)
@@ -56,7 +57,7 @@ def load_config(
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
     shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
     known = {*cfg, *shorthands, *RUN_KEYS}
-    # A file that inherits shorthands may use them, too.
+    # A config file may use the shorthands that it inherits.
     settings = {key: cfg.pop(key) for key in shorthands if key in cfg}
     cfg.merge_from_dict(
         {shorthands.get(k, k): v for k, v in (settings | options).items()}
@@ -66,15 +67,15 @@ def load_config(
         raise ValueError(f'nothing reads {", ".join(sorted(unread))}')
     leave_out_hooks(cfg)
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
-        # There are no labelled images for the k-NN.
+        # Without labelled images there is no k-NN.
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     scope = cfg.get('default_scope')
     if scope == 'mmdet':
         check_compiled_ops()
     if scope is not None and find_spec(scope) is not None:
         import_quietly(f'{scope}.datasets')
-    # Images of segmentation and detection differ in size: MMEngine's default
-    # is theirs, and their inferencers read no other.
+    # Segmentation and detection need MMEngine's default collate_fn: their
+    # images differ in size.
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
     return cfg
 
@@ -82,7 +83,7 @@ def load_config(
 def leave_out_hooks(cfg: Config) -> None:
     """Remove the default hooks that are None.
 
-    MMEngine takes None for its own hooks and fails on any other name.
+    MMEngine accepts None for its own hooks only.
 
     Args:
         cfg (Config): The config, changed in place.
@@ -100,16 +101,15 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
 
     Args:
         cfg (Config): The config.
-        progress (bool): Show a progress bar in the place of the log, which
-            is in its file all the same. Defaults to False.
+        progress (bool): Show a progress bar and warnings instead of the log,
+            which goes to its file anyway. Defaults to False.
 
     Returns:
-        Runner: The runner of the config, or the one that its ``runner_type``
-            names.
+        Runner: A :class:`ConsoleRunner`, or the config's ``runner_type``.
 
     Raises:
-        RuntimeError: If several processes without NVIDIA GPUs were not
-            started by torchrun, or are to share an Apple GPU.
+        RuntimeError: If several processes on CPUs were not started by
+            torchrun, or would share an Apple GPU.
     """
     launcher = cfg.get('launcher', 'none')
     if launcher != 'none' and get_device() in ('cpu', 'mps'):
@@ -118,42 +118,46 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
                 f'--launcher {launcher} needs NVIDIA GPUs: on CPUs start the '
                 'processes by tools/dist_train.sh, elsewhere leave it out'
             )
-        # MMEngine's own initialisation selects a GPU whatever the backend is.
+        # MMEngine's initialisation selects a GPU for any backend.
         torch.distributed.init_process_group(
             'gloo', timeout=collective_timeout(cfg)
         )
         cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
-    kind = QuietRunner if progress else ConsoleRunner
-    runner = RUNNERS.build(cfg) if 'runner_type' in cfg else kind.from_cfg(cfg)
+    if 'runner_type' in cfg:
+        runner = RUNNERS.build(cfg)
+    else:
+        runner = ConsoleRunner.from_cfg(cfg)
     if progress:
+        for handler in runner.logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.setLevel(logging.WARNING)
         runner.register_hook(ProgressHook())
     return runner
 
 
 def check_files(cfg: Config, *stages: str) -> None:
-    """Check that the files of a config are there.
+    """Check that the files of a config exist.
 
-    MMEngine looks for ``load_from`` and images after it has joined the
-    processes and built the model. What lies below a ``data_root`` is the
-    matter of its data set.
+    MMEngine would look for them after it has joined the processes and built
+    the model. Data sets check what lies in their ``data_root``.
 
     Args:
         cfg (Config): The config.
-        *stages (str): 'train', 'val' or 'test', what is about to be run.
+        *stages (str): The stages to run: 'train', 'val' or 'test'.
 
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
         SegDataError: See :func:`check_segmentation`.
     """
-    # Files on other machines, s3://... say, are MMEngine's matter.
+    # MMEngine reads remote files, such as s3://...
     scheme, _, path = (cfg.get('load_from') or '').rpartition('://')
     local = not scheme or scheme.startswith('mmmoca-')
     if path and local and not Path(path).expanduser().exists():
         raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
     for stage in stages:
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
-        if not part.get('data_root'):  # which moves all sets of a loop
+        if not part.get('data_root'):  # of a loop, for all its sets
             key = f'{stage}_dataloader.dataset'
             part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
         root = part.get('data_root') or ''
@@ -168,7 +172,7 @@ def check_files(cfg: Config, *stages: str) -> None:
 
 
 def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
-    # The defaults of mmpretrain's tools, which its base configs count on.
+    # mmpretrain's base configs rely on these defaults of its tools.
     for key, value in cfg.items():
         if not isinstance(value, ConfigDict):
             continue
@@ -177,13 +181,13 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
                 value.setdefault('collate_fn', dict(type='default_collate'))
             collate = value.get('collate_fn')
             if isinstance(collate, dict):
-                # Inheritance (`mmmoca::...`) marks all dicts that have a type;
-                # MMEngine passes this one's mark to the function.
+                # Inheritance (`mmmoca::...`) adds _scope_ to dicts with a
+                # type, and MMEngine passes it to the function.
                 collate.pop('_scope_', None)
             value.setdefault('pin_memory', True)
             value.setdefault('persistent_workers', True)
-            # PyTorch warns of the one without a GPU and refuses the other
-            # without workers, although num_workers=0 is a usual override.
+            # PyTorch warns of pin_memory without a GPU, and refuses
+            # persistent_workers with num_workers=0.
             value.pin_memory &= torch.cuda.is_available()
             value.persistent_workers &= value.get('num_workers', 0) > 0
         _complete_dataloaders(value, equal)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What one process finds out for all, and how long they wait."""
+"""What the processes of a run share."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -11,21 +11,21 @@ __all__ = ['collective_timeout', 'on_main_process']
 
 
 def on_main_process(function: Callable, *args) -> Any:
-    """Call a function on the main process, for all of them.
+    """Call a function on the main process and share its outcome.
 
-    All must stop where it fails: one that goes on would wait for the others
-    forever.
+    An error is raised on all processes. Otherwise the others would wait for
+    the main process forever.
 
     Args:
-        function (Callable): Looks at files, say, and changes no state of a
-            process. All processes must get here.
+        function (Callable): Reads files, for example, and changes no state of
+            the process. All processes must call this.
         *args: Its arguments.
 
     Returns:
-        Any: What it returned, on every process.
+        Any: Its result, on every process.
 
     Raises:
-        Exception: What it raised, on every process.
+        Exception: Its error, on every process.
     """
     outcome = [None]
     if is_main_process():
@@ -41,7 +41,7 @@ def on_main_process(function: Callable, *args) -> Any:
 
 
 def collective_timeout(cfg: Mapping) -> timedelta | None:
-    """How long a config has processes wait for one another.
+    """How long the processes of a config wait for one another.
 
     Args:
         cfg (Mapping): The config of a run.

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Settings that follow from the images, the batch and the length of a run.
 
-A config writes 'auto' for them; see ``docs/pretrain.md`` for the rules.
+A config has 'auto' for them. ``docs/pretrain.md`` states the rules.
 """
 
 import math
@@ -13,14 +13,13 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
 __all__ = [
-    'INCOMPLETE',
     'Run',
+    'batch_of',
     'complete_recipe',
     'recipe_numbers',
     'run_of',
+    'scale_rate',
 ]
-
-INCOMPLETE = "{key}='auto': mmmoca.engine.complete_recipe(cfg) writes a number"
 
 LR = 'optim_wrapper.optimizer.lr'
 MOMENTUM = 'default_hooks.teacher_ema.momentum'
@@ -33,7 +32,7 @@ _PROCESSES = dict(
 
 
 class Run(NamedTuple):
-    """What the rules ask of a run.
+    """The numbers of a run that the rules use.
 
     Attributes:
         images (int): N, of the training set.
@@ -47,11 +46,11 @@ class Run(NamedTuple):
 
 
 def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
-    """What the rules give for a run.
+    """Apply the rules to a run.
 
     Args:
         run (Run): Images, batch and steps.
-        words (int, optional): K, where it is given.
+        words (int, optional): K, if the config has a number.
 
     Returns:
         dict[str, float]: Learning rate, momentum of the teacher, K and K_new,
@@ -59,8 +58,8 @@ def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
     """
     # Linear, as in the authors' code and by --auto-scale-lr.
     lr = float(f'{1.5e-4 * run.batch / 256:.3g}')
-    # A line, in logarithms, from the .9 of the quick start's 1400 steps to
-    # the paper's .99 for its 125 000.
+    # Linear in logarithms, from .9 for the quick start's 1400 steps to the
+    # paper's .99 for its 125 000.
     left = 0.1 * (1250 / run.steps) ** 0.5
     momentum = round(1 - min(0.1, max(0.004, left)), 4)
     warmup = max(1, 0.15 * run.steps)
@@ -69,10 +68,10 @@ def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
         # its 1.28 million. Fewer words for fewer images learn less:
         # projects/own_images.
         power = round(math.log2(1024 * math.sqrt(run.images / 50_000)))
-        # But no more than a word of each image can renew in the warm-up.
+        # At most as many words as the images of the warm-up can renew.
         filled = math.floor(math.log2(run.batch * warmup))
         words = 2 ** max(6, min(12, max(10, power), filled))
-    # The paper's 4; more where the words of step 0, which are noise, would
+    # The paper's 4, or more if the words of step 0, which are noise, would
     # outlive the warm-up. Each is of another image, and they divide K.
     wanted = max(4, words / warmup)
     fitting = [n for n in range(1, run.batch + 1) if words % n == 0]
@@ -83,16 +82,16 @@ def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
 def complete_recipe(cfg: Config) -> dict[str, float]:
     """Write a number wherever a config of pretraining says 'auto'.
 
-    To be called before the runner is built, on every process.
+    Every process calls this before it builds the runner.
 
     Args:
         cfg (Config): The config, changed in place.
 
     Returns:
-        dict[str, float]: What was written, by key.
+        dict[str, float]: The numbers written, by key.
 
     Raises:
-        ValueError: If the run has no step, as its images fill no batch.
+        ValueError: If the images fill no batch.
     """
 
     def inner(part: Any, name: str) -> Any:
@@ -108,34 +107,78 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
     written = {key: numbers[key] for key in keys if said[key] == 'auto'}
     cfg.merge_from_dict(written)
     if LR in written and cfg.get('auto_scale_lr'):
-        # The rate is that of this batch; there is nothing left to scale.
+        # The rate fits this batch; there is nothing left to scale.
         cfg.auto_scale_lr.update(enable=False, base_batch_size=run.batch)
     return written
 
 
-def run_of(cfg: Config) -> Run:
-    """Images, batch and steps of the run that a config describes.
+def scale_rate(cfg: Config) -> dict[str, float]:
+    """Scale the learning rate by the batch if ``auto_scale_lr`` is enabled.
+
+    MMEngine would scale all parameter groups, those with a rate of their own
+    too, and would leave out accumulated micro-batches.
 
     Args:
-        cfg (Config): A config with a ``train_dataloader``, whose data set is
-            built to count its images.
+        cfg (Config): The config, changed in place: its rate becomes that of
+            its own batch, which becomes the ``base_batch_size``.
 
     Returns:
-        Run: See there.
+        dict[str, float]: The rate written, by its key; empty if none was.
+
+    Raises:
+        ValueError: If the config does not say which batch its rate is for.
+    """
+    scaling = cfg.get('auto_scale_lr') or {}
+    if not scaling.get('enable'):
+        return {}
+    if 'base_batch_size' not in scaling:
+        raise ValueError(
+            'write auto_scale_lr.base_batch_size, the images of a step that '
+            'the learning rate was chosen for'
+        )
+    batch = batch_of(cfg)
+    lr = cfg.optim_wrapper.optimizer.lr * batch / scaling.base_batch_size
+    scaling.update(enable=False, base_batch_size=batch)
+    cfg.optim_wrapper.optimizer.lr = lr
+    return {LR: lr}
+
+
+def batch_of(cfg: Config) -> int:
+    """Count the images of an optimiser step.
+
+    Args:
+        cfg (Config): A config with a ``train_dataloader``.
+
+    Returns:
+        int: Processes of its launcher x batch size x micro-batches.
+    """
+    processes = int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
+    micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
+    return cfg.train_dataloader.batch_size * processes * micro_batches
+
+
+def run_of(cfg: Config) -> Run:
+    """Count images, batch and steps of the run that a config describes.
+
+    Args:
+        cfg (Config): A config with a ``train_dataloader``. Its data set is
+            built.
+
+    Returns:
+        Run: The numbers.
 
     Raises:
         ValueError: If the run has no step.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     images = len(DATASETS.build(cfg.train_dataloader.dataset))
+    batch = batch_of(cfg)
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    processes = int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
-    batch = cfg.train_dataloader.batch_size * processes
     iterations = cfg.train_cfg.get('max_iters')
     if iterations is None:
-        iterations = images // batch * cfg.train_cfg.max_epochs
+        epoch = images // (batch // micro_batches)
+        iterations = epoch * cfg.train_cfg.max_epochs
     steps = iterations // micro_batches
-    batch *= micro_batches
     if not steps:
         raise ValueError(
             f'{images} images fill no step of {batch}: lower '

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Schedules by optimiser step, for the parameter groups that follow one."""
+"""Schedules of learning rate and weight decay by optimiser step."""
 
 import math
 
@@ -14,33 +14,33 @@ __all__ = ['CosineWeightDecay', 'WarmupCosineLR']
 class WarmupCosineLR(_ParamScheduler):
     """The learning rate of a whole run: linear warm-up from 0, then a cosine.
 
-    It follows the length of the run, which the runner fills in: change
-    ``train_cfg.max_epochs`` (``max_iters``) and nothing else. The cosine goes
-    towards its end and would reach it after ``period`` times the run; 1.25
-    cuts it before, as the authors' code does.
+    The runner fills in the length of the run, so ``train_cfg.max_epochs``
+    (``max_iters``) is the only key that states it. The cosine reaches its end
+    after ``period`` times the run. The authors' code cuts it: period 1.25.
 
-    Lengths are given in epochs or iterations, as OpenMMLab's configs have it;
-    by iteration, the schedule advances with the optimiser, not with every
-    micro-batch. A group whose ``constant`` key names the parameter keeps its
-    value, such as the rate of the prototype generators.
+    Lengths are in epochs or iterations, as in OpenMMLab's configs. By
+    iteration, the schedule advances with the optimiser, not with every
+    micro-batch. A parameter group whose ``constant`` key names the parameter
+    keeps its value. The prototype generators' rate is one.
 
     Args:
         optimizer (OptimWrapper): The optimiser.
         warmup (float): Length of the warm-up in epochs, or in iterations
-            with ``by_epoch=False``; below 1, as a share of the run. Defaults
-            to 0.
-        period (float): Defaults to 1.
+            with ``by_epoch=False``. A number below 1 is a share of the run.
+            Defaults to 0.
+        period (float): Length of the cosine's way down by the length of the
+            run. Defaults to 1.
         eta_min_ratio (float): End of the cosine, as a share of the base
             value. Defaults to 0.
-        eta_min (float, optional): End of the cosine, for all groups alike.
+        eta_min (float, optional): End of the cosine for all groups.
         end (int): Length of the run. The runner fills it in.
-        by_epoch (bool): Defaults to True; with ``convert_to_iter_based=True``
-            lengths are given in epochs and the rate moves in every step.
+        by_epoch (bool): Defaults to True. With ``convert_to_iter_based=True``
+            lengths are in epochs and the rate changes in every step.
         **kwargs: ``last_step`` and ``verbose`` of MMEngine's schedulers.
 
     Raises:
-        ValueError: If the warm-up is negative or as long as the run, or the
-            period is below 1.
+        ValueError: If the warm-up is negative or as long as the run, the
+            period is below 1, or the images do not fill a batch.
     """
 
     PARAMETER = 'lr'
@@ -81,9 +81,12 @@ class WarmupCosineLR(_ParamScheduler):
     def build_iter_from_epoch(
         cls, *args, end: int, epoch_length: int, warmup: float = 0.0, **kwargs
     ) -> 'WarmupCosineLR':
-        """Build it by iteration from what a config says in epochs."""
-        # BatchSizeHook, which knows the images, reports an epoch of no step.
-        epoch_length = max(1, epoch_length)
+        """Build the schedule by iteration from lengths in epochs."""
+        if not epoch_length:
+            raise ValueError(
+                'the images do not fill a batch: lower '
+                'train_dataloader.batch_size'
+            )
         kwargs |= dict(
             warmup=warmup * epoch_length if warmup >= 1 else warmup,
             end=end * epoch_length,
@@ -92,17 +95,17 @@ class WarmupCosineLR(_ParamScheduler):
         return cls(*args, **kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Go on from the step and the base values of the state.
+        """Load the step and the base values only.
 
-        The config says all else: a run that is resumed with another length
-        follows the new one.
+        The config determines the rest, so that a run can be resumed with
+        another length.
         """
         self._global_step = state_dict['_global_step']
         self.base_values = state_dict['base_values']
         self.last_step = min(self._global_step, self.end - 1)
 
     def step(self) -> None:
-        """Advance if the iteration ended in an optimiser step."""
+        """Advance if the iteration ended an optimiser step."""
         if self.by_epoch or self.optimizer.should_update():
             super().step()
 
@@ -128,7 +131,7 @@ class WarmupCosineLR(_ParamScheduler):
 class CosineWeightDecay(WarmupCosineLR):
     """Weight decay along a cosine, from the optimiser's to ``eta_min``.
 
-    It spares the prototype generators and whatever does not decay.
+    Prototype generators and parameters without decay are left alone.
     """
 
     PARAMETER = 'weight_decay'

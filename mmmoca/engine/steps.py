@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a hook needs to know of a run and its optimiser steps."""
+"""Facts of a run and its optimiser steps, for hooks."""
 
 import numpy as np
 from mmengine.dataset import InfiniteSampler
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """The algorithm itself, whatever wraps it for several processes."""
+    """The model without its wrappers for several processes."""
     while is_model_wrapper(model):
         model = model.module
     return model
@@ -40,17 +40,18 @@ def stepped(runner: Runner) -> bool:
 
 
 def skipped(runner: Runner) -> Tensor | None:
-    """Whether the loss scaler left the last optimiser step out.
+    """Whether the loss scaler skipped the last optimiser step.
 
     Args:
         runner (Runner): The runner of the training.
 
     Returns:
-        Tensor | None: 1 if so, else 0, (), on the device: the host need not
-        wait for it. None if the loss is not scaled.
+        Tensor | None: 1 if it did, else 0, (), on the device, so that the
+        host need not wait. None if the loss is not scaled.
 
     Raises:
-        TypeError: If the optimiser wrapper scales the loss and does not say.
+        TypeError: If the optimiser wrapper scales the loss and has no
+            ``skipped``.
     """
     wrapper = runner.optim_wrapper
     scaler = getattr(wrapper, 'loss_scaler', None)
@@ -65,38 +66,38 @@ def skipped(runner: Runner) -> Tensor | None:
 
 
 def mix_seed(*numbers: int) -> int:
-    """A 63-bit seed from numbers whose neighbours get unlike seeds.
+    """Mix numbers into a 63-bit seed, unlike that of neighbouring numbers.
 
     Args:
-        *numbers (int): Seed of the run, rank, iteration and the like. Fewer
-            or more of them make another seed.
+        *numbers (int): Seed of the run, rank, iteration and so on. Their
+            count matters, too.
 
     Returns:
         int: The same for the same numbers, in [0, 2**63).
     """
-    # NumPy fills up with zeros: (s, n) alone would be (s, n, 0).
+    # NumPy pads with zeros: without the length (s, n) equals (s, n, 0).
     entropy = len(numbers), *numbers
     state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
     return int(state[0] >> 1)
 
 
 def global_batch_size(runner: Runner) -> int:
-    """Images of an optimiser step, of all processes and micro-batches."""
+    """Images of an optimiser step: all processes, all micro-batches."""
     batch_size = runner.train_dataloader.batch_sampler.batch_size
     micro_batches = runner.optim_wrapper._accumulative_counts
     return batch_size * get_world_size() * micro_batches
 
 
 def is_infinite(sampler: Sampler) -> bool:
-    """Whether a sampler goes on for ever, so that all batches are full."""
+    """Whether a sampler never ends, so that all batches are full."""
     infinite = getattr(sampler, 'infinite', False)
     return infinite or isinstance(sampler, InfiniteSampler)
 
 
 def optimizer_steps(runner: Runner) -> int:
-    """Optimiser steps done, the one of the current iteration included.
+    """Optimiser steps done, for calls in ``after_train_iter``.
 
-    To be called in ``after_train_iter``.
+    The step of the current iteration counts.
     """
     return -(-(runner.iter + 1) // runner.optim_wrapper._accumulative_counts)
 

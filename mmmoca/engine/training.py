@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A training from its config to its end, for the shell and for Python."""
+"""A training from its config to its end, for ``tools`` and for Python."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .launch import build_runner, check_files
-from .recipe import complete_recipe
+from .recipe import batch_of, complete_recipe, scale_rate
 
 __all__ = ['prepare_training', 'train']
 
@@ -24,27 +24,28 @@ def prepare_training(
     validate: bool = True,
     auto_scale_lr: bool = False,
 ) -> dict[str, float]:
-    """Write into a config how its run starts, and what it leaves open.
+    """Write into a config how its run starts, and complete its numbers.
 
     Args:
         cfg (Config): Of :func:`~mmmoca.engine.launch.load_config`, changed
             in place.
         init (str | os.PathLike, optional): The weights to start from, of any
             layout known.
-        resume (str | os.PathLike, optional): The checkpoint to go on from;
-            'auto' for the latest one in the work dir, if there is one.
-        amp (bool): Train in mixed precision where the config does not, see
+        resume (str | os.PathLike, optional): The checkpoint to go on from.
+            'auto' takes the latest one in the work dir, if there is one.
+        amp (bool): Train in mixed precision if the config does not. See
             :class:`~mmmoca.engine.optimizers.MixedPrecisionOptimWrapper`.
         validate (bool): Whether to keep the validation. Defaults to True.
-        auto_scale_lr (bool): Scale the learning rate by the total batch
-            size.
+        auto_scale_lr (bool): Scale the learning rate. See
+            :func:`~mmmoca.engine.recipe.scale_rate`.
 
     Returns:
-        dict[str, float]: What :func:`complete_recipe` wrote.
+        dict[str, float]: The numbers that follow from images and batch, by
+        their keys.
 
     Raises:
         FileNotFoundError: If the checkpoint or a folder of images is missing.
-        ValueError: If there are two checkpoints to start from, or see
+        ValueError: If there are two checkpoints to start from. See also
             :func:`complete_recipe`.
     """
     if not validate:
@@ -56,18 +57,18 @@ def prepare_training(
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
     folder = Path(cfg.get('work_dir', ''))
     saved = any((*folder.glob('last_checkpoint'), *folder.glob('*.pth')))
-    # A job that is put back into the queue before it has saved anything still
-    # has to start from there.
+    # A job that was requeued before its first checkpoint starts again from
+    # load_from.
     if resume is not None and (resume != 'auto' or start is None or saved):
         cfg.resume = True
         cfg.load_from = None if resume == 'auto' else os.fspath(resume)
     if auto_scale_lr:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
-    # The other wrappers are of mixed precision by themselves.
+    # All other wrappers use mixed precision anyway.
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
         cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
     check_files(cfg, 'train', 'val')
-    return complete_recipe(cfg)
+    return complete_recipe(cfg) | scale_rate(cfg)
 
 
 def train(
@@ -79,22 +80,30 @@ def train(
         cfg (Config): The prepared config.
         written (dict[str, float]): What :func:`prepare_training` returned,
             for the log.
-        progress (bool): Show a progress bar in the place of the log, which
-            is in its file all the same.
+        progress (bool): Show a progress bar instead of the log, which goes
+            to its file anyway.
 
     Returns:
-        Runner: After the training.
+        Runner: The runner after the training.
 
     Raises:
-        Exception: Whatever building the run or running it raises.
+        Exception: Any error of building the run or of running it.
     """
     runner = build_runner(cfg, progress)
     for key, value in written.items():
         runner.logger.info(f'{key}={value:g} follows from images and steps')
+    batch = batch_of(cfg)
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
+    if batch != base:
+        runner.logger.warning(
+            f'the learning rate was chosen for {base} images an optimiser '
+            f'step, and there are {batch}: add --auto-scale-lr '
+            '(auto_scale_lr.enable=True) to scale it'
+        )
     try:
         runner.train()
     finally:
-        # MMEngine calls no hook after an exception.
+        # MMEngine does not call hooks after an exception.
         for hook in runner.hooks:
             if isinstance(hook, ProgressHook | PreemptionHook):
                 hook.after_train(runner)

@@ -21,11 +21,11 @@ __all__ = ['AssignmentHead', 'AssignmentLosses']
 
 
 class AssignmentLosses(NamedTuple):
-    """Losses of a step, and figures of the targets behind them.
+    """Losses of a step, and statistics of their targets.
 
     Attributes:
         losses (dict[str, Tensor]): ``loss_img`` and ``loss_loc``, weighted,
-            without the one that is switched off.
+            unless switched off.
         bags (Tensor): Bag of codes y_T of each image, (2B, K).
         msd (Tensor): Mean similarity difference of each image, (2B, ).
     """
@@ -37,30 +37,30 @@ class AssignmentLosses(NamedTuple):
 
 @MODELS.register_module()
 class AssignmentHead(BaseModule):
-    """Predicts the teacher's assignments, L_IMG and L_LOC.
+    """Predicts the teacher's assignments: L_IMG and L_LOC.
 
-    Paper, section 3.2. Both predictors compare a feature, not normalised,
-    with prototypes that are generated from the current codebook.
+    Paper, section 3.2. Both predictors compare a feature, which is not
+    normalised, with prototypes generated from the current codebook.
 
-    To have the decoder predict something else, inherit from this class and
-    replace :meth:`build_loc` and :meth:`loss_loc`; :meth:`check_decoder` may
-    refuse a decoder that does not go with it.
+    A subclass with another target of the decoder overrides :meth:`build_loc`
+    and :meth:`loss_loc`. Its :meth:`check_decoder` may refuse a decoder.
 
     Args:
         embed_dims (int): D, width of words and image embeddings.
-        decoder_dims (int, optional): d, width of the decoder. None if
-            there is no decoder (``lambda_img=1``).
+        decoder_dims (int, optional): d, width of the decoder. None without a
+            decoder (``lambda_img=1``).
         lambda_img (float): lambda of equation 1, weight of L_IMG against
             L_LOC, in [0, 1]. Defaults to 0.5.
         kappa (float): Inverse temperature of the predictions, 1 / tau.
             Defaults to 3.
-        allow_tf32 (bool): Whether a GPU may take the products of tokens with
-            words and of decoder tokens with prototypes in TF32 in the place
+        allow_tf32 (bool): Whether a GPU may compute the products of tokens
+            with words and of decoder tokens with prototypes in TF32 instead
             of float32. Defaults to True.
 
     Raises:
-        ValueError: If ``lambda_img`` is outside [0, 1], or it switches L_LOC
-            off or on without the decoder being so.
+        ValueError: If ``lambda_img`` is outside [0, 1], ``kappa`` is not
+            above 0, or L_LOC and the decoder are not both there or both
+            absent.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class AssignmentHead(BaseModule):
             self.build_loc(decoder_dims)
 
     def build_loc(self, decoder_dims: int) -> None:
-        """Build what L_LOC needs: the generator of W^d.
+        """Build the generator of W^d, which L_LOC needs.
 
         Args:
             decoder_dims (int): d.
@@ -114,7 +114,7 @@ class AssignmentHead(BaseModule):
         masks: Sequence[Mask],
         targets: Targets,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """L_LOC, and the bags of codes on the way (equations 2 to 4).
+        """Compute L_LOC and the bags of codes (equations 2 to 4).
 
         Args:
             decoded (Sequence[Tensor]): Decoder tokens of each round,
@@ -142,7 +142,7 @@ class AssignmentHead(BaseModule):
         masks: Sequence[Mask],
         targets: Targets,
     ) -> AssignmentLosses:
-        """Both objectives, means over rounds and sums over the two views.
+        """Compute both losses: means over rounds, sums over the two views.
 
         Args:
             embeddings (Sequence[Tensor]): Image embeddings of each round,
@@ -153,7 +153,7 @@ class AssignmentHead(BaseModule):
             targets (Targets): The teacher's assignments of both views.
 
         Returns:
-            AssignmentLosses: The weighted losses, and the targets' figures.
+            AssignmentLosses: The weighted losses and their targets.
         """
         if self.lambda_img == 1:
             bags, msd = bags_of_codes(targets, allow_tf32=self.allow_tf32)

@@ -18,19 +18,19 @@ class BatchedLinearHead(BaseModule):
     r"""H linear classifiers on the same features, one for each learning rate.
 
     Linear probing tries many learning rates, as iBOT does (the paper's
-    appendix, "Linear ImageNet classification"). Here the classifiers are one
+    appendix, "Linear ImageNet classification"). Here all classifiers are one
     parameter and one matrix product. The loss is
 
     .. math:: \sum_h r_h \, \mathrm{CE}_h
 
-    Classifiers share no parameter, so that classifier h gets the gradient of
-    its own cross-entropy times :math:`r_h`. SGD, its momentum included, is
-    linear in the gradient: one SGD with rate :math:`s` takes, for classifier
-    h, the steps of an SGD with rate :math:`s r_h`. That holds for any
-    schedule of :math:`s` and without weight decay only; for optimisers that
-    normalise the gradient (Adam, LARS) it does not.
+    Classifiers share no parameter, so the gradient of classifier h is that of
+    its own cross-entropy times :math:`r_h`. SGD with momentum is linear in
+    the gradient. One SGD with rate :math:`s` therefore takes, for classifier
+    h, the steps of an SGD with rate :math:`s r_h`. This holds for any
+    schedule of :math:`s`, but not with weight decay or with optimisers that
+    normalise the gradient (Adam, LARS).
 
-    Computes in float32, in autocast regions too.
+    The head computes in float32, also under autocast.
 
     Args:
         in_channels (int): D, width of the features.
@@ -83,11 +83,11 @@ class BatchedLinearHead(BaseModule):
         nn.init.zeros_(self.bias)
 
     def init_weights(self) -> None:
-        """As :meth:`reset_parameters`."""
+        """Call :meth:`reset_parameters`."""
         self.reset_parameters()
 
     def forward(self, features: Tensor) -> Tensor:
-        """Scores of all classifiers.
+        """Compute the scores of all classifiers.
 
         Args:
             features (Tensor): (B, D).
@@ -98,16 +98,15 @@ class BatchedLinearHead(BaseModule):
         return self._logits(features).transpose(0, 1)
 
     def loss(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """The loss to minimise by plain SGD.
+        """Compute the loss, which plain SGD minimises.
 
         Args:
             features (Tensor): (B, D).
             labels (Tensor): Class indices, int64, (B,).
 
         Returns:
-            Dict[str, Tensor]: ``loss``, the weighted sum above, and
-            ``best_cross_entropy``, the smallest of the classifiers', for
-            the log.
+            Dict[str, Tensor]: ``loss``, the weighted sum above, and for the
+            log ``best_cross_entropy``, the smallest of all classifiers.
         """
         logits = self._logits(features)  # (B, H, C)
         with no_autocast(logits):
@@ -124,29 +123,28 @@ class BatchedLinearHead(BaseModule):
 
     @torch.no_grad()
     def places(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Place of the true class among each classifier's scores.
+        """Rank the true class among each classifier's scores.
 
-        Of classes with equal scores the one with the lowest index comes
-        first; a score that is not a number never wins.
+        Among equal scores the lowest index comes first. NaN never wins.
 
         Args:
             features (Tensor): (B, D).
             labels (Tensor): Class indices, int64, (B,).
 
         Returns:
-            Tensor: int64, (B, H); 0 where the prediction is right, below 5
-            where the truth is among the best five.
+            Tensor: int64, (B, H): 0 if the prediction is right, below 5 if
+            the truth is among the best five.
         """
         logits = self._logits(features)
         index = labels[:, None, None].expand(-1, len(self.base_lrs), 1)
         truth = logits.gather(2, index)
         later = torch.arange(self.num_classes, device=logits.device) > index
-        # Counted from below, so that comparisons with NaN count as lost.
+        # Counts beaten classes, so that NaN beats none.
         beaten = (logits < truth) | ((logits == truth) & later)
         return self.num_classes - 1 - beaten.sum(dim=2)
 
     def _logits(self, features: Tensor) -> Tensor:
-        """One product for all classifiers -> (B, H, C)."""
+        """Compute all scores by one product -> (B, H, C)."""
         with no_autocast(features):
             return F.linear(
                 at_least_fp32(features),

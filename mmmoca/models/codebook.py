@@ -14,14 +14,14 @@ __all__ = ['CodebookUpdate', 'OnlineCodebook']
 
 
 class CodebookUpdate(NamedTuple):
-    """What a step found for the codebook, on its way to the hook.
+    """What a forward pass passes to :class:`~mmmoca.engine.CodebookHook`.
 
     Attributes:
         candidates (Tensor): See :meth:`RandomTokenSampler.draw`.
         msd (Tensor): Mean similarity difference of view 1 and view 2, (2, ).
         batch_size (int): B, images of the (micro-)batch on this process.
         token_mean (Tensor, optional): Mean teacher token of each position,
-            (L, D), float32, for a codebook with ``centre``.
+            (L, D), float32, if the codebook has ``centre``.
     """
 
     candidates: Tensor
@@ -34,37 +34,38 @@ class CodebookUpdate(NamedTuple):
 class OnlineCodebook(BaseModule):
     """FIFO queue of teacher tokens that serves as the codebook C.
 
-    Paper, section 3.1. The module only reads its state;
-    :class:`~mmmoca.engine.CodebookHook` writes it once per optimiser step
-    through :meth:`enqueue`, :meth:`update_msd` and :meth:`update_centre`.
+    Paper, section 3.1. The forward pass only reads the state.
+    :class:`~mmmoca.engine.CodebookHook` updates it once per optimiser step
+    by :meth:`enqueue`, :meth:`update_msd` and :meth:`update_centre`.
 
-    The softmax temperature of the targets is mu / 10, with mu the running
-    mean similarity difference, as in the authors' code; the paper prints the
-    inverse, 1 / (10 mu).
+    The softmax temperature of the targets is mu / 10 as in the authors' code,
+    where mu is the running mean similarity difference. (The paper prints the
+    inverse, 1 / (10 mu).)
 
-    With ``centre``, which is not in the paper, a running mean of the
-    teacher's tokens at each position is subtracted from the tokens before
-    they are assigned and before words are drawn. What all images have in
-    common at a position then no longer decides which word it gets.
+    ``centre`` is not in the paper. It subtracts a running mean of the
+    teacher's tokens at each position from the tokens, before they are
+    assigned and before words are drawn. Features that all images share at a
+    position then have no influence on its word.
 
     Args:
         embed_dims (int): D, width of the teacher's tokens.
         patch_resolution (Tuple[int, int]): Patch rows and columns (H, W).
-        num_words (int | str): K. Defaults to 4096, as does 'auto', which
-            training replaces by :func:`mmmoca.engine.complete_recipe`.
+        num_words (int | str): K. Defaults to 4096. 'auto' means the same
+            here; training replaces it by
+            :func:`mmmoca.engine.complete_recipe`.
         num_new_words (int | str): K_new, words replaced per optimiser step,
-            taken from as many images of the global batch. Defaults to 4, as
+            each from another image of the global batch. Defaults to 4, as
             does 'auto'.
-        border (int): Patch rows and columns dropped on each side from the
-            bags and from the new words. Defaults to 2.
+        border (int): Patch rows and columns on each side that bags and new
+            words ignore. Defaults to 2.
         inv_delta (float): Sharpness of the targets times mu. Defaults to 10.
         msd_momentum (float): Momentum of mu. Defaults to 0.99.
         initial_msd (float): mu at step 0. Defaults to 0.5.
         centre (float, optional): Momentum of the mean token of each
-            position, which starts at zero. Defaults to None: tokens are not
-            centred, as in the paper.
-        word_sampler (dict, optional): Config of what chooses the new words.
-            Defaults to a :class:`RandomTokenSampler`.
+            position, which starts at zero. Defaults to None: no centring, as
+            in the paper.
+        word_sampler (dict, optional): Config of the class that chooses new
+            words. Defaults to :class:`RandomTokenSampler`.
 
     Raises:
         ValueError: If K is not a multiple of K_new, no patch is left inside
@@ -140,13 +141,13 @@ class OnlineCodebook(BaseModule):
         return self.inv_delta / self.msd
 
     def centred(self, tokens: Tensor) -> Tensor:
-        """Subtract the mean token of each position, if there is ``centre``.
+        """Subtract the mean token of each position if ``centre`` is set.
 
         Args:
             tokens (Tensor): (..., L, D).
 
         Returns:
-            Tensor: Of the same shape, float32 if it was centred.
+            Tensor: (..., L, D), float32 if centred.
         """
         if self.token_mean is None:
             return tokens
@@ -157,11 +158,11 @@ class OnlineCodebook(BaseModule):
 
         Args:
             tokens (Tensor): (2B, L, D).
-            images (Tensor, optional): What the teacher saw, (2B, C, H, W),
-                for heads that predict it.
+            images (Tensor, optional): The teacher's input, (2B, C, H, W), for
+                heads that predict it.
 
         Returns:
-            Targets: Of these tokens and the words as they are now.
+            Targets: The assignments to the present words.
         """
         return Targets(
             *(self.centred(tokens), self.words, self.sharpness),
@@ -185,7 +186,7 @@ class OnlineCodebook(BaseModule):
 
     @torch.no_grad()
     def mean_token(self, tokens: Tensor) -> Tensor | None:
-        """What :meth:`update_centre` needs of a (micro-)batch.
+        """Average the tokens of each position, for :meth:`update_centre`.
 
         Args:
             tokens (Tensor): Teacher tokens of both views, (2B, L, D).
@@ -196,48 +197,47 @@ class OnlineCodebook(BaseModule):
         return None if self.centre is None else tokens.float().mean(dim=0)
 
     @torch.no_grad()
-    def enqueue(self, words: Tensor, accepted: Tensor | None = None) -> None:
+    def enqueue(self, words: Tensor, accepted: Tensor | bool = True) -> None:
         """Overwrite the oldest words.
 
         Args:
             words (Tensor): Unit vectors, (K_new, D).
-            accepted (Tensor, optional): A bool on the device, (); False
-                leaves everything as it was. Defaults to None, True.
+            accepted (Tensor | bool): A bool, on the device to avoid a wait.
+                False changes nothing. Defaults to True.
         """
-        # A checkpoint of another K_new may leave the pointer anywhere.
+        accepted = torch.as_tensor(accepted, device=self.words.device)
+        # After a checkpoint with another K_new the pointer may be anywhere.
         rows = self.pointer + torch.arange(len(words), device=words.device)
         rows %= len(self.words)
         pointer = (self.pointer + len(words)) % len(self.words)
-        words = words.to(self.words)
-        if accepted is not None:
-            words = torch.where(accepted, words, self.words[rows])
-            pointer = torch.where(accepted, pointer, self.pointer)
-        self.words[rows] = words
-        self.pointer.copy_(pointer)
+        self.words[rows] = torch.where(
+            accepted, words.to(self.words), self.words[rows]
+        )
+        self.pointer.copy_(torch.where(accepted, pointer, self.pointer))
 
     @torch.no_grad()
-    def update_msd(self, msd: Tensor, accepted: Tensor | None = None) -> None:
-        """Move mu by one step for each view, view 1 first.
+    def update_msd(self, msd: Tensor, accepted: Tensor | bool = True) -> None:
+        """Update mu once for each view, view 1 first.
 
         Args:
             msd (Tensor): MSD of view 1 and view 2, (2, ).
-            accepted (Tensor, optional): See :meth:`enqueue`.
+            accepted (Tensor | bool): See :meth:`enqueue`.
         """
+        accepted = torch.as_tensor(accepted, device=self.msd.device)
         for value in msd.to(self.msd):
-            if accepted is not None:
-                value = torch.where(accepted, value, self.msd)
+            value = torch.where(accepted, value, self.msd)
             self.msd.lerp_(value, 1 - self.msd_momentum)
 
     @torch.no_grad()
     def update_centre(
-        self, mean: Tensor, accepted: Tensor | None = None
+        self, mean: Tensor, accepted: Tensor | bool = True
     ) -> None:
-        """Move the mean token of each position by one step.
+        """Update the mean token of each position.
 
         Args:
-            mean (Tensor): Of the global batch, (L, D).
-            accepted (Tensor, optional): See :meth:`enqueue`.
+            mean (Tensor): Mean tokens of the global batch, (L, D).
+            accepted (Tensor | bool): See :meth:`enqueue`.
         """
-        if accepted is not None:
-            mean = torch.where(accepted, mean, self.token_mean)
+        accepted = torch.as_tensor(accepted, device=mean.device)
+        mean = torch.where(accepted, mean, self.token_mean)
         self.token_mean.lerp_(mean, 1 - self.centre)

@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-
 import torch
 from mmengine.model import BaseModule
 from mmpretrain.models.backbones.vision_transformer import (
@@ -22,9 +21,9 @@ __all__ = ['CondenserNeck']
 class CondenserNeck(BaseModule):
     """Decoder that predicts patches through a bottleneck.
 
-    Paper, section 3.3 and appendix B: patch tokens come from layer l of the
-    encoder, so that what the later layers know of the image must pass
-    through the one image embedding beside them.
+    Paper, section 3.3 and appendix B. The decoder gets the patch tokens of
+    layer l and one image embedding. What later layers know of the image can
+    reach it through that embedding only.
 
     Args:
         in_channels (int): D, width of the encoder.
@@ -33,13 +32,14 @@ class CondenserNeck(BaseModule):
         depth (int): Transformer blocks. Defaults to 2.
         num_heads (int): Attention heads. Defaults to 16.
         mlp_ratio (float): Hidden over token width. Defaults to 4.
-        condenser (bool): False is the paper's plain decoder (section 3.2):
-            it reads the patch tokens of the encoder's last layer, with [CLS]
-            in the first slot. Defaults to True.
+        condenser (bool): False gives the paper's plain decoder (section
+            3.2), which reads [CLS] and the patch tokens of the encoder's last
+            layer. Defaults to True.
         lean_mlp (bool): See :class:`MOCAViT`. Defaults to True.
 
     Raises:
-        ValueError: If ``embed_dims`` does not divide by ``num_heads``.
+        ValueError: If ``embed_dims`` is not a multiple of ``num_heads``, or
+            ``depth`` is below 1.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CondenserNeck(BaseModule):
         )
 
     def init_weights(self) -> None:
-        """Initialise as MAE's decoder."""
+        """Initialise as MAE does."""
         super().init_weights()
         init_transformer(self)
         nn.init.normal_(self.mask_token, std=0.02)

@@ -15,7 +15,7 @@ def _register_numbers(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
 ) -> None:
-    """Give a module the mean and std of channels, (C, 1, 1) each, or None."""
+    """Register mean and std of channels, (C, 1, 1) each or None."""
     if (mean is None) != (std is None) or len(mean or ()) != len(std or ()):
         raise ValueError(
             f'mean={mean} and std={std} need one number for each channel'
@@ -30,25 +30,24 @@ def _register_numbers(
 
 @MODELS.register_module()
 class ViewsDataPreprocessor(BaseDataPreprocessor):
-    """Brings views to the device and normalises them, channel by channel.
+    """Moves views to the device and normalises each channel.
 
-    Like mmpretrain's ``SelfSupDataPreprocessor``, with three differences: the
-    host never waits for the device (copies do not block if the loader pins
-    its memory), data samples stay where they are, and images with other
-    channels than expected are an error where they would lose some.
+    It differs from mmpretrain's ``SelfSupDataPreprocessor`` in three points.
+    The host never waits for the device (copies do not block if the loader
+    pins its memory). Data samples stay on the host. Images with another
+    number of channels are an error and lose none.
 
     Args:
-        mean (Sequence[float], optional): Of each channel after ``to_rgb``,
-            or one number for all of them. Defaults to None, no
-            normalisation.
-        std (Sequence[float], optional): Likewise.
+        mean (Sequence[float], optional): One number for each channel, after
+            ``to_rgb``, or one for all. Defaults to None, no normalisation.
+        std (Sequence[float], optional): Like ``mean``.
         to_rgb (bool): Whether to turn BGR, as MMCV loads it, into RGB.
             Defaults to False.
 
     Raises:
-        ValueError: At build time, if ``mean`` and ``std`` do not fit each
-            other or ``to_rgb``, or a ``std`` is not above 0; later, for images
-            of other channels.
+        ValueError: If ``mean`` and ``std`` do not fit each other or
+            ``to_rgb``, or a ``std`` is not above 0. In the forward pass, if
+            images have another number of channels.
     """
 
     def __init__(
@@ -70,13 +69,13 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         """Prepare a batch.
 
         Args:
-            data (dict): ``inputs``, (B, C, H, W), or a list of views of that
-                shape; ``data_samples``, if any. See ``default_collate``.
+            data (dict): ``inputs``, (B, C, H, W) or a list of such views, and
+                optional ``data_samples``. See ``default_collate``.
             training (bool): Not used.
 
         Returns:
-            dict: ``inputs`` in float32 on the device, as many, and
-            ``data_samples`` as they came.
+            dict: ``inputs`` in float32 on the device, and ``data_samples``
+            unchanged.
         """
         inputs = data['inputs']
         if isinstance(inputs, Tensor):
@@ -98,25 +97,25 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
             images = images.flip(-3)
         if self.mean is None:
             return images.float()
-        # Integers become float32 in the subtraction itself.
+        # The subtraction turns integers into float32.
         return (images - self.mean).div_(self.std)
 
 
-# A function, because a class would have to inherit from mmseg's: whoever
-# pretrains needs no mmseg.
+# A function, since a class would inherit from mmseg's, and pretraining must
+# not need mmseg.
 @MODELS.register_module(name='SegBandsPreprocessor')
 def seg_bands_preprocessor(
     mean: Sequence[float], std: Sequence[float], **options
 ) -> BaseDataPreprocessor:
     """Build mmseg's ``SegDataPreProcessor`` for any number of channels.
 
-    Registered as ``mmmoca.SegBandsPreprocessor``. mmseg's own takes one or
-    three numbers.
+    Registered as ``mmmoca.SegBandsPreprocessor``. mmseg's class accepts one
+    or three numbers only.
 
     Args:
-        mean (Sequence[float]): Of each channel.
-        std (Sequence[float]): Likewise.
-        **options: Further arguments of mmseg's: ``size``, ``pad_val``, ...
+        mean (Sequence[float]): One number for each channel.
+        std (Sequence[float]): One number for each channel.
+        **options: Other arguments of mmseg's class: ``size``, ``pad_val``, ...
 
     Returns:
         BaseDataPreprocessor: An object of mmseg's class.

@@ -10,21 +10,21 @@ __all__ = ['detector']
 HEADS = ('bbox_head', 'mask_head')
 
 
-# A function, because a class would have to inherit from mmdet's: whoever
-# pretrains needs neither mmdet nor its compiled operators.
+# A function, since a class would inherit from mmdet's, and pretraining must
+# not need mmdet.
 @MODELS.register_module(name=['CheckedDetector', 'detector'])
 def detector(detector: str, num_classes: int, **model) -> nn.Module:
     """Build a detector of mmdet from one number of classes.
 
     Registered as ``mmmoca.CheckedDetector``, and as ``mmmoca.detector`` for
-    older configs. In mmdet's own configs each head states the number of
-    classes, four times in a Cascade Mask R-CNN; here it follows from one key.
-    A :class:`~mmmoca.models.ViTFeaturePyramid` in the neck learns the patch
-    size from the backbone.
+    older configs. In mmdet's configs each head repeats the number of classes,
+    four times in a Cascade Mask R-CNN. A
+    :class:`~mmmoca.models.ViTFeaturePyramid` in the neck gets the patch size
+    of the backbone.
 
     Args:
-        detector (str): What mmdet's config has as the model's ``type``, such
-            as 'CascadeRCNN', 'MaskRCNN' or 'RetinaNet'.
+        detector (str): The model's ``type`` in mmdet's config, such as
+            'CascadeRCNN', 'MaskRCNN' or 'RetinaNet'.
         num_classes (int): Number of classes, written into every box and mask
             head.
         **model: The rest of mmdet's config of the model.
@@ -41,7 +41,7 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
 
 
 def _with_classes(parent: dict, num_classes: int) -> dict:
-    """Copy of a config whose heads have this number of classes."""
+    """Copy a config and set the number of classes of its heads."""
     heads = {}
     for name in HEADS:
         head = parent.get(name)
@@ -53,7 +53,7 @@ def _with_classes(parent: dict, num_classes: int) -> dict:
 
 
 def _with_patch_size(model: dict) -> dict:
-    """Copy of a config whose pyramid has the backbone's patch size."""
+    """Copy a config and give its pyramid the backbone's patch size."""
     size, neck = model['backbone'].get('patch_size'), model.get('neck')
     if size is None or neck is None:
         return model

@@ -13,27 +13,29 @@ __all__ = ['ViTFeaturePyramid']
 
 @MODELS.register_module()
 class ViTFeaturePyramid(BaseModule):
-    """Maps of several strides from a plain ViT, whose maps all have one.
+    """Makes maps of several strides from a plain ViT, which has one stride.
 
-    The pyramid of iBOT's COCO recipe, which the paper follows (Table 7). Of
-    patches of 16 pixels, two transposed convolutions with a norm and a GELU
-    between them make the map of stride 4, one transposed convolution that of
-    stride 8, nothing that of stride 16, and max-pooling that of stride 32. Of
-    patches of 8 pixels one transposed convolution makes stride 4, nothing
-    stride 8, and max-pooling strides 16 and 32, as in iBOT's code. The strides
-    read as many layers of the ViT, or all of them its last map, as in ViTDet's
-    simple feature pyramid (arXiv:2203.16527).
+    The pyramid of iBOT's COCO recipe, which the paper follows (Table 7). It
+    scales a map by the patch size / stride:
+
+    - 4: two transposed convolutions with a norm and a GELU between them;
+    - 2: one transposed convolution;
+    - 1: nothing;
+    - 1/2 and 1/4: max-pooling.
+
+    Each stride reads another layer of the ViT, or all read the last map, as in
+    ViTDet's simple feature pyramid (arXiv:2203.16527).
 
     Args:
-        in_channels (int): Channels of each map, which stay as they are.
+        in_channels (int): Channels of each map, before and after.
         norm_cfg (dict, optional): Norm between the two transposed
             convolutions. Defaults to ``dict(type='SyncBN')``.
         strides (Sequence[float]): Strides of the maps in pixels, each the
             patch times 1/4, 1/2, 1, 2 or 4. Defaults to (4, 8, 16, 32).
-        patch_size (int): Patch of the backbone in pixels, which
-            :func:`mmmoca.models.detector` fills in. Defaults to 16.
-        scales (Sequence[float], optional): In the place of ``strides``: times
-            the resolution of the ViT. Defaults to None.
+        patch_size (int): Patch of the backbone in pixels.
+            :func:`mmmoca.models.detector` fills it in. Defaults to 16.
+        scales (Sequence[float], optional): The scales themselves, instead of
+            ``strides``. Defaults to None.
         init_cfg (dict | List[dict], optional): See :class:`BaseModule`.
             Defaults to None, PyTorch's own initialisation.
 
@@ -91,10 +93,8 @@ class ViTFeaturePyramid(BaseModule):
                 (B, C, H, W) each, from the shallowest layer to the deepest.
 
         Returns:
-            tuple[Tensor, ...]: A map for each stride, (B, C, s H, s W) with s
-            the patch size / stride, rounded down; of strides 4, 8, 16 and 32
-            of patches of 16 pixels (B, C, 4H, 4W), (B, C, 2H, 2W),
-            (B, C, H, W) and (B, C, H // 2, W // 2).
+            tuple[Tensor, ...]: A map for each stride, (B, C, s H, s W) rounded
+            down, with s the patch size / stride.
 
         Raises:
             ValueError: If there is another number of maps.

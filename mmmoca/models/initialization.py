@@ -7,13 +7,13 @@ __all__ = ['init_transformer']
 def init_transformer(module: nn.Module) -> None:
     """Initialise as MAE does: xavier-uniform weights, zero biases.
 
-    A convolution that embeds patches counts as the linear layer it is.
-    mmpretrain's layers draw their FFN biases from N(0, 1e-6) in their own
-    ``init_weights``; call this afterwards.
+    The convolution that embeds patches counts as a linear layer. Call this
+    after ``init_weights`` of mmpretrain's layers, which draws the biases of
+    FFNs from N(0, 1e-6).
 
     Args:
-        module (nn.Module): Linear, Conv2d and LayerNorm layers anywhere in
-            it are initialised in place.
+        module (nn.Module): All its Linear, Conv2d and LayerNorm layers are
+            initialised in place.
     """
     for layer in module.modules():
         if isinstance(layer, (nn.Linear, nn.Conv2d)):

@@ -16,28 +16,28 @@ class LinearProbe(ImageClassifier):
     """Linear classifiers of many learning rates on a frozen backbone.
 
     iBOT's protocol, which the paper follows (appendix, "Linear ImageNet
-    classification"): one classifier for each learning rate, all on the same
-    augmented images; the one that is best on the validation images counts.
-    :class:`~mmmoca.evaluation.LinearProbeAccuracy` finds it and
+    classification"): one classifier for each learning rate, all trained on
+    the same augmented images. The best one on the validation images counts.
+    :class:`~mmmoca.evaluation.LinearProbeAccuracy` finds it, and
     :class:`~mmmoca.engine.WinningHeadHook` writes it as an ordinary
-    classifier of MMPreTrain.
+    classifier of mmpretrain.
 
-    The backbone and the neck are frozen for good: they get no gradient, and
-    :meth:`train` leaves them in evaluation mode.
+    Backbone and neck are frozen: they get no gradient and stay in evaluation
+    mode.
 
     Args:
-        backbone (dict): A backbone of MMPreTrain.
-        head (dict): Config of :class:`BatchedLinearHead`; ``in_channels``
-            follows from the backbone and the neck if left out.
-        neck (dict, optional): What makes one vector of the outputs:
-            MMPreTrain's ``GlobalAveragePooling`` on patch tokens for [AVG],
+        backbone (dict): A backbone of mmpretrain.
+        head (dict): Config of :class:`BatchedLinearHead`. ``in_channels``
+            defaults to the width of the features.
+        neck (dict, optional): Makes one vector of the outputs: mmpretrain's
+            ``GlobalAveragePooling`` on patch tokens for [AVG], or
             :class:`TokenFeatures` to concatenate. None for [CLS].
         data_preprocessor (dict, optional): See :class:`ImageClassifier`.
         init_cfg (dict, optional): See :class:`ImageClassifier`.
 
     Raises:
-        ValueError: If earlier blocks need a final norm that the backbone has
-            not.
+        ValueError: If earlier blocks need a final norm and the backbone has
+            none.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LinearProbe(ImageClassifier):
                         'TokenFeatures of several blocks takes the final '
                         'norm of the backbone: set final_norm=True there'
                     )
-                # Shared, so that it has the weights of any checkpoint.
+                # Shared, so that a checkpoint of the backbone fills it.
                 self.neck.norm = self.backbone.ln1
         width = tokens * self.backbone.embed_dims
         self.head = MODELS.build(dict(in_channels=width) | head)
@@ -71,7 +71,7 @@ class LinearProbe(ImageClassifier):
             module.requires_grad_(False)
 
     def train(self, mode: bool = True) -> 'LinearProbe':
-        """Set the training mode of the head alone."""
+        """Set the training mode of the head only."""
         super().train(mode)
         for module in self._frozen():
             module.eval()
@@ -79,7 +79,7 @@ class LinearProbe(ImageClassifier):
 
     @torch.no_grad()
     def extract_feat(self, inputs: Tensor) -> Tensor:
-        """Frozen features.
+        """Extract frozen features.
 
         Args:
             inputs (Tensor): Images, (B, C, H, W).
@@ -92,7 +92,7 @@ class LinearProbe(ImageClassifier):
     def loss(
         self, inputs: Tensor, data_samples: list[DataSample]
     ) -> dict[str, Tensor]:
-        """See :meth:`BatchedLinearHead.loss`.
+        """Compute the losses of :meth:`BatchedLinearHead.loss`.
 
         Args:
             inputs (Tensor): Images, (B, C, H, W).
@@ -107,7 +107,7 @@ class LinearProbe(ImageClassifier):
     def predict(
         self, inputs: Tensor, data_samples: list[DataSample]
     ) -> list[DataSample]:
-        """Judge every classifier's prediction.
+        """Rank the true class in every classifier's scores.
 
         Args:
             inputs (Tensor): Images, (B, C, H, W).
@@ -115,8 +115,8 @@ class LinearProbe(ImageClassifier):
 
         Returns:
             List[DataSample]: With ``label_places``, int64, (H, ), see
-            :meth:`BatchedLinearHead.places`, and what they are about:
-            ``base_lrs`` and ``num_classes``.
+            :meth:`BatchedLinearHead.places`, and ``base_lrs`` and
+            ``num_classes`` of the head.
         """
         places = self.head.places(
             self.extract_feat(inputs), _labels(data_samples)
@@ -135,5 +135,5 @@ class LinearProbe(ImageClassifier):
 
 
 def _labels(data_samples: list[DataSample]) -> Tensor:
-    """Class indices of the samples, int64, (B, )."""
+    """Collect the class indices of the samples, int64, (B, )."""
     return torch.cat([sample.gt_label for sample in data_samples])

@@ -11,12 +11,12 @@ __all__ = ['Mask', 'MaskingPlan']
 
 
 class Mask(NamedTuple):
-    """Patch indices of one masking round; each sample has its own.
+    """Patch indices of one masking round, others for each sample.
 
     Attributes:
-        visible (Tensor): What the student sees, (N, n_visible), int64.
-        predicted (Tensor): What is masked from the student and enters the
-            decoder as mask embeddings, (N, n_predicted), int64.
+        visible (Tensor): Patches that the student sees, (N, n_visible), int64.
+        predicted (Tensor): Masked patches that enter the decoder as mask
+            embeddings, (N, n_predicted), int64.
     """
 
     visible: Tensor
@@ -24,8 +24,8 @@ class Mask(NamedTuple):
 
     @property
     def decoded(self) -> Tensor:
-        """Tensor: Patches of the decoder's tokens in their order, visible
-        ones first, (N, n_visible + n_predicted).
+        """Tensor: Patches in the order of the decoder's tokens, visible ones
+        first, (N, n_visible + n_predicted).
         """
         return torch.cat((self.visible, self.predicted), dim=1)
 
@@ -37,24 +37,24 @@ class MaskingPlan:
     patches, ``int(L * (1 - mask_ratio))`` are visible in a round and
     ``int(L * (1 - decoder_mask_ratio))`` enter the decoder.
 
-    Two complementary rounds share one permutation P: what round 1 sees is
-    masked in round 2 and the reverse, and both predict the same patches::
+    Two complementary rounds share one permutation P. Each masks the patches
+    that the other one sees, and both predict the same patches::
 
         P = [ visible 1 | predicted 1 = predicted 2 | visible 2 | rest ]
 
     Args:
         num_patches (int): L, patches of an image.
-        mask_ratios (Sequence[float]): Share of the patches masked from the
-            student, one number a round, each in (0, 1).
+        mask_ratios (Sequence[float]): Share of the patches that the student
+            does not see, one number for each round, in (0, 1).
         decoder_mask_ratios (Sequence[float]): Share of the patches that do
-            not even enter the decoder, one a round, each at least 0 (full
-            decoding) and below its mask ratio.
+            not enter the decoder, one number for each round, from 0 (full
+            decoding) to below its mask ratio.
         complementary (bool, optional): Whether round 2 complements round 1.
             Defaults to None: yes if there are two rounds.
 
     Raises:
-        ValueError: If the ratios are out of range or the complementary
-            rounds do not fit into L patches.
+        ValueError: If ratios are out of range, or complementary rounds do
+            not fit into L patches.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class MaskingPlan:
         """Draw the masks of every round from torch's generator.
 
         Args:
-            num_samples (int): N, each gets its own permutation.
-            device (torch.device): Where the indices go.
+            num_samples (int): N. Each sample gets its own permutation.
+            device (torch.device): Device of the indices.
 
         Returns:
-            List[Mask]: One a round.
+            List[Mask]: One for each round.
         """
         shape = num_samples, self.num_patches
         order = torch.rand(shape, device=device).argsort(dim=1)  # (N, L)
@@ -114,8 +114,8 @@ class MaskingPlan:
             order (Tensor): Permutation(s) P, (N, L).
 
         Returns:
-            List[Mask]: One a round. Rounds that are not complementary
-            after the first draw permutations of their own.
+            List[Mask]: One for each round. Unless they are complementary,
+            rounds after the first draw new permutations.
         """
         masks = []
         for index, (visible, predicted) in enumerate(self.counts):
@@ -150,7 +150,7 @@ class MaskingPlan:
 def _count(
     num_patches: int, mask_ratio: float, decoder_mask_ratio: float
 ) -> tuple[int, int]:
-    """Numbers of visible and of predicted patches of one round."""
+    """Count the visible and the predicted patches of one round."""
     if not 0 < mask_ratio < 1:
         raise ValueError(f'a mask ratio must lie in (0, 1), got {mask_ratio}')
     if not 0 <= decoder_mask_ratio < mask_ratio:

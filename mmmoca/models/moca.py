@@ -23,17 +23,17 @@ class MOCA(BaseSelfSupervisor):
     Predicting Masked Online Codebook Assignments
     <https://arxiv.org/abs/2307.09361>`_.
 
-    A teacher sees two views whole and assigns their patches to the words of
-    an online codebook. The student sees the views masked and predicts the
-    mean assignment of the opposite view (L_IMG) and, through a bottleneck,
-    the assignment of each patch of its own view (L_LOC).
+    The teacher sees two whole views and assigns their patches to the words of
+    an online codebook. The student sees masked views. It predicts the mean
+    assignment of the opposite view (L_IMG) and, through a bottleneck, the
+    assignment of each patch of its own view (L_LOC).
 
     :meth:`loss` changes no state. :class:`~mmmoca.engine.CodebookHook` and
-    :class:`~mmmoca.engine.TeacherEMAHook` must be among the custom hooks:
-    they move the codebook and the teacher after each optimiser step.
+    :class:`~mmmoca.engine.TeacherEMAHook` must be among the hooks: they update
+    codebook and teacher after each optimiser step.
 
-    Widths and the patch grid follow from the backbone: they are filled into
-    ``codebook``, ``neck`` and ``head`` where these leave them out.
+    ``codebook``, ``neck`` and ``head`` take widths and the patch grid from the
+    backbone unless they state them.
 
     Args:
         backbone (dict): The student, a :class:`MOCAViT`.
@@ -46,11 +46,11 @@ class MOCA(BaseSelfSupervisor):
         image_embedding (str): 'avg' (default), the mean visible patch token,
             or 'cls' (paper, Table 2d).
         data_preprocessor (dict, optional): Defaults to a
-            :class:`ViewsDataPreprocessor` that normalises nothing.
+            :class:`ViewsDataPreprocessor` without normalisation.
         init_cfg (dict, optional): See :class:`BaseSelfSupervisor`.
 
     Raises:
-        ValueError: If parts do not fit each other, see their docstrings.
+        ValueError: If parts do not fit each other.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class MOCA(BaseSelfSupervisor):
     def init_weights(self) -> None:
         """Initialise the student, then copy it to the teacher.
 
-        A file that ``init_cfg`` names may have a teacher of its own.
+        The teacher is not a copy if the file of ``init_cfg`` has a teacher.
         """
         given = []
 
@@ -130,7 +130,7 @@ class MOCA(BaseSelfSupervisor):
             self.teacher.load_state_dict(self.backbone.state_dict())
 
     def train(self, mode: bool = True) -> 'MOCA':
-        """Set the training mode; the teacher stays in evaluation mode."""
+        """Set the training mode. The teacher stays in evaluation mode."""
         super().train(mode)
         self.teacher.eval()
         return self
@@ -140,18 +140,18 @@ class MOCA(BaseSelfSupervisor):
         inputs: list[Tensor],
         data_samples: list[DataSample] | None = None,
     ) -> dict[str, object]:
-        """One training step (paper, section 3), without side effects.
+        """Compute the losses of a step (paper, section 3), no side effects.
 
         Args:
             inputs (List[Tensor]): Two views, (B, C, H, W) each.
             data_samples (List[DataSample], optional): Not used.
 
         Returns:
-            Dict[str, object]: ``loss_img`` and ``loss_loc`` as weighted in
-            equation 1 and in KL form; for the log ``codebook_perplexity``,
-            how many words the batch uses, and ``image_information``, the
-            nats that an image tells about its words; and
-            ``codebook_update``, what :class:`CodebookHook` needs.
+            Dict[str, object]: ``loss_img`` and ``loss_loc``, weighted as in
+            equation 1 and in KL form. For the log ``codebook_perplexity``,
+            the number of words that the batch uses, and
+            ``image_information``, the information of an image about its words
+            in nats. ``codebook_update`` for :class:`CodebookHook`.
         """
         views = self._stack_views(inputs)  # 2 x (B, ...) -> (2B, C, H, W)
         tokens = self.encode_teacher(views)  # (2B, L, D)
@@ -177,13 +177,13 @@ class MOCA(BaseSelfSupervisor):
 
     @torch.no_grad()
     def encode_teacher(self, views: Tensor) -> Tensor:
-        """The teacher's patch tokens of the whole views (section 3.1).
+        """Encode the whole views by the teacher (section 3.1).
 
         Args:
             views (Tensor): View 1 and view 2, (2B, C, H, W).
 
         Returns:
-            Tensor: (2B, L, D).
+            Tensor: Patch tokens, (2B, L, D).
         """
         return self.teacher.encode(views).patches
 
@@ -192,14 +192,14 @@ class MOCA(BaseSelfSupervisor):
         return getattr(encoded, self.image_embedding)
 
     def parse_losses(self, losses: dict) -> tuple[Tensor, dict]:
-        """Sum the losses; hand the codebook's update on to the hooks.
+        """Sum the losses and pass the codebook's update to the hooks.
 
         Args:
-            losses (dict): What :meth:`loss` returned.
+            losses (dict): The result of :meth:`loss`.
 
         Returns:
-            Tuple[Tensor, dict]: The loss, and what hooks get as ``outputs``:
-            the scalars to log and ``codebook_update``.
+            Tuple[Tensor, dict]: The loss, and the ``outputs`` of hooks: the
+            scalars to log and ``codebook_update``.
         """
         update = losses['codebook_update']
         scalars = {k: v for k, v in losses.items() if v is not update}
@@ -209,9 +209,10 @@ class MOCA(BaseSelfSupervisor):
 
     @torch.no_grad()
     def extract_feat(self, inputs: Tensor, which: str = 'teacher') -> Tensor:
-        """The image embedding after the final norm, the feature of k-NN.
+        """Extract the image embedding after the final norm, as for k-NN.
 
-        [AVG] of all patch tokens, or [CLS] if that is the image embedding.
+        It is [AVG] of all patch tokens, or [CLS] if ``image_embedding`` is
+        'cls'.
 
         Args:
             inputs (Tensor): Whole images, (B, C, H, W).
@@ -238,5 +239,5 @@ class MOCA(BaseSelfSupervisor):
 
 
 def _entropy(distributions: Tensor) -> Tensor:
-    """Of each in nats, (..., K) -> (...)."""
+    """Entropy of each distribution in nats, (..., K) -> (...)."""
     return torch.special.entr(distributions).sum(dim=-1)

@@ -1,13 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The losses that predict soft assignments, as pure functions.
+"""The losses of predicted soft assignments, as pure functions.
 
-A softmax over K = 4096 words for every token of a batch is by far the
-largest tensor of a MOCA step, so none of these functions ever holds it for
-all tokens: they go through the tokens in chunks, and the token loss makes
-its gradients in the forward pass.
+A softmax over K = 4096 words for every token of a batch would be by far the
+largest tensor of a MOCA step. These functions compute it in chunks of tokens,
+and the token loss computes its gradients in the forward pass.
 
-Losses are in their KL form, which differs from the paper's cross-entropy by
-the entropy of the target alone: same gradients, and 0 for a perfect student.
+Losses are KL divergences. They differ from the paper's cross-entropies by the
+entropy of the target: the gradients are the same, and a perfect student has 0.
 """
 
 from collections.abc import Sequence
@@ -32,7 +31,7 @@ __all__ = ['bag_assignment_loss', 'bags_of_codes', 'token_assignment_loss']
 def bag_assignment_loss(
     embeddings: Tensor, prototypes: Tensor, kappa: float, bags: Tensor
 ) -> Tensor:
-    """L_IMG of one masking round (paper, equations 5 and 6).
+    """Compute L_IMG of one masking round (paper, equations 5 and 6).
 
     Args:
         embeddings (Tensor): Image embeddings, (N, D), not normalised.
@@ -58,11 +57,11 @@ def token_assignment_loss(
     chunk_size: int | None = None,
     allow_tf32: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """L_LOC of all masking rounds, and the bags of codes on the way.
+    """Compute L_LOC of all masking rounds, and the bags of codes.
 
-    Paper, equations 2 to 4. Assigns each teacher token once, for the bags
-    and for whichever rounds predict it, and makes the gradients at the same
-    time: memory is O(chunk_size * L * K) instead of O(N * L * K).
+    Paper, equations 2 to 4. Each teacher token is assigned once, for the bags
+    and for all rounds that predict it, and the gradients are computed at the
+    same time. Memory is O(chunk_size * L * K) instead of O(N * L * K).
 
     Args:
         features (Sequence[Tensor]): Decoder outputs of each round,
@@ -70,20 +69,20 @@ def token_assignment_loss(
         positions (Sequence[Tensor]): Patch index of each of them, (N, n).
         prototypes (Tensor): W^d of unit rows, (K, d).
         kappa (float): Inverse temperature of the prediction.
-        targets (Targets): Of the same views, N images of L tokens.
-        chunk_size (int | None): Images at a time. Defaults to None, by the
-            device.
-        allow_tf32 (bool): Whether a GPU may take the products in TF32, see
+        targets (Targets): Targets of the same views, N images of L tokens.
+        chunk_size (int | None): Images at a time. Defaults to None: chosen by
+            the device.
+        allow_tf32 (bool): Whether a GPU may use TF32. See
             :func:`~mmmoca.models.precision.product`. Defaults to True.
 
     Returns:
         tuple[Tensor, Tensor, Tensor]: The KL divergence, a mean over the
-        tokens of a round and over rounds, a scalar, and what
-        :func:`bags_of_codes` returns.
+        tokens of a round and over rounds, a scalar, and the result of
+        :func:`bags_of_codes`.
     """
     if chunk_size is None:
-        # Assignments of 8 MiB on a CPU, where smaller chunks make slower
-        # products and larger ones leave the cache, and 256 MiB elsewhere.
+        # Assignments of 8 MiB on a CPU, for which smaller products are slow
+        # and larger ones leave the cache, and of 256 MiB elsewhere.
         tokens, words = targets.tokens, targets.words
         numbers = 2**21 if tokens.device.type == 'cpu' else 2**26
         chunk_size = max(1, numbers // (tokens.shape[1] * len(words)))
@@ -101,18 +100,19 @@ def token_assignment_loss(
 def bags_of_codes(
     targets: Targets, chunk_size: int | None = None, allow_tf32: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """The targets of L_IMG (paper, section 3.2), without those of L_LOC.
+    """Compute the targets of L_IMG only (paper, section 3.2).
 
     Args:
-        targets (Targets): Of N images with L tokens.
+        targets (Targets): Targets of N images with L tokens.
         chunk_size (int | None): See :func:`token_assignment_loss`.
-        allow_tf32 (bool): Likewise.
+        allow_tf32 (bool): See :func:`token_assignment_loss`.
 
     Returns:
-        tuple[Tensor, Tensor]: The bag of codes y_T of each image, the mean
-        assignment of its inner patches, (N, K); and the mean over its L
-        tokens of the largest minus the mean similarity (MSD), (N, ). In
-        float32, without gradient.
+        tuple[Tensor, Tensor]: The bag of codes y_T of each image, which is
+        the mean assignment of its inner patches, (N, K), and its mean
+        similarity difference (MSD), which is the mean over its L tokens of
+        the largest minus the mean similarity, (N, ). In float32, without
+        gradient.
     """
     return token_assignment_loss(
         (), (), None, 1.0, targets, chunk_size, allow_tf32
@@ -120,7 +120,7 @@ def bags_of_codes(
 
 
 class _TokenAssignmentLoss(torch.autograd.Function):
-    """Chunked KL divergence that computes its gradients on the way."""
+    """Chunked KL divergence with its gradients in the forward pass."""
 
     @staticmethod
     def forward(
@@ -144,7 +144,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         average[inner] = 1 / len(inner)
         counts = [position.shape[1] for position in positions]
         if features:
-            # All rounds side by side; gradients will overwrite the features.
+            # All rounds side by side. Gradients overwrite the features below.
             grads = torch.cat([at_least_fp32(x) for x in features], dim=1)
             position = torch.cat(positions, dim=1)  # (N, n)
             weight = torch.cat(
@@ -152,9 +152,9 @@ class _TokenAssignmentLoss(torch.autograd.Function):
             ) / len(counts)
             scaled = kappa * at_least_fp32(prototypes)  # (K, d)
             grad_prototypes = torch.zeros_like(scaled)
-        # On a CPU all chunks share it: blocks of this size that are freed go
-        # back to the system, which clears them before it gives them out
-        # again. Other devices and a compiler manage memory themselves.
+        # On a CPU all chunks share one memory, since the system would clear
+        # freed blocks of this size before it returns them. Other devices and
+        # the compiler manage memory themselves.
         rows = chunk_size * max(length, sum(counts))
         scratch = (None,) * 3
         if words.device.type == 'cpu' and not torch.compiler.is_compiling():
@@ -162,8 +162,8 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         with no_autocast(tokens):
             for start in range(0, num, chunk_size):
                 part = slice(start, start + chunk_size)
-                # The temperature goes into the tokens, the rows' weights into
-                # features and gradients: all narrower than the K words.
+                # Scales tokens, features and gradients instead of (m, K)
+                # tensors, which are larger.
                 sharp = normalize_fp32(tokens[part]).flatten(0, 1) * sharpness
                 buffers = _rows(scratch, len(sharp))
                 similarity = product(sharp, words.T, tf32, buffers[0])
@@ -186,7 +186,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
                 )
                 del logits, codes
                 row_weight = weight.repeat(len(first_row))
-                # In place, torch.compile would lose the gradients.
+                # torch.compile would lose the gradients of `loss +=`.
                 loss = loss + divergence @ row_weight
                 row_weight = kappa * row_weight[:, None]
                 add_product(
@@ -204,7 +204,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_loss: Tensor, *_: Tensor) -> tuple:
-        # Scaled before the cast: fp16 would lose unscaled gradients.
+        # The scale comes before the cast: fp16 would lose small gradients.
         grads = [
             (grad * grad_loss).to(dtype)
             for grad, dtype in zip(ctx.saved_tensors, ctx.dtypes)
@@ -217,12 +217,12 @@ def _assign(
     first: Tensor | None = None,
     second: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Softmax of each row, its negative entropy, and the row's maximum.
+    """Compute each row's softmax, its negative entropy, and its maximum.
 
     Args:
-        similarity (Tensor): Times the sharpness, (m, K).
+        similarity (Tensor): Similarities times the sharpness, (m, K).
         first (Tensor, optional): Memory for the softmax, (m, K).
-        second (Tensor, optional): Memory to be used on the way, (m, K).
+        second (Tensor, optional): Temporary memory, (m, K).
 
     Returns:
         tuple[Tensor, Tensor, Tensor]: (m, K), (m, ) and (m, ).
@@ -241,16 +241,16 @@ def _compare(
     first: Tensor | None = None,
     second: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """KL divergence of each prediction from its target, and its gradient.
+    """Compute KL divergences of predictions from targets, and gradients.
 
     Args:
-        logits (Tensor): Of the predictions, (m, K).
-        codes (Tensor): Assignments of a chunk's tokens, (M, K); ``first``
-            may be their memory.
-        negentropy (Tensor): Of each of them, (M, ).
-        index (Tensor): The token that each prediction is about, (m, ).
+        logits (Tensor): Logits of the predictions, (m, K).
+        codes (Tensor): Assignments of a chunk's tokens, (M, K). ``first`` may
+            be their memory.
+        negentropy (Tensor): Negative entropy of the assignments, (M, ).
+        index (Tensor): The token of each prediction, (m, ).
         first (Tensor, optional): Memory for the gradient, (m, K).
-        second (Tensor, optional): Memory to be used on the way, (m, K).
+        second (Tensor, optional): Temporary memory, (m, K).
 
     Returns:
         tuple[Tensor, Tensor]: The divergence, (m, ), and its gradient with
@@ -265,10 +265,10 @@ def _compare(
 
 
 def _log_sum_exp(largest: Tensor, softmax: Tensor) -> Tensor:
-    """Of rows, (m, ), from their maximum and their softmax, (m, K)."""
+    """Log-sum-exp of rows, (m, ), from their maximum and softmax, (m, K)."""
     return largest - softmax.amax(dim=1).log()
 
 
 def _rows(scratch: Sequence[Tensor | None], count: int) -> list[Tensor | None]:
-    """The first rows of each, or None for new memory."""
+    """Take the first rows of each. None stands for new memory."""
     return [part if part is None else part[:count] for part in scratch]

@@ -10,7 +10,7 @@ __all__ = ['sincos_positions_2d']
 def sincos_positions_2d(
     grid: tuple[int, int], dim: int, temperature: float = 10000.0
 ) -> Tensor:
-    """Sine-cosine positions in MAE's order: column index first.
+    """Compute sine-cosine positions in MAE's order: column index first.
 
     Channels are [sin(x), cos(x), sin(y), cos(y)], a quarter of ``dim`` each,
     where x counts columns and y rows.

@@ -1,14 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Full precision inside autocast regions.
 
-The assignments' softmax multiplies cosines by about 20, which turns bf16's
-rounding into logit errors of 0.08; and autocast on a CPU returns softmax and
-normalize in bf16 even for float32 arguments. So similarities, softmaxes and
-losses leave autocast explicitly.
+The softmax of assignments multiplies cosines by about 20, so that the rounding
+of bf16 becomes a logit error of 0.08. Autocast on a CPU returns softmax and
+normalize in bf16 even for float32 arguments. Similarities, softmaxes and
+losses therefore leave autocast.
 
-On a GPU the objective's large products may be TF32, with float32's range and
-float16's mantissa, which is what the authors' code takes them in: a logit
-error of 0.0014, for about a seventh of the time.
+On a GPU the objective's large products may use TF32, as in the authors' code.
+It has float32's range and float16's mantissa: a logit error of 0.0014, in
+about a seventh of the time.
 """
 
 from collections.abc import Iterator
@@ -31,12 +31,12 @@ __all__ = [
 
 
 def no_autocast(tensor: Tensor) -> AbstractContextManager:
-    """Context without autocast on the tensor's device."""
+    """Return a context without autocast on the tensor's device."""
     return torch.autocast(device_type=tensor.device.type, enabled=False)
 
 
 def at_least_fp32(tensor: Tensor) -> Tensor:
-    """The tensor in float32, or in float64 if it is that already."""
+    """Convert to float32, or keep float64."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
@@ -45,7 +45,7 @@ def normalize_fp32(tensor: Tensor, eps: float = 1e-12) -> Tensor:
 
     Args:
         tensor (Tensor): (..., D) of any float dtype.
-        eps (float): Smallest norm divided by. Defaults to 1e-12.
+        eps (float): Smallest divisor. Defaults to 1e-12.
 
     Returns:
         Tensor: Unit rows, (..., D), float32 or float64.
@@ -56,13 +56,10 @@ def normalize_fp32(tensor: Tensor, eps: float = 1e-12) -> Tensor:
 
 @contextmanager
 def tf32_allowed() -> Iterator[None]:
-    """Context in which GPUs may take float32 products in TF32.
-
-    What the user had set is in force again after it.
-    """
+    """Let GPUs use TF32 for float32 products, within the context."""
     settings = torch.backends.cuda.matmul
-    # PyTorch 2.9 has a setting more, and refuses to read the old one where
-    # somebody has written the new one.
+    # PyTorch 2.9 has a new setting. It refuses to read the old one after the
+    # new one was written.
     name = 'fp32_precision'
     name = name if hasattr(settings, name) else 'allow_tf32'
     before = getattr(settings, name)
@@ -77,11 +74,10 @@ def tf32_allowed() -> Iterator[None]:
         setattr(settings, name, before)
 
 
-# An operator of its own: torch.compile can neither trace the setting nor
-# leave it out.
+# A custom operator, since torch.compile cannot trace the setting.
 @torch.library.custom_op('mmmoca::tf32_mm', mutates_args=())
 def tf32_mm(first: Tensor, second: Tensor) -> Tensor:
-    """Matrix product, in TF32 where the GPU knows it, (n, k) (k, m)."""
+    """Multiply (n, k) by (k, m), in TF32 if the GPU supports it."""
     with tf32_allowed():
         return torch.mm(first, second)
 
@@ -97,13 +93,12 @@ register_flop_formula(torch.ops.mmmoca.tf32_mm, get_raw=True)(mm_flop)
 def product(
     first: Tensor, second: Tensor, tf32: bool, out: Tensor | None = None
 ) -> Tensor:
-    """Matrix product in TF32 or, as elsewhere, in the tensors' own type.
+    """Multiply matrices in TF32 or in their own type.
 
     Args:
         first (Tensor): (n, k).
         second (Tensor): (k, m).
-        tf32 (bool): Whether to take it in TF32, on a GPU. What a GPU without
-            TF32 is to do is up to PyTorch, that is float32.
+        tf32 (bool): Whether to use TF32. GPUs without it use float32.
         out (Tensor, optional): Memory for the result, if not ``tf32``.
 
     Returns:
@@ -117,9 +112,9 @@ def product(
 def add_product(
     total: Tensor, first: Tensor, second: Tensor, tf32: bool
 ) -> None:
-    """Add what :func:`product` gives to ``total``, (n, m), in place."""
+    """Add the :func:`product` to ``total``, (n, m), in place."""
     if tf32:
         total.add_(tf32_mm(first, second))
     else:
-        # Not `addmm_`, which PyTorch's counter of operations does not know.
+        # PyTorch's flop counter does not know `addmm_`.
         torch.addmm(total, first, second, out=total)

@@ -14,13 +14,12 @@ class PrototypeGenerator(BaseModule):
 
     L2Norm, Linear, BatchNorm, ReLU, Linear, plus a skip connection, L2Norm
     (paper, sections 3.2.1 and C.1). BatchNorm always normalises over the K
-    words: there are no running statistics, hence nothing that a forward pass
-    would change.
+    words. It has no running statistics, so a forward pass changes no state.
 
     Args:
         in_channels (int): D, width of the codebook's words.
-        out_channels (int): Width of the prototypes. Where it equals D the
-            skip connection is the identity, else a Linear layer.
+        out_channels (int): Width of the prototypes. If it equals D, the skip
+            connection is the identity, else a Linear layer.
     """
 
     eps = 1e-5
@@ -38,7 +37,7 @@ class PrototypeGenerator(BaseModule):
         )
 
     def init_weights(self) -> None:
-        """Xavier-uniform weights, zero biases."""
+        """Set Xavier-uniform weights and zero biases."""
         init_transformer(self)
 
     def forward(self, words: Tensor) -> Tensor:
@@ -48,7 +47,7 @@ class PrototypeGenerator(BaseModule):
             words (Tensor): Codebook C, (K, D).
 
         Returns:
-            Tensor: W, rows of unit norm, (K, out_channels), float32.
+            Tensor: W with rows of unit norm, (K, out_channels), float32.
         """
         words = normalize_fp32(words, self.eps)
         hidden = F.relu(self.bn(self.fc1(words)))  # (K, 2D)

@@ -9,20 +9,19 @@ __all__ = ['Targets']
 
 
 class Targets(NamedTuple):
-    """What the student of a step is to predict: the teacher's assignments.
+    """The teacher's assignments, which the student predicts, not yet computed.
 
-    They are K numbers a token, by far the largest tensor of a step, and stay
-    what they are made of until they are compared, a part of them at a time.
-    A head that predicts something else finds here what to make it of.
+    Assignments have K numbers for each token and would be by far the largest
+    tensor of a step. This holds what they are computed from; losses compute
+    them in chunks. A head with another target finds its inputs here, too.
 
     Attributes:
         tokens (Tensor): The teacher's patch tokens of both views, (2B, L, D),
             any float dtype.
-        words (Tensor): Codebook C as it stood before the step, unit rows,
-            (K, D).
+        words (Tensor): Codebook C before the step, unit rows, (K, D).
         sharpness (Tensor): Inverse temperature of the softmax, a scalar.
-        inner (Tensor): Indices of the patches that count for the bags of
-            codes, (n_inner, ).
+        inner (Tensor): Indices of the patches of the bags of codes,
+            (n_inner, ).
         images (Tensor, optional): The views, normalised, (2B, C, H, W).
     """
 
@@ -33,10 +32,10 @@ class Targets(NamedTuple):
     images: Tensor | None = None
 
     def codes(self) -> Tensor:
-        """The assignment vectors q_T (paper, section 3.1), all at once.
+        """Compute all assignment vectors q_T (paper, section 3.1).
 
         Returns:
-            Tensor: They sum to 1, (2B, L, K), float32.
+            Tensor: Vectors that sum to 1, (2B, L, K), float32.
         """
         with no_autocast(self.tokens):
             similarity = normalize_fp32(self.tokens) @ self.words.T

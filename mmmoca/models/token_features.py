@@ -15,21 +15,21 @@ class TokenFeatures(BaseModule):
     """Concatenates [CLS] of the last blocks and [AVG], as iBOT's probes do.
 
     The backbone is mmpretrain's ``VisionTransformer`` with ``out_type='raw'``,
-    ``final_norm=True`` and the wanted blocks as ``out_indices``, the last
-    one included. That backbone normalises its last output only; DINO and
-    iBOT normalise all by the same final norm, and so does this neck.
+    ``final_norm=True`` and ``out_indices`` of the blocks, the last one
+    included. It normalises its last output only. This neck applies the final
+    norm to the other ones too, as DINO and iBOT do.
 
     Args:
-        num_blocks (int): n, number of blocks whose [CLS] is taken. iBOT has
-            4 for ViT-S and 1 for larger ones. Defaults to 1.
+        num_blocks (int): Number of blocks whose [CLS] is taken. iBOT uses 4
+            for ViT-S and 1 for larger ViTs. Defaults to 1.
         with_avg (bool): Whether to append [AVG], the mean patch token of the
             last block. Defaults to True.
-        embed_dims (int, optional): D, needed if ``num_blocks`` is above 1,
-            for the final norm of the earlier blocks.
+        embed_dims (int, optional): D, for the final norm of earlier blocks.
+            Needed if ``num_blocks`` is above 1.
 
     Raises:
         ValueError: If ``embed_dims`` is missing or ``num_blocks`` is not
-            positive; later, if the backbone's outputs are not those above.
+            positive. In the forward pass, if the backbone has other outputs.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TokenFeatures(BaseModule):
         return self.num_blocks + self.with_avg
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[Tensor]:
-        """Concatenate.
+        """Concatenate the tokens.
 
         Args:
             feats (Sequence[Tensor]): [CLS] and patch tokens of each block,

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""mmpretrain's transformer layers with less time and memory in training."""
+"""mmpretrain's transformer layers, faster and with less memory."""
 
 import torch
 from mmcv.cnn.bricks import transformer as mmcv
@@ -19,11 +19,11 @@ __all__ = ['FFN', 'Attention', 'EncoderLayer', 'attention']
 def attention(
     query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0
 ) -> Tensor:
-    """Scaled dot-product attention by whatever is fastest on the device.
+    """Compute scaled dot-product attention in the fastest way.
 
-    That is PyTorch's own choice but for training in bfloat16 on CPUs: there
-    the backward pass of its fused kernel takes up to five times as long as
-    plain matrix products, and its unfused one computes in float32.
+    That is PyTorch's choice, except for training in bfloat16 on CPUs: the
+    backward pass of the fused kernel takes up to five times as long as plain
+    matrix products, and the unfused kernel computes in float32.
 
     Args:
         query (Tensor): (B, heads, N, d).
@@ -44,19 +44,20 @@ def attention(
 class EncoderLayer(mmpretrain.TransformerEncoderLayer):
     """A layer of mmpretrain, computed with less time and memory.
 
-    It takes over the parts of a layer that is built: parameters, their names
-    and results stay the same.
+    It takes over the parts of a layer. Parameters, their names and results
+    stay the same.
 
     Args:
-        layer (TransformerEncoderLayer): Not to be used any more.
-        lean_mlp (bool): Keep less between the two passes, see :class:`FFN`.
-            Defaults to True.
+        layer (TransformerEncoderLayer): The layer, which must not be used
+            any more.
+        lean_mlp (bool): Whether to keep less for the backward pass, see
+            :class:`FFN`. Defaults to True.
     """
 
     def __init__(
         self, layer: mmpretrain.TransformerEncoderLayer, lean_mlp: bool = True
     ) -> None:
-        # The parent's own would build parts.
+        # The parent's constructor would build new parts.
         super(mmpretrain.TransformerEncoderLayer, self).__init__()
         self.embed_dims = layer.embed_dims
         self.ln1, self.attn = layer.ln1, Attention(layer.attn)
@@ -67,13 +68,13 @@ class EncoderLayer(mmpretrain.TransformerEncoderLayer):
 
 
 class Attention(nn.Module):
-    """Self-attention whose queries, keys and values are unbound at once.
+    """Self-attention that unbinds queries, keys and values in one call.
 
-    Indexing them one by one, as mmpretrain does, makes the backward pass
-    fill, copy and add a gradient of all three for each.
+    mmpretrain indexes them one by one. The backward pass then fills, copies
+    and adds a gradient of all three for each.
 
     Args:
-        attn (MultiheadAttention): Whose parts this takes over.
+        attn (MultiheadAttention): The module whose parts this takes over.
     """
 
     def __init__(self, attn: MultiheadAttention) -> None:
@@ -102,16 +103,16 @@ class Attention(nn.Module):
 
 
 class FFN(nn.Module):
-    """The two linear layers of mmcv's FFN, which keep one hidden tensor.
+    """The two linear layers of mmcv's FFN, with one hidden tensor kept.
 
-    In training the backward pass, which needs GELU's input anyway, makes its
-    output from it once more for the second linear layer. That saves a fifth
-    of a step's memory (ViT-B, batch 16, bfloat16) for one more GELU. Forward
-    hooks of the activation and the second layer do not run then, only in
-    evaluation.
+    The backward pass needs the input of GELU and computes its output again,
+    for the second linear layer. This saves a fifth of a step's memory (ViT-B,
+    batch 16, bfloat16) for one more GELU. In training, forward hooks of the
+    activation and the second layer do not run.
 
     Args:
-        ffn (mmcv.cnn.bricks.transformer.FFN): Whose parts this takes over.
+        ffn (mmcv.cnn.bricks.transformer.FFN): The module whose parts this
+            takes over.
     """
 
     def __init__(self, ffn: mmcv.FFN) -> None:
@@ -121,18 +122,18 @@ class FFN(nn.Module):
 
     @staticmethod
     def fits(ffn: nn.Module) -> bool:
-        """Whether it is two linear layers with an exact GELU between them."""
+        """Whether a module is two linear layers with an exact GELU between."""
         if not isinstance(ffn, mmcv.FFN) or ffn.num_fcs != 2:
             return False
         gelu = ffn.layers[0][1]
         return isinstance(gelu, nn.GELU) and gelu.approximate == 'none'
 
     def forward(self, x: Tensor, identity: Tensor) -> Tensor:
-        """Add what the layers make of the tokens.
+        """Compute the residual block.
 
         Args:
-            x (Tensor): (..., D).
-            identity (Tensor): What it is added to, (..., D).
+            x (Tensor): Input of the layers, (..., D).
+            identity (Tensor): The residual, (..., D).
 
         Returns:
             Tensor: (..., D).
@@ -141,8 +142,8 @@ class FFN(nn.Module):
         lean = (
             self.training
             and dropout.p == 0  # of both dropouts
-            and isinstance(contract, nn.Linear)  # not wrapped, by LoRA say
-            and not torch.compiler.is_compiling()  # chooses by itself
+            and isinstance(contract, nn.Linear)  # not wrapped, as by LoRA
+            and not torch.compiler.is_compiling()  # it decides itself
         )
         if lean:
             x = _GELULinear.apply(expand(x), contract.weight, contract.bias)
@@ -152,10 +153,10 @@ class FFN(nn.Module):
 
 
 class _GELULinear(Function):
-    """``linear(gelu(hidden))`` that keeps ``hidden`` alone.
+    """``linear(gelu(hidden))`` that keeps only ``hidden``.
 
-    Under autocast ``hidden`` has 16 bits. Weights are cast in both passes
-    instead of being kept a second time.
+    Under autocast ``hidden`` has 16 bits. Both passes cast the weights, so
+    that no copy is kept.
     """
 
     @staticmethod
@@ -172,7 +173,7 @@ class _GELULinear(Function):
     def backward(
         ctx: FunctionCtx, grad: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Gradients of hidden, weight and bias, those that are needed."""
+        """Compute the gradients of hidden, weight and bias, as needed."""
         hidden, weight = ctx.saved_tensors
         for_hidden, for_weight, for_bias = ctx.needs_input_grad
         rows = grad.flatten(0, -2)

@@ -19,13 +19,14 @@ __all__ = ['EncodedTokens', 'MOCAViT']
 
 
 class EncodedTokens(NamedTuple):
-    """What MOCA reads from an encoder; n is L, or the visible patches.
+    """The outputs of an encoder that MOCA uses.
 
     Attributes:
         cls (Tensor): [CLS] after the final norm, (B, D).
-        patches (Tensor): Patch tokens after the final norm, (B, n, D).
-        tap (Tensor, optional): Patch tokens at the output of layer l, before
-            any norm, (B, n, D).
+        patches (Tensor): Patch tokens after the final norm, (B, n, D). n is
+            L, or the number of visible patches.
+        tap (Tensor, optional): Patch tokens after layer l, before any norm,
+            (B, n, D).
     """
 
     cls: Tensor
@@ -40,24 +41,25 @@ class EncodedTokens(NamedTuple):
 
 @MODELS.register_module()
 class MOCAViT(VisionTransformer):
-    """Vision Transformer that encodes visible patches only and taps a layer.
+    """Vision Transformer that encodes visible patches and taps a layer.
 
-    mmpretrain's :class:`VisionTransformer` (same arguments, same parameter
-    names, same stock ``forward``) with fixed sine-cosine positions and MAE's
-    initialisation. The weights load into ``mmpretrain.VisionTransformer``
-    for every downstream task.
+    It is mmpretrain's :class:`VisionTransformer` (same arguments, parameter
+    names and ``forward``) with fixed sine-cosine positions and MAE's
+    initialisation. ``mmpretrain.VisionTransformer`` loads its weights for
+    every downstream task.
 
     Args:
         tap_layer (int, optional): l, the layer (counted from 1) whose
             output feeds the condenser decoder (paper, section 3.3 and Table
             2f). Defaults to None, no tap.
-        lean_mlp (bool): Keep one hidden tensor of each MLP for the backward
-            pass in the place of two, for one GELU more. Defaults to True.
+        lean_mlp (bool): Whether to keep one hidden tensor of each MLP for
+            the backward pass instead of two. Costs one GELU. Defaults to
+            True.
         **kwargs: Arguments of :class:`VisionTransformer`.
 
     Raises:
-        ValueError: If ``tap_layer`` is outside the depth, or the image is
-            not a multiple of the patch, or a needed part is switched off.
+        ValueError: If ``tap_layer`` is outside the depth, the image is not a
+            multiple of the patch, or [CLS] or the final norm is switched off.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class MOCAViT(VisionTransformer):
         )
         for module in self.modules():
             if isinstance(module, DropPath):
-                # NumPy's number would break the graph of torch.compile.
+                # A number of NumPy's breaks the graph of torch.compile.
                 module.drop_prob = float(module.drop_prob)
 
         self.pos_embed.requires_grad = False
@@ -102,7 +104,7 @@ class MOCAViT(VisionTransformer):
             )
 
     def init_weights(self) -> None:
-        """Initialise as MAE does; positions stay as they are."""
+        """Initialise as MAE does. Positions keep their values."""
         positions = self.pos_embed.detach().clone()
         pretrained = (
             isinstance(self.init_cfg, dict)
@@ -118,7 +120,7 @@ class MOCAViT(VisionTransformer):
     def encode(
         self, images: Tensor, visible: Tensor | None = None
     ) -> EncodedTokens:
-        """Encode all patches, or the visible ones only.
+        """Encode all patches, or only the visible ones.
 
         Args:
             images (Tensor): (B, C, H, W).

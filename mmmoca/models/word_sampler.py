@@ -14,15 +14,16 @@ __all__ = ['RandomTokenSampler']
 
 @TASK_UTILS.register_module()
 class RandomTokenSampler:
-    """Chooses the new words: one random patch token of each of some images.
+    """Chooses new words: one random patch token from each of K_new images.
 
-    Paper, section 3.1. The images are as if drawn from the global batch, of
-    all processes and micro-batches: each process :meth:`draw`s candidates
-    from its own images in the forward pass, and :meth:`pick` chooses among
-    those of all processes, the same everywhere.
+    Paper, section 3.1. The images are drawn from the global batch (all
+    processes, all micro-batches). In the forward pass each process draws
+    candidates from its own images by :meth:`draw`. After the step
+    :meth:`pick` chooses among the candidates of all processes, the same ones
+    on each.
 
-    Another choice is a subclass in the place of ``codebook.word_sampler``:
-    :meth:`describe` says what stands for an image.
+    For another choice set ``codebook.word_sampler`` to a subclass that
+    overrides :meth:`describe`.
     """
 
     def draw(self, tokens: Tensor, inner: Tensor, num_words: int) -> Tensor:
@@ -63,24 +64,24 @@ class RandomTokenSampler:
         num_words: int,
         generator: torch.Generator,
     ) -> Tensor:
-        """Pick words as if drawn from different images of the global batch.
+        """Pick words from different images of the global batch.
 
-        The shared generator says how many of the images each micro-batch of
-        each process gives; the first so many of its candidates are taken.
+        The shared generator decides how many images each micro-batch of each
+        process gives. The first candidates of the micro-batch are taken.
 
         Args:
-            candidates (Sequence[Tensor]): This process's, one tensor
-                (2, n, D) for each micro-batch.
+            candidates (Sequence[Tensor]): Candidates of this process, one
+                tensor (2, n, D) for each micro-batch.
             batch_sizes (Sequence[int]): Images of each micro-batch on a
                 process.
             num_words (int): K_new.
-            generator (torch.Generator): In the same state on every process.
+            generator (torch.Generator): Has the same state on every process.
 
         Returns:
             Tensor: New words, (K_new, D), the same on every process.
 
         Raises:
-            ValueError: If all batches together have fewer than K_new images.
+            ValueError: If the global batch has fewer than K_new images.
         """
         view = int(torch.randint(2, (), generator=generator))
         micro_batch = (
@@ -105,6 +106,6 @@ class RandomTokenSampler:
                 source = int(micro_batch[image])
                 words[row] = candidates[source][view, used[source]]
                 used[source] += 1
-        # One process fills each row and the others add zeros: exact.
+        # Exact: one process fills each row, and the others add zeros.
         all_reduce(words, op='sum')
         return words

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pictures of what a model learnt and of how its training went."""
+"""Pictures of a trained model and curves of its training."""
 
 from .curves import draw_curves, read_scalars
 from .feature_maps import dense_patches

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pictures side by side, in blocks that have titles."""
+"""Rows of pictures in titled blocks."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 
 __all__ = ['SHARP', 'draw_blocks']
 
-CELL = 0.92  # side of a picture, in inches; all other lengths are cells
+CELL = 0.92  # width of a picture in inches; other lengths are in cells
 GAP, BLOCK_GAP = 0.05, 0.3
 LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.12, 0.82, 0.42
 FRAMES = {True: '#2a9d4a', False: '#d1495b'}
 TEXT = '#222222'
-SHARP = 256  # side in pixels from which nothing is smoothed
+SHARP = 256  # side in pixels from which pictures are not smoothed
 
 
 def draw_blocks(
@@ -24,23 +24,23 @@ def draw_blocks(
     aspect: float,
     legend: str = '',
 ) -> Figure:
-    """Lay blocks of pictures out side by side, a row for each image.
+    """Draw blocks of pictures side by side, with a row for each image.
 
     Args:
-        blocks (Sequence[Tuple[str, List[str], List]]): For each its title,
-            the titles of its columns, and its rows of pictures, (H, W, 3);
-            a row may have fewer of them than there are columns.
-        frames (Sequence[Sequence[Sequence[bool]] | None]): For each block,
-            whether each picture has a green frame or a red one; None for no
-            frames.
-        names (Sequence[str], optional): What each row is called.
-        aspect (float): Height of a picture by its width.
-        legend (str): Below all.
+        blocks (Sequence[Tuple[str, List[str], List]]): Title of each block,
+            titles of its columns, and rows of pictures, (H, W, 3). A row may
+            have fewer pictures than there are columns.
+        frames (Sequence[Sequence[Sequence[bool]] | None]): For each picture
+            of a block True for a green frame and False for a red one. None
+            for a block without frames.
+        names (Sequence[str], optional): Names of the rows.
+        aspect (float): Height of a picture divided by its width.
+        legend (str): Text below the pictures.
 
     Returns:
-        Figure: To be written by its ``savefig``.
+        Figure: The figure.
     """
-    # All lengths are in cells until the end.
+    # Lengths are in cells.
     count = len(blocks[0][2])
     columns = [len(titles) for _, titles, _ in blocks]
     left = LEFT if names else RIGHT

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The overview of a checkpoint: models, images and their neighbours."""
+"""The overview of a checkpoint, from its config and image folders."""
 
 import torch
 from matplotlib.figure import Figure
@@ -32,27 +32,27 @@ def draw_checkpoint(
     num_workers: int = 2,
     seed: int = 0,
 ) -> Figure:
-    """Draw some images, what a model sees of them and their neighbours.
+    """Draw images, features of a model, and nearest neighbours.
 
     Args:
         cfg (Config): A pretraining config.
         checkpoint (str): A checkpoint of the whole model.
-        data (str, optional): Folder whose images are shown, at any depth; by
-            default the config's.
-        images (int): Number of rows.
-        bank_size (int): Number of images to search for neighbours.
-        batch_size (int): Of the extraction of features.
-        num_workers (int): Processes that read.
-        seed (int): Of the choice of images.
+        data (str, optional): Folder of the images, at any depth. Defaults to
+            that of the config.
+        images (int): Number of images shown.
+        bank_size (int): Number of images among which neighbours are found.
+        batch_size (int): Batch size of the extraction of features.
+        num_workers (int): Number of processes that read images.
+        seed (int): Seed of the choice of images.
 
     Returns:
-        Figure: To be written by its ``savefig``.
+        Figure: The figure.
 
     Raises:
         TypeError: If the config's model is no MOCA.
         RuntimeError: If the checkpoint is of another model.
     """
-    # It would print what each parameter was initialised by.
+    # MMEngine would log the initialisation of each parameter.
     MMLogger.get_instance('overview', log_level='ERROR')
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     torch.manual_seed(seed)
@@ -92,7 +92,7 @@ def draw_checkpoint(
 
 
 def _build_model(cfg: Config) -> MOCA:
-    """Build the config's model as it is before training."""
+    """Build the config's model with initial weights."""
     model = get_model(cfg)
     if not isinstance(model, MOCA):
         raise TypeError(
@@ -103,7 +103,10 @@ def _build_model(cfg: Config) -> MOCA:
 
 
 def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
-    """Build the set of the rows and the bank, the same one if need be."""
+    """Build the data sets of the images and of the bank.
+
+    Without labelled images both are the same set.
+    """
     loop = cfg.get('val_cfg') or {}
     if data is None and loop.get('bank_dataloader') is not None:
         loaders = cfg.val_dataloader, loop.bank_dataloader
@@ -122,14 +125,14 @@ def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
 
 
 def _pipeline(cfg: Config) -> list[dict]:
-    """The validation's pipeline, or one for images of the model's size."""
+    """Take the validation's pipeline, or crop to the model's size."""
     if cfg.get('val_dataloader') is not None:
         return cfg.val_dataloader.dataset.pipeline
     size = cfg.model.backbone.img_size
     height, width = (size, size) if isinstance(size, int) else size
     return [
         dict(type='mmmoca.LoadImage', skip_unreadable=False),
-        # The resized image covers the crop whatever its shape.
+        # The resized image covers a crop of any shape.
         dict(type='ResizeEdge', scale=max(height, width), edge='short'),
         dict(type='CenterCrop', crop_size=(width, height)),
         dict(type='PackInputs'),
@@ -137,7 +140,7 @@ def _pipeline(cfg: Config) -> list[dict]:
 
 
 def _labels_of(dataset: Dataset) -> torch.Tensor | None:
-    """Classes of all images, (N, ), without reading them; None if none."""
+    """Labels of all images, (N, ), from the data list; None without any."""
     if 'gt_label' not in dataset.get_data_info(0):
         return None
     return torch.from_numpy(dataset.get_gt_labels())

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Curves of a run, from the scalars that MMEngine writes."""
+"""Curves of a run, from the scalars of MMEngine's log."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ __all__ = ['draw_curves', 'read_scalars']
 
 Curve = tuple[list[int], list[float]]
 
-# Title, and what the names in the log begin with.
+# Title of a panel, and the prefix of its names in the log.
 PANELS = {
     'k-NN accuracy (%)': 'knn/top1_',
     'loss (KL divergence)': 'loss',
@@ -26,12 +26,12 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
     """Read the scalars of a run.
 
     Args:
-        path (str | Path): A ``scalars.json``, or a work dir: then the one
-            of its latest run.
+        path (str | Path): A ``scalars.json``, or a work dir, whose latest run
+            is read.
 
     Returns:
-        Dict[str, Tuple[list, list]]: Name -> iterations and values. Of what
-        training and validation both log (their times) training's.
+        Dict[str, Tuple[list, list]]: Name -> iterations and values. For names
+        that training and validation share, such as times, those of training.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -50,7 +50,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         step = record.pop('step')
         if 'iter' in record:
             trained = dict(record, step=step)
-        # Validations may be counted in epochs, which are fewer.
+        # The step of a validation may be an epoch, which is smaller.
         step = max(step, trained['step'])
         for name, value in record.items():
             if 'iter' in record or name not in trained:
@@ -65,19 +65,19 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
 def draw_curves(
     scalars: dict[str, Curve], baselines: dict[str, float] | None = None
 ) -> Figure:
-    """Draw the curves of a MOCA run, a panel for each kind that it logged.
+    """Draw the curves of a MOCA run, with a panel for each kind of scalar.
 
     Args:
-        scalars (Dict[str, Tuple[list, list]]): What :func:`read_scalars`
-            returns.
-        baselines (Dict[str, float], optional): Name -> accuracy to be drawn
-            as a dashed line beside the k-NN accuracy.
+        scalars (Dict[str, Tuple[list, list]]): Result of
+            :func:`read_scalars`.
+        baselines (Dict[str, float], optional): Name -> accuracy, drawn as a
+            dashed line in the panel of k-NN.
 
     Returns:
-        Figure: To be written by its ``savefig``.
+        Figure: The figure.
 
     Raises:
-        ValueError: If none of the scalars is one that has a panel.
+        ValueError: If no scalar has a panel.
     """
     panels = {
         title: names

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of every place of an image, and their colours."""
+"""Dense features of an image, and their colours."""
 
 import numpy as np
 import torch
@@ -17,18 +17,17 @@ __all__ = ['dense_patches', 'feature_and_word_colors', 'feature_colors']
 def dense_patches(
     encoder: MOCAViT, images: Tensor, stride: tuple[int, int]
 ) -> Tensor:
-    """Patch features on a grid finer than the patches.
+    """Compute patch features on a grid finer than the patches.
 
-    The encoder sees the image shifted by every multiple of the stride, and
-    the patches of all shifts are put where their centres lie. An enlarged
-    image would be another way, but features of enlarged textures are not
-    those that the encoder has of the image.
+    The encoder sees the image shifted by every multiple of the stride. The
+    features of all shifts are placed at the centres of their patches.
+    (Enlarging the image instead would change its textures.)
 
     Args:
         encoder (MOCAViT): The encoder.
         images (Tensor): Normalised images, (B, C, H, W).
         stride (Tuple[int, int]): Distance of neighbouring features in
-            pixels, down and across; divides the patch size.
+            pixels, down and across. Must divide the patch size.
 
     Returns:
         Tensor: (B, H / stride, W / stride, D).
@@ -60,7 +59,7 @@ def dense_patches(
 
 
 def feature_colors(encoder: MOCAViT, inputs: Tensor) -> np.ndarray:
-    """Colours, (N, h, w, 3), of the features of images, (N, C, H, W)."""
+    """Colour the features of images, (N, C, H, W) -> (N, h, w, 3)."""
     tokens = F.normalize(_dense(encoder, inputs), dim=-1)
     return pca_colors(tokens.cpu().numpy())[0]
 
@@ -68,7 +67,15 @@ def feature_colors(encoder: MOCAViT, inputs: Tensor) -> np.ndarray:
 def feature_and_word_colors(
     model: MOCA, inputs: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Colours of the teacher's features, and of the words nearest to them."""
+    """Colour the teacher's features and the words nearest to them.
+
+    Args:
+        model (MOCA): The model.
+        inputs (Tensor): Normalised images, (N, C, H, W).
+
+    Returns:
+        tuple[np.ndarray, np.ndarray]: Colours, (N, h, w, 3) each.
+    """
     tokens = _dense(model.teacher, inputs)
     words = model.codebook.words
     if (mean := model.codebook.token_mean) is not None:
@@ -78,7 +85,7 @@ def feature_and_word_colors(
         )
         tokens = tokens - mean[0].permute(1, 2, 0)
     tokens = F.normalize(tokens, dim=-1)
-    # Image by image: K numbers for each place add up.
+    # One image at a time, since each place has K numbers.
     assigned = torch.stack(
         [(image @ words.T).argmax(dim=-1) for image in tokens]
     )
@@ -87,7 +94,7 @@ def feature_and_word_colors(
 
 
 def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:
-    """Features at a quarter of the patch, where 4 divides it."""
+    """Compute features at a quarter of the patch, if 4 divides it."""
     stride = tuple(
         side // 4 if side % 4 == 0 else side for side in encoder.patch_size
     )

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which images are shown, and which of a bank are nearest to them."""
+"""The choice of images, and their nearest neighbours in a bank."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,14 +14,15 @@ __all__ = ['Neighbours', 'pick_images']
 
 
 class Neighbours(NamedTuple):
-    """Nearest images of each row, one block of the picture.
+    """The nearest images of each image: one block of the picture.
 
     Attributes:
-        title (str): What the block is headed by.
+        title (str): Title of the block.
         dataset (Dataset): The bank.
-        rows (List[List[int]]): Indices into it for each image, best first.
-        same_class (List[List[bool]], optional): Whether each of them is of
-            the same class as its image.
+        rows (List[List[int]]): Indices into the bank for each image, nearest
+            first.
+        same_class (List[List[bool]], optional): Whether each neighbour has
+            the class of its image.
     """
 
     title: str
@@ -43,14 +44,14 @@ class Neighbours(NamedTuple):
         """Find the nearest images of each query by cosine similarity.
 
         Args:
-            title (str): What the block is headed by.
+            title (str): Title of the block.
             dataset (Dataset): The bank.
             query (Tensor): L2-normalised features, (Q, D).
             bank (Tensor): L2-normalised features of the bank, (N, D).
             labels (Tuple[Tensor, Tensor], optional): Classes of queries and
                 bank, (Q, ) and (N, ).
-            own_rows (Sequence[int], optional): If the queries are in the
-                bank, the row of each, which is left out.
+            own_rows (Sequence[int], optional): Rows of the queries in the
+                bank, which are left out.
             count (int): Neighbours of each query. Defaults to 5.
 
         Returns:
@@ -73,12 +74,12 @@ class Neighbours(NamedTuple):
 
 
 def pick_images(labels: Tensor | None, total: int, count: int) -> list[int]:
-    """Pick images by chance, of as many different classes as there are.
+    """Pick random images from as many different classes as possible.
 
     Args:
         labels (Tensor, optional): Class of each image, (total, ).
         total (int): Number of images to pick from.
-        count (int): Number of images to pick; all of them if fewer exist.
+        count (int): Number of images to pick, at most ``total``.
 
     Returns:
         List[int]: Indices, sorted by class and then by index.
@@ -86,7 +87,7 @@ def pick_images(labels: Tensor | None, total: int, count: int) -> list[int]:
     order = torch.randperm(total).tolist()
     if labels is None:
         return sorted(order[:count])
-    turns = {}  # class -> how many of it come earlier in the order
+    turns = {}  # class -> number of its images earlier in the order
     turned = []
     for index in order:
         label = int(labels[index])

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One picture that shows what a model learnt, image by image."""
+"""One picture of what a model has learnt."""
 
 from collections.abc import Sequence
 
@@ -26,20 +26,21 @@ def draw_overview(
     neighbours: Sequence[Neighbours] = (),
     names: Sequence[str] | None = None,
 ) -> Figure:
-    """Draw a row for each image: masks, features, code words, neighbours.
+    """Draw a row for each image: masks, features, words and neighbours.
 
-    The masks are drawn from torch's generator.
+    Masks come from torch's generator.
 
     Args:
         model (MOCA): The pretrained model.
-        untrained (MOCA): The same model as initialised, on its device.
+        untrained (MOCA): The same model with initial weights, on the same
+            device.
         images (Tensor): Packed images of the size that the model trains on,
             (N, C, H, W), uint8.
         neighbours (Sequence[Neighbours]): Blocks of nearest images.
-        names (Sequence[str], optional): What each row is called.
+        names (Sequence[str], optional): Names of the rows.
 
     Returns:
-        Figure: To be written by its ``savefig``.
+        Figure: The figure.
 
     Raises:
         ValueError: If the images are not of the model's size.
@@ -52,7 +53,7 @@ def draw_overview(
         )
     data = dict(inputs=images, data_samples=[])
     inputs = model.data_preprocessor(data, False)['inputs']
-    # Images are BGR if they are to become RGB: by ours, or by mmpretrain's.
+    # Images are BGR if our preprocessor, or mmpretrain's, converts them.
     names_of_it = 'to_rgb', '_channel_conversion'
     bgr = any(getattr(model.data_preprocessor, n, False) for n in names_of_it)
     pictures = [to_picture(image, bgr) for image in images]
@@ -110,6 +111,6 @@ def _masked_views(
 
 
 def _enlarge(picture: np.ndarray) -> np.ndarray:
-    """Repeat pixels, for what must not be blurred when it is shown."""
+    """Repeat the pixels of a small picture, so that it is not smoothed."""
     scale = max(1, SHARP // max(picture.shape[:2]))
     return picture.repeat(scale, axis=0).repeat(scale, axis=1)

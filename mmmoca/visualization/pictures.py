@@ -12,11 +12,11 @@ HATCH = (0.45, 0.62, 0.8)
 
 
 def to_picture(image: Tensor, bgr: bool = True) -> np.ndarray:
-    """Make a packed image ready to be shown.
+    """Convert a packed image into a picture.
 
     Args:
-        image (Tensor): As ``PackInputs`` gives it, (C, H, W), uint8. Of more
-            than three channels the first three are shown, of two the first.
+        image (Tensor): Result of ``PackInputs``, (C, H, W), uint8. The first
+            three channels are shown, or the first one of fewer.
         bgr (bool): Whether the first channel is blue. Defaults to True.
 
     Returns:
@@ -35,19 +35,19 @@ def masked_picture(
     predicted: np.ndarray,
     grid: tuple[int, int],
 ) -> np.ndarray:
-    """Show the visible patches; hatch the predicted ones, grey out the rest.
+    """Show visible patches, hatch predicted ones, and grey out the others.
 
     Args:
         picture (np.ndarray): (H, W, 3), float in [0, 1].
         visible (np.ndarray): Indices of the patches that the student sees,
             row by row, (n, ).
-        predicted (np.ndarray): Indices of the masked patches that it has to
-            predict, (m, ).
-        grid (Tuple[int, int]): Rows and columns of patches; divide the
+        predicted (np.ndarray): Indices of the masked patches to predict,
+            (m, ).
+        grid (Tuple[int, int]): Rows and columns of patches, which divide the
             picture evenly.
 
     Returns:
-        np.ndarray: (H, W, 3), equal to ``picture`` where it is visible.
+        np.ndarray: (H, W, 3), equal to ``picture`` in visible patches.
     """
     height, width = picture.shape[:2]
     patch = height // grid[0], width // grid[1]
@@ -59,7 +59,7 @@ def masked_picture(
         return cells.repeat(patch[0], axis=0).repeat(patch[1], axis=1)
 
     y, x = np.mgrid[:height, :width]
-    # Four stripes a patch that join at its edges.
+    # Each patch has four stripes, which continue in the next patch.
     stripes = (4 * (x / patch[1] + y / patch[0])) % 1 < 0.35
     result = np.full(picture.shape, MASKED)
     result[pixels(predicted) & stripes] = HATCH
@@ -69,14 +69,14 @@ def masked_picture(
 
 
 def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Turn features into colours, similar ones into similar colours.
+    """Turn features into colours.
 
-    The first three principal components of ``features`` become red, green
-    and blue, from their 2nd to their 98th percentile. Their signs are
-    scikit-learn's, which depend on the features alone.
+    The first three principal components of ``features``, from their 2nd to
+    their 98th percentile, become red, green and blue. scikit-learn chooses
+    their signs from the features.
 
     Args:
-        features (np.ndarray): (..., D), at least three of them.
+        features (np.ndarray): At least three features, (..., D).
         *others (np.ndarray): More features to colour in the same way,
             (..., D).
 

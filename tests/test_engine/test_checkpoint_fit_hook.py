@@ -87,36 +87,30 @@ def test_what_goes_on_of_the_optimizer(root, tmp_path):
         load(optimizer=changed, **schedules)
 
 
-def test_checkpoints_that_do_not_fit(runner, load):
-    with pytest.raises(ValueError, match='0 of its .* 1 unexpected'):
-        load({'encoder.weight': torch.zeros(2)})
-    state = runner.model.state_dict()
-    state['codebook.words'] = torch.zeros(8, 128)
-    message = r'1 of another shape \(codebook.words\)'
-    with pytest.raises(ValueError, match=message):
-        load(state)
-
-
-def test_other_channels(runner, load):
-    state = runner.model.state_dict()
+def with_channels(state):
     for encoder in ('backbone', 'teacher'):
         name = f'{encoder}.patch_embed.projection.weight'
         state[name] = state[name][:, :1].repeat(1, 13, 1, 1)
-    message = 'in_channels'
-    with pytest.raises(CheckpointError, match=message):
-        load(state)
-    state['codebook.words'] = torch.zeros(8, 128)
-    with pytest.raises(CheckpointError, match='3 of another shape'):
-        load(state)
+    return state
 
 
-def test_another_number_of_heads(runner, load):
-    """Which no shape tells; the record in the file does."""
-    state = runner.model.state_dict()
-    load(state, mmmoca=dict(num_heads=4))
-    message = 'num_heads=2'
+@pytest.mark.parametrize(
+    ('change', 'heads', 'message'),
+    [
+        (lambda _: {'encoder.weight': torch.zeros(2)}, 4, '0 of its .* 1 un'),
+        (
+            lambda state: state | {'codebook.words': torch.zeros(8, 128)},
+            *(4, r'1 of another shape \(codebook.words\)'),
+        ),
+        (with_channels, 4, 'in_channels'),
+        # Which no shape tells; the record in the file does.
+        (dict, 2, 'num_heads=2'),
+    ],
+)
+def test_checkpoints_that_do_not_fit(runner, load, change, heads, message):
+    state = change(runner.model.state_dict())
     with pytest.raises(CheckpointError, match=message):
-        load(state, mmmoca=dict(num_heads=2))
+        load(state, mmmoca=dict(num_heads=heads))
 
 
 def test_starts_are_fitted(runner, tmp_path, monkeypatch):

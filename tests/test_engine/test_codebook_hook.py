@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""When and by what the codebook is updated."""
+
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +9,37 @@ import torch
 from mmmoca.engine import CodebookHook
 from mmmoca.engine.steps import mix_seed
 from mmmoca.models import CodebookUpdate, OnlineCodebook
+
+from ..runs import NO_VALIDATION, by_epochs, demo_runner
+
+BATCH = 'train_dataloader.batch_size'
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        {BATCH: 3},
+        # 48 images leave 3 for the last batch of an epoch.
+        {BATCH: 15, 'train_dataloader.drop_last': False} | by_epochs(1),
+        # 9 micro-batches of 2, of which 4 are a step: the last has one.
+        {
+            BATCH: 2,
+            'optim_wrapper.accumulative_counts': 4,
+            'train_cfg.max_iters': 9,
+        },
+    ],
+)
+def test_steps_of_too_few_images(root, options):
+    runner = demo_runner(root, 'few', **NO_VALIDATION | options)
+    with pytest.raises(ValueError, match='num_new_words=4'):
+        runner.train()
+
+
+def test_batches_without_an_end_are_full(root):
+    """48 images leave 3 of a batch of 15, which no step has."""
+    options = {BATCH: 15, 'train_dataloader.drop_last': False}
+    options |= {'train_cfg.max_iters': 1} | NO_VALIDATION
+    demo_runner(root, 'full', **options).train()
 
 
 def test_micro_batches_survive_the_next_forward_pass():

@@ -11,11 +11,9 @@ from mmengine.fileio import FileClient
 from torch import distributed
 
 from mmmoca.engine import launch, processes
-from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.runners import ConsoleRunner
 
 from ..images import CONFIGS, DEMO_CONFIG, point_to
-from ..runs import demo_runner
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 SEGMENTATION = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
@@ -43,15 +41,6 @@ def test_a_file_uses_the_shorthands_that_it_inherits(tmp_path):
     assert cfg.train_dataloader.batch_size == 16
     cfg = launch.load_config(file, cfg_options=dict(epochs=5))
     assert cfg.train_cfg.max_epochs == 5
-
-
-def test_cuda_graphs_do_not_go_with_micro_batches():
-    def refused(**compiled):
-        with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):
-            compile_forward(torch.nn.Identity(), compiled, 2)
-
-    refused(mode='reduce-overhead')
-    refused(mode='max-autotune')
 
 
 @pytest.mark.parametrize('quiet', [False, True])
@@ -163,17 +152,3 @@ def test_gradients_lie_in_the_buckets_of_ddp(monkeypatch):
     assert wrapper.pop('find_unused_parameters')
     assert wrapper['device_ids'] is None
     assert wrapped(dict(type='Own', a=1)) == dict(type='Own', a=1)
-
-
-def test_deterministic_runs_choose_no_kernel_by_its_time(root, monkeypatch):
-    def benchmark(**randomness):
-        monkeypatch.setattr(torch.backends.cudnn, 'benchmark', False)
-        demo_runner(root, 'cudnn', randomness=dict(seed=0, **randomness))
-        return torch.backends.cudnn.benchmark
-
-    monkeypatch.setattr(torch.backends.cudnn, 'deterministic', False)
-    assert benchmark()
-    try:
-        assert not benchmark(deterministic=True)
-    finally:
-        torch.use_deterministic_algorithms(False)

@@ -81,17 +81,6 @@ def test_all_parameters(make):
     assert len({rate for rate, _ in found.values()}) == LAYERS + 2
 
 
-def test_frozen_parameters_are_left_out():
-    model = Detector()
-    model.backbone.patch_embed.requires_grad_(False)
-    groups = build(model).optimizer.param_groups
-    trained = {id(p) for group in groups for p in group['params']}
-    assert not trained & {
-        id(p) for p in model.backbone.patch_embed.parameters()
-    }
-    assert len(trained) == sum(p.requires_grad for p in model.parameters())
-
-
 @pytest.mark.parametrize('model', [nn.Linear(2, 3), nn.Module()])
 def test_backbone_without_depths(model):
     if not isinstance(model, nn.Linear):

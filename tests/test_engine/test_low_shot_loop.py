@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Low-shot classification in real Runners, on 1 to 3 processes."""
 
-import json
-
 import numpy as np
 import pytest
 from mmengine.fileio import load
@@ -73,42 +71,23 @@ def expected(root):
     return accuracies
 
 
-def test_equals_sklearn(root, caplog):
+def test_equals_sklearn(root):
     accuracies = expected(root)
     assert accuracies['few'][0] != accuracies['few'][1]
     cfg, dump = config(root), str(root / 'predictions.pkl')
     dumping = dict(type='DumpResults', out_file_path=dump)
     cfg['test_evaluator'] = [cfg['test_evaluator'], dumping]
-    run = toy_runner(**cfg)
-    run.logger.addHandler(caplog.handler)
-    metrics = run.test()
+    metrics = toy_runner(**cfg).test()
     mean, std = np.mean(accuracies['few']), np.std(accuracies['few'])
     assert metrics == {
         'lowshot/top1_few': pytest.approx(mean),
         'lowshot/top1_few_std': pytest.approx(std),
         'lowshot/top1_more': pytest.approx(accuracies['more'][0]),
     }
-    text = '\n'.join(record.getMessage() for record in caplog.records)
-    assert f'| {mean:.2f} ± {std:.2f} |' in text
-    report = json.loads((root / 'work' / 'lowshot.json').read_text())
-    assert report['test_images'] == 19 and report['classes'] == 4
-    assert report['regularization'] == 0.1
-    assert report['unconverged'] == []
-    few, more = report['results']
-    assert few['top1'] == pytest.approx(accuracies['few'])
-    assert few['images'] == [4, 4] and more['images'] == [12]
     samples = load(dump)
     assert [sample['sample_idx'] for sample in samples] == list(range(19))
     hits = [s['lowshot_pred']['few'] == s['gt_label'].numpy() for s in samples]
     assert 100 * np.mean(hits, axis=0) == pytest.approx(accuracies['few'])
-
-
-def test_one_key_moves_both_sets(root):
-    cfg = config(root, data_root=str(root))
-    parts = cfg['test_dataloader'], cfg['test_cfg']['train_dataloader']
-    for part, split in zip(parts, ('val', 'train')):
-        part['dataset'].update(data_root='nowhere', data_prefix=split)
-    assert toy_runner(**cfg).test() == toy_runner(**config(root)).test()
 
 
 def test_what_does_not_converge_is_said_once(root, caplog):
@@ -116,12 +95,9 @@ def test_what_does_not_converge_is_said_once(root, caplog):
     run.logger.addHandler(caplog.handler)
     run.test()
     said = [r.getMessage() for r in caplog.records if r.levelname == 'WARNING']
-    assert said == [
-        '3 of 3 low-shot regressions have not converged (few, set 0; few, set '
-        '1; more, set 0): raise test_cfg.max_iter, which is 1'
-    ]
-    report = json.loads((root / 'work' / 'lowshot.json').read_text())
-    assert report['unconverged'] == ['few, set 0', 'few, set 1', 'more, set 0']
+    assert len(said) == 1
+    for part in ('few, set 0', 'few, set 1', 'more, set 0', 'max_iter'):
+        assert part in said[0]
 
 
 def _evaluate(root):
@@ -147,4 +123,3 @@ def test_bad_config(root):
     ):
         with pytest.raises(ValueError, match=word):
             toy_runner(**config(root, **change)).test()
-    assert not (root / 'work' / 'lowshot.json').exists()

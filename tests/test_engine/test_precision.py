@@ -109,17 +109,17 @@ def wrapper_of(dtype, kind=MixedPrecisionOptimWrapper):
     torch.cuda.is_available(), reason='autocasts to the dtype of a GPU'
 )
 @pytest.mark.parametrize(
-    ('instructions', 'fast'),
+    ('device', 'instructions', 'fast'),
     [
-        ({}, 'float32'),
-        ({'avx512_f': True, 'avx512_bf16': False}, 'float32'),
-        ({'avx512_f': True, 'avx512_bf16': True}, 'bfloat16'),
-        ({'amx_bf16': True}, 'bfloat16'),
-        (None, 'float32'),
+        ('cpu', {'avx512_f': True, 'avx512_bf16': False}, 'float32'),
+        ('cpu', {'avx512_f': True, 'avx512_bf16': True}, 'bfloat16'),
+        ('cpu', {'amx_bf16': True}, 'bfloat16'),
+        ('cpu', None, 'float32'),  # PyTorch before 2.11
+        ('mps', {'amx_bf16': True}, 'float32'),
     ],
 )
-def test_what_a_cpu_is_fast_in(instructions, fast, monkeypatch):
-    monkeypatch.setattr(mixed_precision, 'get_device', lambda: 'cpu')
+def test_what_a_machine_is_fast_in(device, instructions, fast, monkeypatch):
+    monkeypatch.setattr(mixed_precision, 'get_device', lambda: device)
     if instructions is None:
         monkeypatch.delattr(torch.cpu, 'get_capabilities', raising=False)
     else:
@@ -129,11 +129,14 @@ def test_what_a_cpu_is_fast_in(instructions, fast, monkeypatch):
         )
     assert fast_dtype() == fast
     # What is asked for by name is taken, but for float16.
-    for dtype in ('auto', 'float16', torch.float16, 'bfloat16', 'float32'):
-        taken = dtype if dtype in ('bfloat16', 'float32') else fast
+    named = ['bfloat16', 'float32'] if device == 'cpu' else ['float32']
+    for dtype in ('auto', 'float16', torch.float16, *named):
         wrapper, found = wrapper_of(dtype)
+        taken = dtype if dtype in named else fast
         assert wrapper.cast_dtype == found == getattr(torch, taken)
         assert not wrapper.loss_scaler.is_enabled()
+    wrapper, found = wrapper_of('bfloat16', GPUMixedPrecisionOptimWrapper)
+    assert wrapper.cast_dtype == found == torch.float32
 
 
 @pytest.mark.parametrize(('native', 'fast'), [(1, 'bfloat16'), (0, 'float16')])
@@ -143,15 +146,6 @@ def test_what_a_gpu_is_fast_in(native, fast, monkeypatch):
         torch.cuda, 'is_bf16_supported', lambda including_emulation: native
     )
     assert fast_dtype() == fast
-
-
-def test_apple_gpus_train_in_float32(monkeypatch):
-    monkeypatch.setattr(mixed_precision, 'get_device', lambda: 'mps')
-    for kind in (MixedPrecisionOptimWrapper, GPUMixedPrecisionOptimWrapper):
-        for dtype in ('auto', 'float16', 'float32'):
-            wrapper, found = wrapper_of(dtype, kind)
-            assert wrapper.cast_dtype == found == torch.float32
-            assert not wrapper.loss_scaler.is_enabled()
 
 
 def test_unknown_dtype():

@@ -1,20 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
-import re
-from functools import partial
-
 import pytest
 from mmengine.config import Config
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import dry_run
-from mmmoca.engine.hooks.gain_hook import advice
 from mmmoca.engine.launch import build_runner, load_config
-from mmmoca.engine.recipe import Run, recipe_numbers
+from mmmoca.engine.recipe import Run, recipe_numbers, scale_rate
+from mmmoca.engine.training import prepare_training, train
 
-from ..distributed import run_processes
 from ..images import CONFIGS, DEMO_CONFIG, write_images
 from ..runs import COUNT, scalars
 
@@ -107,9 +103,9 @@ def test_a_runner_of_its_own_says_what_is_left_open(root):
         Runner.from_cfg(own_config(root))
 
 
-def labelled(root, **options):
-    """The runner of one epoch, which is measured by k-NN."""
-    options |= {
+def test_labelled_images_switch_k_nn_on(root, capsys):
+    assert own_config(root).val_dataloader is None
+    options = {
         'train_cfg.val_interval': 1,
         'log_level': 'INFO',
         'val_dataloader.num_workers': 0,
@@ -120,36 +116,44 @@ def labelled(root, **options):
     complete_recipe(cfg)
     runner = build_runner(cfg, progress=True)
     runner.train()
-    return runner
-
-
-def gain_on_a_rank(root):
-    runner = labelled(root, work_dir=str(root / 'ranks'))
-    return runner.message_hub.get_info('k-NN at the start')
-
-
-@pytest.mark.processes
-def test_the_gain_is_measured_alike_on_two_processes(root):
-    first, second = run_processes(partial(gain_on_a_rank, root), 2)
-    assert first == second and first.keys() == {'pixels', 'network'}
-
-
-def test_labelled_images_switch_k_nn_on(root, capsys):
-    assert own_config(root).val_dataloader is None
-    runner = labelled(root, batch_size=16)
-    (accuracy,) = scalars(runner, 'val/knn/top1_k20')
-    found = re.findall(r'([\d.]+) %', capsys.readouterr().out)
-    assert len(found) == 3 and found[2] == f'{accuracy:.1f}'
+    shown = capsys.readouterr().out
+    assert 'step 7/7' in shown and 'Epoch(' not in shown
+    assert len(scalars(runner, 'val/knn/top1_k20')) == 1
     assert list((root / 'work').glob('best_knn_top1_k20_epoch_*.pth'))
     # The config of the run says all that it was.
     saved = Config.fromfile(root / 'work' / CONFIG.name)
     assert saved.model.codebook.num_words == 64
 
 
-def test_advice_where_a_run_has_taught_little():
-    assert 'k-NN' in advice([30.0, 20.0], 34.9)
-    assert not advice([30.0, 20.0], 35.1)
-    assert not advice([], 0.0)
+@pytest.mark.parametrize('launcher', ['none', 'pytorch', 'slurm', 'mpi'])
+@pytest.mark.parametrize('micro_batches', [1, 4])
+def test_rates_follow_the_images(monkeypatch, launcher, micro_batches):
+    for place in ('WORLD_SIZE', 'SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE'):
+        monkeypatch.setenv(place, '2')
+    processes = 1 if launcher == 'none' else 2
+    cfg = load_config(DEMO_CONFIG, launcher=launcher)
+    assert scale_rate(cfg) == {}
+    cfg.train_dataloader.batch_size = 4
+    cfg.optim_wrapper.accumulative_counts = micro_batches
+    cfg.auto_scale_lr.enable = True
+    lr = pytest.approx(2e-3 * 4 * processes * micro_batches / 32, rel=1e-12)
+    assert scale_rate(cfg) == {LR: lr}
+    assert cfg.optim_wrapper.optimizer.lr == lr
+    assert scale_rate(cfg) == {}  # once
+    cfg.auto_scale_lr = dict(enable=True)
+    with pytest.raises(ValueError, match='base_batch_size'):
+        scale_rate(cfg)
+
+
+def test_a_rate_for_other_images_is_a_warning(root, tmp_path, capsys):
+    cfg = own_config(root, log_level='INFO', work_dir=str(tmp_path))
+    cfg.optim_wrapper.optimizer.lr = 1e-3
+    cfg.train_cfg.max_epochs = 1
+    train(cfg, prepare_training(cfg))
+    assert 'chosen for 2048 images' in capsys.readouterr().out
+    cfg.train_dataloader.batch_size = 64
+    with pytest.raises(ValueError, match='train_dataloader.batch_size'):
+        train(cfg, {})
 
 
 def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):

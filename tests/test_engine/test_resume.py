@@ -64,27 +64,6 @@ def test_the_sampler_ends_where_the_loop_counts_epochs(root, infinite):
     assert sampler.infinite and not ends.train_dataloader.sampler.infinite
 
 
-def test_images_of_the_last_step(root):
-    """9 micro-batches of 2, of which 4 are a step: the last has one."""
-    options = {
-        'train_dataloader.batch_size': 2,
-        'optim_wrapper.accumulative_counts': 4,
-        'train_cfg.max_iters': 9,
-    }
-    with pytest.raises(ValueError, match='as few as 2 .*iterations'):
-        demo_runner(root, 'last', **options).train()
-
-
-def test_batches_without_an_end_are_full(root):
-    """48 images leave 3 of a batch of 15, which no step has."""
-    options = {
-        'train_dataloader.batch_size': 15,
-        'train_dataloader.drop_last': False,
-        'train_cfg.max_iters': 1,
-    }
-    demo_runner(root, 'full', **options).train()
-
-
 class Stop(Hook):
     """Asks the run to stop after four more steps."""
 

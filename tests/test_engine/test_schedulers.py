@@ -187,8 +187,16 @@ def test_update_of_the_teacher():
     assert torch.equal(teacher.bias, before['bias'])
 
 
-def test_unknown_option():
+@pytest.mark.parametrize(
+    'wrong',
+    [
+        dict(norm_decay_mult=0),
+        dict(prototype_lr=-1),
+        dict(prototype_weight_decay=-1),
+    ],
+)
+def test_wrong_options(wrong):
     cfg = Config.fromfile(DEMO_CONFIG)
-    cfg.optim_wrapper.paramwise_cfg = dict(norm_decay_mult=0)
+    cfg.optim_wrapper.paramwise_cfg = wrong
     with pytest.raises(ValueError, match='prototype_lr'):
         build(cfg)

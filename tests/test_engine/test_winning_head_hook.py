@@ -92,26 +92,6 @@ def test_resumed_run_knows_the_best(runner):
         assert load(runner)['meta']['linear_probe']['top1'] == top1
 
 
-def test_a_write_that_fails_leaves_the_old_file(runner, monkeypatch):
-    hook = WinningHeadHook()
-    validate(hook, runner, 50.0)
-
-    def save(content, path):
-        with open(path, 'wb') as file:
-            file.write(b'half')
-        raise OSError('disk full')
-
-    monkeypatch.setattr(torch, 'save', save)
-    with pytest.raises(OSError, match='disk full'):
-        validate(hook, runner, 60.0)
-    assert load(runner)['meta']['linear_probe']['top1'] == 50.0
-
-
-def test_foreign_metrics(runner):
-    with pytest.raises(KeyError, match='linear/top1'):
-        WinningHeadHook().after_val_epoch(runner, {'accuracy/top1': 50.0})
-
-
 def test_config_of_the_classifier(runner, tmp_path):
     cfg = runner.cfg
     cfg.model.backbone.init_cfg = dict(type='Pretrained', checkpoint='x.pth')

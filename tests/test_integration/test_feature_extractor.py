@@ -16,7 +16,7 @@ from mmpretrain.registry import MODELS
 from PIL import Image
 from torch import nn
 
-import mmmoca.checkpoints  # noqa: F401  knows mmmoca-student://
+import mmmoca.hub  # noqa: F401  adds our models and mmmoca-student://
 
 from ..images import CONFIGS, DEMO_CONFIG
 from ..runs import demo_model
@@ -104,24 +104,6 @@ def test_quick_start_on_an_array():
     inputs = torch.full((1, 3, 48, 48), (51 - 127.5) / 63.75)
     assert len(features) == 2
     torch.testing.assert_close(features[1], model.extract_feat(inputs)[0])
-
-
-# Of mmpretrain's ModelHub, at the size of `small`.
-TINY = dict(
-    backbone=dict(arch='deit-t'),
-    codebook=dict(num_words=16),
-    neck=dict(embed_dims=32, num_heads=2),
-)
-
-
-def test_by_name(model, files):
-    extract = FeatureExtractor(
-        'moca_vit-b16_200e', pretrained=str(files[0]), **TINY
-    )
-    (feature,) = extract(str(files[1]))
-    with torch.no_grad():
-        right = expected(model, files[1], PRETRAINING[0], 'teacher')
-    torch.testing.assert_close(feature, right, atol=1e-5, rtol=1e-4)
 
 
 def test_what_the_readme_shows(model, files, monkeypatch, tmp_path):

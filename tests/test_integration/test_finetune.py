@@ -190,16 +190,3 @@ def test_resumed_run_is_the_same(digits, teacher, tmp_path):
     resumed = train(config(digits, tmp_path / 'resumed', **options))
     assert resumed.iter == whole.iter == 6
     assert_same(state_of(resumed), state_of(whole))
-
-
-def test_own_classes():
-    """One number and one folder for all parts of the config."""
-    path = CONFIGS / 'classification' / 'finetune_vit-b16_100e_own-classes.py'
-    cfg = Config.fromfile(path)
-    assert cfg.model.head.num_classes == cfg.num_classes == 10
-    assert cfg.model.data_preprocessor.num_classes == 10
-    for name in ('train', 'val', 'test'):
-        dataset = cfg[f'{name}_dataloader'].dataset
-        assert dataset.data_root == cfg.data_root == 'data/own-classes/'
-    # Those of ImageNet's config stay.
-    assert cfg.model.head.loss.label_smooth_val == 0.1

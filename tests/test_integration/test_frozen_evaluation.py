@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """k-NN and low-shot configs on a pretraining checkpoint, on real digits."""
 
-import json
-
 import pytest
 import torch
 from mmengine.config import Config
@@ -53,15 +51,9 @@ def test_knn_config_equals_the_pretraining_config(data, tmp_path):
     assert metrics['knn/top1_k20_t0.07'] == pytest.approx(
         expected['knn/top1_k20']
     )
-    report = json.loads((tmp_path / 'knn' / 'knn.json').read_text())
-    assert report['checkpoint'] == str(data / 'iter_1.pth')
-    assert len(report['results']) == 2 * 10
-    for result in report['results']:
-        setting = f'k{result["k"]}_t{result["temperature"]:g}'
-        assert result['top1'] == metrics[f'knn/top1_{setting}']
-        assert result['top5'] == metrics[f'knn/top5_{setting}']
+    assert len(metrics) == 2 * 2 * 10
     # Far above chance, untrained as it is.
-    assert report['results'][0]['top1'] > 60
+    assert metrics['knn/top1_k10_t0.03'] > 60
 
 
 def test_low_shot_config(data, tmp_path):
@@ -77,9 +69,6 @@ def test_low_shot_config(data, tmp_path):
     metrics = run(cfg, data, tmp_path / 'lowshot')
     assert metrics['lowshot/top1_5shot'] > metrics['lowshot/top1_1shot']
     assert metrics['lowshot/top1_5shot'] > 13  # chance is 10
-    report = json.loads((tmp_path / 'lowshot' / 'lowshot.json').read_text())
-    sets = [len(result['top1']) for result in report['results']]
-    assert sets == [2, 2, 2, 1]
 
 
 def test_configs_of_the_paper():

@@ -58,31 +58,6 @@ def test_training_moves_everything_once_a_step(root):
     assert len(accuracy) == 2 and (accuracy >= 0).all()
 
 
-def test_gradient_accumulation_steps_once(root):
-    options = {
-        'optim_wrapper.accumulative_counts': 2,
-        'train_dataloader.batch_size': 2,
-    }
-    runner = train(root, 'accumulated', **options | NO_VALIDATION)
-    assert int(runner.model.codebook.pointer) == 3 * 4
-    assert len(scalars(runner, 'train/momentum')) == 3
-
-
-@pytest.mark.slow
-def test_compiled_training(root):
-    """The same losses, by the runner of our tools."""
-    losses = []
-    ours = {'runner_type': 'mmmoca.ConsoleRunner'}
-    compiled = {'compile': dict(backend='aot_eager')} | ours
-    for options in ({}, compiled):
-        options |= {'train_cfg.max_iters': 2} | NO_VALIDATION
-        name = 'compiled' if 'compile' in options else 'eager'
-        losses.append(scalars(train(root, name, **options), 'train/loss'))
-    # The first step is the same; bf16 rounds the second one otherwise.
-    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-4)
-    assert losses[0][1] == pytest.approx(losses[1][1], rel=1e-2)
-
-
 @pytest.fixture
 def five_bands(root, tmp_path):
     """Settings to train on TIFF files of five channels."""
@@ -121,11 +96,6 @@ def test_more_channels(root, five_bands):
     projection = runner.model.teacher.patch_embed.projection
     assert projection.in_channels == 5
     assert np.isfinite(scalars(runner, 'train/loss')).all()
-
-
-def test_batch_smaller_than_the_new_words(root):
-    with pytest.raises(ValueError, match='num_new_words=4'):
-        train(root, 'small', **{'train_dataloader.batch_size': 3})
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 
 import functools
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -119,16 +118,6 @@ def test_number_of_workers_does_not_matter(whole):
     assert_same_end(actual, expected)
 
 
-def test_other_global_batch(root, whole):
-    options = {
-        'train_dataloader.batch_size': 4,
-        'resume': True,
-        'load_from': str(whole(False, 0)[0] / 'iter_4.pth'),
-    }
-    with pytest.raises(ValueError, match='global_batch_size=8'):
-        run(root, 'other_batch', options)
-
-
 def test_resume_on_two_ranks(root, on_two_ranks):
     checkpoint = dict(resume=True, load_from=f'{root}/ranks/iter_4.pth')
     options = EPOCHS | checkpoint
@@ -170,22 +159,4 @@ def test_interrupted_write_keeps_the_latest_checkpoint(
     latest = (folder / 'last_checkpoint').read_text()
     assert latest.endswith('iter_2.pth')
     assert run(root, folder.name, options | {'resume': True}).iter == 10
-    assert [path.name for path in folder.glob('*.pth')] == ['iter_10.pth']
-
-
-def test_a_run_killed_before_it_has_tidied_up_does_so_later(root, monkeypatch):
-    options = {'default_hooks.checkpoint.max_keep_ckpts': 1}
-    folder = root / 'untidy'
-    unlink = Path.unlink
-
-    def killed(path, **kwargs):
-        if path.name.startswith('iter_'):
-            raise KeyboardInterrupt
-        unlink(path, **kwargs)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, 'unlink', killed)
-        run(root, 'untidy', options)
-    assert len(list(folder.glob('*.pth'))) == 2
-    run(root, 'untidy', options | {'resume': True})
     assert [path.name for path in folder.glob('*.pth')] == ['iter_10.pth']

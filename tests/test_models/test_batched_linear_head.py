@@ -107,16 +107,6 @@ def test_full_precision_under_autocast(data):
     torch.testing.assert_close(loss, head.loss(x.float(), y)['loss'])
 
 
-def test_initial_weights():
-    torch.manual_seed(0)
-    head = BatchedLinearHead(64, 50, LRS)
-    assert float(head.weight.detach().std()) == pytest.approx(0.01, rel=0.02)
-    assert not torch.equal(head.weight[0], head.weight[1])
-    assert not head.bias.any()
-    head.init_weights()
-    assert float(head.weight.detach().std()) == pytest.approx(0.01, rel=0.02)
-
-
 @pytest.mark.parametrize(
     'classes, lrs, message',
     [

@@ -8,6 +8,7 @@ import torch
 from mmengine.dist import get_world_size
 from torch._dynamo.utils import counters
 
+from mmmoca.engine.compile import compile_forward
 from mmmoca.models import Targets, objectives, precision, transformer
 from mmmoca.models.objectives import token_assignment_loss
 
@@ -102,6 +103,12 @@ def test_random_masks_and_drop_path_compile(monkeypatch):
     torch.manual_seed(5)
     losses = forward(random_views(), mode='loss')
     torch.testing.assert_close(losses['loss_loc'], expected)
+
+
+@pytest.mark.parametrize('mode', ['reduce-overhead', 'max-autotune'])
+def test_cuda_graphs_do_not_go_with_micro_batches(mode):
+    with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):
+        compile_forward(torch.nn.Identity(), dict(mode=mode), 2)
 
 
 def product_in_tf32(first, second, tf32, out=None):

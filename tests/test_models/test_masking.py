@@ -27,14 +27,6 @@ def test_complementary_rounds():
     assert not torch.equal(first.visible[0], first.visible[1])
 
 
-def test_split_of_a_given_permutation():
-    first, second = MaskingPlan(196).split(torch.arange(196).expand(2, -1))
-    assert first.visible[0].tolist() == list(range(88))
-    assert second.visible[0].tolist() == list(range(127, 176))
-    for mask in (first, second):
-        assert mask.predicted[0].tolist() == list(range(88, 127))
-
-
 def test_independent_rounds_and_full_decoding():
     plan = MaskingPlan(36, [0.65] * 3, [0.0] * 3)
     masks = plan.draw(4, torch.device('cpu'))

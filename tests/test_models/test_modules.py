@@ -4,12 +4,10 @@ import math
 import pytest
 import torch
 from mmpretrain.models.backbones import VisionTransformer
-from torch.nn import functional as F
 
 from mmmoca.models import (
     MOCAViT,
     OnlineCodebook,
-    PrototypeGenerator,
     sincos_positions_2d,
 )
 
@@ -108,26 +106,6 @@ def test_bad_backbones():
         vit.encode(torch.zeros(1, 3, 32, 36))
 
 
-@pytest.mark.parametrize('out_channels', [8, 5])
-def test_prototypes(out_channels):
-    torch.manual_seed(0)
-    generator = PrototypeGenerator(8, out_channels)
-    words = torch.randn(30, 8)
-    x = words / words.norm(dim=1, keepdim=True)
-    hidden = x @ generator.fc1.weight.T
-    hidden = (hidden - hidden.mean(0)) / (
-        hidden.var(0, unbiased=False) + 1e-5
-    ).sqrt()
-    output = hidden.relu() @ generator.fc2.weight.T + generator.fc2.bias
-    skip = x if out_channels == 8 else generator.skip(x)
-    expected = F.normalize(output + skip, dim=1)
-    state = {k: v.clone() for k, v in generator.state_dict().items()}
-    torch.testing.assert_close(generator(words), expected)
-    torch.testing.assert_close(generator.eval()(words), expected)
-    for name, value in generator.state_dict().items():
-        assert torch.equal(value, state[name]), 'a forward pass changed it'
-
-
 def test_codebook_queue():
     torch.manual_seed(0)  # not every word of three numbers has a positive one
     codebook = OnlineCodebook(
@@ -147,7 +125,7 @@ def test_codebook_queue():
     assert int(codebook.pointer) == 2
 
 
-@pytest.mark.parametrize('accepted', [None, torch.tensor(True)])
+@pytest.mark.parametrize('accepted', [True, torch.tensor(True)])
 def test_codebook_queue_after_another_number_of_new_words(accepted):
     for pointer in range(0, 32, 4):
         codebook = OnlineCodebook(3, (5, 5), num_words=32, num_new_words=16)
@@ -159,15 +137,6 @@ def test_codebook_queue_after_another_number_of_new_words(accepted):
         codebook.enqueue(new, accepted)
         assert torch.equal(codebook.words, expected)
         assert int(codebook.pointer) == (pointer + 16) % 32
-
-
-def test_codebook_msd():
-    codebook = OnlineCodebook(3, (5, 5), num_words=8)
-    assert float(codebook.sharpness) == 20
-    codebook.update_msd(torch.tensor([0.3, 0.1]))
-    expected = 0.99 * (0.99 * 0.5 + 0.01 * 0.3) + 0.01 * 0.1
-    assert float(codebook.msd) == pytest.approx(expected)
-    assert float(codebook.sharpness) == pytest.approx(10 / expected)
 
 
 def test_centre():

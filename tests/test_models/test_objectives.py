@@ -4,9 +4,8 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mmmoca.models import Targets, objectives
+from mmmoca.models import Targets
 from mmmoca.models.objectives import (
-    bag_assignment_loss,
     token_assignment_loss,
 )
 from mmmoca.models.precision import tf32_allowed, tf32_mm
@@ -114,82 +113,6 @@ def test_certain_targets_keep_gradients_finite(inputs):
     assert torch.isfinite(loss)
     for x in inputs['features']:
         assert torch.isfinite(x.grad).all() and x.grad.any()
-
-
-def test_bag_loss(inputs):
-    features = inputs['features'][0].flatten(0, 1)
-    prototypes = inputs['prototypes']
-    bags = torch.rand(21, 11, dtype=torch.float64).softmax(dim=1)
-    loss = bag_assignment_loss(features, prototypes, 3.0, bags)
-    log_p = (3 * features @ prototypes.T).log_softmax(dim=1)
-    expected = (bags * (bags.log() - log_p)).sum() / 21
-    torch.testing.assert_close(loss, expected)
-
-
-def rounded_to_tf32(tensor):
-    """To the nearest number with 10 bits of mantissa."""
-    bits = tensor.view(torch.int32)
-    return (bits + 0x1000 & ~0x1FFF).view(torch.float32)
-
-
-@pytest.fixture
-def recipe():
-    """Shapes and scales of the paper's recipe, for four images."""
-    generator = torch.Generator().manual_seed(0)
-
-    def randn(*shape):
-        return torch.randn(*shape, generator=generator)
-
-    words = F.normalize(randn(4096, 768), dim=1)
-    nearest = words[torch.randint(4096, (4, 49), generator=generator)]
-    return dict(
-        features=[randn(4, 20, 512).requires_grad_()],
-        positions=[torch.arange(20).expand(4, -1)],
-        prototypes=F.normalize(randn(4096, 512), dim=1).requires_grad_(),
-        kappa=3.0,
-        # Cosines of about 0.6 to one word and of less to all others.
-        targets=Targets(
-            nearest + 0.05 * randn(4, 49, 768),
-            words,
-            torch.tensor(20.0),
-            torch.arange(25),
-        ),
-    )
-
-
-def test_tf32_changes_next_to_nothing(recipe, monkeypatch):
-    """Products of rounded factors, as TF32 units take them."""
-    leaves = recipe['prototypes'], *recipe['features']
-    expected, *targets = token_assignment_loss(**recipe)
-    gradients = torch.autograd.grad(expected, leaves)
-    products = []
-
-    def product(first, second, tf32, out=None):
-        rounded = torch.mm(rounded_to_tf32(first), rounded_to_tf32(second))
-        products.append((torch.mm(first, second), rounded))
-        return rounded
-
-    def add_product(total, first, second, tf32):
-        total += product(first, second, tf32)
-
-    monkeypatch.setattr(objectives, 'product', product)
-    monkeypatch.setattr(objectives, 'add_product', add_product)
-    loss, *targets2 = token_assignment_loss(**recipe)
-    gradients2 = torch.autograd.grad(loss, leaves)
-    # Of the similarities of all tokens, times the sharpness.
-    exact, rounded = products[0]
-    assert 0.0005 < (rounded - exact).abs().max() < 0.0015
-    divergence = F.kl_div(
-        *(rounded.log_softmax(1), exact.log_softmax(1)),
-        reduction='batchmean',
-        log_target=True,
-    )
-    assert divergence < 5e-8
-    assert loss != expected
-    torch.testing.assert_close(loss, expected, rtol=5e-5, atol=0)
-    torch.testing.assert_close(targets2, targets, rtol=1e-3, atol=0)
-    for gradient2, gradient in zip(gradients2, gradients):
-        assert (gradient2 - gradient).norm() < 1e-3 * gradient.norm()
 
 
 @pytest.mark.parametrize(

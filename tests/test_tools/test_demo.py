@@ -159,17 +159,13 @@ def write_odd_images(root, count):
     (root / 'notes.txt').write_text('no image')
 
 
-def test_own_classes(tool, tmp_path, capfd):
+def test_own_classes(tool, tmp_path):
     write_images(tmp_path, train=36)
     out = tmp_path / 'out'
     arguments = ['--data', str(tmp_path / 'train'), '--out', str(out)]
     tool('demo').main([*arguments, '--iters', '2'])
     result = json.loads((out / 'result.json').read_text())
     assert set(result['knn']) == {'raw pixels', 'untrained', *TRAINED}
-    assert ('gained little' in capfd.readouterr().out) == (
-        result['knn']['teacher']
-        < max(result['knn'][k] for k in ('raw pixels', 'untrained')) + 5
-    )
 
 
 def test_own_images(tool, tmp_path, capfd):

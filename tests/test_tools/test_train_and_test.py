@@ -127,8 +127,15 @@ def test_arguments_of_training(tmp_path):
     for kind in (ours, 'AmpOptimWrapper'):
         cfg = dict(optim_wrapper=dict(type=kind, dtype='bfloat16'))
         assert apply(cfg, amp=True).optim_wrapper == cfg['optim_wrapper']
-    cfg = dict(auto_scale_lr=dict(base_batch_size=64))
-    assert apply(cfg, auto_scale_lr=True).auto_scale_lr.enable is True
+    cfg = Config(
+        dict(
+            auto_scale_lr=dict(base_batch_size=64),
+            optim_wrapper=dict(optimizer=dict(lr=1.0)),
+            train_dataloader=dict(batch_size=32),
+        )
+    )
+    written = prepare_training(cfg, auto_scale_lr=True)
+    assert written == {'optim_wrapper.optimizer.lr': 0.5}
 
 
 def test_what_a_run_starts_from(tmp_path, command, capsys, monkeypatch):

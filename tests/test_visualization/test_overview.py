@@ -64,13 +64,6 @@ def test_overview():
     assert model.training and not model.teacher.training
 
 
-def test_overview_of_one_round():
-    masking = dict(mask_ratios=[0.5], decoder_mask_ratios=[0.2])
-    model = small_moca(masking=masking)
-    figure = draw_overview(model, small_moca(), images(3))
-    assert len(figure.axes) == 3 * 5
-
-
 def test_overview_needs_the_size_of_the_training():
     model = small_moca()
     with pytest.raises(ValueError, match=r'\(16, 32\).*\(32, 16\)'):

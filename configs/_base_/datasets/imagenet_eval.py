@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Whole images without augmentation, for what is judged on frozen features:
-# the validation images, and the training images as a bank of neighbours.
+# Whole images without augmentation, for frozen features: the validation
+# images, and the training images as a bank of neighbours.
 data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
 
 # MMPreTrain's own loader, which its inferencers know how to replace.

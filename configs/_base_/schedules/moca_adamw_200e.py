@@ -16,8 +16,8 @@ optim_wrapper = dict(
     paramwise_cfg=dict(prototype_lr=1e-4, prototype_weight_decay=0.05),
 )
 
-# All of it follows max_epochs. The cosine would reach 0 after 1.25 times the
-# epochs: it is cut before.
+# The schedule follows max_epochs. The cosine would reach 0 after 1.25 times
+# the epochs, and the run ends before.
 param_scheduler = dict(
     type='mmmoca.WarmupCosineLR',
     warmup=30,

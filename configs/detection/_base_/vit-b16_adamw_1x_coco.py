@@ -1,8 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# What the COCO configs share: backbone, pyramid, data, schedule. The authors
-# of MOCA released no detection code: this is assembled from the paper (section
-# 4.4 and Table 7) and the recipe of iBOT that it follows, in terms of mmdet's
-# own parts.
+# The base of the COCO configs: backbone, pyramid, data, schedule. The authors
+# of MOCA released no detection code. This follows the paper (section 4.4 and
+# Table 7) and iBOT's recipe, which the paper follows, with parts of mmdet.
 _base_ = [
     'mmdet::_base_/datasets/coco_instance.py',
     'mmdet::_base_/default_runtime.py',
@@ -11,7 +10,7 @@ _base_ = [
 backbone = dict(
     type='mmpretrain.VisionTransformer',
     arch='b',
-    # Only the grid that positions are stored at: any image size will do.
+    # The grid of the stored positions. Images may have any size.
     img_size=(672, 1088),
     patch_size=16,
     out_type='featmap',
@@ -32,8 +31,7 @@ pyramid = dict(
     in_channels=768,
     norm_cfg=dict(type='SyncBN'),
 )
-# Memory for time: activations of the layers are computed anew in the
-# backward pass.
+# Recompute activations in the backward pass, to save memory.
 activation_checkpointing = [f'backbone.layers.{i}' for i in range(12)]
 
 short_sides = [(side, 1333) for side in range(480, 801, 32)]
@@ -110,7 +108,6 @@ auto_scale_lr = dict(base_batch_size=16)
 
 default_hooks = dict(
     checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2),
-    batch_size=dict(type='mmmoca.BatchSizeHook'),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
     preemption=dict(type='mmmoca.PreemptionHook'),

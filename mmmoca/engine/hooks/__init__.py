@@ -1,9 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .batch_size_hook import BatchSizeHook
 from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
 from .codebook_hook import CodebookHook
-from .gain_hook import GainHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
 from .reproducibility_hook import ReproducibilityHook
@@ -13,10 +11,8 @@ from .winning_head_hook import WinningHeadHook
 
 __all__ = [
     'AtomicCheckpointHook',
-    'BatchSizeHook',
     'CheckpointFitHook',
     'CodebookHook',
-    'GainHook',
     'NonFiniteLossError',
     'NonFiniteStateError',
     'PreemptionHook',

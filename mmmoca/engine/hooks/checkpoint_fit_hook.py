@@ -19,7 +19,7 @@ from mmmoca.checkpoints import (
     is_start,
     resize_positions,
 )
-from mmmoca.engine.steps import unwrap_model
+from mmmoca.engine.steps import is_training, unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
@@ -30,45 +30,44 @@ TEACHER = 'teacher.cls_token'
 
 @HOOKS.register_module()
 class CheckpointFitHook(Hook):
-    """Takes a ViT from a checkpoint of any layout; refuses what does not fit.
+    """Loads a ViT from a checkpoint of any layout; refuses what does not fit.
 
     ``load_from`` (``tools/test.py CONFIG ANY.pth``) may be a pretraining run
     of this package, the authors' file, or one of DINO, iBOT, MAE, MSN,
-    MoCo-v3, DeiT or timm: its encoder, the teacher if there are two, becomes
+    MoCo-v3, DeiT or timm. Its encoder, the teacher if there are two, becomes
     the ``backbone`` of a model whose backbone is mmpretrain's ViT.
-    ``mmmoca-student://FILE`` takes the student. A checkpoint of that very
-    model, or one that shares a neck or a head with it, is loaded as it is,
-    and so is a run that is resumed. What pretraining starts from
-    (``mmmoca-start://``) is fitted to the model.
+    ``mmmoca-student://FILE`` takes the student. A checkpoint of the same
+    model, or one that shares a neck or a head with it, is loaded unchanged,
+    and so is a resumed run. Weights to start pretraining from
+    (``mmmoca-start://``) are fitted to the model.
 
-    MMEngine loads whatever matches and only logs the rest, so that a foreign
-    checkpoint leaves the model untrained without a word. For every model of
-    mmpretrain, mmseg or mmdet these are errors here:
+    MMEngine loads the names that match and only logs the others, so that a
+    checkpoint of another layout would leave the model untrained. For every
+    model of mmpretrain, mmseg or mmdet these are errors here:
 
-    - ``load_from`` or a ``Pretrained`` init of a module that matches no name,
-      or names of other shapes (position embeddings are resized);
-    - a pretraining run whose student would pass for the teacher;
-    - a test of a part that nothing was loaded into, such as a head;
-    - a frozen or tested ViT that lacks a part of its weights, such as the
-      final norm, and one without the LayerScale of the file;
-    - a file that is resumed and does not match wholly, the moments of its
-      optimiser included. (The run keeps learning rate and weight decay of
-      the file, and a warning says so where the config has others.)
+    - ``load_from`` or a ``Pretrained`` init that matches no name, or has
+      other shapes (position embeddings are resized);
+    - a student that would be loaded as the teacher;
+    - a test of a part without weights from the file, such as a head;
+    - a frozen or tested ViT that lacks weights, such as those of the final
+      norm, or that has no LayerScale although the file has it;
+    - a resumed file whose weights or optimiser state do not match. (The run
+      keeps the learning rate and weight decay of the file. A warning says so
+      if the config has others.)
 
-    Before that, the classes of the data sets are compared with each other
-    and with the head of a classifier.
+    The hook also compares the classes of the data sets with each other and
+    with the head of a classifier.
 
     Args:
         needs_checkpoint (bool): Whether to refuse a training that starts
             from random weights. Defaults to False.
 
     Raises:
-        CheckpointError: Names examples of what does not fit.
+        CheckpointError: If a checkpoint does not fit. Names examples.
         ValueError: If classes differ, or there is no checkpoint.
     """
 
-    # Its errors come before those of other hooks that look at the data, and
-    # what it makes of a checkpoint before others read it.
+    # Other hooks look at the data and at the checkpoint after this one.
     priority = 'HIGH'
 
     def __init__(self, needs_checkpoint: bool = False) -> None:
@@ -77,18 +76,18 @@ class CheckpointFitHook(Hook):
         self._initialized = False
 
     def before_run(self, runner: Runner) -> None:
-        """Check classes, and what the ``Pretrained`` inits will load."""
+        """Check the classes and the files of ``Pretrained`` inits."""
         model = unwrap_model(runner.model)
         loops = runner._train_loop, runner._val_loop, runner._test_loop
-        # The others are configs still, not of this run.
+        # Loops that this run does not use are still configs.
         _check_classes(
             model, [x.dataloader for x in loops if isinstance(x, BaseLoop)]
         )
         if runner._load_from is not None:
-            # MMEngine's own reader would run code that the file holds.
+            # MMEngine's own reader would run code of the file.
             runner._load_from = guarded(runner._load_from)
-        # A test or validation alone initialises nothing.
-        self._training = isinstance(runner._train_loop, BaseLoop)
+        # Without a training MMEngine initialises nothing.
+        self._training = is_training(runner)
         if self._training:
             reports = check_pretrained_inits(model)
             self._initialized = bool(reports)
@@ -96,7 +95,7 @@ class CheckpointFitHook(Hook):
                 runner.logger.info(report)
 
     def before_train(self, runner: Runner) -> None:
-        """Check that there were weights to start or to go on from."""
+        """Check that weights were loaded, if a checkpoint is needed."""
         loaded = runner._has_loaded or self._initialized
         if self.needs_checkpoint and not loaded:
             raise ValueError(
@@ -106,7 +105,7 @@ class CheckpointFitHook(Hook):
             )
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Fit the checkpoint to the model, then compare their parameters."""
+        """Fit the checkpoint to the model, then compare the parameters."""
         model = unwrap_model(runner.model)
         own = model.state_dict()
         if start := is_start(checkpoint):
@@ -130,21 +129,21 @@ class CheckpointFitHook(Hook):
         if runner._resume:
             if partial:
                 raise CheckpointError(f'{report}: resume by its own config')
-            for warning in _compare_optimizers(runner, checkpoint):
+            for warning in _check_optimizer(runner, checkpoint):
                 runner.logger.warning(warning)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not self._training:
             raise CheckpointError(
-                f'{report}: what is missing would be tested untrained'
+                f'{report}: the missing parts would be tested untrained'
             )
         if partial and not start:
             runner.logger.warning(report)
 
 
 def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
-    """Compare the classes of a run's data with a classifier's, if it is one.
+    """Compare the classes of a run's data with those of a classifier.
 
-    Mixup and CutMix have the number once more, in ``data_preprocessor``.
+    Mixup and CutMix read the number from ``data_preprocessor``.
     """
     if not hasattr(getattr(model, 'head', None), 'num_classes'):
         return
@@ -161,9 +160,9 @@ def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
 
 
 def _take_backbone(checkpoint: dict, model: nn.Module) -> Iterator[str]:
-    """Make ``backbone.*`` of a ViT of any layout, in place.
+    """Rename a ViT of any layout to ``backbone.*``, in place.
 
-    Yields what is done, in words for a log.
+    Yields log lines of what is done.
     """
     state = checkpoint.get('state_dict', checkpoint)
     saved = {name.removeprefix('module.'): v for name, v in state.items()}
@@ -181,7 +180,7 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> Iterator[str]:
         'the backbone'
     )
     yield from backbone.changes
-    # mmpretrain takes every grid for a square one.
+    # mmpretrain would resize every grid as a square one.
     grid = getattr(vit, 'patch_resolution', None)
     if None not in (grid, backbone.grid):
         state, target = backbone.state_dict, tuple(grid)
@@ -193,10 +192,11 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> Iterator[str]:
     checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
 
 
-def _compare_optimizers(runner: Runner, checkpoint: dict) -> Iterator[str]:
-    """What the optimiser does not take from the config, in words for a log.
+def _check_optimizer(runner: Runner, checkpoint: dict) -> Iterator[str]:
+    """Compare a resumed optimiser with that of the config.
 
-    Raises CheckpointError if there is no state of a run, or one of others.
+    Yields warnings of settings that the file overrides. Raises
+    CheckpointError if the file is no run, or has moments of other shapes.
     """
     advice = 'start from its weights by load_from=FILE with resume=False'
     saved = checkpoint.get('optimizer')
@@ -204,13 +204,13 @@ def _compare_optimizers(runner: Runner, checkpoint: dict) -> Iterator[str]:
         raise CheckpointError(f'there is no run in the checkpoint: {advice}')
     wrapper = runner.optim_wrapper
     if not isinstance(wrapper, OptimWrapper):
-        return  # of several optimisers, or no training
+        return  # several optimisers, or no training
     pairs = list(zip(saved['param_groups'], wrapper.param_groups))
     for group, own in pairs:
         for index, parameter in zip(group['params'], own['params']):
             for name in ('exp_avg', 'exp_avg_sq', 'momentum_buffer'):
                 moment = saved['state'].get(index, {}).get(name)
-                # PyTorch's fused kernels do not look at shapes.
+                # PyTorch's fused kernels do not check shapes.
                 if moment is not None and moment.shape != parameter.shape:
                     raise CheckpointError(
                         f'{name} of the optimiser has another shape than its '
@@ -223,6 +223,6 @@ def _compare_optimizers(runner: Runner, checkpoint: dict) -> Iterator[str]:
         )
         if before != now:
             yield (
-                f'{key} goes on from {max(before):g} of the checkpoint, not '
-                f'from {max(now):g} of the config: for that, {advice}'
+                f'{key} is {max(before):g} as in the checkpoint, not '
+                f'{max(now):g} as in the config: for that, {advice}'
             )

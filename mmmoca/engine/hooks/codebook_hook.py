@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-
 from collections.abc import Iterable
 
 import torch
@@ -25,27 +24,28 @@ __all__ = ['CodebookHook']
 
 @HOOKS.register_module()
 class CodebookHook(Hook):
-    """Writes new words, mu and centre into the codebook, its only writer.
+    """Updates the codebook: its words, mu and the centre.
 
-    After each optimiser step, K_new images are drawn from the global batch
-    (all processes, all accumulated micro-batches), the same on every
-    process, and one teacher token of each, all from one view, overwrites the
-    oldest words (paper, section 3.1). The draw depends on the run's seed and
-    the step alone, so a resumed run draws the same.
+    After each optimiser step the hook draws K_new images from the global
+    batch (all processes, all accumulated micro-batches), the same ones on
+    every process. One teacher token of each image, all from one view,
+    overwrites the oldest words (paper, section 3.1). The draw depends on the
+    run's seed and the step alone, so a resumed run draws the same.
 
-    The codebook stays as it was, with its whole state, where the loss
-    scaler skipped the step or a process had tokens that are not finite. Every
-    process decides from the same numbers, on the device.
+    The hook changes nothing if the loss scaler skipped the step, or if any
+    process has tokens that are not finite. All processes take this decision
+    from the same numbers, on the device.
 
-    Before training the log warns of a codebook that is too large for the run.
+    Before training the hook warns of a codebook that is too large for the
+    run.
 
     Raises:
         ValueError: Before training, if a step can have fewer than K_new
             images.
     """
 
-    # Before the StepLogHook and MMEngine's RuntimeInfoHook, which take every
-    # output for a scalar.
+    # Before StepLogHook and MMEngine's RuntimeInfoHook, which expect scalars
+    # only in the outputs.
     priority = 'HIGHEST'
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class CodebookHook(Hook):
         left = words - needed * total_optimizer_steps(runner)
         if left > 0:
             runner.logger.warning(
-                f'{left} of the {words} words of the codebook stay the noise '
+                f'{left} of the {words} words of the codebook keep the noise '
                 'of step 0: lower model.codebook.num_words or raise '
                 'num_new_words'
             )
@@ -69,7 +69,7 @@ class CodebookHook(Hook):
         if not (batches.drop_last or is_infinite(sampler)):
             batch_size = len(sampler) % batch_size or batch_size
         micro_batches = runner.optim_wrapper._accumulative_counts
-        # The last step takes what is left.
+        # The last step may have fewer micro-batches.
         left = runner.max_iters % micro_batches or micro_batches
         images = min(
             len(runner.train_dataloader.dataset),
@@ -86,10 +86,10 @@ class CodebookHook(Hook):
     def after_train_iter(
         self, runner: Runner, *_, outputs: dict, **__
     ) -> None:
-        """Collect the update of a micro-batch; commit it after the step."""
+        """Collect the update of a micro-batch; apply it after the step."""
         update = outputs.pop('codebook_update')
-        # Under CUDA graphs (torch.compile) the next forward pass writes its
-        # results where this one's are.
+        # CUDA graphs (torch.compile) reuse this memory in the next forward
+        # pass.
         self._updates.append(
             CodebookUpdate(
                 *(x.clone() if isinstance(x, Tensor) else x for x in update)
@@ -109,7 +109,8 @@ class CodebookHook(Hook):
             codebook.num_new_words,
             generator,
         )
-        # The loss, whose gradients a scaler checks, need not see every token.
+        # The scaler checks gradients of the loss, which does not use every
+        # token.
         accepted = msd.isfinite().all() & words.isfinite().all()
         skip = skipped(runner)
         if skip is not None:
@@ -123,7 +124,7 @@ class CodebookHook(Hook):
 
 
 def _global_mean(values: Iterable[Tensor]) -> Tensor:
-    """Of micro-batches and processes."""
+    """Average over micro-batches and processes."""
     mean = torch.stack(list(values)).mean(dim=0)
     all_reduce(mean, op='mean')
     return mean

@@ -22,21 +22,20 @@ __all__ = ['PreemptionHook']
 
 @HOOKS.register_module()
 class PreemptionHook(Hook):
-    """Saves a run that is asked to stop, and ends it.
+    """Saves and ends a run that receives SIGTERM, SIGINT or SIGUSR1.
 
-    After SIGTERM, SIGINT or SIGUSR1 to any of its processes the run finishes
-    its optimiser step, or its present batch of a validation, and writes
-    ``interrupted.pth``, from which ``--resume`` goes on as if nothing had
-    happened. A validation that was interrupted is done again, from its
-    start. Then every process exits with status 75 (EX_TEMPFAIL), so that a
-    scheduler can start the run again. The same signal once more stops at
+    If any process gets the signal, the run finishes its optimiser step, or
+    its batch of a validation, and writes ``interrupted.pth``. Then every
+    process exits with status 75 (EX_TEMPFAIL), so that a scheduler can start
+    the run again. ``--resume`` goes on as if nothing had happened; it repeats
+    an interrupted validation from its start. A second signal stops the run at
     once.
 
     Raises:
         SystemExit: With status 75.
     """
 
-    # After all that belongs to the step.
+    # After all other hooks of the step.
     priority = 'LOWEST'
     exit_status = os.EX_TEMPFAIL
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -48,14 +47,14 @@ class PreemptionHook(Hook):
         self._validates = False
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Note whether the run that is resumed was in a validation."""
+        """Note whether the resumed run stopped in a validation."""
         meta = checkpoint.get('meta', {})
         self._validates = runner._resume and meta.get('in_validation', False)
 
     def before_train(self, runner: Runner) -> None:
-        """Listen to the signals; do the validation that one interrupted."""
+        """Handle the signals; repeat the validation that one interrupted."""
         if get_world_size() > 1:
-            # The host tells the others without a look at the device.
+            # Hosts agree over gloo, without waiting for the devices.
             self._group = distributed.new_group(
                 backend='gloo', timeout=collective_timeout(runner.cfg)
             )
@@ -68,30 +67,30 @@ class PreemptionHook(Hook):
             runner.val_loop.run()
 
     def after_train(self, runner: Runner) -> None:
-        """Give the signals back."""
+        """Restore the signal handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
 
     def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        """Save and end the run if any process was asked to."""
+        """Save and end the run if any process got a signal."""
         self._stop_if_asked(runner, runner.iter + 1)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, *_, **__) -> None:
-        """Likewise, between batches of a validation while training."""
+        """Do the same between batches of a validation while training."""
         self.after_bank_iter(runner, batch_idx, runner.val_loop.dataloader)
 
     def after_bank_iter(
         self, runner: Runner, batch_idx: int, loader: DataLoader
     ) -> None:
-        """Likewise, between batches of the images that a k-NN compares to.
+        """Do the same between batches of a k-NN's bank.
 
         Args:
             runner (Runner): The runner of the training.
             batch_idx (int): Number of the batch, from 0.
-            loader (DataLoader): What it is of.
+            loader (DataLoader): The loader of the batch.
         """
-        # All processes take part, and some may have a batch less.
+        # The check is collective, and some processes have one batch less.
         images = len(loader.dataset) // get_world_size()
         common_batches = -(-images // loader.batch_sampler.batch_size)
         if is_training(runner) and batch_idx < common_batches:
@@ -100,7 +99,13 @@ class PreemptionHook(Hook):
     def _stop_if_asked(
         self, runner: Runner, iteration: int, in_validation: bool = False
     ) -> None:
-        """Save the run after so many iterations, and end it."""
+        """Save and end the run if any process got a signal.
+
+        Args:
+            runner (Runner): The runner of the training.
+            iteration (int): Iterations done.
+            in_validation (bool): Whether a validation is running.
+        """
         if not stepped(runner):
             return  # within a step of several micro-batches
         received = torch.tensor(self._received)
@@ -113,7 +118,7 @@ class PreemptionHook(Hook):
         self.after_train(runner)
         for hook in runner.hooks:
             if isinstance(hook, EMAHook) and in_validation:
-                hook.after_val_epoch(runner)  # gives the weights back
+                hook.after_val_epoch(runner)  # restores the weights
             if isinstance(hook, AtomicCheckpointHook):
                 hook.save_interrupted(runner, iteration, in_validation)
                 runner.logger.warning(
@@ -121,15 +126,15 @@ class PreemptionHook(Hook):
                     'written interrupted.pth: go on from it by --resume'
                 )
         if self._group is not None:
-            # A launcher kills the rest as soon as one has ended.
+            # A launcher kills all processes as soon as one has ended.
             distributed.barrier(self._group)
         raise SystemExit(self.exit_status)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = number
         if is_main_process():
-            # `print` may not be called while another one is at work.
+            # A signal handler must not call `print`.
             name = signal.Signals(number).name
             os.write(2, f'\n{name}: the run ends after this step\n'.encode())
-        # The next one ends the process as it would have without this hook.
+        # A second signal has its usual effect.
         signal.signal(number, self._previous[number])

@@ -13,7 +13,7 @@ __all__ = ['ProgressHook']
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """A progress bar for runs whose log is not shown, see `QuietRunner`."""
+    """Shows a progress bar of the training, with loss and k-NN accuracy."""
 
     priority = 'LOWEST'
 
@@ -22,14 +22,14 @@ class ProgressHook(Hook):
         self._accuracy = ''
 
     def before_train(self, runner: Runner) -> None:
-        """Start the clock."""
+        """Open the bar."""
         bar = progress_bar('step', runner.max_iters, is_main_process())
         self._update = self._open.enter_context(bar)
         self._update(runner.iter)
 
     def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        """Advance."""
-        # It is taken off the device as often as the LoggerHook asks.
+        """Advance the bar."""
+        # StepLogHook reads the loss off the device at each log line only.
         losses = runner.message_hub.log_scalars.get('train/loss')
         loss = f'loss {losses.current():.2f}' if losses else ''
         self._update(runner.iter + 1, loss + self._accuracy)
@@ -37,10 +37,10 @@ class ProgressHook(Hook):
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Show the accuracy from now on."""
+        """Keep the first metric for the bar."""
         if metrics:
             self._accuracy = f', k-NN {next(iter(metrics.values())):.1f} %'
 
     def after_train(self, runner: Runner) -> None:
-        """Leave the bar as it is; the run may have failed."""
+        """Close the bar, after a failed run too."""
         self._open.close()

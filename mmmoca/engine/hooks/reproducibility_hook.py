@@ -16,27 +16,27 @@ __all__ = ['ReproducibilityHook']
 
 @HOOKS.register_module()
 class ReproducibilityHook(Hook):
-    """Makes a run that was stopped and resumed the same as one that was not.
+    """Makes a resumed run end as one that was not stopped.
 
-    No random state has to be saved: Python's, NumPy's and PyTorch's
-    generators are seeded from the run's seed, the rank and the iteration
-    before each iteration, and
-    :class:`~mmmoca.datasets.SeededSampler` does the like for the data. An
-    epoch-based run goes on where it stopped in the epoch without loading
-    what it has seen. An epoch whose order another sampler draws starts anew.
+    Before each iteration the hook seeds Python's, NumPy's and PyTorch's
+    generators from the run's seed, the rank and the iteration, so that no
+    random state has to be saved. :class:`~mmmoca.datasets.SeededSampler` does
+    the same for the data. An epoch-based run goes on within its epoch without
+    loading the images that it has seen. With another sampler the epoch starts
+    again.
 
-    The number of ranks may change at resume as long as the global batch
-    stays: the order and the views of the images, the codebook's draws and
-    the schedules go on exactly; masks and rounding depend on the ranks.
+    The number of ranks may change at resume if the global batch stays the
+    same. The order and the views of the images, the codebook's draws and the
+    schedules go on exactly. Masks and rounding depend on the ranks.
 
     Raises:
-        ValueError: Before training, if the processes have different seeds;
-            at resume, if the global batch, its number of micro-batches or
-            that of the images has changed: a run counts iterations.
+        ValueError: Before training, if the processes have different seeds. At
+            resume, if the global batch, the number of micro-batches or of
+            images has changed, since a run counts iterations.
     """
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Check that an iteration is still what it was."""
+        """Check that an iteration has the same size as before."""
         if not (runner._resume and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
@@ -53,7 +53,7 @@ class ReproducibilityHook(Hook):
             meta['iter'] = meta['epoch'] * len(loop.dataloader)
 
     def before_train(self, runner: Runner) -> None:
-        """Check the seed; let the sampler skip what was seen."""
+        """Check the seeds; let the sampler skip the images it has seen."""
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
         if len(seeds.unique()) > 1:
             raise ValueError(
@@ -65,7 +65,7 @@ class ReproducibilityHook(Hook):
         if not isinstance(sampler, SeededSampler):
             return
         sampler.seed = runner.seed
-        # An iteration-based loop counts no epochs, and skips by itself.
+        # An iteration-based loop counts no epochs and skips by itself.
         sampler.infinite = not isinstance(loop, EpochBasedTrainLoop)
         if not sampler.infinite:
             batches = loop.iter - loop.epoch * len(loop.dataloader)
@@ -81,7 +81,7 @@ class ReproducibilityHook(Hook):
         torch.manual_seed(seed)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Save what an iteration is with the checkpoint."""
+        """Save the size of an iteration with the checkpoint."""
         checkpoint['meta'] |= _counts(runner)
 
 

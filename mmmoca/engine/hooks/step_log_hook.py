@@ -20,62 +20,59 @@ class NonFiniteLossError(RuntimeError):
 
 @HOOKS.register_module()
 class StepLogHook(Hook):
-    """Keeps a step's scalars on the device until they are logged.
+    """Logs a step's scalars without making the host wait for the device.
 
-    MMEngine reads every logged scalar after every step, which makes the host
-    wait for the device each time. This hook reads those of all steps since
-    the last log line at once, before the next line, an epoch's end or a
-    checkpoint. It logs the same numbers.
+    MMEngine reads every logged scalar after every step, so that the host
+    waits for the device each time. This hook keeps them on the device. It
+    reads those of all steps at once before a log line, the end of an epoch or
+    a checkpoint. The logged numbers are the same.
 
-    It is also the guard against non-finite numbers: a step whose loss is not
-    finite stops the run when its scalars are read, before any checkpoint is
-    written, and so does a step with non-finite gradients unless a loss
-    scaler deals with them. A scaler that skips 32 steps in a row has
-    nothing left to scale: that stops the run, too. ``skipped`` is logged
-    where the loss is scaled, 1 for a skipped step.
+    The hook stops the run, before a checkpoint is written, if
 
-    And it gives two alarms, each a warning in the log, once in a run. Where
-    ``msd`` falls below 0.1, all tokens become one, so do the words, and no
-    token is nearer to one of them than to the others. Healthy runs of the
-    quick start stay above 0.25; images without content and a learning rate
-    of 1 end below. Where ``image_information`` falls below a third of its
-    highest, tokens may differ, but no longer between images. The quick start
-    keeps more than half; on digits, which its recipe does not suit, a sixth.
+    - the loss of a step is not finite;
+    - gradients are not finite and no loss scaler handles them;
+    - the loss scaler skips 32 steps in a row. The log shows ``skipped`` of
+      a scaled loss, 1 for a skipped step.
+
+    It warns once of each kind of collapse:
+
+    - ``msd`` falls below 0.1: all tokens become equal. Healthy runs of the
+      quick start stay above 0.25. Images without content and a learning rate
+      of 1 end below 0.1.
+    - ``image_information`` falls below a third of its maximum: tokens differ,
+      but no longer between images. The quick start keeps more than half, and
+      a sixth on digits, which its recipe does not suit.
 
     Raises:
         NonFiniteLossError: Names the step, the images of this process's
             batch and the last checkpoint.
-        ValueError: Before training, if hooks would move the codebook or the
-            teacher never, or twice, or those are not there.
+        ValueError: Before training of a model with a codebook, if there is
+            not exactly one hook that moves it, or that moves the teacher.
     """
 
-    # After the CodebookHook (HIGHEST, 0), which takes what is no scalar, and
-    # before the RuntimeInfoHook (VERY_HIGH, 10), which would read them all.
+    # After CodebookHook (HIGHEST, 0), which removes what is no scalar, and
+    # before RuntimeInfoHook (VERY_HIGH, 10), which would read all scalars.
     priority = 5
     max_skipped_steps = 32
 
     def __init__(self) -> None:
-        # Of each step: iteration, names, values on the device, images.
+        # For each step: iteration, names, values on the device, images.
         self._steps = []
         self._skipped_in_a_row = 0
         self._highest_information = 0.0
         self._warned = set()
 
     def before_run(self, runner: Runner) -> None:
-        """Check what moves the model's state; see how often the run logs."""
+        """Check the hooks that move the state; note how often the run logs."""
         model = unwrap_model(runner.model)
-        for key, kind in dict(
-            codebook=CodebookHook,
-            teacher_ema=TeacherEMAHook,
-            step_log=StepLogHook,
-        ).items():
-            count = sum(isinstance(hook, kind) for hook in runner.hooks)
-            wanted = int(kind is StepLogHook or hasattr(model, 'codebook'))
-            if is_training(runner) and count != wanted:
-                raise ValueError(
-                    f'{type(model).__name__} needs {wanted} {kind.__name__} '
-                    f'and has {count}: see default_hooks.{key}, custom_hooks'
-                )
+        if is_training(runner) and hasattr(model, 'codebook'):
+            for kind in (CodebookHook, TeacherEMAHook):
+                count = sum(isinstance(hook, kind) for hook in runner.hooks)
+                if count != 1:
+                    raise ValueError(
+                        f'{type(model).__name__} needs one {kind.__name__} '
+                        f'in default_hooks or custom_hooks, and has {count}'
+                    )
         self._interval = min(
             (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
             default=100,
@@ -84,7 +81,7 @@ class StepLogHook(Hook):
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
     ) -> None:
-        """Take the step's scalars; read them if they are due."""
+        """Keep the step's scalars; read them if a log line is due."""
         norm = getattr(runner.optim_wrapper, 'grad_norm', None)
         if norm is not None:
             outputs['grad_norm'] = norm
@@ -103,7 +100,7 @@ class StepLogHook(Hook):
             self._read(runner)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Let no checkpoint be written after a non-finite step."""
+        """Stop before a checkpoint of a non-finite step is written."""
         self._read(runner)
 
     def _read(self, runner: Runner) -> None:
@@ -135,7 +132,7 @@ class StepLogHook(Hook):
                 runner.message_hub.update_scalar(f'train/{name}', value)
 
     def _watch(self, runner: Runner, iteration: int, scalars: dict) -> None:
-        """Warn once of features, and once of targets, that become alike."""
+        """Warn once of each kind of collapse."""
         self._highest_information = max(
             self._highest_information, scalars.get('image_information', 0.0)
         )

@@ -22,18 +22,18 @@ __all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
 class TeacherEMAHook(Hook):
     """Moves the teacher towards the student after each optimiser step.
 
-    The momentum goes from ``momentum`` to ``end_momentum`` over the run along
-    a cosine. It is a function of the steps done, so there is no counter to
-    resume. A step that the loss scaler skipped leaves the teacher as it was.
+    The momentum follows a cosine from ``momentum`` to ``end_momentum`` over
+    the run. It depends on the number of steps done, so there is no counter to
+    resume. A step that the loss scaler skips does not change the teacher.
 
     Args:
         momentum (float): m_0, in [0, 1]. Defaults to 0.99 (paper, Table 11b;
             release v1.0 has 0.994).
-        end_momentum (float): m_T, in [0, 1]. Defaults to 1 (paper), by which
-            the teacher of a run of minutes stands still too soon.
+        end_momentum (float): m_T, in [0, 1]. Defaults to 1 (paper), which
+            freezes the teacher of a short run too early.
 
     Raises:
-        ValueError: If one of them is no number or outside [0, 1].
+        ValueError: If a momentum is not a number in [0, 1].
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TeacherEMAHook(Hook):
         self.end_momentum = end_momentum
 
     def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        """Update the teacher if the iteration ended in a step."""
+        """Update the teacher if the iteration ended an optimiser step."""
         if not stepped(runner):
             return
         momentum = cosine_momentum(
@@ -70,7 +70,7 @@ class TeacherEMAHook(Hook):
 def cosine_momentum(
     initial: float, step: int, total_steps: int, end: float = 1.0
 ) -> float:
-    """m(t) = m_T - (1 + cos(pi t / T)) / 2 * (m_T - m_0).
+    """Compute m(t) = m_T - (1 + cos(pi t / T)) / 2 * (m_T - m_0).
 
     Args:
         initial (float): m_0.
@@ -92,14 +92,14 @@ def update_teacher(
     momentum: float,
     skip: Tensor | None = None,
 ) -> None:
-    """theta_T <- m theta_T + (1 - m) theta_S for trainable parameters.
+    """Update theta_T <- m theta_T + (1 - m) theta_S, trained parameters only.
 
     Args:
         teacher (nn.Module): Updated in place.
         student (nn.Module): Of the same architecture.
         momentum (float): m.
-        skip (Tensor, optional): 1 to leave the teacher as it is, else 0, (),
-            on the device. Defaults to None, 0.
+        skip (Tensor, optional): 1 to keep the teacher, else 0, (), on the
+            device. Defaults to None, which means 0.
     """
     pairs = [
         (target, source)

@@ -16,20 +16,20 @@ __all__ = ['WinningHeadHook']
 
 @HOOKS.register_module()
 class WinningHeadHook(Hook):
-    """Writes a linear probe's best classifier as one of MMPreTrain's.
+    """Writes the best classifier of a linear probe.
 
-    After each validation that is better than all before, the work dir gets
-    ``linear_best.pth``, the weights of an ``ImageClassifier`` of the frozen
-    backbone and the winning linear layer, and ``linear_best.py``, its
-    config. Both ``tools/test.py`` and MMPreTrain's
-    ``ImageClassificationInferencer`` load the two. The checkpoint's ``meta``
-    says which learning rate won, how well and when.
+    After each validation that is better than all before, the hook writes
+    ``linear_best.pth``, the weights of mmpretrain's ``ImageClassifier`` with
+    the frozen backbone and the best linear layer, and ``linear_best.py``, its
+    config, to the work dir. ``tools/test.py`` and mmpretrain's
+    ``ImageClassificationInferencer`` load them. The checkpoint's ``meta`` has
+    the learning rate, the accuracy and the iteration.
 
-    Goes with :class:`~mmmoca.evaluation.LinearProbeAccuracy`. A resumed run
-    goes on from the accuracy in the file.
+    The hook needs :class:`~mmmoca.evaluation.LinearProbeAccuracy`. A resumed
+    run goes on from the accuracy in the file.
 
     Args:
-        name (str): Names of the two files, without ending. Defaults to
+        name (str): Name of the two files, without suffix. Defaults to
             'linear_best'.
     """
 
@@ -38,23 +38,23 @@ class WinningHeadHook(Hook):
         self._best = -1.0
 
     def before_train(self, runner: Runner) -> None:
-        """Take up the best accuracy of the run that is resumed."""
+        """Take over the best accuracy of a resumed run."""
         path = Path(runner.work_dir, f'{self.name}.pth')
         if path.is_file():
             saved = read_checkpoint(path, lazy=True)['meta']
-            # Later ones are of another continuation of the same run.
+            # A later file belongs to another continuation of the run.
             if saved['iter'] <= runner.iter:
                 self._best = saved['linear_probe']['top1']
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Write the winner if it is better than those before.
+        """Write the best classifier if it is better than all before.
 
         Args:
             runner (Runner): The runner of the training.
-            metrics (Dict[str, float]): Metrics of the validation, those of
-                ``LinearProbeAccuracy`` among them.
+            metrics (Dict[str, float]): Metrics of the validation, with those
+                of ``LinearProbeAccuracy``.
         """
         if metrics['linear/top1'] <= self._best:
             return
@@ -85,14 +85,14 @@ class WinningHeadHook(Hook):
 
 
 def classifier_config(cfg: Config, in_channels: int) -> Config:
-    """Config to test one of a linear probe's classifiers.
+    """Build the config that tests one classifier of a linear probe.
 
     Args:
         cfg (Config): Config of the probe's training.
         in_channels (int): Width of the features.
 
     Returns:
-        Config: An ``ImageClassifier`` and how to test it.
+        Config: The ``ImageClassifier`` and its test.
     """
     model, classes = cfg.model, cfg.model.head.num_classes
     head = dict(

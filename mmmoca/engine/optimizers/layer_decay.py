@@ -23,11 +23,11 @@ class LayerDecayOptimWrapperConstructor(
 ):
     """mmpretrain's layer-wise decay of the learning rate, for any model.
 
-    Segmentors and detectors do not tell the depth of their parameters, as
-    classifiers do; here their ``backbone`` is asked. With a ViT of n layers
-    and ``layer_decay_rate`` r, layer i (counted from 1) has the learning rate
-    times r**(n + 1 - i), patch and position embeddings times r**(n + 1), and
-    all that follows the layers has it in full.
+    Classifiers know the depth of their parameters. For segmentors and
+    detectors this class asks their ``backbone``. In a ViT of n layers with
+    ``layer_decay_rate`` r, the learning rate of layer i (counted from 1) is
+    multiplied by r**(n + 1 - i), and that of patch and position embeddings by
+    r**(n + 1). Parameters after the layers have the full rate.
 
     ``paramwise_cfg`` takes mmpretrain's keys: ``layer_decay_rate``,
     ``norm_decay_mult``, ``bias_decay_mult``, ``flat_decay_mult`` and
@@ -50,9 +50,9 @@ class LayerDecayOptimWrapperConstructor(
 
         Args:
             params (List[dict]): Gets the groups, in place.
-            module (nn.Module): The model; in calls from here, a part of it.
-            prefix (str): What precedes the part's parameters' names.
-            get_layer_depth (Callable, optional): Gives the depth and the
+            module (nn.Module): The model, or a part of it in recursive calls.
+            prefix (str): Prefix of the part's parameter names.
+            get_layer_depth (Callable, optional): Returns the depth and the
                 number of depths for a name. Defaults to None: the backbone's.
         """
         if unknown := self.paramwise_cfg.keys() - KEYS:

@@ -22,20 +22,20 @@ DTYPES = 'float16', 'bfloat16', 'float32', 'auto'
 
 
 def fast_dtype() -> str:
-    """What this machine trains fastest in, by what its processor has.
+    """Find the type in which this machine trains fastest.
 
     Returns:
-        str: 'bfloat16' on a GPU that has it, else 'float16' there. On a CPU
+        str: On a GPU 'bfloat16' if it supports it, else 'float16'. On a CPU
         'bfloat16' if it has AVX-512's or AMX's instructions for it, else
-        'float32', which takes half the time of emulated bfloat16. 'float32'
-        on other devices, such as Apple's.
+        'float32', which takes half the time of emulated bfloat16. On other
+        devices, such as Apple's, 'float32'.
     """
     device = get_device()
     if device == 'cuda':
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         return 'bfloat16' if native else 'float16'
     if device == 'cpu':
-        # PyTorch before 2.11 does not say what there is.
+        # PyTorch before 2.11 does not list the capabilities.
         there = getattr(torch.cpu, 'get_capabilities', dict)()
         if there.get('avx512_bf16') or there.get('amx_bf16'):
             return 'bfloat16'
@@ -44,16 +44,16 @@ def fast_dtype() -> str:
 
 @OPTIM_WRAPPERS.register_module()
 class MixedPrecisionOptimWrapper(AmpOptimWrapper):
-    """:class:`AmpOptimWrapper` that also runs where there is no CUDA.
+    """:class:`AmpOptimWrapper` that also runs without CUDA.
 
-    Without CUDA float16 means 'auto': a CPU has no fast kernels for it, and
-    the loss is scaled, for float16 only, on CUDA only.
+    Without CUDA float16 means 'auto', since CPUs have no fast kernels for it.
+    The loss is scaled for float16 only, thus on CUDA only.
 
     Attributes:
         grad_norm (Tensor | None): Norm of the last step's gradients before
-            they were clipped, a scalar on the device.
-        skipped (Tensor | None): 1 if the loss scaler left the last step out,
-            since its gradients were not finite, else 0; a scalar on the
+            clipping, a scalar on the device.
+        skipped (Tensor | None): 1 if the loss scaler skipped the last step
+            because of gradients that are not finite, else 0, a scalar on the
             device. None if the loss is not scaled.
 
     Args:
@@ -64,7 +64,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         **kwargs: See :class:`AmpOptimWrapper`.
 
     Raises:
-        ValueError: If ``dtype`` is another one.
+        ValueError: If ``dtype`` is none of these.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """Context of the forward pass: autocast, if any."""
+        """Context of the forward pass, with autocast unless float32."""
         half = self.cast_dtype != torch.float32
         # MMEngine's autocast refuses Apple's GPUs.
         autocast = torch.autocast(get_device(), self.cast_dtype, enabled=half)
@@ -114,13 +114,13 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
         self.loss_scaler.update(self._scale_update_param)
 
     def _clip_grad(self) -> None:
-        # MMEngine's own waits for the device, to log the norm.
+        # MMEngine's method waits for the device, to log the norm.
         groups = self.optimizer.param_groups
         parameters = [p for group in groups for p in group['params']]
         self.grad_norm = self.clip_func(parameters, **self.clip_grad_kwargs)
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Load, also from a run that did not scale its loss."""
+        """Load a state, also that of a run without loss scaling."""
         if not state_dict.get('loss_scaler', True):
             state_dict.pop('loss_scaler')
         super().load_state_dict(state_dict)
@@ -130,8 +130,8 @@ class MixedPrecisionOptimWrapper(AmpOptimWrapper):
 class GPUMixedPrecisionOptimWrapper(MixedPrecisionOptimWrapper):
     """Mixed precision on CUDA, float32 elsewhere.
 
-    For detection: other kernels of mmcv's operators (non-maximum
-    suppression, RoIAlign) than CUDA's take float32 only.
+    For detection: outside CUDA, mmcv's operators (non-maximum suppression,
+    RoIAlign) accept float32 only.
 
     Args:
         dtype (str | torch.dtype): On CUDA, see

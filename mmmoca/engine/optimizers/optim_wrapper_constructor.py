@@ -4,7 +4,6 @@ from collections import defaultdict
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
-from mmmoca.engine.recipe import INCOMPLETE
 from mmmoca.models import PrototypeGenerator
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
@@ -13,22 +12,22 @@ __all__ = ['MOCAOptimWrapperConstructor']
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
-    """Four parameter groups: with and without decay, model and prototypes.
+    """Builds four parameter groups: model and prototypes, decay or not.
 
     Biases and other 1-D parameters do not decay. The prototype generators
-    have a learning rate and a weight decay of their own, which stay constant
-    under this package's schedulers. ``paramwise_cfg`` takes:
+    have their own learning rate and weight decay, which this package's
+    schedulers keep constant. ``paramwise_cfg`` takes:
 
     - ``prototype_lr`` (float): Learning rate of the generators. Defaults to
       1e-4.
     - ``prototype_weight_decay`` (float): Their weight decay. Defaults to
       0.05.
 
-    A group's ``constant`` key names what a schedule must leave alone.
+    The ``constant`` key of a group names what schedules must not change.
 
     Raises:
-        ValueError: If ``paramwise_cfg`` has any other key, or a config that
-            says 'auto' was not completed.
+        ValueError: If ``paramwise_cfg`` has another key or a negative
+            number, or the learning rate is still 'auto'.
     """
 
     def __init__(
@@ -37,7 +36,9 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         options = dict(prototype_lr=1e-4, prototype_weight_decay=0.05)
         super().__init__(optim_wrapper_cfg, options | (paramwise_cfg or {}))
         if self.base_lr == 'auto':
-            raise ValueError(INCOMPLETE.format(key='lr'))
+            raise ValueError(
+                "lr='auto': mmmoca.engine.complete_recipe(cfg) writes a number"
+            )
         for name, value in self.paramwise_cfg.items():
             if name not in options or not 0 <= value <= 1000:
                 raise ValueError(
@@ -79,7 +80,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
                 weight_decay=weight_decay if decays else 0.0,
                 constant=['lr'] * own + ['weight_decay'] * (own or not decays),
             )
-            # What is left out has the optimiser's own default.
+            # The optimiser has defaults for settings that are None.
             if group['params']:
                 params.append(
                     {k: v for k, v in group.items() if v is not None}

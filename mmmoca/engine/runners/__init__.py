@@ -1,12 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .console_runner import ConsoleRunner, QuietRunner
+from .console_runner import ConsoleRunner
 from .knn_loop import KNNTestLoop, KNNValLoop
 from .low_shot_loop import LowShotTestLoop
 
-__all__ = [
-    'KNNTestLoop',
-    'KNNValLoop',
-    'LowShotTestLoop',
-    'ConsoleRunner',
-    'QuietRunner',
-]
+__all__ = ['ConsoleRunner', 'KNNTestLoop', 'KNNValLoop', 'LowShotTestLoop']

@@ -9,38 +9,35 @@ from torch import nn
 from mmmoca.engine.compile import compile_forward
 from mmmoca.registry import RUNNERS
 
-__all__ = ['ConsoleRunner', 'QuietRunner']
+__all__ = ['ConsoleRunner']
 
-# How messages begin that tell of MMEngine and the machine, not of the run.
+# Messages that start like these describe MMEngine and the machine, not the
+# run.
 _DUMPS = (
     *('\n------', 'Config:', 'Hooks will be executed', 'Exp name:'),
     *('Distributed training is not used', '"FileClient"', '"HardDiskBackend"'),
 )
 
 
+def _is_of_the_run(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_DUMPS)
+
+
 @RUNNERS.register_module()
 class ConsoleRunner(Runner):
     """The runner of this package's tools.
 
-    It keeps environment, config, hooks and the like off the terminal (the log
-    file has them), trains on processes without a GPU, and compiles the
+    It keeps environment, config and the list of hooks off the terminal (the
+    log file has them), trains on processes without a GPU, and compiles the
     forward pass where MMEngine compiles ``train_step``.
     """
 
-    @staticmethod
-    def shown(record: logging.LogRecord) -> bool:
-        """Whether a record goes to the terminal."""
-        message = record.getMessage()
-        # KNNTestLoop shows its metrics as a table.
-        table = message.startswith('Epoch(test)') and 'knn/' in message
-        return not (table or message.startswith(_DUMPS))
-
     def build_logger(self, *args, **kwargs) -> logging.Logger:
-        """Build the logger; let through to the terminal what is of use."""
+        """Build the logger; filter what its terminal shows."""
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(self.shown)
+                handler.addFilter(_is_of_the_run)
         return logger
 
     def wrap_model(
@@ -48,10 +45,9 @@ class ConsoleRunner(Runner):
     ) -> nn.Module:
         """Wrap the model for several processes, with or without GPUs."""
         if self.distributed and model_wrapper_cfg is None:
-            # MMEngine's own choice, but that a gradient is a part of the
-            # buffer in which it is sent, not a copy. static_graph is left
-            # out: it fails under accumulation, whose first backward pass
-            # sends nothing.
+            # As MMEngine's default, except that a gradient is a view of the
+            # bucket in which it is sent. static_graph fails under
+            # accumulation, whose first backward pass sends nothing.
             model_wrapper_cfg = dict(
                 type='MMDistributedDataParallel',
                 broadcast_buffers=False,
@@ -73,14 +69,3 @@ class ConsoleRunner(Runner):
             self.cfg.get('compile'),
             self.optim_wrapper._accumulative_counts,
         )
-
-
-@RUNNERS.register_module()
-class QuietRunner(ConsoleRunner):
-    """Shows warnings, errors and what came out alone on the terminal."""
-
-    @staticmethod
-    def shown(record: logging.LogRecord) -> bool:
-        """Whether a record goes to the terminal."""
-        told = record.levelno >= logging.WARNING or hasattr(record, 'result')
-        return told and ConsoleRunner.shown(record)

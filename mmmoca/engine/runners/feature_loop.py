@@ -1,12 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the protocols on frozen features share."""
+"""The base of the loops that classify by frozen features."""
 
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
-from mmengine.dist import is_main_process
 from mmengine.evaluator import Evaluator
 from mmengine.runner import TestLoop
 from torch import Tensor
@@ -19,7 +17,6 @@ from mmmoca.evaluation.features import (
     extract_shard,
 )
 from mmmoca.evaluation.loaders import check_loader, moved, rng_untouched
-from mmmoca.files import write_json
 
 __all__ = ['FeatureLoop']
 
@@ -27,11 +24,11 @@ __all__ = ['FeatureLoop']
 class FeatureLoop(TestLoop):
     """Extracts the features of all images, then classifies by them.
 
-    A subclass has ``classify()``, which does both by :meth:`extract` and hands
+    A subclass implements ``classify()``: it calls :meth:`extract` and passes
     its predictions to the evaluator.
 
-    Random states are the same before and after: training goes on as if the
-    loop had not run.
+    The loop restores all random states, so that it does not change a training
+    that it interrupts.
 
     Args:
         runner (Runner): The runner. Its model has ``data_preprocessor`` and
@@ -39,12 +36,12 @@ class FeatureLoop(TestLoop):
             last item is that.
         dataloader (DataLoader or dict): Loader of the images to classify.
         evaluator (Evaluator or dict or list): Metrics.
-        which (str, optional): 'teacher' or 'student', handed on to
-            ``extract_feat``; the model's own default if not given.
+        which (str, optional): 'teacher' or 'student', passed to
+            ``extract_feat``. Defaults to the model's own default.
         fp16 (bool): Extract under autocast (bfloat16 on a CPU). Defaults to
             False.
-        data_root (str, optional): Folder of all sets, in the place of the
-            ``data_root`` that each has.
+        data_root (str, optional): Folder of all data sets. Overrides their
+            own ``data_root``.
 
     Raises:
         ValueError: If images have no label, or a loader never ends.
@@ -84,13 +81,13 @@ class FeatureLoop(TestLoop):
         return metrics
 
     def build_labelled(self, loader: DataLoader | dict) -> DataLoader:
-        """Build the loader of the images to compare with.
+        """Build and check the loader of the labelled reference images.
 
         Args:
             loader (DataLoader or dict): The loader, or its config.
 
         Returns:
-            DataLoader: It, checked; unshuffled by default.
+            DataLoader: The loader. It does not shuffle by default.
         """
         loader = moved(loader, self.data_root)
         if isinstance(loader, dict):
@@ -107,13 +104,13 @@ class FeatureLoop(TestLoop):
         scale: Callable[[Tensor], Tensor],
         dtype: torch.dtype = torch.float32,
     ) -> FeatureShard:
-        """Features of this rank's share of the images.
+        """Extract features of this rank's share of the images.
 
         Args:
             loader (DataLoader): The images.
-            title (str): What they are, for log lines.
+            title (str): Their name in log lines.
             scale (Callable): Applied to the features of a batch, (B, D).
-            dtype (torch.dtype): What features are kept in. Defaults to
+            dtype (torch.dtype): Type of the stored features. Defaults to
                 float32.
 
         Returns:
@@ -126,27 +123,10 @@ class FeatureLoop(TestLoop):
             feats, samples = describe_batch(
                 model, data_batch, title, self.which, self.fp16
             )
-            # Not a hook of MMEngine's: PreemptionHook has it.
+            # PreemptionHook listens to it; MMEngine's own hooks do not.
             runner.call_hook(
                 'after_bank_iter', batch_idx=next(count), loader=loader
             )
             return scale(feats), samples
 
         return extract_shard(loader, describe, title, runner.logger, dtype)
-
-    def report(self, file: str, table: str, protocol: str, **facts) -> None:
-        """Show a table, and write the facts into the work dir.
-
-        Args:
-            file (str): Name of the JSON file.
-            table (str): The results, for the log.
-            protocol (str): Name of the protocol.
-            **facts: What else goes into the file.
-        """
-        if is_main_process():
-            path = Path(self.runner.work_dir) / file
-            checkpoint = self.runner.cfg.get('load_from')
-            write_json(
-                path, dict(protocol=protocol, checkpoint=checkpoint, **facts)
-            )
-            self.runner.logger.info(f'{path}\n{table}')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Weighted k-NN classification, while training and as a protocol."""
+"""Weighted k-NN classification as a validation and as a test."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
 from mmmoca.evaluation.loaders import check_same_classes, class_names
-from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
 from .feature_loop import FeatureLoop
@@ -20,12 +19,12 @@ __all__ = ['KNNTestLoop', 'KNNValLoop']
 
 @LOOPS.register_module()
 class KNNValLoop(FeatureLoop):
-    """Validation by weighted k-NN, for use during training too.
+    """Validation by weighted k-NN, during a training or alone.
 
-    The features of the bank images and of the loop's own images (the queries)
-    are L2-normalised; the k bank images of highest cosine similarity vote for
-    their class with weight exp(sim / T). The result does not depend on the
-    number of ranks, each of which holds its own part of the bank only.
+    The loop L2-normalises the features of the bank and of its own images, the
+    queries. The k bank images of highest cosine similarity vote for their
+    class with weight exp(sim / T). Each rank holds a part of the bank; the
+    result does not depend on the number of ranks.
 
     Each query's data sample gets ``knn_pred`` (setting -> up to five labels,
     best first) for :class:`KNNAccuracy` and, for any other metric,
@@ -35,20 +34,20 @@ class KNNValLoop(FeatureLoop):
         *args: See :class:`FeatureLoop`.
         bank_dataloader (DataLoader or dict): Loader of the labelled bank
             images.
-        k (int or Sequence[int]): Numbers of neighbours; all images vote if the
-            bank has fewer. Defaults to (10, 20).
+        k (int or Sequence[int]): Numbers of neighbours. In a smaller bank
+            all images vote. Defaults to (10, 20).
         temperature (float or Sequence[float]): T. Defaults to 0.07.
         bank_dtype (str): 'float32', or 'float16' to halve the memory of a
             large bank. Defaults to 'float32'.
-        chunk_size (int): Rows compared at a time, see
+        chunk_size (int): Rows compared at a time. See
             :func:`mmmoca.evaluation.knn_search`. Defaults to 8192.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
-        ValueError: If an argument is out of range; bank or query images have
-            no label; their classes differ, or there is but one; the best
-            checkpoint is asked for by what is not measured; or a loader never
-            ends.
+        ValueError: If an argument is out of range, images have no label,
+            bank and queries have different classes or only one, a loader
+            never ends, or ``save_best`` names a metric that the loop does
+            not measure.
     """
 
     stage = 'val'
@@ -97,7 +96,7 @@ class KNNValLoop(FeatureLoop):
                 'those of each into a folder, <data_root>/<class>/<image>'
             )
         names = class_names(self.bank_dataloader)
-        self.num_classes = max(len(names), int(labels[-1]) + 1)
+        num_classes = max(len(names), int(labels[-1]) + 1)
         queries = self.extract(self.dataloader, 'k-NN query', F.normalize)
         max_k = max(k for _, k, _ in self.settings)
         for ids, feats, truth in zip(*(part.split(256) for part in queries)):
@@ -105,7 +104,7 @@ class KNNValLoop(FeatureLoop):
             samples = [
                 dict(
                     sample_idx=index,
-                    num_classes=self.num_classes,
+                    num_classes=num_classes,
                     gt_label=label,
                     knn_pred={},
                 )
@@ -113,9 +112,9 @@ class KNNValLoop(FeatureLoop):
             ]
             for name, k, t in self.settings:
                 shares = knn_vote(
-                    sims[:, :k], labels[:, :k], self.num_classes, t
+                    sims[:, :k], labels[:, :k], num_classes, t
                 ).cpu()
-                best = shares.topk(min(5, self.num_classes))
+                best = shares.topk(min(5, num_classes))
                 for sample, share, votes, classes in zip(
                     samples, shares, *best
                 ):
@@ -128,38 +127,6 @@ class KNNValLoop(FeatureLoop):
 
 @LOOPS.register_module()
 class KNNTestLoop(KNNValLoop):
-    """:class:`KNNValLoop` as a protocol: for ``test_cfg``.
-
-    The same arguments and the same result. :class:`KNNAccuracy` has to be
-    among the metrics: its values are printed as a table and written to
-    ``knn.json`` in the work dir (``top5`` is null for up to five classes).
-    """
+    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments."""
 
     stage = 'test'
-
-    def run(self) -> dict:
-        """Classify the queries, show and write the accuracies.
-
-        Returns:
-            dict: Metrics of the evaluator.
-        """
-        metrics = super().run()
-        results, rows = [], {}  # rows: T -> accuracy for each k
-        for name, k, t in self.settings:
-            top1 = metrics[f'knn/top1_{name}']
-            top5 = metrics.get(f'knn/top5_{name}')
-            results.append(dict(k=k, temperature=t, top1=top1, top5=top5))
-            rows.setdefault(f'T = {t:g}', []).append(f'{top1:.2f}')
-        ks = dict.fromkeys(f'k = {k}' for _, k, _ in self.settings)
-        self.report(
-            'knn.json',
-            render_table(
-                ['k-NN top-1 (%)', *ks], [[t, *row] for t, row in rows.items()]
-            ),
-            'k-NN',
-            bank_images=len(self.bank_dataloader.dataset),
-            query_images=len(self.dataloader.dataset),
-            classes=self.num_classes,
-            results=results,
-        )
-        return metrics

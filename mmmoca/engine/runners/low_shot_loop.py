@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Low-shot classification by logistic regression as a test loop."""
+"""Low-shot classification by logistic regression as a test."""
 
 import tempfile
 from collections.abc import Sequence
@@ -13,8 +13,6 @@ from mmmoca.evaluation.loaders import class_names, moved
 from mmmoca.evaluation.low_shot import (
     low_shot_features,
     low_shot_predictions,
-    low_shot_results,
-    low_shot_table,
 )
 from mmmoca.evaluation.subsets import read_subsets
 from mmmoca.registry import DATASETS, LOOPS
@@ -30,24 +28,20 @@ class LowShotTestLoop(FeatureLoop):
 
     The paper's low-shot protocol (Table 5d, after MSN): frozen features, each
     row minus its mean and L2-normalised, and a multinomial logistic regression
-    for each subset. The regressions are shared out over the ranks. The feature
-    is the mean of the patch tokens WITHOUT the final norm (for MSN [CLS]
-    without it).
+    for each subset. The ranks share the regressions. The feature is the mean
+    of the patch tokens WITHOUT the final norm (for MSN [CLS] without it).
 
     Each image's data sample gets ``lowshot_pred`` (name -> the label that
-    each set's classifier predicts) for :class:`LowShotAccuracy`. The
-    accuracies are printed as a table, and written to ``lowshot.json`` in the
-    work dir with those of each set. A regression that does not converge is a
-    warning, and named there.
+    each set's classifier predicts) for :class:`LowShotAccuracy`. A warning
+    names the regressions that do not converge.
 
     Args:
         *args: See :class:`FeatureLoop`.
-        train_dataloader (dict): Loader of the training images; its data set
-            (:class:`mmmoca.ImageFolder`) is given the list of the subsets'
-            images.
-        subsets (dict[str, str | Sequence[str]]): Name -> list of images, or
-            several lists whose accuracies are averaged. For their format see
-            :func:`mmmoca.evaluation.subsets.read_subset`.
+        train_dataloader (dict): Loader of the training images. Its data set
+            (:class:`mmmoca.ImageFolder`) reads the subsets' images only.
+        subsets (dict[str, str | Sequence[str]]): Name -> file with a list of
+            images, or several files whose accuracies are averaged. For the
+            format see :func:`mmmoca.evaluation.subsets.read_subset`.
         regularization (float): Lambda. Defaults to 0.1.
         max_iter (int): Iterations of L-BFGS. Defaults to 300.
         tol (float): Bound on the gradient of the summed loss, see
@@ -73,7 +67,7 @@ class LowShotTestLoop(FeatureLoop):
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
-        import sklearn  # noqa: F401  Before hours of extraction.
+        import sklearn  # noqa: F401  fails before hours of extraction
 
         if min(regularization, max_iter, tol) <= 0:
             raise ValueError(
@@ -98,7 +92,7 @@ class LowShotTestLoop(FeatureLoop):
             )
 
     def classify(self) -> None:
-        """Extract the features, fit, classify, report."""
+        """Extract the features, fit the classifiers and apply them."""
         train = self._all_features(self.train_loader, 'low-shot training')
         test = self._all_features(self.dataloader, 'low-shot test')
         predictions, unconverged = low_shot_predictions(
@@ -121,22 +115,8 @@ class LowShotTestLoop(FeatureLoop):
             for row in range(get_rank(), len(predictions), get_world_size())
         ]
         self.evaluator.process(data_samples=samples)
-        hits = (predictions == test.labels[:, None]).double()
-        results = low_shot_results(
-            self.subsets, (100 * hits.mean(dim=0)).tolist()
-        )
-        self.report(
-            'lowshot.json',
-            low_shot_table(results),
-            'low-shot',
-            test_images=len(hits),
-            classes=len(self.classes),
-            **self.fit,
-            unconverged=unconverged,
-            results=results,
-        )
 
     def _all_features(self, loader: DataLoader, title: str) -> FeatureShard:
-        """All images of a loader, on each rank, in the order of its data."""
+        """Extract all images of a loader, in their order, on each rank."""
         ids, feats, labels = self.extract(loader, title, low_shot_features)
         return FeatureShard(*gather_samples(ids, feats.cpu(), labels))
