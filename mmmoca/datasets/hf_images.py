@@ -1,20 +1,25 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Images of Hugging Face data sets: the data set, and the reader."""
+
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from mmengine.fileio import BaseStorageBackend, register_backend
 
+from mmmoca.files import outside
 from mmmoca.registry import DATASETS
 
-from .arrow_backend import arrow_url, load_arrow
-from .image_set import ImageSet, labelled
-from .samples import Samples
+from .image_set import ImageSet
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ['HFImages']
+__all__ = ['ArrowBackend', 'HFImages']
 
 
 @DATASETS.register_module()
@@ -35,12 +40,13 @@ class HFImages(ImageSet):
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
-        FileNotFoundError: At build time, if there is no such data set.
+        FileNotFoundError: At build time, if there is no such data set or
+            split, or it is empty.
         ImportError: At build time, if datasets is missing.
-        OSError: See :class:`ImageSet`.
-        TypeError: At build time, if a column holds no images, or no classes.
-        ValueError: At build time, if there is no such split or column, or
-            several; it names what there is. Also for a row without a label.
+        OSError: See :class:`ImageSet`; if a column holds no images, too.
+        ValueError: At build time, if there is no such column, or several, or
+            it holds no class numbers; it names the columns. Also for a row
+            without a label, and for several splits.
     """
 
     def __init__(
@@ -58,97 +64,144 @@ class HFImages(ImageSet):
             data_root, data_prefix, with_label, ann_file='', **kwargs
         )
 
-    def find_samples(self) -> Samples:
+    def find_images(self) -> Iterator[dict]:
         """Take the rows of the data set."""
         folder = self.img_prefix.rstrip('/')
-        dataset = self._load(folder)
-        if not len(dataset):
-            raise FileNotFoundError(f'no image in {self._searched()}')
-        column = self._image_column(dataset)
-        rows = _Rows(folder, len(dataset), column)
-        if not self.with_label:
-            return Samples(rows)
-        return labelled(rows, self._labels(dataset), 'set label_column')
-
-    def _load(self, folder: str) -> 'Dataset':
-        root = self.data_root.rstrip('/')
-        if root and root != folder and not os.path.isdir(folder):
-            whole = load_arrow(root)
-            splits = ', '.join(whole) if isinstance(whole, dict) else 'no'
-            raise ValueError(
-                f'there is no split {os.path.relpath(folder, root)} in '
-                f'{root}, which has {splits} splits: change data_prefix'
-            )
-        dataset = load_arrow(folder)
-        if isinstance(dataset, dict):
-            raise ValueError(
-                f'{folder} has the splits {", ".join(dataset)}: write one of '
-                'them as data_prefix'
-            )
-        return dataset
-
-    def _image_column(self, dataset: 'Dataset') -> str:
-        from datasets import Image
-
-        name = _choose(dataset, 'image_column', self.image_column, Image)
-        if not isinstance(dataset.features[name], Image):
-            raise TypeError(
-                f'the column {name!r} of {self._searched()} holds '
-                f'{dataset.features[name]}, no images: set image_column to '
-                'another one, or if these are bytes or paths of files, save '
-                f'dataset.cast_column({name!r}, datasets.Image())'
-            )
-        return name
+        dataset = _load(folder)
+        column = _choose(dataset, 'image_column', self.image_column, 'Image')
+        labels = None
+        if self.with_label and len(dataset):
+            labels = self._labels(dataset)
+        for row in range(len(dataset)):
+            image = dict(img_path=f'arrow://{folder}#{row}/{column}')
+            if labels is not None:
+                if labels[row] < 0:
+                    raise ValueError(
+                        f'{image["img_path"]} has no label: set label_column '
+                        'to another one, or write with_label=False'
+                    )
+                image['gt_label'] = int(labels[row])
+            yield image
 
     def _labels(self, dataset: 'Dataset') -> np.ndarray:
-        from datasets import ClassLabel
-
-        name = _choose(dataset, 'label_column', self.label_column, ClassLabel)
+        """Classes of all rows, (N,)."""
+        name = _choose(
+            dataset, 'label_column', self.label_column, 'ClassLabel'
+        )
         feature = dataset.features[name]
         labels = np.asarray(dataset.with_format('numpy')[name][:])
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
-            raise TypeError(
+            raise ValueError(
                 f'the column {name!r} of {self._searched()} holds {feature}, '
                 'no class numbers: set label_column to another one, write '
                 'with_label=False, or save '
                 f'dataset.class_encode_column({name!r})'
             )
-        if self.CLASSES is None and isinstance(feature, ClassLabel):
-            self._metainfo['classes'] = tuple(feature.names)
+        names = getattr(feature, 'names', None)  # of a ClassLabel
+        if self.CLASSES is None and names is not None:
+            self._metainfo['classes'] = tuple(names)
         return labels
 
     def _searched(self) -> str:
         return repr(self.img_prefix)
 
 
+def _load(folder: str) -> 'Dataset':
+    """Load what ``save_to_disk`` of Hugging Face's datasets wrote."""
+    try:
+        from datasets import load_from_disk
+    except ImportError as error:
+        raise ImportError('HFImages needs: pip install datasets') from error
+    try:
+        dataset = load_from_disk(folder)
+    except (FileNotFoundError, ValueError) as error:
+        parent = Path(folder).parent
+        splits = [p.parent.name for p in parent.glob('*/state.json')]
+        raise FileNotFoundError(
+            f'{folder} holds no data set of save_to_disk: {error}. '
+            f'{parent} has the splits {splits}. HFImages reads what datasets.'
+            'load_dataset(NAME).save_to_disk(FOLDER) writes; it neither '
+            'downloads nor streams'
+        ) from error
+    if isinstance(dataset, dict):
+        raise ValueError(
+            f'{folder} has the splits {", ".join(dataset)}: write one of '
+            'them as data_prefix'
+        )
+    return dataset
+
+
 def _choose(
-    dataset: 'Dataset', argument: str, name: str | None, kind: type
+    dataset: 'Dataset', argument: str, name: str | None, kind: str
 ) -> str:
     """The column that is named, or the only one of a kind."""
-    features = dataset.features
-    if name in features:
-        return name
-    found = [n for n, kind_of in features.items() if isinstance(kind_of, kind)]
-    if name is None and len(found) == 1:
-        return found[0]
-    there = ', '.join(f'{n} ({type(f).__name__})' for n, f in features.items())
-    if name is not None:
-        problem = f'there is no column {name!r}'
-    else:
-        problem = f'{len(found) or "no"} columns are of {kind.__name__}'
-    raise ValueError(f'{problem}: set {argument} to one of {there}')
+    kinds = {n: type(f).__name__ for n, f in dataset.features.items()}
+    found = [
+        n for n in kinds if name == n or name is None and kinds[n] == kind
+    ]
+    if len(found) != 1:
+        there = ', '.join(f'{n} ({kinds[n]})' for n in kinds)
+        raise ValueError(
+            f'{argument}={name!r} fits {len(found)} columns: set it to one of '
+            f'{there}'
+        )
+    return found[0]
 
 
-class _Rows(Sequence):
-    """URLs of the rows of a data set."""
+class ArrowBackend(BaseStorageBackend):
+    """Reads ``arrow://FOLDER#ROW/COLUMN`` of a data set on a disk.
 
-    def __init__(self, folder: str, number: int, column: str) -> None:
-        self._folder = folder
-        self._number = number
-        self._column = column
+    Each process maps the files of a data set into its memory once.
+    """
 
-    def __len__(self) -> int:
-        return self._number
+    def get(self, filepath: str) -> bytes:
+        """The bytes of one image, as it was put into the data set.
 
-    def __getitem__(self, index: int) -> str:
-        return arrow_url(self._folder, index, self._column)
+        Args:
+            filepath: The URL.
+
+        Returns:
+            Its content.
+
+        Raises:
+            ImportError: If datasets is missing.
+            OSError: If the row has no image, or names a file that is not in
+                the folder of the data set.
+            ValueError: If the URL is none of a row.
+        """
+        match = re.fullmatch(r'arrow://(.+)#(\d+)/(.+)', filepath, re.S)
+        if not match:
+            raise ValueError(
+                f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
+            )
+        folder, row, column = match[1], int(match[2]), match[3]
+        image = _images(folder, column)[row][column] or {}
+        if image.get('bytes') is not None:
+            return image['bytes']
+        if image.get('path') is None:
+            raise OSError(f'there is no image in row {row}')
+        # Whoever made the set chose the name: it is not to lead elsewhere.
+        path = os.path.join(folder, image['path'])
+        if outside(folder, [path]):
+            raise OSError(
+                f'row {row} names {image["path"]}, which is not in the '
+                "folder of the data set: save the image's bytes with it, or "
+                'copy the file there'
+            )
+        return Path(path).read_bytes()
+
+    def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
+        """The same as a text, see :meth:`get`."""
+        return self.get(filepath).decode(encoding)
+
+
+register_backend('arrow', ArrowBackend, prefixes='arrow')
+
+
+@lru_cache(8)
+def _images(folder: str, column: str) -> 'Dataset':
+    from datasets import Image
+
+    images = _load(folder).select_columns([column])
+    # Decoding would open any path or URL.
+    return images.cast_column(column, Image(decode=False))
