@@ -101,15 +101,3 @@ class CheckedCocoDataset(CocoDataset):
                 f'({listed(missing, 3)}): correct data_root and '
                 'data_prefix.img of the dataset, or the file'
             )
-
-    def filter_data(self) -> list[dict]:
-        """Filter the images; check that any are left."""
-        left = super().filter_data()
-        if not left:
-            raise ValueError(
-                f'{self.ann_file} leaves no image to work on: '
-                f'{len(self.data_list)} images, less those without objects '
-                'and those that are too small, by '
-                f'filter_cfg={dict(self.filter_cfg or {})}'
-            )
-        return left

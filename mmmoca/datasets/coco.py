@@ -25,9 +25,8 @@ def coco(**dataset) -> BaseDataset:
 
     Raises:
         ValueError: If the file is no annotation file of COCO's format, or
-            its categories are not the classes of ``metainfo``, an annotation
-            has no mask although ``LoadAnnotations`` loads masks, or no image
-            is left to train on.
+            its categories are not the classes of ``metainfo``, or an
+            annotation has no mask although ``LoadAnnotations`` loads masks.
         FileNotFoundError: If there are images missing.
     """
     from .checked_coco import CheckedCocoDataset

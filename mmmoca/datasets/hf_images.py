@@ -12,6 +12,7 @@ import numpy as np
 from mmengine.fileio import BaseStorageBackend, register_backend
 
 from mmmoca.files import outside
+from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
 from .image_set import ImageSet
@@ -33,10 +34,10 @@ class HFImages(ImageSet):
     Args:
         data_root: Folder of a data set or of several splits.
         data_prefix: Name of the split, if there are several.
+        with_label: Whether to read labels.
         image_column: Column of the images. None takes the only one.
         label_column: Column of the labels. None takes the only one of
             classes.
-        with_label: Whether to read labels.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
@@ -46,23 +47,19 @@ class HFImages(ImageSet):
         OSError: See :class:`ImageSet`; if a column holds no images, too.
         ValueError: At build time, if there is no such column, or several, or
             it holds no class numbers; it names the columns. Also for a row
-            without a label, and for several splits.
+            without a label.
     """
 
     def __init__(
         self,
-        data_root: str = '',
-        data_prefix: str | dict = '',
-        with_label: bool = True,
+        *args,
         image_column: str | None = None,
         label_column: str | None = None,
         **kwargs,
     ) -> None:
         self.image_column = image_column
         self.label_column = label_column
-        super().__init__(
-            data_root, data_prefix, with_label, ann_file='', **kwargs
-        )
+        super().__init__(*args, **kwargs)
 
     def find_images(self) -> Iterator[dict]:
         """Take the rows of the data set."""
@@ -112,23 +109,15 @@ def _load(folder: str) -> 'Dataset':
         from datasets import load_from_disk
     except ImportError as error:
         raise ImportError('HFImages needs: pip install datasets') from error
-    try:
-        dataset = load_from_disk(folder)
-    except (FileNotFoundError, ValueError) as error:
-        parent = Path(folder).parent
-        splits = [p.parent.name for p in parent.glob('*/state.json')]
+    if not Path(folder, 'state.json').is_file():
+        places = Path(folder), Path(folder).parent
+        near = [p.parent for at in places for p in at.glob('*/state.json')]
         raise FileNotFoundError(
-            f'{folder} holds no data set of save_to_disk: {error}. '
-            f'{parent} has the splits {splits}. HFImages reads what datasets.'
-            'load_dataset(NAME).save_to_disk(FOLDER) writes; it neither '
-            'downloads nor streams'
-        ) from error
-    if isinstance(dataset, dict):
-        raise ValueError(
-            f'{folder} has the splits {", ".join(dataset)}: write one of '
-            'them as data_prefix'
+            f'{folder} is no data set, or split of one, that datasets.'
+            'load_dataset(NAME).save_to_disk(FOLDER) wrote. data_root and '
+            f'data_prefix can name: {listed(near)}'
         )
-    return dataset
+    return load_from_disk(folder)
 
 
 def _choose(

@@ -47,8 +47,7 @@ class ImageSet(CustomDataset):
         OSError: At build time, if the pipeline's loader can read none of some
             images; later, in ``test_mode``, for an image that it cannot read.
         ValueError: At build time, if the images have 16 bits a channel and
-            the pipeline's loader reads 8, or ``data_prefix`` is a dict
-            without ``img_path``.
+            the pipeline's loader reads 8.
     """
 
     def __init__(
@@ -59,11 +58,6 @@ class ImageSet(CustomDataset):
         extensions: Sequence[str] = EXTENSIONS,
         **kwargs,
     ) -> None:
-        if isinstance(data_prefix, dict) and 'img_path' not in data_prefix:
-            raise ValueError(
-                'data_prefix must be the part of data_root that holds the '
-                f'images, or dict(img_path=...), but got {data_prefix}'
-            )
         kwargs['serialize_data'] = True
         super().__init__(
             data_root=expanduser(data_root),
@@ -105,16 +99,14 @@ class ImageSet(CustomDataset):
 
     def _check_readable(self) -> None:
         """Raise unless one of some images, spread evenly, can be used."""
-        loader = next(
-            (
-                transform
-                for transform in self.pipeline.transforms
-                if isinstance(transform, LoadImageFromFile)
-            ),
-            # One that is not known may read any depth.
-            LoadImage(cut_to_8_bits=True),
-        )
-        loader = copy.deepcopy(loader)
+        loaders = [
+            copy.deepcopy(transform)
+            for transform in self.pipeline.transforms
+            if isinstance(transform, LoadImageFromFile)
+        ]
+        if not loaders:
+            return
+        loader = loaders[0]
         # Errors are for this check, and the type is to be the decoder's.
         loader.skip_unreadable = loader.to_float32 = False
         number = min(len(self), PROBES)
@@ -145,7 +137,7 @@ class ImageSet(CustomDataset):
             path = self.get_data_info(idx)['img_path']
             raise OSError(
                 f'cannot read the image {printable(path)}: evaluation skips '
-                'nothing, so replace the file or remove it from the data set'
+                'nothing'
             )
         return data
 

@@ -16,7 +16,7 @@ from mmengine.fileio import BaseStorageBackend, register_backend
 from mmmoca.files import write_text
 from mmmoca.registry import DATASETS
 
-from .image_set import EXTENSIONS, ImageSet
+from .image_set import ImageSet
 
 __all__ = ['ImageShards', 'TarBackend', 'read_index']
 
@@ -57,23 +57,6 @@ class ImageShards(ImageSet):
             the shards are not on a disk.
     """
 
-    def __init__(
-        self,
-        data_root: str = '',
-        data_prefix: str | dict = '',
-        with_label: bool = True,
-        extensions: Sequence[str] = EXTENSIONS,
-        **kwargs,
-    ) -> None:
-        super().__init__(
-            data_root,
-            data_prefix,
-            with_label,
-            extensions,
-            ann_file='',
-            **kwargs,
-        )
-
     def find_images(self) -> Iterator[dict]:
         """Find the members of the shards that are images."""
         shards = self._shards()
@@ -108,7 +91,9 @@ class ImageShards(ImageSet):
             # '*' leaves out hidden files, of which macOS makes one for each.
             shards = sorted(glob(f'{escape(place)}/*.tar'))
         elif '{' in place:
-            shards = _expand(place)
+            from braceexpand import braceexpand  # comes with webdataset
+
+            shards = list(braceexpand(place))
         else:
             shards = [place]
         missing = [shard for shard in shards if not os.path.isfile(shard)]
@@ -122,16 +107,6 @@ class ImageShards(ImageSet):
                 'tools/dataset_converters/make_shards.py writes some'
             )
         return shards
-
-
-def _expand(pattern: str) -> list[str]:
-    try:
-        from braceexpand import braceexpand
-    except ImportError as error:
-        raise ImportError(
-            f'the braces of {pattern} need: pip install webdataset'
-        ) from error
-    return list(braceexpand(pattern))
 
 
 def read_index(shard: str, extensions: Sequence[str]) -> list[Member]:

@@ -4,12 +4,12 @@
 mmsegmentation is not imported here.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
-from mmengine.fileio import get_file_backend
 from mmengine.utils import to_2tuple
 from PIL import Image
 from torch.utils.data import Dataset
@@ -109,9 +109,8 @@ def check_files(dataset: BaseDataset) -> None:
     for key in ('img_path', 'seg_map_path'):
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''
-        backend = get_file_backend(root, backend_args=dataset.backend_args)
         missing = outside(root, paths) if dataset.ann_file else []
-        missing += [path for path in paths if not backend.exists(path)]
+        missing += [path for path in paths if not os.path.isfile(path)]
         if missing:
             raise ValueError(
                 f'{len(missing)} of {len(paths)} files are missing or not '
@@ -154,9 +153,7 @@ def check_masks(dataset: BaseDataset, number: int) -> None:
 def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     """The label ids of a mask, which fits its image and the classes."""
     path = info['seg_map_path']
-    backend = get_file_backend(path, backend_args=dataset.backend_args)
-    with backend.get_local_path(path) as local:
-        mask = np.asarray(Image.open(local))
+    mask = np.asarray(Image.open(path))
     steps = dataset.pipeline.transforms
     load = next(t for t in steps if type(t).__name__.startswith('Load'))
     loaded = load(dict(info))

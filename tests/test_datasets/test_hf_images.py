@@ -92,7 +92,7 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
 @pytest.mark.parametrize(
     'options, error, parts',
     [
-        ({}, ValueError, ('splits train, none', 'data_prefix')),
+        ({}, FileNotFoundError, ('splits/train', 'splits/none')),
         ({'data_prefix': 'val'}, FileNotFoundError, ('val', 'train')),
         ({'data_prefix': 'none'}, FileNotFoundError, ('no image', 'none')),
         (

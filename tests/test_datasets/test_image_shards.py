@@ -180,8 +180,6 @@ def test_a_file_or_a_pattern(shards):
     ):
         with raises(error, word):
             ImageShards('' if ':' in name else str(shards), name, **options)
-    with pytest.raises(TypeError, match='ann_file'):
-        ImageShards(str(shards), ann_file='list.txt')
 
 
 @pytest.mark.parametrize('how', ['cut', 'cut at a header', 'empty', 'gzip'])

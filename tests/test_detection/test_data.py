@@ -46,11 +46,6 @@ def test_empty_images_count_in_validation_only(shapes):
             {},
         ),
         (
-            'no image.*12 images.*min_size',
-            lambda content: content['annotations'].clear(),
-            {},
-        ),
-        (
             'circle, plus, square, triangle.*metainfo',
             lambda content: content['categories'][1].update(name='plus'),
             {},
