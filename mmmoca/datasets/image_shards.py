@@ -109,7 +109,7 @@ class ImageShards(ImageSet):
         return shards
 
 
-def read_index(shard: str, extensions: Sequence[str]) -> list[Member]:
+def read_index(shard: str, extensions: Sequence[str]) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
     Its headers are read once; what they say is kept beside it, in
@@ -134,7 +134,7 @@ def read_index(shard: str, extensions: Sequence[str]) -> list[Member]:
     except (OSError, ValueError):
         kept = {}
     if kept.get('made_from') == made_from:
-        return kept['images']
+        return zip(*kept['columns'])
     try:
         images = _read_headers(shard, tuple(extensions))
     except tarfile.TarError as error:
@@ -143,14 +143,15 @@ def read_index(shard: str, extensions: Sequence[str]) -> list[Member]:
             'compressed'
         ) from error
     try:
-        write_text(file, json.dumps(dict(made_from=made_from, images=images)))
+        kept = dict(made_from=made_from, columns=[*zip(*images)])
+        write_text(file, json.dumps(kept))
     except OSError:
         warnings.warn(
             f'no index can be written in {file.parent}: each start reads the '
             'headers of the tar files',
             stacklevel=2,
         )
-    return images
+    return iter(images)
 
 
 def _read_headers(shard: str, endings: tuple[str, ...]) -> list[Member]:

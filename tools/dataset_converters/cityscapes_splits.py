@@ -7,7 +7,6 @@ the first n of a seeded permutation of all sorted training ids.
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -114,29 +113,16 @@ def _text(ids: Sequence[str]) -> str:
     return '\n'.join(ids) + '\n'
 
 
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument(
-        'data_root', type=Path, help='the folder with leftImg8bit and gtFine'
-    )
-    parser.add_argument('--sizes', type=int, nargs='+', default=SIZES)
-    parser.add_argument(
-        '--seeds',
-        type=int,
-        nargs='+',
-        default=SEEDS,
-        help='one for each split; the public ones go on with 45678 and 56789',
-    )
-    parser.add_argument(
-        '--out', type=Path, help='folder (by default DATA_ROOT/splits)'
-    )
-    return parser.parse_args()
-
-
 def main() -> None:
     """Draw, verify and write the splits."""
-    args = parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    add = parser.add_argument
+    add('data_root', type=Path, help='the folder with leftImg8bit and gtFine')
+    add('--sizes', type=int, nargs='+', default=SIZES)
+    seeds = 'one for each split; the public ones go on with 45678 and 56789'
+    add('--seeds', type=int, nargs='+', default=SEEDS, help=seeds)
+    add('--out', type=Path, help='folder (by default DATA_ROOT/splits)')
+    args = parser.parse_args()
     try:
         ids = list_ids(args.data_root)
         splits = {
@@ -146,7 +132,7 @@ def main() -> None:
         }
         report = verify(ids, splits)
     except (FileNotFoundError, ValueError) as error:
-        sys.exit(f'error: {error}')
+        parser.error(str(error))
     from mmmoca.files import write_text
 
     folder = args.out or args.data_root / 'splits'
