@@ -58,27 +58,21 @@ def _runs(folder: Path) -> Iterator[tuple[str, Way]]:
     def run(tool: str, config: Path, *arguments: object) -> str:
         name = f'experiment_name=run{next(COUNT)}'
         options = ['--cfg-options', name, 'log_level=ERROR']
-        return run_tool(f'tools/{tool}.py', config, *arguments, *options)
+        return run_tool(f'tools/{tool}.py', config, *options, *arguments)
 
     def training(config: Path, key: str) -> Way:
         def load(path: Path) -> str:
             work_dir = folder / f'work{next(COUNT)}'
-            arguments = ['--work-dir', work_dir]
+            arguments = ['--resume', path]
             if key == 'load_from':
-                cfg = Config.fromfile(config)
-                cfg.load_from = str(path)
-                cfg.dump(config.with_name(f'from_{config.name}'))
-                return run(
-                    'train',
-                    config.with_name(f'from_{config.name}'),
-                    *arguments,
-                )
-            if key == '--resume FILE':
-                return run('train', config, *arguments, '--resume', path)
-            work_dir.mkdir()
-            for name in ('iter_9.pth', 'epoch_9.pth'):
-                (work_dir / name).symlink_to(path)
-            return run('train', config, *arguments, '--resume')
+                arguments = [f'load_from={path}']
+            elif key == '--resume':
+                work_dir.mkdir()
+                for name in ('iter_9.pth', 'epoch_9.pth'):
+                    (work_dir / name).symlink_to(path)
+                arguments = ['--resume']
+            arguments += ['--work-dir', work_dir]
+            return run('train', config, *arguments)
 
         return load
 
@@ -196,24 +190,21 @@ def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
 
 def _converters(folder: Path) -> Iterator[tuple[str, Way]]:
     """The converters, to both formats."""
-    for tool, *options in (
-        ('extract_backbone',),
-        ('extract_backbone', '--which', 'student'),
-        ('moca_release',),
-        ('moca_release', '--full'),
-        ('timm_vit', '--to', 'timm'),
-        ('timm_vit', '--to', 'mmpretrain'),
+    for suffix, tool, *options in (
+        ('.pth', 'extract_backbone'),
+        ('.safetensors', 'extract_backbone', '--which', 'student'),
+        ('.pth', 'moca_release'),
+        ('.safetensors', 'moca_release', '--full'),
+        ('.pth', 'timm_vit', '--to', 'timm'),
+        ('.safetensors', 'timm_vit', '--to', 'mmpretrain'),
     ):
-        for suffix in ('.pth', '.safetensors'):
-            yield (
-                f'{" ".join([tool, *options])}, {suffix}',
-                lambda path, tool=tool, options=options, suffix=suffix: (
-                    run_tool(
-                        f'tools/model_converters/{tool}.py',
-                        *(path, folder / f'converted{suffix}', *options),
-                    )
-                ),
-            )
+        arguments = folder / f'converted{suffix}', *options
+        yield (
+            f'{" ".join([tool, *options])}, {suffix}',
+            lambda path, tool=tool, arguments=arguments: run_tool(
+                f'tools/model_converters/{tool}.py', path, *arguments
+            ),
+        )
 
 
 def _library(folder: Path) -> Iterator[tuple[str, Way]]:
