@@ -41,25 +41,20 @@ def parse_args(
         description='Pretrain a small MOCA ViT within minutes on a CPU and '
         'draw what it learnt.'
     )
-    parser.add_argument(
-        '--data',
-        type=image_folder,
-        metavar='DIR',
-        help='a folder of images, at any depth; where they lie in folders of '
+    add = parser.add_argument
+    data = (
+        'a folder of images, at any depth; where they lie in folders of '
         'classes, k-NN accuracy is measured (by default a set of textures is '
-        'drawn)',
+        'drawn)'
     )
-    parser.add_argument(
-        '--out',
-        metavar='DIR',
-        type=Path,
-        help='where results go (by default work_dirs/demo, followed by the '
-        "name of the --data folder if there's one)",
+    add('--data', type=image_folder, metavar='DIR', help=data)
+    out = (
+        'where results go (by default work_dirs/demo, followed by the name '
+        "of the --data folder if there's one)"
     )
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--iters', type=int, help="training steps (by default the config's)"
-    )
+    add('--out', metavar='DIR', type=Path, help=out)
+    add('--seed', type=int, default=0)
+    add('--iters', type=int, help="training steps (by default the config's)")
     args = parser.parse_args(argv)
     if args.iters is not None and args.iters < 2:
         parser.error(f'--iters must be at least 2, got {args.iters}')

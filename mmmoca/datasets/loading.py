@@ -21,11 +21,6 @@ COLOR_TYPES = (
     *('color_ignore_orientation', 'grayscale_ignore_orientation'),
 )
 BACKENDS = ('cv2', 'pillow', 'tifffile')
-REDUCED_FLAGS = (
-    (8, cv2.IMREAD_REDUCED_COLOR_8),
-    (4, cv2.IMREAD_REDUCED_COLOR_4),
-    (2, cv2.IMREAD_REDUCED_COLOR_2),
-)
 
 
 @TRANSFORMS.register_module()
@@ -131,9 +126,9 @@ class LoadImage(LoadImageFromFile):
         # Image.open would refuse more than 179 megapixels.
         with JpegImageFile(io.BytesIO(content)) as header:
             side = min(header.size)
-        for divisor, flag in REDUCED_FLAGS:
+        for divisor in (8, 4, 2):
             if side >= divisor * self.reduce_to:
-                return flag
+                return getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
         return self.color_type
 
     def decode(self, content: bytes) -> np.ndarray | None:

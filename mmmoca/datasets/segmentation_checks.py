@@ -164,18 +164,13 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
             f'{loaded["img"].shape[:2]}: a mask has one channel, with the '
             'index of the class of each pixel, and the size of its image'
         )
-    labels = np.unique(mask).astype(int).tolist()
+    labels = set(np.unique(mask).astype(int).tolist())
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
+    # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
     start = int(dataset.reduce_zero_label)
-
-    def index(label: int) -> int:
-        """As mmseg's LoadAnnotations reads it."""
-        if start:
-            label = 255 if label in (0, 255) else label - 1
-        return (info.get('label_map') or {}).get(label, label)
-
-    classes = {*range(number), ignored}
-    if foreign := [label for label in labels if index(label) not in classes]:
+    classes = info.get('label_map') or range(start, number + start)
+    allowed = {*classes, ignored, *range(start)}
+    if foreign := sorted(labels - allowed):
         raise ValueError(
             f'{printable(path)} has the label ids {foreign[:5]}, but there '
             f'are {number} classes: use {start} to {number - 1 + start}, and '
@@ -183,4 +178,4 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
             'metainfo and num_classes; for Cityscapes, '
             'csCreateTrainIdLabelImgs makes labelTrainIds of raw labelIds'
         )
-    return set(labels)
+    return labels

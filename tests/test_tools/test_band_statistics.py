@@ -15,7 +15,7 @@ TOOL = 'tools/analysis_tools/band_statistics.py'
 
 
 def statistics(*arguments, **options):
-    return run_tool(TOOL, *arguments, '--workers', 0, **options)
+    return run_tool(TOOL, *arguments, '--workers', 1, **options)
 
 
 @pytest.fixture(scope='module')
@@ -72,7 +72,7 @@ def test_a_folder(bands, tmp_path):
         '.py',
     )
     assert config.model == dict(mean=numbers['mean'], std=numbers['std'])
-    # Processes that read change nothing.
+    # Threads that read change nothing.
     assert (
         run_tool(TOOL, folder, '--workers', 2).splitlines()[-2:]
         == (printed.splitlines()[-2:])

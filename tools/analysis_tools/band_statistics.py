@@ -8,7 +8,9 @@ training images are read as it reads them. One image at a time is in memory.
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -84,52 +86,32 @@ class Moments(NamedTuple):
         return np.sqrt(self.squares / self.count.clip(min=1))
 
 
-class ImageMoments(Sequence):
-    """Path and moments of each image of a data set, None of a skipped one.
-
-    They are computed by the processes that read. The pipeline runs up to the
-    transform that loads; pixels without a measurement become NaN.
-
-    Args:
-        images (BaseDataset): The images. Its ``LoadBands``, if any, is
-            changed.
-    """
-
-    def __init__(self, images: 'BaseDataset') -> None:
-        self.images = images
-        for transform in images.pipeline.transforms:
-            if hasattr(transform, 'nodata'):
-                transform.fill = np.nan
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> tuple[str, Moments | None]:
-        results = self.images.get_data_info(index)
-        path = results['img_path']
-        for transform in self.images.pipeline.transforms:
-            results = transform(results)
-            if results is None:  # unreadable: the loader has said so
-                return path, None
-            if 'img' in results:
-                return path, Moments.of(results['img'])
-        raise ValueError('no transform of the pipeline loads an image')
-
-
-def _as_it_is(sample: tuple) -> tuple:
-    """Replaces PyTorch's collation, which makes tensors of arrays."""
-    return sample
+def _read(dataset: 'BaseDataset', index: int) -> tuple[str, Moments | None]:
+    """Path of an image and its moments, None of one that is skipped."""
+    results = dataset.get_data_info(index)
+    path = results['img_path']
+    for transform in dataset.pipeline.transforms:
+        results = transform(results)
+        if results is None:  # unreadable: the loader has said so
+            return path, None
+        if 'img' in results:
+            return path, Moments.of(results['img'])
+    raise ValueError('no transform of the pipeline loads an image')
 
 
 def moments_of(
-    dataset: 'BaseDataset', workers: int = 0, images: int | None = None
+    dataset: 'BaseDataset', workers: int = 2, images: int | None = None
 ) -> Moments:
     """Go through a data set, with a few images in memory at a time.
 
+    Its pipeline runs up to the transform that loads. Images that this one
+    skips are left out, and so are pixels that are NaN or, for ``LoadBands``,
+    ``nodata``.
+
     Args:
-        dataset (BaseDataset): The images.
-        workers (int): Processes that read; 0 reads in this one. The result
-            does not depend on it.
+        dataset (BaseDataset): The images. Its ``LoadBands``, if any, is
+            changed.
+        workers (int): Threads that read. The result does not depend on it.
         images (int, optional): How many images to read, evenly spread. None
             means all.
 
@@ -138,28 +120,28 @@ def moments_of(
         ValueError: If images differ in their channels. It names the file.
     """
     from rich.progress import track
-    from torch.utils.data import DataLoader
 
-    number = min(images or len(dataset), len(dataset))
-    loader = DataLoader(
-        ImageMoments(dataset),
-        batch_size=None,
-        sampler=np.linspace(0, len(dataset) - 1, number).astype(int).tolist(),
-        num_workers=workers,
-        collate_fn=_as_it_is,
-    )
+    for transform in dataset.pipeline.transforms:
+        if hasattr(transform, 'nodata'):
+            transform.fill = np.nan
+
     total = None
-    for path, moments in track(loader, 'Reading images', number):
-        if total is None or moments is None:
-            total = total or moments
-        elif len(total.count) == len(moments.count):
-            total += moments
-        else:
-            raise ValueError(
-                f'{path} has {len(moments.count)} channels, but those before '
-                f'it have {len(total.count)}: take out what does not belong '
-                'to the set'
-            )
+    number = min(images or len(dataset), len(dataset))
+    indices = np.linspace(0, len(dataset) - 1, number).astype(int)
+    with ThreadPoolExecutor(workers) as pool:
+        found = pool.map(partial(_read, dataset), indices.tolist())
+        found = track(found, 'Reading images', number)
+        for path, moments in found:
+            if total is None or moments is None:
+                total = total or moments
+            elif len(total.count) == len(moments.count):
+                total += moments
+            else:
+                raise ValueError(
+                    f'{path} has {len(moments.count)} channels, but those '
+                    f'before it have {len(total.count)}: take out what does '
+                    'not belong to the set'
+                )
     if total is None:
         raise OSError('none of the images can be read')
     return total
@@ -232,7 +214,8 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--nodata', type=float, help=nodata)
     images = 'read so many, evenly spread (all)'
     add('--images', type=positive_integer, help=images)
-    add('--workers', type=int, default=2, help='processes that read (2)')
+    threads = 'threads that read (2)'
+    add('--workers', type=positive_integer, default=2, help=threads)
     add('--out', type=Path, help='write the numbers to this JSON file, too')
     add_cfg_options(parser)
     args = parser.parse_args()

@@ -9,7 +9,7 @@ import torch
 
 from measure import own_mebibytes
 from reference_step import ReferenceStep
-from sections import count_flops
+from speed import count_flops
 from tests.images import DEMO_CONFIG
 from tests.runs import NO_VALIDATION, demo_runner
 from training_step import MOMENTUM, TrainingStep
