@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Arguments that tools share, parsed and checked without PyTorch.
 
-A tool imports at its top what its command line takes, and in ``main``, after
-the arguments are parsed, what its work takes: ``--help`` answers at once, and
-a wrong argument or a missing file is said before anything is built.
+A tool imports at its top what its command line needs, and in ``main``, after
+the arguments are parsed, what its work needs: ``--help`` answers at once, and
+a wrong argument or a missing file is reported before anything is built.
 """
 
 import argparse

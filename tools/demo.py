@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mmengine.config import Config
     from torch import nn
 
-# Waiting threads that spin steal the cores from the process that loads the
-# images. OpenMP reads this when PyTorch is imported.
+# Threads that spin while they wait take the cores from the process that loads
+# the images. OpenMP reads this when PyTorch is imported.
 os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -195,7 +195,7 @@ def demo_config(
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     if own:
         cfg.train_dataloader.dataset.data_prefix = ''
-        # Photos have colours, which would give the views away.
+        # Colours alone would tell which views of photos belong together.
         views = next(
             transform.transforms
             for transform in cfg.train_dataloader.dataset.pipeline
@@ -258,7 +258,7 @@ def run(
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
     out, own = args.out, args.data is not None
-    # More threads than that only wait for each other in a model this small.
+    # A model this small gains nothing from more threads.
     torch.set_num_threads(min(4, torch.get_num_threads()))
     start = time.time()
     print('1/4 images', flush=True)

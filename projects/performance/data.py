@@ -7,8 +7,8 @@ torchvision's on PIL images, as the paper lists it; that of
 ``configs/_base_/datasets``, which leaves normalisation to the device; and what
 is left to the CPU where a GPU makes the views (``projects/gpu_views``).
 
-They take turns over the same files on a single thread. What counts is the
-processor's time, so that other work on the machine hardly matters.
+They take turns over the same files on a single thread. The processor's time
+counts, so that other work on the machine hardly matters.
 
 Example:
     PYTHONPATH=. python projects/performance/data.py --data data/imagenet/val

@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All that a GPU can show, in minutes: tests, steps, runs.
 
-One part runs after the other, most worth first, each a command that can be
-typed alone. A part that fails is named at the end, and the others go on; one
-for which no time is left is left out. What they print is in ``report.txt`` of
-the ``--out`` folder, too. Nothing needs a network.
+The parts run one after the other, the most useful first. Each is a command
+that can be typed alone. A part that fails is named at the end, and the others
+go on; a part is skipped if no time is left. Their output is also written to
+``report.txt`` of the ``--out`` folder. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
@@ -28,7 +28,7 @@ MARKED = 'gpu and not processes'
 
 
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
-    """The command of each part; tiny ones only show that all of them run."""
+    """The command of each part; tiny ones only show that it runs."""
     programs = 'projects/performance'
     small = '--arch deit-tiny --batch-size 4 --repeats 1 --dtype fp32'
     # Compiling takes a minute or two.

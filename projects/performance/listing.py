@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Seconds and memory until a data set of millions of images is built.
 
-The names of the files of a folder are made up, as ten million files are not
-made in passing; so what the file system takes to list them comes on top. The
-shard is a real tar file of 10 000 members, with a link for each more. Memory
-is what the process takes beyond its imports, at most and in the end, and time
-the processor's.
+The names of the files of a folder are made up, because ten million files take
+too long to make; the time that a file system needs to list them comes on top.
+The shard is a real tar file of 10 000 members, and further shards are links to
+it. Memory is what the process takes beyond its imports, at most and in the
+end; time is the processor's.
 
 Example:
     python projects/performance/listing.py --images 1e6

@@ -26,7 +26,7 @@ OPTIONS = {**NOT_LEAN, 'optim_wrapper.optimizer.fused': None}
 def embed_all_then_gather(
     encoder: MOCAViT, images: Tensor, visible: Tensor | None
 ) -> Tensor:
-    """Visible patches and their positions (N, n, D), all being embedded."""
+    """Embed all patches, and take the visible ones, (N, n, D)."""
     x = encoder.patch_embed(images)[0] + encoder.pos_embed[:, 1:]
     if visible is None:
         return x

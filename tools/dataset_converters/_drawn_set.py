@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the tools that draw image sets have in common."""
+"""Folders and command lines of the tools that draw image sets."""
 
 import argparse
 import itertools

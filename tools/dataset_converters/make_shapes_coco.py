@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Draw a small instance segmentation set in COCO's format.
 
-Rotated shapes of four classes lie over one another on noisy backgrounds. The
-annotations hold all that COCO's do: polygons where a shape is seen whole, run
-lengths (compressed and not) where another covers a part of it, crowds, and
-images without any object.
+Rotated shapes of four classes overlap on noisy backgrounds. The annotations
+have every form that COCO's have: polygons for shapes that are fully visible,
+run lengths (compressed and not) for those that another covers in part, crowds,
+and images without objects.
 """
 
 import json
