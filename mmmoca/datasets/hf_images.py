@@ -66,22 +66,15 @@ class HFImages(ImageSet):
         folder = self.img_prefix.rstrip('/')
         dataset = _load(folder)
         column = _choose(dataset, 'image_column', self.image_column, 'Image')
-        labels = None
-        if self.with_label and len(dataset):
+        labels = [None] * len(dataset)
+        if self.with_label and labels:
             labels = self._labels(dataset)
-        for row in range(len(dataset)):
-            image = dict(img_path=f'arrow://{folder}#{row}/{column}')
-            if labels is not None:
-                if labels[row] < 0:
-                    raise ValueError(
-                        f'{image["img_path"]} has no label: set label_column '
-                        'to another one, or write with_label=False'
-                    )
-                image['gt_label'] = int(labels[row])
-            yield image
+        for row, label in enumerate(labels):
+            url = f'arrow://{folder}#{row}/{column}'
+            yield dict(img_path=url, gt_label=label)
 
-    def _labels(self, dataset: 'Dataset') -> np.ndarray:
-        """Classes of all rows, (N,)."""
+    def _labels(self, dataset: 'Dataset') -> list[int | None]:
+        """Class of each row, None of one without."""
         name = _choose(
             dataset, 'label_column', self.label_column, 'ClassLabel'
         )
@@ -97,7 +90,7 @@ class HFImages(ImageSet):
         names = getattr(feature, 'names', None)  # of a ClassLabel
         if self.CLASSES is None and names is not None:
             self._metainfo['classes'] = tuple(names)
-        return labels
+        return [n if n >= 0 else None for n in labels.tolist()]
 
     def _searched(self) -> str:
         return repr(self.img_prefix)

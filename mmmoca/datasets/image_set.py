@@ -46,8 +46,8 @@ class ImageSet(CustomDataset):
         FileNotFoundError: At build time, if there is no image.
         OSError: At build time, if the pipeline's loader can read none of some
             images; later, in ``test_mode``, for an image that it cannot read.
-        ValueError: At build time, if the images have 16 bits a channel and
-            the pipeline's loader reads 8.
+        ValueError: At build time, for an image without a label, or if the
+            images have 16 bits a channel and the pipeline's loader reads 8.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ImageSet(CustomDataset):
         )
 
     def find_images(self) -> Iterator[dict]:
-        """Find the images: ``img_path`` of each, and ``gt_label`` if any."""
+        """Find ``img_path`` of each image, and ``gt_label``, None without."""
         raise NotImplementedError
 
     def full_init(self) -> None:
@@ -85,6 +85,15 @@ class ImageSet(CustomDataset):
     def _serialize_data(self) -> tuple[np.ndarray, np.ndarray]:
         content, ends = bytearray(), array('q')
         for image in self.data_list:
+            label = image.pop('gt_label', None)
+            if self.with_label:
+                if label is None:
+                    raise ValueError(
+                        f'{image["img_path"]} has no label: add a number in '
+                        'KEY.cls or KEY.json (shards), set label_column '
+                        '(Hugging Face), or write with_label=False'
+                    )
+                image['gt_label'] = label
             content += pickle.dumps(image, protocol=4)
             ends.append(len(content))
         self.data_list = _Infos(self)
@@ -99,14 +108,11 @@ class ImageSet(CustomDataset):
 
     def _check_readable(self) -> None:
         """Raise unless one of some images, spread evenly, can be used."""
-        loaders = [
-            copy.deepcopy(transform)
-            for transform in self.pipeline.transforms
-            if isinstance(transform, LoadImageFromFile)
-        ]
+        steps = self.pipeline.transforms
+        loaders = [t for t in steps if isinstance(t, LoadImageFromFile)]
         if not loaders:
             return
-        loader = loaders[0]
+        loader = copy.deepcopy(loaders[0])
         # Errors are for this check, and the type is to be the decoder's.
         loader.skip_unreadable = loader.to_float32 = False
         number = min(len(self), PROBES)
@@ -164,21 +170,19 @@ def _problem(loader: LoadImageFromFile, info: dict) -> Exception | None:
         return error
     if results is None:
         return OSError(f'{path} is skipped')
-    if getattr(loader, 'cut_to_8_bits', False):
+    cut = getattr(loader, 'cut_to_8_bits', False)
+    if cut or results['img'].dtype != np.uint8:
         return None
-    if results['img'].dtype == np.uint8:
-        whole = LoadImage(
-            color_type='unchanged', backend_args=loader.backend_args
-        )
-        try:
-            depth = whole.read(path).dtype
-        except OSError:  # a file that this decoder alone cannot read
-            return None
-        if depth != np.uint8:
-            return ValueError(
-                f'{path} has more than 8 bits a channel, but '
-                f'color_type={loader.color_type!r} of the loader reads 8: '
-                'write mmmoca.LoadBands(channels=...), or if 8 suffice, '
-                'mmmoca.LoadImage(cut_to_8_bits=True)'
-            )
-    return None
+    whole = LoadImage(color_type='unchanged', backend_args=loader.backend_args)
+    try:
+        depth = whole.read(path).dtype
+    except OSError:  # a file that this decoder alone cannot read
+        return None
+    if depth == np.uint8:
+        return None
+    return ValueError(
+        f'{path} has more than 8 bits a channel, but '
+        f'color_type={loader.color_type!r} of the loader reads 8: write '
+        'mmmoca.LoadBands(channels=...), or if 8 suffice, '
+        'mmmoca.LoadImage(cut_to_8_bits=True)'
+    )

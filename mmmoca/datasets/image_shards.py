@@ -69,16 +69,8 @@ class ImageShards(ImageSet):
             ):
                 # MMEngine splits a URL at each ://.
                 name = name.replace('://', ':/')
-                image = dict(img_path=f'tar://{shard}#{offset}+{size}/{name}')
-                if self.with_label:
-                    if label is None:
-                        raise ValueError(
-                            f'{image["img_path"]} has no label: put a whole '
-                            'number into KEY.cls or KEY.json beside KEY.jpg, '
-                            'or write with_label=False'
-                        )
-                    image['gt_label'] = label
-                yield image
+                url = f'tar://{shard}#{offset}+{size}/{name}'
+                yield dict(img_path=url, gt_label=label)
 
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')
