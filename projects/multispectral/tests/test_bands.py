@@ -10,7 +10,6 @@ import pytest
 import tifffile
 import torch
 from mmengine.config import Config
-from mmengine.fileio import load
 from mmengine.registry import MODELS, init_default_scope
 
 from mmmoca.checkpoints import read_checkpoint
@@ -65,6 +64,8 @@ def work_dir(fields):
     )
     losses = re.findall(r' loss: ([\d.]+)', log)
     assert len(losses) == 3 and np.isfinite(np.array(losses, float)).all()
+    scalars = next(work_dir.glob('*/vis_data/scalars.json')).read_text()
+    assert '"knn/top1_k20"' in scalars
     return work_dir
 
 
@@ -91,24 +92,6 @@ def test_fields_of_a_kind_are_alike():
             'soil': (1, 2), 'urban': (1, 2), 'water': (0, 1)
         }.get(kind, (2, 8))  # fmt: skip
         assert low < np.median(ratios) < high, kind
-
-
-def test_pretraining_is_measured_on_labels(fields, work_dir):
-    scalars = next(work_dir.glob('*/vis_data/scalars.json')).read_text()
-    assert '"knn/top1_k20"' in scalars
-    metrics = work_dir / 'metrics.json'
-    run_tool(
-        *('tools/test.py', CONFIGS / 'moca_vit-tiny_fields.py'),
-        *(work_dir / 'epoch_1.pth', '--out', metrics, '--out-item'),
-        *('metrics', '--cfg-options', TWO_LAYERS),
-        *('model.backbone.tap_layer=1', 'model.codebook.num_words=32'),
-        f'test_cfg.data_root={fields}',
-        *('test_dataloader.num_workers=0', 'default_hooks.logger.interval=1'),
-        'test_dataloader.persistent_workers=False',
-        'test_cfg.bank_dataloader.num_workers=0',
-    )
-    accuracy = load(str(metrics))['knn/top1_k20']
-    assert (accuracy * 12 / 100) % 1 == pytest.approx(0, abs=1e-3)
 
 
 def segment(fields, work_dir, checkpoint, *options, code=0):
@@ -146,20 +129,12 @@ def test_a_segmentor_goes_on_with_the_bands(
 
 
 def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
-    numbers = ['0,0,0', '1,1,1']
-    options = [
-        'model.backbone.in_channels=3',
-        *(
-            f'model.data_preprocessor.{name}=[{value}]'
-            for name, value in zip(('mean', 'std'), numbers)
-        ),
-    ]
+    channels = 'model.backbone.in_channels=3'
     with pytest.raises(ValueError, match='in_channels'):
-        segment(fields, tmp_path, backbone, *options)
-    with pytest.raises(ValueError, match='in_channels'):
-        segment(fields, tmp_path, backbone, options[0])
+        segment(fields, tmp_path, backbone, channels)
+    mean = 'model.data_preprocessor.mean=[0,0,0]'
     with pytest.raises(ValueError, match='one number for each channel'):
-        segment(fields, tmp_path, backbone, options[1])
+        segment(fields, tmp_path, backbone, mean)
 
 
 @pytest.mark.slow
