@@ -168,8 +168,8 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
     # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
     start = int(dataset.reduce_zero_label)
-    classes = info.get('label_map') or range(start, number + start)
-    allowed = {*classes, ignored, *range(start)}
+    known = info.get('label_map') or range(number)
+    allowed = {*(index + start for index in known), *range(start), ignored}
     if foreign := sorted(labels - allowed):
         raise ValueError(
             f'{printable(path)} has the label ids {foreign[:5]}, but there '

@@ -151,6 +151,20 @@ def test_zero_label_that_is_left_out(tmp_path):
         check_masks(dataset, 200)
 
 
+@pytest.mark.parametrize('zero', [True, False])
+def test_some_of_the_classes(tmp_path, zero):
+    """Ids of classes that are left out are allowed, others are not."""
+    some = dict(
+        type='ADE20KDataset',
+        metainfo=dict(classes=('wall', 'sky')),
+        reduce_zero_label=zero,
+    )
+    last = 149 + zero
+    check_masks(own_masks(tmp_path / 'a', [mask(0, 7, last)], **some), 1)
+    with pytest.raises(ValueError, match=rf'\[{last + 1}\]'):
+        check_masks(own_masks(tmp_path / 'b', [mask(0, last + 1)], **some), 1)
+
+
 def test_one_class_and_pixels_that_are_left_out(tmp_path):
     metainfo = dict(classes=('road',), palette=[[9, 9, 9]])
     check_masks(own_masks(tmp_path, [mask(0, 255)], metainfo=metainfo), 1)

@@ -28,6 +28,7 @@ from ...test_checkpoints.files import mm_config
 from ...tools import load_tool, run_tool
 
 Way = Callable[[Path], object]
+CONVERTERS = 'model_converters'
 COUNT = itertools.count()
 DEMO = ('moca', 'linear', 'finetune', 'knn', 'lowshot')
 
@@ -46,7 +47,6 @@ def ways_in(folder: Path) -> dict[str, Way]:
         itertools.chain(
             _runs(folder),
             _tools(folder),
-            _converters(folder),
             _library(folder),
         )
     )
@@ -147,62 +147,36 @@ def _detects() -> bool:
 
 def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
     """The other tools that take a checkpoint, or a file of a run."""
+    pth, tensors = folder / 'converted.pth', folder / 'converted.safetensors'
     configs, out = folder / 'configs', ('--out', folder / 'a.png')
     image = next((folder / 'images').rglob('*.jpg'))
 
-    def draw(tool: str, config: str, *arguments: object) -> Way:
-        return lambda path: run_tool(
-            f'tools/visualization/{tool}.py',
-            *(configs / f'{config}.py', path, *arguments),
-        )
-
-    yield 'overview.py', draw('overview', 'moca', *out)
-    for name in ('', 'NAME='):
-        yield (
-            f'compare.py, {name}FILE',
-            lambda path, name=name: run_tool(
-                'tools/analysis_tools/compare.py',
-                *(f'{name}{path}', '--data-root', folder / 'images'),
-                *('--config', configs / 'knn.py', '--num-workers', 0),
-                *('--shots', 1, '--percent', 50, '--epochs', 1),
-                *('--out-dir', folder / 'compared'),
-            ),
-        )
     yield (
-        'plot_curves.py',
-        lambda path: run_tool('tools/analysis_tools/plot_curves.py', path),
-    )
-    yield (
-        'embed.py',
+        'overview.py',
         lambda path: run_tool(
-            'tools/embed.py',
-            *(path, image.parent, folder / 'a.npy', '--workers', 0),
+            'tools/visualization/overview.py', configs / 'moca.py', path, *out
         ),
     )
-    for form in ('timm', 'transformers', 'onnx', 'torch-export'):
-        yield (
-            f'export.py, {form}',
-            lambda path, form=form: run_tool(
-                'tools/export.py', path, folder / 'exported', '--to', form
-            ),
-        )
-
-
-def _converters(folder: Path) -> Iterator[tuple[str, Way]]:
-    """The converters, to both formats."""
-    for suffix, tool, *options in (
-        ('.pth', 'extract_backbone'),
-        ('.safetensors', 'extract_backbone', '--which', 'student'),
-        ('.pth', 'moca_release'),
-        ('.safetensors', 'moca_release', '--full'),
-        ('.pth', 'timm_vit', '--to', 'timm'),
-        ('.safetensors', 'timm_vit', '--to', 'mmpretrain'),
+    for name, tool, *arguments in (
+        (
+            *('compare.py', 'analysis_tools/compare', '--data-root'),
+            *(folder / 'images', '--config', configs / 'knn.py'),
+            *('--num-workers', 0, '--shots', 1, '--percent', 50),
+            *('--epochs', 1, '--out-dir', folder / 'compared'),
+        ),
+        ('plot_curves.py', 'analysis_tools/plot_curves'),
+        ('embed.py', 'embed', image.parent, folder / 'a.npy', '--workers', 0),
+        ('export.py', 'export', folder / 'exported', '--to', 'onnx'),
+        ('extract_backbone, .pth', f'{CONVERTERS}/extract_backbone', pth),
+        ('extract_backbone', f'{CONVERTERS}/extract_backbone', tensors),
+        ('moca_release', f'{CONVERTERS}/moca_release', pth),
+        ('moca_release, full', f'{CONVERTERS}/moca_release', pth, '--full'),
+        ('timm_vit', f'{CONVERTERS}/timm_vit', tensors, '--to', 'timm'),
     ):
-        arguments = folder / f'converted{suffix}', *options
         yield (
-            f'{" ".join([tool, *options])}, {suffix}',
+            name,
             lambda path, tool=tool, arguments=arguments: run_tool(
-                f'tools/model_converters/{tool}.py', path, *arguments
+                f'tools/{tool}.py', path, *arguments
             ),
         )
 
