@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Arguments that tools share, parsed and checked without PyTorch.
 
-A tool imports at its top what its command line takes, and in ``main``, after
-the arguments are parsed, what its work takes: ``--help`` answers at once, and
-a wrong argument or a missing file is said before anything is built.
+A tool imports at its top what its command line needs, and in ``main``, after
+the arguments are parsed, what its work needs: ``--help`` answers at once, and
+a wrong argument or a missing file is reported before anything is built.
 """
 
 import argparse
@@ -118,53 +118,45 @@ class _Options(argparse.Action):
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     """Add the argument --cfg-options."""
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=_Options,
-        default={},
-        metavar='KEY=VALUE',
-        help='settings that override those of the config, such as '
+    options = (
+        'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
-        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks',
+        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks'
     )
+    many = dict(nargs='+', default={}, metavar='KEY=VALUE')
+    parser.add_argument('--cfg-options', action=_Options, help=options, **many)
 
 
 def add_which(parser: argparse.ArgumentParser) -> None:
     """Add the argument --which."""
-    parser.add_argument(
-        '--which',
-        choices=['teacher', 'student'],
-        default='teacher',
-        help='which encoder, where the file has both (by default the '
-        'teacher, which the paper evaluates)',
+    which = (
+        'which encoder, where the file has both (by default the teacher, '
+        'which the paper evaluates)'
     )
+    choices = dict(choices=['teacher', 'student'], default='teacher')
+    parser.add_argument('--which', help=which, **choices)
 
 
 def add_source_grid(parser: argparse.ArgumentParser) -> None:
     """Add the argument --source-grid."""
-    parser.add_argument(
-        '--source-grid',
-        nargs=2,
-        type=positive_integer,
-        metavar=('H', 'W'),
-        help='patch rows and columns of the source (by default as its config '
-        'records, else square)',
+    grid = (
+        'patch rows and columns of the source (by default as its config '
+        'records, else square)'
     )
+    sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
+    parser.add_argument('--source-grid', help=grid, **sides)
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that complete what a checkpoint says."""
     add_which(parser)
     add = parser.add_argument
-    add(
-        '--img-size',
-        type=positive_integer,
-        nargs=2,
-        metavar=('H', 'W'),
-        help='pixels of the images, to which positions are resized (those '
-        'that it was trained on)',
+    size = (
+        'pixels of the images, to which positions are resized (those that it '
+        'was trained on)'
     )
+    sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
+    add('--img-size', help=size, **sides)
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
     channels = 'of each channel, if the checkpoint does not say it (ImageNet)'
@@ -174,27 +166,21 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that training and testing share."""
-    parser.add_argument(
-        'config',
-        type=config_file,
-        help='a config file, or the name of one of mmmoca',
+    add = parser.add_argument
+    config = 'a config file, or the name of one of mmmoca'
+    add('config', type=config_file, help=config)
+    work_dir = (
+        'where logs, metrics and checkpoints go (by default work_dirs/ and '
+        'the name of the config)'
     )
-    parser.add_argument(
-        '--work-dir',
-        help='where logs, metrics and checkpoints go (by default '
-        'work_dirs/ and the name of the config)',
-    )
+    add('--work-dir', help=work_dir)
     add_cfg_options(parser)
-    parser.add_argument(
-        '--launcher',
-        choices=['none', 'pytorch', 'slurm', 'mpi'],
-        default='none',
-        help='what started the processes',
-    )
+    launchers = dict(choices=['none', 'pytorch', 'slurm', 'mpi'])
+    started = 'what started the processes'
+    add('--launcher', default='none', help=started, **launchers)
     # Launchers of PyTorch before 2.0 write it with an underscore.
-    parser.add_argument(
-        '--local_rank', '--local-rank', default='0', help=argparse.SUPPRESS
-    )
+    hidden = dict(default='0', help=argparse.SUPPRESS)
+    add('--local_rank', '--local-rank', **hidden)
 
 
 def import_stack() -> None:

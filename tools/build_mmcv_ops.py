@@ -14,14 +14,11 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import zipfile
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ['cache_folder', 'check_compiler', 'install_ops']
-
-DISTRIBUTIONS = ('onedl-mmcv', 'mmcv')
+__all__ = ['cache_folder', 'install_ops']
 
 
 def installed_mmcv() -> tuple[str, str]:
@@ -30,7 +27,7 @@ def installed_mmcv() -> tuple[str, str]:
     Raises:
         SystemExit: If there is none, or the lite one.
     """
-    for name in DISTRIBUTIONS:
+    for name in ('onedl-mmcv', 'mmcv'):
         try:
             return name, metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -77,19 +74,14 @@ def check_compiler() -> None:
     Raises:
         SystemExit: If there is no C++ compiler or no header of Python.
     """
-    otherwise = 'and repeat, or do without detection: make test OPS=0'
-    compiler = os.environ.get('CXX', 'c++')
-    if shutil.which(compiler) is None:
-        sys.exit(
-            f'no C++ compiler ({compiler}) is on PATH, which the operators of '
-            f'mmcv are built by. Install one (Debian: apt install g++) '
-            f'{otherwise}'
-        )
     header = Path(sysconfig.get_path('include'), 'Python.h')
-    if not header.is_file():
+    compiler = os.environ.get('CXX', 'c++')
+    if shutil.which(compiler) is None or not header.is_file():
         sys.exit(
-            f'{header} is missing, which the operators of mmcv are built '
-            f'with. Install it (Debian: apt install python3-dev) {otherwise}'
+            f'the operators of mmcv are built by a C++ compiler ({compiler}) '
+            f'with {header}. Install both (Debian: apt install g++ '
+            'python3-dev) and repeat, or do without detection: make test '
+            'OPS=0'
         )
 
 
@@ -99,36 +91,36 @@ def ops_work() -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-def install(wheel: Path) -> None:
-    """Install a wheel over the mmcv of this environment."""
-    if find_spec('uv'):
-        command = ['-m', 'uv', 'pip', 'install', '--python', sys.executable]
-    else:
-        command = ['-m', 'pip', 'install', '--disable-pip-version-check']
-    options = ['-q', '--force-reinstall', '--no-deps', str(wheel)]
-    subprocess.run([sys.executable, *command, *options], check=True)
+def pip(*arguments: object, **options) -> int:
+    """Run pip in this environment; its exit status."""
+    command = [sys.executable, '-m', 'pip', *map(str, arguments)]
+    return subprocess.run(command, **options).returncode
+
+
+def install(wheel: Path) -> bool:
+    """Install a wheel over mmcv; whether its operators work."""
+    status = pip('install', '-q', '--force-reinstall', '--no-deps', wheel)
+    return status == 0 and ops_work()
 
 
 def build(name: str, version: str, folder: Path) -> Path:
-    """Build the wheel with operators.
+    """Build the wheel with operators, and install it.
 
     Args:
         name (str): Distribution of mmcv.
         version (str): Its version.
-        folder (Path): Where to put the wheel.
+        folder (Path): Where to keep the wheel.
 
     Returns:
         Path: The wheel.
 
     Raises:
-        SystemExit: If something is missing, or the build failed, or left the
-            operators out.
+        SystemExit: If something is missing, the build failed, or the
+            operators do not work.
     """
     import torch
 
     check_compiler()
-    if find_spec('pip') is None or find_spec('setuptools') is None:
-        sys.exit('the build needs pip and setuptools: install pip first')
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:
         sys.exit("mmcv is built by setuptools<82: pip install 'setuptools<82'")
     environment = dict(os.environ, MMCV_WITH_OPS='1')
@@ -145,34 +137,26 @@ def build(name: str, version: str, folder: Path) -> Path:
         'without a GPU, once for this machine ...',
         flush=True,
     )
-    options = ['--no-build-isolation', '--no-deps', '--no-cache-dir']
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix='.building-', dir=folder.parent
     ) as temporary:
         log = Path(temporary) / 'log'
         with open(log, 'w') as output:
-            failed = subprocess.run(
-                [sys.executable, '-m', 'pip', 'wheel', '-v', *options]
-                + ['--no-binary', name, '-w', temporary, f'{name}=={version}'],
+            pip(
+                *('wheel', '-v', '--no-build-isolation', '--no-deps'),
+                *('--no-cache-dir', '--no-binary', name, '-w', temporary),
+                f'{name}=={version}',
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-            ).returncode
+            )
         wheels = list(Path(temporary).glob('*.whl'))
-        if failed or not wheels or not has_ops(wheels[0]):
+        if not wheels or not install(wheels[0]):
             print(log.read_text(errors='replace')[-4000:], file=sys.stderr)
             sys.exit(f'{name} {version} could not be built with operators')
         folder.mkdir(exist_ok=True)
-        wheel = folder / wheels[0].name
-        os.replace(wheels[0], wheel)
-    return wheel
-
-
-def has_ops(wheel: Path) -> bool:
-    """Whether a wheel holds compiled operators."""
-    with zipfile.ZipFile(wheel) as archive:
-        return any('/_ext.' in name for name in archive.namelist())
+        return Path(shutil.move(wheels[0], folder / wheels[0].name))
 
 
 def install_ops() -> None:
@@ -185,33 +169,21 @@ def install_ops() -> None:
     if ops_work():
         print(f'{name} {version} has its operators.')
         return
+    if find_spec('pip') is None:
+        sys.exit('the build needs pip: install it first')
     folder = cache_folder(name, version)
     for wheel in folder.glob('*.whl'):
-        if zipfile.is_zipfile(wheel) and has_ops(wheel):
-            install(wheel)
-            if ops_work():
-                print(f'Installed {wheel}')
-                return
+        if install(wheel):
+            break
         print(f'{wheel} does not work here: removed.')
         wheel.unlink()
-    wheel = build(name, version, folder)
-    install(wheel)
-    if not ops_work():
-        wheel.unlink()
-        sys.exit(
-            f'{name} {version} was built, but its operators cannot be '
-            f'imported: {sys.executable} -c "import torch, mmcv._ext"'
-        )
+    else:
+        wheel = build(name, version, folder)
     print(f'Installed {wheel}')
 
 
-def main() -> None:
-    """Install the operators."""
+if __name__ == '__main__':
     argparse.ArgumentParser(
         description=__doc__.partition('\n')[0]
     ).parse_args()
     install_ops()
-
-
-if __name__ == '__main__':
-    main()

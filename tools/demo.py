@@ -7,57 +7,61 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _arguments import image_folder, import_stack
+from _arguments import image_folder, import_stack, one_line_errors
 
 if TYPE_CHECKING:
     from mmengine.config import Config
+    from torch import nn
 
-# Waiting threads that spin steal the cores from the process that loads the
-# images. OpenMP reads this when PyTorch is imported.
+# Threads that spin while they wait take the cores from the process that loads
+# the images. OpenMP reads this when PyTorch is imported.
 os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
 # MMEngine writes it into checkpoints, followed by the time of the start.
 NAME = f'{CONFIG.stem}_demo'
+MIN_IMAGES, MAX_IMAGES = 100, 5000
+MIN_CLASS = 12
+# The smallest crop, 0.3 of the area at a ratio of 3 / 4, has 48 pixels then.
+SHORT_SIDE = 104
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_args(
+    argv: Sequence[str] | None = None,
+) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description='Pretrain a small MOCA ViT within minutes on a CPU and '
         'draw what it learnt.'
     )
-    parser.add_argument(
-        '--data',
-        type=image_folder,
-        metavar='DIR',
-        help='a folder of images, at any depth; where they lie in folders of '
+    add = parser.add_argument
+    data = (
+        'a folder of images, at any depth; where they lie in folders of '
         'classes, k-NN accuracy is measured (by default a set of textures is '
-        'drawn)',
+        'drawn)'
     )
-    parser.add_argument(
-        '--out',
-        metavar='DIR',
-        help='where results go (by default work_dirs/demo, followed by the '
-        "name of the --data folder if there's one)",
+    add('--data', type=image_folder, metavar='DIR', help=data)
+    out = (
+        'where results go (by default work_dirs/demo, followed by the name '
+        "of the --data folder if there's one)"
     )
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--iters', type=int, help="training steps (by default the config's)"
-    )
+    add('--out', metavar='DIR', type=Path, help=out)
+    add('--seed', type=int, default=0)
+    add('--iters', type=int, help="training steps (by default the config's)")
     args = parser.parse_args(argv)
     if args.iters is not None and args.iters < 2:
         parser.error(f'--iters must be at least 2, got {args.iters}')
     if args.out is None:
-        args.out = 'work_dirs/demo'
-        if args.data:
-            args.out += f'_{Path(args.data).resolve().name}'
-    return args
+        own = f'_{Path(args.data).resolve().name}' if args.data else ''
+        args.out = Path(f'work_dirs/demo{own}')
+    return parser, args
 
 
 def draw_textures(out: Path) -> Path:
@@ -65,11 +69,78 @@ def draw_textures(out: Path) -> Path:
 
     Its own seed is fixed: ``--seed`` means the training.
     """
+    tool = ROOT / 'tools' / 'dataset_converters' / 'make_textures.py'
     folder = out / 'textures'
-    if not (folder / 'meta.json').is_file():
-        tool = ROOT / 'tools' / 'dataset_converters' / 'make_textures.py'
+    if not folder.is_dir():
         subprocess.run([sys.executable, tool, folder], check=True)
     return folder
+
+
+def shrink_images(source: str, target: Path, seed: int) -> Path:
+    """Copy images at the size that the training needs.
+
+    Photos of many megapixels would take longer to decode than a step takes.
+
+    Args:
+        source (str): Folder of images, at any depth.
+        target (Path): Folder for up to ``MAX_IMAGES`` of them, drawn by
+            chance. If all of them lie in two or more folders of ``source``
+            of at least ``MIN_CLASS``, these are taken for classes: their
+            copies go into ``train/<class>/``, one of six into
+            ``val/<class>/``.
+        seed (int): Seed of the draw.
+
+    Returns:
+        Path: ``target``.
+
+    Raises:
+        OSError: If there is no image, or a copy cannot be written.
+        ValueError: If fewer than ``MIN_IMAGES`` are readable.
+    """
+    import torch
+    from mmcv import imwrite
+
+    from mmmoca.datasets import ImageFolder, LoadImage
+    from mmmoca.datasets.functional import resize
+
+    found = ImageFolder(source, with_label=False, pipeline=[]).data_list
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(found), generator=generator).tolist()
+    paths = [found[index]['img_path'] for index in order[:MAX_IMAGES]]
+    classes = [Path(path).relative_to(source).parts[0] for path in paths]
+    counts = Counter(classes)
+    labelled = len(counts) > 1 and min(counts.values()) >= MIN_CLASS
+    copies, seen = [], Counter()
+    for number, name in enumerate(classes):
+        split = 'train' if seen[name] % 6 else 'val'
+        seen[name] += 1
+        folder = target / split / name if labelled else target
+        copies.append(folder / f'{number:04d}.png')
+    loader = LoadImage(reduce_to=SHORT_SIDE)
+
+    def shrink(path: str, copy: Path) -> str | None:
+        try:
+            image = loader.read(path)
+        except OSError as error:
+            return str(error)
+        scale = min(1, SHORT_SIDE / min(image.shape[:2]))
+        size = [max(1, round(side * scale)) for side in image.shape[:2]]
+        imwrite(resize(image, size), copy)
+        return None
+
+    # OpenCV and PyTorch let other threads run meanwhile.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        errors = [e for e in pool.map(shrink, paths, copies) if e]
+    readable = len(paths) - len(errors)
+    print(f'  {readable} images of {len(found)} in {source}')
+    if errors:
+        print(f'  {len(errors)} left out, the first: {errors[0]}')
+    if readable < MIN_IMAGES:
+        raise ValueError(
+            f'{source} has {readable} readable images, too few to learn '
+            f'from: give a folder with at least {MIN_IMAGES}'
+        )
+    return target
 
 
 def earlier_checkpoints(out: Path) -> list[Path]:
@@ -124,7 +195,7 @@ def demo_config(
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     if own:
         cfg.train_dataloader.dataset.data_prefix = ''
-        # Photos have colours, which would give the views away.
+        # Colours alone would tell which views of photos belong together.
         views = next(
             transform.transforms
             for transform in cfg.train_dataloader.dataset.pipeline
@@ -143,38 +214,59 @@ def demo_config(
     return cfg
 
 
-def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
+def accuracies(
+    cfg: 'Config', preprocessor: 'nn.Module', encoders: dict[str, Callable]
+) -> dict[str, float]:
+    """K-NN accuracy of each encoder in percent; none without labels."""
+    from mmpretrain.registry import DATASETS
+
+    from mmmoca.evaluation import extract_features, knn_top1
+
+    if cfg.val_cfg is None:
+        return {}
+    (queries, truth), (bank, labels) = (
+        extract_features(
+            DATASETS.build(loader.dataset), preprocessor, encoders
+        )
+        for loader in (cfg.val_dataloader, cfg.bank_dataloader)
+    )
+    votes = int(labels.max()) + 1, cfg.val_cfg.k, cfg.val_cfg.temperature
+    return {
+        name: knn_top1(queries[name], bank[name], truth, labels, *votes)
+        for name in encoders
+    }
+
+
+def run(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, scratch: Path
+) -> None:
     """Run all stages.
 
     Args:
+        parser (argparse.ArgumentParser): To report errors by.
         args (argparse.Namespace): The arguments.
-        out (Path): Where results go.
         scratch (Path): Empty folder for images that are needed meanwhile.
     """
-    import_stack()
     import torch
     from mmengine.registry import MODELS, init_default_scope
 
-    from _demo import accuracies, shrink_images
     from mmmoca.engine.launch import build_runner
     from mmmoca.evaluation import raw_pixels
     from mmmoca.files import write_figure, write_json
     from mmmoca.visualization import draw_curves, read_scalars
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
-    # More threads than that only wait for each other in a model this small.
+    out, own = args.out, args.data is not None
+    # A model this small gains nothing from more threads.
     torch.set_num_threads(min(4, torch.get_num_threads()))
     start = time.time()
     print('1/4 images', flush=True)
-    try:
+    with one_line_errors(parser, OSError, ValueError):
         earlier = earlier_checkpoints(out)
-        if args.data is None:
-            images = draw_textures(out)
-        else:
+        if own:
             images = shrink_images(args.data, scratch, args.seed)
-    except (OSError, ValueError) as error:
-        sys.exit(f'demo.py: error: {error}')
-    own = args.data is not None
+        else:
+            images = draw_textures(out)
     cfg = demo_config(images, own, out, args.seed, args.iters)
     init_default_scope(cfg.default_scope)
     runner = build_runner(cfg, progress=True)
@@ -220,11 +312,13 @@ def run(args: argparse.Namespace, out: Path, scratch: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo."""
-    args = parse_args(argv)
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix='.images-', dir=out) as scratch:
-        run(args, out, Path(scratch))
+    parser, args = parse_args(argv)
+    import_stack()
+    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix='.images-', dir=args.out
+    ) as scratch:
+        run(parser, args, Path(scratch))
 
 
 if __name__ == '__main__':

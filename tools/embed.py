@@ -43,62 +43,36 @@ def make_parser() -> argparse.ArgumentParser:
         'labels, to a file. A command that was stopped goes on.'
     )
     add = parser.add_argument
-    add(
-        'checkpoint',
-        type=local_file,
-        metavar='CHECKPOINT',
-        help='a file of any layout known: of mmmoca, the authors, DINO, '
-        'DINOv2, iBOT, MAE, MSN, MoCo-v3, DeiT, timm, transformers',
+    layouts = (
+        'a file of any layout known: of mmmoca, the authors, DINO, DINOv2, '
+        'iBOT, MAE, MSN, MoCo-v3, DeiT, timm, transformers'
     )
-    add(
-        'images',
-        metavar='IMAGES',
-        help='a folder of images at any depth, or of tar files, or what '
-        'save_to_disk of Hugging Face wrote',
+    add('checkpoint', type=local_file, metavar='CHECKPOINT', help=layouts)
+    images = (
+        'a folder of images at any depth, or of tar files, or what '
+        'save_to_disk of Hugging Face wrote'
     )
-    add(
-        'out',
-        type=feature_file,
-        metavar='OUT',
-        help='.npy, with names in OUT.names.txt, or .parquet',
+    add('images', metavar='IMAGES', help=images)
+    out = '.npy, with names in OUT.names.txt, or .parquet'
+    add('out', type=feature_file, metavar='OUT', help=out)
+    feature = (
+        'mean patch token, [CLS], or both, after the final norm (by default '
+        'what k-NN takes of this layout: [AVG] of MOCA)'
     )
-    add(
-        '--feature',
-        choices=['avg', 'cls', 'cls-avg'],
-        help='mean patch token, [CLS], or both, after the final norm (by '
-        'default what k-NN takes of this layout: [AVG] of MOCA)',
-    )
+    add('--feature', choices=['avg', 'cls', 'cls-avg'], help=feature)
     add_encoder_arguments(parser)
-    add(
-        '--batch-size',
-        type=positive_integer,
-        default=64,
-        help='images at a time (64)',
-    )
-    add(
-        '--workers',
-        type=int,
-        help='processes that read images, of each process (one a core, up '
-        'to 8)',
-    )
+    number = dict(type=positive_integer, help='images at a time (64)')
+    add('--batch-size', default=64, **number)
+    workers = 'that read images, of each process (one a core, up to 8)'
+    add('--workers', type=int, help=workers)
     add('--device', help="such as cpu or cuda:1 (a GPU, where there's one)")
-    add(
-        '--amp',
-        action='store_true',
-        help='compute in half precision (bf16 on a CPU)',
-    )
-    add(
-        '--skip-unreadable',
-        action='store_true',
-        help='write NaN for an image that cannot be read, and go on',
-    )
-    add(
-        '--launcher',
-        choices=['none', 'pytorch'],
-        default='none',
-        help='pytorch: torchrun started several processes, which share the '
-        'images',
-    )
+    half = 'compute in half precision (bf16 on a CPU)'
+    add('--amp', action='store_true', help=half)
+    skip = 'write NaN for an image that cannot be read, and go on'
+    add('--skip-unreadable', action='store_true', help=skip)
+    launcher = 'pytorch: processes of torchrun share the images'
+    choices = dict(choices=['none', 'pytorch'], default='none')
+    add('--launcher', help=launcher, **choices)
     return parser
 
 
@@ -126,24 +100,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         device = join_processes(device)
     with one_line_errors(parser, ImportError, OSError, TypeError, ValueError):
         encoder = mmmoca.load(
-            args.checkpoint,
-            args.which,
-            device,
-            args.img_size,
-            args.num_heads,
-            args.mean,
-            args.std,
+            *(args.checkpoint, args.which, device, args.img_size),
+            *(args.num_heads, args.mean, args.std),
         )
         complete = args.out.exists()
         about = embed_to_file(
-            encoder,
-            args.images,
-            args.out,
-            args.feature,
-            args.batch_size,
-            args.workers,
-            args.amp,
-            args.skip_unreadable,
+            *(encoder, args.images, args.out, args.feature),
+            *(args.batch_size, args.workers, args.amp, args.skip_unreadable),
         )
     if int(os.environ.get('RANK', 0)) == 0:
         print(

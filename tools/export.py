@@ -38,20 +38,18 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description='Write the encoder of a checkpoint for other libraries'
     )
-    parser.add_argument(
-        'checkpoint', type=checkpoint_file, help='a file of any layout known'
-    )
-    parser.add_argument('out', help='the folder to make')
-    parser.add_argument('--to', choices=FORMATS, required=True)
+    add = parser.add_argument
+    layouts = 'a file of any layout known'
+    add('checkpoint', type=checkpoint_file, help=layouts)
+    add('out', help='the folder to make')
+    add('--to', choices=FORMATS, required=True)
     add_encoder_arguments(parser)
     add_source_grid(parser)
-    parser.add_argument(
-        '--license',
-        type=license_id,
-        metavar='ID',
-        help='of the weights, for the card: an SPDX identifier, such as '
-        'cc-by-4.0 (by default the card says that it is not stated)',
+    card = (
+        'of the weights, for the card: an SPDX identifier, such as cc-by-4.0 '
+        '(by default the card says that it is not stated)'
     )
+    add('--license', type=license_id, metavar='ID', help=card)
     return parser
 
 

@@ -17,20 +17,12 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line and check that its arguments fit together."""
     parser = argparse.ArgumentParser(description='Test a checkpoint')
     add_common_arguments(parser)
-    parser.add_argument(
-        'checkpoint', type=checkpoint_file, help='the checkpoint file'
-    )
-    parser.add_argument(
-        '--out',
-        metavar='FILE',
-        help='where to write predictions (.pkl) or metrics (.json, .yml, '
-        '.pkl)',
-    )
-    parser.add_argument(
-        '--out-item',
-        choices=['metrics', 'pred'],
-        help='what to write there (by default pred)',
-    )
+    add = parser.add_argument
+    add('checkpoint', type=checkpoint_file, help='the checkpoint file')
+    out = 'where to write predictions (.pkl) or metrics (.json, .yml, .pkl)'
+    add('--out', metavar='FILE', help=out)
+    item = 'what to write there (by default pred)'
+    add('--out-item', choices=['metrics', 'pred'], help=item)
     args = parser.parse_args()
     if args.out_item is not None and args.out is None:
         parser.error('--out-item needs --out FILE')

@@ -28,45 +28,30 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description='Train a model')
     add_common_arguments(parser)
-    parser.add_argument(
-        '--resume',
-        nargs='?',
-        const='auto',
-        type=_resumed_file,
-        metavar='CHECKPOINT',
-        help='go on from this checkpoint, or from the latest one in the '
-        'work dir where none is named',
+    add = parser.add_argument
+    resume = dict(nargs='?', const='auto', metavar='CHECKPOINT')
+    resume['help'] = 'go on from this one, or the latest in the work dir'
+    add('--resume', type=_resumed_file, **resume)
+    init = (
+        'start pretraining from these weights, of MOCA, DINO, DINOv2, iBOT, '
+        'MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume only '
+        'where the work dir has no checkpoint'
     )
-    parser.add_argument(
-        '--init',
-        type=local_file,
-        metavar='FILE',
-        help='start pretraining from these weights, of MOCA, DINO, DINOv2, '
-        'iBOT, MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume '
-        'only where the work dir has no checkpoint',
+    add('--init', type=local_file, metavar='FILE', help=init)
+    amp = 'train in mixed precision, or in what a CPU is fast in'
+    add('--amp', action='store_true', help=amp)
+    validate = 'leave out the validation during training'
+    add('--no-validate', action='store_true', help=validate)
+    scale = (
+        'scale the learning rate by the actual total batch size over '
+        'auto_scale_lr.base_batch_size'
     )
-    parser.add_argument(
-        '--amp',
-        action='store_true',
-        help='train in mixed precision, or in what a CPU is fast in',
+    add('--auto-scale-lr', action='store_true', help=scale)
+    dry = (
+        'say what the run would be: images, rates, steps, time and GPU '
+        'memory, from three real steps; nothing is kept'
     )
-    parser.add_argument(
-        '--no-validate',
-        action='store_true',
-        help='leave out the validation during training',
-    )
-    parser.add_argument(
-        '--auto-scale-lr',
-        action='store_true',
-        help='scale the learning rate by the actual total batch size over '
-        'auto_scale_lr.base_batch_size',
-    )
-    parser.add_argument(
-        '--check',
-        action='store_true',
-        help='say what the run would be: images, rates, steps, time and GPU '
-        'memory, from three real steps; nothing is kept',
-    )
+    add('--check', action='store_true', help=dry)
     return parser, parser.parse_args()
 
 

@@ -1,17 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import io
-import os
-from importlib.util import find_spec
 
-import mmcv
 import numpy as np
 
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-from .loading import LoadImage
+from .loading import LoadImage, read_tiff
 
-__all__ = ['LoadBands', 'count_channels']
+__all__ = ['LoadBands']
 
 NPY = b'\x93NUMPY'
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
@@ -21,14 +18,14 @@ TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 class LoadBands(LoadImage):
     """Load an image of any channels and depth: TIFF, PNG, NPY and others.
 
-    What a file is its first bytes tell: TIFF is read by tifffile, ``.npy`` by
-    NumPy, all else by OpenCV. Integers of 8, 16 and 32 bits, signed or not,
-    and floats come as float32 with the same values (rounded from 2**24 on).
-    Channels keep the order of the file: a colour PNG is RGB, so that
-    ``to_rgb`` of the data preprocessor stays False.
+    The first bytes of a file tell its format: TIFF is read by tifffile,
+    ``.npy`` by NumPy, all else by OpenCV. Integers of 8, 16 and 32 bits,
+    signed or not, and floats become float32 with the same values (rounded
+    from 2**24 on). Channels keep the order of the file: a colour PNG is RGB,
+    so that ``to_rgb`` of the data preprocessor stays False.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or named
-    in an error. One with other channels always is an error.
+    in an error. One with other channels is always an error.
 
     **Required Keys:** ``img_path``.
 
@@ -80,9 +77,7 @@ class LoadBands(LoadImage):
         if content.startswith(NPY):
             img = np.load(io.BytesIO(content), allow_pickle=False)
         elif content.startswith(TIFF):
-            if not find_spec('tifffile'):
-                raise ImportError('TIFF needs: pip install tifffile')
-            img = mmcv.imfrombytes(content, backend='tifffile')
+            img = read_tiff(content)
         else:
             img = super().decode(content)
             if img is not None and img.ndim == 3:  # BGR or BGRA
@@ -146,19 +141,15 @@ class LoadBands(LoadImage):
             and self.channel_axis in (None, name)
             for axis, name in ((0, 'first'), (2, 'last'))
         )
-        if first and last:
+        if first == last:
             raise ValueError(
-                f'{printable(path)} has the shape {img.shape}, in which the '
-                'channels may come first or last: write '
-                "channel_axis='first' or 'last' in LoadBands"
-            )
-        if not first and not last:
-            which = f', {self.channel_axis}' if self.channel_axis else ''
-            raise ValueError(
-                f'{printable(path)} has the shape {img.shape}, but LoadBands '
-                f'expects channels={self.channels}{which}. Write the channels '
-                'that all images have there, in model.backbone.in_channels '
-                'and as the length of mean and std, or take the file out'
+                f'{printable(path)} has the shape {img.shape}, in which '
+                f'{"both axes fit" if first else "no axis fits"} channels='
+                f'{self.channels} and channel_axis={self.channel_axis!r} of '
+                "LoadBands. Write channel_axis='first' or 'last' if both fit, "
+                'else the channels that all images have there, in '
+                'model.backbone.in_channels and as the length of mean and '
+                'std, or take the file out'
             )
         return np.moveaxis(img, 0, 2) if first else img
 
@@ -170,41 +161,3 @@ class LoadBands(LoadImage):
             counts = (~missing).sum(axis=(0, 1)).clip(min=1)
             sums = img.sum(axis=(0, 1), where=~missing, dtype=np.float64)
             np.copyto(img, (sums / counts).astype(np.float32), where=missing)
-
-    def __repr__(self) -> str:
-        return (
-            f'{type(self).__name__}(channels={self.channels}, '
-            f'channel_axis={self.channel_axis!r}, '
-            f'nodata={self.nodata}, '
-            f'fill={self.fill}, '
-            f'skip_unreadable={self.skip_unreadable}, '
-            f'max_unreadable={self.max_unreadable}, '
-            f'backend_args={self.backend_args})'
-        )
-
-
-def count_channels(
-    img: np.ndarray, path: str | os.PathLike, channel_axis: str | None = None
-) -> int:
-    """Guess how many channels an image has.
-
-    Args:
-        img: Image of shape (H, W), (H, W, C) or (C, H, W).
-        path: Its file, for the error.
-        channel_axis: ``'last'``, ``'first'``, or None for the shorter one.
-
-    Returns:
-        C.
-
-    Raises:
-        ValueError: If neither axis is the shorter one, or there are others.
-    """
-    if img.ndim == 2:
-        return 1
-    first, last = img.shape[0], img.shape[-1]
-    if img.ndim != 3 or (channel_axis is None and first == last):
-        raise ValueError(
-            f'{printable(path)} has the shape {img.shape}, in which the '
-            'channels are not clear: say how many there are'
-        )
-    return dict(first=first, last=last).get(channel_axis, min(first, last))

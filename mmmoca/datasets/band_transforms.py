@@ -24,15 +24,15 @@ def _mean(x: np.ndarray) -> np.ndarray:
 class BandJitter(BaseTransform):
     """Change level, contrast, gain and noise of each channel.
 
-    The place of :class:`ColorJitter` for images whose channels are no
+    It replaces :class:`ColorJitter` for images whose channels are no
     colours. With m and s the mean and standard deviation of a channel in the
     image, its pixels x become::
 
         gain * (m + contrast * (x - m) + s * (brightness + noise * n))
 
-    where n is a standard normal number of each pixel. Nothing is assumed of
-    the unit of x; gain alone is, that 0 means nothing was measured. Numbers
-    are clipped for integer images only.
+    where n is a standard normal number of each pixel. The unit of x does not
+    matter; gain alone assumes that x is 0 where no light was measured.
+    Results are clipped for integer images only.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), of any real type.
 
@@ -46,9 +46,9 @@ class BandJitter(BaseTransform):
         gain: Factor, drawn from [1 - gain, 1 + gain].
         noise: Standard deviation of n in those of the channel, drawn from
             [0, noise].
-        per_band: Draw for each channel on its own, as for sensors that drift;
-            False draws once for all of them, as for another light, and keeps
-            the ratios of channels that ``gain`` scales.
+        per_band: Draw for each channel on its own, as sensors drift; False
+            draws once for all of them, as the light changes, and keeps the
+            ratios of channels that ``gain`` scales.
 
     Raises:
         ValueError: At build time, for a negative number, or a ``contrast`` or
@@ -104,10 +104,6 @@ class BandJitter(BaseTransform):
             x = np.rint(x).clip(limits.min, limits.max)
         results['img'] = x.astype(img.dtype, copy=False).reshape(img.shape)
         return results
-
-    def __repr__(self) -> str:
-        amounts = ', '.join(f'{k}={v}' for k, v in self.amounts.items())
-        return f'{type(self).__name__}({amounts}, per_band={self.per_band})'
 
 
 @TRANSFORMS.register_module()

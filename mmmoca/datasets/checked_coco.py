@@ -36,17 +36,12 @@ class CheckedCOCO(COCO):
     def createIndex(self) -> None:
         """Check the annotations before they are indexed."""
         for name, keys in _REQUIRED.items():
-            if name not in self.dataset:
+            entries = self.dataset.get(name, [{}])
+            if not all(key in entry for entry in entries for key in keys):
                 raise ValueError(
-                    f'{self.path} is no annotation file in the format of '
-                    f'COCO: it has no list {name!r}'
+                    f'{self.path} is no annotation file of COCO: it needs '
+                    f'a list {name!r} whose entries have {", ".join(keys)}'
                 )
-            for entry in self.dataset[name]:
-                if absent := [key for key in keys if key not in entry]:
-                    raise ValueError(
-                        f'{self.path}: an entry of {name!r} has no '
-                        f'{absent[0]!r}: {printable(str(entry)[:200])}'
-                    )
         super().createIndex()
 
     def get_cat_ids(self, cat_names: Sequence[str] = ()) -> list[int]:
@@ -59,19 +54,13 @@ class CheckedCOCO(COCO):
             ValueError: If a class is no category, or the orders differ.
         """
         known = [category['name'] for category in self.dataset['categories']]
-        missing = [name for name in cat_names if name not in known]
-        ordered = [name for name in known if name in cat_names]
-        if missing or ordered != list(cat_names):
-            problem = (
-                f'has no category {listed(missing, 3)}'
-                if missing
-                else 'has the categories in another order'
-            )
+        if [name for name in known if name in cat_names] != list(cat_names):
             raise ValueError(
-                f'{self.path} {problem}, and labels follow its order: write '
-                'metainfo=dict(classes=...) of the dataset as the categories '
-                'of the file, or some of them in this order: '
-                f'{listed(known, 100)}'
+                f'{self.path} has the categories {listed(known, 100)}, which '
+                f'the classes {listed(cat_names, 3)} do not match. Labels '
+                'follow the order of the file: write metainfo=dict('
+                'classes=...) of the dataset with all of its categories or '
+                'some, in this order'
             )
         return super().get_cat_ids(cat_names=cat_names)
 
@@ -85,39 +74,12 @@ class CheckedCocoDataset(CocoDataset):
         """Load the annotations; check images and masks."""
         data = super().load_data_list()
         if self.backend_args is None:
-            self._check_images(data)
-        if not self.test_mode and any(
+            self._check_images({info['img_path'] for info in data})
+        wants_masks = not self.test_mode and any(
             getattr(transform, 'with_mask', False)
             for transform in self.pipeline.transforms
-        ):
-            self._check_masks(data)
-        return data
-
-    def _check_images(self, data: list[dict]) -> None:
-        """Check that images exist, by one listing of each folder."""
-        root = self.data_prefix.get('img') or ''
-        beyond = outside(root, [info['img_path'] for info in data])
-        if beyond:
-            raise ValueError(
-                f'{len(beyond)} images of {self.ann_file} lead out of {root} '
-                f'({listed(beyond, 3)}): correct their file_name, or '
-                'data_prefix.img of the dataset'
-            )
-        paths = {info['img_path'] for info in data}
-        # One listing a folder: a look at each file takes long over a network.
-        folders = filter(os.path.isdir, set(map(os.path.dirname, paths)))
-        there = {entry.path for f in folders for entry in os.scandir(f)}
-        if missing := sorted(paths - there):
-            raise FileNotFoundError(
-                f'{len(missing)} of the {len(paths)} images of '
-                f'{self.ann_file} are missing ({listed(missing, 3)}): '
-                'correct data_root and data_prefix.img of the dataset, or '
-                'the file'
-            )
-
-    def _check_masks(self, data: list[dict]) -> None:
-        """Check that every object has a mask."""
-        for info in data:
+        )
+        for info in data if wants_masks else ():
             if any('mask' not in instance for instance in info['instances']):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
@@ -125,15 +87,17 @@ class CheckedCocoDataset(CocoDataset):
                     'leave out with_mask=True of LoadAnnotations and train a '
                     'detector without masks'
                 )
+        return data
 
-    def filter_data(self) -> list[dict]:
-        """Filter the images; check that any are left."""
-        left = super().filter_data()
-        if not left:
-            raise ValueError(
-                f'{self.ann_file} leaves no image to work on: '
-                f'{len(self.data_list)} images, less those without objects '
-                'and those that are too small, by '
-                f'filter_cfg={dict(self.filter_cfg or {})}'
+    def _check_images(self, paths: set[str]) -> None:
+        """Check that images exist, by one listing of each folder."""
+        folders = filter(os.path.isdir, set(map(os.path.dirname, paths)))
+        there = {entry.path for f in folders for entry in os.scandir(f)}
+        beyond = outside(self.data_prefix.get('img') or '', paths)
+        if missing := sorted(paths - there | set(beyond)):
+            raise FileNotFoundError(
+                f'{len(missing)} of the {len(paths)} images of '
+                f'{self.ann_file} are missing or not below data_prefix.img '
+                f'({listed(missing, 3)}): correct data_root and '
+                'data_prefix.img of the dataset, or the file'
             )
-        return left

@@ -13,9 +13,9 @@ def coco(**dataset) -> BaseDataset:
     """Build mmdet's ``CocoDataset`` and check its files.
 
     Registered as ``mmmoca.CheckedCocoDataset``, and as ``mmmoca.coco`` for
-    older configs. mmdet passes over categories that it does not know and
-    numbers the others in the file's order, whatever order the classes have;
-    and it looks for an image or a mask when training comes to it.
+    older configs. mmdet alone ignores unknown categories, numbers the others
+    in the file's order, whatever order the classes have, and misses an image
+    or a mask only when training comes to it.
 
     Args:
         **dataset: Arguments of ``CocoDataset``.
@@ -26,8 +26,7 @@ def coco(**dataset) -> BaseDataset:
     Raises:
         ValueError: If the file is no annotation file of COCO's format, or
             its categories are not the classes of ``metainfo``, or an
-            annotation has no mask where ``LoadAnnotations`` loads masks, or
-            no image is left to train on.
+            annotation has no mask although ``LoadAnnotations`` loads masks.
         FileNotFoundError: If there are images missing.
     """
     from .checked_coco import CheckedCocoDataset

@@ -1,20 +1,26 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Images of Hugging Face data sets: the data set, and the reader."""
+
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from mmengine.fileio import BaseStorageBackend, register_backend
 
+from mmmoca.files import outside
+from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
-from .arrow_backend import arrow_url, load_arrow
-from .image_set import ImageSet, labelled
-from .samples import Samples
+from .image_set import ImageSet
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ['HFImages']
+__all__ = ['ArrowBackend', 'HFImages']
 
 
 @DATASETS.register_module()
@@ -28,127 +34,156 @@ class HFImages(ImageSet):
     Args:
         data_root: Folder of a data set or of several splits.
         data_prefix: Name of the split, if there are several.
+        with_label: Whether to read labels.
         image_column: Column of the images. None takes the only one.
         label_column: Column of the labels. None takes the only one of
             classes.
-        with_label: Whether to read labels.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
-        FileNotFoundError: At build time, if there is no such data set.
+        FileNotFoundError: At build time, if there is no such data set or
+            split, or it is empty.
         ImportError: At build time, if datasets is missing.
-        OSError: See :class:`ImageSet`.
-        TypeError: At build time, if a column holds no images, or no classes.
-        ValueError: At build time, if there is no such split or column, or
-            several; it names what there is. Also for a row without a label.
+        OSError: See :class:`ImageSet`; if a column holds no images, too.
+        ValueError: At build time, if there is no such column, or several, or
+            it holds no class numbers; it names the columns. Also for a row
+            without a label.
     """
 
     def __init__(
         self,
-        data_root: str = '',
-        data_prefix: str | dict = '',
-        with_label: bool = True,
+        *args,
         image_column: str | None = None,
         label_column: str | None = None,
         **kwargs,
     ) -> None:
         self.image_column = image_column
         self.label_column = label_column
-        super().__init__(
-            data_root, data_prefix, with_label, ann_file='', **kwargs
-        )
+        super().__init__(*args, **kwargs)
 
-    def find_samples(self) -> Samples:
+    def find_images(self) -> Iterator[dict]:
         """Take the rows of the data set."""
         folder = self.img_prefix.rstrip('/')
-        dataset = self._load(folder)
-        if not len(dataset):
-            raise FileNotFoundError(f'no image in {self._searched()}')
-        column = self._image_column(dataset)
-        rows = _Rows(folder, len(dataset), column)
-        if not self.with_label:
-            return Samples(rows)
-        return labelled(rows, self._labels(dataset), 'set label_column')
+        dataset = _load(folder)
+        column = _choose(dataset, 'image_column', self.image_column, 'Image')
+        labels = [None] * len(dataset)
+        if self.with_label and labels:
+            labels = self._labels(dataset)
+        for row, label in enumerate(labels):
+            url = f'arrow://{folder}#{row}/{column}'
+            yield dict(img_path=url, gt_label=label)
 
-    def _load(self, folder: str) -> 'Dataset':
-        root = self.data_root.rstrip('/')
-        if root and root != folder and not os.path.isdir(folder):
-            whole = load_arrow(root)
-            splits = ', '.join(whole) if isinstance(whole, dict) else 'no'
-            raise ValueError(
-                f'there is no split {os.path.relpath(folder, root)} in '
-                f'{root}, which has {splits} splits: change data_prefix'
-            )
-        dataset = load_arrow(folder)
-        if isinstance(dataset, dict):
-            raise ValueError(
-                f'{folder} has the splits {", ".join(dataset)}: write one of '
-                'them as data_prefix'
-            )
-        return dataset
-
-    def _image_column(self, dataset: 'Dataset') -> str:
-        from datasets import Image
-
-        name = _choose(dataset, 'image_column', self.image_column, Image)
-        if not isinstance(dataset.features[name], Image):
-            raise TypeError(
-                f'the column {name!r} of {self._searched()} holds '
-                f'{dataset.features[name]}, no images: set image_column to '
-                'another one, or if these are bytes or paths of files, save '
-                f'dataset.cast_column({name!r}, datasets.Image())'
-            )
-        return name
-
-    def _labels(self, dataset: 'Dataset') -> np.ndarray:
-        from datasets import ClassLabel
-
-        name = _choose(dataset, 'label_column', self.label_column, ClassLabel)
+    def _labels(self, dataset: 'Dataset') -> list[int | None]:
+        """Class of each row, None of one without."""
+        name = _choose(
+            dataset, 'label_column', self.label_column, 'ClassLabel'
+        )
         feature = dataset.features[name]
         labels = np.asarray(dataset.with_format('numpy')[name][:])
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
-            raise TypeError(
+            raise ValueError(
                 f'the column {name!r} of {self._searched()} holds {feature}, '
                 'no class numbers: set label_column to another one, write '
                 'with_label=False, or save '
                 f'dataset.class_encode_column({name!r})'
             )
-        if self.CLASSES is None and isinstance(feature, ClassLabel):
-            self._metainfo['classes'] = tuple(feature.names)
-        return labels
+        names = getattr(feature, 'names', None)  # of a ClassLabel
+        if self.CLASSES is None and names is not None:
+            self._metainfo['classes'] = tuple(names)
+        return [n if n >= 0 else None for n in labels.tolist()]
 
     def _searched(self) -> str:
         return repr(self.img_prefix)
 
 
+def _load(folder: str) -> 'Dataset':
+    """Load what ``save_to_disk`` of Hugging Face's datasets wrote."""
+    try:
+        from datasets import load_from_disk
+    except ImportError as error:
+        raise ImportError('HFImages needs: pip install datasets') from error
+    if not Path(folder, 'state.json').is_file():
+        places = Path(folder), Path(folder).parent
+        near = [p.parent for at in places for p in at.glob('*/state.json')]
+        raise FileNotFoundError(
+            f'{folder} is no data set, or split of one, that datasets.'
+            'load_dataset(NAME).save_to_disk(FOLDER) wrote. data_root and '
+            f'data_prefix can name: {listed(near)}'
+        )
+    return load_from_disk(folder)
+
+
 def _choose(
-    dataset: 'Dataset', argument: str, name: str | None, kind: type
+    dataset: 'Dataset', argument: str, name: str | None, kind: str
 ) -> str:
     """The column that is named, or the only one of a kind."""
-    features = dataset.features
-    if name in features:
-        return name
-    found = [n for n, kind_of in features.items() if isinstance(kind_of, kind)]
-    if name is None and len(found) == 1:
-        return found[0]
-    there = ', '.join(f'{n} ({type(f).__name__})' for n, f in features.items())
-    if name is not None:
-        problem = f'there is no column {name!r}'
-    else:
-        problem = f'{len(found) or "no"} columns are of {kind.__name__}'
-    raise ValueError(f'{problem}: set {argument} to one of {there}')
+    kinds = {n: type(f).__name__ for n, f in dataset.features.items()}
+    found = [
+        n for n in kinds if name == n or name is None and kinds[n] == kind
+    ]
+    if len(found) != 1:
+        there = ', '.join(f'{n} ({kinds[n]})' for n in kinds)
+        raise ValueError(
+            f'{argument}={name!r} fits {len(found)} columns: set it to one of '
+            f'{there}'
+        )
+    return found[0]
 
 
-class _Rows(Sequence):
-    """URLs of the rows of a data set."""
+class ArrowBackend(BaseStorageBackend):
+    """Reads ``arrow://FOLDER#ROW/COLUMN`` of a data set on a disk.
 
-    def __init__(self, folder: str, number: int, column: str) -> None:
-        self._folder = folder
-        self._number = number
-        self._column = column
+    Each process maps the files of a data set into its memory once.
+    """
 
-    def __len__(self) -> int:
-        return self._number
+    def get(self, filepath: str) -> bytes:
+        """The bytes of one image, as it was put into the data set.
 
-    def __getitem__(self, index: int) -> str:
-        return arrow_url(self._folder, index, self._column)
+        Args:
+            filepath: The URL.
+
+        Returns:
+            Its content.
+
+        Raises:
+            ImportError: If datasets is missing.
+            OSError: If the row has no image, or names a file that is not in
+                the folder of the data set.
+            ValueError: If the URL is none of a row.
+        """
+        match = re.fullmatch(r'arrow://(.+)#(\d+)/(.+)', filepath, re.S)
+        if not match:
+            raise ValueError(
+                f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
+            )
+        folder, row, column = match[1], int(match[2]), match[3]
+        image = _images(folder, column)[row][column] or {}
+        if image.get('bytes') is not None:
+            return image['bytes']
+        if image.get('path') is None:
+            raise OSError(f'there is no image in row {row}')
+        # Whoever made the set chose the name: it is not to lead elsewhere.
+        path = os.path.join(folder, image['path'])
+        if outside(folder, [path]):
+            raise OSError(
+                f'row {row} names {image["path"]}, which is not in the '
+                "folder of the data set: save the image's bytes with it, or "
+                'copy the file there'
+            )
+        return Path(path).read_bytes()
+
+    def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
+        """The same as a text, see :meth:`get`."""
+        return self.get(filepath).decode(encoding)
+
+
+register_backend('arrow', ArrowBackend, prefixes='arrow')
+
+
+@lru_cache(8)
+def _images(folder: str, column: str) -> 'Dataset':
+    from datasets import Image
+
+    images = _load(folder).select_columns([column])
+    # Decoding would open any path or URL.
+    return images.cast_column(column, Image(decode=False))

@@ -1,22 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import io
-from array import array
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
 from mmengine import fileio
-from mmengine.fileio import BaseStorageBackend, LocalBackend, get_file_backend
-from mmpretrain.datasets.custom import find_folders
 
 from mmmoca.files import outside
 from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
 from .image_set import ImageSet
-from .listing import FolderListing
-from .samples import Samples, Texts, sort_texts
 
-__all__ = ['ImageFolder']
+__all__ = ['ImageFolder', 'visible_files', 'visible_folders']
 
 
 @DATASETS.register_module()
@@ -30,9 +26,9 @@ class ImageFolder(ImageSet):
     followed, though not in circles, and the case of an extension does not
     matter. Of an animation the first frame is taken.
 
-    The folder is checked when the data set is built: at least one image has
-    to decode with the pipeline's own loader. In ``test_mode`` an image that
-    the pipeline skips is an error that names the file.
+    The folder is checked when the data set is built: at least one of some
+    images has to decode with the pipeline's own loader. In ``test_mode`` an
+    image that the pipeline skips is an error that names the file.
 
     Args:
         data_root: The folder; ``~`` is understood.
@@ -47,84 +43,56 @@ class ImageFolder(ImageSet):
     Raises:
         FileNotFoundError: At build time, if the folder does not exist or
             holds no file with one of the extensions.
-        OSError: At build time, if none of its images can be decoded; later,
-            in ``test_mode``, for an image that cannot be decoded.
+        OSError: See :class:`ImageSet`.
         ValueError: At build time, for a line of the list without a label, or
             of an image that is not below ``data_root`` and ``data_prefix``;
-            or see :class:`ImageSet`.
+            for ``metainfo`` of other classes than folders; or see
+            :class:`ImageSet`.
     """
 
-    def find_samples(self) -> Samples:
+    def find_images(self) -> Iterator[dict]:
         """List the folder, or read the list."""
         root = self.img_prefix
-        if not get_file_backend(root, enable_singleton=True).isdir(root):
+        if not os.path.isdir(root):
             raise FileNotFoundError(
                 f'no folder {self._searched()}. Set data_root (and '
                 'data_prefix, if any) to the folder that holds the images'
             )
-        names, labels = self._read_list() if self.ann_file else self._list()
-        paths = _Paths(root, names)
-        if self.ann_file and (beyond := outside(root, paths)):
-            raise ValueError(
-                f'{len(beyond)} images of {self.ann_file} lead out of {root} '
-                f'({listed(beyond, 3)}): set data_root to a folder that holds '
-                "them all, '/' for absolute paths"
-            )
-        return Samples(paths, labels)
+        if self.ann_file:
+            yield from self._read_list()
+        elif not self.with_label:
+            for path in self._files(root):
+                yield dict(img_path=path)
+        else:
+            for label, name in enumerate(self._classes()):
+                for path in self._files(os.path.join(root, name)):
+                    yield dict(img_path=path, gt_label=label)
 
-    def _read_list(self) -> tuple[Texts, np.ndarray | None]:
-        """The images of ``ann_file`` and their labels."""
-        names, labels = Texts(), array('q')
+    def _read_list(self) -> Iterator[dict]:
+        """The images of ``ann_file``."""
         # Lines are taken from one block of bytes.
         for line in io.BytesIO(fileio.get(self.ann_file)):
-            name = line.decode().rstrip('\r\n')
+            name, image = line.decode().rstrip('\r\n'), {}
             if self.with_label:
                 name, _, label = name.strip().rpartition(' ')
-                try:
-                    labels.append(int(label))
-                except ValueError:
+                if not label.isdecimal():
                     raise ValueError(
                         f'{self.ann_file!r} has the line {line!r}: write '
                         '"<path> <number of its class>", or with_label=False'
-                    ) from None
-            names.extend([name])
-        if not len(names):
-            raise FileNotFoundError(
-                f'{self.ann_file!r} lists no image. Write one path a line, '
-                f'relative to {self._searched()}'
-            )
-        return names, np.asarray(labels) if self.with_label else None
-
-    def _list(self) -> tuple[Texts, np.ndarray | None]:
-        """The images that lie in the folder, sorted, and their classes."""
-        root, backend = self.img_prefix, self._backend()
-        names, labels = Texts(), None
-        if not self.with_label:
-            names.extend(self._sorted(backend, root))
-        else:
-            folders = self._class_folders(backend)
-            counts = []
-            for folder in folders:
-                before = len(names)
-                files = self._sorted(backend, backend.join_path(root, folder))
-                names.extend(backend.join_path(folder, file) for file in files)
-                counts.append(len(names) - before)
-            labels = np.repeat(np.arange(len(folders)), counts)
-        if not len(names):
-            raise FileNotFoundError(
-                f'no image in {self._searched()}: write '
-                + (
-                    'with_label=False unless there is one folder a class, '
-                    '<data_root>/<class>/<image>'
-                    if self.with_label
-                    else 'the folder in data_root, or their extension in '
-                    'extensions'
+                    )
+                image = dict(gt_label=int(label))
+            path = os.path.join(self.img_prefix, name)
+            if outside(self.img_prefix, [path]):
+                raise ValueError(
+                    f'images of {self.ann_file} lead out of {self.img_prefix}'
+                    f' ({listed([path])}): set data_root to a folder that '
+                    "holds them all, '/' for absolute paths"
                 )
-            )
-        return names, labels
+            yield dict(img_path=path, **image)
 
-    def _class_folders(self, backend: BaseStorageBackend) -> list[str]:
-        names, self.folder_to_idx = find_folders(self.img_prefix, backend)
+    def _classes(self) -> list[str]:
+        """The folders that are classes, in order."""
+        names = visible_folders(self.img_prefix)
         if self.CLASSES is None:
             self._metainfo['classes'] = tuple(names)
         if len(self.CLASSES) != len(names):
@@ -134,30 +102,60 @@ class ImageFolder(ImageSet):
             )
         return names
 
-    def _sorted(
-        self, backend: BaseStorageBackend, folder: str
-    ) -> Iterator[str]:
-        """Names of the images at any depth of a folder."""
-        files = backend.list_dir_or_file(
-            folder, list_dir=False, recursive=True
+    def _files(self, folder: str) -> list[str]:
+        """Paths of the images at any depth of a folder, sorted."""
+        return sorted(filter(self.is_valid_file, visible_files(folder)))
+
+    def _searched(self) -> str:
+        place = super()._searched()
+        if self.with_label and not self.ann_file:
+            place += (
+                ': write with_label=False unless there is one folder a class, '
+                '<data_root>/<class>/<image>'
+            )
+        return place
+
+
+def visible_folders(root: str) -> list[str]:
+    """Names of the folders in a folder, sorted, without hidden ones."""
+    with os.scandir(root) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.is_dir() and not entry.name.startswith('.')
         )
-        return sort_texts(filter(self.is_valid_file, files))
-
-    def _backend(self) -> BaseStorageBackend:
-        backend = get_file_backend(self.img_prefix, enable_singleton=True)
-        local = isinstance(backend, LocalBackend)
-        return FolderListing() if local else backend
 
 
-class _Paths(Sequence):
-    """Paths of files below a folder, each put together when asked for."""
+def visible_files(root: str) -> Iterator[str]:
+    """Find the files below a folder.
 
-    def __init__(self, root: str, names: Texts) -> None:
-        self._root = root
-        self._names = names
+    Nothing hidden is listed, nor what lies in a hidden folder. Links are
+    followed, but no folder is entered twice, nor one that the root is in. A
+    link that leads nowhere is listed, so that whoever reads it can say so.
 
-    def __len__(self) -> int:
-        return len(self._names)
+    Args:
+        root: The folder.
 
-    def __getitem__(self, index: int) -> str:
-        return fileio.join_path(self._root, self._names[index])
+    Yields:
+        Their paths, in no order.
+
+    Raises:
+        PermissionError: If a folder may not be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    above = Path(os.path.abspath(root)).parents
+    seen = {(s.st_dev, s.st_ino) for s in map(os.stat, above)}
+    for place, folders, files in os.walk(root, onerror=fail, followlinks=True):
+        status = os.stat(place)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        # The order decides which of two links is followed.
+        folders[:] = sorted(f for f in folders if not f.startswith('.'))
+        for file in files:
+            if not file.startswith('.'):
+                yield os.path.join(place, file)

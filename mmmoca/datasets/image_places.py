@@ -2,17 +2,14 @@
 """Which data set reads the images at a place, and where they are stored."""
 
 import os
+import re
 
-from . import arrow_backend, tar_backend
 from .hf_images import HFImages
 from .image_folder import ImageFolder
 from .image_set import EXTENSIONS, ImageSet
 from .image_shards import ImageShards
 
 __all__ = ['image_set_of', 'stored_in']
-
-# What `save_to_disk` of Hugging Face's data sets writes.
-_ARROW = ('state.json', 'dataset_dict.json')
 
 
 def stored_in(path: str) -> str | None:
@@ -23,13 +20,13 @@ def stored_in(path: str) -> str | None:
 
     Returns:
         The file that changes with the image, the shard or the record of the
-        data set; None for a path.
+        Hugging Face data set; None for a path.
     """
-    if match := tar_backend.URL.fullmatch(path):
-        return match[1]
-    if match := arrow_backend.URL.fullmatch(path):
-        return os.path.join(match[1], _ARROW[0])
-    return None
+    match = re.match(r'(tar|arrow)://(.+?)#\d', path, re.DOTALL)
+    if match is None:
+        return None
+    kind, place = match.groups()
+    return place if kind == 'tar' else os.path.join(place, 'state.json')
 
 
 def image_set_of(place: str) -> type[ImageSet]:
@@ -45,8 +42,10 @@ def image_set_of(place: str) -> type[ImageSet]:
     if not os.path.isdir(place):
         shards = place.endswith('.tar') or '{' in place
         return ImageShards if shards else ImageFolder
-    if any(os.path.isfile(os.path.join(place, name)) for name in _ARROW):
-        return HFImages
+    # What `save_to_disk` of Hugging Face's data sets writes.
+    for name in ('state.json', 'dataset_dict.json'):
+        if os.path.isfile(os.path.join(place, name)):
+            return HFImages
     shards = False
     with os.scandir(place) as entries:
         for entry in entries:

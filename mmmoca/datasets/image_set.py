@@ -1,8 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What image sets have in common, wherever the images are kept."""
+"""What image sets have in common, wherever the images are stored."""
 
 import copy
-from collections.abc import Sequence
+import pickle
+from array import array
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from mmcv.transforms import LoadImageFromFile
@@ -12,30 +14,25 @@ from mmpretrain.datasets.base_dataset import expanduser
 from mmmoca.messages import printable
 
 from .loading import LoadImage
-from .samples import Samples
 
-__all__ = ['EXTENSIONS', 'ImageSet', 'labelled']
+__all__ = ['EXTENSIONS', 'ImageSet']
 
 EXTENSIONS = (
-    '.bmp',
-    '.gif',
-    '.jpeg',
-    '.jpg',
-    '.pgm',
-    '.png',
-    '.ppm',
-    '.tif',
-    '.tiff',
-    '.webp',
+    *('.bmp', '.gif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif'),
+    *('.tiff', '.webp'),
 )
+# Few files tell whether the loader can use them; a folder with so many bad
+# ones in a row needs a look.
+PROBES = 20
 
 
 class ImageSet(CustomDataset):
-    """Base of the image sets: a compact list, checked when it is built.
+    """Base of the image sets, checked when they are built.
 
-    A subclass says by :meth:`find_samples` which images there are. What a
-    loader reads is the path or URL of an image, so that reading from
-    elsewhere is a matter of MMEngine's file backends alone.
+    A subclass gives the images one by one. They are serialised as MMEngine
+    does it, but one at a time, so that a list of millions of dicts is never
+    in memory. ``data_list`` reads them back. A loader reads the path or URL
+    of an image by MMEngine's file backends, wherever the image is stored.
 
     Args:
         data_root: Where the images are; ``~`` is understood.
@@ -46,17 +43,12 @@ class ImageSet(CustomDataset):
             ``test_mode``, ``indices``, ``lazy_init``, ...
 
     Raises:
-        OSError: At build time, if none of the images can be decoded; later,
-            in ``test_mode``, for an image that cannot be decoded.
-        ValueError: At build time, if the images have 16 bits a channel and
-            the pipeline's loader reads 8, or ``data_prefix`` is a dict
-            without ``img_path``.
+        FileNotFoundError: At build time, if there is no image.
+        OSError: At build time, if the pipeline's loader can read none of some
+            images; later, in ``test_mode``, for an image that it cannot read.
+        ValueError: At build time, for an image without a label, or if the
+            images have 16 bits a channel and the pipeline's loader reads 8.
     """
-
-    # Far more files than a readable folder needs, still checked in seconds.
-    MAX_PROBES = 500
-    # A few 16-bit files among many others are no mistake.
-    DEPTH_PROBES = 5
 
     def __init__(
         self,
@@ -66,13 +58,7 @@ class ImageSet(CustomDataset):
         extensions: Sequence[str] = EXTENSIONS,
         **kwargs,
     ) -> None:
-        if isinstance(data_prefix, dict) and 'img_path' not in data_prefix:
-            raise ValueError(
-                'data_prefix must be the part of data_root that holds the '
-                f'images, or dict(img_path=...), but got {data_prefix}'
-            )
-        # MMEngine serialises lists of dicts; this one is compact already.
-        kwargs['serialize_data'] = False
+        kwargs['serialize_data'] = True
         super().__init__(
             data_root=expanduser(data_root),
             data_prefix=data_prefix,
@@ -81,95 +67,64 @@ class ImageSet(CustomDataset):
             **kwargs,
         )
 
-    def find_samples(self) -> Samples:
-        """Find the images, at least one."""
+    def find_images(self) -> Iterator[dict]:
+        """Find ``img_path`` of each image, and ``gt_label``, None without."""
         raise NotImplementedError
 
-    def load_data_list(self) -> Samples:
+    def full_init(self) -> None:
         """Find the images and check that they can be read."""
-        samples = self.find_samples()
-        self._check_readable(samples)
-        return samples
+        if not self._fully_initialized:
+            super().full_init()
+            self._check_readable()
 
-    def _get_unserialized_subset(self, indices: int | Sequence) -> Samples:
-        if isinstance(indices, int):
-            return super()._get_unserialized_subset(indices)
-        return self.data_list[np.asarray(indices, np.int64)]
+    def load_data_list(self) -> Iterator[dict] | list[dict]:
+        """Find the images; only a subset needs a list of them."""
+        images = self.find_images()
+        return images if self._indices is None else list(images)
 
-    def get_gt_labels(self) -> np.ndarray:
-        """Classes of all images, (N, ), without a look at each."""
-        self.full_init()
-        labels = self.data_list.labels
-        return super().get_gt_labels() if labels is None else labels.copy()
+    def _serialize_data(self) -> tuple[np.ndarray, np.ndarray]:
+        content, ends = bytearray(), array('q')
+        for image in self.data_list:
+            label = image.pop('gt_label', None)
+            if self.with_label:
+                if label is None:
+                    raise ValueError(
+                        f'{image["img_path"]} has no label: add a number in '
+                        'KEY.cls or KEY.json (shards), set label_column '
+                        '(Hugging Face), or write with_label=False'
+                    )
+                image['gt_label'] = label
+            content += pickle.dumps(image, protocol=4)
+            ends.append(len(content))
+        self.data_list = _Infos(self)
+        if not ends:
+            raise FileNotFoundError(f'no image in {self._searched()}')
+        return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
     def _searched(self) -> str:
         """Where and what to look for, for messages."""
         extensions = ', '.join(sorted(self.extensions))
         return f'{self.img_prefix!r} (accepted extensions: {extensions})'
 
-    def _check_readable(self, samples: Samples) -> None:
-        """Raise unless one of some images, spread evenly, decodes."""
-        loader = next(
-            (
-                transform
-                for transform in self.pipeline.transforms
-                if isinstance(transform, LoadImageFromFile)
-            ),
-            # One that is not known may read any depth.
-            LoadImage(cut_to_8_bits=True),
-        )
-        loader = copy.deepcopy(loader)
+    def _check_readable(self) -> None:
+        """Raise unless one of some images, spread evenly, can be used."""
+        steps = self.pipeline.transforms
+        loaders = [t for t in steps if isinstance(t, LoadImageFromFile)]
+        if not loaders:
+            return
+        loader = copy.deepcopy(loaders[0])
         # Errors are for this check, and the type is to be the decoder's.
         loader.skip_unreadable = loader.to_float32 = False
-        # Each decoder has errors of its own.
-        errors = OSError if isinstance(loader, LoadImage) else Exception
-        number = min(len(samples), self.MAX_PROBES)
-        for i in np.linspace(0, len(samples) - 1, number).astype(int):
-            try:
-                results = loader.transform(dict(samples[i]))
-            except errors as error:
-                last = error
-                continue
-            if results is not None:
-                self._check_depth(samples, loader, results['img'].dtype)
+        number = min(len(self), PROBES)
+        for index in np.linspace(0, len(self) - 1, number).astype(int):
+            problem = _problem(loader, self.get_data_info(index))
+            if problem is None:
                 return
-            last = OSError(f'{samples[i]["img_path"]} is skipped')
-        raise OSError(
-            f'none of the {number} files tried of {len(samples)} in '
-            f'{self._searched()} is a readable image. Replace the damaged '
-            f'files or set data_root to another folder. Last error: {last}'
-        ) from last
-
-    def _check_depth(
-        self, samples: Samples, loader: LoadImageFromFile, dtype: np.dtype
-    ) -> None:
-        """Raise if all of some images would lose bits.
-
-        Args:
-            samples: All images.
-            loader: The pipeline's.
-            dtype: What it makes of one of them.
-        """
-        if getattr(loader, 'cut_to_8_bits', False) or dtype != np.uint8:
-            return
-        whole = LoadImage(
-            color_type='unchanged', backend_args=loader.backend_args
-        )
-        number = min(len(samples), self.DEPTH_PROBES)
-        for i in np.linspace(0, len(samples) - 1, number).astype(int):
-            path = samples[i]['img_path']
-            try:
-                depth = whole.read(path).dtype
-            except OSError:  # the loader will say so
-                return
-            if depth == np.uint8:
-                return
-        raise ValueError(
-            f'{path} and the other images tried have more than 8 bits a '
-            f'channel, but color_type={loader.color_type!r} of the loader '
-            'reads 8: write mmmoca.LoadBands(channels=...), or if 8 suffice, '
-            'mmmoca.LoadImage(cut_to_8_bits=True)'
-        )
+        kind = ValueError if isinstance(problem, ValueError) else OSError
+        raise kind(
+            f'none of the {number} images tried of {len(self)} in '
+            f'{self.img_prefix!r} can be used, the last because {problem}'
+        ) from problem
 
     def prepare_data(self, idx: int) -> dict | None:
         """Run the pipeline on one image.
@@ -188,30 +143,46 @@ class ImageSet(CustomDataset):
             path = self.get_data_info(idx)['img_path']
             raise OSError(
                 f'cannot read the image {printable(path)}: evaluation skips '
-                'nothing, so replace the file or remove it from the data set'
+                'nothing'
             )
         return data
 
 
-def labelled(paths: Sequence[str], labels: np.ndarray, advice: str) -> Samples:
-    """Samples, each of which has a label.
+class _Infos(Sequence):
+    """What an image set says of each image, read from its serialised form."""
 
-    Args:
-        paths: Path or URL of each image.
-        labels: Class of each, (N, ), below 0 if it has none.
-        advice: How to give it one, for the error.
+    def __init__(self, images: ImageSet) -> None:
+        self.images = images
 
-    Returns:
-        The samples.
+    def __len__(self) -> int:
+        return len(self.images)
 
-    Raises:
-        ValueError: If some have no label. It names the first of them.
-    """
-    missing = np.flatnonzero(labels < 0)
-    if len(missing):
-        raise ValueError(
-            f'{len(missing)} of {len(paths)} images have no label, '
-            f'{paths[missing[0]]} is the first: {advice}, or write '
-            'with_label=False'
-        )
-    return Samples(paths, labels)
+    def __getitem__(self, index: int) -> dict:
+        return self.images.get_data_info(range(len(self))[index])
+
+
+def _problem(loader: LoadImageFromFile, info: dict) -> Exception | None:
+    """Why a loader cannot use an image, None if it can."""
+    path = info['img_path']
+    try:
+        results = loader.transform(info)
+    except Exception as error:  # each decoder has errors of its own
+        return error
+    if results is None:
+        return OSError(f'{path} is skipped')
+    cut = getattr(loader, 'cut_to_8_bits', False)
+    if cut or results['img'].dtype != np.uint8:
+        return None
+    whole = LoadImage(color_type='unchanged', backend_args=loader.backend_args)
+    try:
+        depth = whole.read(path).dtype
+    except OSError:  # a file that this decoder alone cannot read
+        return None
+    if depth == np.uint8:
+        return None
+    return ValueError(
+        f'{path} has more than 8 bits a channel, but '
+        f'color_type={loader.color_type!r} of the loader reads 8: write '
+        'mmmoca.LoadBands(channels=...), or if 8 suffice, '
+        'mmmoca.LoadImage(cut_to_8_bits=True)'
+    )

@@ -1,19 +1,28 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Images in tar files: the data set, an index of each file, the reader."""
+
+import json
 import os
-from collections.abc import Iterable, Sequence
+import re
+import tarfile
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from glob import escape, glob
 from pathlib import Path
 
-import numpy as np
+from mmengine.fileio import BaseStorageBackend, register_backend
 
+from mmmoca.files import write_text
 from mmmoca.registry import DATASETS
 
-from .image_set import EXTENSIONS, ImageSet, labelled
-from .samples import Samples, Texts
-from .tar_backend import tar_url
-from .tar_index import TarIndex, index_shards
+from .image_set import ImageSet
 
-__all__ = ['ImageShards']
+__all__ = ['ImageShards', 'TarBackend', 'read_index']
+
+# Name of an image in a tar file, where its bytes begin, how many they are,
+# and its class, None without one.
+Member = tuple[str, int, int, int | None]
 
 
 @DATASETS.register_module()
@@ -42,44 +51,26 @@ class ImageShards(ImageSet):
         FileNotFoundError: At build time, if there is no such shard or no
             image in them.
         ImportError: If there are braces, and webdataset is missing.
-        OSError: At build time, if a shard is damaged, compressed or cut off;
-            it names all that are. Else see :class:`ImageSet`.
+        OSError: At build time, if a shard is damaged, compressed or cut off.
+            Else see :class:`ImageSet`.
         ValueError: At build time, if labels are asked for and missing, or
             the shards are not on a disk.
     """
 
-    def __init__(
-        self,
-        data_root: str = '',
-        data_prefix: str | dict = '',
-        with_label: bool = True,
-        extensions: Sequence[str] = EXTENSIONS,
-        **kwargs,
-    ) -> None:
-        super().__init__(
-            data_root,
-            data_prefix,
-            with_label,
-            extensions,
-            ann_file='',
-            **kwargs,
-        )
-
-    def find_samples(self) -> Samples:
+    def find_images(self) -> Iterator[dict]:
         """Find the members of the shards that are images."""
         shards = self._shards()
-        indexes = index_shards(shards, self.extensions, self.with_label)
-        members = _Members(shards, indexes)
-        if not len(members):
-            raise FileNotFoundError(
-                f'no image in the {len(shards)} shards of '
-                f'{self._searched()}: name their extension in extensions'
-            )
-        if not self.with_label:
-            return Samples(members)
-        self._name_classes(Path(shards[0]).with_name('classes.txt'))
-        advice = 'put it into KEY.cls or KEY.json beside KEY.jpg'
-        return labelled(members, members.labels, advice)
+        names = Path(shards[0]).with_name('classes.txt')
+        if self.with_label and self.CLASSES is None and names.is_file():
+            self._metainfo['classes'] = tuple(names.read_text().splitlines())
+        for shard in shards:
+            for name, offset, size, label in read_index(
+                shard, self.extensions
+            ):
+                # MMEngine splits a URL at each ://.
+                name = name.replace('://', ':/')
+                url = f'tar://{shard}#{offset}+{size}/{name}'
+                yield dict(img_path=url, gt_label=label)
 
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')
@@ -92,64 +83,163 @@ class ImageShards(ImageSet):
             # '*' leaves out hidden files, of which macOS makes one for each.
             shards = sorted(glob(f'{escape(place)}/*.tar'))
         elif '{' in place:
-            shards = _expand(place)
+            from braceexpand import braceexpand  # comes with webdataset
+
+            shards = list(braceexpand(place))
         else:
             shards = [place]
         missing = [shard for shard in shards if not os.path.isfile(shard)]
-        if missing:
-            raise FileNotFoundError(
-                f'there is no file {missing[0]} ({len(missing)} of '
-                f'{len(shards)} shards are missing). Set data_root to a '
-                'folder of *.tar, a file, or a pattern such as '
-                'train-{000..009}.tar'
+        if missing or not shards:
+            found = (
+                f'no file {missing[0]}' if missing else f'no tar in {place}'
             )
-        if not shards:
             raise FileNotFoundError(
-                f'no *.tar in the folder {place}: '
+                f'there is {found}. Set data_root to a folder of *.tar, a '
+                'file, or a pattern such as train-{000..009}.tar; '
                 'tools/dataset_converters/make_shards.py writes some'
             )
         return shards
 
-    def _name_classes(self, file: Path) -> None:
-        if self.CLASSES is None and file.is_file():
-            self._metainfo['classes'] = tuple(file.read_text().splitlines())
 
+def read_index(shard: str, extensions: Sequence[str]) -> Iterator[Member]:
+    """Find the images of a tar file in the layout of WebDataset.
 
-class _Members(Sequence):
-    """URLs of the members of many tar files, put together when asked for."""
+    Its headers are read once; what they say is kept beside it, in
+    ``SHARD.index.json``, and read again as long as size and time of change of
+    the shard are the same.
 
-    def __init__(self, shards: list[str], indexes: Iterable[TarIndex]) -> None:
-        self._shards = shards
-        self._names = Texts()
-        columns = []
-        for index in indexes:
-            self._names.extend(index.names)
-            columns.append(index[1:])
-        counts = [len(offsets) for offsets, *_ in columns]
-        self._shard_of = np.repeat(
-            np.arange(len(counts), dtype=np.int32), counts
-        )
-        self._offsets, self._sizes, self.labels = map(
-            np.concatenate, zip(*columns)
-        )
+    Args:
+        shard: Path of the tar file.
+        extensions: Endings of images, lower-case.
 
-    def __len__(self) -> int:
-        return len(self._names)
+    Returns:
+        The images, in the order of the file.
 
-    def __getitem__(self, index: int) -> str:
-        return tar_url(
-            self._shards[self._shard_of[index]],
-            self._offsets[index],
-            self._sizes[index],
-            self._names[index],
-        )
-
-
-def _expand(pattern: str) -> list[str]:
+    Raises:
+        OSError: If the file cannot be read, is compressed, damaged or cut
+            off.
+    """
+    status, file = os.stat(shard), Path(f'{shard}.index.json')
+    made_from = [status.st_size, status.st_mtime_ns, sorted(extensions)]
     try:
-        from braceexpand import braceexpand
-    except ImportError as error:
-        raise ImportError(
-            f'the braces of {pattern} need: pip install webdataset'
+        kept = json.loads(file.read_text())
+    except (OSError, ValueError):
+        kept = {}
+    if kept.get('made_from') == made_from:
+        return zip(*kept['columns'])
+    try:
+        images = _read_headers(shard, tuple(extensions))
+    except tarfile.TarError as error:
+        raise OSError(
+            f'{shard} cannot be used: {error}. Write or copy it again, not '
+            'compressed'
         ) from error
-    return list(braceexpand(pattern))
+    try:
+        kept = dict(made_from=made_from, columns=[*zip(*images)])
+        write_text(file, json.dumps(kept))
+    except OSError:
+        warnings.warn(
+            f'no index can be written in {file.parent}: each start reads the '
+            'headers of the tar files',
+            stacklevel=2,
+        )
+    return iter(images)
+
+
+def _read_headers(shard: str, endings: tuple[str, ...]) -> list[Member]:
+    images, labels = [], {}
+    with tarfile.open(shard, 'r:') as tar:
+        for member in _members(tar):
+            key, suffix = _key_of(member.name)
+            if member.name.lower().endswith(endings):
+                images.append((member.name, member.offset_data, member.size))
+            elif suffix == 'cls':
+                labels[key] = _label_of(tar.extractfile(member).read())
+            elif suffix == 'json':
+                content = tar.extractfile(member).read()
+                labels.setdefault(key, _label_of(content))
+    return [(*image, labels.get(_key_of(image[0])[0])) for image in images]
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The visible files of a tar file that is whole."""
+    while (member := tar.next()) is not None:
+        # The list of those before would grow with the file.
+        tar.members.clear()
+        hidden = '/.' in f'/{member.name.removeprefix("./")}'
+        if member.isreg() and not hidden:
+            yield member
+    # Python takes a header that it cannot read for the end.
+    tar.fileobj.seek(tar.offset)
+    if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
+        raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
+
+
+def _key_of(name: str) -> tuple[str, str]:
+    """What the files of a sample share, and the rest: up to the first dot.
+
+    As :func:`webdataset.tariterators.base_plus_ext`.
+    """
+    folder, slash, file = name.rpartition('/')
+    key, _, suffix = file.partition('.')
+    return folder + slash + key, suffix.lower()
+
+
+def _label_of(content: bytes) -> int | None:
+    """The number in KEY.cls, or that of ``label`` in KEY.json."""
+    if content.strip().isdigit():
+        return int(content)
+    try:
+        label = json.loads(content)['label']
+    except (KeyError, TypeError, ValueError):
+        return None
+    return label if isinstance(label, int) else None
+
+
+class TarBackend(BaseStorageBackend):
+    """Reads ``tar://SHARD#OFFSET+SIZE/NAME``, bytes of a file on a disk.
+
+    Each process keeps the tar files open that it has used last. Threads and
+    forked processes share no position in them.
+    """
+
+    def get(self, filepath: str) -> bytes:
+        """The bytes of one member.
+
+        Args:
+            filepath: The URL; NAME is for messages.
+
+        Returns:
+            Its content.
+
+        Raises:
+            OSError: If the file cannot be read, or ends before the member.
+            ValueError: If the URL is none of a member.
+        """
+        match = re.fullmatch(r'tar://(.+?)#(\d+)\+(\d+)/.*', filepath, re.S)
+        if not match:
+            raise ValueError(
+                f'{filepath} is not of the form tar://SHARD#OFFSET+SIZE/NAME'
+            )
+        shard, offset, size = match[1], int(match[2]), int(match[3])
+        content = os.pread(_open(shard).fileno(), size, offset)
+        if len(content) < size:
+            raise OSError(
+                f'{shard} has {len(content)} of its {size} bytes. The file '
+                'was cut off or changed'
+            )
+        return content
+
+    def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
+        """The text of one member, see :meth:`get`."""
+        return self.get(filepath).decode(encoding)
+
+
+register_backend('tar', TarBackend, prefixes='tar')
+
+
+# More shards than most sets have, below the 1024 files that a process may
+# have open as a rule. What leaves the cache is closed with its last user.
+@lru_cache(256)
+def _open(shard: str):
+    return open(shard, 'rb', buffering=0)

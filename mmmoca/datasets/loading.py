@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import io
 import logging
-from importlib.util import find_spec
 
 import cv2
 import mmcv
@@ -15,21 +14,13 @@ from PIL.JpegImagePlugin import JpegImageFile
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-__all__ = ['LoadImage']
+__all__ = ['LoadImage', 'read_tiff']
 
 COLOR_TYPES = (
-    'color',
-    'grayscale',
-    'unchanged',
-    'color_ignore_orientation',
-    'grayscale_ignore_orientation',
+    *('color', 'grayscale', 'unchanged'),
+    *('color_ignore_orientation', 'grayscale_ignore_orientation'),
 )
 BACKENDS = ('cv2', 'pillow', 'tifffile')
-REDUCED_FLAGS = (
-    (8, cv2.IMREAD_REDUCED_COLOR_8),
-    (4, cv2.IMREAD_REDUCED_COLOR_4),
-    (2, cv2.IMREAD_REDUCED_COLOR_2),
-)
 
 
 @TRANSFORMS.register_module()
@@ -37,13 +28,12 @@ class LoadImage(LoadImageFromFile):
     """Load an image; skip one that cannot be read; shrink a huge one.
 
     In training an unreadable image is skipped: the transform returns None
-    and the data set draws another image. The first time that a process (a
-    loader worker, say) meets such a file, it logs a warning with its name,
-    the reason and the number of such files so far; where they are too many,
-    it raises an error. In evaluation nothing may be skipped, or the score
-    would belong to another set of images: set ``skip_unreadable=False``
-    there, and the file is named in an error. :class:`mmmoca.ImageFolder`
-    raises that error by itself in ``test_mode``.
+    and the data set draws another image. Each process logs such a file once,
+    with the reason and the number of such files so far, and raises an error
+    if there are too many. In evaluation nothing may be skipped, or the score
+    would belong to another set of images: ``skip_unreadable=False`` raises an
+    error that names the file, and so does :class:`mmmoca.ImageFolder` in
+    ``test_mode``.
 
     **Required Keys:** ``img_path``.
 
@@ -70,15 +60,14 @@ class LoadImage(LoadImageFromFile):
         max_unreadable: Share of a process's images that may be unreadable,
             looked at once it has read 50. Defaults to 0.2.
         cut_to_8_bits: Whether 16-bit files may be read as 8 bits, which all
-            but ``'unchanged'`` and tifffile do. By default a set of nothing
-            but such files is an error of :class:`ImageFolder`.
+            but ``'unchanged'`` and tifffile do. By default
+            :class:`ImageFolder` refuses a set of 16-bit files.
         backend_args: Storage backend, see :func:`mmengine.fileio.get`.
 
     Raises:
-        ValueError: At build time, for an unknown colour type or backend, or
-            a ``reduce_to`` without ``color_type='color'`` and
-            ``imdecode_backend='cv2'``.
-        ImportError: At build time, if tifffile is asked for and missing.
+        ValueError: At build time, for an unknown colour type or backend, a
+            ``reduce_to`` without ``color_type='color'`` and
+            ``imdecode_backend='cv2'``, or a number out of its range.
         OSError: For an unreadable image if ``skip_unreadable`` is False, or
             there are too many of them.
     """
@@ -104,22 +93,19 @@ class LoadImage(LoadImageFromFile):
                     f'{name} must be one of {", ".join(known)} '
                     f'but got {value!r}'
                 )
-        if imdecode_backend == 'tifffile' and not find_spec('tifffile'):
-            raise ImportError(
-                "imdecode_backend='tifffile' needs: pip install tifffile"
+        if reduce_to is not None and (
+            reduce_to < 1 or (color_type, imdecode_backend) != ('color', 'cv2')
+        ):
+            raise ValueError(
+                f'reduce_to={reduce_to} must be a number of pixels, and '
+                "works with color_type='color' and imdecode_backend='cv2' "
+                'only: leave it out, or leave these two at their defaults'
             )
-        if reduce_to is not None:
-            if (color_type, imdecode_backend) != ('color', 'cv2'):
-                raise ValueError(
-                    "reduce_to works with color_type='color' "
-                    "and imdecode_backend='cv2' only: leave it "
-                    'out, or leave these two at their defaults'
-                )
-            if reduce_to < 1:
-                raise ValueError(
-                    'reduce_to must be a number of pixels or '
-                    f'None but got {reduce_to}'
-                )
+        if not 0 <= max_unreadable <= 1:
+            raise ValueError(
+                'max_unreadable is a share of the images, between 0 and 1, '
+                f'but got {max_unreadable}'
+            )
         super().__init__(
             to_float32=to_float32,
             color_type=color_type,
@@ -128,11 +114,6 @@ class LoadImage(LoadImageFromFile):
         )
         self.reduce_to = reduce_to
         self.skip_unreadable = skip_unreadable
-        if not 0 <= max_unreadable <= 1:
-            raise ValueError(
-                'max_unreadable is a share of the images, between 0 and 1, '
-                f'but got {max_unreadable}'
-            )
         self.max_unreadable = max_unreadable
         self.cut_to_8_bits = cut_to_8_bits
         self._unreadable: set[str] = set()
@@ -145,13 +126,15 @@ class LoadImage(LoadImageFromFile):
         # Image.open would refuse more than 179 megapixels.
         with JpegImageFile(io.BytesIO(content)) as header:
             side = min(header.size)
-        for divisor, flag in REDUCED_FLAGS:
+        for divisor in (8, 4, 2):
             if side >= divisor * self.reduce_to:
-                return flag
+                return getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
         return self.color_type
 
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; None if the backend cannot."""
+        if self.imdecode_backend == 'tifffile':
+            return read_tiff(content)
         return mmcv.imfrombytes(
             content, flag=self._flag(content), backend=self.imdecode_backend
         )
@@ -192,28 +175,41 @@ class LoadImage(LoadImageFromFile):
         except OSError as error:
             if not self.skip_unreadable:
                 raise
-            self._failed += 1
-            share = self._failed / self._read
-            if self._read >= 50 and share > self.max_unreadable:
-                raise OSError(
-                    f'{self._failed} of the {self._read} images so far could '
-                    f'not be read. {error}. Mend the set, or allow it by '
-                    f'max_unreadable={share:.2f} of LoadImage'
-                ) from error
-            self._warn(path, error)
+            self._skip(path, error)
             return None
         results['img'] = img
         results['img_shape'] = results['ori_shape'] = img.shape[:2]
         return results
 
-    def _warn(self, path: str, error: OSError) -> None:
-        if path in self._unreadable:
-            return
-        self._unreadable.add(path)
-        print_log(
-            f'{error}. Skipped; {len(self._unreadable)} unreadable so far in '
-            'this process.',
-            logger='current',
-            # MMLogger does not show the warnings of other ranks.
-            level=logging.WARNING if get_rank() == 0 else logging.ERROR,
-        )
+    def _skip(self, path: str, error: OSError) -> None:
+        """Log a file once; raise if there are too many of them."""
+        self._failed += 1
+        share = self._failed / self._read
+        if self._read >= 50 and share > self.max_unreadable:
+            raise OSError(
+                f'{self._failed} of the {self._read} images so far could not '
+                f'be read. {error}. Replace the files, or allow it by '
+                f'max_unreadable={share:.2f} of LoadImage'
+            ) from error
+        if path not in self._unreadable:
+            self._unreadable.add(path)
+            print_log(
+                f'{error}. Skipped; {len(self._unreadable)} unreadable so far '
+                'in this process.',
+                logger='current',
+                # MMLogger does not show the warnings of other ranks.
+                level=logging.WARNING if get_rank() == 0 else logging.ERROR,
+            )
+
+
+def read_tiff(content: bytes) -> np.ndarray:
+    """Decode a TIFF file as it is.
+
+    Raises:
+        ImportError: If tifffile is missing.
+    """
+    try:
+        import tifffile
+    except ImportError as error:
+        raise ImportError('TIFF needs: pip install tifffile') from error
+    return tifffile.imread(io.BytesIO(content))

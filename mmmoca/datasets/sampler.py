@@ -34,11 +34,11 @@ class SeededIndex(int):
 class SeededSampler(DefaultSampler):
     """:class:`DefaultSampler` whose indices carry seeds.
 
-    With :class:`SeedTransforms` first in the pipeline, what a sample looks
-    like depends on the run's seed, the epoch and the sample alone: not on
-    the number of workers, nor on what they loaded before. So a run can go
-    on from the middle of an epoch, exactly and without loading what it
-    skips. :class:`~mmmoca.engine.ReproducibilityHook` sets seed, skip and
+    With :class:`SeedTransforms` first in the pipeline, the views of a sample
+    depend on the run's seed, the epoch and the sample alone: not on the
+    number of workers, nor on what they loaded before. So a run resumes
+    exactly, in the middle of an epoch, without loading what it skips.
+    :class:`~mmmoca.engine.ReproducibilityHook` sets seed, skip and
     ``infinite``.
 
     Args:
@@ -46,7 +46,7 @@ class SeededSampler(DefaultSampler):
         shuffle (bool): Whether to shuffle. Defaults to True.
         seed (int | None): Seed of the order. Defaults to None, the same
             random one on every rank.
-        infinite (bool): Go on with the next epoch for ever, for
+        infinite (bool): Continue with the next epoch for ever, for
             iteration-based loops. Defaults to False.
 
     Raises:
@@ -111,8 +111,8 @@ class SeededSampler(DefaultSampler):
 class SeedTransforms(BaseTransform):
     """Seed the generators that the next transforms draw from.
 
-    To stand first in the pipeline. Without :class:`SeededSampler` it leaves
-    the generators as they are.
+    Put it first in the pipeline. Without :class:`SeededSampler` it leaves the
+    generators as they are.
 
     **Required Keys:** ``sample_idx``.
     """

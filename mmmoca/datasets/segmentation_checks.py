@@ -4,12 +4,12 @@
 mmsegmentation is not imported here.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
-from mmengine.fileio import get_file_backend
 from mmengine.utils import to_2tuple
 from PIL import Image
 from torch.utils.data import Dataset
@@ -18,24 +18,7 @@ from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
-__all__ = [
-    'SegDataError',
-    'check_files',
-    'check_masks',
-    'check_segmentation',
-    'members',
-]
-
-
-class SegDataError(ValueError):
-    """The data set or the config does not fit its purpose.
-
-    Args:
-        message (str): Names of others in it are shown, see :func:`printable`.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+__all__ = ['check_files', 'check_masks', 'check_segmentation']
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
@@ -51,49 +34,42 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         stages (Iterable[str]): 'train', 'val' or 'test', what is run.
 
     Raises:
-        SegDataError: Says what to write instead.
+        ValueError: Says what to write instead.
     """
     for stage in stages if cfg.get('default_scope') == 'mmseg' else ():
         if loader := cfg.get(f'{stage}_dataloader'):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
-            for dataset in members(DATASETS.build(built)):
+            for dataset in _members(DATASETS.build(built)):
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
                 check_files(dataset)
                 check_masks(dataset, 200)
 
 
-def members(dataset: Dataset) -> Iterator[BaseDataset]:
-    """The data sets that a repeated or concatenated one consists of.
-
-    Args:
-        dataset (Dataset): A data set, or MMEngine's wrapper of one or more.
-
-    Yields:
-        BaseDataset: Each data set that reads files.
-    """
-    if hasattr(dataset, 'datasets'):
+def _members(dataset: Dataset) -> Iterator[BaseDataset]:
+    """The data sets that MMEngine's wrappers consist of."""
+    if hasattr(dataset, 'dataset'):
+        yield from _members(dataset.dataset)
+    elif hasattr(dataset, 'datasets'):
         for part in dataset.datasets:
-            yield from members(part)
-    elif hasattr(dataset, 'dataset'):
-        yield from members(dataset.dataset)
+            yield from _members(part)
     else:
         yield dataset
 
 
 def _check_sizes(model: dict, dataset: BaseDataset) -> None:
     """Refuse crops and windows that the ViT would pad."""
-    crops = [
+    sizes = [
         transform.crop_size
         for transform in dataset.pipeline.transforms
         if type(transform).__name__ == 'RandomCrop'
     ]
-    padded = (model.get('data_preprocessor') or {}).get('size')
-    window = (model.get('test_cfg') or {}).get('crop_size')
+    sizes.append((model.get('data_preprocessor') or {}).get('size'))
+    sizes.append((model.get('test_cfg') or {}).get('crop_size'))
     patch = to_2tuple(model['backbone'].get('patch_size', 1))
-    for size in map(to_2tuple, filter(None, (*crops, padded, window))):
+    for size in map(to_2tuple, filter(None, sizes)):
         if any(side % step for side, step in zip(size, patch)):
-            raise SegDataError(
+            raise ValueError(
                 f'the size {size} is not a multiple of the patch {patch}: '
                 'write one that is, for RandomCrop, model.data_preprocessor, '
                 'backbone.img_size and test_cfg alike'
@@ -107,7 +83,7 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
         heads = model.get(name) or []
         for head in [heads] if isinstance(heads, dict) else heads:
             if head.get('num_classes', found) != found:
-                raise SegDataError(
+                raise ValueError(
                     f'the data set {dataset.data_root} has {found} classes: '
                     f'write model.{name}.num_classes={found}, or its classes '
                     "in metainfo=dict(classes=('background', ...))"
@@ -121,11 +97,11 @@ def check_files(dataset: BaseDataset) -> None:
         dataset (BaseDataset): The data set.
 
     Raises:
-        SegDataError: Names the first files that are missing.
+        ValueError: Names the first files that are missing.
     """
     infos = dataset.load_data_list()
     if not infos:
-        raise SegDataError(
+        raise ValueError(
             f'there is no image *{dataset.img_suffix} in '
             f'{dataset.data_prefix["img_path"]}: correct data_root, '
             'data_prefix or img_suffix'
@@ -133,48 +109,41 @@ def check_files(dataset: BaseDataset) -> None:
     for key in ('img_path', 'seg_map_path'):
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''
-        if dataset.ann_file and (beyond := outside(root, paths)):
-            raise SegDataError(
-                f'{len(beyond)} lines of the split {dataset.ann_file} lead '
-                f'out of {root} ({listed(beyond, 2)}): a line is a path below '
-                f'it without {dataset.img_suffix!r}'
-            )
-        backend = get_file_backend(root, backend_args=dataset.backend_args)
-        missing = [path for path in paths if not backend.exists(path)]
+        missing = outside(root, paths) if dataset.ann_file else []
+        missing += [path for path in paths if not os.path.isfile(path)]
         if missing:
-            raise SegDataError(
-                f'{len(missing)} of {len(paths)} files are missing, such as '
-                f'{listed(missing, 2)}: an image NAME{dataset.img_suffix} '
-                f'needs a mask NAME{dataset.seg_map_suffix}; correct '
-                'data_prefix, the suffixes or the split '
-                f'{dataset.ann_file} (docs/segmentation.md says how those of '
-                'Cityscapes are made)'
+            raise ValueError(
+                f'{len(missing)} of {len(paths)} files are missing or not '
+                f'below {root}, such as {listed(missing, 2)}: an image NAME'
+                f'{dataset.img_suffix} needs a mask NAME'
+                f'{dataset.seg_map_suffix}; correct data_prefix, the suffixes '
+                f'or the split {dataset.ann_file} (docs/segmentation.md says '
+                'how those of Cityscapes are made)'
             )
 
 
-def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
+def check_masks(dataset: BaseDataset, number: int) -> None:
     """Read masks and check their size and label ids.
 
     Args:
         dataset (BaseDataset): The data set, whose files exist. The first
             ``Load...`` of its pipeline is that of the images.
-        num_masks (int, optional): How many to read, evenly spaced. Defaults
-            to None, all.
+        number (int): How many to read, evenly spaced.
 
     Raises:
-        SegDataError: If a mask has colours for indices, another size than
-            its image, or label ids that are no classes; or if all masks are
-            black and white, 0 and 255.
+        ValueError: If a mask has colours for indices, another size than its
+            image, or label ids that are no classes; or if all masks are black
+            and white, 0 and 255.
     """
     infos = dataset.load_data_list()
-    number = min(num_masks or len(infos), len(infos))
+    number = min(number, len(infos))
     seen = set()
     for index in np.linspace(0, len(infos) - 1, number).astype(int):
         if 'seg_map_path' in infos[index]:
             seen |= _labels(dataset, infos[index])
     several = len(dataset.metainfo['classes']) > 1
     if seen == {0, 255} and several and not dataset.reduce_zero_label:
-        raise SegDataError(
+        raise ValueError(
             f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
             'the values 0 and 255, and 255 is left out of the training: write '
             '1 in the place of 255 where it means the second class'
@@ -184,36 +153,29 @@ def check_masks(dataset: BaseDataset, num_masks: int | None = None) -> None:
 def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     """The label ids of a mask, which fits its image and the classes."""
     path = info['seg_map_path']
-    backend = get_file_backend(path, backend_args=dataset.backend_args)
-    with backend.get_local_path(path) as local:
-        mask = np.asarray(Image.open(local))
+    mask = np.asarray(Image.open(path))
     steps = dataset.pipeline.transforms
     load = next(t for t in steps if type(t).__name__.startswith('Load'))
     loaded = load(dict(info))
-    # One that cannot be read is skipped in training.
+    # An image that cannot be read is skipped in training.
     if loaded is not None and mask.shape != loaded['img'].shape[:2]:
-        raise SegDataError(
-            f'{path} has the shape {mask.shape}, but its image '
+        raise ValueError(
+            f'{printable(path)} has the shape {mask.shape}, but its image '
             f'{loaded["img"].shape[:2]}: a mask has one channel, with the '
             'index of the class of each pixel, and the size of its image'
         )
-    labels = np.unique(mask).astype(int).tolist()
+    labels = set(np.unique(mask).astype(int).tolist())
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
+    # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
     start = int(dataset.reduce_zero_label)
-
-    def index(label: int) -> int:
-        """As mmseg's LoadAnnotations reads it."""
-        if start:
-            label = 255 if label in (0, 255) else label - 1
-        return (info.get('label_map') or {}).get(label, label)
-
-    classes = {*range(number), ignored}
-    if foreign := [label for label in labels if index(label) not in classes]:
-        raise SegDataError(
-            f'{path} has the label ids {foreign[:5]}, but there are {number} '
-            f'classes: use {start} to {number - 1 + start}, and {ignored} for '
-            'pixels to leave out, or list all classes in metainfo and '
-            'num_classes; for Cityscapes, csCreateTrainIdLabelImgs makes '
-            'labelTrainIds of raw labelIds'
+    known = info.get('label_map') or range(number)
+    allowed = {*(index + start for index in known), *range(start), ignored}
+    if foreign := sorted(labels - allowed):
+        raise ValueError(
+            f'{printable(path)} has the label ids {foreign[:5]}, but there '
+            f'are {number} classes: use {start} to {number - 1 + start}, and '
+            f'{ignored} for pixels to leave out, or list all classes in '
+            'metainfo and num_classes; for Cityscapes, '
+            'csCreateTrainIdLabelImgs makes labelTrainIds of raw labelIds'
         )
-    return set(labels)
+    return labels

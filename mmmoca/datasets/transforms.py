@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The slow ones of the two-view augmentation's transforms, made fast.
+"""Fast transforms for the two-view augmentation.
 
-They replace MMPreTrain's transforms of the same names one for one; flip,
+They replace MMPreTrain's slow transforms of the same names one for one; flip,
 solarize, ``RandomApply``, ``MultiView`` and ``PackInputs`` are MMPreTrain's.
 All images are BGR, as MMCV loads them.
 """
@@ -115,15 +115,6 @@ class ColorJitter(_ColorJitter):
         ValueError: For images that are not uint8 with three channels.
     """
 
-    def __init__(
-        self,
-        brightness: float | Sequence[float] = 0.0,
-        contrast: float | Sequence[float] = 0.0,
-        saturation: float | Sequence[float] = 0.0,
-        hue: float | Sequence[float] = 0.0,
-    ) -> None:
-        super().__init__(brightness, contrast, saturation, hue)
-
     def transform(self, results: dict) -> dict:
         """Change the colours of ``results['img']``."""
         img = results['img']
@@ -173,9 +164,6 @@ class RandomGrayscale(BaseTransform):
         if self._draw():
             results['img'] = F.grayscale(results['img'])
         return results
-
-    def __repr__(self) -> str:
-        return f'{type(self).__name__}(prob={self.prob})'
 
 
 @TRANSFORMS.register_module()

@@ -148,7 +148,7 @@ def check_files(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
-        SegDataError: See :func:`check_segmentation`.
+        ValueError: See :func:`check_segmentation`.
     """
     # MMEngine reads remote files, such as s3://...
     scheme, _, path = (cfg.get('load_from') or '').rpartition('://')

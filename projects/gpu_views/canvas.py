@@ -16,11 +16,10 @@ __all__ = ['PackCanvas']
 class PackCanvas(PackInputs):
     """Pack a whole image for views that are made on the device.
 
-    Takes the place of ``MultiView`` and ``PackInputs`` at the end of a
-    pipeline for ``AugmentingViewsPreprocessor``. The image lies in the
-    upper left corner of a canvas of fixed size, so that a batch is one
-    tensor. One that is larger is shrunk to fit, with antialiasing; a smaller
-    one is not enlarged.
+    Replaces ``MultiView`` and ``PackInputs`` at the end of a pipeline for
+    ``AugmentingViewsPreprocessor``. The image lies in the upper left corner
+    of a canvas of fixed size, so that a batch is one tensor. A larger image
+    is shrunk to fit, with antialiasing; a smaller one is not enlarged.
 
     **Required Keys:** ``img``, (H, W) or (H, W, C), uint8.
 

@@ -17,18 +17,17 @@ __all__ = ['AugmentingViewsPreprocessor']
 class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
     """Makes the views on the device, where loaders only decode.
 
-    For machines of few CPU cores per GPU. The recipe of each view is that of
-    the CPU's pipeline, moved here; in its place ``PackCanvas`` ends the
-    pipeline. Images that are larger than the canvas are shrunk first, so
-    that small crops of large photos are enlarged: 17 % of them, for a canvas
-    of 512. But for those, views have the same distribution as the CPU's, and
-    the same rounding. The host never waits for the device, and on a GPU the
-    operations can be compiled into a few kernels. They are drawn from
-    PyTorch's generator of the device, as masks are: with
-    :class:`~mmmoca.engine.ReproducibilityHook` from the run's seed, the rank
-    and the iteration, so that a run that is resumed sees the same ones on as
-    many ranks. Whole images, as in validation, are prepared as
-    :class:`ViewsDataPreprocessor` does.
+    It suits machines of few CPU cores per GPU. The recipes of the views move
+    here from the CPU's pipeline, which ends with ``PackCanvas`` instead.
+    Images larger than the canvas are shrunk first, so that small crops of
+    large photos are enlarged: 17 % of the crops, for a canvas of 512. Apart
+    from those, views have the CPU's distribution and rounding. The host never
+    waits for the device, and on a GPU the operations can be compiled into a
+    few kernels. Amounts are drawn from PyTorch's generator of the device, as
+    masks are. :class:`~mmmoca.engine.ReproducibilityHook` seeds it by the
+    run's seed, the rank and the iteration, so that a resumed run sees the
+    same views on the same number of ranks. Whole images, as in validation,
+    are prepared as :class:`ViewsDataPreprocessor` does.
 
     Args:
         views (Sequence[Sequence[dict]]): Configs of the transforms of each

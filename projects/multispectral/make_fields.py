@@ -144,11 +144,8 @@ def make_fields(
         raise ValueError(f'bands must be 13 or 1, but got {bands}')
     numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
     numbers['bands'] = bands
-    suffix = '.tif' if bands == 13 else '.png'
     write = partial(_write, bands, size)
-    return draw_classes(
-        'fields', out, write, CLASSES, numbers, suffix, MIN_SIZE
-    )
+    return draw_classes('fields', out, write, CLASSES, numbers, MIN_SIZE)
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ Example:
 import argparse
 import os
 import re
-from collections.abc import Collection
 from pathlib import Path
 
 from mmengine.config import Config
@@ -114,41 +113,22 @@ def train(
     return accuracies(work)[-1]
 
 
-def parse_args(rows: Collection[str]) -> argparse.Namespace:
-    """Parse the command line.
-
-    Args:
-        rows (Collection[str]): Those that there are.
-
-    Returns:
-        argparse.Namespace: Its arguments.
-    """
+def main() -> None:
+    """Train and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    rows = table_rows()
     add = parser.add_argument
     add('out', type=Path, help='folder of images and runs')
-    add('--rows', nargs='+', help='configs, without .py (all of them)')
+    chosen = dict(choices=rows, default=[*rows], metavar='ROW')
+    add('--rows', nargs='+', help='configs, without .py (all)', **chosen)
     add('--seeds', type=int, default=3)
     add('--steps', type=int, default=600)
     add('--jobs', type=int, default=1, help='runs at a time')
     args = parser.parse_args()
-    args.rows = args.rows or list(rows)
-    unknown = sorted(set(args.rows) - set(rows))
-    if unknown:
-        parser.error(
-            f'{", ".join(unknown)}: there is no such row; the rows are '
-            f'{", ".join(sorted(rows))}'
-        )
     check_counts(parser, args, 'seeds', 'steps', 'jobs')
-    return args
-
-
-def main() -> None:
-    """Train and print the table."""
-    rows = table_rows()
-    args = parse_args(rows)
     out = args.out.resolve()
     images = textures(out / 'textures', 5000, 1000, seed=0)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)

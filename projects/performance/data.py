@@ -3,14 +3,12 @@
 
 Forms of the paper's augmentation (appendix "Image augmentations
 pseudo-code"), each from the file to a batch of two views of 224 x 224 pixels:
-torchvision's on PIL images, as the paper lists it; the same recipe from
-MMPreTrain's own transforms, with its Pillow and its OpenCV backend; and that
-of ``configs/_base_/datasets``. All but the paper's leave normalisation to the
-device. Last comes what is left to the CPU where a GPU makes the views
-(``projects/gpu_views``).
+torchvision's on PIL images, as the paper lists it; that of
+``configs/_base_/datasets``, which leaves normalisation to the device; and what
+is left to the CPU where a GPU makes the views (``projects/gpu_views``).
 
-They take turns over the same files on a single thread. What counts is the
-processor's time, so that other work on the machine hardly matters.
+They take turns over the same files on a single thread. The processor's time
+counts, so that other work on the machine hardly matters.
 
 Example:
     PYTHONPATH=. python projects/performance/data.py --data data/imagenet/val

@@ -2,8 +2,8 @@
 """Images a second of ``encoder.embed``, against a plain loop over timm's ViT.
 
 The loop is what people write: ``timm.create_model``, torchvision's transforms
-on PIL images, PyTorch's loader with as many workers. Both read the same files,
-have the same weights and take turns; their features are compared first.
+on PIL images, PyTorch's loader with as many workers. Both read the same files
+with the same weights, in turns; their features are compared first.
 
 Example:
     python projects/performance/embedding.py --workers 2 --threads 2

@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All that a GPU can show, in minutes: tests, steps, runs.
 
-One part runs after the other, most worth first, each a command that can be
-typed alone. A part that fails is named at the end, and the others go on; one
-for which no time is left is left out. What they print is in ``report.txt`` of
-the ``--out`` folder, too. Nothing needs a network.
+The parts run one after the other, the most useful first. Each is a command
+that can be typed alone. A part that fails is named at the end, and the others
+go on; a part is skipped if no time is left. Their output is also written to
+``report.txt`` of the ``--out`` folder. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
@@ -22,23 +22,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-PROJECT = Path(__file__).resolve().parent
-ROOT = PROJECT.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RECIPE = 'configs/moca_vit-b16_200e.py'
 MARKED = 'gpu and not processes'
 
 
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
-    """The command of each part; tiny ones only show that all of them run."""
+    """The command of each part; tiny ones only show that it runs."""
     programs = 'projects/performance'
-    small = '--arch deit-tiny --batch-size 4 --repeats 1'
-    step = f'{programs}/step.py --device {device} '
-    base = step + (small if tiny else '--batch-size 256')
-    large = step + (small if tiny else '--arch l --batch-size 128')
-    # Many CPUs have no bfloat16; compiling takes a minute or two.
-    bf16 = '--dtype fp32' if tiny else '--dtype bf16'
-    fp16 = '--dtype fp32' if tiny else '--dtype fp16'
-    compiled = bf16 if tiny else f'{bf16} --compile'
+    small = '--arch deit-tiny --batch-size 4 --repeats 1 --dtype fp32'
+    # Compiling takes a minute or two.
+    base = '--batch-size 256 --dtype bf16'
+    step = {
+        'step': f'{base} --compile',
+        'reference': f'{base} --reference',
+        'eager': base,
+        'float16': '--batch-size 256 --dtype fp16',
+        'large': '--arch l --batch-size 128 --dtype bf16 --compile',
+    }
+    if tiny:
+        step = dict.fromkeys(step, small)
+        step['reference'] += ' --reference'
     workers = 0 if tiny else min(16, os.cpu_count() or 1)
     photos = f'{out}/photos'
     options = (
@@ -55,16 +59,15 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
             'model.codebook.num_new_words=4'
         )
     train = f'tools/train.py {RECIPE} --no-validate --cfg-options {options}'
+    sizes = '--number 4 --batch-size 2 --repeats 1'
+    if not tiny:
+        sizes = '--number 2048 --batch-size 256 --repeats 3'
     return {
         'tests': f'-m pytest -q -p no:cacheprovider -m {MARKED!r} tests',
-        'step': f'{base} {compiled}',
-        'reference': f'{base} {bf16} --reference',
-        'eager': f'{base} {bf16}',
-        'float16': f'{base} {fp16}',
-        'large': f'{large} {compiled}',
-        'objective': f'{programs}/objective.py --device {device} '
-        f'--batch-size {4 if tiny else 256} --repeats {1 if tiny else 5} '
-        f'--num-words {64 if tiny else 4096} --rounds 1',
+        **{
+            name: f'{programs}/step.py --device {device} {arguments}'
+            for name, arguments in step.items()
+        },
         'demo': f'tools/demo.py --out {out}/demo --iters {2 if tiny else 840}',
         'photos': f'{programs}/data.py --write {photos} '
         f'--number {8 if tiny else 2048}',
@@ -72,8 +75,7 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
         'distributed': '-m torch.distributed.run --nproc-per-node 1 '
         f'{train} --work-dir {out}/distributed --launcher pytorch',
         'embedding': f'{programs}/embedding.py --device {device} '
-        f'--workers {workers} --number {4 if tiny else 2048} '
-        f'--batch-size {2 if tiny else 256} --repeats {1 if tiny else 3}',
+        f'--workers {workers} {sizes}',
     }
 
 
@@ -105,10 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     import torch
 
     if args.device == 'cuda' and not torch.cuda.is_available():
-        parser.error(
-            'PyTorch sees no GPU here; --device cpu --tiny rehearses '
-            'without one'
-        )
+        parser.error('PyTorch sees no GPU; rehearse by --device cpu --tiny')
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.time() + 60 * args.minutes
     with (args.out / 'report.txt').open('a') as report:

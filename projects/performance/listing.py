@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Seconds and memory until a data set of millions of images is built.
 
-The names of the files of a folder are made up, as ten million files are not
-made in passing; so what the file system takes to list them comes on top. The
-shard is a real tar file of 10 000 members, with a link for each more. Memory
-is what the process takes beyond its imports, at most and in the end, and time
-the processor's.
+The names of the files of a folder are made up, because ten million files take
+too long to make; the time that a file system needs to list them comes on top.
+The shard is a real tar file of 10 000 members, and further shards are links to
+it. Memory is what the process takes beyond its imports, at most and in the
+end; time is the processor's.
 
 Example:
     python projects/performance/listing.py --images 1e6
@@ -45,27 +45,25 @@ def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
     from mmpretrain.datasets import CustomDataset
 
     from measure import peak_bytes
-    from mmmoca.datasets import ImageFolder, ImageShards
-    from mmmoca.datasets.image_set import ImageSet
-    from mmmoca.datasets.listing import FolderListing
+    from mmmoca.datasets import ImageFolder, ImageShards, image_folder
 
-    def names(self, path: str, list_dir: bool = True, **_) -> Iterator[str]:
-        if list_dir:
-            return (f'n{i:08}' for i in range(1000))
+    def files(root: str) -> Iterator[str]:
         count = images if form == 'flat' else images // 1000
         # Neighbours are far apart, as on a disk.
-        order = (i * 7919 % count for i in range(count))
-        return (f'part-{i % 1000:05}/photo_{i:010}.jpg' for i in order)
+        for i in (i * 7919 % count for i in range(count)):
+            yield f'{root}/part-{i % 1000:05}/photo_{i:010}.jpg'
 
+    def names(self, path: str, list_dir: bool = True, **_) -> Iterator[str]:
+        return iter(classes) if list_dir else files('.')
+
+    classes = [f'n{i:08}' for i in range(1000)]
     LocalBackend.list_dir_or_file = names
-    FolderListing.list_dir_or_file = names
-    ImageSet._check_readable = lambda *_: None
-    if form == 'shards':
-        link_indexes(folder)
-    build = {'mmpretrain': CustomDataset, 'classes': ImageFolder}
-    build |= {'flat': ImageFolder, 'headers': ImageShards}
+    image_folder.visible_folders = lambda root: classes
+    image_folder.visible_files = files
+    build = ImageShards if form in ('headers', 'shards') else ImageFolder
+    build = CustomDataset if form == 'mmpretrain' else build
     before, start = _resident(), time.process_time()
-    dataset = build.get(form, ImageShards)(
+    dataset = build(
         data_root=folder, with_label=form in ('mmpretrain', 'classes')
     )
     seconds = time.process_time() - start
@@ -87,7 +85,7 @@ def write_links(folder: str, images: int) -> None:
 
     first = Path(folder, 'first')
     with TarWriter(str(first), encoder=False) as writer:
-        for i in range(min(SHARD, images)):
+        for i in range(SHARD):
             writer.write(
                 {'__key__': f'{i % 1000:05}/{i:08}_photo', 'jpg': b''}
             )
@@ -95,30 +93,12 @@ def write_links(folder: str, images: int) -> None:
         Path(folder, f'images-{i:06}.tar').symlink_to(first)
 
 
-def link_indexes(folder: str) -> None:
-    """Let all links have the index of the first: it is the same shard."""
-    from mmmoca.datasets.image_set import EXTENSIONS
-    from mmmoca.datasets.tar_index import index_file, index_shards
-
-    first, *others = sorted(Path(folder).glob('*.tar'))
-    made = Path(index_file(first))
-    if not made.exists():
-        list(index_shards([str(first)], EXTENSIONS, False))
-    for path in others:
-        index = Path(index_file(path))
-        if not index.exists():
-            index.symlink_to(made)
-
-
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument(
-        '--images', type=float, default=1e6, help='a multiple of 10 000'
-    )
-    parser.add_argument(
-        '--forms', nargs='+', choices=FORMS, default=list(FORMS)
-    )
+    add = parser.add_argument
+    add('--images', type=float, default=1e6, help='a multiple of 10 000')
+    add('--forms', nargs='+', choices=FORMS, default=list(FORMS))
     args = parser.parse_args()
     images = int(args.images)
     if images < 1 or images % SHARD:

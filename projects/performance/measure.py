@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How all commands measure: time, memory, own processes; and their table."""
+"""Time, memory, fresh processes and tables, for all commands."""
 
 import itertools
 import resource
@@ -26,7 +26,7 @@ class Cost(NamedTuple):
 
     Attributes:
         seconds (float): Median of the calls after the first ones.
-        mebibytes (float): Most memory besides what is there before.
+        mebibytes (float): Most memory on top of what is there before.
     """
 
     seconds: float
@@ -67,10 +67,10 @@ def peak_bytes(device: torch.device | str) -> int:
 def own_mebibytes(
     function: Callable[[], object], device: torch.device | str
 ) -> float:
-    """Most memory that tensors of a call take besides what is there before.
+    """Most memory that the tensors of a call take on top of those before it.
 
-    In a training step activations, gradients and everything that is passing
-    count; parameters, the optimiser's state and the codebook do not.
+    In a training step activations, gradients and all temporary tensors count;
+    parameters, the optimiser's state and the codebook do not.
     """
     if torch.device(device).type == 'cuda':
         torch.cuda.reset_peak_memory_stats(device)
@@ -91,11 +91,12 @@ def own_mebibytes(
 def measure_apart(
     builds: dict[T, Build], device: str, repeats: int, rounds: int
 ) -> dict[T, Cost]:
-    """Medians of what a call of what each builds takes.
+    """Build each form, call it, and give the medians of what a call takes.
 
-    In every round each has a new process, one at a time: what the C library
-    keeps of freed memory would pass from one to the next, and a GPU need not
-    hold them all. There it is called once, then ``repeats`` times.
+    In every round each form has a new process, one at a time: otherwise the
+    memory that the C library keeps would pass from one form to the next, and
+    a GPU would have to hold them all. A form is called once, then ``repeats``
+    times.
     """
     costs = {name: [] for name in builds}
     for name, build in [*builds.items()] * rounds:
@@ -109,7 +110,7 @@ def measure_apart(
 
 
 def cost_of(build: Build, device: str, repeats: int) -> Cost:
-    """What a call of what is built takes, in this process."""
+    """Build a form and measure a call of it, in this process."""
     run = build()
     seconds = median_seconds({'run': run}, repeats)
     return Cost(seconds['run'], own_mebibytes(run, device))
@@ -156,6 +157,6 @@ def compare_apart(title: str, builds: dict[str, Build], *options) -> None:
             )
             for name, cost in measured.items()
         ),
-        'Medians. MiB: what the tensors of a run take besides those that are '
-        'there before.',
+        'Medians. MiB: what the tensors of a run take on top of those before '
+        'it.',
     )

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pipelines of two views, from the file on."""
 
-import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,23 +62,6 @@ def mm_pipeline(transforms: list[dict]) -> Pipeline:
     return lambda path: compose(dict(img_path=path, sample_idx=0))
 
 
-def stock_pipeline(ours: list[dict], backend: str) -> Pipeline:
-    """Our recipe from MMPreTrain's own transforms, by 'pillow' or 'cv2'."""
-    multi_view, pack = copy.deepcopy(ours[-2:])
-    for view in multi_view.transforms:
-        jitter = view[1].transforms[0]
-        for transform in (jitter, *view):
-            transform.type = transform.type.removeprefix('mmmoca.')
-            if transform.type in ('RandomResizedCrop', 'ColorJitter'):
-                transform.backend = backend
-            elif transform.type == 'RandomGrayscale':
-                # The weights of PIL, in the order of BGR.
-                weights = 0.114, 0.587, 0.2989
-                transform.update(keep_channels=True, channel_weights=weights)
-    load = dict(type='LoadImageFromFile', imdecode_backend=backend)
-    return mm_pipeline([load, multi_view, pack])
-
-
 def write_photos(folder: str, number: int, size: tuple[int, int]) -> None:
     """Write scikit-learn's two photographs as JPEG files of (H, W)."""
     photos = load_sample_images().images
@@ -96,8 +78,6 @@ def all_pipelines() -> dict[str, Pipeline]:
     whole = Config.fromfile(GPU_VIEWS).train_pipeline
     return {
         'paper: torchvision, PIL': paper_pipeline(),
-        'MMPreTrain, pillow': stock_pipeline(recipe, 'pillow'),
-        'MMPreTrain, cv2': stock_pipeline(recipe, 'cv2'),
         'ours': mm_pipeline(recipe),
         'whole images, for views on the GPU': mm_pipeline(whole),
     }

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The step as the authors' code takes it, from the same weights."""
 
+from collections.abc import Sequence
 from unittest import mock
 
 import torch
@@ -10,8 +11,7 @@ from mmpretrain.models.utils.attention import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmmoca.models import EncodedTokens, Mask, MOCAViT
-from objective_forms import bag_divergence, straightforward
+from mmmoca.models import EncodedTokens, Mask, MOCAViT, Targets
 from training_step import MOMENTUM, TrainingStep
 
 # What timm's blocks call since version 0.9, and what they did before.
@@ -26,7 +26,7 @@ OPTIONS = {**NOT_LEAN, 'optim_wrapper.optimizer.fused': None}
 def embed_all_then_gather(
     encoder: MOCAViT, images: Tensor, visible: Tensor | None
 ) -> Tensor:
-    """Visible patches and their positions (N, n, D), all being embedded."""
+    """Embed all patches, and take the visible ones, (N, n, D)."""
     x = encoder.patch_embed(images)[0] + encoder.pos_embed[:, 1:]
     if visible is None:
         return x
@@ -43,17 +43,73 @@ def update_in_a_loop(
             target.data = momentum * target + (1 - momentum) * source
 
 
-def _token_loss(*args, allow_tf32: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """The straightforward loss, whose products are autocast's."""
-    return straightforward(*args)
+def straightforward(
+    features: Sequence[Tensor],
+    positions: Sequence[Tensor],
+    prototypes: Tensor,
+    kappa: float,
+    targets: Targets,
+    allow_tf32: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """``token_assignment_loss`` of our objectives, from a tensor of all codes.
+
+    Args:
+        features (Sequence[Tensor]): Of each round, decoder tokens, (2B, n, d).
+        positions (Sequence[Tensor]): Their patch indices, (2B, n).
+        prototypes (Tensor): (K, d).
+        kappa (float): Sharpness of the predictions.
+        targets (Targets): The teacher's tokens, and the codebook.
+        allow_tf32 (bool): Not used: products are autocast's.
+
+    Returns:
+        tuple[Tensor, Tensor, Tensor]: The loss, a scalar; bags of codes,
+        (2B, K); similarity differences, (2B,).
+    """
+    with torch.no_grad():
+        views = targets.tokens.chunk(2)
+        assigned = zip(*(_assign(view, targets) for view in views))
+        codes, bags, msd = (torch.cat(parts) for parts in assigned)
+    logits = [(kappa * x).flatten(0, 1) @ prototypes.T for x in features]
+    losses = [
+        _divergence(prediction, _codes_at(codes, position))
+        for prediction, position in zip(logits, positions)
+    ]
+    return torch.stack(losses).mean(), bags, msd
+
+
+def _assign(tokens: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes of one view, its bags and its similarity differences."""
+    distance = -F.linear(F.normalize(tokens, dim=2), targets.words)
+    distance = distance.float()  # half precision, if autocast is on
+    nearest, _ = distance.min(dim=2)
+    msd = (distance.mean(dim=2) - nearest).mean(dim=1)
+    codes = (-targets.sharpness * distance).softmax(dim=2)
+    bags = F.normalize(codes[:, targets.inner].mean(dim=1), p=1, dim=1)
+    return codes, bags, msd
+
+
+def _codes_at(codes: Tensor, position: Tensor) -> Tensor:
+    index = position[..., None].repeat(1, 1, codes.shape[2])
+    return codes.gather(1, index).flatten(0, 1)
+
+
+def _divergence(logits: Tensor, target: Tensor) -> Tensor:
+    return F.kl_div(logits.log_softmax(dim=1), target, reduction='batchmean')
+
+
+def bag_divergence(
+    embeddings: Tensor, prototypes: Tensor, kappa: float, bags: Tensor
+) -> Tensor:
+    """``bag_assignment_loss`` of our objectives, under autocast."""
+    return _divergence(kappa * embeddings @ prototypes.T, bags)
 
 
 class ReferenceStep(TrainingStep):
     """A step without any of this package's optimisations.
 
     The teacher sees one view after the other. All patches are embedded, and
-    the visible ones gathered, in every round. Both losses are those of
-    :mod:`objective_forms`, under autocast, and are read in every step. The
+    the visible ones gathered, in every round. Both losses are those above,
+    under autocast, and are read in every step. The
     optimiser is PyTorch's AdamW by default, the EMA a loop. Transformer
     layers are our own but for the activations, which they keep.
 
@@ -105,7 +161,7 @@ class ReferenceStep(TrainingStep):
             ),
             mock.patch.multiple(
                 f'{models}.assignment_head',
-                token_assignment_loss=_token_loss,
+                token_assignment_loss=straightforward,
                 bag_assignment_loss=bag_divergence,
             ),
         ):

@@ -1,16 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Bytes that a process sends and keeps, and hours of the recipe, predicted.
+"""Bytes that a process sends and keeps in a step of 2048 images, predicted.
 
 Parameters are counted on the real network, activations on its forward pass
-with fake tensors; the rest is arithmetic. Gradients go round a ring at the
-given bandwidth, after the step or hidden behind its backward pass.
-
-Example:
-    python projects/performance/scaling.py --step-ms 156 --images-a-gpu 256
+with fake tensors; the rest is arithmetic.
 """
 
 import argparse
-import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,10 +18,6 @@ NETWORKS = {
     'ViT-H/14': ('h', 14),
 }
 GLOBAL_BATCH = 2048
-# Images of ImageNet-1k's training set.
-IMAGES = 1_281_167
-# What gradients can be sent behind: two thirds of a forward and backward pass.
-BACKWARD = 2 / 3
 
 
 def elements(model: 'nn.Module', trained: bool = False) -> int:
@@ -117,54 +108,15 @@ def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
     return (large - small) / 4, 2 * small - large
 
 
-def recipe_hours(
-    step: float, batch_size: int, gpus: int, sending: float = 0.0
-) -> float:
-    """Hours of 200 epochs of ImageNet-1k on many GPUs.
-
-    Validation, checkpoints and the start are left out, and the images are
-    taken to be there in time.
-
-    Args:
-        step (float): Seconds of a step on one GPU.
-        batch_size (int): Images of each GPU.
-        gpus (int): W.
-        sending (float): Seconds a step that gradients take on top.
-    """
-    steps = 200 * (IMAGES // (batch_size * gpus))
-    return steps * (step + sending) / 3600
-
-
 def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add('--gpus', type=int, nargs='+', default=[8, 64, 512])
-    add('--step-ms', type=float, metavar='MS', help='hours of the recipe')
-    add('--network', choices=NETWORKS, default='ViT-B/16', help='of that step')
-    add('--images-a-gpu', type=int, default=256, help='in that step')
-    add(
-        '--bandwidth',
-        type=float,
-        nargs='+',
-        default=[25, 100, 300],
-        metavar='GB/S',
-        help='that a GPU sends',
-    )
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    gpus = dict(type=int, nargs='+', default=[8, 64, 512])
+    parser.add_argument('--gpus', **gpus)
     args = parser.parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
 
-    if args.step_ms is None:
-        print_bytes(args.gpus)
-    else:
-        print_hours(args)
-
-
-def print_bytes(gpus: list[int]) -> None:
-    """What a process of so many sends in a step, and what it keeps."""
+    # isort: split
     import torch
     from mmengine.registry import MODELS
 
@@ -178,7 +130,7 @@ def print_bytes(gpus: list[int]) -> None:
             model = MODELS.build(cfg)
         saved = [saved_bytes(cfg, half) for half in (False, True)]
         kept = sum(kept_bytes(model).values())
-        for ranks in gpus:
+        for ranks in args.gpus:
             sent, batch = sent_bytes(model, ranks), GLOBAL_BATCH / ranks
             sizes = kept, *(batch * each + anyway for each, anyway in saved)
             rows.append(
@@ -192,38 +144,6 @@ def print_bytes(gpus: list[int]) -> None:
     names = 'network', 'M trained', 'GPUs', 'MB sent', 'of it codebook'
     names += 'images a GPU', 'GB kept', 'activations fp32', '16 bits'
     print_table(f'Each process, {GLOBAL_BATCH} images a step', names, rows)
-
-
-def print_hours(args: argparse.Namespace) -> None:
-    """Hours of the recipe on so many GPUs, predicted from a step on one."""
-    import torch
-    from mmengine.registry import MODELS
-
-    from measure import print_table
-    from training_step import load_recipe
-
-    with torch.device('meta'):
-        model = MODELS.build(load_recipe(*NETWORKS[args.network]).model)
-    step, batch = args.step_ms / 1e3, args.images_a_gpu
-    rows = []
-    for gpus, bandwidth in itertools.product(args.gpus, args.bandwidth):
-        sending = sum(sent_bytes(model, gpus).values()) / bandwidth / 1e9
-        late = recipe_hours(step, batch, gpus, sending)
-        beside = max(0.0, sending - BACKWARD * step)
-        hidden = recipe_hours(step, batch, gpus, beside)
-        rows.append(
-            (
-                *(str(gpus), str(gpus * batch), f'{bandwidth:g}'),
-                *(f'{sending * 1e3:.1f}', f'{late:.2f}', f'{hidden:.2f}'),
-            )
-        )
-    names = 'GPUs', 'images a step', 'GB/s', 'ms to send'
-    print_table(
-        f'Predicted: hours of 200 epochs, {args.network}, from '
-        f'{args.step_ms:g} ms for {batch} images on one GPU',
-        (*names, 'h, sent after the step', 'h, behind the backward pass'),
-        rows,
-    )
 
 
 if __name__ == '__main__':

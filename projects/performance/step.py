@@ -1,10 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Where the time of a training step goes, and that of the authors' step.
+"""How fast a training step is, and the authors' step.
 
 Builds the model, the parameter groups and the optimiser wrapper of
-``configs/_base_`` and trains on synthetic views. Prints the sections of a
-step, images a second, memory, model FLOPs and the share of what a large
-product reaches.
+``configs/_base_`` and trains on synthetic views. Prints time, images a second,
+memory, model FLOPs and the share of what a large product reaches.
 
 ``--reference`` compares whole steps instead: ours, and the same step as the
 authors' code takes it, from the same weights. Each form has a process of its
@@ -44,7 +43,7 @@ def main() -> None:
 
     from measure import compare_apart, name_of
     from reference_step import ATTENTIONS, NOT_LEAN, ReferenceStep
-    from sections import print_sections
+    from speed import print_speed
     from training_step import TrainingStep
 
     found = get_device()
@@ -66,7 +65,7 @@ def main() -> None:
         f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}'
     )
     if not args.reference:
-        print_sections(args, ours())
+        print_speed(args, ours())
         return
     theirs = {
         f'reference, attention {name}': partial(

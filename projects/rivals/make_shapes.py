@@ -18,9 +18,17 @@ sys.path.append(
     str(Path(__file__).resolve().parents[2] / 'tools' / 'dataset_converters')
 )
 
-from _drawn_images import background, coverage, draw_images, finish, smooth
+from _drawn_images import (
+    background,
+    coverage,
+    cross,
+    draw_images,
+    finish,
+    regular,
+    rotation,
+    smooth,
+)
 from _drawn_set import run, set_parser
-from _outlines import cross, regular, rotation
 
 __all__ = ['CLASSES', 'draw', 'make_shapes']
 

@@ -3,6 +3,7 @@
 
 import os
 import pickle
+import sys
 
 import cv2
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import tifffile
 from mmcv.transforms import LoadImageFromFile
 
-from mmmoca.datasets import ImageFolder, LoadBands, LoadImage, band_loading
+from mmmoca.datasets import ImageFolder, LoadBands, LoadImage
 
 RNG = np.random.default_rng(0)
 INTEGERS = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
@@ -50,7 +51,7 @@ def test_any_depth_channels_first_or_last(tmp_path, suffix, dtype):
             assert results['img'].dtype == np.float32
             assert results['img_shape'] == results['ori_shape'] == (9, 12)
         other = dict(first='last', last='first')[name]
-        with pytest.raises(ValueError, match=f'channels=13, {other}. Write'):
+        with pytest.raises(ValueError, match=f'=13 and channel.*{other}'):
             LoadBands(13, other).read(path)
 
 
@@ -74,7 +75,7 @@ def test_one_channel(tmp_path, suffix):
 def test_channels_that_are_not_clear(tmp_path):
     img = draw(np.uint8, 5, 12, 5)
     path = write(tmp_path / 'a.npy', img)
-    with pytest.raises(ValueError, match="a.npy has the shape .*'first' or"):
+    with pytest.raises(ValueError, match="a.npy .* both .*'first' or"):
         LoadBands(5).read(path)
     np.testing.assert_array_equal(LoadBands(5, 'last').read(path), img)
     first = LoadBands(5, 'first').read(path)
@@ -88,10 +89,10 @@ def test_mixed_channels_in_a_folder_name_the_file(tmp_path):
         tmp_path, with_label=False, pipeline=[LoadBands(channels=13)]
     )
     assert dataset[1]['img'].shape == (9, 12, 13)
-    with pytest.raises(ValueError, match=r'2.tif has .* 4\), .*channels=13'):
+    with pytest.raises(ValueError, match='2.tif .*channels=13'):
         dataset[2]
     # Where none of them fits, before the training.
-    with pytest.raises(ValueError, match='0.tif .*model.backbone.in_channels'):
+    with pytest.raises(ValueError, match='2.tif .*model.backbone.in_channels'):
         ImageFolder(tmp_path, with_label=False, pipeline=[LoadBands(3)])
 
 
@@ -102,7 +103,7 @@ def test_16_bits_are_not_read_as_8_unasked(tmp_path):
     def folder(loader):
         return ImageFolder(tmp_path, with_label=False, pipeline=[loader])
 
-    message = r"6.png and .*color_type='{}'.* reads 8: .*LoadBands\(channels"
+    message = r"6.png .*color_type='{}'.* reads 8: .*LoadBands\(channels"
     for color_type in ('color', 'grayscale'):
         for loader in (LoadImageFromFile, LoadImage):
             with pytest.raises(ValueError, match=message.format(color_type)):
@@ -176,7 +177,7 @@ def test_files_that_are_no_numbers(tmp_path, monkeypatch):
 
 def test_missing_tifffile(tmp_path, monkeypatch):
     path = write(tmp_path / 'a.tif', draw(np.uint8, 9, 12))
-    monkeypatch.setattr(band_loading, 'find_spec', lambda name: None)
+    monkeypatch.setitem(sys.modules, 'tifffile', None)
     with pytest.raises(OSError, match='a.tif: TIFF needs: pip install tifff'):
         LoadBands(1).read(path)
 

@@ -8,7 +8,6 @@ import pytest
 from mmengine import fileio
 
 from mmmoca.datasets import HFImages, LoadImage
-from mmmoca.datasets.arrow_backend import arrow_url
 
 from ..errors import raises
 from ..stores import write_arrow
@@ -29,7 +28,6 @@ def root(tmp_path_factory):
         root / 'one',
         text=['x'] * 4,
         number=[3, 2, 1, -1],
-        path=[str(path) for path in sorted((root / 'images').rglob('*.png'))],
     )
     one = datasets.load_from_disk(root / 'one')
     few = one.filter(lambda row: row['text'] != 'x')
@@ -55,18 +53,6 @@ def test_splits_and_columns(root):
     assert HFImages(str(root / 'one'), indices=[1], pipeline=LOAD)
 
 
-def test_images_that_are_paths(root, tmp_path):
-    one = datasets.load_from_disk(root / 'one')
-    one = one.remove_columns('image').rename_column('path', 'image')
-    # Written as it is, without what save_to_disk does with images.
-    one.save_to_disk(tmp_path / 'paths')
-    with raises(TypeError, "'image'", 'cast_column', 'datasets.Image()'):
-        HFImages(str(tmp_path / 'paths'), image_column='image')
-    one.cast_column('image', datasets.Image()).save_to_disk(tmp_path / 'a')
-    dataset = HFImages(str(tmp_path / 'a'), pipeline=LOAD)
-    assert dataset[0]['img'].shape == (40, 50, 3)
-
-
 def test_a_row_without_an_image_is_skipped(tmp_path, root):
     image = (root / 'images/a/0.png').read_bytes()
     rows = [dict(bytes=image, path=None), None]
@@ -78,7 +64,7 @@ def test_a_row_without_an_image_is_skipped(tmp_path, root):
     dataset = HFImages(str(tmp_path / 'a'), **options)
     assert dataset[1]['sample_idx'] == 0
     with raises(OSError, 'no image in row 1'):
-        fileio.get(arrow_url(str(tmp_path / 'a'), 1, 'image'))
+        fileio.get(f'arrow://{tmp_path}/a#1/image')
 
 
 def test_rows_name_files_of_their_folder_only(tmp_path, root):
@@ -97,62 +83,48 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
     (folder / 'files').mkdir()
     (folder / 'files/0.png').write_bytes(image.read_bytes())
     assert HFImages(str(folder), with_label=False, pipeline=LOAD)
-    assert fileio.get(arrow_url(str(folder), 0, 'image'))
+    assert fileio.get(f'arrow://{folder}#0/image')
     for row in (1, 2, 3):
         with pytest.raises(OSError, match='folder'):
-            fileio.get(arrow_url(str(folder), row, 'image'))
+            fileio.get(f'arrow://{folder}#{row}/image')
 
 
 @pytest.mark.parametrize(
     'options, error, parts',
     [
-        ({}, ValueError, ('splits train, none', 'data_prefix')),
-        ({'data_prefix': 'val'}, ValueError, ('split val', 'train, none')),
+        ({}, FileNotFoundError, ('splits/train', 'splits/none')),
+        ({'data_prefix': 'val'}, FileNotFoundError, ('val', 'train')),
         ({'data_prefix': 'none'}, FileNotFoundError, ('no image', 'none')),
         (
             {'data_prefix': 'train', 'image_column': 'img'},
             ValueError,
-            ("no column 'img'", 'image_column', 'image (Image), label'),
+            ('image_column', 'image (Image), label'),
         ),
         (
             {'data_prefix': 'train', 'image_column': 'label'},
-            TypeError,
-            ("'label'", 'ClassLabel', 'no images', 'image_column'),
+            OSError,
+            ('#3/label',),
         ),
         (
             {'data_prefix': 'train', 'label_column': 'text'},
-            TypeError,
+            ValueError,
             ("'text'", 'no class numbers', "class_encode_column('text')"),
         ),
         (
             {'data_prefix': 'train', 'label_column': 'number'},
             ValueError,
-            ('1 of 4', '#3/image', 'label_column', 'with_label=False'),
+            ('#3/image', 'label_column', 'with_label=False'),
         ),
-        (
-            {'data_prefix': 'pair'},
-            ValueError,
-            ('2 columns are of ClassLabel', 'label_column', 'other'),
-        ),
-        (
-            {'data_root': 'beans'},
-            FileNotFoundError,
-            ('beans', 'save_to_disk', 'neither downloads nor streams'),
-        ),
+        ({'data_prefix': 'pair'}, ValueError, ('2 columns', 'label_column')),
+        ({'data_root': 'beans'}, FileNotFoundError, ('beans', 'save_to_disk')),
     ],
 )
 def test_what_is_refused(root, options, error, parts):
-    with raises(error, *parts):
+    with pytest.raises(error) as caught:
         HFImages(
             **dict(data_root=str(root / 'splits'), pipeline=LOAD) | options
         )
-
-
-def test_other_folders(root, tmp_path):
-    with raises(ValueError, 'no split train', 'has no splits'):
-        HFImages(str(root / 'one'), 'train')
-    with raises(FileNotFoundError, 'holds no data set of save_to_disk'):
-        HFImages(str(root / 'images'))
+    assert all(part in str(caught.value) for part in parts)
 
 
 def test_without_the_library(root, monkeypatch):

@@ -144,9 +144,3 @@ def test_reduced_decoding_shows_the_same(tmp_path, part):
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         LoadImage(**arguments)
-
-
-def test_missing_tifffile(monkeypatch):
-    monkeypatch.setattr(loading, 'find_spec', lambda name: None)
-    with pytest.raises(ImportError, match='pip install tifffile'):
-        LoadImage(imdecode_backend='tifffile')

@@ -178,28 +178,6 @@ def test_views_of_another_recipe_would_be_found(index, changes):
     assert min(pvalues(views_of(view), 1)[1]) < 1e-3
 
 
-@pytest.mark.parametrize('shape', [(60, 80), (60, 80, 1), (60, 80, 5)])
-def test_geometry_blur_and_solarize_take_any_channels(shape):
-    channels = np.arange(20, 20 + 40 * np.prod(shape[2:], dtype=int), 40)
-    img = np.broadcast_to(channels if shape[2:] else 20, shape)
-    img = img.astype(np.uint8)
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        pipeline = Compose(
-            [
-                dict(type='mmmoca.RandomResizedCrop', scale=32),
-                dict(type='mmmoca.GaussianBlur', radius=1.5, prob=1.0),
-                dict(type='Solarize', thr=128, prob=1.0),
-                dict(type='RandomFlip', prob=1.0),
-                dict(type='PackInputs'),
-            ]
-        )
-    packed = pipeline({'img': img})['inputs']
-    expected = np.where(channels < 128, channels, 255 - channels)
-    expected = torch.from_numpy(expected.astype(np.uint8))
-    assert packed.dtype == torch.uint8
-    assert torch.equal(packed, expected[:, None, None].expand(-1, 32, 32))
-
-
 @pytest.mark.parametrize('make', [ColorJitter, RandomGrayscale])
 def test_colour_operations_refuse_other_images(make):
     for shape in ((8, 8), (8, 8, 1), (8, 8, 5), (8, 8, 3)):

@@ -232,25 +232,3 @@ def test_configs_of_the_docs(tmp_path, monkeypatch):
         assert cfg.default_hooks[name]['_scope_'] == 'mmmoca'
         HOOKS.build(cfg.default_hooks[name])
     assert cfg.train_dataloader.dataset['_scope_'] == 'mmdet'
-
-
-def test_recipe():
-    cfg = Config.fromfile(CONFIGS / CASCADE)
-    assert cfg.train_dataloader.batch_size * 8 == 16
-    assert cfg.train_cfg.max_epochs == 12
-    warmup, steps = cfg.param_scheduler
-    assert (warmup.start_factor, warmup.end) == (0.001, 500)
-    assert (steps.milestones, steps.gamma) == ([8, 11], 0.1)
-    assert cfg.model.test_cfg.rcnn.score_thr == 0.05
-    assert cfg.model.test_cfg.rcnn.nms.iou_threshold == 0.5
-    assert cfg.model.test_cfg.rcnn.max_per_img == 100
-    assert cfg.model.roi_head.stage_loss_weights == [1, 0.5, 0.25]
-    assert cfg.model.data_preprocessor.pad_size_divisor == 32
-    assert cfg.test_pipeline[1].scale == (1333, 800)
-    choices = cfg.train_pipeline[3].transforms
-    sides = [scale[0] for scale in choices[0][0].scales]
-    assert sides == [*range(480, 801, 32)]
-    assert cfg.model.backbone.drop_path_rate == 0.2
-    longer = Config.fromfile(CONFIGS / CASCADE.replace('_1x_', '_3x_'))
-    assert longer.train_cfg.max_epochs == 36
-    assert longer.param_scheduler[1].milestones == [27, 33]

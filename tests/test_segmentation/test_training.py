@@ -14,7 +14,6 @@ from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 from ..cityscapes import CONFIGS, run, small_config, write_tree
 
 LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
-LOWSHOT = 'segmenter_moca-vit-b16_linear_cityscapes-768x768_lowshot.py'
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 UPERNET = 'upernet_moca-vit-b16_ade20k-512x512.py'
 
@@ -152,18 +151,14 @@ def test_upernet_trains_by_layer_decay(streets, tmp_path):
         assert decays[id(parameter)] == (0 if flat else 0.05), name
 
 
-@pytest.mark.parametrize('name', [LINEAR, LOWSHOT, MASK])
-def test_recipe_of_the_paper(name):
+@pytest.mark.parametrize('name', [LINEAR, MASK])
+def test_protocols_of_the_paper(name):
+    """What is trained, by which optimiser, on which features."""
     cfg = Config.fromfile(CONFIGS / name)
     init_default_scope(cfg.default_scope)
     model = MODELS.build(cfg.model)
-    linear, epochs = name != MASK, 100 if name == LOWSHOT else 216
-    assert cfg.train_cfg.max_epochs == epochs
-    assert cfg.train_cfg.val_interval == 4
-    assert cfg.train_dataloader.batch_size == 8
-    assert cfg.auto_scale_lr.base_batch_size == 8
     trained = {n for n, p in model.named_parameters() if p.requires_grad}
-    if linear:
+    if name == LINEAR:
         assert trained == {
             'decode_head.conv_seg.weight',
             'decode_head.conv_seg.bias',
@@ -188,15 +183,10 @@ def test_recipe_of_the_paper(name):
     # Post-LN patch tokens at a stride of 16.
     assert model.backbone.final_norm
     assert model.backbone.patch_resolution == (48, 48)
-    assert model.test_cfg.crop_size == (768, 768)
-    assert model.test_cfg.stride == (512, 512)
     optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
     (group,) = optimizer.param_groups
     wanted = dict(lr=0.01, momentum=0.9, nesterov=True, weight_decay=0)
     assert {key: group[key] for key in wanted} == wanted
-    (schedule,) = cfg.param_scheduler
-    assert (schedule.power, schedule.eta_min) == (0.9, 1e-5)
-    assert model.backbone.interpolate_mode == 'bilinear'
 
 
 def test_resumed_run_is_the_same(streets, tmp_path):

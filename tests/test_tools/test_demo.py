@@ -189,7 +189,7 @@ def test_own_images(tool, tmp_path, capfd):
 
 
 def test_images_are_shrunk(tool, tmp_path, monkeypatch):
-    helpers = tool('_demo')
+    helpers = tool('demo')
     monkeypatch.setattr(helpers, 'MAX_IMAGES', 101)
     rng = np.random.default_rng(0)
     source = tmp_path / 'images'
@@ -220,24 +220,27 @@ def test_images_are_shrunk(tool, tmp_path, monkeypatch):
         (99, 'at least 100'),
     ],
 )
-def test_folders_that_will_not_do(tool, tmp_path, count, message):
+def test_folders_that_will_not_do(tool, tmp_path, capsys, count, message):
     data = tmp_path / 'data'
     data.mkdir()
     for index in range(count):
         Image.new('L', (9, 9)).save(data / f'{index}.png')
     out = tmp_path / 'out'
-    with pytest.raises(SystemExit, match=f'demo.py: error: .*{message}'):
+    with pytest.raises(SystemExit):
         tool('demo').main(['--data', str(data), '--out', str(out)])
+    error = capsys.readouterr().err
+    assert 'error: ' in error and message in error
     assert list(out.iterdir()) == []
 
 
-def test_checkpoints_of_other_runs_are_kept(tool, tmp_path):
+def test_checkpoints_of_other_runs_are_kept(tool, tmp_path, capsys):
     path = tmp_path / 'iter_9.pth'
     meta = dict(experiment_name='moca_vit-tiny_textures_20260101_000000')
     torch.save(dict(meta=meta), path)
     arguments = ['--data', str(tmp_path), '--out', str(tmp_path)]
-    with pytest.raises(SystemExit, match=f'{path} .*--out'):
+    with pytest.raises(SystemExit):
         tool('demo').main(arguments)
+    assert f'{path} is the checkpoint of another' in capsys.readouterr().err
     assert path.exists()
 
 
@@ -250,10 +253,12 @@ def test_arguments(tool, tmp_path, capsys):
         with pytest.raises(SystemExit):
             demo.parse_args(arguments)
         assert message in capsys.readouterr().err
-    assert demo.parse_args([]).out == 'work_dirs/demo'
     (tmp_path / 'Photos').mkdir()
-    args = demo.parse_args(['--data', f'{tmp_path}/Photos/'])
-    assert args.out == 'work_dirs/demo_Photos'
+    for arguments, out in (
+        ([], 'work_dirs/demo'),
+        (['--data', f'{tmp_path}/Photos/'], 'work_dirs/demo_Photos'),
+    ):
+        assert str(demo.parse_args(arguments)[1].out) == out
 
 
 def test_textures_are_drawn_at_first(tool, tmp_path, monkeypatch):

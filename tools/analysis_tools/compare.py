@@ -82,57 +82,38 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         'classification'
     )
     add = parser.add_argument
-    add(
-        'checkpoints',
-        nargs='+',
-        type=parse_entry,
-        metavar='[NAME=]FILE[:FEATURE]',
-        help='files of any layout known. FEATURE is that of the protocols '
-        f'({", ".join(FEATURES)}), or the method whose published features '
-        f'and settings to take ({", ".join(PRESETS)}); by default that of '
-        'the layout, else MOCA',
+    entry = (
+        'files of any layout known. FEATURE is that of the protocols '
+        f'({", ".join(FEATURES)}), or the method whose published features and '
+        f'settings to take ({", ".join(PRESETS)}); by default that of the '
+        'layout, else MOCA'
     )
-    add(
-        '--data-root',
-        type=image_folder,
-        required=True,
-        help='folder with train/ and val/',
-    )
+    form = dict(nargs='+', type=parse_entry, metavar='[NAME=]FILE[:FEATURE]')
+    add('checkpoints', help=entry, **form)
+    root = 'folder with train/ and val/'
+    add('--data-root', type=image_folder, required=True, help=root)
     add('--protocols', nargs='+', choices=PROTOCOLS, default=PROTOCOLS)
-    add(
-        '--config',
-        type=config_file,
-        help='a k-NN config, for the images of all checkpoints: transforms, '
-        'size and normalisation (those that each checkpoint records)',
+    config = (
+        'a k-NN config, for the images of all checkpoints: transforms, size '
+        'and normalisation (those that each checkpoint records)'
     )
+    add('--config', type=config_file, help=config)
     add('--out-dir', default='work_dirs/compare', type=Path)
-    add(
-        '--which',
-        choices=['teacher', 'student'],
-        help="the encoder (the teacher; the student of MoCo-v3's files)",
+    which = "the encoder (the teacher; the student of MoCo-v3's files)"
+    add('--which', choices=['teacher', 'student'], help=which)
+    feature = (
+        'for all checkpoints without a FEATURE of their own: mean patch '
+        'token, [CLS], or both (low-shot takes it before the final norm)'
     )
-    add(
-        '--feature',
-        choices=FEATURES,
-        help='for all checkpoints without a FEATURE of their own: mean patch '
-        'token, [CLS], or both (low-shot takes it before the final norm)',
-    )
-    add('--shots', type=positive_integer, nargs='*', default=[1, 2, 5])
+    add('--feature', choices=FEATURES, help=feature)
+    number = dict(type=positive_integer)
+    add('--shots', nargs='*', default=[1, 2, 5], **number)
     add('--percent', type=float, nargs='*', default=[1.0])
-    add(
-        '--sets',
-        type=positive_integer,
-        default=3,
-        help='low-shot sets that are drawn',
-    )
-    add(
-        '--num-heads',
-        type=positive_integer,
-        help='attention heads, where neither a file nor the config says it',
-    )
-    linear = dict(type=positive_integer, help='of linear probing')
-    add('--epochs', default=100, **linear)
-    add('--batch-size', default=256, **linear)
+    add('--sets', default=3, help='low-shot sets that are drawn', **number)
+    heads = 'attention heads, where neither a file nor the config says it'
+    add('--num-heads', help=heads, **number)
+    add('--epochs', default=100, help='of linear probing', **number)
+    add('--batch-size', default=256, help='of linear probing', **number)
     add('--num-workers', type=int, help='processes that read')
     add('--seed', type=int, default=0)
     args = parser.parse_args(argv)

@@ -17,14 +17,19 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import config_file, import_stack, positive_integer
+from _arguments import (
+    config_file,
+    import_stack,
+    one_line_errors,
+    positive_integer,
+)
 
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
 SPLIT = 'train_dataloader.dataset.ann_file'
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description='Tune the learning rate. A sweep that was stopped goes on '
@@ -33,12 +38,8 @@ def parse_args() -> argparse.Namespace:
     add = parser.add_argument
     add('config', type=config_file, help='a config that trains and validates')
     add('--lrs', type=float, nargs='+', required=True)
-    add(
-        '--splits',
-        nargs='+',
-        help='values of train_dataloader.dataset.ann_file: the rate is tuned '
-        'on the first and used for all',
-    )
+    splits = f'values of {SPLIT}: the rate is tuned on the first, used for all'
+    add('--splits', nargs='+', help=splits)
     add('--metric', default='mIoU', help='by default mIoU; higher is better')
     add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
     add('--gpus', type=positive_integer, default=1, help='of each run')
@@ -47,7 +48,7 @@ def parse_args() -> argparse.Namespace:
     args = parser.parse_args()
     if args.work_dir is None:
         args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
-    return args
+    return parser, args
 
 
 def sweep(args: argparse.Namespace) -> dict:
@@ -92,27 +93,25 @@ def _best_of_run(
     """Best validation of one run, which is trained unless it was."""
     from mmmoca.files import write_json
 
-    name = f'lr_{lr:g}'
-    options = [f'{LR}={lr!r}', *args.cfg_options]
+    name, options = f'lr_{lr:g}', [f'{LR}={lr!r}', *args.cfg_options]
     if split is not None:
         name = f'{Path(split).stem}_{name}'
         options.append(f'{SPLIT}={split}')
     folder = args.work_dir / name
-    state_file = folder / 'run.json'
+    record = folder / 'run.json'
     settings = dict(config=str(args.config), cfg_options=options)
-    state = dict(settings, ended=None)
-    if state_file.exists():
-        state = json.loads(state_file.read_text())
-        if state != dict(settings, ended=state['ended']):
-            raise ValueError(
-                f'{folder} has a run with other settings: choose another '
-                '--work-dir, or remove it'
-            )
-    if state['ended'] is None:
-        write_json(state_file, state)
-        state['ended'] = _train(args, folder, options)
-        write_json(state_file, state)
-    if state['ended'] == 'diverged':
+    state = json.loads(record.read_text()) if record.exists() else settings
+    diverged = state.pop('diverged', None)
+    if state != settings:
+        raise ValueError(
+            f'{folder} has a run with other settings: choose another '
+            '--work-dir, or remove it'
+        )
+    if diverged is None:
+        write_json(record, settings)
+        diverged = not _train(args, folder, options)
+        write_json(record, dict(settings, diverged=diverged))
+    if diverged:
         return None
     # A run that was resumed has several logs.
     values = [
@@ -130,8 +129,8 @@ def _best_of_run(
 
 def _train(
     args: argparse.Namespace, folder: Path, options: Sequence[str]
-) -> str:
-    """Train, or go on; how it ended: 'well' or 'diverged'."""
+) -> bool:
+    """Train, or go on; False if it diverged."""
     command = [sys.executable, str(TOOLS / 'train.py'), str(args.config)]
     if args.gpus > 1:
         command[:2] = [str(TOOLS / 'dist_train.sh')]
@@ -142,7 +141,7 @@ def _train(
     sys.stderr.write(run.stderr)
     if run.returncode and 'NonFiniteLossError' not in run.stderr:
         raise ValueError(f'the training in {folder} failed, see above')
-    return 'diverged' if run.returncode else 'well'
+    return run.returncode == 0
 
 
 def format_table(result: dict) -> str:
@@ -167,14 +166,12 @@ def format_table(result: dict) -> str:
 
 def main() -> None:
     """Sweep, print the table and write it beside the runs."""
-    args = parse_args()
+    parser, args = parse_args()
     import_stack()
     from mmmoca.files import write_json, write_text
 
-    try:
+    with one_line_errors(parser, ValueError):
         result = sweep(args)
-    except ValueError as error:
-        sys.exit(f'error: {error}')
     table = format_table(result)
     write_json(args.work_dir / 'sweep.json', result)
     write_text(args.work_dir / 'sweep.md', table)

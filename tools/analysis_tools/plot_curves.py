@@ -11,22 +11,13 @@ def parse_args() -> argparse.Namespace:
         description='Draw losses, k-NN accuracy, state of the codebook and '
         'schedules of a MOCA run'
     )
-    parser.add_argument(
-        'run', type=Path, help='a work dir, or the scalars.json of one run'
-    )
-    parser.add_argument(
-        '--out',
-        type=Path,
-        help='the picture (by default curves.png beside what is read)',
-    )
-    parser.add_argument(
-        '--baseline',
-        nargs=2,
-        action='append',
-        default=[],
-        metavar=('NAME', 'ACCURACY'),
-        help='draw a dashed line, such as --baseline "raw pixels" 30.7',
-    )
+    add = parser.add_argument
+    add('run', type=Path, help='a work dir, or the scalars.json of one run')
+    out = 'the picture (by default curves.png beside what is read)'
+    add('--out', type=Path, help=out)
+    line = dict(nargs=2, action='append', metavar=('NAME', 'ACCURACY'))
+    line['help'] = 'draw a dashed line, such as --baseline "raw pixels" 30.7'
+    add('--baseline', default=[], **line)
     args = parser.parse_args()
     if not args.run.exists():
         parser.error(f'there is no {args.run}')

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the tools that draw class folders of grey images have in common."""
+"""Outlines and grey images of the tools that draw image sets."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,25 @@ from _drawn_set import draw_classes
 
 # Draws one image: takes the index of its class, the generator and the side.
 Draw = Callable[[int, np.random.Generator, int], np.ndarray]
+
+
+def rotation(angle: float) -> np.ndarray:
+    """The matrix (2, 2) that turns row vectors by an angle in radians."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    return np.array([(cos, sin), (-sin, cos)])
+
+
+def regular(corners: int) -> np.ndarray:
+    """A regular polygon (corners, 2) in the unit circle."""
+    angle = np.arange(corners) * 2 * math.pi / corners
+    return np.stack([np.cos(angle), np.sin(angle)], 1)
+
+
+def cross(arm: float) -> np.ndarray:
+    """A cross (12, 2) whose arms are ``2 * arm`` wide; their ends are at 1."""
+    corners = np.array([(1, -arm), (1, arm), (arm, arm)])
+    turns = [rotation(quarter * math.pi / 2) for quarter in range(4)]
+    return np.concatenate([corners @ turn for turn in turns])
 
 
 def coverage(contours: Sequence[np.ndarray], size: int) -> np.ndarray:
@@ -119,4 +139,4 @@ def draw_images(
         data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
         (root / f'{name}.jpg').write_bytes(data.tobytes())
 
-    return draw_classes(what, out, write, classes, numbers, '.jpg', 24)
+    return draw_classes(what, out, write, classes, numbers, 24)

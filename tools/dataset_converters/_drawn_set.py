@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the tools that draw image sets have in common."""
+"""Folders and command lines of the tools that draw image sets."""
 
 import argparse
 import itertools
@@ -34,14 +34,15 @@ def check_numbers(**numbers: tuple[int, int]) -> None:
 
 @contextmanager
 def drawn_set(
-    out: str | Path, meta: str, files: dict[str, int]
+    out: str | Path, meta: str, train: int, val: int
 ) -> Iterator[Path | None]:
     """Make the folder of a drawn set, or find it made.
 
     Args:
         out (str | Path): The folder, which appears whole or not at all.
         meta (str): What its ``meta.json`` tells of the set.
-        files (dict[str, int]): Glob pattern -> number of images.
+        train (int): Number of training images.
+        val (int): Number of validation images.
 
     Yields:
         Path | None: Where to draw; None if ``out`` holds this set.
@@ -50,28 +51,23 @@ def drawn_set(
         FileExistsError: If ``out`` holds anything else.
     """
     out = Path(out).absolute()
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        record = out / 'meta.json'
-        if (
-            not record.is_file()
-            or record.read_text() != meta
-            or any(len(list(out.glob(p))) != n for p, n in files.items())
-        ):
-            raise FileExistsError(
-                f'{out} holds something else than the set asked for (see its '
-                'meta.json if there is one). Give another folder or remove '
-                'this one.'
-            )
+    record = out / 'meta.json'
+    if record.is_file() and record.read_text() == meta:
         print(f'{out} already holds this set: nothing to do.')
         yield None
         return
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise FileExistsError(
+            f'{out} holds something else than the set asked for (see its '
+            'meta.json if there is one). Give another folder or remove this '
+            'one.'
+        )
     from mmmoca.files import atomic_write
 
     with atomic_write(out) as root:
         root.mkdir()
         yield root
         (root / 'meta.json').write_text(meta)
-    train, val = files.values()
     print(f'{out}: {train} training and {val} validation images.')
 
 
@@ -81,12 +77,11 @@ def draw_classes(
     write: Write,
     classes: Sequence[str],
     numbers: dict[str, float],
-    suffix: str,
     min_size: int,
 ) -> bool:
     """Make a labelled set in ImageFolder layout.
 
-    Writes ``out/{train,val}/<class>/<number><suffix>`` and
+    Writes ``out/{train,val}/<class>/<number>``, each with its suffix, and
     ``out/meta.json``. Class sizes differ by one image at most. The images
     depend on ``numbers`` alone.
 
@@ -97,7 +92,6 @@ def draw_classes(
         classes (Sequence[str]): Names of the classes.
         numbers (dict[str, float]): ``format``, ``train``, ``val``, ``size``,
             ``seed`` and what else tells sets apart, for ``meta.json``.
-        suffix (str): Of the image files.
         min_size (int): Least ``size``.
 
     Returns:
@@ -114,8 +108,7 @@ def draw_classes(
         seed=(numbers['seed'], 0),
     )
     meta = json.dumps(dict(numbers, classes=classes), indent=2) + '\n'
-    files = {f'{s}/*/*{suffix}': numbers[s] for s in SPLITS}
-    with drawn_set(out, meta, files) as root:
+    with drawn_set(out, meta, *counts) as root:
         if root is None:
             return False
         for split, name in itertools.product(SPLITS, classes):

@@ -67,9 +67,8 @@ def main() -> None:
         description="Write scikit-learn's digits as class folders"
     )
     parser.add_argument('out', help='folder to make')
-    parser.add_argument(
-        '--size', type=int, default=48, help='side of an image in pixels'
-    )
+    side = dict(default=48, help='side of an image in pixels')
+    parser.add_argument('--size', type=int, **side)
     args = parser.parse_args()
     try:
         train, val = make_digits(args.out, args.size)

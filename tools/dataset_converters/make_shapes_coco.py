@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Draw a small instance segmentation set in COCO's format.
 
-Rotated shapes of four classes lie over one another on noisy backgrounds. The
-annotations hold all that COCO's do: polygons where a shape is seen whole, run
-lengths (compressed and not) where another covers a part of it, crowds, and
-images without any object.
+Rotated shapes of four classes overlap on noisy backgrounds. The annotations
+have every form that COCO's have: polygons for shapes that are fully visible,
+run lengths (compressed and not) for those that another covers in part, crowds,
+and images without objects.
 """
 
 import json
@@ -16,8 +16,8 @@ import cv2
 import numpy as np
 from pycocotools import mask as coco_mask
 
+from _drawn_images import cross, regular, rotation
 from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
-from _outlines import cross, regular, rotation
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 2
@@ -252,8 +252,7 @@ def make_shapes(
         train=(train, 1), val=(val, 1), size=(size, MIN_SIZE), seed=(seed, 0)
     )
     numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    files = {'train/*.jpg': train, 'val/*.jpg': val}
-    with drawn_set(out, json.dumps(numbers), files) as root:
+    with drawn_set(out, json.dumps(numbers), train, val) as root:
         if root is None:
             return False
         (root / 'annotations').mkdir()

@@ -12,6 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from _arguments import (
+    image_folder,
+    import_stack,
+    one_line_errors,
+    positive_integer,
+)
+
 if TYPE_CHECKING:
     from mmmoca.datasets import ImageFolder
 
@@ -47,23 +56,15 @@ def make_shards(
         FileNotFoundError: If there is no such folder or no image in it.
         ImportError: If webdataset is missing.
         OSError: If no image can be read, or the shards not be written.
-        ValueError: If ``number`` or ``megabytes`` is not above 0.
     """
     out = Path(out).absolute()
-    if number < 1 or megabytes <= 0:
-        raise ValueError('number and megabytes must be above 0')
     if out.exists():
         raise FileExistsError(f'{out} exists: remove it or give another name')
-    from mmmoca.datasets import ImageFolder
-    from mmmoca.datasets.tar_index import index_shards
-    from mmmoca.files import atomic_write
+    from webdataset import ShardWriter
 
-    try:
-        from webdataset import ShardWriter
-    except ImportError as error:
-        raise ImportError(
-            'make_shards.py needs: pip install webdataset'
-        ) from error
+    from mmmoca.datasets import ImageFolder
+    from mmmoca.datasets.image_shards import read_index
+    from mmmoca.files import atomic_write
 
     folder = ImageFolder(str(images), with_label=with_label, pipeline=[])
     problems = []
@@ -72,7 +73,7 @@ def make_shards(
 
         def finish(shard: str) -> None:
             # Reads all headers again, which is a check, too.
-            list(index_shards([shard], folder.extensions, with_label))
+            read_index(shard, folder.extensions)
             done = f'{writer.total} of {len(folder)} images'
             print(f'{Path(shard).name}: {done}', flush=True)
 
@@ -98,8 +99,7 @@ def _samples(
     folder: 'ImageFolder', problems: list[str]
 ) -> Iterator[dict[str, str | bytes]]:
     """Images as WebDataset takes them; adds what cannot be read."""
-    for index in range(len(folder)):
-        info = folder.get_data_info(index)
+    for index, info in enumerate(folder.data_list):
         path = Path(info['img_path'])
         try:
             content = path.read_bytes()
@@ -122,30 +122,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description='Put the images of a folder into tar files (WebDataset)'
     )
-    parser.add_argument('images', help='folder of images, at any depth')
-    parser.add_argument('out', help='folder to make')
-    parser.add_argument(
-        '--with-label',
-        action='store_true',
-        help='the folders in it are classes',
-    )
-    parser.add_argument(
-        '--number', type=int, default=10_000, help='images of a shard'
-    )
-    parser.add_argument(
-        '--megabytes', type=float, default=1000, help='size of a shard'
-    )
+    add = parser.add_argument
+    add('images', type=image_folder, help='folder of images, at any depth')
+    add('out', help='folder to make')
+    classes = 'the folders in it are classes'
+    add('--with-label', action='store_true', help=classes)
+    number = 'images of a shard, at most'
+    add('--number', type=positive_integer, default=10_000, help=number)
+    size = 'size of a shard'
+    add('--megabytes', type=float, default=1000, help=size)
     args = parser.parse_args()
-    if not Path(args.images).is_dir():
-        parser.error(f'there is no folder {args.images}')
-    from mmmoca import stack
-
-    stack.import_quietly('mmpretrain.datasets')
-
-    try:
+    import_stack()
+    with one_line_errors(parser, ImportError, OSError):
         total, problems = make_shards(**vars(args))
-    except (ImportError, OSError, ValueError) as error:
-        sys.exit(f'make_shards.py: error: {error}')
     for problem in problems:
         print(f'left out: {problem}', file=sys.stderr)
     print(f'{args.out}: {total} images, {len(problems)} could not be read')

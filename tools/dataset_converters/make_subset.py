@@ -11,6 +11,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from _arguments import (
+    image_folder,
+    import_stack,
+    one_line_errors,
+    positive_integer,
+)
+
 
 def make_subsets(
     train: str | Path,
@@ -32,7 +41,7 @@ def make_subsets(
         shots (Sequence[int]): Images a class, a list for each of these and
             for each set.
         percent (Sequence[float]): Percentages of each class, one list each.
-        sets (int): Number of sets, at least 1.
+        sets (int): Number of sets.
         seed (int): Seed, 0 or more.
 
     Returns:
@@ -43,73 +52,43 @@ def make_subsets(
         ValueError: If a number is out of range, there are fewer than two
             classes, or a class has too few images.
     """
-    if sets < 1:
-        raise ValueError(f'sets must be at least 1, but got {sets}')
-    from mmmoca import stack
-
-    stack.import_quietly('mmpretrain.datasets')
     from mmmoca.datasets import ImageFolder
     from mmmoca.evaluation.subsets import draw_subset, images_by_class
     from mmmoca.files import write_text
 
     images = images_by_class(ImageFolder(str(train), pipeline=[]))
-    texts = {
-        f'{number}shot_set{i}.txt': draw_subset(
-            images, (seed, i), shots=number
-        )
-        for number in shots
-        for i in range(sets)
-    } | {
-        f'{number:g}percent.txt': draw_subset(
-            images, (seed, 0), percent=number
-        )
-        for number in percent
-    }
-    for name, lines in texts.items():
+    lists = {}
+    for number in shots:
+        for i in range(sets):
+            drawn = draw_subset(images, (seed, i), shots=number)
+            lists[f'{number}shot_set{i}.txt'] = drawn
+    for number in percent:
+        drawn = draw_subset(images, (seed, 0), percent=number)
+        lists[f'{number:g}percent.txt'] = drawn
+    for name, lines in lists.items():
         write_text(Path(out) / name, ''.join(f'{line}\n' for line in lines))
-    return [Path(out) / name for name in texts]
-
-
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Draw lists of a few labelled images a class'
-    )
-    parser.add_argument('train', help='folder of the class folders')
-    parser.add_argument('out', help='folder for the lists')
-    parser.add_argument(
-        '--shots',
-        type=int,
-        nargs='*',
-        default=[1, 2, 5],
-        metavar='N',
-        help='images a class (by default 1 2 5)',
-    )
-    parser.add_argument(
-        '--percent',
-        type=float,
-        nargs='*',
-        default=[1.0],
-        metavar='P',
-        help='percentages of each class (by default 1)',
-    )
-    parser.add_argument(
-        '--sets', type=int, default=3, help='lists for each number of images'
-    )
-    parser.add_argument('--seed', type=int, default=0)
-    args = parser.parse_args()
-    if not Path(args.train).is_dir():
-        parser.error(f'there is no folder {args.train}')
-    return args
+    return [Path(out) / name for name in lists]
 
 
 def main() -> None:
     """Draw them."""
-    args = parse_args()
-    try:
+    parser = argparse.ArgumentParser(
+        description='Draw lists of a few labelled images a class'
+    )
+    add = parser.add_argument
+    add('train', type=image_folder, help='folder of the class folders')
+    add('out', help='folder for the lists')
+    shots = dict(default=[1, 2, 5], help='images a class (by default 1 2 5)')
+    add('--shots', type=int, nargs='*', metavar='N', **shots)
+    percent = dict(default=[1.0], help='of each class (by default 1)')
+    add('--percent', type=float, nargs='*', metavar='P', **percent)
+    sets = 'lists for each number of images (3)'
+    add('--sets', type=positive_integer, default=3, help=sets)
+    add('--seed', type=int, default=0)
+    args = parser.parse_args()
+    import_stack()
+    with one_line_errors(parser, OSError, ValueError):
         files = make_subsets(**vars(args))
-    except (OSError, ValueError) as error:
-        sys.exit(f'make_subset.py: error: {error}')
     for path in files:
         print(path)
 

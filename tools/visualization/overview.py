@@ -25,36 +25,19 @@ from _arguments import (
 def parse_args() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description='Show what a model learnt')
-    parser.add_argument(
-        'config', type=config_file, help='the config that it was trained by'
-    )
-    parser.add_argument(
-        'checkpoint', type=checkpoint_file, help='the checkpoint file'
-    )
+    add = parser.add_argument
+    add('config', type=config_file, help='the config that it was trained by')
+    add('checkpoint', type=checkpoint_file, help='the checkpoint file')
     add_cfg_options(parser)
-    parser.add_argument(
-        '--data',
-        type=image_folder,
-        metavar='DIR',
-        help='show images of this folder, at any depth, instead of the '
-        "config's",
-    )
-    parser.add_argument('--out', type=Path, default=Path('moca.png'))
-    parser.add_argument(
-        '--images', type=positive_integer, default=8, help='number of rows (8)'
-    )
-    parser.add_argument(
-        '--bank',
-        type=positive_integer,
-        default=2000,
-        help='number of images to search for neighbours (2000)',
-    )
-    parser.add_argument(
-        '--num-workers', type=int, default=2, help='of extraction (2)'
-    )
-    parser.add_argument(
-        '--seed', type=int, default=0, help='of the choice of images (0)'
-    )
+    data = 'show images of this folder, at any depth, not those of the config'
+    add('--data', type=image_folder, metavar='DIR', help=data)
+    add('--out', type=Path, default=Path('moca.png'))
+    number = dict(type=positive_integer)
+    add('--images', default=8, help='number of rows (8)', **number)
+    bank = 'number of images to search for neighbours (2000)'
+    add('--bank', default=2000, help=bank, **number)
+    add('--num-workers', type=int, default=2, help='of extraction (2)')
+    add('--seed', type=int, default=0, help='of the choice of images (0)')
     return parser.parse_args()
 
 

@@ -31,7 +31,14 @@ def test_images_and_masks(tool, tmp_path, bands):
         assert image.dtype == np.uint16
         name = path.relative_to(out).with_suffix('.png')
         mask = cv2.imread(str(out / 'masks' / name), cv2.IMREAD_UNCHANGED)
-        assert tool.CLASSES[mask[12, 12]] == path.parent.name
+        label = mask[12, 12]
+        assert tool.CLASSES[label] == path.parent.name
+        rng = np.random.default_rng((0, 0, 6 * int(path.stem) + label))
+        drawn, classes = tool.draw(label, rng, 24)
+        np.testing.assert_array_equal(mask, classes)
+        if bands == 1:
+            drawn = drawn[..., tool.NEAR_INFRARED]
+        np.testing.assert_array_equal(image, drawn)
     assert not tool.make_fields(out, train=13, val=6, size=24, bands=bands)
 
 

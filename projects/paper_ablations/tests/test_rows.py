@@ -107,18 +107,9 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     assert table.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (
-            ['--rows', 'table2z'],
-            'table2z: there is no such row; the rows are append',
-        ),
-        (['--seeds', '0'], '--seeds must be 1 or more'),
-    ],
-)
-def test_bad_arguments(arguments, message, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize('arguments', [['--rows', 'x'], ['--seeds', '0']])
+def test_bad_arguments(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['run', str(tmp_path), *arguments])
     with pytest.raises(SystemExit):
         run.main()
-    assert message in capsys.readouterr().err
+    assert arguments[0] in capsys.readouterr().err

@@ -12,7 +12,7 @@ import gpu
 def test_rehearsal(tmp_path):
     """Each program that the parts run, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
-    names = 'step', 'objective', 'photos', 'runner', 'distributed', 'embedding'
+    names = 'step', 'photos', 'runner', 'distributed', 'embedding'
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     report = (tmp_path / 'report.txt').read_text()
     assert code == 0, report

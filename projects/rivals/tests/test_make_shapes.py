@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The figures of the drawn shapes; test_drawn_classes.py has the set."""
+"""The figures of the drawn shapes, and their set."""
 
 import cv2
 import numpy as np
 import pytest
 
-from tests.tools import load_tool
+from tests.tools import contents, load_tool
 
 
 @pytest.fixture(scope='module')
@@ -54,3 +54,13 @@ def test_clutter(tool, tmp_path):
         assert abs(full[figure].mean() - full[~figure].mean()) > 10
     with pytest.raises(ValueError, match='clutter must be within 0 and 1'):
         tool.make_shapes(tmp_path / 'set', clutter=1.5)
+
+
+def test_the_set(tool, tmp_path):
+    for name in 'ab':
+        assert tool.make_shapes(tmp_path / name, train=24, val=12, size=24)
+    first, again = (contents(tmp_path / name) for name in 'ab')
+    assert first == again and len(first) == len(set(first.values())) == 37
+    assert {name.split('/')[1] for name in first if '/' in name} == set(
+        tool.CLASSES
+    )

@@ -1,10 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images that are broken, unusual, oddly named, or gone meanwhile.
+"""Images that are broken, unusual or oddly named.
 
 Each trial adds one to a folder of 16 good images and takes them all through
 the quick start's data set, pipeline and loader, with a worker. What can be
-read must arrive, what cannot must be named in the log, nothing may hang. In
-the end all of it meets a run of the quick start.
+read must arrive, what cannot must be named in the log, nothing may hang.
 """
 
 import io
@@ -25,7 +24,6 @@ from PIL import Image
 from mmmoca.messages import printable
 
 from ...images import DEMO_CONFIG, write_images
-from ...runs import NO_VALIDATION, demo_runner
 from .trials import Trial
 
 Case = tuple[str, str, bytes | Callable[[Path], object], str]
@@ -34,22 +32,17 @@ Case = tuple[str, str, bytes | Callable[[Path], object], str]
 def trials(folder: Path, count: int) -> Iterator[Trial]:
     """Every case, or an evenly spread ``count`` times four of them."""
     write_images(folder / 'good', train=8, val=1, classes=2)
-    everything = folder / 'everything'
-    write_images(everything, train=100, val=1)
     tried = list(cases())
     tried = tried[:: max(1, len(tried) // (4 * count))]
     for number, (what, name, content, fate) in enumerate(tried):
         root = folder / f'trial_{number}'
         shutil.copytree(folder / 'good', root)
-        place = everything / 'train' / f'{number:03}'
-        place.mkdir()
-        for path in (root / 'train' / 'class_0' / name, place / name):
-            if isinstance(content, bytes):
-                path.write_bytes(content)
-            else:
-                content(path)
+        path = root / 'train' / 'class_0' / name
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            content(path)
         yield Trial('images', f'{what}, {fate}', judge(root, name, fate))
-    yield Trial('images', 'all in one run', run(everything))
 
 
 def judge(root: Path, name: str, fate: str) -> str:
@@ -81,26 +74,6 @@ def judge(root: Path, name: str, fate: str) -> str:
         met = 'named'
     either = fate == 'either' and met in ('read', 'named')
     return '' if either or met == fate else f'{met} in place of {fate}'
-
-
-def run(root: Path) -> str:
-    """Train on everything; images vanish meanwhile."""
-    steps = {'train_cfg.max_iters': 60, 'train_dataloader.batch_size': 16}
-    try:
-        runner = demo_runner(root, 'run', **NO_VALIDATION | steps)
-        call_hook = runner.call_hook
-
-        def lose(name: str, **kwargs: object) -> None:
-            if name == 'after_train_iter' and runner.iter == 10:
-                for path in sorted((root / 'train/class_0').iterdir())[:20]:
-                    path.unlink()
-            call_hook(name, **kwargs)
-
-        runner.call_hook = lose
-        runner.train()
-    except Exception as error:
-        return f'{type(error).__name__}: {error}'
-    return '' if runner.iter == 60 else f'ended after {runner.iter}'
 
 
 def encode(kind: str, mode: str = 'RGB', size=(80, 60), **options) -> bytes:
@@ -156,7 +129,6 @@ def cases() -> Iterator[Case]:
         yield f'name {name[:20]!r}', name, b'no image', 'named'
     for what, make, fate in (
         ('a folder', Path.mkdir, 'left out'),
-        ('a pipe', os.mkfifo, 'left out'),
         ('a link', lambda path: path.symlink_to(_good(path)), 'read'),
         ('a link to nothing', lambda p: p.symlink_to('nowhere'), 'named'),
         ('a link to itself', lambda p: p.symlink_to(p.name), 'named'),

@@ -28,6 +28,7 @@ from ...test_checkpoints.files import mm_config
 from ...tools import load_tool, run_tool
 
 Way = Callable[[Path], object]
+CONVERTERS = 'model_converters'
 COUNT = itertools.count()
 DEMO = ('moca', 'linear', 'finetune', 'knn', 'lowshot')
 
@@ -46,7 +47,6 @@ def ways_in(folder: Path) -> dict[str, Way]:
         itertools.chain(
             _runs(folder),
             _tools(folder),
-            _converters(folder),
             _library(folder),
         )
     )
@@ -58,27 +58,21 @@ def _runs(folder: Path) -> Iterator[tuple[str, Way]]:
     def run(tool: str, config: Path, *arguments: object) -> str:
         name = f'experiment_name=run{next(COUNT)}'
         options = ['--cfg-options', name, 'log_level=ERROR']
-        return run_tool(f'tools/{tool}.py', config, *arguments, *options)
+        return run_tool(f'tools/{tool}.py', config, *options, *arguments)
 
     def training(config: Path, key: str) -> Way:
         def load(path: Path) -> str:
             work_dir = folder / f'work{next(COUNT)}'
-            arguments = ['--work-dir', work_dir]
+            arguments = ['--resume', path]
             if key == 'load_from':
-                cfg = Config.fromfile(config)
-                cfg.load_from = str(path)
-                cfg.dump(config.with_name(f'from_{config.name}'))
-                return run(
-                    'train',
-                    config.with_name(f'from_{config.name}'),
-                    *arguments,
-                )
-            if key == '--resume FILE':
-                return run('train', config, *arguments, '--resume', path)
-            work_dir.mkdir()
-            for name in ('iter_9.pth', 'epoch_9.pth'):
-                (work_dir / name).symlink_to(path)
-            return run('train', config, *arguments, '--resume')
+                arguments = [f'load_from={path}']
+            elif key == '--resume':
+                work_dir.mkdir()
+                for name in ('iter_9.pth', 'epoch_9.pth'):
+                    (work_dir / name).symlink_to(path)
+                arguments = ['--resume']
+            arguments += ['--work-dir', work_dir]
+            return run('train', config, *arguments)
 
         return load
 
@@ -153,67 +147,38 @@ def _detects() -> bool:
 
 def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
     """The other tools that take a checkpoint, or a file of a run."""
+    pth, tensors = folder / 'converted.pth', folder / 'converted.safetensors'
     configs, out = folder / 'configs', ('--out', folder / 'a.png')
     image = next((folder / 'images').rglob('*.jpg'))
 
-    def draw(tool: str, config: str, *arguments: object) -> Way:
-        return lambda path: run_tool(
-            f'tools/visualization/{tool}.py',
-            *(configs / f'{config}.py', path, *arguments),
-        )
-
-    yield 'overview.py', draw('overview', 'moca', *out)
-    for name in ('', 'NAME='):
-        yield (
-            f'compare.py, {name}FILE',
-            lambda path, name=name: run_tool(
-                'tools/analysis_tools/compare.py',
-                *(f'{name}{path}', '--data-root', folder / 'images'),
-                *('--config', configs / 'knn.py', '--num-workers', 0),
-                *('--shots', 1, '--percent', 50, '--epochs', 1),
-                *('--out-dir', folder / 'compared'),
-            ),
-        )
     yield (
-        'plot_curves.py',
-        lambda path: run_tool('tools/analysis_tools/plot_curves.py', path),
-    )
-    yield (
-        'embed.py',
+        'overview.py',
         lambda path: run_tool(
-            'tools/embed.py',
-            *(path, image.parent, folder / 'a.npy', '--workers', 0),
+            'tools/visualization/overview.py', configs / 'moca.py', path, *out
         ),
     )
-    for form in ('timm', 'transformers', 'onnx', 'torch-export'):
+    for name, tool, *arguments in (
+        (
+            *('compare.py', 'analysis_tools/compare', '--data-root'),
+            *(folder / 'images', '--config', configs / 'knn.py'),
+            *('--num-workers', 0, '--shots', 1, '--percent', 50),
+            *('--epochs', 1, '--out-dir', folder / 'compared'),
+        ),
+        ('plot_curves.py', 'analysis_tools/plot_curves'),
+        ('embed.py', 'embed', image.parent, folder / 'a.npy', '--workers', 0),
+        ('export.py', 'export', folder / 'exported', '--to', 'onnx'),
+        ('extract_backbone, .pth', f'{CONVERTERS}/extract_backbone', pth),
+        ('extract_backbone', f'{CONVERTERS}/extract_backbone', tensors),
+        ('moca_release', f'{CONVERTERS}/moca_release', pth),
+        ('moca_release, full', f'{CONVERTERS}/moca_release', pth, '--full'),
+        ('timm_vit', f'{CONVERTERS}/timm_vit', tensors, '--to', 'timm'),
+    ):
         yield (
-            f'export.py, {form}',
-            lambda path, form=form: run_tool(
-                'tools/export.py', path, folder / 'exported', '--to', form
+            name,
+            lambda path, tool=tool, arguments=arguments: run_tool(
+                f'tools/{tool}.py', path, *arguments
             ),
         )
-
-
-def _converters(folder: Path) -> Iterator[tuple[str, Way]]:
-    """The converters, to both formats."""
-    for tool, *options in (
-        ('extract_backbone',),
-        ('extract_backbone', '--which', 'student'),
-        ('moca_release',),
-        ('moca_release', '--full'),
-        ('timm_vit', '--to', 'timm'),
-        ('timm_vit', '--to', 'mmpretrain'),
-    ):
-        for suffix in ('.pth', '.safetensors'):
-            yield (
-                f'{" ".join([tool, *options])}, {suffix}',
-                lambda path, tool=tool, options=options, suffix=suffix: (
-                    run_tool(
-                        f'tools/model_converters/{tool}.py',
-                        *(path, folder / f'converted{suffix}', *options),
-                    )
-                ),
-            )
 
 
 def _library(folder: Path) -> Iterator[tuple[str, Way]]:
