@@ -60,7 +60,7 @@ def classes() -> Iterator[str]:
     from mmmoca import registry
     from mmmoca.stack import import_quietly
 
-    import_quietly('mmpretrain.datasets')
+    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
     for room in vars(registry).values():
         if not isinstance(room, registry.Registry):
             continue

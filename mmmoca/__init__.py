@@ -28,7 +28,7 @@ MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
 def __getattr__(name: str) -> Any:
     if name not in ('load', 'pretrain'):
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    import_quietly('mmpretrain.datasets')
+    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
     from . import apis
 
     return getattr(apis, name)

@@ -192,7 +192,7 @@ def import_stack() -> None:
     import mmmoca  # noqa: F401  checks it
     from mmmoca.stack import import_quietly
 
-    import_quietly('mmpretrain.datasets')
+    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
 
 
 @contextmanager

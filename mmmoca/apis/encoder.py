@@ -325,7 +325,7 @@ def load(
     a record as for ImageNet, which a log line says.
 
     Args:
-        checkpoint (str | os.PathLike): The file, see docs/checkpoints.md; or
+        checkpoint (str | os.PathLike): The file, see docs/guides/checkpoints.md; or
             the name of a model whose weights are published, such as
             'moca_vit-b16_200e_v1.0', which are downloaded once.
         which (str): 'teacher' (default, as all of the paper's evaluations)

@@ -30,6 +30,34 @@ FORMATS: dict[str, tuple[Callable, str, list[str]]] = {
     'torch-export': (write_torch_export, 'pytorch', []),
     'safetensors': (write_safetensors, 'mmmoca', ['safetensors']),
 }
+# Python that loads a folder of each format and encodes normalised images.
+_USAGE = {
+    'timm': """\
+import timm
+
+model = timm.create_model('local-dir:FOLDER', pretrained=True).eval()
+tokens = model.forward_features(images)  # (B, 1 + L, D)""",
+    'transformers': """\
+from transformers import ViTModel
+
+model = ViTModel.from_pretrained('FOLDER', add_pooling_layer=False)
+tokens = model(images).last_hidden_state  # (B, 1 + L, D)""",
+    'onnx': """\
+import onnxruntime
+
+session = onnxruntime.InferenceSession('FOLDER/model.onnx')
+cls, avg, patches = session.run(None, dict(images=images.numpy()))""",
+    'torch-export': """\
+import torch
+
+model = torch.export.load('FOLDER/model.pt2').module()
+cls, avg, patches = model(images)""",
+    'safetensors': """\
+import mmmoca
+
+encoder = mmmoca.load('FOLDER/model.safetensors')
+found = encoder(images)  # found.cls, found.avg, found.patches""",
+}
 _CARD = """\
 ---
 {license}library_name: {library}
@@ -46,8 +74,11 @@ Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
 
 Features are those after the final norm: [CLS], [AVG] (the mean patch token)
 or the patch tokens themselves. `preprocessing.json` says how images are
-prepared for it: {channels} channels ({order}){assumed}. `docs/checkpoints.md`
-of mmmoca has the code that loads it.
+prepared for it: {channels} channels ({order}){assumed}.
+
+```python
+{usage}
+```
 
 Licence of the weights: {licence}.
 {citation}"""
@@ -102,7 +133,7 @@ def export_encoder(
         ImportError: If a package is missing that the format needs.
     """
     check_target(out, to)
-    write, library, _ = FORMATS[to]
+    write = FORMATS[to][0]
     encoder = copy.deepcopy(encoder).cpu()
     if to != 'safetensors':
         _to_rgb(encoder)
@@ -120,7 +151,7 @@ def export_encoder(
         folder.mkdir()
         write(encoder, record, folder)
         write_json(folder / 'preprocessing.json', prepared)
-        card = _model_card(encoder, record, library, license)
+        card = _model_card(encoder, record, to, license)
         write_text(folder / 'README.md', card)
 
 
@@ -137,7 +168,7 @@ def _to_rgb(encoder: Encoder) -> None:
 
 
 def _model_card(
-    encoder: Encoder, record: dict, library: str, license: str | None
+    encoder: Encoder, record: dict, to: str, license: str | None
 ) -> str:
     """Markdown after a front matter of YAML, as the Hub reads it."""
     images, arch = encoder.preprocessing, encoder.backbone.arch_settings
@@ -146,7 +177,8 @@ def _model_card(
     assumed = ', mean and std usual for ImageNet, as none are recorded'
     return _CARD.format(
         license=f'license: {license.lower()}\n' if license else '',
-        library=library,
+        library=FORMATS[to][1],
+        usage=_USAGE[to],
         moca='- moca\n' if ours else '',
         title=f'{"MOCA " if ours else ""}ViT of {arch["num_layers"]} layers '
         f'of {arch["embed_dims"]}, patches of {height} x {width}',

@@ -9,7 +9,7 @@ FEATURES = ('avg', 'cls', 'cls-avg')
 class Preset(NamedTuple):
     """How a method's frozen encoder is evaluated where it was published.
 
-    docs/evaluation.md says where each value is from.
+    docs/guides/evaluate.md says where each value is from.
 
     Attributes:
         method (str, optional): Its name, None where it is not known.

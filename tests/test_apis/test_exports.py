@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -307,6 +308,25 @@ def test_cards(export):
     )
     assert (front['license'], front['library_name']) == ('cc-by-4.0', 'timm')
     assert 'moca' not in front['tags'] and 'Gidaris' not in text
+
+
+@pytest.mark.parametrize('to', FORMATS)
+def test_code_of_cards(export, to):
+    """It gives the patch tokens of the checkpoint."""
+    content, teacher = run_content()
+    folder, images = export(content, to), pictures((SIZE, SIZE))
+    (code,) = re.findall(r'```python\n(.*?)```', card_of(folder)[1], re.S)
+    names = dict(images=images)
+    with torch.no_grad():
+        exec(code.replace('FOLDER', str(folder)), names)
+        expected = split(tokens(teacher, images))[2]
+    if 'tokens' in names:
+        found = names['tokens'][:, 1:]
+    elif 'found' in names:
+        found = names['found'].patches.flatten(2).mT.cpu()
+    else:
+        found = torch.as_tensor(names['patches'])
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
 
 
 def test_mmdet_draws_predictions(trained, shapes, tmp_path):
-    """As docs/detection.md says, with the config that the run leaves."""
+    """As docs/guides/detect.md says, with the config that the run leaves."""
     from mmdet.apis import DetInferencer
 
     _, work_dir = trained

@@ -56,7 +56,7 @@ def refused(tree, work_dir, *parts, **options):
 def test_missing_train_ids(tree, tmp_path):
     for path in tree.glob('gtFine/val/*/*_labelTrainIds.png'):
         path.unlink()
-    advice = 'docs/segmentation.md'
+    advice = 'docs/guides/segment.md'
     refused(tree, tmp_path, '2 of 2 files are missing', advice)
 
 

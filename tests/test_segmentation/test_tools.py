@@ -223,7 +223,7 @@ def trained(streets, tmp_path_factory):
 
 
 def test_mmseg_draws_pictures(trained, streets, tmp_path):
-    """As docs/segmentation.md says."""
+    """As docs/guides/segment.md says."""
     images = sorted(streets.glob('leftImg8bit/train/jena/*.png'))[:2]
     inferencer = MMSegInferencer(*map(str, trained), device='cpu')
     inferencer([str(path) for path in images], out_dir=str(tmp_path))

@@ -3,7 +3,7 @@
 
 Features are extracted once a checkpoint, and k-NN, linear probing and
 low-shot classification share them. Each takes the feature that the method of
-the checkpoint is published with (docs/evaluation.md). Unlike in the
+the checkpoint is published with (docs/guides/evaluate.md). Unlike in the
 protocols' own configs, linear probing sees no augmented images. Images are
 prepared as each checkpoint records, or as ``--config`` says for all of them.
 """

@@ -143,5 +143,5 @@ class StepLogHook(Hook):
                 runner.logger.warning(
                     f'iteration {iteration}: the run seems to collapse, '
                     f'{name} has fallen to {scalars[name]:.2g}. See "Is my '
-                    'run healthy?" in docs/method.md'
+                    'run healthy?" in docs/method/health.md'
                 )
