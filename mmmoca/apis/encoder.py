@@ -325,9 +325,10 @@ def load(
     a record as for ImageNet, which a log line says.
 
     Args:
-        checkpoint (str | os.PathLike): The file, see docs/guides/checkpoints.md; or
-            the name of a model whose weights are published, such as
-            'moca_vit-b16_200e_v1.0', which are downloaded once.
+        checkpoint (str | os.PathLike): A file of any layout of
+            docs/guides/checkpoints.md, or the name of a model with published
+            weights, such as 'moca_vit-b16_200e_v1.0', which are downloaded
+            once.
         which (str): 'teacher' (default, as all of the paper's evaluations)
             or 'student'.
         device (torch.device | str, optional): By default the GPU, if there

@@ -117,8 +117,8 @@ def check_files(dataset: BaseDataset) -> None:
                 f'below {root}, such as {listed(missing, 2)}: an image NAME'
                 f'{dataset.img_suffix} needs a mask NAME'
                 f'{dataset.seg_map_suffix}; correct data_prefix, the suffixes '
-                f'or the split {dataset.ann_file} (docs/guides/segment.md says '
-                'how those of Cityscapes are made)'
+                f'or the split {dataset.ann_file} (docs/guides/segment.md '
+                'says how those of Cityscapes are made)'
             )
 
 

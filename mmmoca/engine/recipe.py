@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Settings that follow from the images, the batch and the length of a run.
 
-A config has 'auto' for them. ``docs/get_started/own_images.md`` states the rules.
+A config has 'auto' for them; docs/get_started/own_images.md states the rules.
 """
 
 import math
