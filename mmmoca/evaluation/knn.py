@@ -145,7 +145,7 @@ def knn_top1(
         bank (Tensor): (N, D), rows L2-normalised.
         truth (Tensor): Classes of the queries, int64, (Q,).
         labels (Tensor): Classes of the bank, int64, (N,).
-        num_classes (int): C.
+        num_classes (int): C, number of classes.
         k (int): Number of neighbours.
         temperature (float): T of the votes.
 

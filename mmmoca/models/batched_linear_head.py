@@ -15,28 +15,26 @@ __all__ = ['BatchedLinearHead']
 
 @MODELS.register_module()
 class BatchedLinearHead(BaseModule):
-    r"""H linear classifiers on the same features, one for each learning rate.
+    """H linear classifiers on the same features, one for each learning rate.
 
     Linear probing tries many learning rates, as iBOT does (the paper's
     appendix, "Linear ImageNet classification"). Here all classifiers are one
-    parameter and one matrix product. The loss is
+    parameter and one matrix product. The loss is the sum over h of r_h times
+    the cross-entropy of classifier h.
 
-    .. math:: \sum_h r_h \, \mathrm{CE}_h
-
-    Classifiers share no parameter, so the gradient of classifier h is that of
-    its own cross-entropy times :math:`r_h`. SGD with momentum is linear in
-    the gradient. One SGD with rate :math:`s` therefore takes, for classifier
-    h, the steps of an SGD with rate :math:`s r_h`. This holds for any
-    schedule of :math:`s`, but not with weight decay or with optimisers that
-    normalise the gradient (Adam, LARS).
+    Classifiers share no parameter, so the gradient of classifier h is r_h
+    times that of its own cross-entropy. SGD with momentum is linear in the
+    gradient. One SGD with rate s therefore takes, for classifier h, the steps
+    of an SGD with rate s r_h. This holds for any schedule of s, but not with
+    weight decay or with optimisers that normalise the gradient (Adam, LARS).
 
     The head computes in float32, also under autocast.
 
     Args:
         in_channels (int): D, width of the features.
-        num_classes (int): C.
-        base_lrs (Sequence[float]): :math:`r_h`, one for each classifier.
-            The optimiser's rate multiplies them.
+        num_classes (int): C, number of classes.
+        base_lrs (Sequence[float]): r_h, one for each classifier. The
+            optimiser's rate multiplies them.
         init_std (float): Standard deviation of the initial weights; biases
             start at 0. Defaults to 0.01, as in iBOT.
 
