@@ -51,7 +51,13 @@ PROGRAMS += ('python', 'srun', 'torchrun')
 FILES = re.compile(
     r'[\w./-]+\.(?:pth|tar|jpg|npy|safetensors)\b|CHECKPOINT|\.venv/bin/activate'
 )
-FOLDERS = ('images', 'path/to/images', 'path/to/labelled', 'work_dirs/RUN')
+FOLDERS = (
+    'images',
+    'data/imagenet/train',
+    'path/to/images',
+    'path/to/labelled',
+    'work_dirs/RUN',
+)
 
 
 def snippets(file, language):

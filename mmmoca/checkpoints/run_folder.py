@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import socket
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, ClassVar
@@ -20,10 +21,10 @@ INTERRUPTED = 'interrupted.pth'
 
 
 class FolderLock:
-    """Lets one process at a time write to a folder.
+    """Lets one run at a time write to a folder.
 
     The lock goes with its process: one that was killed leaves none behind. A
-    second lock of the same process takes over what an exception left.
+    second lock of the same thread takes over what an exception left.
 
     Args:
         folder (str | os.PathLike): The folder, made if need be.
@@ -31,12 +32,12 @@ class FolderLock:
             '--work-dir'.
 
     Raises:
-        RuntimeError: If another process has it. Says which and where.
+        RuntimeError: If another process or thread has it. Says which.
     """
 
     # A process that closes any file of a lock frees the lock. So there is one
     # file for each folder.
-    _files: ClassVar[dict[Path, IO]] = {}
+    _files: ClassVar[dict[Path, tuple[IO, threading.Thread]]] = {}
 
     def __init__(
         self, folder: str | os.PathLike, argument: str = '--work-dir'
@@ -44,7 +45,12 @@ class FolderLock:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder.resolve()
+        this = threading.current_thread()
         if self._folder in self._files:
+            file, thread = self._files[self._folder]
+            if thread is not this and thread.is_alive():
+                raise _taken(folder, 'in this process', argument)
+            self._files[self._folder] = file, this
             return
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
@@ -56,20 +62,24 @@ class FolderLock:
             file.seek(0)
             holder = file.read().strip()
             file.close()
-            raise RuntimeError(
-                f'another run writes to {folder} ({holder}): give this one '
-                f'another {argument}, or stop that one'
-            ) from error
-        self._files[self._folder] = file
+            raise _taken(folder, holder, argument) from error
+        self._files[self._folder] = file, this
         file.truncate(0)
         file.write(f'process {os.getpid()} on {socket.gethostname()}')
         file.flush()
 
     def release(self) -> None:
         """Let others have it. A second call does nothing."""
-        file = self._files.pop(self._folder, None)
+        file, _ = self._files.pop(self._folder, (None, None))
         if file is not None:
             file.close()
+
+
+def _taken(folder: Path, holder: str, argument: str) -> RuntimeError:
+    return RuntimeError(
+        f'another run writes to {folder} ({holder}): give this one another '
+        f'{argument}, or stop that one'
+    )
 
 
 def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:

@@ -18,7 +18,6 @@ from mmengine.logging import MMLogger
 from torch import Tensor
 
 from .features import FeatureShard
-from .report import render_table
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -160,22 +159,3 @@ def low_shot_results(
             )
         )
     return results
-
-
-def low_shot_table(results: list[dict]) -> str:
-    """Show results as a table in Markdown.
-
-    Args:
-        results (list[dict]): What :func:`low_shot_results` returned.
-
-    Returns:
-        str: One row a subset, accuracies in percent.
-    """
-    rows = []
-    for result in results:
-        sets = len(result['top1'])
-        spread = f' ± {result["std"]:.2f}' if sets > 1 else ''
-        images = f'{np.mean(result["images"]):.0f}'
-        top1 = f'{result["mean"]:.2f}{spread}'
-        rows.append([result['subset'], images, str(sets), top1])
-    return render_table(['low-shot', 'images', 'sets', 'top-1 (%)'], rows)

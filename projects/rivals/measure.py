@@ -28,19 +28,24 @@ PROBE_RATES = [0.01 * 3**power for power in range(8)]
 
 @HOOKS.register_module()
 class CPUSecondsHook(Hook):
-    """Logs the CPU seconds of training, which checkpoints keep."""
+    """Counts the CPU seconds of training; checkpoints record them."""
 
-    priority = 'VERY_LOW'
+    # Before the hook that writes checkpoints.
+    priority = 'LOW'
 
     def before_train(self, runner: Runner) -> None:
         """Go on from the seconds of the checkpoint."""
         before = runner.message_hub.get_info('cpu_seconds', 0.0)
         self._start = time.process_time() - before
 
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Record the seconds with the checkpoint."""
+    def after_train_iter(self, runner: Runner, *_, **__) -> None:
+        """Count up to this iteration."""
         seconds = time.process_time() - self._start
         runner.message_hub.update_info('cpu_seconds', seconds)
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Record the seconds with the checkpoint."""
+        seconds = runner.message_hub.get_info('cpu_seconds')
         checkpoint['meta']['cpu_seconds'] = seconds
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -155,9 +156,11 @@ def test_one_run_a_folder(root):
 
 
 def test_one_run_a_folder_within_a_process(tmp_path):
-    """A second lock takes over what an exception left."""
+    """A second lock takes over what an exception left in its thread."""
     for _ in range(2):
         lock = FolderLock(tmp_path)
+    with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError):
+        pool.submit(FolderLock, tmp_path).result()
     take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
     other = [sys.executable, '-c', take, tmp_path / '.lock']
     assert subprocess.run(other, capture_output=True).returncode == 1

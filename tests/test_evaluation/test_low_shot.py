@@ -10,7 +10,6 @@ from mmmoca.evaluation.low_shot import (
     fit_low_shot,
     low_shot_features,
     low_shot_results,
-    low_shot_table,
 )
 
 from ..judges import centre
@@ -104,5 +103,3 @@ def test_results_of_sets():
         subset='a', images=[2, 2], top1=[50, 60], mean=55.0, std=5.0
     )
     assert second['mean'] == 70 and second['std'] == 0
-    table = low_shot_table([first, second])
-    assert '55.00 ± 5.00 |' in table and ' 70.00 |' in table
