@@ -54,8 +54,7 @@ class CodebookHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Check that every step has enough images for the new words."""
         codebook = unwrap_model(runner.model).codebook
-        needed = codebook.num_new_words
-        words = len(codebook.words)
+        words, needed = len(codebook.words), codebook.num_new_words
         left = words - needed * total_optimizer_steps(runner)
         if left > 0:
             runner.logger.warning(
@@ -63,18 +62,13 @@ class CodebookHook(Hook):
                 'of step 0: lower model.codebook.num_words or raise '
                 'num_new_words'
             )
-        sampler = runner.train_dataloader.sampler
-        batches = runner.train_dataloader.batch_sampler
-        batch_size = batches.batch_size
-        if not (batches.drop_last or is_infinite(sampler)):
-            batch_size = len(sampler) % batch_size or batch_size
-        micro_batches = runner.optim_wrapper._accumulative_counts
+        loader = runner.train_dataloader
+        images = loader.batch_sampler.batch_size * get_world_size()
+        if not (loader.batch_sampler.drop_last or is_infinite(loader.sampler)):
+            images = len(loader.dataset) % images or images
         # The last step may have fewer micro-batches.
-        left = runner.max_iters % micro_batches or micro_batches
-        images = min(
-            len(runner.train_dataloader.dataset),
-            batch_size * get_world_size() * left,
-        )
+        micro_batches = runner.optim_wrapper._accumulative_counts
+        images *= runner.max_iters % micro_batches or micro_batches
         if images < needed:
             raise ValueError(
                 f'a step can have as few as {images} images, too few for '
