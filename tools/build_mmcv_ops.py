@@ -169,9 +169,10 @@ def install_ops() -> None:
     if ops_work():
         print(f'{name} {version} has its operators.')
         return
+    # First: once pip is looked for, setuptools can no longer be imported.
+    folder = cache_folder(name, version)
     if find_spec('pip') is None:
         sys.exit('the build needs pip: install it first')
-    folder = cache_folder(name, version)
     for wheel in folder.glob('*.whl'):
         if install(wheel):
             break
