@@ -83,7 +83,7 @@ def train(run: Run, out: Path, points: int = POINTS) -> Iterator[Path]:
     """
     name, *settings = run.method.split()
     interval = -(-run.steps // points)
-    work = out / run.name
+    work = out / f'{run.name}_{points}'
     work.mkdir(parents=True, exist_ok=True)
     options = {
         'randomness.seed': run.seed,

@@ -220,7 +220,7 @@ def test_configs_of_the_docs(tmp_path, monkeypatch):
     """Inherited by the name of the package; other classes, other patches."""
     install_configs(monkeypatch, tmp_path)
     path = tmp_path / 'mine.py'
-    text = (ROOT / 'docs' / 'detection.md').read_text()
+    text = (ROOT / 'docs' / 'guides' / 'detect.md').read_text()
     classes, patches, _ = re.findall(r'```python\n(.*?)```', text, re.DOTALL)
     path.write_text(patches)
     model = build(Config.fromfile(path))

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
 from mmmoca.evaluation.loaders import check_same_classes, class_names
+from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
 from .feature_loop import FeatureLoop
@@ -127,6 +128,28 @@ class KNNValLoop(FeatureLoop):
 
 @LOOPS.register_module()
 class KNNTestLoop(KNNValLoop):
-    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments."""
+    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments.
+
+    It logs the accuracies of :class:`KNNAccuracy` as a table, too.
+    """
 
     stage = 'test'
+
+    def run(self) -> dict:
+        """Classify the queries and log the accuracies.
+
+        Returns:
+            dict: Metrics of the evaluator.
+        """
+        metrics = super().run()
+        rows: dict[float, list[str]] = {}
+        for name, _, t in self.settings:
+            accuracy = metrics.get(f'knn/top1_{name}')
+            if accuracy is not None:
+                row = rows.setdefault(t, [f'T = {t:g}'])
+                row.append(f'{accuracy:.2f}')
+        if rows:
+            ks = dict.fromkeys(f'k = {k}' for _, k, _ in self.settings)
+            table = render_table(['k-NN top-1 (%)', *ks], [*rows.values()])
+            self.runner.logger.info(f'\n{table}')
+        return metrics
