@@ -83,8 +83,12 @@ class ImageShards(ImageSet):
             # '*' leaves out hidden files, of which macOS makes one for each.
             shards = sorted(glob(f'{escape(place)}/*.tar'))
         elif '{' in place:
-            from braceexpand import braceexpand  # comes with webdataset
-
+            try:
+                from braceexpand import braceexpand
+            except ImportError as error:
+                raise ImportError(
+                    'braces in data_root need: pip install webdataset'
+                ) from error
             shards = list(braceexpand(place))
         else:
             shards = [place]

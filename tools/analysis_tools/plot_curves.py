@@ -2,7 +2,12 @@
 """Draw the curves of a run: ``python .../plot_curves.py WORK_DIR``."""
 
 import argparse
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from _arguments import import_stack
 
 
 def parse_args() -> argparse.Namespace:
@@ -27,6 +32,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Draw them."""
     args = parse_args()
+    import_stack()
     from mmmoca.files import write_figure
     from mmmoca.visualization import draw_curves, read_scalars
 
