@@ -154,5 +154,5 @@ def run(parser: argparse.ArgumentParser, make: Callable[..., object]) -> None:
     """Draw what the command line asks for, or say in one line why not."""
     try:
         make(**vars(parser.parse_args()))
-    except (FileExistsError, ValueError) as error:
+    except (FileExistsError, ImportError, ValueError) as error:
         parser.error(str(error))

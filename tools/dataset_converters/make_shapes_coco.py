@@ -14,7 +14,11 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from pycocotools import mask as coco_mask
+
+try:
+    from pycocotools import mask as coco_mask
+except ImportError:
+    coco_mask = None  # --help works without it
 
 from _drawn_images import cross, regular, rotation
 from _drawn_set import SPLITS, check_numbers, drawn_set, run, set_parser
@@ -245,9 +249,12 @@ def make_shapes(
         bool: True if the set was drawn, False if it was already there.
 
     Raises:
+        ImportError: If pycocotools is missing.
         ValueError: If a number is below its minimum.
         FileExistsError: If ``out`` holds anything else than this set.
     """
+    if coco_mask is None:
+        raise ImportError("COCO's masks need: pip install pycocotools")
     check_numbers(
         train=(train, 1), val=(val, 1), size=(size, MIN_SIZE), seed=(seed, 0)
     )
