@@ -1,4 +1,4 @@
-# `make test` and `make demo` need a Python of 3.10 to 3.12 and nothing else:
+# `make test` and `make demo` need a Python of 3.10 to 3.13 and nothing else:
 # the first call makes .venv with the pinned versions of requirements.txt.
 PYTHON ?=
 DATA ?=
@@ -95,14 +95,14 @@ clean:
 # and Debian's comes without ensurepip: try each instead of looking for names.
 define FIND_PYTHON
 found=; \
-for python in $(or $(PYTHON),python3.11 python3.12 python3.10 python3 python); \
+for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.10 python3 python); \
 do \
     if $$python -c 'import ensurepip, sys, venv; \
-        sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+        sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
         >/dev/null 2>&1; then found=$$python; break; fi; \
 done; \
 if [ -z "$$found" ]; then \
-    echo 'mmmoca needs Python 3.10, 3.11 or 3.12 with its venv module (on' \
+    echo 'mmmoca needs a Python from 3.10 to 3.13 with its venv module (on' \
         'Debian: apt install python3-venv), and found none on PATH.' \
         'Install one, or run make PYTHON=/path/to/python ...' >&2; exit 1; \
 fi
