@@ -9,6 +9,7 @@ nothing of what they return.
 """
 
 import argparse
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pickle import UnpicklingError
@@ -102,6 +103,10 @@ _STAND_INS = [
 ]
 
 
+# PyTorch's list is the process's: threads read one after the other.
+_LOCK = threading.RLock()
+
+
 @contextmanager
 def safe_unpickling() -> Iterator[None]:
     """Context in which ``torch.load`` accepts what MMEngine's files hold.
@@ -112,17 +117,17 @@ def safe_unpickling() -> Iterator[None]:
     ``getattr``, which stand-ins replace. Afterwards the list is as it was
     before; PyTorch's own context would shorten it.
     """
-    before = torch.serialization.get_safe_globals()
     names = {name for _, name in _STAND_INS}
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(
-        [known for known in before if _name(known) not in names] + _STAND_INS
-    )
-    try:
-        yield
-    finally:
+    with _LOCK:
+        before = torch.serialization.get_safe_globals()
+        kept = [known for known in before if _name(known) not in names]
         torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(before)
+        torch.serialization.add_safe_globals(kept + _STAND_INS)
+        try:
+            yield
+        finally:
+            torch.serialization.clear_safe_globals()
+            torch.serialization.add_safe_globals(before)
 
 
 def _name(known: Any) -> str:

@@ -2,6 +2,7 @@
 """What our reader lets in beside tensors."""
 
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pickle import UnpicklingError
 
 import numpy as np
@@ -37,6 +38,17 @@ def test_checkpoints_of_mmengine(tmp_path):
         assert loaded['rng'][0].tolist() == [0, 1, 2, 3, 4]
         assert loaded['rng'][0].dtype == np.uint32
         assert loaded['state_dict']['weight'].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_threads_read_at_the_same_time(tmp_path):
+    before = torch.serialization.get_safe_globals()
+    path = tmp_path / 'latest.pth'
+    buffer = HistoryBuffer(np.ones(9), np.ones(9))
+    torch.save({str(i): buffer for i in range(50)}, path)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(read_checkpoint, [path] * 40))
+    assert all(len(content) == 50 for content in found)
+    assert torch.serialization.get_safe_globals() == before
 
 
 class _Lookup:
