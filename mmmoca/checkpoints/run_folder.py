@@ -36,8 +36,9 @@ class FolderLock:
     """
 
     # A process that closes any file of a lock frees the lock. So there is one
-    # file for each folder.
-    _files: ClassVar[dict[Path, tuple[IO, threading.Thread]]] = {}
+    # file for each folder, which goes from lock to lock.
+    _held: ClassVar[dict[Path, 'FolderLock']] = {}
+    _file: IO | None = None
 
     def __init__(
         self, folder: str | os.PathLike, argument: str = '--work-dir'
@@ -45,12 +46,13 @@ class FolderLock:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder.resolve()
-        this = threading.current_thread()
-        if self._folder in self._files:
-            file, thread = self._files[self._folder]
-            if thread is not this and thread.is_alive():
+        self._thread = threading.current_thread()
+        if holder := self._held.get(self._folder):
+            thread = holder._thread
+            if thread is not self._thread and thread.is_alive():
                 raise _taken(folder, 'in this process', argument)
-            self._files[self._folder] = file, this
+            self._file, holder._file = holder._file, None
+            self._held[self._folder] = self
             return
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
@@ -63,16 +65,18 @@ class FolderLock:
             holder = file.read().strip()
             file.close()
             raise _taken(folder, holder, argument) from error
-        self._files[self._folder] = file, this
+        self._file = file
+        self._held[self._folder] = self
         file.truncate(0)
         file.write(f'process {os.getpid()} on {socket.gethostname()}')
         file.flush()
 
     def release(self) -> None:
         """Let others have it. A second call does nothing."""
-        file, _ = self._files.pop(self._folder, (None, None))
-        if file is not None:
-            file.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            del self._held[self._folder]
 
 
 def _taken(folder: Path, holder: str, argument: str) -> RuntimeError:

@@ -157,8 +157,8 @@ def test_one_run_a_folder(root):
 
 def test_one_run_a_folder_within_a_process(tmp_path):
     """A second lock takes over what an exception left in its thread."""
-    for _ in range(2):
-        lock = FolderLock(tmp_path)
+    first, lock = FolderLock(tmp_path), FolderLock(tmp_path)
+    first.release()  # it has nothing any more
     with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError):
         pool.submit(FolderLock, tmp_path).result()
     take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
