@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 OUT = HERE / '_generated'
-# Not commands of a user: their modules, and the tests' own.
+# The commands of a user, then all programs of these folders.
 TOOLS = [
     *('tools/train.py', 'tools/test.py', 'tools/embed.py'),
     *('tools/export.py', 'tools/demo.py'),
@@ -58,9 +58,9 @@ def _title(metafile: dict) -> str:
 def classes() -> Iterator[str]:
     """Every class that a config can name, by the registry that has it."""
     from mmmoca import registry
-    from mmmoca.stack import import_quietly
+    from mmmoca.stack import import_mmpretrain
 
-    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
+    import_mmpretrain()
     for room in vars(registry).values():
         if not isinstance(room, registry.Registry):
             continue

@@ -11,6 +11,7 @@ __all__ = [
     'MissingOpsError',
     'check_compiled_ops',
     'check_requirements',
+    'import_mmpretrain',
     'import_quietly',
 ]
 
@@ -72,6 +73,11 @@ def import_quietly(*modules: str) -> None:
         warnings.simplefilter('ignore')
         for module in modules:
             import_module(module)
+
+
+def import_mmpretrain() -> None:
+    """Import all of mmpretrain that this package uses, quietly."""
+    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
 
 
 class MissingOpsError(ImportError):

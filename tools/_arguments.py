@@ -190,9 +190,9 @@ def import_stack() -> None:
         ImportError: If anything is missing or too old.
     """
     import mmmoca  # noqa: F401  checks it
-    from mmmoca.stack import import_quietly
+    from mmmoca.stack import import_mmpretrain
 
-    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
+    import_mmpretrain()
 
 
 @contextmanager

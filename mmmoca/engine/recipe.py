@@ -66,7 +66,7 @@ def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
     if words is None:
         # Through 1024 for CIFAR-10's 50 000 images and the paper's 4096 for
         # its 1.28 million. Fewer words for fewer images learn less:
-        # projects/own_images.
+        # docs/benchmarks/own_images.md.
         power = round(math.log2(1024 * math.sqrt(run.images / 50_000)))
         # At most as many words as the images of the warm-up can renew.
         filled = math.floor(math.log2(run.batch * warmup))
