@@ -29,12 +29,12 @@ from projects import trials
 from projects.rivals.measure import MEASURES, measure, pixel_accuracy
 from projects.rivals.pictures import draw
 
-# What draws the sets, with its options.
+# What draws the sets.
 SETS = {
     'textures': ['tools/dataset_converters/make_textures.py'],
-    'shapes': ['projects/rivals/make_shapes.py'],
-    'plain-shapes': ['projects/rivals/make_shapes.py', '--clutter', 0],
     'digits': ['tools/dataset_converters/make_digits.py'],
+    'letters': ['projects/rivals/make_glyphs.py', 'letters'],
+    'shapes': ['projects/rivals/make_glyphs.py', 'shapes'],
 }
 HERE = Path(__file__).parent
 CONFIGS = {
@@ -242,9 +242,9 @@ def main() -> None:
     args = parse_args()
     out = args.out.resolve()
     for name in args.sets:
-        tool, *options = SETS[name]
         if not (out / name).is_dir():
-            trials.tool(tool, out / name, *options)
+            tool, *kind = SETS[name]
+            trials.tool(tool, out / name, *kind)
     first = args.sets[0]
     steps = {
         method: args.steps or steps_in(args.seconds, method, first, out)
