@@ -216,6 +216,7 @@ MOMENTS = [
     ('before_train_iter', 1, 2),
     ('after_bank_iter', 3, 3),
     ('queries', 3, 3),
+    ('before_train_iter', 2, 3),
 ]
 
 
@@ -230,7 +231,7 @@ def test_a_signal_saves_the_run(
     root, finished, moment, iteration, saved, capfd
 ):
     """And the resumed run ends as if there had been none."""
-    work_dir = f'stopped_{moment}'
+    work_dir = f'stopped_{moment}_{iteration}'
     runner = build(root, work_dir, **VALIDATED)
     call_hook = runner.call_hook
 

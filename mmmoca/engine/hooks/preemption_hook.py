@@ -7,7 +7,7 @@ from types import FrameType
 import torch
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import EMAHook, Hook
-from mmengine.runner import Runner
+from mmengine.runner import IterBasedTrainLoop, Runner
 from torch import distributed
 from torch.utils.data import DataLoader
 
@@ -73,8 +73,13 @@ class PreemptionHook(Hook):
         self._previous = {}
 
     def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        """Save and end the run if any process got a signal."""
-        self._stop_if_asked(runner, runner.iter + 1)
+        """Save and end the run if any process got a signal.
+
+        Where a validation is next, the run ends in its first batch, so that
+        it is repeated.
+        """
+        if not _validation_is_next(runner):
+            self._stop_if_asked(runner, runner.iter + 1)
 
     def after_val_iter(self, runner: Runner, batch_idx: int, *_, **__) -> None:
         """Do the same between batches of a validation while training."""
@@ -138,3 +143,15 @@ class PreemptionHook(Hook):
             os.write(2, f'\n{name}: the run ends after this step\n'.encode())
         # A second signal has its usual effect.
         signal.signal(number, self._previous[number])
+
+
+def _validation_is_next(runner: Runner) -> bool:
+    """Whether an iteration-based loop validates after this iteration.
+
+    An epoch that is resumed at its end still has its validation to come.
+    """
+    loop, done = runner.train_loop, runner.iter + 1
+    if runner.val_loop is None or not isinstance(loop, IterBasedTrainLoop):
+        return False
+    due = done % loop.val_interval == 0 or done == loop.max_iters
+    return due and done >= loop.val_begin
