@@ -67,12 +67,6 @@ def test_config_by_name_with_its_weights(monkeypatch, tmp_path):
         assert re.search(f'/v1.0.0/moca_vitb16_.*{file}.pth', cfg.model_path)
 
 
-def test_configs_that_are_not_there(monkeypatch, tmp_path):
-    install_configs(monkeypatch, tmp_path)
-    with pytest.raises(FileNotFoundError, match='moca/moca_vit-b17.py'):
-        mmengine.hub.get_config('mmmoca::moca/moca_vit-b17.py')
-
-
 def test_every_config_is_in_the_metafile_of_its_folder():
     index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
     files = [Path('configs', folder, 'metafile.yml') for folder in FOLDERS]

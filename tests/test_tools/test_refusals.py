@@ -1,0 +1,101 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Wrong command lines end in one line that helps, and leave nothing."""
+
+import re
+
+import pytest
+
+from ..images import DEMO_CONFIG
+from ..tools import contents, run_tool
+
+CONFIG = 'moca_vit-b16_200e.py'
+DRAWN = 'dataset_converters'
+
+
+@pytest.fixture
+def place(root, tmp_path, monkeypatch):
+    """The folder in which the tools run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'a.pth').touch()
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'images').symlink_to(root / 'train')
+    (tmp_path / 'untested.py').write_text('model = dict()\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    'tool, line, message',
+    [
+        ('train', 'moca_vit-b16_200.py', f'no config .*{CONFIG}'),
+        ('train', f'{CONFIG} --resume b.pth', 'no checkpoint b.pth'),
+        ('train', f'{CONFIG} --init empty', 'no file empty'),
+        ('train', f'{CONFIG} --cfg-options a', 'KEY=VALUE, but got a'),
+        ('train', CONFIG, 'no folder data/imagenet/'),
+        ('test', f'{CONFIG} mmmoca-student://b.pth', 'no checkpoint b.pth'),
+        ('test', f'{CONFIG} a.pth --out-item metrics', 'needs --out'),
+        ('test', f'{CONFIG} a.pth --out a.json', r'must end in \.pkl'),
+        (
+            'test',
+            f'{CONFIG} a.pth --out a.txt --out-item metrics',
+            r'must end in \.pkl',
+        ),
+        ('test', 'untested.py a.pth', 'untested.py has no test_cfg'),
+        ('demo', '--iters 1', '--iters must be at least 2'),
+        ('demo', '--data none', 'there is no folder'),
+        ('analysis_tools/band_statistics', 'empty', r'no image in .*\.npy'),
+        (
+            'analysis_tools/band_statistics',
+            f'{DEMO_CONFIG} --channels 3',
+            'write channels in mmmoca.LoadBands',
+        ),
+        ('analysis_tools/band_statistics', 'empty --images 0', '--images: 0'),
+        (
+            'analysis_tools/compare',
+            'a.pth --data-root images --epochs 0',
+            '--epochs',
+        ),
+        (
+            'analysis_tools/compare',
+            'a.pth --data-root images --sets 1.5',
+            '--sets',
+        ),
+        (
+            'analysis_tools/compare',
+            'a.pth --data-root images --shots --percent',
+            '--shots',
+        ),
+        (
+            'analysis_tools/compare',
+            'a.pth a.pth --data-root images',
+            'repeat',
+        ),
+        (f'{DRAWN}/make_shards', 'images out --number 0', '--number: 0'),
+        (f'{DRAWN}/make_shards', 'images empty', 'empty exists'),
+        (f'{DRAWN}/make_subset', 'none out', 'no folder none'),
+        (f'{DRAWN}/make_subset', 'images out --shots 99', 'fewer than 99'),
+        (f'{DRAWN}/make_subset', 'images out --sets 0', '--sets: 0'),
+        (f'{DRAWN}/make_subset', 'images out --percent 1 101', 'at most 100'),
+        (f'{DRAWN}/make_subset', 'images out --seed -1', 'non-negative'),
+        (f'{DRAWN}/make_digits', 'images', 'images exists'),
+        (f'{DRAWN}/make_digits', 'out --size 7', 'at least 8'),
+        *(
+            (f'{DRAWN}/{tool}', f'out --{name} {value}', f'{name} must be')
+            for tool, name, value in (
+                ('make_textures', 'train', 11),
+                ('make_textures', 'val', 0),
+                ('make_textures', 'size', 23),
+                ('make_textures', 'seed', -1),
+                ('make_shapes_coco', 'train', 0),
+                ('make_shapes_coco', 'val', 0),
+                ('make_shapes_coco', 'size', 63),
+                ('make_shapes_coco', 'seed', -1),
+            )
+        ),
+    ],
+)
+def test_refused(place, tool, line, message):
+    before = contents(place)
+    printed = run_tool(f'tools/{tool}.py', *line.split(), code=2)
+    error = printed[printed.rindex('error: ') :]
+    assert re.search(message, error)
+    assert contents(place) == before
