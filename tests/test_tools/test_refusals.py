@@ -42,6 +42,8 @@ def place(root, tmp_path, monkeypatch):
         ('test', 'untested.py a.pth', 'untested.py has no test_cfg'),
         ('demo', '--iters 1', '--iters must be at least 2'),
         ('demo', '--data none', 'there is no folder'),
+        ('demo', '--data empty --out out', 'no image in'),
+        ('demo', '--data images --out out', 'at least 100'),
         ('analysis_tools/band_statistics', 'empty', r'no image in .*\.npy'),
         (
             'analysis_tools/band_statistics',

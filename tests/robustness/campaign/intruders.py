@@ -32,7 +32,7 @@ def trials(folder: Path, count: int) -> Iterator[Trial]:
             write_payload(path, marker, form, checkpoint('mmmoca')[0])
             problem = refused(name, path, marker, ways[name])
             yield Trial(f'runs code ({form})', name, problem)
-    name = 'extract_backbone, .pth'
+    name = 'extract_backbone'
     for layout in LAYOUTS:
         for form in FORMS:
             path = folder / f'{layout}.pth'
