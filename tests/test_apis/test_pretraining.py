@@ -96,7 +96,7 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
         (dict(data='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
         (dict(knn='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
         (dict(init='a.pth'), FileNotFoundError, ['no checkpoint a.pth']),
-        (dict(config='moca_vit-s16'), FileNotFoundError, ['config', CONFIG]),
+        (dict(config='no_vit'), FileNotFoundError, ['config no_vit', 'moca_']),
         (dict(config='moca_vit-b16_200e'), ValueError, ['no shorthand']),
         (dict(epoch=3), ValueError, ['epoch', 'did you mean epochs']),
         (dict(batch_size=4096), ValueError, ['48 images fill no step']),

@@ -10,12 +10,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.runner import load_checkpoint
-from PIL import Image
 
+import mmmoca
 from mmmoca.checkpoints import read_checkpoint
-from mmmoca.registry import MODELS
 
 from ..images import write_images
 from ..judges import knn_judge
@@ -53,29 +50,23 @@ def demo(tmp_path_factory):
 def test_accuracies(demo):
     out, _ = demo
     result = json.loads((out / 'result.json').read_text())
-    cfg = Config.fromfile(out / 'moca_vit-tiny_textures.py')
     assert (result['seed'], result['iters']) == (3, 4)
     assert not (out / 'iter_9.pth').exists()
-    model = MODELS.build(cfg.model)
-    load_checkpoint(model, str(out / 'iter_4.pth'), map_location='cpu')
-    model.eval()
-    kinds = ('raw pixels', 'teacher', 'student')
-    features = {kind: {} for kind in kinds}
-    labels = {}
+    features, labels = {}, {}
     for split in ('train', 'val'):
         files = sorted((out / 'textures' / split).glob('*/*.jpg'))
         labels[split] = [file.parent.name for file in files]
-        images = np.stack([cv2.imread(str(file)) for file in files])
-        pixels = images.reshape(len(images), -1).astype(float)
+        pixels = np.stack([cv2.imread(str(file)) for file in files])
+        pixels = pixels.reshape(len(files), -1).astype(float)
         pixels -= pixels.mean(axis=1, keepdims=True)
-        features['raw pixels'][split] = pixels
-        inputs = torch.tensor((images - 127.5) / 63.75).float()
-        inputs = inputs.permute(0, 3, 1, 2)
-        for kind in ('teacher', 'student'):
-            features[kind][split] = model.extract_feat(inputs, kind).numpy()
-    for kind in kinds:
-        judge = knn_judge(features[kind]['train'], labels['train'], 20)
-        expected = 100 * judge.score(features[kind]['val'], labels['val'])
+        features['raw pixels', split] = pixels
+        for which in TRAINED:
+            encoder = mmmoca.load(out / 'iter_4.pth', which, 'cpu')
+            found = encoder.embed(out / 'textures' / split, num_workers=0)
+            features[which, split] = found.avg.numpy()
+    for kind in ('raw pixels', *TRAINED):
+        judge = knn_judge(features[kind, 'train'], labels['train'], 20)
+        expected = 100 * judge.score(features[kind, 'val'], labels['val'])
         # A tie may go either way.
         assert result['knn'][kind] == pytest.approx(
             expected, abs=100 / VAL + 1e-6
@@ -129,23 +120,6 @@ def test_pictures_of_any_run(demo, tmp_path):
         run_tool(OVERVIEW, config, tmp_path / 'backbone.pth')
 
 
-def write_odd_images(root, count):
-    """Images of many kinds and shapes in a tree, and files that are none."""
-    rng = np.random.default_rng(0)
-    modes = ('RGB', 'L', 'P', 'RGBA', '1')
-    for index in range(count):
-        folder = root / f'a{index % 3}' / ('deep' if index % 2 else '')
-        folder.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 256, (*rng.integers(20, 120, 2), 3), np.uint8)
-        mode = modes[index % len(modes)]
-        name = f'{index}.{"jpg" if mode == "RGB" else "PNG"}'
-        Image.fromarray(pixels).convert(mode).save(folder / name)
-    deep = rng.integers(0, 65536, (30, 40), np.uint16)
-    Image.fromarray(deep).save(root / 'deep.png')
-    (root / 'broken.jpg').write_bytes(b'\xff\xd8\xff broken')
-    (root / 'notes.txt').write_text('no image')
-
-
 def test_own_classes(tool, tmp_path):
     write_images(tmp_path, train=36)
     out = tmp_path / 'out'
@@ -156,14 +130,17 @@ def test_own_classes(tool, tmp_path):
 
 
 def test_own_images(tool, tmp_path, capfd):
-    write_odd_images(tmp_path / 'my images', 101)
-    out = tmp_path / 'out'
-    arguments = ['--data', str(tmp_path / 'my images'), '--out', str(out)]
-    tool('demo').main([*arguments, '--iters', '2'])
+    write_images(tmp_path, train=101, classes=1)
+    images, out = tmp_path / 'train' / 'my images', tmp_path / 'out'
+    (tmp_path / 'train' / 'class_0').rename(images)
+    (images / 'broken.jpg').write_bytes(b'\xff\xd8\xff broken')
+    tool('demo').main(
+        ['--data', str(images), '--out', str(out), '--iters', '2']
+    )
     result = json.loads((out / 'result.json').read_text())
     assert result['knn'] == {}
     printed = capfd.readouterr().out
-    assert '102 images of 103' in printed
+    assert '101 images of 102' in printed
     assert '1 left out' in printed and 'broken.jpg' in printed
     assert 'k-NN,' not in printed
     for name in ('moca.png', 'curves.png'):

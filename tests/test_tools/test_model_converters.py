@@ -217,12 +217,7 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path, source):
         tmp_path / 'images',
         'work',
         **{
-            'model.backbone.arch': dict(
-                embed_dims=config['embed_dim'],
-                num_layers=config['depth'],
-                num_heads=config['num_heads'],
-                feedforward_channels=4 * config['embed_dim'],
-            ),
+            'model.backbone.arch': build(case).backbone.arch_settings,
             'model.codebook.num_words': words,
             'model.neck.embed_dims': config['decoder_embed_dim'],
             'model.neck.depth': config['decoder_depth'],
