@@ -2,8 +2,6 @@
 """What ``import mmmoca`` checks and prepares."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import mmmoca
 from mmmoca import stack
 
 from .test_packaging import PROJECT
+from .tools import python
 
 EXTRAS = PROJECT['optional-dependencies']
 STACK = {
@@ -79,7 +78,7 @@ def test_one_error_lists_all_that_is_wrong(pretend):
 def test_import_names_what_is_missing():
     # As if it were not there.
     code = "import sys; sys.modules['mmcv'] = None; import mmmoca"
-    done = _python(code)
+    done = python('-c', code)
     assert 'needs mmcv>=2.0 (not installed). Install' in done.stderr
 
 
@@ -114,10 +113,5 @@ assert all(scheme.startswith('mmmoca-') for scheme, _ in own)
 
 
 def test_import_changes_nothing_of_the_process_and_loads_nothing_big():
-    done = _python(CODE)
+    done = python('-c', CODE)
     assert done.returncode == 0, done.stderr
-
-
-def _python(code):
-    command = [sys.executable, '-c', code]
-    return subprocess.run(command, capture_output=True, text=True)

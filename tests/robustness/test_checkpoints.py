@@ -27,6 +27,7 @@ from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
 from ..distributed import run_processes
 from ..runs import assert_same, demo_runner, scalars
+from ..tools import python
 from .payloads import write_payload
 
 OPTIONS = {
@@ -160,10 +161,10 @@ def test_one_run_a_folder_within_a_process(tmp_path):
     with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError):
         pool.submit(FolderLock, tmp_path).result()
     take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
-    other = [sys.executable, '-c', take, tmp_path / '.lock']
-    assert subprocess.run(other, capture_output=True).returncode == 1
+    other = '-c', take, tmp_path / '.lock'
+    assert python(*other).returncode == 1
     lock.release()
-    assert subprocess.run(other, capture_output=True).returncode == 0
+    assert python(*other).returncode == 0
 
 
 @pytest.mark.parametrize('name', ['interrupted.pth', 'best_top1_iter_4.pth'])

@@ -2,9 +2,6 @@
 """The quick start, on sets that are much too small to learn from."""
 
 import json
-import os
-import subprocess
-import sys
 
 import cv2
 import numpy as np
@@ -16,7 +13,7 @@ from mmmoca.checkpoints import read_checkpoint
 
 from ..images import write_images
 from ..judges import knn_judge
-from ..tools import ROOT, TOOLS, run_tool
+from ..tools import TOOLS, python, run_tool
 
 TRAIN, VAL = 130, 36
 TRAINED = 'teacher', 'student'
@@ -34,14 +31,8 @@ def demo(tmp_path_factory):
     )
     meta = dict(experiment_name='moca_vit-tiny_textures_demo_20260101_000000')
     torch.save(dict(meta=meta), out / 'iter_9.pth')
-    command = [sys.executable, TOOLS / 'demo.py', '--out', out]
-    result = subprocess.run(
-        [*map(str, command), '--iters', '4', '--seed', '3'],
-        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    options = ['--out', out, '--iters', 4, '--seed', 3]
+    result = python(TOOLS / 'demo.py', *options, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     return out, result.stdout
 
