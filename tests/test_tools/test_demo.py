@@ -149,19 +149,17 @@ def test_images_are_shrunk(tool, tmp_path, monkeypatch):
         size = [(300, 208), (104, 500), (20, 30)][index % 3]
         image = np.full((*size, 3), rng.integers(256, size=3), np.uint8)
         cv2.imwrite(str(source / f'{index:03d}.png'), image)
-    copies = []
+    drawn = []
     for turn, seed in enumerate((0, 0, 1)):
         folder = tmp_path / f'copies{turn}'
         folder.mkdir()
         assert helpers.shrink_images(str(source), folder, seed) == folder
-        copies.append([cv2.imread(str(f)) for f in sorted(folder.iterdir())])
-    assert len(copies[0]) == 101
-    sizes = {copy.shape[:2] for copy in copies[0]}
+        drawn.append([cv2.imread(str(f)) for f in sorted(folder.iterdir())])
+    sizes = {copy.shape[:2] for copy in drawn[0]}
     assert sizes == {(150, 104), (104, 500), (20, 30)}
-    assert all((c == c[0, 0]).all() for c in copies[0])
-    tones = [[tuple(copy[0, 0]) for copy in part] for part in copies]
-    assert tones[0] == tones[1] != tones[2]
-    assert len(set(tones[0])) == 101
+    assert all((c == c[0, 0]).all() for c in drawn[0])
+    one, two, three = ([tuple(c[0, 0]) for c in copies] for copies in drawn)
+    assert one == two != three and len(set(one)) == 101
 
 
 def test_checkpoints_of_other_runs_are_kept(tool, tmp_path, capsys):

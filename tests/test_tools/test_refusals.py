@@ -51,25 +51,14 @@ def place(root, tmp_path, monkeypatch):
             'write channels in mmmoca.LoadBands',
         ),
         ('analysis_tools/band_statistics', 'empty --images 0', '--images: 0'),
-        (
-            'analysis_tools/compare',
-            'a.pth --data-root images --epochs 0',
-            '--epochs',
-        ),
-        (
-            'analysis_tools/compare',
-            'a.pth --data-root images --sets 1.5',
-            '--sets',
-        ),
-        (
-            'analysis_tools/compare',
-            'a.pth --data-root images --shots --percent',
-            '--shots',
-        ),
-        (
-            'analysis_tools/compare',
-            'a.pth a.pth --data-root images',
-            'repeat',
+        *(
+            ('analysis_tools/compare', f'{line} --data-root images', message)
+            for line, message in (
+                ('a.pth --epochs 0', '--epochs'),
+                ('a.pth --sets 1.5', '--sets'),
+                ('a.pth --shots --percent', '--shots'),
+                ('a.pth a.pth', 'repeat'),
+            )
         ),
         (f'{DRAWN}/make_shards', 'images out --number 0', '--number: 0'),
         (f'{DRAWN}/make_shards', 'images empty', 'empty exists'),
