@@ -35,3 +35,4 @@ def point_to(cfg, root):
             if loader is not None:
                 loader.dataset.data_root = str(root)
                 loader.update(num_workers=0, persistent_workers=False)
+                loader.pin_memory = False

@@ -332,21 +332,6 @@ def test_missing_packages(export, tmp_path, monkeypatch, to, package):
     assert os.listdir(tmp_path) == ['in.pth']
 
 
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ([], '--num-heads'),
-        (['--num-heads', 3, '--source-grid', 4, 5], '--source-grid'),
-        (['--num-heads', 3, '--img-size', 30, 32], '--img-size'),
-        (['--license', 'a: b'], 'identifier'),
-    ],
-)
-def test_what_cannot_be_exported(export, tmp_path, options, message):
-    output = export(checkpoint('timm')[0], 'timm', *options, code=2)
-    assert message in output.splitlines()[-1]
-    assert os.listdir(tmp_path) == ['in.pth']
-
-
 def test_nothing_is_overwritten_or_half_written(export, tmp_path, monkeypatch):
     content = run_content()[0]
     (tmp_path / 'timm').mkdir()

@@ -61,17 +61,6 @@ def test_what_is_written(tool, tmp_path):
     }
 
 
-def test_draw(tool):
-    for label in range(12):
-        first, again, other = (
-            tool.draw(label, np.random.default_rng(seed), 97)
-            for seed in (7, 7, 8)
-        )
-        assert first.shape == (97, 97) and first.dtype == np.uint8
-        assert first.min() == 0 and first.max() == 255
-        assert (first == again).all() and (first != other).any()
-
-
 def _spectrum(image):
     """Angular harmonics of the spectrum: blind to place and rotation."""
     window = np.outer(np.hanning(48), np.hanning(48))

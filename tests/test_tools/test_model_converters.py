@@ -237,35 +237,8 @@ def test_pretraining_goes_on_from_the_release(convert, tmp_path, source):
     assert changed.nonzero().flatten().tolist() == sorted(rows.tolist())
 
 
-def test_files_that_are_not_the_authors(convert, tmp_path):
-    tool, dino = 'moca_release', checkpoint('dino')[0]
-    assert 'extract_backbone.py' in convert(tool, dino, code=2)
-    assert 'encoder_teacher' in convert(tool, dino, '--full', code=2)
+def test_a_release_of_other_shapes(convert, tmp_path):
     name = 'decoder_blocks_full.0.norm1.weight'
     content = released(Case('two_rounds'), **{name: torch.ones(3)})
-    assert name in convert(tool, content, '--full', code=2)
+    assert name in convert('moca_release', content, '--full', code=2)
     assert [path.name for path in tmp_path.iterdir()] == ['in.pth']
-
-
-@pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        (['--img-size', 30, 32], '--img-size'),
-        (['--img-size', 0, 32], '--img-size'),
-        (['--source-grid', 4, 5], '--source-grid'),
-        (['--in-channels', 0], '--in-channels'),
-    ],
-)
-def test_options_that_do_not_fit(convert, tmp_path, options, message):
-    content = checkpoint('timm')[0]
-    assert message in convert('extract_backbone', content, *options, code=2)
-    assert not (tmp_path / 'out.pth').exists()
-
-
-def test_sources_of_no_use(convert, tmp_path):
-    tool, flat = 'extract_backbone', checkpoint('timm', (16, 72))[0]
-    size = '--img-size', 32, 32
-    assert '--source-grid' in convert(tool, flat, *size, code=2)
-    assert '.safetensors' in convert(tool, flat, suffix='onnx', code=2)
-    (tmp_path / 'out.pth').hardlink_to(tmp_path / 'in.pth')
-    assert 'DST is SRC' in convert(tool, None, code=2)

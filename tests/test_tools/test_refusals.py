@@ -4,12 +4,15 @@
 import re
 
 import pytest
+import torch
 
 from ..images import DEMO_CONFIG
+from ..test_checkpoints.files import checkpoint
 from ..tools import contents, run_tool
 
 CONFIG = 'moca_vit-b16_200e.py'
 DRAWN = 'dataset_converters'
+CONVERT, FLAT = 'timm.pth out.pth', 'flat.pth out.pth'
 
 
 @pytest.fixture
@@ -17,6 +20,9 @@ def place(root, tmp_path, monkeypatch):
     """The folder in which the tools run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'a.pth').touch()
+    torch.save(checkpoint('timm')[0], tmp_path / 'timm.pth')
+    torch.save(checkpoint('timm', (16, 72))[0], tmp_path / 'flat.pth')
+    (tmp_path / 'same.pth').hardlink_to(tmp_path / 'timm.pth')
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'images').symlink_to(root / 'train')
     (tmp_path / 'untested.py').write_text('model = dict()\n')
@@ -58,6 +64,29 @@ def place(root, tmp_path, monkeypatch):
                 ('a.pth --sets 1.5', '--sets'),
                 ('a.pth --shots --percent', '--shots'),
                 ('a.pth a.pth', 'repeat'),
+            )
+        ),
+        *(
+            ('export', f'timm.pth out --to timm {options}', message)
+            for options, message in (
+                ('', '--num-heads'),
+                ('--num-heads 3 --source-grid 4 5', '--source-grid'),
+                ('--num-heads 3 --img-size 30 32', '--img-size'),
+                ('--license a:b', 'identifier'),
+            )
+        ),
+        *(
+            (f'model_converters/{tool}', line, message)
+            for tool, line, message in (
+                ('extract_backbone', 'timm.pth same.pth', 'DST is SRC'),
+                ('extract_backbone', 'timm.pth out.onnx', '.safetensors'),
+                ('extract_backbone', f'{CONVERT} --img-size 30 32', 'img-s'),
+                ('extract_backbone', f'{CONVERT} --img-size 0 32', 'img-s'),
+                ('extract_backbone', f'{CONVERT} --in-channels 0', 'in-ch'),
+                ('extract_backbone', f'{CONVERT} --source-grid 4 5', 'grid'),
+                ('extract_backbone', f'{FLAT} --img-size 32 32', 'grid'),
+                ('moca_release', CONVERT, 'extract_backbone.py'),
+                ('moca_release', f'{CONVERT} --full', 'encoder_teacher'),
             )
         ),
         (f'{DRAWN}/make_shards', 'images out --number 0', '--number: 0'),
