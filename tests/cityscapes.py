@@ -12,9 +12,12 @@ from mmengine.runner import Runner
 
 from mmmoca.engine.launch import leave_out_hooks
 
-CONFIGS = Path(__file__).parents[1] / 'configs' / 'segmentation'
+from . import images
+
+CONFIGS = images.CONFIGS / 'segmentation'
 CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
 SIZE = (64, 128)  # height, width
+ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
 # Classes differ by their pattern, not by colour.
 ROAD, BUILDING, SKY, PERSON, CAR = 0, 2, 10, 11, 13
 PATTERNS = {
@@ -77,18 +80,9 @@ def small_config(name, root, work_dir, **options):
     Its ViT has 3 layers and patches of 8 pixels; options have dotted keys.
     """
     cfg = Config.fromfile(CONFIGS / name)
-    width, crop = 64, (64, 64)
+    width, crop = ARCH['embed_dims'], (64, 64)
     backbone = cfg.model.backbone
-    backbone.update(
-        arch=dict(
-            embed_dims=width,
-            num_layers=3,
-            num_heads=2,
-            feedforward_channels=2 * width,
-        ),
-        patch_size=8,
-        img_size=crop,
-    )
+    backbone.update(arch=dict(ARCH), patch_size=8, img_size=crop)
     del backbone.init_cfg
     if 'frozen_stages' in backbone:
         backbone.frozen_stages = 3
@@ -105,12 +99,10 @@ def small_config(name, root, work_dir, **options):
                 head.update(embed_dims=width, num_heads=2)
     cfg.model.data_preprocessor.size = crop
     cfg.model.test_cfg.update(crop_size=crop, stride=(48, 48))
+    images.point_to(cfg, root)
     small = dict(scale=SIZE[::-1], ratio_range=(0.8, 1.25), crop_size=crop)
     for split in ('train', 'val', 'test'):
-        loader = cfg[f'{split}_dataloader']
-        loader.update(num_workers=0, persistent_workers=False)
-        loader.dataset.data_root = str(root)
-        for transform in loader.dataset.pipeline:
+        for transform in cfg[f'{split}_dataloader'].dataset.pipeline:
             for key in small.keys() & set(transform):
                 transform[key] = small[key]
     cfg.merge_from_dict(

@@ -3,8 +3,6 @@
 
 from collections import OrderedDict
 
-import cv2
-import numpy as np
 import pytest
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import DefaultScope
@@ -81,17 +79,9 @@ def root(tmp_path_factory):
 def workspace(tmp_path_factory):
     """A folder with ``data/imagenet``, which the configs read by default.
 
-    Two classes of noise (a: fine, b: coarse), of 4 images in ``train`` and 2
-    in ``val`` each. Read it only; work dirs belong to ``tmp_path``.
+    Two classes, of 4 images in ``train`` and 2 in ``val`` each. Read it only;
+    work dirs belong to ``tmp_path``.
     """
     root = tmp_path_factory.mktemp('workspace')
-    rng = np.random.default_rng(0)
-    for split, count in (('train', 4), ('val', 2)):
-        for name, cells in (('a', 240), ('b', 6)):
-            folder = root / 'data' / 'imagenet' / split / name
-            folder.mkdir(parents=True)
-            for i in range(count):
-                noise = rng.integers(0, 256, (cells, cells, 3), dtype=np.uint8)
-                image = cv2.resize(noise, (300, 260))
-                assert cv2.imwrite(str(folder / f'{i}.JPEG'), image)
+    write_images(root / 'data' / 'imagenet', train=4, val=2, classes=2)
     return root

@@ -8,7 +8,7 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 from mmpretrain import ImageClassificationInferencer
 
-from .images import CONFIGS
+from .images import CONFIGS, point_to
 from .runs import demo_model
 from .tools import load_tool
 
@@ -72,19 +72,12 @@ def digits_config(name, root, work_dir, **options):
             # A warm-up of one epoch instead of five.
             'param_scheduler.warmup': 1,
         }
-    for split in ('train', 'val', 'test'):
-        loader = f'{split}_dataloader'
+    for loader in ('val_dataloader', 'test_dataloader'):
         settings |= {
-            f'{loader}.dataset.data_root': str(root),
-            f'{loader}.num_workers': 0,
-            f'{loader}.persistent_workers': False,
-            f'{loader}.pin_memory': False,
+            f'{loader}.dataset.pipeline.1.scale': SIZE,
+            f'{loader}.dataset.pipeline.2.crop_size': SIZE,
         }
-        if split != 'train':
-            settings |= {
-                f'{loader}.dataset.pipeline.1.scale': SIZE,
-                f'{loader}.dataset.pipeline.2.crop_size': SIZE,
-            }
+    point_to(cfg, root)
     cfg.merge_from_dict(settings | options)
     return cfg
 

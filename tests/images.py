@@ -26,10 +26,13 @@ def write_images(root, train=16, val=5, classes=3):
 
 def point_to(cfg, root):
     """Let every data loader of a config read ``root``, in one process."""
-    root = str(root)
-    for name in ('train', 'val', 'test'):
-        loader = cfg.get(f'{name}_dataloader')
-        loader.dataset.data_root = root
-        loader.update(num_workers=0, persistent_workers=False)
-    for name in ('val', 'test'):
-        cfg[f'{name}_cfg'].bank_dataloader.dataset.data_root = root
+    for split in ('train', 'val', 'test'):
+        loop = cfg.get(f'{split}_cfg') or {}
+        for loader in (
+            cfg.get(f'{split}_dataloader'),
+            loop.get('bank_dataloader'),
+        ):
+            if loader is not None:
+                loader.dataset.data_root = str(root)
+                loader.update(num_workers=0, persistent_workers=False)
+                loader.pin_memory = False

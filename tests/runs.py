@@ -16,6 +16,22 @@ from .images import DEMO_CONFIG, point_to
 
 COUNT = itertools.count()
 NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
+# Options of a command line that make the paper's recipe one of seconds, for
+# the eight images of the fixture `workspace`.
+SMALL = [
+    'model.backbone.arch=deit-t',
+    'model.codebook.num_words=64',
+    'train_dataloader.batch_size=4',
+    'train_dataloader.num_workers=0',
+    'val_dataloader.num_workers=0',
+    'test_dataloader.num_workers=0',
+    'val_cfg.bank_dataloader.num_workers=0',
+    'test_cfg.bank_dataloader.num_workers=0',
+    'test_cfg.k=[2,4]',
+    'param_scheduler=[]',
+    'train_cfg.val_interval=1',
+    'default_hooks.logger.interval=1',
+]
 # As tools/train.py has a model wrapped, but for the GPUs.
 DDP = dict(
     launcher='pytorch',

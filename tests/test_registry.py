@@ -1,16 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Lookups in the scope ``mmmoca`` and into it."""
 
-import subprocess
-import sys
 from importlib import import_module
-from importlib.util import find_spec
 
 import mmengine.registry
 import pytest
 from mmengine.registry import DefaultScope, Registry
 
 from mmmoca import registry
+
+from .tools import python
 
 ROOTS = {
     name: value
@@ -52,32 +51,25 @@ def test_names_that_are_gone_say_what_to_write(monkeypatch, name):
         ROOTS['MODELS'].get(f'mmmoca.{name}')
 
 
+LIBRARIES = [
+    pytest.param(name, marks=[pytest.mark.ops] * (name == 'mmdet'))
+    for name in ('mmpretrain', 'mmseg', 'mmdet')
+]
+
+
 @pytest.mark.slow
-def test_prefix_resolves_without_an_import():
-    libraries = ['mmpretrain', 'mmseg']
-    if find_spec('mmcv._ext') is not None:  # mmdet needs the compiled ops
-        libraries.append('mmdet')
+@pytest.mark.parametrize('library', LIBRARIES)
+def test_prefix_resolves_without_an_import(library):
     # Of all classes this one takes the fewest imports.
     code = (
         'import sys\n'
-        'from {}.registry import METRICS\n'
+        f'from {library}.registry import METRICS\n'
         "print(METRICS.get('mmmoca.KNNAccuracy'))\n"
         # Checkpoints of others are read by our reader from now on.
         "print('mmmoca.checkpoints.scheme' in sys.modules)"
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, '-c', code.format(library)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for library in libraries
-    ]
-    for process in processes:
-        output, _ = process.communicate()
-        assert output.endswith(
-            "mmmoca.evaluation.metrics.KNNAccuracy'>\nTrue\n"
-        )
+    end = "mmmoca.evaluation.metrics.KNNAccuracy'>\nTrue\n"
+    assert python('-c', code).stdout.endswith(end)
 
 
 def test_scope_knows_mmpretrain_after_itself_and_mmengine():

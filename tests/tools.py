@@ -4,7 +4,9 @@
 import contextlib
 import importlib.util
 import io
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -50,6 +52,17 @@ def run_tool(path, *arguments, code=0):
             end = stop.code or 0
     assert end == code, f'{output.getvalue()[-3000:]}{end}'
     return output.getvalue()
+
+
+def python(*arguments, **options):
+    """Run a Python of its own, which imports this checkout; how it ended."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=os.environ | dict(PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
+        capture_output=True,
+        text=True,
+        **options,
+    )
 
 
 def forget_tools():

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -25,6 +27,7 @@ from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
 from ..distributed import run_processes
 from ..runs import assert_same, demo_runner, scalars
+from ..tools import python
 from .payloads import write_payload
 
 OPTIONS = {
@@ -56,18 +59,14 @@ def test_the_config_of_a_checkpoint_is_not_run(root, finished, tmp_path):
     assert not marker.exists()
 
 
-@pytest.mark.parametrize('value', ['1', '0'])
-def test_whoever_insists_can_run_it(tmp_path, value):
+@pytest.mark.parametrize('value, runs', [('1', True), ('0', False)])
+def test_whoever_insists_can_run_it(tmp_path, monkeypatch, value, runs):
+    monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', value)
     path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
     write_payload(path, marker)
-    code = (
-        'import sys; from mmmoca.checkpoints import read_checkpoint; '
-        'read_checkpoint(sys.argv[1])'
-    )
-    environment = os.environ | dict(TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=value)
-    done = subprocess.run([sys.executable, '-c', code, path], env=environment)
-    ran = value == '1'
-    assert (marker.exists(), done.returncode == 0) == (ran, ran)
+    with nullcontext() if runs else pytest.raises(CheckpointError):
+        read_checkpoint(path)
+    assert marker.exists() == runs
 
 
 def damage(path, how):
@@ -162,10 +161,10 @@ def test_one_run_a_folder_within_a_process(tmp_path):
     with ThreadPoolExecutor() as pool, pytest.raises(RuntimeError):
         pool.submit(FolderLock, tmp_path).result()
     take = 'import fcntl, sys; fcntl.lockf(open(sys.argv[1], "a"), 6)'
-    other = [sys.executable, '-c', take, tmp_path / '.lock']
-    assert subprocess.run(other, capture_output=True).returncode == 1
+    other = '-c', take, tmp_path / '.lock'
+    assert python(*other).returncode == 1
     lock.release()
-    assert subprocess.run(other, capture_output=True).returncode == 0
+    assert python(*other).returncode == 0
 
 
 @pytest.mark.parametrize('name', ['interrupted.pth', 'best_top1_iter_4.pth'])
@@ -188,20 +187,33 @@ def test_checkpoints_that_are_not_finite_are_passed_over(tmp_path):
     assert newest.name == 'iter_2.pth' and 'iter_4.pth' in problem
 
 
+def at(runner, moment, iteration, act):
+    """Let something happen when a run reaches a hook in an iteration."""
+    call_hook = runner.call_hook
+
+    def call(name, **kwargs):
+        loader, now = kwargs.get('loader'), name
+        # A validation reads its bank, then its queries.
+        if loader is not None and loader is runner._val_loop.dataloader:
+            now = 'queries'
+        if (now, runner.iter) == (moment, iteration):
+            act()
+        call_hook(name, **kwargs)
+
+    runner.call_hook = call
+
+
 @pytest.mark.parametrize('last', [True, False])
 def test_weights_that_are_not_finite_are_not_written(root, last):
     """The loss of the step before was finite."""
     work_dir = root / f'poisoned_{last}'
     runner = build(root, work_dir.name, **{'train_cfg.max_iters': 4})
-    call_hook = runner.call_hook
 
-    def poison(name, **kwargs):
-        if name == 'after_train_iter' and runner.iter == (3 if last else 1):
-            with torch.no_grad():
-                runner.model.backbone.cls_token[0, 0, 0] = float('nan')
-        call_hook(name, **kwargs)
+    def poison():
+        with torch.no_grad():
+            runner.model.backbone.cls_token[0, 0, 0] = float('nan')
 
-    runner.call_hook = poison
+    at(runner, 'after_train_iter', 3 if last else 1, poison)
     good = 'iter_2.pth' if last else 'None'
     with pytest.raises(NonFiniteStateError, match=rf'cls_token.*{good}'):
         runner.train()
@@ -220,12 +232,6 @@ MOMENTS = [
 ]
 
 
-def moment_of(runner, name, kwargs):
-    """The hook that is called; for the queries of a validation, these."""
-    queries = runner._val_loop.dataloader if 'loader' in kwargs else None
-    return 'queries' if queries and kwargs['loader'] is queries else name
-
-
 @pytest.mark.parametrize(('moment', 'iteration', 'saved'), MOMENTS)
 def test_a_signal_saves_the_run(
     root, finished, moment, iteration, saved, capfd
@@ -233,15 +239,8 @@ def test_a_signal_saves_the_run(
     """And the resumed run ends as if there had been none."""
     work_dir = f'stopped_{moment}_{iteration}'
     runner = build(root, work_dir, **VALIDATED)
-    call_hook = runner.call_hook
-
-    def stop(name, **kwargs):
-        now = moment_of(runner, name, kwargs), runner.iter
-        if now == (moment, iteration):
-            os.kill(os.getpid(), signal.SIGTERM)
-        call_hook(name, **kwargs)
-
-    runner.call_hook = stop
+    stop = partial(os.kill, os.getpid(), signal.SIGTERM)
+    at(runner, moment, iteration, stop)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as exited:
         runner.train()
@@ -265,16 +264,8 @@ def stop_one_of_two(root):
     ends = []
     for moment, iteration, _ in (MOMENTS[0], MOMENTS[2]):
         runner = build(root, f'together_{moment}', **VALIDATED)
-        call_hook = runner.call_hook
-
-        def stop(
-            name, runner=runner, call=call_hook, at=(moment, iteration), **kw
-        ):
-            if (moment_of(runner, name, kw), runner.iter) == at:
-                os.kill(os.getpid(), signal.SIGUSR1 if get_rank() else 0)
-            call(name, **kw)
-
-        runner.call_hook = stop
+        number = signal.SIGUSR1 if get_rank() else 0
+        at(runner, moment, iteration, partial(os.kill, os.getpid(), number))
         with pytest.raises(SystemExit) as exited:
             runner.train()
         ends.append((exited.value.code, runner.iter))

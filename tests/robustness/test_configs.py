@@ -50,34 +50,31 @@ def test_values_that_make_no_sense(key, value):
         check_config(cfg)
 
 
+CODEBOOK = dict(embed_dims=8, patch_resolution=(6, 6))
+
+
 @pytest.mark.parametrize(
-    'cfg',
+    'kind, known, name, value',
     [
-        dict(type='mmmoca.AssignmentHead', embed_dims=8, decoder_dims=8)
-        | {'kappa': 0},
-        dict(type='mmmoca.CondenserNeck', in_channels=8)
-        | dict(patch_resolution=(2, 2), depth=0),
-        *(
-            dict(type='mmmoca.OnlineCodebook', embed_dims=8)
-            | {'patch_resolution': (6, 6), name: value}
-            for name, value in (
-                ('inv_delta', -30),
-                ('msd_momentum', 2),
-                ('initial_msd', float('nan')),
-                ('num_words', -4),
-            )
+        ('AssignmentHead', dict(embed_dims=8, decoder_dims=8), 'kappa', 0),
+        (
+            'CondenserNeck',
+            dict(in_channels=8, patch_resolution=(2, 2)),
+            'depth',
+            0,
         ),
-        dict(type='mmmoca.RandomResizedCrop', scale=8)
-        | {'crop_ratio_range': (0, 0)},
-        dict(type='mmmoca.GaussianBlur', magnitude_range=(2, 0.1)),
+        ('OnlineCodebook', CODEBOOK, 'inv_delta', -30),
+        ('OnlineCodebook', CODEBOOK, 'msd_momentum', 2),
+        ('OnlineCodebook', CODEBOOK, 'initial_msd', float('nan')),
+        ('OnlineCodebook', CODEBOOK, 'num_words', -4),
+        ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0, 0)),
+        ('GaussianBlur', {}, 'magnitude_range', (2, 0.1)),
     ],
 )
-def test_classes_know_their_ranges(cfg):
-    registry = MODELS if 'scale' not in cfg else TRANSFORMS
-    registry = TRANSFORMS if 'Blur' in cfg['type'] else registry
-    name = list(cfg)[-1]
+def test_classes_know_their_ranges(kind, known, name, value):
+    build = MODELS.get(f'mmmoca.{kind}') or TRANSFORMS.get(f'mmmoca.{kind}')
     with pytest.raises(ValueError, match=name):
-        registry.build(cfg)
+        build(**known, **{name: value})
 
 
 def test_keys_that_nothing_reads():

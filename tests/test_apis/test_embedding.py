@@ -2,16 +2,15 @@
 """Features in files: stopped, shared by processes."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.multiprocessing import ProcessExitedException
 
 import mmmoca
 from mmmoca.apis import embedding
@@ -53,23 +52,25 @@ def names_of(out):
     return Path(f'{out}.names.txt').read_text().splitlines()
 
 
-def embed(root, out, **options):
+def embed(root, out):
     """In a process of its own."""
     torch.set_num_threads(1)
     embedding.PART = 10
     encoder = mmmoca.load(f'{root}/run.pth', device='cpu')
-    embed_to_file(encoder, f'{root}/train', out, **OPTIONS | options)
+    embed_to_file(encoder, f'{root}/train', out, **OPTIONS)
 
 
-def embed_slowly(root, out):
-    """With a rest after each block."""
-    save = embedding.np.save
+def embed_and_die(root, out):
+    """When the second block of this process is written."""
+    save, blocks = embedding.np.save, []
 
-    def slow_save(*arguments):
+    def last_save(*arguments):
+        blocks.append(arguments)
+        if len(blocks) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
         save(*arguments)
-        time.sleep(0.5)
 
-    embedding.np.save = slow_save
+    embedding.np.save = last_save
     embed(root, out)
 
 
@@ -113,16 +114,10 @@ def test_parquet(root, encoder, tmp_path):
 def test_killed_and_gone_on_by_others_is_the_same(root, written, tmp_path):
     out = tmp_path / 'features.npy'
     work = tmp_path / 'features.npy.incomplete'
-    context = multiprocessing.get_context('forkserver')
-    process = context.Process(target=embed_slowly, args=(root, out))
-    process.start()
-    while not list(work.glob('*.npy')):
-        assert process.is_alive()
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    with pytest.raises(ProcessExitedException, match='SIGKILL'):
+        run_processes(embed_and_die, 2, root, out)
     assert not out.exists()
-    assert len(list(work.glob('*.npy'))) < 5
+    assert 0 < len(list(work.glob('*.npy'))) < 5
     run_processes(embed, 2, root, out)
     assert out.read_bytes() == written.read_bytes()
     assert names_of(out) == names_of(written)

@@ -21,6 +21,10 @@ CONFIG = 'moca_vit-s16_own-images'
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
 
 
+RUN = dict(epochs=1, batch_size=16)
+OWN = {'optim_wrapper.optimizer.lr': 1e-4, 'model.image_embedding': 'cls'}
+
+
 def tiny():
     """Settings of a run of seconds."""
     return {
@@ -37,19 +41,13 @@ def tiny():
 def run(root, tmp_path_factory):
     """The folder of a run, and the checkpoint that it returned."""
     out = tmp_path_factory.mktemp('run')
-    options = tiny() | {'optim_wrapper.optimizer.lr': 1e-4}
-    options['model.image_embedding'] = 'cls'
-    images = root / 'train'
-    last = mmmoca.pretrain(images, out, epochs=1, batch_size=16, **options)
-    return out, last
+    return out, mmmoca.pretrain(root / 'train', out, **RUN, **tiny(), **OWN)
 
 
 def test_is_the_run_of_the_tool(root, run, tmp_path):
     out, last = run
     assert last == out / 'epoch_1.pth'
-    options = dict(data_root=str(root / 'train'), epochs=1, batch_size=16)
-    options |= tiny() | {'optim_wrapper.optimizer.lr': 1e-4}
-    options['model.image_embedding'] = 'cls'
+    options = dict(data_root=str(root / 'train'), **RUN, **tiny(), **OWN)
     cfg = load_config(CONFIGS / f'{CONFIG}.py', str(tmp_path), options)
     training.train(cfg, training.prepare_training(cfg))
     first, second = (
@@ -62,18 +60,15 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
     assert saved.model.codebook.num_words == 64  # of the rules
     encoder = mmmoca.load(last, device='cpu')
     assert encoder.feature == 'cls'  # by which the run is judged
-    found = encoder.embed(root / 'val')
-    assert found.avg.shape == (15, 32)
+    assert encoder.embed(root / 'val').avg.shape == (15, 32)
 
 
 def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
     out, last = run
-    images = root / 'train'
+    images, longer = root / 'train', dict(epochs=2, batch_size=16)
     with raises(CheckpointError, str(out), 'of another run'):
-        mmmoca.pretrain(images, out, epochs=2, batch_size=16, **tiny())
-    again = mmmoca.pretrain(
-        images, out, epochs=2, batch_size=16, resume=True, **tiny()
-    )
+        mmmoca.pretrain(images, out, **longer, **tiny())
+    again = mmmoca.pretrain(images, out, **longer, resume=True, **tiny())
     meta = read_checkpoint(again)['meta']
     assert meta['epoch'] == 2
     record = meta['mmmoca']
@@ -91,9 +86,8 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
     mmmoca.pretrain(images, tmp_path, 1, 16, root, init=last, amp=True)
     assert taken['load_from'] == f'mmmoca-start://{last}'
     assert taken['val_cfg']['data_root'] == str(root)
-    assert taken['train_dataloader']['dataset']['type'] == (
-        'mmmoca.ImageFolder'
-    )
+    kind = taken['train_dataloader']['dataset']['type']
+    assert kind == 'mmmoca.ImageFolder'
 
 
 @pytest.mark.parametrize(
@@ -102,16 +96,8 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
         (dict(data='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
         (dict(knn='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
         (dict(init='a.pth'), FileNotFoundError, ['no checkpoint a.pth']),
-        (
-            dict(config='moca_vit-s16_own-image'),
-            FileNotFoundError,
-            ['there is no config', CONFIG],
-        ),
-        (
-            dict(config='moca_vit-b16_200e'),
-            ValueError,
-            ['has no shorthand batch_size, data_root', CONFIG],
-        ),
+        (dict(config='no_vit'), FileNotFoundError, ['config no_vit', 'moca_']),
+        (dict(config='moca_vit-b16_200e'), ValueError, ['no shorthand']),
         (dict(epoch=3), ValueError, ['epoch', 'did you mean epochs']),
         (dict(batch_size=4096), ValueError, ['48 images fill no step']),
     ],
@@ -129,9 +115,7 @@ def test_progress(root, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr('mmmoca.apis.pretraining.in_notebook', lambda: True)
     options = tiny() | {'default_hooks.logger.interval': 3}
     del options['log_level']
-    mmmoca.pretrain(
-        root / 'train', tmp_path, epochs=1, batch_size=16, **options
-    )
+    mmmoca.pretrain(root / 'train', tmp_path, **RUN, **options)
     printed = capsys.readouterr()
     assert '  step 3/3  loss ' in printed.out
     assert 'INFO' not in printed.out + printed.err
@@ -146,9 +130,7 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     monkeypatch.setattr('mmmoca.models.MOCA.loss', loss)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(RuntimeError, match='out of memory'):
-        mmmoca.pretrain(
-            root / 'train', tmp_path, epochs=1, batch_size=16, **tiny()
-        )
+        mmmoca.pretrain(root / 'train', tmp_path, **RUN, **tiny())
     assert signal.getsignal(signal.SIGINT) is before
 
 

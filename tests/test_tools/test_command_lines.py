@@ -2,12 +2,9 @@
 """All tools: ``--help`` without the stack, and work not without it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from ..tools import TOOLS
+from ..tools import TOOLS, python
 
 CONFIG = 'demo/moca_vit-tiny_textures.py'
 # What each tool is started with; FILE and FOLDER exist.
@@ -62,14 +59,7 @@ print(json.dumps(result))
 def run_alone(lines, folder):
     """The exception that ends each command line, and what it printed."""
     commands = [[str(TOOLS / tool), *arguments] for tool, arguments in lines]
-    run = subprocess.run(
-        [sys.executable, '-c', RUN, json.dumps(commands)],
-        env=dict(os.environ, PYTHONPATH=str(TOOLS.parent)),
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
+    run = python('-c', RUN, json.dumps(commands), cwd=folder)
     ends = json.loads(run.stdout)
     return {tool: ends[str(TOOLS / tool)] for tool, _ in lines}
 

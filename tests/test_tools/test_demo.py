@@ -2,28 +2,23 @@
 """The quick start, on sets that are much too small to learn from."""
 
 import json
-import os
-import subprocess
-import sys
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.runner import load_checkpoint
-from PIL import Image
 
+import mmmoca
 from mmmoca.checkpoints import read_checkpoint
-from mmmoca.registry import MODELS
 
 from ..images import write_images
 from ..judges import knn_judge
-from ..tools import ROOT, TOOLS, run_tool
+from ..tools import TOOLS, python, run_tool
 
 TRAIN, VAL = 130, 36
 TRAINED = 'teacher', 'student'
 OVERVIEW = 'tools/visualization/overview.py'
+CURVES = 'tools/analysis_tools/plot_curves.py'
 
 
 @pytest.fixture(scope='module')
@@ -36,14 +31,8 @@ def demo(tmp_path_factory):
     )
     meta = dict(experiment_name='moca_vit-tiny_textures_demo_20260101_000000')
     torch.save(dict(meta=meta), out / 'iter_9.pth')
-    command = [sys.executable, TOOLS / 'demo.py', '--out', out]
-    result = subprocess.run(
-        [*map(str, command), '--iters', '4', '--seed', '3'],
-        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    options = ['--out', out, '--iters', 4, '--seed', 3]
+    result = python(TOOLS / 'demo.py', *options, timeout=300)
     assert result.returncode == 0, result.stdout + result.stderr
     return out, result.stdout
 
@@ -52,29 +41,23 @@ def demo(tmp_path_factory):
 def test_accuracies(demo):
     out, _ = demo
     result = json.loads((out / 'result.json').read_text())
-    cfg = Config.fromfile(out / 'moca_vit-tiny_textures.py')
     assert (result['seed'], result['iters']) == (3, 4)
     assert not (out / 'iter_9.pth').exists()
-    model = MODELS.build(cfg.model)
-    load_checkpoint(model, str(out / 'iter_4.pth'), map_location='cpu')
-    model.eval()
-    kinds = ('raw pixels', 'teacher', 'student')
-    features = {kind: {} for kind in kinds}
-    labels = {}
+    features, labels = {}, {}
     for split in ('train', 'val'):
         files = sorted((out / 'textures' / split).glob('*/*.jpg'))
         labels[split] = [file.parent.name for file in files]
-        images = np.stack([cv2.imread(str(file)) for file in files])
-        pixels = images.reshape(len(images), -1).astype(float)
+        pixels = np.stack([cv2.imread(str(file)) for file in files])
+        pixels = pixels.reshape(len(files), -1).astype(float)
         pixels -= pixels.mean(axis=1, keepdims=True)
-        features['raw pixels'][split] = pixels
-        inputs = torch.tensor((images - 127.5) / 63.75).float()
-        inputs = inputs.permute(0, 3, 1, 2)
-        for kind in ('teacher', 'student'):
-            features[kind][split] = model.extract_feat(inputs, kind).numpy()
-    for kind in kinds:
-        judge = knn_judge(features[kind]['train'], labels['train'], 20)
-        expected = 100 * judge.score(features[kind]['val'], labels['val'])
+        features['raw pixels', split] = pixels
+        for which in TRAINED:
+            encoder = mmmoca.load(out / 'iter_4.pth', which, 'cpu')
+            found = encoder.embed(out / 'textures' / split, num_workers=0)
+            features[which, split] = found.avg.numpy()
+    for kind in ('raw pixels', *TRAINED):
+        judge = knn_judge(features[kind, 'train'], labels['train'], 20)
+        expected = 100 * judge.score(features[kind, 'val'], labels['val'])
         # A tie may go either way.
         assert result['knn'][kind] == pytest.approx(
             expected, abs=100 / VAL + 1e-6
@@ -103,60 +86,29 @@ def test_pictures_and_output(demo):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('source', ['config', 'folder'])
-def test_overview_of_any_checkpoint(demo, tmp_path, source):
+def test_pictures_of_any_run(demo, tmp_path):
     out, _ = demo
     picture = tmp_path / 'picture.png'
-    arguments = [
-        *(OVERVIEW, out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'),
-        *('--images', 2, '--bank', 30, '--num-workers', 0, '--out', picture),
-    ]
-    if source == 'config':
-        arguments += ['--cfg-options', f'val_cfg.data_root={out}/textures']
-        arguments += ['val_dataloader.dataset.data_root=nowhere']
-    else:
-        arguments += ['--data', out / 'textures' / 'val']
-    printed = run_tool(*arguments)
-    assert cv2.imread(str(picture)).std() > 20
-    assert printed.endswith(f'{picture}\n') and 'init_weights' not in printed
-
-
-@pytest.mark.slow
-def test_overview_needs_the_whole_model(demo, tmp_path):
-    out, _ = demo
-    weights = read_checkpoint(out / 'iter_4.pth')['state_dict']
+    config, checkpoint = out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'
+    options = ['--images', 2, '--bank', 30, '--num-workers', 0]
+    for command in (
+        [OVERVIEW, config, checkpoint, '--data', out / 'textures' / 'val']
+        + options,
+        [OVERVIEW, config, checkpoint, *options, '--cfg-options']
+        + [f'val_cfg.data_root={out}/textures']
+        + ['val_dataloader.dataset.data_root=nowhere'],
+        [CURVES, out, '--baseline', 'pixels', 20],
+    ):
+        printed = run_tool(*command, '--out', picture)
+        assert printed.endswith(f'{picture}\n')
+        assert 'init_weights' not in printed
+        assert cv2.imread(str(picture)).std() > 20
+        picture.unlink()
+    weights = read_checkpoint(checkpoint)['state_dict']
     backbone = {n: weights[n] for n in weights if n.startswith('backbone.')}
     torch.save(backbone, tmp_path / 'backbone.pth')
-    config = out / 'moca_vit-tiny_textures.py'
     with pytest.raises(RuntimeError, match='codebook.words'):
         run_tool(OVERVIEW, config, tmp_path / 'backbone.pth')
-
-
-@pytest.mark.slow
-def test_curves_of_any_run(demo, tmp_path):
-    picture = tmp_path / 'picture.png'
-    run_tool(
-        *('tools/analysis_tools/plot_curves.py', demo[0]),
-        *('--baseline', 'pixels', 20, '--out', picture),
-    )
-    assert cv2.imread(str(picture)).std() > 20
-
-
-def write_odd_images(root, count):
-    """Images of many kinds and shapes in a tree, and files that are none."""
-    rng = np.random.default_rng(0)
-    modes = ('RGB', 'L', 'P', 'RGBA', '1')
-    for index in range(count):
-        folder = root / f'a{index % 3}' / ('deep' if index % 2 else '')
-        folder.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 256, (*rng.integers(20, 120, 2), 3), np.uint8)
-        mode = modes[index % len(modes)]
-        name = f'{index}.{"jpg" if mode == "RGB" else "PNG"}'
-        Image.fromarray(pixels).convert(mode).save(folder / name)
-    deep = rng.integers(0, 65536, (30, 40), np.uint16)
-    Image.fromarray(deep).save(root / 'deep.png')
-    (root / 'broken.jpg').write_bytes(b'\xff\xd8\xff broken')
-    (root / 'notes.txt').write_text('no image')
 
 
 def test_own_classes(tool, tmp_path):
@@ -169,18 +121,17 @@ def test_own_classes(tool, tmp_path):
 
 
 def test_own_images(tool, tmp_path, capfd):
-    write_odd_images(tmp_path / 'my images', 101)
-    out = tmp_path / 'out'
+    write_images(tmp_path, train=101, classes=1)
+    images, out = tmp_path / 'train' / 'my images', tmp_path / 'out'
+    (tmp_path / 'train' / 'class_0').rename(images)
+    (images / 'broken.jpg').write_bytes(b'\xff\xd8\xff broken')
     tool('demo').main(
-        [
-            *('--data', str(tmp_path / 'my images'), '--out', str(out)),
-            *('--iters', '2'),
-        ]
+        ['--data', str(images), '--out', str(out), '--iters', '2']
     )
     result = json.loads((out / 'result.json').read_text())
     assert result['knn'] == {}
     printed = capfd.readouterr().out
-    assert '102 images of 103' in printed
+    assert '101 images of 102' in printed
     assert '1 left out' in printed and 'broken.jpg' in printed
     assert 'k-NN,' not in printed
     for name in ('moca.png', 'curves.png'):
@@ -198,39 +149,17 @@ def test_images_are_shrunk(tool, tmp_path, monkeypatch):
         size = [(300, 208), (104, 500), (20, 30)][index % 3]
         image = np.full((*size, 3), rng.integers(256, size=3), np.uint8)
         cv2.imwrite(str(source / f'{index:03d}.png'), image)
-    copies = []
+    drawn = []
     for turn, seed in enumerate((0, 0, 1)):
         folder = tmp_path / f'copies{turn}'
         folder.mkdir()
         assert helpers.shrink_images(str(source), folder, seed) == folder
-        copies.append([cv2.imread(str(f)) for f in sorted(folder.iterdir())])
-    assert len(copies[0]) == 101
-    sizes = {copy.shape[:2] for copy in copies[0]}
+        drawn.append([cv2.imread(str(f)) for f in sorted(folder.iterdir())])
+    sizes = {copy.shape[:2] for copy in drawn[0]}
     assert sizes == {(150, 104), (104, 500), (20, 30)}
-    assert all((c == c[0, 0]).all() for c in copies[0])
-    tones = [[tuple(copy[0, 0]) for copy in part] for part in copies]
-    assert tones[0] == tones[1] != tones[2]
-    assert len(set(tones[0])) == 101
-
-
-@pytest.mark.parametrize(
-    'count, message',
-    [
-        (0, 'no image in'),
-        (99, 'at least 100'),
-    ],
-)
-def test_folders_that_will_not_do(tool, tmp_path, capsys, count, message):
-    data = tmp_path / 'data'
-    data.mkdir()
-    for index in range(count):
-        Image.new('L', (9, 9)).save(data / f'{index}.png')
-    out = tmp_path / 'out'
-    with pytest.raises(SystemExit):
-        tool('demo').main(['--data', str(data), '--out', str(out)])
-    error = capsys.readouterr().err
-    assert 'error: ' in error and message in error
-    assert list(out.iterdir()) == []
+    assert all((c == c[0, 0]).all() for c in drawn[0])
+    one, two, three = ([tuple(c[0, 0]) for c in copies] for copies in drawn)
+    assert one == two != three and len(set(one)) == 101
 
 
 def test_checkpoints_of_other_runs_are_kept(tool, tmp_path, capsys):
@@ -244,21 +173,13 @@ def test_checkpoints_of_other_runs_are_kept(tool, tmp_path, capsys):
     assert path.exists()
 
 
-def test_arguments(tool, tmp_path, capsys):
-    demo = tool('demo')
-    for arguments, message in (
-        (['--iters', '1'], '--iters must be at least 2'),
-        (['--data', str(tmp_path / 'none')], 'there is no folder'),
-    ):
-        with pytest.raises(SystemExit):
-            demo.parse_args(arguments)
-        assert message in capsys.readouterr().err
+def test_where_it_writes_by_default(tool, tmp_path):
     (tmp_path / 'Photos').mkdir()
     for arguments, out in (
         ([], 'work_dirs/demo'),
         (['--data', f'{tmp_path}/Photos/'], 'work_dirs/demo_Photos'),
     ):
-        assert str(demo.parse_args(arguments)[1].out) == out
+        assert str(tool('demo').parse_args(arguments)[1].out) == out
 
 
 def test_textures_are_drawn_at_first(tool, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 """The tool that draws class folders of textures."""
 
 import json
-import re
-import sys
 from collections import Counter
 
 import cv2
@@ -63,18 +61,6 @@ def test_what_is_written(tool, tmp_path):
     }
 
 
-@pytest.mark.parametrize('size', [24, 48, 97])
-def test_draw(tool, size):
-    for label in range(12):
-        first, again, other = (
-            tool.draw(label, np.random.default_rng(seed), size)
-            for seed in (7, 7, 8)
-        )
-        assert first.shape == (size, size) and first.dtype == np.uint8
-        assert first.min() == 0 and first.max() == 255
-        assert (first == again).all() and (first != other).any()
-
-
 def _spectrum(image):
     """Angular harmonics of the spectrum: blind to place and rotation."""
     window = np.outer(np.hanning(48), np.hanning(48))
@@ -110,27 +96,3 @@ def test_the_texture_tells_the_class_and_pixels_do_not(tool):
     # Chance is 1 / 12; in the whole set pixels give .19.
     assert accuracy(pixels) < 0.25
     assert accuracy(features) > 0.8
-
-
-def test_command_line(tool, tmp_path, monkeypatch, capsys):
-    def run(*options):
-        arguments = ['--train', 24, '--val', 12, '--size', 24]
-        words = [tmp_path / 'set', *arguments, *options]
-        monkeypatch.setattr(sys, 'argv', ['', *map(str, words)])
-        tool.main()
-
-    for name, value in (
-        ('train', 11),
-        ('val', 0),
-        ('size', 23),
-        ('seed', -1),
-    ):
-        with pytest.raises(SystemExit):
-            run(f'--{name}', value)
-        error = capsys.readouterr().err
-        assert re.search(f'error: {name} must be .* got {value}', error)
-    assert list(tmp_path.iterdir()) == []
-    run('--seed', 2)
-    meta = json.loads((tmp_path / 'set' / 'meta.json').read_text())
-    assert meta['seed'] == 2
-    assert len(list(tmp_path.glob('set/train/*/*.jpg'))) == 24

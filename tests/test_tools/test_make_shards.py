@@ -44,15 +44,6 @@ def test_same_images_give_the_same_bytes(root, tmp_path):
     assert first == second and len(first) == 2
 
 
-def test_refused(root, tmp_path):
-    for options, word in (
-        (['--number', 0], '--number: 0'),
-        ([], f'{tmp_path} exists'),
-    ):
-        printed = run_tool(TOOL, root / 'val', tmp_path, *options, code=2)
-        assert word in printed
-
-
 def test_nothing_is_left_of_a_failure(root, tmp_path, monkeypatch):
     def full(*_):
         raise OSError('no space left')

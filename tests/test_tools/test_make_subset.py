@@ -64,34 +64,6 @@ def test_command_line(tools, root, tmp_path, monkeypatch, capsys):
         assert path.read_text() == (tmp_path / 'lists' / path.name).read_text()
 
 
-def test_bad_arguments_are_one_line(
-    tools, root, tmp_path, monkeypatch, capsys
-):
-    for line, message in (
-        (f'make_subset {tmp_path}/none out', f'no folder {tmp_path}/none'),
-        (f'make_subset {root}/train out --shots 99', 'fewer than 99'),
-        (f'make_subset {root}/train out --sets 0', '--sets: 0'),
-        (f'make_digits {tmp_path}', f'{tmp_path} exists'),
-        ('make_digits out --size 7', 'at least 8'),
-    ):
-        monkeypatch.setattr(sys, 'argv', line.split())
-        tool = tools[line.startswith('make_digits')]
-        with pytest.raises(SystemExit):
-            tool.main()
-        assert message in capsys.readouterr().err
-
-
-def test_nothing_is_written_unless_all_can_be(tools, root, tmp_path):
-    make_subsets = tools[0].make_subsets
-    for kwargs, message in (
-        (dict(percent=(1, 101)), 'at most 100'),
-        (dict(seed=-1), 'non-negative'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make_subsets(root / 'train', tmp_path / 'lists', **kwargs)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_digits(tools, tmp_path, capsys, monkeypatch):
     out = tmp_path / 'deep' / 'digits'
     monkeypatch.setattr(sys, 'argv', f'make_digits {out} --size 8'.split())

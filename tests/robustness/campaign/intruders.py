@@ -9,14 +9,14 @@ import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ...test_checkpoints.files import LAYOUTS, checkpoint
+from ...test_checkpoints.files import checkpoint
 from ..payloads import FORMS, write_payload
 from .trials import Trial
 from .ways_in import ways_in
 
 
 def trials(folder: Path, count: int) -> Iterator[Trial]:
-    """A payload through every way in, in all forms and layouts.
+    """A payload through every way in, in all forms.
 
     A tool or a runner reads a file as the library does: it gets the form that
     people try first, and the one that got through. With a small ``count``
@@ -32,13 +32,6 @@ def trials(folder: Path, count: int) -> Iterator[Trial]:
             write_payload(path, marker, form, checkpoint('mmmoca')[0])
             problem = refused(name, path, marker, ways[name])
             yield Trial(f'runs code ({form})', name, problem)
-    name = 'extract_backbone, .pth'
-    for layout in LAYOUTS:
-        for form in FORMS:
-            path = folder / f'{layout}.pth'
-            write_payload(path, marker, form, checkpoint(layout)[0])
-            problem = refused(name, path, marker, ways[name])
-            yield Trial('layouts, converted', f'{layout}, {form}', problem)
 
 
 def refused(name: str, path: Path, marker: Path, way: Callable) -> str:

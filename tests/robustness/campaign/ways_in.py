@@ -22,7 +22,7 @@ from mmmoca.checkpoints import check_pretrained_inits, read_checkpoint
 from mmmoca.engine.hooks import WinningHeadHook
 from mmmoca.stack import MissingOpsError, check_compiled_ops
 
-from ...images import CONFIGS, write_images
+from ...images import CONFIGS, point_to, write_images
 from ...runs import demo_runner
 from ...test_checkpoints.files import mm_config
 from ...tools import load_tool, run_tool
@@ -30,7 +30,7 @@ from ...tools import load_tool, run_tool
 Way = Callable[[Path], object]
 CONVERTERS = 'model_converters'
 COUNT = itertools.count()
-DEMO = ('moca', 'linear', 'finetune', 'knn', 'lowshot')
+DEMO = ('moca', 'linear', 'finetune', 'knn')
 
 
 def ways_in(folder: Path) -> dict[str, Way]:
@@ -90,30 +90,16 @@ def _configs(folder: Path) -> Iterator[tuple[str, Path, bool]]:
     """Family, file, and whether it trains."""
     images, target = folder / 'images', folder / 'configs'
     target.mkdir()
-    make_subsets = load_tool('dataset_converters/make_subset').make_subsets
-    make_subsets(
-        *(images / 'train', images / 'subsets'),
-        **dict(shots=(1,), percent=(), sets=1),
-    )
     for family in DEMO:
         cfg = Config.fromfile(
             CONFIGS / 'demo' / f'{family}_vit-tiny_textures.py'
         )
+        point_to(cfg, images)
         for part in ('train', 'val', 'test'):
-            loader = cfg.get(f'{part}_dataloader')
-            if loader is not None:
-                loader.update(num_workers=0, batch_size=8)
-                loader.dataset.data_root = str(images)
-            bank = (cfg.get(f'{part}_cfg') or {}).get('bank_dataloader')
-            if bank is not None:
-                bank.update(num_workers=0)
-                bank.dataset.data_root = str(images)
+            if loader := cfg.get(f'{part}_dataloader'):
+                loader.batch_size = 8
         if family in ('linear', 'finetune'):
             cfg.default_hooks.checkpoint_fit.needs_checkpoint = False
-        if family == 'lowshot':
-            lists = sorted((images / 'subsets').glob('1shot*'))
-            cfg.test_cfg.data_root = str(images)
-            cfg.test_cfg.subsets = {'1shot': list(map(str, lists))}
         cfg.dump(target / f'{family}.py')
         yield family, target / f'{family}.py', 'train_cfg' in cfg
     if find_spec('mmseg') is not None:
@@ -167,10 +153,8 @@ def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
         ('plot_curves.py', 'analysis_tools/plot_curves'),
         ('embed.py', 'embed', image.parent, folder / 'a.npy', '--workers', 0),
         ('export.py', 'export', folder / 'exported', '--to', 'onnx'),
-        ('extract_backbone, .pth', f'{CONVERTERS}/extract_backbone', pth),
-        ('extract_backbone', f'{CONVERTERS}/extract_backbone', tensors),
+        ('extract_backbone', f'{CONVERTERS}/extract_backbone', pth),
         ('moca_release', f'{CONVERTERS}/moca_release', pth),
-        ('moca_release, full', f'{CONVERTERS}/moca_release', pth, '--full'),
         ('timm_vit', f'{CONVERTERS}/timm_vit', tensors, '--to', 'timm'),
     ):
         yield (
