@@ -2,12 +2,20 @@
 """Small checkpoint files in the layouts that are around."""
 
 from argparse import Namespace
+from types import SimpleNamespace
+from unittest import mock
 
 import torch
+from mmengine.runner import BaseLoop
+from mmengine.runner.checkpoint import (
+    CheckpointLoader,
+    _load_checkpoint_to_model,
+)
 from mmpretrain.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 from mmmoca.checkpoints import run_record
+from mmmoca.engine import CheckpointFitHook
 
 SIZE, PATCH, DIMS, DEPTH, HEADS = 32, 8, 24, 2, 3
 LAYOUTS = (
@@ -74,6 +82,40 @@ def mm_config(img_size=SIZE, **kwargs):
 def mm_vit(img_size=SIZE, seed=0, **kwargs):
     """The same ViT in mmpretrain."""
     return randomise(MODELS.build(mm_config(img_size, **kwargs)), seed)
+
+
+def classifier(head=None, **backbone):
+    """The same ViT as the backbone of a classifier of mmpretrain."""
+    backbone = mm_config(**backbone)
+    config = dict(type='ImageClassifier', backbone=backbone, head=head)
+    return MODELS.build(config)
+
+
+def timm_state(**changes):
+    """Weights of timm with other parts, or without those that are None."""
+    state = checkpoint('timm')[0] | changes
+    return {name: part for name, part in state.items() if part is not None}
+
+
+def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
+    """Load a checkpoint as a runner with our hook; the lines of its log."""
+    logger = mock.Mock()
+    runner = SimpleNamespace(
+        model=model,
+        logger=logger,
+        optim_wrapper=wrapper,
+        _load_from=address,
+        _resume=resume,
+        _train_loop=mock.Mock(spec=BaseLoop, dataloader=[]) if trains else {},
+        _val_loop=None,
+        _test_loop=None,
+    )
+    hook = CheckpointFitHook()
+    hook.before_run(runner)
+    loaded = CheckpointLoader.load_checkpoint(runner._load_from)
+    hook.after_load_checkpoint(runner, loaded)
+    _load_checkpoint_to_model(model, loaded, revise_keys=[(r'^module\.', '')])
+    return [call.args[0] for call in logger.method_calls]
 
 
 def huggingface(kind):

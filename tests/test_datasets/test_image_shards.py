@@ -1,5 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tar files and Hugging Face data sets against the folder they are from."""
+"""Tar files and Hugging Face data sets against the folder they are from.
+
+A run that changes its store is in test_integration/test_resume.
+"""
 
 import gzip
 import io
@@ -7,22 +10,19 @@ import logging
 import os
 import shutil
 import tarfile
+from pathlib import Path
+from unittest import mock
 
 import pytest
-import torch
-from mmengine import Config, fileio
-from mmengine.dataset import default_collate
+from mmengine import fileio
 from mmengine.logging import MMLogger
-from mmengine.registry import DefaultScope
 from mmpretrain.registry import DATASETS
-from torch.utils.data import DataLoader
 
 from mmmoca.apis.embedding import list_digest
-from mmmoca.datasets import ImageShards, SeededSampler, image_shards
+from mmmoca.datasets import ImageShards, image_shards
 from mmmoca.evaluation.subsets import images_by_class
 
 from ..errors import raises
-from ..images import CONFIGS
 from ..stores import write_arrow, write_shards
 from .test_image_folder import write
 
@@ -60,41 +60,6 @@ def build(root, kind, **options):
     return DATASETS.build(settings | dict(pipeline=LOAD) | options)
 
 
-def batches(root, kind, workers):
-    """Views, indices and labels of an epoch of two ranks."""
-    cfg = Config.fromfile(CONFIGS / '_base_/datasets/imagenet_two-views.py')
-    cfg.train_pipeline[1].max_unreadable = 1
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        dataset = build(root, kind, pipeline=cfg.train_pipeline)
-    found = []
-    for rank in range(2):
-        sampler = SeededSampler(dataset, seed=0)
-        sampler.rank, sampler.world_size, sampler.total_size = rank, 2, 12
-        for batch in DataLoader(
-            dataset,
-            batch_size=3,
-            sampler=sampler,
-            num_workers=workers,
-            collate_fn=default_collate,
-        ):
-            labels = [int(s.gt_label) for s in batch['data_samples']]
-            places = [int(s.sample_idx) for s in batch['data_samples']]
-            found.append((torch.stack(batch['inputs']), places, labels))
-    return found
-
-
-def test_same_samples_from_all_stores(root):
-    expected = batches(root, 'mmmoca.ImageFolder', 0)
-    assert len(expected) == 4
-    for views, places, _ in expected:
-        assert views.shape == (2, len(places), 3, 224, 224)
-        assert views.dtype == torch.uint8 and (views[0] != views[1]).any()
-    for kind in ('mmmoca.ImageShards', 'mmmoca.HFImages'):
-        for actual, wanted in zip(batches(root, kind, 2), expected):
-            assert torch.equal(actual[0], wanted[0])
-            assert actual[1:] == wanted[1:]
-
-
 @pytest.mark.parametrize('kind', STORES)
 def test_damaged_images_are_named_and_counted(root, kind, caplog):
     MMLogger.get_current_instance().addHandler(caplog.handler)
@@ -119,27 +84,27 @@ def test_damaged_images_are_named_and_counted(root, kind, caplog):
     )
 
 
-def test_webdataset_reads_the_same(root):
-    """What make_shards writes is what the library means by its layout."""
+def test_all_stores_hold_the_same(root):
+    """What make_shards writes is what WebDataset means by its layout."""
     from webdataset import WebDataset
 
     places = [str(path) for path in sorted((root / 'shards').glob('*.tar'))]
     assert len(places) == 3
-    folder = build(root, 'mmmoca.ImageFolder')
-    dataset = build(root, 'mmmoca.ImageShards')
     samples = list(WebDataset(places, shardshuffle=False))
     assert len(samples) == 11
+    folder, shards, arrow = (build(root, kind) for kind in STORES)
     for i, sample in enumerate(samples):
-        path = dataset.get_data_info(i)['img_path']
-        key, suffix = path.rpartition('/')[2].split('.')
-        assert sample['__key__'].endswith(key)
-        assert sample['cls'] == b'%d' % folder.get_data_info(i)['gt_label']
-        content = fileio.get(path)
-        assert (
-            sample[suffix]
-            == content
-            == fileio.get(folder.get_data_info(i)['img_path'])
+        file, member, row = (
+            store.get_data_info(i) for store in (folder, shards, arrow)
         )
+        key, suffix = member['img_path'].rpartition('/')[2].split('.')
+        assert sample['__key__'].endswith(key)
+        assert sample['cls'] == b'%d' % file['gt_label']
+        content = Path(file['img_path']).read_bytes()
+        assert sample[suffix] == content
+        for info in (member, row):
+            assert fileio.get(info['img_path']) == content
+            assert info['gt_label'] == file['gt_label']
 
 
 @pytest.mark.parametrize(
@@ -200,18 +165,13 @@ def test_broken_shards_are_named(shards, how):
 
 
 def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
-    read = []
-    headers = image_shards._read_headers
-    monkeypatch.setattr(
-        image_shards,
-        '_read_headers',
-        lambda *a: read.append(a) or headers(*a),
-    )
+    headers = mock.Mock(side_effect=image_shards._read_headers)
+    monkeypatch.setattr(image_shards, '_read_headers', headers)
 
     def count(**options):
-        read.clear()
+        headers.reset_mock()
         dataset = ImageShards(str(shards), pipeline=LOAD, **options)
-        return len(dataset), len(read)
+        return len(dataset), headers.call_count
 
     assert count() == (11, 0)  # make_shards has made them
     first, second, third = sorted(shards.glob('*.tar'))
@@ -222,9 +182,7 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     assert count(extensions=['.png']) == (6, 3)
     assert count(extensions=['.png'], with_label=False) == (6, 0)
 
-    def refused(path, text):
-        raise PermissionError(f'read-only: {path}')
-
+    refused = mock.Mock(side_effect=PermissionError('read-only'))
     monkeypatch.setattr(image_shards, 'write_text', refused)
     with pytest.warns(UserWarning, match=str(shards)):
         assert count() == (11, 3)
