@@ -198,29 +198,17 @@ def _contents(layout, teacher, student, img_size):
             meta=dict(mmmoca=run_record({}, mm_vit(img_size)), iter=7),
         )
     if layout == 'moca':
-        return dict(
-            model=both(
-                'encoder.', 'encoder_teacher.', mask_token_cls_pt=extra
-            ),
-            optimizer=dict(state={}, param_groups=[dict(lr=0.1)]),
-            epoch=199,
-            scaler=dict(scale=65536.0),
-            args=args,
-        )
-    if layout in ('mmpretrain', 'classifier'):
-        state = with_prefix('backbone.', teacher)
-        if layout == 'classifier':
-            state['head.layers.head.weight'] = extra
-        return dict(state_dict=state, meta={})
+        state = both('encoder.', 'encoder_teacher.', mask_token_cls_pt=extra)
+        optimizer = dict(state={}, param_groups=[dict(lr=0.1)])
+        return dict(model=state, optimizer=optimizer, epoch=199, args=args)
     if layout == 'dino':
         head = {'head.mlp.0.weight': extra}
         return dict(
             student=with_prefix('module.backbone.', student)
             | with_prefix('module.', head),
             teacher=with_prefix('backbone.', teacher) | head,
-            epoch=3,
-            args=args,
             dino_loss={'center': extra},
+            args=args,
         )
     if layout == 'msn':
         fc = {'fc.fc1.weight': extra}
@@ -228,30 +216,25 @@ def _contents(layout, teacher, student, img_size):
             encoder=with_prefix('module.', student | fc),
             target_encoder=with_prefix('module.', teacher | fc),
             prototypes=extra,
-            epoch=3,
         )
     if layout == 'mocov3':
         heads = ('base_encoder.head', 'momentum_encoder.head', 'predictor')
         others = {f'{name}.0.weight': extra for name in heads}
         state = both('base_encoder.', 'momentum_encoder.', **others)
-        return dict(
-            epoch=300,
-            arch='vit_small',
-            state_dict=with_prefix('module.', state),
-        )
+        return dict(arch='vit_small', state_dict=with_prefix('module.', state))
     decoder = ('mask_token', 'decoder_pos_embed')
+    decoder += ('decoder_blocks.0.attn.qkv.weight',)
+    backbone = with_prefix('backbone.', teacher)
     return {
-        'dino-backbone': teacher,
-        'ibot-backbone': dict(state_dict={**teacher, 'masked_embed': extra}),
-        'mae': dict(
-            model={
-                **teacher,
-                **dict.fromkeys(decoder, extra),
-                'decoder_blocks.0.attn.qkv.weight': extra,
-            }
+        'mmpretrain': dict(state_dict=backbone, meta={}),
+        'classifier': dict(
+            state_dict=backbone | {'head.layers.head.weight': extra}
         ),
-        'deit': dict(model={**teacher, 'head.weight': extra}, args=args),
-        'timm': {**teacher, 'head.weight': extra},
+        'dino-backbone': teacher,
+        'ibot-backbone': dict(state_dict=teacher | dict(masked_embed=extra)),
+        'mae': dict(model=teacher | dict.fromkeys(decoder, extra)),
+        'deit': dict(model=teacher | {'head.weight': extra}, args=args),
+        'timm': teacher | {'head.weight': extra},
     }[layout]
 
 
