@@ -92,10 +92,10 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
 @pytest.mark.parametrize(
     'options, error, parts',
     [
-        (dict(data_prefix=''), OSError, ('splits/none', 'splits/train')),
-        (dict(data_prefix='val'), OSError, ('val', 'train')),
-        (dict(data_prefix='none'), OSError, ('no image', 'none')),
-        (dict(data_root='beans'), OSError, ('beans', 'save_to_disk')),
+        (dict(data_prefix=''), FileNotFoundError, ('/none', '/train')),
+        (dict(data_prefix='val'), FileNotFoundError, ('val', 'train')),
+        (dict(data_prefix='none'), FileNotFoundError, ('no image', 'none')),
+        (dict(data_root='beans'), FileNotFoundError, ('save_to_disk',)),
         (dict(image_column='img'), ValueError, ('image_column', '(Image)')),
         (dict(image_column='label'), OSError, ('#3/label',)),
         (

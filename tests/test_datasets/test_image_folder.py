@@ -126,11 +126,11 @@ def test_what_is_refused(classes, tmp_path):
     write(tmp_path / 'flat/a.jpg')
     flat, nowhere = str(tmp_path / 'flat'), str(tmp_path / 'nowhere')
     for root, options, error, words in (
-        (nowhere, {}, OSError, (nowhere, 'data_root')),
-        (flat, {}, OSError, (flat, '.webp', 'with_label=False')),
+        (nowhere, {}, FileNotFoundError, (nowhere, 'data_root')),
+        (flat, {}, FileNotFoundError, (flat, '.webp', 'with_label=False')),
         (
-            *(flat, dict(with_label=False, extensions=['.gif']), OSError),
-            (flat, '(accepted extensions: .gif)'),
+            *(flat, dict(with_label=False, extensions=['.gif'])),
+            *(FileNotFoundError, (flat, '(accepted extensions: .gif)')),
         ),
         (
             *(classes / 'cat', dict(metainfo=dict(classes='abc')), ValueError),

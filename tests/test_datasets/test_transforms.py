@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The transforms' random draws, and whole views, against torchvision's."""
 
-import functools
-
 import cv2
 import numpy as np
 import pytest
@@ -122,46 +120,23 @@ def statistics(views):
     return np.column_stack([of_channels, *others])
 
 
-@functools.cache
-def statistics_of_the_paper(number):
-    """Of a thousand views of one photograph, by view 1 or 2 of the paper."""
-    np.random.seed(number)
-    torch.manual_seed(number)
-    reference = paper_view(*[(1.0, 0.0), (0.1, 0.2)][number - 1], size=64)
-    pil = Image.fromarray(photo(1)[..., ::-1])
-    return statistics([reference(pil) for _ in range(1000)])
-
-
-def pvalues(number, changed=0, **changes):
-    """How likely the config's views are drawn as the paper's.
-
-    By each statistic; in the config one step may have other settings.
-    """
+@pytest.mark.parametrize('number', [1, 2])
+def test_views_of_the_config_are_those_of_the_paper(number):
+    """A thousand views of one photograph, by each statistic."""
     config = CONFIGS / '_base_/datasets/imagenet_two-views.py'
     steps = Config.fromfile(config)[f'view_pipeline{number}']
     steps[0]['scale'] = 64
-    steps[changed].update(changes)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         view = Compose(steps)
     img = photo(1)
-    views = [view({'img': img})['img'][..., ::-1] for _ in range(1000)]
-    ours, theirs = statistics(views), statistics_of_the_paper(number)
-    return ours, [ks_2samp(a, b).pvalue for a, b in zip(ours.T, theirs.T)]
-
-
-@pytest.mark.parametrize('number', [1, 2])
-def test_views_of_the_config_are_those_of_the_paper(number):
-    ours, found = pvalues(number)
+    ours = [view({'img': img})['img'][..., ::-1] for _ in range(1000)]
+    reference = paper_view(*[(1.0, 0.0), (0.1, 0.2)][number - 1], size=64)
+    pil = Image.fromarray(img[..., ::-1])
+    theirs = [reference(pil) for _ in range(1000)]
+    ours, theirs = statistics(ours), statistics(theirs)
+    found = [ks_2samp(a, b).pvalue for a, b in zip(ours.T, theirs.T)]
     assert min(found) > 1e-3, found
     assert (ours[:, 8] == 0).mean() == pytest.approx(0.2, abs=0.04)  # grey
-
-
-@pytest.mark.parametrize(
-    'step, changes',
-    [(1, dict(prob=0.4)), (3, dict(magnitude_range=(0.1, 1.5)))],
-)
-def test_views_of_another_recipe_would_be_found(step, changes):
-    assert min(pvalues(1, step, **changes)[1]) < 1e-3
 
 
 @pytest.mark.parametrize('make', [ColorJitter, RandomGrayscale])
