@@ -54,12 +54,16 @@ def test_what_the_process_allows_does_not_count(tmp_path):
     """`torch.load` would call it; what is not allowed is in robustness."""
     content = Call(getattr, np.ndarray, 'tofile')
     torch.save({'state_dict': content}, tmp_path / 'foreign.pth')
-    allowed = [getattr, np.ndarray]
-    with torch.serialization.safe_globals(allowed):
-        before = {*torch.serialization.get_safe_globals()}
+    before = torch.serialization.get_safe_globals()
+    torch.serialization.add_safe_globals([getattr, np.ndarray])
+    allowed = {*torch.serialization.get_safe_globals()}
+    try:
         with pytest.raises(CheckpointError):
             read_checkpoint(tmp_path / 'foreign.pth')
-        assert {*torch.serialization.get_safe_globals()} == before
+        assert {*torch.serialization.get_safe_globals()} == allowed
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
 
 
 def _as_of_other_numpy(path):

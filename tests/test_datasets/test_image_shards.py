@@ -27,10 +27,11 @@ from ..stores import write_arrow, write_shards
 from .test_image_folder import write
 
 LOAD = [dict(type='mmmoca.LoadImage', max_unreadable=1)]
+# Each with its folder, how the path of the damaged image ends, and a file.
 STORES = {
-    'mmmoca.ImageFolder': 'folder',
-    'mmmoca.ImageShards': 'shards',
-    'mmmoca.HFImages': 'arrow',
+    'ImageFolder': ('folder', '/cat/bad.jpg', 'dog/0.v2.JPEG'),
+    'ImageShards': ('shards', '+12/cat/00000000_bad.jpg', 'images-000002.tar'),
+    'HFImages': ('arrow', '/arrow#0/image', 'state.json'),
 }
 
 
@@ -56,8 +57,9 @@ def shards(root, tmp_path):
 
 
 def build(root, kind, **options):
-    settings = dict(type=kind, data_root=str(root / STORES[kind]))
-    return DATASETS.build(settings | dict(pipeline=LOAD) | options)
+    folder = str(root / STORES[kind][0])
+    settings = dict(type=f'mmmoca.{kind}', data_root=folder, pipeline=LOAD)
+    return DATASETS.build(settings | options)
 
 
 @pytest.mark.parametrize('kind', STORES)
@@ -75,13 +77,7 @@ def test_damaged_images_are_named_and_counted(root, kind, caplog):
     assert '; 1 unreadable so far' in record.getMessage()
     with raises(OSError, path, 'evaluation skips nothing'):
         build(root, kind, test_mode=True)[0]
-    assert path.endswith(
-        {
-            'mmmoca.ImageFolder': '/folder/cat/bad.jpg',
-            'mmmoca.ImageShards': '+12/cat/00000000_bad.jpg',
-            'mmmoca.HFImages': '/arrow#0/image',
-        }[kind]
-    )
+    assert path.endswith(STORES[kind][1])
 
 
 def test_all_stores_hold_the_same(root):
@@ -107,24 +103,18 @@ def test_all_stores_hold_the_same(root):
             assert info['gt_label'] == file['gt_label']
 
 
-@pytest.mark.parametrize(
-    'kind, file',
-    [
-        ('mmmoca.ImageFolder', 'dog/0.v2.JPEG'),
-        ('mmmoca.ImageShards', 'images-000002.tar'),
-        ('mmmoca.HFImages', 'state.json'),
-    ],
-)
-def test_features_are_kept_until_a_file_changes(root, kind, file):
+@pytest.mark.parametrize('kind', STORES)
+def test_features_are_kept_until_a_file_changes(root, kind):
     paths = [sample['img_path'] for sample in build(root, kind).data_list]
     digest = list_digest(paths)
-    os.utime(root / STORES[kind] / file, (0, 0))
+    folder, _, file = STORES[kind]
+    os.utime(root / folder / file, (0, 0))
     assert digest != list_digest(paths)
 
 
 def test_lists_of_images_need_folders(root):
     with raises(ValueError, 'tar://', 'no folder', 'use mmmoca.ImageFolder'):
-        images_by_class(build(root, 'mmmoca.ImageShards'))
+        images_by_class(build(root, 'ImageShards'))
 
 
 def test_a_file_or_a_pattern(shards):
