@@ -2,12 +2,20 @@
 """Small checkpoint files in the layouts that are around."""
 
 from argparse import Namespace
+from types import SimpleNamespace
+from unittest import mock
 
 import torch
+from mmengine.runner import BaseLoop
+from mmengine.runner.checkpoint import (
+    CheckpointLoader,
+    _load_checkpoint_to_model,
+)
 from mmpretrain.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer as TimmViT
 
 from mmmoca.checkpoints import run_record
+from mmmoca.engine import CheckpointFitHook
 
 SIZE, PATCH, DIMS, DEPTH, HEADS = 32, 8, 24, 2, 3
 LAYOUTS = (
@@ -74,6 +82,40 @@ def mm_config(img_size=SIZE, **kwargs):
 def mm_vit(img_size=SIZE, seed=0, **kwargs):
     """The same ViT in mmpretrain."""
     return randomise(MODELS.build(mm_config(img_size, **kwargs)), seed)
+
+
+def classifier(head=None, **backbone):
+    """The same ViT as the backbone of a classifier of mmpretrain."""
+    backbone = mm_config(**backbone)
+    config = dict(type='ImageClassifier', backbone=backbone, head=head)
+    return MODELS.build(config)
+
+
+def timm_state(**changes):
+    """Weights of timm with other parts, or without those that are None."""
+    state = checkpoint('timm')[0] | changes
+    return {name: part for name, part in state.items() if part is not None}
+
+
+def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
+    """Load a checkpoint as a runner with our hook; the lines of its log."""
+    logger = mock.Mock()
+    runner = SimpleNamespace(
+        model=model,
+        logger=logger,
+        optim_wrapper=wrapper,
+        _load_from=address,
+        _resume=resume,
+        _train_loop=mock.Mock(spec=BaseLoop, dataloader=[]) if trains else {},
+        _val_loop=None,
+        _test_loop=None,
+    )
+    hook = CheckpointFitHook()
+    hook.before_run(runner)
+    loaded = CheckpointLoader.load_checkpoint(runner._load_from)
+    hook.after_load_checkpoint(runner, loaded)
+    _load_checkpoint_to_model(model, loaded, revise_keys=[(r'^module\.', '')])
+    return [call.args[0] for call in logger.method_calls]
 
 
 def huggingface(kind):
@@ -156,29 +198,17 @@ def _contents(layout, teacher, student, img_size):
             meta=dict(mmmoca=run_record({}, mm_vit(img_size)), iter=7),
         )
     if layout == 'moca':
-        return dict(
-            model=both(
-                'encoder.', 'encoder_teacher.', mask_token_cls_pt=extra
-            ),
-            optimizer=dict(state={}, param_groups=[dict(lr=0.1)]),
-            epoch=199,
-            scaler=dict(scale=65536.0),
-            args=args,
-        )
-    if layout in ('mmpretrain', 'classifier'):
-        state = with_prefix('backbone.', teacher)
-        if layout == 'classifier':
-            state['head.layers.head.weight'] = extra
-        return dict(state_dict=state, meta={})
+        state = both('encoder.', 'encoder_teacher.', mask_token_cls_pt=extra)
+        optimizer = dict(state={}, param_groups=[dict(lr=0.1)])
+        return dict(model=state, optimizer=optimizer, epoch=199, args=args)
     if layout == 'dino':
         head = {'head.mlp.0.weight': extra}
         return dict(
             student=with_prefix('module.backbone.', student)
             | with_prefix('module.', head),
             teacher=with_prefix('backbone.', teacher) | head,
-            epoch=3,
-            args=args,
             dino_loss={'center': extra},
+            args=args,
         )
     if layout == 'msn':
         fc = {'fc.fc1.weight': extra}
@@ -186,30 +216,25 @@ def _contents(layout, teacher, student, img_size):
             encoder=with_prefix('module.', student | fc),
             target_encoder=with_prefix('module.', teacher | fc),
             prototypes=extra,
-            epoch=3,
         )
     if layout == 'mocov3':
         heads = ('base_encoder.head', 'momentum_encoder.head', 'predictor')
         others = {f'{name}.0.weight': extra for name in heads}
         state = both('base_encoder.', 'momentum_encoder.', **others)
-        return dict(
-            epoch=300,
-            arch='vit_small',
-            state_dict=with_prefix('module.', state),
-        )
+        return dict(arch='vit_small', state_dict=with_prefix('module.', state))
     decoder = ('mask_token', 'decoder_pos_embed')
+    decoder += ('decoder_blocks.0.attn.qkv.weight',)
+    backbone = with_prefix('backbone.', teacher)
     return {
-        'dino-backbone': teacher,
-        'ibot-backbone': dict(state_dict={**teacher, 'masked_embed': extra}),
-        'mae': dict(
-            model={
-                **teacher,
-                **dict.fromkeys(decoder, extra),
-                'decoder_blocks.0.attn.qkv.weight': extra,
-            }
+        'mmpretrain': dict(state_dict=backbone, meta={}),
+        'classifier': dict(
+            state_dict=backbone | {'head.layers.head.weight': extra}
         ),
-        'deit': dict(model={**teacher, 'head.weight': extra}, args=args),
-        'timm': {**teacher, 'head.weight': extra},
+        'dino-backbone': teacher,
+        'ibot-backbone': dict(state_dict=teacher | dict(masked_embed=extra)),
+        'mae': dict(model=teacher | dict.fromkeys(decoder, extra)),
+        'deit': dict(model=teacher | {'head.weight': extra}, args=args),
+        'timm': teacher | {'head.weight': extra},
     }[layout]
 
 

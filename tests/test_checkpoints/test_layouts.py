@@ -13,7 +13,16 @@ from mmmoca.checkpoints import (
     write_checkpoint,
 )
 
-from .files import LAYOUTS, PAIRED, SIZE, checkpoint, mm_vit, tokens
+from .files import (
+    LAYOUTS,
+    PAIRED,
+    SIZE,
+    checkpoint,
+    mm_vit,
+    timm_state,
+    tokens,
+    with_prefix,
+)
 
 NAMES = {
     'classifier': 'mmpretrain',
@@ -21,43 +30,33 @@ NAMES = {
     'ibot-backbone': 'timm',
     'deit': 'timm',
 }
-
-
-def load(state_dict, **kwargs):
-    model = mm_vit(seed=9, **kwargs)
-    model.load_state_dict(state_dict)
-    return model
+EXTRA = torch.ones(3)
+GATED = torch.ones(192, 24)  # twice as many rows as the next layer takes
 
 
 @pytest.mark.parametrize('layout', LAYOUTS)
 @pytest.mark.parametrize('zipped', [True, False])
 def test_outputs_of_every_layout(tmp_path, layout, zipped):
-    content, teacher, student = checkpoint(layout)
+    content, *models = checkpoint(layout)
     path = tmp_path / 'a.pth'
     torch.save(content, path, _use_new_zipfile_serialization=zipped)
-    backbone = read_backbone(path)
-    assert backbone.layout == NAMES.get(layout, layout)
-    assert backbone.which == ('teacher' if layout in PAIRED else 'only')
-    assert backbone.grid == (4, 4)
     images = torch.randn(2, 3, SIZE, SIZE)
-    expected = tokens(teacher, images)
-    torch.testing.assert_close(
-        tokens(load(backbone.state_dict), images),
-        expected,
-        atol=1e-5,
-        rtol=1e-5,
-    )
-    if layout not in PAIRED:
-        with pytest.raises(CheckpointError, match='--which'):
-            read_backbone(path, 'student')
-        return
-    other = read_backbone(path, 'student')
-    assert other.which == 'student'
-    actual = tokens(load(other.state_dict), images)
-    torch.testing.assert_close(
-        actual, tokens(student, images), atol=1e-5, rtol=1e-5
-    )
-    assert (actual - expected).abs().max() > 0.1
+    for which, expected in zip(('teacher', 'student'), models):
+        if which == 'student' and layout not in PAIRED:
+            with pytest.raises(CheckpointError, match='--which'):
+                read_backbone(path, which)
+            break
+        backbone = read_backbone(path, which)
+        assert backbone.layout == NAMES.get(layout, layout)
+        assert backbone.which == (which if layout in PAIRED else 'only')
+        assert backbone.grid == (4, 4)
+        model = mm_vit(seed=9)
+        model.load_state_dict(backbone.state_dict)
+        torch.testing.assert_close(
+            *(tokens(vit, images) for vit in (model, expected)),
+            atol=1e-5,
+            rtol=1e-5,
+        )
 
 
 def test_what_is_left_out_is_named():
@@ -82,32 +81,20 @@ def test_grids_that_are_not_square():
     assert find_backbone(checkpoint('timm', (16, 72))[0]).grid is None
 
 
-def without(*names):
-    content = checkpoint('timm')[0]
-    return {k: v for k, v in content.items() if k not in names}
-
-
-def gated():
-    content, name = checkpoint('timm')[0], 'blocks.0.mlp.fc1.weight'
-    return content | {name: content[name].repeat(2, 1)}
-
-
 @pytest.mark.parametrize(
     'content, message',
     [
         (ResNet(18).state_dict(), 'no ViT.*conv1.weight.* more$'),
         (dict(state_dict=SwinTransformer('tiny').state_dict()), 'no ViT'),
         (dict(epoch=3), 'no tensors'),
-        *(
-            (without() | {name: torch.ones(3)}, name)
-            for name in ('blocks.0.attn.q_norm.weight', 'dist_token')
-        ),
-        (without() | dict(reg_token=torch.ones(3)), 'registers'),
-        (gated(), 'SwiGLU'),
-        (without('cls_token'), 'cls_token.*I-JEPA'),
-        (without('pos_embed'), 'pos_embed'),
+        (timm_state(**{'blocks.0.attn.q_norm.weight': EXTRA}), 'q_norm'),
+        (timm_state(dist_token=EXTRA), 'dist_token'),
+        (timm_state(reg_token=EXTRA), 'registers'),
+        (timm_state(**{'blocks.0.mlp.fc1.weight': GATED}), 'SwiGLU'),
+        (timm_state(cls_token=None), 'cls_token.*I-JEPA'),
+        (timm_state(pos_embed=None), 'pos_embed'),
         (
-            {f'{s}.{k}': v for s in 'ab' for k, v in without().items()},
+            with_prefix('a.', timm_state()) | with_prefix('b.', timm_state()),
             'a., b',
         ),
     ],
@@ -127,20 +114,15 @@ def test_a_file_without_its_teacher():
         find_backbone(content, 'ema')
 
 
-@pytest.mark.parametrize('zipped', [True, False])
-@pytest.mark.parametrize('share', [0, 0.5, 0.999])
-def test_truncated_files(tmp_path, share, zipped):
-    path = tmp_path / 'a.pth'
-    content = checkpoint('moca')[0]
-    torch.save(content, path, _use_new_zipfile_serialization=zipped)
-    data = path.read_bytes()
-    path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(CheckpointError, match='truncated or no checkpoint'):
-        read_checkpoint(path)
-
-
 def test_files_of_other_kinds(tmp_path):
+    """Archives that are cut off are a matter of robustness."""
+    path = tmp_path / 'legacy.pth'
+    content = checkpoint('moca')[0]
+    torch.save(content, path, _use_new_zipfile_serialization=False)
+    whole = path.read_bytes()
     for name, data in (
+        ('half.pth', whole[: len(whole) // 2]),
+        ('most.pth', whole[:-100]),
         ('page.pth', b'<html>Not found</html>'),
         ('pointer.pth', b'version https://git-lfs.github.com/spec/v1\n'),
         ('page.safetensors', b'<html>Not found</html>'),

@@ -3,147 +3,130 @@
 
 import pytest
 import torch
-from mmpretrain.registry import MODELS
-from torch.nn.functional import interpolate
 
-import mmmoca  # noqa: F401  for its scheme of checkpoints
 from mmmoca.checkpoints import (
     CheckpointError,
     check_pretrained_inits,
     convert_timm_name,
-    convert_to_timm_name,
 )
 
 from ..runs import assert_same
-from .files import DIMS, SIZE, checkpoint, mm_config
+from .files import DIMS, checkpoint, classifier, mm_vit, timm_state
 
 
 @pytest.fixture
-def save(tmp_path):
-    """Write what a file holds; its path."""
+def build(tmp_path):
+    """A model whose backbone has a Pretrained init of what a file holds."""
 
-    def write(content):
-        path = str(tmp_path / 'a.pth')
-        torch.save(content, path)
-        return path
+    def write_and_build(content, prefix=None, scheme='', **backbone):
+        torch.save(content, tmp_path / 'a.pth')
+        file = f'{scheme}{tmp_path}/a.pth'
+        init = dict(type='Pretrained', checkpoint=file, prefix=prefix)
+        return classifier(init_cfg=init, **backbone)
 
-    return write
-
-
-def classifier(path, prefix=None, img_size=SIZE, **backbone):
-    """A model whose backbone, the small ViT, has a Pretrained init."""
-    init = dict(type='Pretrained', checkpoint=path, prefix=prefix)
-    backbone = mm_config(img_size, init_cfg=init, **backbone)
-    head = dict(type='LinearClsHead', num_classes=3, in_channels=DIMS)
-    return MODELS.build(
-        dict(type='ImageClassifier', backbone=backbone, head=head)
-    )
+    return write_and_build
 
 
-def refused(message, path, **options):
-    with pytest.raises(CheckpointError, match=message):
-        check_pretrained_inits(classifier(path, **options))
-
-
-@pytest.mark.parametrize('layout', ['mmmoca', 'moca'])
-def test_pretrained_backbones(save, layout):
+@pytest.mark.parametrize(
+    ('layout', 'scheme', 'prefix'),
+    [
+        ('mmmoca', '', 'teacher.'),
+        ('mmmoca', '', 'backbone'),
+        ('moca', '', 'teacher.'),
+        ('moca', '', 'backbone'),
+        ('dino', 'mmmoca-teacher://', 'backbone.'),
+    ],
+)
+def test_pretrained_backbones(build, layout, scheme, prefix):
     content, teacher, student = checkpoint(layout)
-    path = save(content)
-    total = len(teacher.state_dict())
-    for prefix, expected in (('teacher.', teacher), ('backbone', student)):
-        model = classifier(path, prefix)
-        (report,) = check_pretrained_inits(model)
-        assert f'backbone ({path}): {total} of its {total} names' in report
-        assert ("This is a pretraining run's student" in report) == (
-            prefix == 'backbone'
-        )
-        model.init_weights()
-        assert check_pretrained_inits(model) == []
-        state = expected.state_dict()
-        if layout == 'moca':
-            state = {convert_timm_name(k): v for k, v in state.items()}
-        assert_same(model.backbone.state_dict(), state)
-
-    for wrong in (None, 'encoder.'):
-        refused(
-            "the file has backbone., .*write prefix='teacher.'",
-            path,
-            prefix=wrong,
-        )
-
-
-def test_pretrained_files_of_other_layouts(save):
-    content, teacher, _ = checkpoint('dino')
-    path = save(content)
-    refused('mmmoca-teacher://FILE', path)
-    model = classifier(f'mmmoca-teacher://{path}', 'backbone.')
+    is_student = prefix == 'backbone'
+    expected = (student if is_student else teacher).state_dict()
+    if layout != 'mmmoca':
+        expected = {convert_timm_name(k): v for k, v in expected.items()}
+    model = build(content, prefix, scheme)
     (report,) = check_pretrained_inits(model)
+    total = len(expected)
+    assert f'a.pth): {total} of its {total} names match' in report
+    assert ("This is a pretraining run's student" in report) == is_student
+    assert 'missing' not in report
     model.init_weights()
-    assert 'unexpected' not in report and 'missing' not in report
-    expected = teacher.state_dict()
-    for name, value in model.backbone.state_dict().items():
-        assert torch.equal(value, expected[convert_to_timm_name(name)])
-
-    path = save(checkpoint('mmpretrain')[1].state_dict())
-    refused('cls_token', path, prefix='a')
-    path = save({'conv1.weight': torch.ones(2)})
-    refused('conv1', path)
-    refused('no file on this machine', 'none.pth')
+    assert check_pretrained_inits(model) == []
+    assert_same(model.backbone.state_dict(), expected)
 
 
-def test_pretrained_partly(save):
-    state = checkpoint('mmpretrain')[1].state_dict()
-    path = save(state | {'ln3.bias': state.pop('ln1.bias')})
-    (report,) = check_pretrained_inits(classifier(path))
-    assert '1 missing (ln1.bias); 1 unexpected (ln3.bias)' in report
-    state['patch_embed.projection.weight'] = torch.ones(DIMS, 4, 8, 8)
-    refused('in_channels', save(state))
-    state['patch_embed.projection.weight'] = torch.ones(DIMS, 3, 9, 8)
-    refused(r'\(9, 8\)|9, 8', save(state))
-    sizes = dict(embed_dims=384, num_layers=12, feedforward_channels=1536)
-    small = mm_config(arch=dict(sizes, num_heads=6))
-    path = save(MODELS.build(small).state_dict())
-    refused('384', path)
-    bias = 'layers.0.attn.qkv.bias'
-    state = checkpoint('mmpretrain')[1].state_dict()
-    refused(f'1 of another shape .{bias}', save(state | {bias: torch.ones(3)}))
-
-
-def test_frozen_encoders_are_loaded_whole(save):
-    """A file without a final norm, as MAE's fine-tuned ones."""
-    state = checkpoint('timm')[0]
-    for name in ('weight', 'bias'):
-        state[f'fc_norm.{name}'] = state.pop(f'norm.{name}')
-    source = f'mmmoca-teacher://{save(dict(model=state))}', 'backbone.'
-    message = 'ln1.bias.*final_norm=False'
+@pytest.mark.parametrize(
+    ('layout', 'prefix', 'message'),
+    [
+        ('mmmoca', None, "has backbone., .*write prefix='teacher.'"),
+        ('mmmoca', 'encoder.', "has backbone., .*write prefix='teacher.'"),
+        ('dino', None, 'mmmoca-teacher://FILE'),
+        ('mmpretrain', 'a', 'backbone.'),
+    ],
+)
+def test_prefixes_that_fit_nothing(build, layout, prefix, message):
     with pytest.raises(CheckpointError, match=message):
-        check_pretrained_inits(classifier(*source, frozen_stages=2))
-    (report,) = check_pretrained_inits(classifier(*source))
+        check_pretrained_inits(build(checkpoint(layout)[0], prefix))
+
+
+@pytest.mark.parametrize(
+    ('name', 'shape', 'message'),
+    [
+        ('patch_embed.projection.weight', (DIMS, 4, 8, 8), 'in_channels'),
+        ('patch_embed.projection.weight', (DIMS, 3, 9, 8), '9, 8'),
+        ('layers.0.attn.qkv.bias', (3,), '1 of another shape .layers.0.attn'),
+    ],
+)
+def test_other_shapes(build, name, shape, message):
+    state = mm_vit().state_dict() | {name: torch.ones(shape)}
+    with pytest.raises(CheckpointError, match=message):
+        check_pretrained_inits(build(state))
+
+
+def test_pretrained_partly(build):
+    state = mm_vit().state_dict()
+    state['ln3.bias'] = state.pop('ln1.bias')
+    (report,) = check_pretrained_inits(build(state))
+    assert '1 missing (ln1.bias); 1 unexpected (ln3.bias)' in report
+    missing = classifier(init_cfg=dict(type='Pretrained', checkpoint='a.pth'))
+    with pytest.raises(CheckpointError, match='no file on this machine'):
+        check_pretrained_inits(missing)
+
+
+def test_frozen_encoders_are_loaded_whole(build):
+    """A file without a final norm, as MAE's fine-tuned ones."""
+    state = timm_state()
+    state = {k.replace('norm.', 'fc_norm.'): v for k, v in state.items()}
+    source = dict(model=state), 'backbone.', 'mmmoca-teacher://'
+    (report,) = check_pretrained_inits(build(*source))
     assert '2 missing (ln1.bias, ln1.weight)' in report  # trained anew
+    with pytest.raises(CheckpointError, match='ln1.bias.*final_norm=False'):
+        check_pretrained_inits(build(*source, frozen_stages=2))
     pooled = dict(out_type='avg_featmap', final_norm=False)
-    (report,) = check_pretrained_inits(
-        classifier(*source, frozen_stages=2, **pooled)
-    )
+    model = build(*source, frozen_stages=2, **pooled)
+    (report,) = check_pretrained_inits(model)
     assert 'missing' not in report
 
 
-def test_pretrained_positions_of_other_sizes(save):
-    """Square grids are resized rightly; what would go wrong is refused."""
-    content, teacher, _ = checkpoint('mmmoca', 32)
-    model = classifier(save(content), 'teacher.', (64, 48))
-    check_pretrained_inits(model)
-    model.init_weights()
-    grid = teacher.pos_embed[:, 1:].unflatten(1, (4, 4)).permute(0, 3, 1, 2)
-    expected = interpolate(grid, (8, 6), mode='bicubic').flatten(2).mT
-    torch.testing.assert_close(model.backbone.pos_embed[:, 1:], expected)
-    for trained, size, options, message in (
-        ((32, 72), (48, 48), {}, '4 x 9'),  # of as many patches
-        ((32, 72), (64, 48), {}, '4 x 9'),
-        ((48, 48), (32, 72), {}, r'6 x 6.*--img-size 32 72$'),
-        (
-            *((48, 48), (32, 72), dict(interpolate_mode='bilinear')),
-            'bilinear$',
-        ),
-    ):
-        path = save(checkpoint('mmmoca', trained)[0])
-        refused(message, path, prefix='teacher.', img_size=size, **options)
+def test_square_grids_are_left_to_mmpretrain(build):
+    model = build(checkpoint('mmmoca', 32)[0], 'teacher.', img_size=(64, 48))
+    (report,) = check_pretrained_inits(model)
+    assert 'of another shape' not in report
+
+
+@pytest.mark.parametrize(
+    ('trained', 'size', 'mode', 'message'),
+    [
+        ((32, 72), (48, 48), 'bicubic', '4 x 9'),  # of as many patches
+        ((32, 72), (64, 48), 'bicubic', '4 x 9'),
+        ((48, 48), (32, 72), 'bicubic', r'6 x 6.*--img-size 32 72$'),
+        ((48, 48), (32, 72), 'bilinear', 'bilinear$'),
+    ],
+)
+def test_positions_that_mmpretrain_would_spoil(
+    build, trained, size, mode, message
+):
+    content = checkpoint('mmmoca', trained)[0]
+    vit = dict(img_size=size, interpolate_mode=mode)
+    model = build(content, 'teacher.', **vit)
+    with pytest.raises(CheckpointError, match=message):
+        check_pretrained_inits(model)

@@ -1,5 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tar files and Hugging Face data sets against the folder they are from."""
+"""Tar files and Hugging Face data sets against the folder they are from.
+
+A run that changes its store is in test_integration/test_resume.
+"""
 
 import gzip
 import io
@@ -7,30 +10,28 @@ import logging
 import os
 import shutil
 import tarfile
+from pathlib import Path
+from unittest import mock
 
 import pytest
-import torch
-from mmengine import Config, fileio
-from mmengine.dataset import default_collate
+from mmengine import fileio
 from mmengine.logging import MMLogger
-from mmengine.registry import DefaultScope
 from mmpretrain.registry import DATASETS
-from torch.utils.data import DataLoader
 
 from mmmoca.apis.embedding import list_digest
-from mmmoca.datasets import ImageShards, SeededSampler, image_shards
+from mmmoca.datasets import ImageShards, image_shards
 from mmmoca.evaluation.subsets import images_by_class
 
 from ..errors import raises
-from ..images import CONFIGS
 from ..stores import write_arrow, write_shards
 from .test_image_folder import write
 
 LOAD = [dict(type='mmmoca.LoadImage', max_unreadable=1)]
+# Each with its folder, how the path of the damaged image ends, and a file.
 STORES = {
-    'mmmoca.ImageFolder': 'folder',
-    'mmmoca.ImageShards': 'shards',
-    'mmmoca.HFImages': 'arrow',
+    'ImageFolder': ('folder', '/cat/bad.jpg', 'dog/0.v2.JPEG'),
+    'ImageShards': ('shards', '+12/cat/00000000_bad.jpg', 'images-000002.tar'),
+    'HFImages': ('arrow', '/arrow#0/image', 'state.json'),
 }
 
 
@@ -56,43 +57,9 @@ def shards(root, tmp_path):
 
 
 def build(root, kind, **options):
-    settings = dict(type=kind, data_root=str(root / STORES[kind]))
-    return DATASETS.build(settings | dict(pipeline=LOAD) | options)
-
-
-def batches(root, kind, workers):
-    """Views, indices and labels of an epoch of two ranks."""
-    cfg = Config.fromfile(CONFIGS / '_base_/datasets/imagenet_two-views.py')
-    cfg.train_pipeline[1].max_unreadable = 1
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        dataset = build(root, kind, pipeline=cfg.train_pipeline)
-    found = []
-    for rank in range(2):
-        sampler = SeededSampler(dataset, seed=0)
-        sampler.rank, sampler.world_size, sampler.total_size = rank, 2, 12
-        for batch in DataLoader(
-            dataset,
-            batch_size=3,
-            sampler=sampler,
-            num_workers=workers,
-            collate_fn=default_collate,
-        ):
-            labels = [int(s.gt_label) for s in batch['data_samples']]
-            places = [int(s.sample_idx) for s in batch['data_samples']]
-            found.append((torch.stack(batch['inputs']), places, labels))
-    return found
-
-
-def test_same_samples_from_all_stores(root):
-    expected = batches(root, 'mmmoca.ImageFolder', 0)
-    assert len(expected) == 4
-    for views, places, _ in expected:
-        assert views.shape == (2, len(places), 3, 224, 224)
-        assert views.dtype == torch.uint8 and (views[0] != views[1]).any()
-    for kind in ('mmmoca.ImageShards', 'mmmoca.HFImages'):
-        for actual, wanted in zip(batches(root, kind, 2), expected):
-            assert torch.equal(actual[0], wanted[0])
-            assert actual[1:] == wanted[1:]
+    folder = str(root / STORES[kind][0])
+    settings = dict(type=f'mmmoca.{kind}', data_root=folder, pipeline=LOAD)
+    return DATASETS.build(settings | options)
 
 
 @pytest.mark.parametrize('kind', STORES)
@@ -110,56 +77,44 @@ def test_damaged_images_are_named_and_counted(root, kind, caplog):
     assert '; 1 unreadable so far' in record.getMessage()
     with raises(OSError, path, 'evaluation skips nothing'):
         build(root, kind, test_mode=True)[0]
-    assert path.endswith(
-        {
-            'mmmoca.ImageFolder': '/folder/cat/bad.jpg',
-            'mmmoca.ImageShards': '+12/cat/00000000_bad.jpg',
-            'mmmoca.HFImages': '/arrow#0/image',
-        }[kind]
-    )
+    assert path.endswith(STORES[kind][1])
 
 
-def test_webdataset_reads_the_same(root):
-    """What make_shards writes is what the library means by its layout."""
+def test_all_stores_hold_the_same(root):
+    """What make_shards writes is what WebDataset means by its layout."""
     from webdataset import WebDataset
 
     places = [str(path) for path in sorted((root / 'shards').glob('*.tar'))]
     assert len(places) == 3
-    folder = build(root, 'mmmoca.ImageFolder')
-    dataset = build(root, 'mmmoca.ImageShards')
     samples = list(WebDataset(places, shardshuffle=False))
     assert len(samples) == 11
+    folder, shards, arrow = (build(root, kind) for kind in STORES)
     for i, sample in enumerate(samples):
-        path = dataset.get_data_info(i)['img_path']
-        key, suffix = path.rpartition('/')[2].split('.')
-        assert sample['__key__'].endswith(key)
-        assert sample['cls'] == b'%d' % folder.get_data_info(i)['gt_label']
-        content = fileio.get(path)
-        assert (
-            sample[suffix]
-            == content
-            == fileio.get(folder.get_data_info(i)['img_path'])
+        file, member, row = (
+            store.get_data_info(i) for store in (folder, shards, arrow)
         )
+        key, suffix = member['img_path'].rpartition('/')[2].split('.')
+        assert sample['__key__'].endswith(key)
+        assert sample['cls'] == b'%d' % file['gt_label']
+        content = Path(file['img_path']).read_bytes()
+        assert sample[suffix] == content
+        for info in (member, row):
+            assert fileio.get(info['img_path']) == content
+            assert info['gt_label'] == file['gt_label']
 
 
-@pytest.mark.parametrize(
-    'kind, file',
-    [
-        ('mmmoca.ImageFolder', 'dog/0.v2.JPEG'),
-        ('mmmoca.ImageShards', 'images-000002.tar'),
-        ('mmmoca.HFImages', 'state.json'),
-    ],
-)
-def test_features_are_kept_until_a_file_changes(root, kind, file):
+@pytest.mark.parametrize('kind', STORES)
+def test_features_are_kept_until_a_file_changes(root, kind):
     paths = [sample['img_path'] for sample in build(root, kind).data_list]
     digest = list_digest(paths)
-    os.utime(root / STORES[kind] / file, (0, 0))
+    folder, _, file = STORES[kind]
+    os.utime(root / folder / file, (0, 0))
     assert digest != list_digest(paths)
 
 
 def test_lists_of_images_need_folders(root):
     with raises(ValueError, 'tar://', 'no folder', 'use mmmoca.ImageFolder'):
-        images_by_class(build(root, 'mmmoca.ImageShards'))
+        images_by_class(build(root, 'ImageShards'))
 
 
 def test_a_file_or_a_pattern(shards):
@@ -200,18 +155,13 @@ def test_broken_shards_are_named(shards, how):
 
 
 def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
-    read = []
-    headers = image_shards._read_headers
-    monkeypatch.setattr(
-        image_shards,
-        '_read_headers',
-        lambda *a: read.append(a) or headers(*a),
-    )
+    headers = mock.Mock(side_effect=image_shards._read_headers)
+    monkeypatch.setattr(image_shards, '_read_headers', headers)
 
     def count(**options):
-        read.clear()
+        headers.reset_mock()
         dataset = ImageShards(str(shards), pipeline=LOAD, **options)
-        return len(dataset), len(read)
+        return len(dataset), headers.call_count
 
     assert count() == (11, 0)  # make_shards has made them
     first, second, third = sorted(shards.glob('*.tar'))
@@ -222,9 +172,7 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     assert count(extensions=['.png']) == (6, 3)
     assert count(extensions=['.png'], with_label=False) == (6, 0)
 
-    def refused(path, text):
-        raise PermissionError(f'read-only: {path}')
-
+    refused = mock.Mock(side_effect=PermissionError('read-only'))
     monkeypatch.setattr(image_shards, 'write_text', refused)
     with pytest.warns(UserWarning, match=str(shards)):
         assert count() == (11, 3)

@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The transforms' random draws, and whole views, against torchvision's."""
 
-import functools
-
 import cv2
 import numpy as np
 import pytest
@@ -82,11 +80,6 @@ def test_jitter_applies_the_drawn_amounts_in_the_drawn_order():
     assert len(orders) > 6
 
 
-def test_jitter_without_amounts_changes_nothing():
-    img = photo()
-    np.testing.assert_array_equal(ColorJitter()({'img': img})['img'], img)
-
-
 def test_blur_of_a_given_radius():
     img = photo()
     out = GaussianBlur(radius=1.2, prob=1.0)({'img': img})['img']
@@ -127,55 +120,23 @@ def statistics(views):
     return np.column_stack([of_channels, *others])
 
 
-@functools.cache
-def statistics_of_the_paper(number):
-    """Of a thousand views of one photograph, by view 1 or 2 of the paper."""
-    np.random.seed(number)
-    torch.manual_seed(number)
-    reference = paper_view(*[(1.0, 0.0), (0.1, 0.2)][number - 1], size=64)
-    pil = Image.fromarray(photo(1)[..., ::-1])
-    return statistics([reference(pil) for _ in range(1000)])
-
-
-def view_of_the_config(number):
-    config = CONFIGS / '_base_/datasets/imagenet_two-views.py'
-    view = Config.fromfile(config)[f'view_pipeline{number}']
-    view[0]['scale'] = 64
-    return view
-
-
-def views_of(view):
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        view = Compose(view)
-    img = photo(1)
-    return [view({'img': img})['img'] for _ in range(1000)]
-
-
-def pvalues(views, number):
-    """How likely views are drawn as the paper's, by each statistic."""
-    ours = statistics([view[..., ::-1] for view in views])
-    theirs = statistics_of_the_paper(number)
-    return ours, [ks_2samp(a, b).pvalue for a, b in zip(ours.T, theirs.T)]
-
-
 @pytest.mark.parametrize('number', [1, 2])
 def test_views_of_the_config_are_those_of_the_paper(number):
-    ours, found = pvalues(views_of(view_of_the_config(number)), number)
+    """A thousand views of one photograph, by each statistic."""
+    config = CONFIGS / '_base_/datasets/imagenet_two-views.py'
+    steps = Config.fromfile(config)[f'view_pipeline{number}']
+    steps[0]['scale'] = 64
+    with DefaultScope.overwrite_default_scope('mmpretrain'):
+        view = Compose(steps)
+    img = photo(1)
+    ours = [view({'img': img})['img'][..., ::-1] for _ in range(1000)]
+    reference = paper_view(*[(1.0, 0.0), (0.1, 0.2)][number - 1], size=64)
+    pil = Image.fromarray(img[..., ::-1])
+    theirs = [reference(pil) for _ in range(1000)]
+    ours, theirs = statistics(ours), statistics(theirs)
+    found = [ks_2samp(a, b).pvalue for a, b in zip(ours.T, theirs.T)]
     assert min(found) > 1e-3, found
     assert (ours[:, 8] == 0).mean() == pytest.approx(0.2, abs=0.04)  # grey
-
-
-@pytest.mark.parametrize(
-    'index, changes',
-    [
-        (1, dict(prob=0.4)),
-        (3, dict(magnitude_range=(0.1, 1.5))),
-    ],
-)
-def test_views_of_another_recipe_would_be_found(index, changes):
-    view = view_of_the_config(1)
-    view[index].update(changes)
-    assert min(pvalues(views_of(view), 1)[1]) < 1e-3
 
 
 @pytest.mark.parametrize('make', [ColorJitter, RandomGrayscale])
@@ -196,13 +157,11 @@ def test_bad_arguments():
 def test_one_thread_or_many_give_the_same():
     """OpenCV's and PyTorch's thread counts must not change an image."""
     img = photo()
-    threads = cv2.getNumThreads(), torch.get_num_threads()
+    before = cv2.getNumThreads(), torch.get_num_threads()
     outs = []
-    for count in (1, 2):
-        cv2.setNumThreads(count)
-        torch.set_num_threads(count)
+    for of_cv2, of_torch in ((1, 1), (2, 2), before):
+        cv2.setNumThreads(of_cv2)
+        torch.set_num_threads(of_torch)
         out = functional.gaussian_blur(functional.resize(img, (99, 87)), 1.1)
         outs.append(functional.adjust_hue(out, 0.05))
-    cv2.setNumThreads(threads[0])
-    torch.set_num_threads(threads[1])
-    np.testing.assert_array_equal(*outs)
+    np.testing.assert_array_equal(outs[0], outs[1])

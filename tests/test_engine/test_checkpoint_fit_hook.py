@@ -1,158 +1,177 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Checkpoints that do not fit a model are refused while they are loaded.
+"""What a run takes of a checkpoint, and what does not fit and is refused.
 
-What it makes of other layouts and other classes is in files beside this one.
+Which files there are is a matter of test_layouts, starts of pretraining one
+of test_starts; classes are in the file beside this one.
 """
+
+import copy
 
 import pytest
 import torch
-from timm.models.vision_transformer import VisionTransformer
+from mmengine.optim import OptimWrapper
+from torch import nn
 
-from mmmoca.checkpoints import CheckpointError
+from mmmoca.checkpoints import (
+    CheckpointError,
+    convert_timm_name,
+    resize_positions,
+)
 from mmmoca.engine.hooks import checkpoint_fit_hook
 
-from ..runs import demo_runner
+from ..runs import assert_same, demo_model
+from ..test_checkpoints.files import (
+    PAIRED,
+    checkpoint,
+    classifier,
+    load_as_a_run,
+    mm_vit,
+    timm_state,
+    with_prefix,
+)
 
-
-@pytest.fixture(scope='module')
-def runner(root):
-    return demo_runner(root, 'fit')
+HEAD = dict(type='LinearClsHead', num_classes=3, in_channels=24)
 
 
 @pytest.fixture
-def load(runner, tmp_path):
-    def load_state(state, resume=False, **meta):
-        path = tmp_path / 'checkpoint.pth'
-        optimizer = dict(param_groups=[])
-        torch.save(
-            dict(state_dict=state, meta=meta, optimizer=optimizer), path
-        )
-        runner._resume = resume
-        runner.load_checkpoint(str(path))
+def load(tmp_path):
+    """Load what a file holds into a model; the lines of the log."""
 
-    return load_state
+    def write_and_load(model, content, scheme='', **run):
+        torch.save(content, tmp_path / 'a.pth')
+        lines = load_as_a_run(model, f'{scheme}{tmp_path}/a.pth', **run)
+        return ' '.join(lines)
+
+    return write_and_load
 
 
-def test_fitting_checkpoints(runner, load):
-    state = {k: v.clone() for k, v in runner.model.state_dict().items()}
+def copied(model):
+    return {name: v.clone() for name, v in model.state_dict().items()}
+
+
+def test_fitting_checkpoints(load):
+    model = demo_model()
+    state = copied(model)
     state['backbone.cls_token'].fill_(3)
-    load(state, resume=True, iter=1)
-    assert (runner.model.backbone.cls_token == 3).all()
-    load({f'module.{name}': value for name, value in state.items()})
+    run = dict(optimizer=dict(param_groups=[]), meta=dict(iter=1))
+    load(model, run | dict(state_dict=state), resume=True)
+    assert (model.backbone.cls_token == 3).all()
+    load(model, with_prefix('module.', state))
     # To start from a part is fine, to resume from it is not.
     part = {k: v for k, v in state.items() if k.startswith('backbone.')}
-    load(part)
+    load(model, part)
     with pytest.raises(CheckpointError, match=r'missing \(codebook.msd'):
-        load(part, resume=True, iter=1)
-    # Only a run is resumed.
+        load(model, run | dict(state_dict=part), resume=True)
+
+
+def test_what_goes_on_of_the_optimizer(load):
+    """The rates of the file, of which is said that they are others."""
+    model = nn.Linear(2, 3)
+    wrapper = OptimWrapper(torch.optim.AdamW(model.parameters(), lr=0.125))
+    wrapper.update_params(model(torch.ones(1, 2)).sum())
+    run = dict(state_dict=copied(model), meta=dict(iter=1))
+
+    def resume(**parts):
+        return load(model, run | parts, resume=True, wrapper=wrapper)
+
+    optimizer = copy.deepcopy(wrapper.state_dict())
+    optimizer['param_groups'][0] |= dict(lr=0.5, initial_lr=0.125)
+    assert resume(optimizer=optimizer) == ''  # a schedule has moved it
+    optimizer['param_groups'][0]['initial_lr'] = 0.25
+    said = resume(optimizer=optimizer)
+    assert '0.25' in said and '0.125' in said
     with pytest.raises(CheckpointError, match='no run'):
-        load(state, resume=True)
-
-
-def optimizer_state(runner, **changes):
-    """Of AdamW after a step, with other settings of its first group."""
-    wrapper = runner.build_optim_wrapper(runner.cfg.optim_wrapper)
-    for group in wrapper.param_groups:
-        for parameter in group['params']:
-            parameter.grad = torch.zeros_like(parameter)
-    wrapper.optimizer.step()
-    state = wrapper.state_dict()
-    state['param_groups'][0] |= changes
-    return state
-
-
-def test_what_goes_on_of_the_optimizer(root, tmp_path):
-    runner = demo_runner(root, 'optimizer', **{'train_cfg.max_iters': 1})
-    own = runner.cfg.optim_wrapper.optimizer.lr
-    fitting = dict(state_dict=runner.model.state_dict(), meta=dict(iter=1))
-    changed = optimizer_state(runner, lr=0.123, initial_lr=0.123)
-    runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
-    said, runner._resume = [], True
-    runner.logger.warning = said.append
-
-    def load(**parts):
-        said.clear()
-        torch.save(fitting | parts, tmp_path / 'a.pth')
-        runner.load_checkpoint(str(tmp_path / 'a.pth'))
-        return ' '.join(said)
-
-    schedules = dict(param_schedulers=[dict(last_step=1)])
-    assert load(optimizer=optimizer_state(runner), **schedules) == ''
-    both = load(optimizer=changed, **schedules)
-    assert '0.123' in both and f'{own:g}' in both
+        resume()
     with pytest.raises(CheckpointError, match='no run'):
-        load(**schedules)
-    changed['state'][0]['exp_avg'] = torch.zeros(3, 3)
+        resume(optimizer=optimizer, meta={})
+    optimizer['state'][0]['exp_avg'] = torch.zeros(3, 3)
     with pytest.raises(CheckpointError, match='exp_avg'):
-        load(optimizer=changed, **schedules)
+        resume(optimizer=optimizer)
 
 
-def with_channels(state):
-    for encoder in ('backbone', 'teacher'):
-        name = f'{encoder}.patch_embed.projection.weight'
-        state[name] = state[name][:, :1].repeat(1, 13, 1, 1)
-    return state
-
-
-@pytest.mark.parametrize(
-    ('change', 'heads', 'message'),
-    [
-        (lambda _: {'encoder.weight': torch.zeros(2)}, 4, '0 of its .* 1 un'),
-        (
-            lambda state: state | {'codebook.words': torch.zeros(8, 128)},
-            *(4, r'1 of another shape \(codebook.words\)'),
-        ),
-        (with_channels, 4, 'in_channels'),
-        # Which no shape tells; the record in the file does.
-        (dict, 2, 'num_heads=2'),
-    ],
-)
-def test_checkpoints_that_do_not_fit(runner, load, change, heads, message):
-    state = change(runner.model.state_dict())
-    with pytest.raises(CheckpointError, match=message):
-        load(state, mmmoca=dict(num_heads=heads))
-
-
-def test_starts_are_fitted(runner, tmp_path, monkeypatch):
-    """Weights of timm, with LayerScale and another number of channels."""
-    torch.manual_seed(0)
-    theirs = VisionTransformer(
-        img_size=48,
-        patch_size=8,
-        in_chans=1,
-        embed_dim=128,
-        depth=4,
-        num_heads=4,
-        init_values=0.5,
-    )
-    torch.save(theirs.state_dict(), tmp_path / 'theirs.pth')
-    said = []
-    for level in ('info', 'warning'):
-        monkeypatch.setattr(runner.logger, level, said.append)
-    runner._resume = False
-    runner.load_checkpoint(f'mmmoca-start://{tmp_path}/theirs.pth')
-    said = [line for line in said if line.startswith('theirs.pth')]
-    assert said[0].startswith('theirs.pth (layout timm) fills backbone 54/54')
-    assert said[0].endswith('teacher 54/54') and len(said) == 3
-    grey = torch.randn(2, 1, 48, 48)
-    theirs.eval()
-    with torch.no_grad():
-        expected = theirs.forward_features(grey)[:, 1:].mean(dim=1)
-        for which in ('teacher', 'student'):
-            actual = runner.model.eval().extract_feat(
-                grey.expand(-1, 3, -1, -1), which
-            )
-            torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+def test_checkpoints_that_do_not_fit(load):
+    """Those of other shapes are in test_pretrained."""
+    model = demo_model()
+    with pytest.raises(CheckpointError, match='0 of its .* 1 unexpected'):
+        load(model, {'encoder.weight': torch.zeros(2)})
+    # Which no shape tells; the record in the file does.
+    record = dict(mmmoca=dict(num_heads=2))
+    with pytest.raises(CheckpointError, match='num_heads=2'):
+        load(model, dict(state_dict=model.state_dict(), meta=record))
 
 
 @pytest.mark.parametrize('is_vit', [True, False])
-def test_a_student_does_not_pass_for_the_teacher(
-    runner, load, monkeypatch, is_vit
-):
-    state = {k: v.clone() for k, v in runner.model.state_dict().items()}
+def test_a_student_does_not_pass_for_the_teacher(load, monkeypatch, is_vit):
+    model = demo_model()
+    state = copied(model)
     state['teacher.cls_token'].fill_(7)
-    monkeypatch.delitem(runner.model._modules, 'teacher')
+    del model.teacher
     if not is_vit:  # of another package, with the same names
         monkeypatch.setattr(checkpoint_fit_hook, 'VisionTransformer', str)
-    load(state)
-    assert (runner.model.backbone.cls_token == 7).all()
+    load(model, state)
+    assert (model.backbone.cls_token == 7).all()
+
+
+def assert_holds(model, vit):
+    """The backbone has the weights of a ViT of either library."""
+    expected = {convert_timm_name(k): v for k, v in vit.state_dict().items()}
+    assert_same(model.backbone.state_dict(), expected)
+
+
+@pytest.mark.parametrize('layout', ['mmmoca', 'moca', 'classifier', 'timm'])
+def test_an_encoder_is_evaluated(load, layout):
+    """The teacher, or the student on request."""
+    content, teacher, student = checkpoint(layout)
+    model = classifier()
+    load(model, content, trains=False)
+    assert_holds(model, teacher)
+    if layout in PAIRED:
+        load(model, content, 'mmmoca-student://', trains=False)
+        assert_holds(model, student)
+
+
+def test_layer_scale_of_the_very_model(load):
+    """It stays apart where the config builds it, and is folded elsewhere."""
+    scaled = dict(layer_scale_init_value=0.1)
+    source = mm_vit(**scaled)
+    content = with_prefix('backbone.', source.state_dict())
+    model = classifier(**scaled)
+    load(model, content, trains=False)
+    assert_holds(model, source)
+    with pytest.raises(CheckpointError, match='have no .*gamma1.weight'):
+        load(classifier(), content, trains=False)
+    load(classifier(), content, 'mmmoca-teacher://', trains=False)
+    message = 'gamma1.*layer_scale_init_value'
+    with pytest.raises(CheckpointError, match=message):
+        load(model, timm_state(), trains=False)
+
+
+def test_a_head_is_tested_with_its_own_weights(load):
+    model = classifier(HEAD)
+    state = copied(model)
+    state['head.fc.bias'] = torch.tensor([1.0, 2.0, 3.0])
+    load(model, dict(state_dict=state, meta={}), trains=False)
+    assert model.head.fc.bias.tolist() == [1, 2, 3]
+    with pytest.raises(CheckpointError, match='missing .head'):
+        load(model, checkpoint('mmmoca')[0], trains=False)
+
+
+def test_an_untrained_final_norm_is_not_evaluated(load):
+    state = timm_state(**{'norm.weight': None, 'norm.bias': None})
+    with pytest.raises(CheckpointError, match='no ln1.bias, ln1.weight'):
+        load(classifier(), state, trains=False)
+
+
+@pytest.mark.parametrize(
+    ('trained', 'evaluated'), [((4, 4), (6, 8)), ((4, 9), (6, 6))]
+)
+def test_other_grids(load, trained, evaluated):
+    """A square grid is resized; one on record even if it is not square."""
+    trained_size, size = (
+        tuple(8 * side for side in grid) for grid in (trained, evaluated)
+    )
+    content, teacher, _ = checkpoint('mmmoca', trained_size)
+    model = classifier(img_size=size)
+    load(model, content, trains=False)
+    expected = resize_positions(teacher.pos_embed, trained, evaluated)
+    assert torch.equal(model.backbone.pos_embed, expected)

@@ -42,7 +42,7 @@ def runner(tmp_path):
 
 @pytest.fixture
 def hook(runner):
-    hook = AtomicCheckpointHook(interval=1, save_best='top1', max_keep_ckpts=2)
+    hook = AtomicCheckpointHook(interval=1, save_best='top1', max_keep_ckpts=1)
     hook.save_last = False
     hook.before_train(runner)
     return hook
@@ -55,34 +55,35 @@ def files(runner):
 def test_best_and_last_are_kept(hook, runner):
     for accuracy in (10.0, 30.0, 20.0, 25.0):
         epoch(hook, runner, accuracy)
-    assert files(runner) == {
-        'epoch_3.pth',
-        'epoch_4.pth',
-        'best_top1_epoch_2.pth',
-    }
+    assert files(runner) == {'epoch_4.pth', 'best_top1_epoch_2.pth'}
     last = Path(runner.work_dir, 'last_checkpoint').read_text()
     assert last == str(Path(runner.work_dir, 'epoch_4.pth'))
 
 
-@pytest.mark.parametrize('stops', [KeyboardInterrupt(), OSError(28, 'full')])
+@pytest.mark.parametrize(
+    ('kind', 'why'), [(KeyboardInterrupt, ()), (OSError, (28, 'full'))]
+)
 @pytest.mark.parametrize('call', ['fsync', 'replace'])
-def test_a_write_of_the_best_that_stops_half_way(
-    hook, runner, monkeypatch, call, stops
+def test_a_write_that_stops_half_way(
+    hook, runner, monkeypatch, call, kind, why
 ):
-    """That of the latest is interrupted in ``test_resume``."""
     epoch(hook, runner, 10.0)
     kept = files(runner)
-    monkeypatch.setattr(
-        f'mmmoca.engine.hooks.checkpoint_hook.os.{call}',
-        mock.Mock(side_effect=stops),
-    )
-    with pytest.raises(type(stops)) as error:
-        hook.after_val_epoch(runner, dict(top1=30.0))
-    assert files(runner) == kept
-    if isinstance(stops, OSError):  # a full disk names no file
-        assert 'best_top1' in str(error.value)
+    stop = mock.Mock(side_effect=[kind(*why), kind(*why)])
+    monkeypatch.setattr(f'mmmoca.engine.hooks.checkpoint_hook.os.{call}', stop)
+    for name, write in (
+        ('epoch_2', lambda: hook.after_train_epoch(runner)),
+        ('best_top1', lambda: hook.after_val_epoch(runner, dict(top1=30.0))),
+    ):
+        with pytest.raises(kind) as error:
+            write()
+        assert files(runner) == kept
+        if kind is OSError:  # a full disk names no file
+            assert name in str(error.value)
     for name in kept:
         torch.load(Path(runner.work_dir, name), weights_only=True)
+    last = Path(runner.work_dir, 'last_checkpoint').read_text()
+    assert last.endswith('epoch_1.pth')
 
 
 def test_the_best_of_an_epoch_that_is_done_again(hook, runner):

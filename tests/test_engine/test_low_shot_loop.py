@@ -6,13 +6,7 @@ import pytest
 from mmengine.fileio import load
 
 from tests.distributed import run_processes
-from tests.frozen import (
-    PIPELINE,
-    described,
-    draw,
-    folder_loader,
-    toy_runner,
-)
+from tests.frozen import described, draw, folder_loader, toy_runner
 from tests.judges import centre, low_shot_judge
 
 SUBSETS = dict(
@@ -36,7 +30,7 @@ def root(tmp_path):
     return tmp_path
 
 
-def config(root, pipeline=PIPELINE, subsets=None, **loop):
+def config(root, subsets=None, **loop):
     if subsets is None:
         subsets = {
             name: [str(root / f'{name}{i}.txt') for i in range(len(lists))]
@@ -44,11 +38,11 @@ def config(root, pipeline=PIPELINE, subsets=None, **loop):
         }
     return dict(
         work_dir=str(root / 'work'),
-        test_dataloader=folder_loader(root / 'val', pipeline=pipeline),
+        test_dataloader=folder_loader(root / 'val'),
         test_evaluator=dict(type='mmmoca.LowShotAccuracy'),
         test_cfg=dict(
             type='mmmoca.LowShotTestLoop',
-            train_dataloader=folder_loader(root / 'train', pipeline=pipeline),
+            train_dataloader=folder_loader(root / 'train'),
             subsets=subsets,
             **loop,
         ),
@@ -61,14 +55,13 @@ def expected(root):
     rows = {path.split('train/')[1]: row for row, path in enumerate(paths)}
     feats = centre(feats)
     _, query, truth = described(root / 'val')
-    accuracies = {}
-    for name, lists in SUBSETS.items():
-        accuracies[name] = []
-        for lines in lists:
-            own = [rows[line] for line in lines]
-            judge = low_shot_judge(feats[own], labels[own])
-            accuracies[name].append(100 * judge.score(centre(query), truth))
-    return accuracies
+
+    def accuracy(lines):
+        own = [rows[line] for line in lines]
+        judge = low_shot_judge(feats[own], labels[own])
+        return 100 * judge.score(centre(query), truth)
+
+    return {name: [*map(accuracy, lists)] for name, lists in SUBSETS.items()}
 
 
 def test_equals_sklearn(root):

@@ -64,19 +64,6 @@ def meta_runner(root, monkeypatch):
     return runner
 
 
-def read_by(runner):
-    """The calls, outermost first, that led to the first read of a value."""
-    with pytest.raises((RuntimeError, NotImplementedError)) as error:
-        runner.train()
-    assert 'meta' in str(error.value)
-    return [frame.name for frame in traceback.extract_tb(error.tb)]
-
-
-def test_first_read_is_that_of_the_log(meta_runner):
-    assert '_read' in read_by(meta_runner)
-    assert meta_runner.iter == 2  # the run's last
-
-
 class Transfers(TorchDispatchMode):
     """Notes what goes from the host to the device, and products by type.
 
@@ -115,20 +102,22 @@ class Transfers(TorchDispatchMode):
 COPIES = torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default
 
 
-def test_hooks_take_nothing_to_the_device(meta_runner, monkeypatch):
-    """The views, by the preprocessor, and the words of other processes."""
-    seen = Transfers()
+def test_first_read_is_that_of_the_log(meta_runner, monkeypatch):
+    """And nothing goes to the device but the views and the words."""
+    seen, loop = Transfers(), meta_runner.train_loop
 
-    def watched(run_iter, *args):
+    def watched(*args, run_iter=loop.run_iter):
         with seen:
             return run_iter(*args)
 
-    loop = meta_runner.train_loop
-    monkeypatch.setattr(
-        loop, 'run_iter', functools.partial(watched, loop.run_iter)
-    )
-    read_by(meta_runner)
+    monkeypatch.setattr(loop, 'run_iter', watched)
+    with pytest.raises((RuntimeError, NotImplementedError)) as error:
+        meta_runner.train()
+    assert 'meta' in str(error.value)
+    assert '_read' in [frame.name for frame in traceback.extract_tb(error.tb)]
+    assert meta_runner.iter == 2  # the run's last
     assert seen.waiting == []
+    # The views, by the preprocessor, and the words of other processes.
     assert seen.copies >= 2 * 2
 
 

@@ -168,12 +168,10 @@ def test_hooks_do_not_wait_for_the_gpu(root, dtype, monkeypatch):
 
         return after_train_iter
 
-    for hook in (CodebookHook, TeacherEMAHook):
+    monkeypatch.setattr(StepLogHook, '_read', lambda hook, runner: None)
+    for hook in (CodebookHook, TeacherEMAHook, StepLogHook):
         method = watched(hook.after_train_iter)
         monkeypatch.setattr(hook, 'after_train_iter', method)
-    monkeypatch.setattr(StepLogHook, '_read', lambda hook, runner: None)
-    method = watched(StepLogHook.after_train_iter)
-    monkeypatch.setattr(StepLogHook, 'after_train_iter', method)
     runner = train(root, dtype)
     assert runner.iter == 5
 

@@ -63,33 +63,33 @@ def run(config, micro_batches=1, **options):
     return follow(wrapper, schedulers, iterations)
 
 
+def expected_factor(step, warmup, total):
+    """Warm-up from 0, then a cosine cut at 1 / 1.25 of its way."""
+    if step < warmup:
+        return step / (warmup - 1)
+    return 0.5 + 0.5 * math.cos(
+        math.pi * (step - warmup) / (1.25 * total - warmup)
+    )
+
+
 @pytest.mark.parametrize(
-    'config, epochs, warmup',
+    'config, epochs, options, warmup',
     [
-        ('moca_vit-b16_100e.py', 100, None),
-        ('moca_vit-b16_200e.py', 200, None),
-        ('moca_vit-b16_400e.py', 400, None),
+        ('moca_vit-b16_100e.py', 100, {}, 30),
+        ('moca_vit-b16_200e.py', 200, {}, 30),
+        ('moca_vit-b16_400e.py', 400, {}, 30),
         # One number moves the schedule, and one its warm-up.
-        ('moca_vit-b16_200e.py', 50, None),
-        ('moca_vit-b16_200e.py', 20, 4),
-        ('moca_vit-b16_200e.py', 20, 0.2),
+        ('moca_vit-b16_200e.py', 50, {}, 30),
+        ('moca_vit-b16_200e.py', 20, {'param_scheduler.warmup': 4}, 4),
+        ('moca_vit-b16_200e.py', 20, {'param_scheduler.warmup': 0.2}, 4),
     ],
 )
-def test_learning_rate(config, epochs, warmup):
-    """Warm-up from 0 over 30 epochs; a cosine cut at 1 / 1.25 of its way."""
-    options = {'train_cfg.max_epochs': epochs}
-    if warmup is not None:
-        options['param_scheduler.warmup'] = warmup
-    history = run(config, **options)
-    warmup_epochs = {None: 30, 0.2: 4}.get(warmup, warmup)
-    warmup = warmup_epochs * EPOCH_LENGTH
-    period = (1.25 * epochs - warmup_epochs) * EPOCH_LENGTH
-    assert len(history) == epochs * EPOCH_LENGTH
+def test_learning_rate(config, epochs, options, warmup):
+    history = run(config, **{'train_cfg.max_epochs': epochs}, **options)
+    total = epochs * EPOCH_LENGTH
+    assert len(history) == total
     for step, groups in enumerate(history):
-        if step < warmup:
-            factor = step / (warmup - 1)
-        else:
-            factor = (1 + math.cos(math.pi * (step - warmup) / period)) / 2
+        factor = expected_factor(step, warmup * EPOCH_LENGTH, total)
         decay, no_decay, prototypes, prototypes_no_decay = groups
         expected = pytest.approx(1.2e-3 * factor, rel=1e-6, abs=1e-11)
         assert decay[0] == no_decay[0] == expected, step
@@ -103,13 +103,9 @@ def test_iteration_based_run():
     """The quick start's: a tenth of the steps warm up."""
     cfg = Config.fromfile(DEMO_CONFIG)
     cfg.train_cfg.max_iters = 200
-    wrapper, schedulers = build(cfg)
-    for step, groups in enumerate(follow(wrapper, schedulers, 200)):
-        factor = step / 19
-        if step >= 20:
-            factor = (1 + math.cos(math.pi * (step - 20) / 230)) / 2
-        expected = pytest.approx(2e-3 * factor, rel=1e-9, abs=1e-12)
-        assert groups[0][0] == expected, step
+    for step, groups in enumerate(follow(*build(cfg), 200)):
+        lr = 2e-3 * expected_factor(step, 20, 200)
+        assert groups[0][0] == pytest.approx(lr, rel=1e-9, abs=1e-12), step
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 from mmpretrain.registry import MODELS
 
-from ..images import CONFIGS, DEMO_CONFIG, point_to
+from ..images import CONFIGS
 from ..runs import demo_model
 from ..tools import load_tool
 
@@ -28,26 +28,29 @@ def data(tmp_path_factory):
     return root
 
 
-def run(cfg, data, work_dir):
-    cfg.work_dir = str(work_dir)
-    cfg.load_from = str(data / 'iter_1.pth')
-    cfg.experiment_name = str(work_dir)
-    cfg.test_dataloader.pin_memory = False
-    for value in cfg.test_cfg.values():
-        if isinstance(value, dict) and 'dataset' in value:
-            value.pin_memory = False
+def run(name, data, work_dir, **options):
+    """Metrics of a config of ``configs/demo`` on that network and data."""
+    cfg = Config.fromfile(CONFIGS / 'demo' / f'{name}_vit-tiny_textures.py')
+    images = 'train' if name == 'lowshot' else 'bank'
+    for loader in ('test_dataloader', f'test_cfg.{images}_dataloader'):
+        options |= {
+            f'{loader}.dataset.data_root': str(data),
+            f'{loader}.num_workers': 0,
+            f'{loader}.persistent_workers': False,
+            f'{loader}.pin_memory': False,
+        }
+    options |= {
+        'work_dir': str(work_dir),
+        'experiment_name': f'{name}_{work_dir.name}',
+        'load_from': str(data / 'iter_1.pth'),
+    }
+    cfg.merge_from_dict(options)
     return Runner.from_cfg(cfg).test()
 
 
 def test_knn_config_equals_the_pretraining_config(data, tmp_path):
-    pretraining = Config.fromfile(DEMO_CONFIG)
-    point_to(pretraining, data)
-    expected = run(pretraining, data, tmp_path / 'pretraining')
-
-    cfg = Config.fromfile(CONFIGS / 'demo' / 'knn_vit-tiny_textures.py')
-    for loader in (cfg.test_dataloader, cfg.test_cfg.bank_dataloader):
-        loader.dataset.data_root = str(data)
-    metrics = run(cfg, data, tmp_path / 'knn')
+    expected = run('moca', data, tmp_path)
+    metrics = run('knn', data, tmp_path)
     assert metrics['knn/top1_k20_t0.07'] == pytest.approx(
         expected['knn/top1_k20']
     )
@@ -57,46 +60,43 @@ def test_knn_config_equals_the_pretraining_config(data, tmp_path):
 
 
 def test_low_shot_config(data, tmp_path):
-    cfg = Config.fromfile(CONFIGS / 'demo' / 'lowshot_vit-tiny_textures.py')
-    for loader in (cfg.test_dataloader, cfg.test_cfg.train_dataloader):
-        loader.dataset.data_root = str(data)
-    cfg.test_cfg.subsets = {
-        f'{shots}shot': [
-            str(data / 'subsets' / f'{shots}shot_set{i}.txt') for i in range(2)
-        ]
-        for shots in (1, 2, 5)
-    } | {'1percent': str(data / 'subsets' / '1percent.txt')}
-    metrics = run(cfg, data, tmp_path / 'lowshot')
+    folder = data / 'subsets'
+    subsets = dict(_delete_=True)
+    for shots in (1, 2, 5):
+        subsets[f'{shots}shot'] = sorted(
+            str(path) for path in folder.glob(f'{shots}shot_set*.txt')
+        )
+    subsets['1percent'] = str(folder / '1percent.txt')
+    metrics = run('lowshot', data, tmp_path, **{'test_cfg.subsets': subsets})
     assert metrics['lowshot/top1_5shot'] > metrics['lowshot/top1_1shot']
     assert metrics['lowshot/top1_5shot'] > 13  # chance is 10
 
 
-def test_configs_of_the_paper():
-    for name in ('knn', 'lowshot'):
-        for arch, width in (('b', 768), ('l', 1024)):
-            path = CONFIGS / 'classification' / f'{name}_vit-{arch}16_in1k.py'
-            cfg = Config.fromfile(path)
-            init_default_scope(cfg.default_scope)
-            with torch.device('meta'):
-                model = MODELS.build(cfg.model)
-                feats = model.extract_feat(torch.empty(2, 3, 224, 224))[-1]
-            assert feats.shape == (2, width)
-            assert 'checkpoint_fit' in cfg.default_hooks
-            resize = cfg.test_dataloader.dataset.pipeline[1]
-            assert resize.scale == 256 and resize.backend == 'pillow'
-            if name == 'knn':
-                assert resize.interpolation == 'bicubic'
-                assert cfg.test_cfg.k == (10, 20)
-                # eval_knn.py of the authors
-                assert [100 * t for t in cfg.test_cfg.temperature] == (
-                    pytest.approx([3, 4, 5, 6, 7, 8, 10, 12, 15, 20])
-                )
-                # All in fp32, as the loop does by itself.
-                assert 'fp16' not in cfg.test_cfg
-                assert 'bank_dtype' not in cfg.test_cfg
-            else:
-                assert resize.interpolation == 'bilinear'
-                assert not model.backbone.final_norm
-                assert cfg.test_cfg.regularization == 0.1
-                sets = [len(s) for s in cfg.test_cfg.subsets.values()]
-                assert sets == [3, 3, 3, 1]
+@pytest.mark.parametrize('name', ['knn', 'lowshot'])
+@pytest.mark.parametrize(('arch', 'width'), [('b', 768), ('l', 1024)])
+def test_configs_of_the_paper(name, arch, width):
+    path = CONFIGS / 'classification' / f'{name}_vit-{arch}16_in1k.py'
+    cfg = Config.fromfile(path)
+    init_default_scope(cfg.default_scope)
+    with torch.device('meta'):
+        model = MODELS.build(cfg.model)
+        feats = model.extract_feat(torch.empty(2, 3, 224, 224))[-1]
+    assert feats.shape == (2, width)
+    assert 'checkpoint_fit' in cfg.default_hooks
+    resize = cfg.test_dataloader.dataset.pipeline[1]
+    assert resize.scale == 256 and resize.backend == 'pillow'
+    if name == 'lowshot':
+        assert resize.interpolation == 'bilinear'
+        assert not model.backbone.final_norm
+        assert cfg.test_cfg.regularization == 0.1
+        sets = [len(s) for s in cfg.test_cfg.subsets.values()]
+        assert sets == [3, 3, 3, 1]
+        return
+    assert resize.interpolation == 'bicubic'
+    assert cfg.test_cfg.k == (10, 20)
+    # eval_knn.py of the authors
+    assert [100 * t for t in cfg.test_cfg.temperature] == (
+        pytest.approx([3, 4, 5, 6, 7, 8, 10, 12, 15, 20])
+    )
+    # All in fp32, as the loop does by itself.
+    assert not {'fp16', 'bank_dtype'} & cfg.test_cfg.keys()
