@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from _arguments import image_folder, import_stack, one_line_errors
 
 if TYPE_CHECKING:
@@ -97,20 +99,18 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
         OSError: If there is no image, or a copy cannot be written.
         ValueError: If fewer than ``MIN_IMAGES`` are readable.
     """
-    import torch
     from mmcv import imwrite
 
     from mmmoca.datasets import ImageFolder, LoadImage
     from mmmoca.datasets.functional import resize
 
     found = ImageFolder(source, with_label=False, pipeline=[]).data_list
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(found), generator=generator).tolist()
-    paths = [found[index]['img_path'] for index in order[:MAX_IMAGES]]
+    order = np.random.default_rng(seed).permutation(len(found))[:MAX_IMAGES]
+    paths = [found[index]['img_path'] for index in order.tolist()]
     classes = [Path(path).relative_to(source).parts[0] for path in paths]
-    counts = Counter(classes)
+    counts, seen = Counter(classes), Counter()
     labelled = len(counts) > 1 and min(counts.values()) >= MIN_CLASS
-    copies, seen = [], Counter()
+    copies = []
     for number, name in enumerate(classes):
         split = 'train' if seen[name] % 6 else 'val'
         seen[name] += 1
@@ -181,31 +181,18 @@ def demo_config(
     cfg.work_dir = str(out)
     cfg.experiment_name = NAME
     cfg.randomness.seed = seed
-    for loader in (
-        cfg.train_dataloader,
-        cfg.val_dataloader,
-        cfg.bank_dataloader,
-        cfg.val_cfg.bank_dataloader,
-        cfg.test_dataloader,
-        cfg.test_cfg.bank_dataloader,
-    ):
-        loader.dataset.data_root = str(images)
-    if not (images / 'train').is_dir():
-        cfg.bank_dataloader.dataset.update(data_prefix='', with_label=False)
+    training = cfg.train_dataloader.dataset
+    training.data_root = str(images)
+    if (images / 'train').is_dir():
+        cfg.val_cfg.data_root = cfg.test_cfg.data_root = str(images)
+    else:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     if own:
-        cfg.train_dataloader.dataset.data_prefix = ''
+        training.data_prefix = ''
         # Colours alone would tell which views of photos belong together.
-        views = next(
-            transform.transforms
-            for transform in cfg.train_dataloader.dataset.pipeline
-            if transform.type == 'MultiView'
-        )
-        for view in views:
-            jitter = next(t for t in view if t.type == 'RandomApply')
-            jitter.transforms[0].update(saturation=0.2, hue=0.1)
-            grey = dict(type='mmmoca.RandomGrayscale', prob=0.2)
-            view.insert(view.index(jitter) + 1, grey)
+        for view in training.pipeline[2].transforms:
+            view[1].transforms[0].update(saturation=0.2, hue=0.1)
+            view.insert(2, dict(type='mmmoca.RandomGrayscale', prob=0.2))
     if iters is not None:
         cfg.train_cfg.max_iters = iters
         cfg.train_cfg.val_interval = max(1, iters // 5)
@@ -221,16 +208,19 @@ def accuracies(
     from mmpretrain.registry import DATASETS
 
     from mmmoca.evaluation import extract_features, knn_top1
+    from mmmoca.evaluation.loaders import moved
 
-    if cfg.val_cfg is None:
+    loop = cfg.val_cfg
+    if loop is None:
         return {}
     (queries, truth), (bank, labels) = (
         extract_features(
-            DATASETS.build(loader.dataset), preprocessor, encoders
+            DATASETS.build(moved(loader, loop.data_root).dataset),
+            *(preprocessor, encoders),
         )
-        for loader in (cfg.val_dataloader, cfg.bank_dataloader)
+        for loader in (cfg.val_dataloader, loop.bank_dataloader)
     )
-    votes = int(labels.max()) + 1, cfg.val_cfg.k, cfg.val_cfg.temperature
+    votes = int(labels.max()) + 1, loop.k, loop.temperature
     return {
         name: knn_top1(queries[name], bank[name], truth, labels, *votes)
         for name in encoders

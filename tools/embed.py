@@ -22,20 +22,6 @@ from _arguments import (
 SUFFIXES = ('.npy', '.parquet')
 
 
-def feature_file(name: str) -> Path:
-    """Type of an argument: a file of features.
-
-    Raises:
-        argparse.ArgumentTypeError: If it ends in something else.
-    """
-    path = Path(name)
-    if path.suffix not in SUFFIXES:
-        raise argparse.ArgumentTypeError(
-            f'{name} must end in {" or ".join(SUFFIXES)}'
-        )
-    return path
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -54,7 +40,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add('images', metavar='IMAGES', help=images)
     out = '.npy, with names in OUT.names.txt, or .parquet'
-    add('out', type=feature_file, metavar='OUT', help=out)
+    add('out', type=Path, metavar='OUT', help=out)
     feature = (
         'mean patch token, [CLS], or both, after the final norm (by default '
         'what k-NN takes of this layout: [AVG] of MOCA)'
@@ -91,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the features."""
     parser = make_parser()
     args = parser.parse_args(argv)
+    if args.out.suffix not in SUFFIXES:
+        parser.error(f'{args.out} must end in {" or ".join(SUFFIXES)}')
     import_stack()
     import mmmoca
     from mmmoca.apis.embedding import embed_to_file

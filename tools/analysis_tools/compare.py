@@ -65,13 +65,13 @@ def parse_entry(text: str) -> Entry:
     name, _, rest = text.partition('=')
     for label, file in ((None, text), (name, rest)):
         path, _, feature = file.rpartition(':')
-        for entry in (Entry(label, file, None), Entry(label, path, feature)):
-            known = entry.feature in (None, *FEATURES, *PRESETS)
-            if known and Path(entry.path).is_file():
-                return entry
+        if Path(file).is_file():
+            return Entry(label, file, None)
+        if Path(path).is_file() and feature in FEATURES + PRESETS:
+            return Entry(label, path, feature)
     raise argparse.ArgumentTypeError(
         f'there is no file {text}, written [NAME=]FILE[:FEATURE], with one of '
-        f'{", ".join((*FEATURES, *PRESETS))} for FEATURE'
+        f'{", ".join(FEATURES + PRESETS)} for FEATURE'
     )
 
 
@@ -159,39 +159,12 @@ def load_encoder(
     return encoder, preset
 
 
-def run(args: argparse.Namespace) -> list[dict]:
-    """Run the protocols on all checkpoints.
-
-    Args:
-        args (argparse.Namespace): The arguments.
-
-    Returns:
-        list[dict]: For each checkpoint its ``name``, and what
-        :func:`mmmoca.apis.comparison.evaluate` gave.
-
-    Raises:
-        ValueError: If a file or the images do not fit.
-        OSError: If there are no images.
-    """
-    from mmmoca.apis.comparison import evaluate
-
-    results = []
-    for name, entry in zip(args.names, args.checkpoints):
-        encoder, preset = load_encoder(entry, args)
-        result = evaluate(
-            *(encoder, args.data_root, args.out_dir / 'features', preset),
-            *(args.protocols, args.shots, args.percent, args.sets),
-            *(args.epochs, args.batch_size, args.seed, args.num_workers),
-        )
-        results.append(dict(result, name=name, checkpoint=entry.path))
-    return results
-
-
 def comparison_table(results: list[dict]) -> str:
     """One row a checkpoint, one column a protocol and setting, in Markdown.
 
     Args:
-        results (list[dict]): What :func:`run` gave.
+        results (list[dict]): For each checkpoint its ``name``, and what
+            :func:`mmmoca.apis.comparison.evaluate` gave.
 
     Returns:
         str: Accuracies in percent. A list below the table says which features
@@ -226,10 +199,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print and write the table."""
     args = parse_args(argv)
     import_stack()
+    from mmmoca.apis.comparison import evaluate
     from mmmoca.files import write_json, write_text
 
+    results = []
     try:
-        results = run(args)
+        for name, entry in zip(args.names, args.checkpoints):
+            encoder, preset = load_encoder(entry, args)
+            result = evaluate(
+                *(encoder, args.data_root, args.out_dir / 'features', preset),
+                *(args.protocols, args.shots, args.percent, args.sets),
+                *(args.epochs, args.batch_size, args.seed, args.num_workers),
+            )
+            results.append(dict(result, name=name, checkpoint=entry.path))
     except (OSError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')
     table = comparison_table(results)

@@ -8,7 +8,6 @@ does for Cityscapes (appendix on evaluation protocols).
 
 import argparse
 import json
-import shlex
 import statistics
 import subprocess
 import sys
@@ -27,28 +26,6 @@ from _arguments import (
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
 SPLIT = 'train_dataloader.dataset.ann_file'
-
-
-def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Tune the learning rate. A sweep that was stopped goes on '
-        'where it was.'
-    )
-    add = parser.add_argument
-    add('config', type=config_file, help='a config that trains and validates')
-    add('--lrs', type=float, nargs='+', required=True)
-    splits = f'values of {SPLIT}: the rate is tuned on the first, used for all'
-    add('--splits', nargs='+', help=splits)
-    add('--metric', default='mIoU', help='by default mIoU; higher is better')
-    add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
-    add('--gpus', type=positive_integer, default=1, help='of each run')
-    add('--train-args', default='', help='of tools/train.py: --train-args=...')
-    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
-    args = parser.parse_args()
-    if args.work_dir is None:
-        args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
-    return parser, args
 
 
 def sweep(args: argparse.Namespace) -> dict:
@@ -136,7 +113,7 @@ def _train(
         command[:2] = [str(TOOLS / 'dist_train.sh')]
         command.append(str(args.gpus))
     command += ['--work-dir', str(folder), '--resume']
-    command += [*shlex.split(args.train_args), '--cfg-options', *options]
+    command += ['--cfg-options', *options]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     sys.stderr.write(run.stderr)
     if run.returncode and 'NonFiniteLossError' not in run.stderr:
@@ -166,7 +143,22 @@ def format_table(result: dict) -> str:
 
 def main() -> None:
     """Sweep, print the table and write it beside the runs."""
-    parser, args = parse_args()
+    parser = argparse.ArgumentParser(
+        description='Tune the learning rate. A sweep that was stopped goes on '
+        'where it was.'
+    )
+    add = parser.add_argument
+    add('config', type=config_file, help='a config that trains and validates')
+    add('--lrs', type=float, nargs='+', required=True)
+    splits = f'values of {SPLIT}: the rate is tuned on the first, used for all'
+    add('--splits', nargs='+', help=splits)
+    add('--metric', default='mIoU', help='by default mIoU; higher is better')
+    add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
+    add('--gpus', type=positive_integer, default=1, help='of each run')
+    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
+    args = parser.parse_args()
+    if args.work_dir is None:
+        args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
     import_stack()
     from mmmoca.files import write_json, write_text
 

@@ -10,8 +10,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import import_stack
 
 
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
+def main() -> None:
+    """Draw them."""
     parser = argparse.ArgumentParser(
         description='Draw losses, k-NN accuracy, state of the codebook and '
         'schedules of a MOCA run'
@@ -26,12 +26,6 @@ def parse_args() -> argparse.Namespace:
     args = parser.parse_args()
     if not args.run.exists():
         parser.error(f'there is no {args.run}')
-    return args
-
-
-def main() -> None:
-    """Draw them."""
-    args = parse_args()
     import_stack()
     from mmmoca.files import write_figure
     from mmmoca.visualization import draw_curves, read_scalars

@@ -16,7 +16,6 @@ def convert(args: argparse.Namespace) -> None:
     from mmmoca.checkpoints import convert_to_timm_name, read_backbone
 
     backbone = read_backbone(args.src, args.which)
-    print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
     to_timm = args.to == 'timm'
     write_backbone(backbone, args, convert_to_timm_name if to_timm else None)
 
@@ -26,7 +25,6 @@ if __name__ == '__main__':
         'Convert a ViT of DINO, iBOT, MAE, MSN, DeiT or timm to '
         "mmpretrain, or any of them, MOCA's and mmpretrain's to timm"
     )
-    parser.add_argument(
-        '--to', choices=['mmpretrain', 'timm'], default='mmpretrain'
-    )
+    names = dict(choices=['mmpretrain', 'timm'], default='mmpretrain')
+    parser.add_argument('--to', **names)
     run(parser, convert)
