@@ -8,7 +8,6 @@ a wrong argument or a missing file is reported before anything is built.
 
 import argparse
 import difflib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,9 +167,6 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     launchers = dict(choices=['none', 'pytorch', 'slurm', 'mpi'])
     started = 'what started the processes'
     add('--launcher', default='none', help=started, **launchers)
-    # Launchers of PyTorch before 2.0 write it with an underscore.
-    hidden = dict(default='0', help=argparse.SUPPRESS)
-    add('--local_rank', '--local-rank', **hidden)
 
 
 def import_stack() -> None:
@@ -216,7 +212,6 @@ def load_config(
     Returns:
         Config: See :func:`mmmoca.engine.launch.load_config`.
     """
-    os.environ.setdefault('LOCAL_RANK', args.local_rank)
     from mmmoca.engine import launch
     from mmmoca.stack import MissingOpsError
 

@@ -49,7 +49,7 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
         f'--cfg-options train_dataloader.dataset.data_root={out}/photos '
         'train_dataloader.dataset.data_prefix= '
         f'train_dataloader.num_workers={workers} '
-        f'train_cfg.max_epochs=10 param_scheduler=None compile={not tiny} '
+        'train_cfg.max_epochs=10 param_scheduler=None '
         'default_hooks.checkpoint=None default_hooks.logger.interval=8'
     )
     commands = {
