@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The quick start: pretrain on small images and show what was learnt."""
+"""Pretrain a small ViT within minutes on a CPU and draw what it learnt."""
 
 import argparse
 import os
@@ -39,10 +39,7 @@ def parse_args(
     argv: Sequence[str] | None = None,
 ) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Pretrain a small MOCA ViT within minutes on a CPU and '
-        'draw what it learnt.'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     data = (
         'a folder of images, at any depth; where they lie in folders of '

@@ -1,13 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Write the features of images: ``embed.py CHECKPOINT IMAGES OUT``.
+"""Write features of any number of images; a stopped command goes on.
 
 OUT is ``.npy``, with the names of the images in ``OUT.names.txt``, or
-``.parquet``. The same command goes on where an earlier one was stopped.
+``.parquet``.
 """
 
 import argparse
 import os
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,10 +23,7 @@ SUFFIXES = ('.npy', '.parquet')
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description='Write the features of any number of images, without '
-        'labels, to a file. A command that was stopped goes on.'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     layouts = (
         'a file of any layout known: of mmmoca, the authors, DINO, DINOv2, '
@@ -73,10 +69,10 @@ def join_processes(device: str | None) -> str | None:
     return device
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Write the features."""
     parser = make_parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     if args.out.suffix not in SUFFIXES:
         parser.error(f'{args.out} must end in {" or ".join(SUFFIXES)}')
     import_stack()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Give an encoder to others: ``python export.py CHECKPOINT OUT --to FORMAT``.
+"""Write the encoder of a checkpoint for other libraries.
 
 OUT is a folder that timm, transformers, ONNX Runtime, PyTorch or this package
 loads, with a card that says what it is.
@@ -22,9 +22,7 @@ FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description='Write the encoder of a checkpoint for other libraries'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     layouts = 'a file of any layout known'
     add('checkpoint', type=checkpoint_file, help=layouts)

@@ -54,6 +54,8 @@ def main() -> None:
     if args.device == 'cpu' and args.dtype == 'fp16':
         parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
     batch = args.batch_size or (16 if args.device == 'cpu' else 256)
+    if batch < 4:
+        parser.error('--batch-size must be 4 or more, for as many new words')
     setting = args.arch, batch, args.dtype, args.device
     ours = partial(TrainingStep, *setting, compiled=args.compile)
     forms = {'ours': ours}
@@ -64,26 +66,23 @@ def main() -> None:
                 ReferenceStep, *setting, attention=name
             )
     costs = measure_apart(forms, args.device, args.repeats, args.rounds)
-    operations = count_flops(load_recipe(args.arch).model, batch)
+    products = count_flops(load_recipe(args.arch).model, batch) / 1e12
+    seconds, memory = costs['ours']
+    rows = [
+        (
+            *(name, f'{cost.seconds:.3f}', f'{seconds / cost.seconds:.2f}'),
+            *(f'{batch / cost.seconds:.1f}', f'{products / cost.seconds:.2f}'),
+            *(f'{cost.mebibytes:.0f}', f'{memory / cost.mebibytes:.2f}'),
+        )
+        for name, cost in costs.items()
+    ]
     print(
         f'\nViT-{args.arch}, batch {batch}, {args.dtype}, '
         f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}; '
-        'medians\nMiB: what the tensors of a step take besides weights and '
-        'optimiser state\n'
+        'medians\nTFLOP/s: matrix products of ours; MiB: what the tensors '
+        'of a step take besides weights and optimiser state\n'
     )
     columns = 'step', 's', 'ours / it', 'images/s', 'TFLOP/s', 'MiB'
-    rows = [
-        (
-            *(
-                name,
-                f'{seconds:.3f}',
-                f'{costs["ours"].seconds / seconds:.2f}',
-            ),
-            *(f'{batch / seconds:.1f}', f'{operations / seconds / 1e12:.2f}'),
-            *(f'{memory:.0f}', f'{costs["ours"].mebibytes / memory:.2f}'),
-        )
-        for name, (seconds, memory) in costs.items()
-    ]
     print(render_table((*columns, 'ours / it'), rows))
 
 

@@ -209,13 +209,13 @@ def test_a_feature_for_all_protocols(tool, files, tmp_path):
     path, of_cls = files / '0.pth', tmp_path / 'of_cls.pth'
     record = dict(mmmoca=dict(feature='cls'))
     torch.save(torch.load(path) | dict(meta=record), of_cls)
-    checkpoints = [f'cls={path}:cls', f'both={path}', str(path), str(of_cls)]
-    tool.main([*checkpoints[:3], '--feature', 'cls-avg', *arguments])
+    pair = f'{path}:cls-avg'
+    tool.main([f'cls={path}:cls', f'both={pair}', pair, *arguments])
     cls, both, again = results_of(tmp_path)
     assert both['settings']['knn'] == 'cls-avg' and both['knn'] == again['knn']
     assert cls['settings']['knn'] == 'cls'
     assert cls['lowshot'] != both['lowshot']
-    tool.main([*checkpoints[3:], *arguments])
+    tool.main([str(of_cls), *arguments])
     (recorded,) = results_of(tmp_path)
     assert recorded['knn'] == cls['knn']
     assert len(list((tmp_path / 'features').glob('*.npy'))) == 2

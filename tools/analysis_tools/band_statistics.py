@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Mean and standard deviation of each channel: ``band_statistics.py FOLDER``.
+"""Print mean and std of each channel, for model.data_preprocessor.
 
-FOLDER has images of any channels and depth, at any depth. A few images at a
-time are in memory.
+Of the images below a folder, of any channels and depth. A few at a time are in
+memory.
 """
 
 import argparse
@@ -133,10 +133,7 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
 
 def main() -> None:
     """Read the images and print the numbers."""
-    parser = argparse.ArgumentParser(
-        description='Print the mean and std of each channel of an image set, '
-        'for model.data_preprocessor'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('folder', type=image_folder, help='of images, at any depth')
     channels = 'of each image (those of the first)'

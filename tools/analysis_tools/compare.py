@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Compare backbones on a folder of classes: ``compare.py A.pth B.pth ...``.
+"""Compare backbones by k-NN, linear probing and low-shot classification.
 
-Features are extracted once a checkpoint, and k-NN, linear probing and
-low-shot classification share them. Each takes the feature that the method of
+Features of a folder of classes are extracted once a checkpoint, and all three
+share them. Each takes the feature that the method of
 the checkpoint is published with (docs/guides/evaluate.md). Unlike in the
 protocols' own configs, linear probing sees no augmented images. Images are
 prepared as each checkpoint records, or as ``--config`` says for all of them.
@@ -77,15 +77,13 @@ def parse_entry(text: str) -> Entry:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Compare backbones by k-NN, linear probing and low-shot '
-        'classification'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     entry = (
-        'files of any layout known. FEATURE is that of the protocols '
-        f'({", ".join(FEATURES)}), or the method whose published features and '
-        f'settings to take ({", ".join(PRESETS)}); by default that of the '
+        'files of any layout known. FEATURE is that of all protocols (mean '
+        f'patch token, [CLS], or both: {", ".join(FEATURES)}; low-shot takes '
+        'it before the final norm), or the method whose published features '
+        f'and settings to take ({", ".join(PRESETS)}); by default that of the '
         'layout, else MOCA'
     )
     form = dict(nargs='+', type=parse_entry, metavar='[NAME=]FILE[:FEATURE]')
@@ -101,11 +99,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--out-dir', default='work_dirs/compare', type=Path)
     which = "the encoder (the teacher; the student of MoCo-v3's files)"
     add('--which', choices=['teacher', 'student'], help=which)
-    feature = (
-        'for all checkpoints without a FEATURE of their own: mean patch '
-        'token, [CLS], or both (low-shot takes it before the final norm)'
-    )
-    add('--feature', choices=FEATURES, help=feature)
     number = dict(type=positive_integer)
     add('--shots', nargs='*', default=[1, 2, 5], **number)
     add('--percent', type=float, nargs='*', default=[1.0])
@@ -143,8 +136,8 @@ def load_encoder(
             options['num_heads'] = arch['num_heads']
     encoder = mmmoca.load(entry.path, args.which or 'teacher', **options)
     preset = encoder.preset
-    if feature := entry.feature or args.feature:
-        preset = choose_preset(encoder.about['layout'], feature)
+    if entry.feature is not None:
+        preset = choose_preset(encoder.about['layout'], entry.feature)
     others = 'only', preset.which
     if args.which is None and encoder.about['which'] not in others:
         encoder = mmmoca.load(entry.path, preset.which, **options)
@@ -215,10 +208,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (OSError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')
     table = comparison_table(results)
-    settings = {
-        name: getattr(args, name)
-        for name in ('data_root', 'which', 'feature', 'seed')
-    }
+    settings = {k: getattr(args, k) for k in ('data_root', 'which', 'seed')}
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
     print(f'\n{table}\n{args.out_dir}')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tune the learning rate: ``python .../lr_sweep.py CONFIG --lrs 1e-3 1e-2``.
+"""Tune the learning rate. A sweep that was stopped goes on where it was.
 
 Trains with each rate and keeps the best validation of each run. With several
 splits the rate is tuned on the first and used for the others, as the paper
@@ -8,6 +8,7 @@ does for Cityscapes (appendix on evaluation protocols).
 
 import argparse
 import json
+import shlex
 import statistics
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def _train(
         command[:2] = [str(TOOLS / 'dist_train.sh')]
         command.append(str(args.gpus))
     command += ['--work-dir', str(folder), '--resume']
-    command += ['--cfg-options', *options]
+    command += [*shlex.split(args.train_args), '--cfg-options', *options]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     sys.stderr.write(run.stderr)
     if run.returncode and 'NonFiniteLossError' not in run.stderr:
@@ -143,10 +144,7 @@ def format_table(result: dict) -> str:
 
 def main() -> None:
     """Sweep, print the table and write it beside the runs."""
-    parser = argparse.ArgumentParser(
-        description='Tune the learning rate. A sweep that was stopped goes on '
-        'where it was.'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('config', type=config_file, help='a config that trains and validates')
     add('--lrs', type=float, nargs='+', required=True)
@@ -155,6 +153,7 @@ def main() -> None:
     add('--metric', default='mIoU', help='by default mIoU; higher is better')
     add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
     add('--gpus', type=positive_integer, default=1, help='of each run')
+    add('--train-args', default='', help='of tools/train.py: --train-args=...')
     add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
     args = parser.parse_args()
     if args.work_dir is None:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Draw the curves of a run: ``python .../plot_curves.py WORK_DIR``."""
+"""Draw losses, k-NN accuracy, codebook and schedules of a MOCA run."""
 
 import argparse
 import sys
@@ -12,10 +12,7 @@ from _arguments import import_stack
 
 def main() -> None:
     """Draw them."""
-    parser = argparse.ArgumentParser(
-        description='Draw losses, k-NN accuracy, state of the codebook and '
-        'schedules of a MOCA run'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('run', type=Path, help='a work dir, or the scalars.json of one run')
     out = 'the picture (by default curves.png beside what is read)'

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Put the images of a folder into tar files: ``make_shards.py IMAGES OUT``.
+"""Put the images of a folder into tar files (WebDataset).
 
-In the layout of WebDataset, for ``mmmoca.ImageShards``: millions of small
+For ``mmmoca.ImageShards``: millions of small
 files are slow to list, to copy and to open. Bytes and order stay as they are,
 so that a run draws the same from both.
 """
@@ -121,9 +121,7 @@ def _samples(
 
 def main() -> None:
     """Write them."""
-    parser = argparse.ArgumentParser(
-        description='Put the images of a folder into tar files (WebDataset)'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('images', type=image_folder, help='folder of images, at any depth')
     add('out', help='folder to make')
