@@ -30,12 +30,8 @@ def main() -> None:
     add('--threads', type=int, default=2, help='of the encoder')
     add('--device', default='cpu')
     add('--repeats', type=int, default=5)
-    add(
-        '--cpu-time',
-        action='store_true',
-        help='count the seconds of all processes on a core: other work on '
-        'the machine hardly matters then',
-    )
+    cpu = 'count seconds of all processes on a core, whatever else runs'
+    add('--cpu-time', action='store_true', help=cpu)
     args = parser.parse_args()
     import mmmoca  # noqa: I001  checks the installation before all else
 
