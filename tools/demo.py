@@ -159,42 +159,38 @@ def earlier_checkpoints(out: Path) -> list[Path]:
     return found
 
 
-def demo_config(
-    images: Path, own: bool, out: Path, seed: int, iters: int | None
-) -> 'Config':
-    """The demo's config for these images and this number of steps.
+def demo_config(images: Path, args: argparse.Namespace) -> 'Config':
+    """The demo's config for these images.
 
     Args:
         images (Path): With ``train/<class>/`` and ``val/<class>/``, or
             without labels.
-        own (bool): Whether they are the user's.
-        out (Path): Where the run writes.
-        seed (int): Of the run.
-        iters (int | None): Steps, if not the config's.
+        args (argparse.Namespace): The arguments. ``data`` tells whether the
+            images are the user's.
     """
     from mmengine.config import Config
 
     cfg = Config.fromfile(CONFIG)
-    cfg.work_dir = str(out)
+    cfg.work_dir = str(args.out)
     cfg.experiment_name = NAME
-    cfg.randomness.seed = seed
+    cfg.randomness.seed = args.seed
     training = cfg.train_dataloader.dataset
     training.data_root = str(images)
     if (images / 'train').is_dir():
         cfg.val_cfg.data_root = cfg.test_cfg.data_root = str(images)
     else:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    if own:
+    if args.data is not None:
         training.data_prefix = ''
         # Colours alone would tell which views of photos belong together.
         for view in training.pipeline[2].transforms:
             view[1].transforms[0].update(saturation=0.2, hue=0.1)
             view.insert(2, dict(type='mmmoca.RandomGrayscale', prob=0.2))
-    if iters is not None:
-        cfg.train_cfg.max_iters = iters
-        cfg.train_cfg.val_interval = max(1, iters // 5)
-        cfg.default_hooks.checkpoint.interval = iters
-        cfg.default_hooks.logger.interval = max(1, iters // 30)
+    if args.iters is not None:
+        cfg.train_cfg.max_iters = args.iters
+        cfg.train_cfg.val_interval = max(1, args.iters // 5)
+        cfg.default_hooks.checkpoint.interval = args.iters
+        cfg.default_hooks.logger.interval = max(1, args.iters // 30)
     return cfg
 
 
@@ -243,18 +239,18 @@ def run(
     from mmmoca.visualization import draw_curves, read_scalars
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
-    out, own = args.out, args.data is not None
+    out = args.out
     # A model this small gains nothing from more threads.
     torch.set_num_threads(min(4, torch.get_num_threads()))
     start = time.time()
     print('1/4 images', flush=True)
     with one_line_errors(parser, OSError, ValueError):
         earlier = earlier_checkpoints(out)
-        if own:
-            images = shrink_images(args.data, scratch, args.seed)
-        else:
+        if args.data is None:
             images = draw_textures(out)
-    cfg = demo_config(images, own, out, args.seed, args.iters)
+        else:
+            images = shrink_images(args.data, scratch, args.seed)
+    cfg = demo_config(images, args)
     init_default_scope(cfg.default_scope)
     runner = build_runner(cfg, progress=True)
     model = runner.model

@@ -25,10 +25,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    layouts = (
-        'a file of any layout known: of mmmoca, the authors, DINO, DINOv2, '
-        'iBOT, MAE, MSN, MoCo-v3, DeiT, timm, transformers'
-    )
+    layouts = 'a file of any layout known (docs/guides/checkpoints.md)'
     add('checkpoint', type=local_file, metavar='CHECKPOINT', help=layouts)
     images = (
         'a folder of images at any depth, or of tar files, or what '

@@ -146,9 +146,8 @@ def load_encoder(
         encoder.data_preprocessor = ViewsDataPreprocessor(
             normalise.mean, normalise.std, normalise.get('to_rgb', False)
         ).to(encoder.data_preprocessor.device)
-        *encoder.pipeline, _ = cfg.test_dataloader.dataset.to_dict()[
-            'pipeline'
-        ]  # all but PackInputs
+        pipeline = cfg.test_dataloader.dataset.to_dict()['pipeline']
+        encoder.pipeline = pipeline[:-1]  # all but PackInputs
     return encoder, preset
 
 

@@ -7,6 +7,7 @@ run lengths (compressed and not) for those that another covers in part, crowds,
 and images without objects.
 """
 
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -187,11 +188,9 @@ class _Scene:
 
 def _run_lengths(mask: np.ndarray) -> list[int]:
     """Lengths of runs of zeros and ones in turn, down the columns."""
-    flat = mask.ravel('F').astype(np.int8)
-    ends = np.flatnonzero(np.diff(flat)) + 1
-    edges = np.concatenate([[0], ends, [flat.size]])
-    runs = np.diff(edges).tolist()
-    return [0, *runs] if flat[0] else runs
+    runs = itertools.groupby(mask.ravel('F').tolist())
+    lengths = [len([*run]) for _, run in runs]
+    return [0, *lengths] if mask[0, 0] else lengths
 
 
 def _write_split(root: Path, split: int, count: int, size: int, seed: int):

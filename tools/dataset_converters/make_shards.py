@@ -60,10 +60,8 @@ def make_shards(
     out = Path(out).absolute()
     if out.exists():
         raise FileExistsError(f'{out} exists: remove it or give another name')
-    try:
-        from webdataset import ShardWriter
-    except ImportError as error:
-        raise ImportError('shards need: pip install webdataset') from error
+    from webdataset import ShardWriter
+
     from mmmoca.datasets import ImageFolder
     from mmmoca.datasets.image_shards import read_index
     from mmmoca.files import atomic_write

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Take the ViT out of any checkpoint: ``python extract_backbone.py SRC DST``.
+"""Extract the ViT of a checkpoint of any layout known.
 
 The result has mmpretrain's names after ``backbone.``, for ``load_from`` and
 ``Pretrained`` (with ``prefix='backbone.'``) in mmpretrain, mmseg and mmdet.
@@ -29,11 +29,7 @@ def convert(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    parser = make_parser(
-        'Extract the backbone of a checkpoint: a pretraining run '
-        "of mmmoca, the authors', DINO's, iBOT's, MAE's, MSN's, DeiT's, "
-        "timm's or mmpretrain's"
-    )
+    parser = make_parser(__doc__.splitlines()[0])
     add = parser.add_argument
     size = 'resize the position embedding for images of this size'
     add('--img-size', nargs=2, type=int, metavar=('H', 'W'), help=size)

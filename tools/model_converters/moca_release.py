@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Convert the authors' MOCA checkpoint: ``python moca_release.py SRC DST``.
+"""Convert the authors' released checkpoint.
 
 By default its teacher, for ``load_from`` and ``Pretrained`` (with
 ``prefix='backbone.'``); by ``--full`` the whole model, for ``load_from`` of a
@@ -35,7 +35,7 @@ def convert(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    parser = make_parser("Convert the authors' released checkpoint")
+    parser = make_parser(__doc__.splitlines()[0])
     full = (
         'convert the whole model, that pretraining goes on from it: '
         'load_from=DST. The optimiser and all schedules start anew'

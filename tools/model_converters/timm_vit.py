@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Convert a ViT between timm's and mmpretrain's names.
+"""Convert a ViT of any layout known to mmpretrain's or timm's names.
 
 ``python timm_vit.py SRC DST --to timm`` makes what
 ``timm.create_model(..., num_classes=0, checkpoint_path=DST)`` loads;
@@ -21,10 +21,7 @@ def convert(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    parser = make_parser(
-        'Convert a ViT of DINO, iBOT, MAE, MSN, DeiT or timm to '
-        "mmpretrain, or any of them, MOCA's and mmpretrain's to timm"
-    )
+    parser = make_parser(__doc__.splitlines()[0])
     names = dict(choices=['mmpretrain', 'timm'], default='mmpretrain')
     parser.add_argument('--to', **names)
     run(parser, convert)
