@@ -22,10 +22,7 @@ Run = TypeVar('Run', bound=Hashable)
 Result = TypeVar('Result')
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIG = ROOT / 'projects' / 'moca_vit-tiny_trials.py'
 ACCURACY = 'knn/top1_k20'
-# k-NN is measured so many times in a run.
-MEASURES = 8
 
 
 def check_counts(
@@ -71,16 +68,6 @@ def tool(
         raise RuntimeError(f'{" ".join(command)} failed{why}')
 
 
-def textures(folder: Path, train: int, val: int, seed: int) -> Path:
-    """Draw textures of twelve classes, if they are not there."""
-    tool(
-        'tools/dataset_converters/make_textures.py',
-        folder,
-        *('--train', train, '--val', val, '--seed', seed),
-    )
-    return folder
-
-
 def train(
     work: Path,
     config: str | Path,
@@ -115,42 +102,6 @@ def train(
             **running,
         )
     return checkpoint
-
-
-def pretrain(
-    work: Path,
-    images: Path,
-    labelled: Path,
-    steps: int,
-    options: dict,
-    *arguments: object,
-    config: str | Path = CONFIG,
-    **running: object,
-) -> Path:
-    """Pretrain on images unless it has been done, or to its end.
-
-    Args:
-        work (Path): The work dir.
-        images (Path): The images are in its ``train``.
-        labelled (Path): Folder of ``train`` and ``val``, for k-NN.
-        steps (int): Optimiser steps of 64 images.
-        options (dict): What changes in the config.
-        *arguments (object): Further ones of tools/train.py.
-        config (str | Path): Defaults to that of the trials.
-        **running (object): See :func:`tool`.
-
-    Returns:
-        Path: Its last checkpoint.
-    """
-    interval = max(1, steps // MEASURES)
-    options = {
-        'train_dataloader.dataset.data_root': images,
-        'val_cfg.data_root': labelled,
-        'train_cfg.val_interval': interval,
-        'default_hooks.checkpoint.interval': interval,
-        **options,
-    }
-    return train(work, config, steps, options, *arguments, **running)
 
 
 def side_by_side(

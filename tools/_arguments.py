@@ -8,8 +8,7 @@ a wrong argument or a missing file is reported before anything is built.
 
 import argparse
 import difflib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,43 +87,33 @@ def positive_integer(text: str) -> int:
     return number
 
 
-class _Options(argparse.Action):
-    """MMEngine's ``DictAction``, which loads PyTorch, where it is needed."""
+def _option(text: str) -> tuple[str, object]:
+    """Type of an argument: a key and its value, as MMEngine reads them.
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Sequence[str],
-        option_string: str | None = None,
-    ) -> None:
-        for value in values:
-            if '=' not in value:
-                parser.error(
-                    f'{option_string} takes KEY=VALUE, but got {value}'
-                )
-        from mmengine.config import DictAction
+    Raises:
+        argparse.ArgumentTypeError: If it is no ``KEY=VALUE``.
+    """
+    key, equals, value = text.partition('=')
+    if not equals:
+        raise argparse.ArgumentTypeError(f'{text} must be KEY=VALUE')
+    bare = value.strip('\'" ')
+    # MMEngine takes the blanks out of all values, paths among them.
+    if ' ' in bare and ',' not in bare and bare[0] not in '([':
+        return key, bare
+    from mmengine.config import DictAction  # loads PyTorch
 
-        action = DictAction(self.option_strings, self.dest)
-        action(parser, namespace, values, option_string)
-        options = getattr(namespace, self.dest)
-        for value in values:
-            key, _, text = value.partition('=')
-            text = text.strip('\'" ')
-            # MMEngine takes the blanks out of all values, paths among them.
-            if ' ' in text and ',' not in text and text[0] not in '([':
-                options[key] = text
+    return key, DictAction._parse_iterable(value)
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --cfg-options."""
+    """Add the argument --cfg-options, a list of pairs."""
     options = (
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
         'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks'
     )
-    many = dict(nargs='+', default={}, metavar='KEY=VALUE')
-    parser.add_argument('--cfg-options', action=_Options, help=options, **many)
+    many = dict(nargs='+', action='extend', default=[], metavar='KEY=VALUE')
+    parser.add_argument('--cfg-options', type=_option, help=options, **many)
 
 
 def add_which(parser: argparse.ArgumentParser) -> None:
@@ -178,9 +167,8 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     launchers = dict(choices=['none', 'pytorch', 'slurm', 'mpi'])
     started = 'what started the processes'
     add('--launcher', default='none', help=started, **launchers)
-    # Launchers of PyTorch before 2.0 write it with an underscore.
-    hidden = dict(default='0', help=argparse.SUPPRESS)
-    add('--local_rank', '--local-rank', **hidden)
+    # torch.distributed.launch adds it, and sets LOCAL_RANK, too.
+    add('--local_rank', '--local-rank', help=argparse.SUPPRESS)
 
 
 def import_stack() -> None:
@@ -226,11 +214,11 @@ def load_config(
     Returns:
         Config: See :func:`mmmoca.engine.launch.load_config`.
     """
-    os.environ.setdefault('LOCAL_RANK', args.local_rank)
     from mmmoca.engine import launch
     from mmmoca.stack import MissingOpsError
 
+    options = dict(args.cfg_options)
     with one_line_errors(parser, MissingOpsError, ValueError):
         return launch.load_config(
-            args.config, args.work_dir, args.cfg_options, args.launcher
+            args.config, args.work_dir, options, args.launcher
         )

@@ -18,8 +18,6 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ['cache_folder', 'install_ops']
-
 
 def installed_mmcv() -> tuple[str, str]:
     """Distribution and version of mmcv in this environment.
@@ -61,11 +59,8 @@ def cache_folder(name: str, version: str) -> Path:
     cache = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
     python = f'{sys.implementation.cache_tag}-{sys.platform}'
     device = 'gpu' if with_cuda() else 'cpu'
-    return (
-        Path(cache)
-        / 'mmmoca'
-        / f'{name}-{version}-{python}-torch{torch.__version__}-{device}'
-    )
+    build = f'{name}-{version}-{python}-torch{torch.__version__}-{device}'
+    return Path(cache) / 'mmmoca' / build
 
 
 def check_compiler() -> None:
@@ -184,7 +179,5 @@ def install_ops() -> None:
 
 
 if __name__ == '__main__':
-    argparse.ArgumentParser(
-        description=__doc__.partition('\n')[0]
-    ).parse_args()
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     install_ops()

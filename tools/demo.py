@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The quick start: pretrain on small images and show what was learnt."""
+"""Pretrain a small ViT within minutes on a CPU and draw what it learnt."""
 
 import argparse
 import os
@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from _arguments import image_folder, import_stack, one_line_errors
 
@@ -37,10 +39,7 @@ def parse_args(
     argv: Sequence[str] | None = None,
 ) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Pretrain a small MOCA ViT within minutes on a CPU and '
-        'draw what it learnt.'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     data = (
         'a folder of images, at any depth; where they lie in folders of '
@@ -97,20 +96,18 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
         OSError: If there is no image, or a copy cannot be written.
         ValueError: If fewer than ``MIN_IMAGES`` are readable.
     """
-    import torch
     from mmcv import imwrite
 
     from mmmoca.datasets import ImageFolder, LoadImage
     from mmmoca.datasets.functional import resize
 
     found = ImageFolder(source, with_label=False, pipeline=[]).data_list
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(found), generator=generator).tolist()
-    paths = [found[index]['img_path'] for index in order[:MAX_IMAGES]]
+    order = np.random.default_rng(seed).permutation(len(found))[:MAX_IMAGES]
+    paths = [found[index]['img_path'] for index in order.tolist()]
     classes = [Path(path).relative_to(source).parts[0] for path in paths]
-    counts = Counter(classes)
+    counts, seen = Counter(classes), Counter()
     labelled = len(counts) > 1 and min(counts.values()) >= MIN_CLASS
-    copies, seen = [], Counter()
+    copies = []
     for number, name in enumerate(classes):
         split = 'train' if seen[name] % 6 else 'val'
         seen[name] += 1
@@ -162,55 +159,38 @@ def earlier_checkpoints(out: Path) -> list[Path]:
     return found
 
 
-def demo_config(
-    images: Path, own: bool, out: Path, seed: int, iters: int | None
-) -> 'Config':
-    """The demo's config for these images and this number of steps.
+def demo_config(images: Path, args: argparse.Namespace) -> 'Config':
+    """The demo's config for these images.
 
     Args:
         images (Path): With ``train/<class>/`` and ``val/<class>/``, or
             without labels.
-        own (bool): Whether they are the user's.
-        out (Path): Where the run writes.
-        seed (int): Of the run.
-        iters (int | None): Steps, if not the config's.
+        args (argparse.Namespace): The arguments. ``data`` tells whether the
+            images are the user's.
     """
     from mmengine.config import Config
 
     cfg = Config.fromfile(CONFIG)
-    cfg.work_dir = str(out)
+    cfg.work_dir = str(args.out)
     cfg.experiment_name = NAME
-    cfg.randomness.seed = seed
-    for loader in (
-        cfg.train_dataloader,
-        cfg.val_dataloader,
-        cfg.bank_dataloader,
-        cfg.val_cfg.bank_dataloader,
-        cfg.test_dataloader,
-        cfg.test_cfg.bank_dataloader,
-    ):
-        loader.dataset.data_root = str(images)
-    if not (images / 'train').is_dir():
-        cfg.bank_dataloader.dataset.update(data_prefix='', with_label=False)
+    cfg.randomness.seed = args.seed
+    training = cfg.train_dataloader.dataset
+    training.data_root = str(images)
+    if (images / 'train').is_dir():
+        cfg.val_cfg.data_root = cfg.test_cfg.data_root = str(images)
+    else:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    if own:
-        cfg.train_dataloader.dataset.data_prefix = ''
+    if args.data is not None:
+        training.data_prefix = ''
         # Colours alone would tell which views of photos belong together.
-        views = next(
-            transform.transforms
-            for transform in cfg.train_dataloader.dataset.pipeline
-            if transform.type == 'MultiView'
-        )
-        for view in views:
-            jitter = next(t for t in view if t.type == 'RandomApply')
-            jitter.transforms[0].update(saturation=0.2, hue=0.1)
-            grey = dict(type='mmmoca.RandomGrayscale', prob=0.2)
-            view.insert(view.index(jitter) + 1, grey)
-    if iters is not None:
-        cfg.train_cfg.max_iters = iters
-        cfg.train_cfg.val_interval = max(1, iters // 5)
-        cfg.default_hooks.checkpoint.interval = iters
-        cfg.default_hooks.logger.interval = max(1, iters // 30)
+        for view in training.pipeline[2].transforms:
+            view[1].transforms[0].update(saturation=0.2, hue=0.1)
+            view.insert(2, dict(type='mmmoca.RandomGrayscale', prob=0.2))
+    if args.iters is not None:
+        cfg.train_cfg.max_iters = args.iters
+        cfg.train_cfg.val_interval = max(1, args.iters // 5)
+        cfg.default_hooks.checkpoint.interval = args.iters
+        cfg.default_hooks.logger.interval = max(1, args.iters // 30)
     return cfg
 
 
@@ -221,16 +201,19 @@ def accuracies(
     from mmpretrain.registry import DATASETS
 
     from mmmoca.evaluation import extract_features, knn_top1
+    from mmmoca.evaluation.loaders import moved
 
-    if cfg.val_cfg is None:
+    loop = cfg.val_cfg
+    if loop is None:
         return {}
     (queries, truth), (bank, labels) = (
         extract_features(
-            DATASETS.build(loader.dataset), preprocessor, encoders
+            DATASETS.build(moved(loader, loop.data_root).dataset),
+            *(preprocessor, encoders),
         )
-        for loader in (cfg.val_dataloader, cfg.bank_dataloader)
+        for loader in (cfg.val_dataloader, loop.bank_dataloader)
     )
-    votes = int(labels.max()) + 1, cfg.val_cfg.k, cfg.val_cfg.temperature
+    votes = int(labels.max()) + 1, loop.k, loop.temperature
     return {
         name: knn_top1(queries[name], bank[name], truth, labels, *votes)
         for name in encoders
@@ -256,18 +239,18 @@ def run(
     from mmmoca.visualization import draw_curves, read_scalars
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
-    out, own = args.out, args.data is not None
+    out = args.out
     # A model this small gains nothing from more threads.
     torch.set_num_threads(min(4, torch.get_num_threads()))
     start = time.time()
     print('1/4 images', flush=True)
     with one_line_errors(parser, OSError, ValueError):
         earlier = earlier_checkpoints(out)
-        if own:
-            images = shrink_images(args.data, scratch, args.seed)
-        else:
+        if args.data is None:
             images = draw_textures(out)
-    cfg = demo_config(images, own, out, args.seed, args.iters)
+        else:
+            images = shrink_images(args.data, scratch, args.seed)
+    cfg = demo_config(images, args)
     init_default_scope(cfg.default_scope)
     runner = build_runner(cfg, progress=True)
     model = runner.model

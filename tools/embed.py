@@ -1,13 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Write the features of images: ``embed.py CHECKPOINT IMAGES OUT``.
+"""Write features of any number of images; a stopped command goes on.
 
 OUT is ``.npy``, with the names of the images in ``OUT.names.txt``, or
-``.parquet``. The same command goes on where an earlier one was stopped.
+``.parquet``.
 """
 
 import argparse
 import os
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,31 +21,11 @@ from _arguments import (
 SUFFIXES = ('.npy', '.parquet')
 
 
-def feature_file(name: str) -> Path:
-    """Type of an argument: a file of features.
-
-    Raises:
-        argparse.ArgumentTypeError: If it ends in something else.
-    """
-    path = Path(name)
-    if path.suffix not in SUFFIXES:
-        raise argparse.ArgumentTypeError(
-            f'{name} must end in {" or ".join(SUFFIXES)}'
-        )
-    return path
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description='Write the features of any number of images, without '
-        'labels, to a file. A command that was stopped goes on.'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    layouts = (
-        'a file of any layout known: of mmmoca, the authors, DINO, DINOv2, '
-        'iBOT, MAE, MSN, MoCo-v3, DeiT, timm, transformers'
-    )
+    layouts = 'a file of any layout known (docs/guides/checkpoints.md)'
     add('checkpoint', type=local_file, metavar='CHECKPOINT', help=layouts)
     images = (
         'a folder of images at any depth, or of tar files, or what '
@@ -54,7 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add('images', metavar='IMAGES', help=images)
     out = '.npy, with names in OUT.names.txt, or .parquet'
-    add('out', type=feature_file, metavar='OUT', help=out)
+    add('out', type=Path, metavar='OUT', help=out)
     feature = (
         'mean patch token, [CLS], or both, after the final norm (by default '
         'what k-NN takes of this layout: [AVG] of MOCA)'
@@ -87,10 +66,12 @@ def join_processes(device: str | None) -> str | None:
     return device
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Write the features."""
     parser = make_parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
+    if args.out.suffix not in SUFFIXES:
+        parser.error(f'{args.out} must end in {" or ".join(SUFFIXES)}')
     import_stack()
     import mmmoca
     from mmmoca.apis.embedding import embed_to_file

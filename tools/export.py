@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Give an encoder to others: ``python export.py CHECKPOINT OUT --to FORMAT``.
+"""Write the encoder of a checkpoint for other libraries.
 
 OUT is a folder that timm, transformers, ONNX Runtime, PyTorch or this package
 loads, with a card that says what it is.
@@ -20,24 +20,9 @@ from _arguments import (
 FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
 
 
-def license_id(name: str) -> str:
-    """Type of an argument: what can be an identifier of SPDX's.
-
-    Raises:
-        argparse.ArgumentTypeError: If it is none.
-    """
-    if not re.fullmatch(r'[\w.+-]+', name):
-        raise argparse.ArgumentTypeError(
-            f'{name!r} is no identifier, such as cc-by-4.0 or apache-2.0'
-        )
-    return name
-
-
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description='Write the encoder of a checkpoint for other libraries'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     layouts = 'a file of any layout known'
     add('checkpoint', type=checkpoint_file, help=layouts)
@@ -49,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         'of the weights, for the card: an SPDX identifier, such as cc-by-4.0 '
         '(by default the card says that it is not stated)'
     )
-    add('--license', type=license_id, metavar='ID', help=card)
+    add('--license', metavar='ID', help=card)
     return parser
 
 
@@ -57,6 +42,10 @@ def main() -> None:
     """Read and write."""
     parser = make_parser()
     args = parser.parse_args()
+    if not re.fullmatch(r'[\w.+-]+', args.license or 'none'):
+        parser.error(
+            f'--license {args.license!r} is no identifier, such as cc-by-4.0'
+        )
     import_stack()
     import mmmoca
     from mmmoca.apis.exports import check_target, export_encoder
@@ -65,14 +54,8 @@ def main() -> None:
     with one_line_errors(parser, CheckpointError, ImportError):
         check_target(args.out, args.to)
         encoder = mmmoca.load(
-            args.checkpoint,
-            args.which,
-            device='cpu',
-            img_size=args.img_size,
-            num_heads=args.num_heads,
-            mean=args.mean,
-            std=args.std,
-            source_grid=args.source_grid,
+            *(args.checkpoint, args.which, 'cpu', args.img_size),
+            *(args.num_heads, args.mean, args.std, args.source_grid),
         )
         export_encoder(encoder, args.out, args.to, args.license)
         print(f'wrote {args.out}')

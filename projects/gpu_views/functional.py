@@ -15,18 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = [
-    'apply_where',
-    'draw_boxes',
-    'gaussian_blur',
-    'jitter',
-    'luminance',
-    'resize_boxes',
-    'shift_hue',
-    'solarize',
-    'stretch',
-]
-
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # as ColorJitter orders them
 
 
@@ -124,11 +112,6 @@ def _resize_weights(
     inside = (places > 0) & (places < length)
     weights = weights.clamp(min=0) * inside
     return weights / weights.sum(dim=2, keepdim=True)
-
-
-def apply_where(mask: Tensor, changed: Tensor, images: Tensor) -> Tensor:
-    """The changed images where a mask (N,) says so, else the images."""
-    return torch.where(_per_image(mask), changed, images)
 
 
 def _per_image(values: Tensor) -> Tensor:
@@ -265,8 +248,3 @@ def _box_filter(images: Tensor, weights: Tensor) -> Tensor:
         both = both + padded.narrow(-1, reach + k, width)
         out = out + both * _per_image(weights[:, k])
     return out.round()
-
-
-def solarize(images: Tensor, threshold: float) -> Tensor:
-    """Invert the pixels that are not below the threshold."""
-    return torch.where(images < threshold, images, 255 - images)

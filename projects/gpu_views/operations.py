@@ -106,9 +106,12 @@ def _name(transform: BaseTransform) -> str:
 
 
 def _operation(transform: BaseTransform) -> Operation:
+    """What a transform does, with its probability if it has one."""
     for name, make in _MAKERS.items():
         if type(transform) is TRANSFORMS.get(name):
-            return make(transform)
+            prob = getattr(transform, 'prob', None)
+            made = make(transform)
+            return made if prob is None else _sometimes(prob, made)
     raise ValueError(
         f'{_name(transform)} is not among the transforms that can be done on '
         f'batches: {", ".join(_MAKERS)}; take one of them, or make the views '
@@ -135,13 +138,14 @@ def _sometimes(prob: float, operation: Operation) -> Operation:
 
     def run(images: Tensor, uniform: Tensor) -> Tensor:
         changed = operation.function(images, uniform[:, 1:])
-        return F.apply_where(uniform[:, 0] < prob, changed, images)
+        chosen = (uniform[:, 0] < prob).view(-1, 1, 1, 1)
+        return torch.where(chosen, changed, images)
 
     return Operation(run, 1 + operation.numbers)
 
 
 def _random_apply(transform: BaseTransform) -> Operation:
-    return _sometimes(transform.prob, _chain([*map(_operation, transform)]))
+    return _chain([*map(_operation, transform)])
 
 
 def _jitter(transform: BaseTransform) -> Operation:
@@ -162,10 +166,7 @@ def _jitter(transform: BaseTransform) -> Operation:
 
 
 def _grayscale(transform: BaseTransform) -> Operation:
-    return _sometimes(
-        transform.prob,
-        Operation(lambda x, _: F.luminance(x).expand_as(x), 0),
-    )
+    return Operation(lambda x, _: F.luminance(x).expand_as(x), 0)
 
 
 def _blur(transform: BaseTransform) -> Operation:
@@ -176,19 +177,18 @@ def _blur(transform: BaseTransform) -> Operation:
         sigma = F.stretch(uniform[:, 0], *ends)
         return F.gaussian_blur(images, sigma, max(ends))
 
-    return _sometimes(transform.prob, Operation(run, 1))
+    return Operation(run, 1)
 
 
 def _solarize(transform: BaseTransform) -> Operation:
-    return _sometimes(
-        transform.prob,
-        Operation(lambda x, _: F.solarize(x, transform.thr), 0),
+    return Operation(
+        lambda x, _: torch.where(x < transform.thr, x, 255 - x), 0
     )
 
 
 def _flip(transform: BaseTransform) -> Operation:
     dims = dict(horizontal=(-1,), vertical=(-2,))[transform.direction]
-    return _sometimes(transform.prob, Operation(lambda x, _: x.flip(dims), 0))
+    return Operation(lambda x, _: x.flip(dims), 0)
 
 
 _MAKERS = {

@@ -37,8 +37,7 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
             :class:`ViewsDataPreprocessor`.
 
     Raises:
-        ValueError: At build time, for a recipe that cannot be done here;
-            later, for views that the pipeline has made already.
+        ValueError: At build time, for a recipe that cannot be done here.
     """
 
     def __init__(
@@ -48,24 +47,17 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
-        self.views, self.makers = [], []
-        for number, transforms in enumerate(views):
-            try:
-                view = View(transforms)
-            except ValueError as error:
-                raise ValueError(
-                    f'model.data_preprocessor.views[{number}]: {error}'
-                ) from error
-            self.views.append(view)
-            make = torch.compile(view.make) if compile else view.make
-            self.makers.append(make)
+        self.views = [*map(View, views)]
+        self.makers = [view.make for view in self.views]
+        if compile:
+            self.makers = [*map(torch.compile, self.makers)]
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Make the views of a batch, or prepare whole images.
 
         Args:
             data (dict): ``inputs``: what ``PackCanvas`` packs,
-                collated; or whole images, (B, C, H, W).
+                collated; or whole images, (B, C, H, W), or views.
             training (bool): Not used.
 
         Returns:
@@ -76,14 +68,6 @@ class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
         if isinstance(inputs, Mapping):
             inputs = self.cast_data(inputs)
             data = data | dict(inputs=self._make_views(**inputs))
-        elif not isinstance(inputs, Tensor):
-            raise ValueError(
-                'model.data_preprocessor makes the views, but they come as '
-                f'{len(inputs)} views already: end train_pipeline with '
-                "dict(type='PackCanvas', size=512) in the place of "
-                'MultiView and PackInputs, or write type='
-                "'mmmoca.ViewsDataPreprocessor'"
-            )
         return super().forward(data, training)
 
     def _make_views(self, canvas: Tensor, size: Tensor) -> list[Tensor]:

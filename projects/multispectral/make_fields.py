@@ -9,7 +9,6 @@ of all its fields: one set for pretraining, k-NN and segmentation.
 
 import math
 import sys
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,6 @@ SIGNATURES = {
 CLASSES = tuple(SIGNATURES)  # in alphabetical order, as readers have them
 SPECTRA = np.array([line.split() for line in SIGNATURES.values()], float)
 HAZE = np.array([9, 7, 5, 3, 2, 2, 1, 1, 1, 0, 0, 0, 0]) / 9
-NEAR_INFRARED = 7
 FIELDS = 8
 MIN_SIZE = 16
 
@@ -79,49 +77,19 @@ def draw(
     return bands, kinds[field].astype(np.uint8)
 
 
-def _write(
-    bands: int,
-    size: int,
-    root: Path,
-    name: str,
-    label: int,
-    rng: np.random.Generator,
-) -> None:
-    from mmcv import imwrite
-
-    image, mask = draw(label, rng, size)
-    path = root / 'masks' / f'{name}.png'
-    # OpenCV's own would only return that it has not written.
-    imwrite(mask, path)
-    if bands == 13:
-        import tifffile
-
-        # One page of 13 samples a pixel, as GDAL writes it.
-        tifffile.imwrite(
-            root / f'{name}.tif',
-            image,
-            photometric='minisblack',
-            planarconfig='contig',
-        )
-    else:
-        imwrite(image[..., NEAR_INFRARED], root / f'{name}.png')
-
-
 def make_fields(
     out: str | Path,
     train: int = 1200,
     val: int = 300,
     size: int = 48,
     seed: int = 0,
-    bands: int = 13,
 ) -> bool:
     """Draw the set.
 
-    Writes ``out/{train,val}/<class>/<number>.tif`` of 13 bands, or 16-bit PNG
-    files of the near infrared alone; ``out/masks/`` likewise, PNG files of
-    class indices; and ``out/meta.json``. Class sizes differ by one image at
-    most. The folder appears whole or not at all; one that already holds this
-    set is left alone.
+    Writes ``out/{train,val}/<class>/<number>.tif`` of 13 bands;
+    ``out/masks/`` likewise, PNG files of class indices; and
+    ``out/meta.json``. Class sizes differ by one image at most. The folder
+    appears whole or not at all; one that already holds this set is left alone.
 
     Args:
         out (str | Path): Folder to make.
@@ -129,22 +97,32 @@ def make_fields(
         val (int): Number of validation images, at least 6.
         size (int): Side of the square images in pixels, at least 16.
         seed (int): Seed, 0 or more.
-        bands (int): 13, or 1.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
 
     Raises:
-        ValueError: If a number is below its minimum, or another ``bands``.
+        ValueError: If a number is below its minimum.
         FileExistsError: If ``out`` holds anything else than this set.
         OSError: If a file cannot be written.
-        ImportError: If ``bands`` is 13 and tifffile is missing.
+        ImportError: If tifffile is missing.
     """
-    if bands not in (1, 13):
-        raise ValueError(f'bands must be 13 or 1, but got {bands}')
+    import tifffile
+
+    def write(
+        root: Path, name: str, label: int, rng: np.random.Generator
+    ) -> None:
+        from mmcv import imwrite
+
+        bands, mask = draw(label, rng, size)
+        # Makes the folder; OpenCV's own would only return that it failed.
+        imwrite(mask, root / 'masks' / f'{name}.png')
+        # One page of 13 samples a pixel, as GDAL writes it.
+        layout = dict(photometric='minisblack', planarconfig='contig')
+        tifffile.imwrite(root / f'{name}.tif', bands, **layout)
+
     numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    numbers['bands'] = bands
-    write = partial(_write, bands, size)
+    numbers['bands'] = 13
     return draw_classes('fields', out, write, CLASSES, numbers, MIN_SIZE)
 
 
@@ -153,13 +131,6 @@ def main() -> None:
     parser = set_parser(
         'Draw a labelled multi-spectral image set with masks.',
         *(1200, 300, 48, 'side of an image in pixels'),
-    )
-    parser.add_argument(
-        '--bands',
-        type=int,
-        choices=[13, 1],
-        default=13,
-        help='13 (TIFF), or 1: the near infrared alone, as 16-bit PNG',
     )
     run(parser, make_fields)
 

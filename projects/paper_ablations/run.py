@@ -17,19 +17,11 @@ from pathlib import Path
 
 from mmengine.config import Config
 
-from projects.trials import (
-    CONFIG,
-    accuracies,
-    check_counts,
-    mean_and_deviation,
-    pretrain,
-    print_table,
-    side_by_side,
-    textures,
-)
+from projects import trials
 
 HERE = Path(__file__).parent
 CONFIGS = HERE / 'configs'
+QUICK_START = HERE.parent / 'moca_vit-tiny_trials.py'
 # What a table of the docs says of a config: what it is, the paper's k-NN.
 TABLES = HERE.parents[1] / 'docs' / 'benchmarks' / 'ablations.md'
 LINE = re.compile(
@@ -56,7 +48,7 @@ def quick_start(name: str) -> Config:
     Returns:
         Config: As mmengine reads it from a file.
     """
-    cfg = Config.fromfile(CONFIG)
+    cfg = Config.fromfile(QUICK_START)
     row = Config.fromfile(CONFIGS / f'{name}.py')
     small, model = cfg.model, row.model
     tap_layer = model.backbone.tap_layer
@@ -103,14 +95,19 @@ def train(
     """
     work = out / f'{name}_steps_{steps}_seed_{seed}'
     work.mkdir(parents=True, exist_ok=True)
-    options = {'randomness.seed': seed, 'train_cfg.val_interval': steps}
-    pretrain(
-        *(work, images, images, steps, options),
-        config=out / 'configs' / f'{name}.py',
+    options = {
+        'randomness.seed': seed,
+        'train_dataloader.dataset.data_root': images,
+        'val_cfg.data_root': images,
+        'train_cfg.val_interval': steps,
+        'default_hooks.checkpoint.interval': max(1, steps // 8),
+    }
+    trials.train(
+        *(work, out / 'configs' / f'{name}.py', steps, options),
         log=work / 'log.txt',
         threads=threads,
     )
-    return accuracies(work)[-1]
+    return trials.accuracies(work)[-1]
 
 
 def main() -> None:
@@ -128,34 +125,30 @@ def main() -> None:
     add('--steps', type=int, default=600)
     add('--jobs', type=int, default=1, help='runs at a time')
     args = parser.parse_args()
-    check_counts(parser, args, 'seeds', 'steps', 'jobs')
+    trials.check_counts(parser, args, 'seeds', 'steps', 'jobs')
     out = args.out.resolve()
-    images = textures(out / 'textures', 5000, 1000, seed=0)
+    images = out / 'textures'
+    if not images.is_dir():  # it appears whole
+        trials.tool('tools/dataset_converters/make_textures.py', images)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     (out / 'configs').mkdir(parents=True, exist_ok=True)
     for name in args.rows:  # MMEngine reads no configs in threads
         quick_start(name).dump(out / 'configs' / f'{name}.py')
-    found = side_by_side(
+    found = trials.side_by_side(
         lambda run: train(*run, out, images, args.steps, threads),
         # Seed by seed, so that what is stopped has all rows first.
         ((row, seed) for seed in range(args.seeds) for row in args.rows),
         args.jobs,
         name='{0[0]}, seed {0[1]}'.format,
     )
-    print_table(
-        ('row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"),
-        (
-            (
-                f'`{name}`',
-                rows[name][0],
-                mean_and_deviation(
-                    [found[name, seed] for seed in range(args.seeds)]
-                ),
-                rows[name][1],
-            )
-            for name in args.rows
-        ),
-    )
+    table = []
+    for name in args.rows:
+        what, paper = rows[name]
+        values = [found[name, seed] for seed in range(args.seeds)]
+        measured = trials.mean_and_deviation(values)
+        table.append((f'`{name}`', what, measured, paper))
+    head = 'row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"
+    trials.print_table(head, table)
 
 
 if __name__ == '__main__':

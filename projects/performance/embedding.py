@@ -12,7 +12,6 @@ Example:
 import argparse
 import os
 import tempfile
-from pathlib import Path
 
 
 def cpu_seconds() -> float:
@@ -31,57 +30,40 @@ def main() -> None:
     add('--threads', type=int, default=2, help='of the encoder')
     add('--device', default='cpu')
     add('--repeats', type=int, default=5)
-    add(
-        '--cpu-time',
-        action='store_true',
-        help='count the seconds of all processes on a core: other work on '
-        'the machine hardly matters then',
-    )
+    cpu = 'count seconds of all processes on a core, whatever else runs'
+    add('--cpu-time', action='store_true', help=cpu)
     args = parser.parse_args()
     import mmmoca  # noqa: I001  checks the installation before all else
 
     import timm
+    import timm.data
     import torch
-    from PIL import Image
     from torch.utils.benchmark import timer
     from torch.utils.data import DataLoader
-    from torchvision import transforms
 
-    from measure import median_seconds, name_of, print_table
-    from pipelines import MEAN, STD, write_photos
+    from measure import median_seconds, name_of
+    from mmmoca.evaluation.report import render_table
+    from pipelines import write_photos
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     folder = tempfile.TemporaryDirectory()
-    write_photos(folder.name, args.number, (375, 500))
-    paths = sorted(map(str, Path(folder.name).glob('*.jpg')))
+    write_photos(folder.name, args.number)
     vit = timm.create_model(args.arch, num_classes=0).eval()
     torch.save(vit.state_dict(), f'{folder.name}/vit.pth')
     encoder = mmmoca.load(f'{folder.name}/vit.pth', device=args.device)
     vit.to(args.device)
-    prepare = transforms.Compose(
-        [
-            transforms.Resize(256, transforms.InterpolationMode.BICUBIC),
-            transforms.CenterCrop(224),
-            transforms.ToTensor(),
-            transforms.Normalize(MEAN, STD),
-        ]
-    )
-
-    def collate(files: list[str]) -> torch.Tensor:
-        images = (Image.open(file).convert('RGB') for file in files)
-        return torch.stack([*map(prepare, images)])
+    # 256 pixels on the shorter side, 224 of them in the middle.
+    prepare = timm.data.create_transform(224, interpolation='bicubic')
+    images = timm.data.ImageDataset(folder.name, transform=prepare)
+    paths = images.filenames(absolute=True)
 
     @torch.no_grad()
     def sweep() -> torch.Tensor:
         found = []
-        for images in DataLoader(
-            paths,
-            args.batch_size,
-            num_workers=args.workers,
-            collate_fn=collate,
-        ):
-            tokens = vit.forward_features(images.to(args.device))
+        loader = DataLoader(images, args.batch_size, num_workers=args.workers)
+        for batch, _ in loader:
+            tokens = vit.forward_features(batch.to(args.device))
             both = tokens[:, 0], tokens[:, 1:].mean(dim=1)
             found.append(torch.cat(both, dim=1).cpu())
         return torch.cat(found)
@@ -95,15 +77,16 @@ def main() -> None:
     clock = cpu_seconds if args.cpu_time else timer
     seconds = median_seconds(forms, args.repeats, clock)
     theirs = seconds['a loop over timm']
-    print_table(
-        f'{args.arch}, {args.workers} workers, on {name_of(args.device)}; '
-        f'medians of {args.repeats} turns',
-        ('', f'images/s{" and core" * args.cpu_time}', 'ratio'),
-        (
-            (name, f'{len(paths) / value:.1f}', f'{theirs / value:.2f}')
-            for name, value in seconds.items()
-        ),
+    rows = [
+        (name, f'{args.number / value:.1f}', f'{theirs / value:.2f}')
+        for name, value in seconds.items()
+    ]
+    print(
+        f'\n{args.arch}, {args.workers} workers, on {name_of(args.device)}; '
+        f'medians of {args.repeats} turns\n'
     )
+    rate = 'images/s and core' if args.cpu_time else 'images/s'
+    print(render_table(('', rate, 'ratio'), rows))
 
 
 if __name__ == '__main__':

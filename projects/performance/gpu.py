@@ -23,60 +23,56 @@ from pathlib import Path
 from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
-RECIPE = 'configs/moca_vit-b16_200e.py'
 MARKED = 'gpu and not processes'
+# Arguments at the end of a command, where the last of a kind counts, that
+# only show that it runs.
+TINY = {
+    'step.py': '--arch deit-tiny --batch-size 4 --repeats 1 --dtype fp32',
+    'demo.py': '--iters 2',
+    'data.py': '--number 8',
+    'train.py': 'train_dataloader.batch_size=4 train_cfg.max_epochs=1 '
+    'train_dataloader.num_workers=0 '
+    'model.backbone.arch=deit-tiny model.backbone.tap_layer=8',
+    'embedding.py': '--number 4 --batch-size 2 --workers 0 --repeats 1',
+}
 
 
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
-    """The command of each part; tiny ones only show that it runs."""
+    """The command of each part, tiny ones for a rehearsal."""
     programs = 'projects/performance'
-    small = '--arch deit-tiny --batch-size 4 --repeats 1 --dtype fp32'
+    step = f'{programs}/step.py --device {device} --batch-size 256 --dtype'
     # Compiling takes a minute or two.
-    base = '--batch-size 256 --dtype bf16'
-    step = {
-        'step': f'{base} --compile',
-        'reference': f'{base} --reference',
-        'eager': base,
-        'float16': '--batch-size 256 --dtype fp16',
-        'large': '--arch l --batch-size 128 --dtype bf16 --compile',
-    }
-    if tiny:
-        step = dict.fromkeys(step, small)
-        step['reference'] += ' --reference'
-    workers = 0 if tiny else min(16, os.cpu_count() or 1)
-    photos = f'{out}/photos'
+    compiled = '' if tiny else ' --compile'
+    workers = min(16, os.cpu_count() or 1)
+    train = 'tools/train.py configs/moca_vit-b16_200e.py --no-validate'
     options = (
-        f'train_dataloader.dataset.data_root={photos} '
+        f'--cfg-options train_dataloader.dataset.data_root={out}/photos '
         'train_dataloader.dataset.data_prefix= '
         f'train_dataloader.num_workers={workers} '
-        f'train_cfg.max_epochs={1 if tiny else 10} param_scheduler=None '
+        'train_cfg.max_epochs=10 param_scheduler=None '
         'default_hooks.checkpoint=None default_hooks.logger.interval=8'
     )
-    if tiny:
-        options += (
-            ' model.backbone.arch=deit-tiny model.backbone.tap_layer=8 '
-            'train_dataloader.batch_size=4 compile=False '
-            'model.codebook.num_new_words=4'
-        )
-    train = f'tools/train.py {RECIPE} --no-validate --cfg-options {options}'
-    sizes = '--number 4 --batch-size 2 --repeats 1'
-    if not tiny:
-        sizes = '--number 2048 --batch-size 256 --repeats 3'
-    return {
+    commands = {
         'tests': f'-m pytest -q -p no:cacheprovider -m {MARKED!r} tests',
-        **{
-            name: f'{programs}/step.py --device {device} {arguments}'
-            for name, arguments in step.items()
-        },
-        'demo': f'tools/demo.py --out {out}/demo --iters {2 if tiny else 840}',
-        'photos': f'{programs}/data.py --write {photos} '
-        f'--number {8 if tiny else 2048}',
-        'runner': f'{train} --work-dir {out}/runner',
+        'step': f'{step} bf16{compiled}',
+        'reference': f'{step} bf16 --reference',
+        'eager': f'{step} bf16',
+        'float16': f'{step} fp16',
+        'large': f'{step} bf16 --arch l --batch-size 128{compiled}',
+        'demo': f'tools/demo.py --out {out}/demo --iters 840',
+        'photos': f'{programs}/data.py --write {out}/photos --number 2048',
+        'runner': f'{train} --work-dir {out}/runner {options}',
         'distributed': '-m torch.distributed.run --nproc-per-node 1 '
-        f'{train} --work-dir {out}/distributed --launcher pytorch',
-        'embedding': f'{programs}/embedding.py --device {device} '
-        f'--workers {workers} {sizes}',
+        f'{train} --launcher pytorch --work-dir {out}/distributed {options}',
+        'embedding': f'{programs}/embedding.py --device {device} --number '
+        f'2048 --batch-size 256 --repeats 3 --workers {workers}',
     }
+    if tiny:
+        for name, command in commands.items():
+            for program, arguments in TINY.items():
+                if f'/{program} ' in command:
+                    commands[name] += f' {arguments}'
+    return commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -110,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error('PyTorch sees no GPU; rehearse by --device cpu --tiny')
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.time() + 60 * args.minutes
-    with (args.out / 'report.txt').open('a') as report:
+    with (args.out / 'report.txt').open('a', buffering=1) as report:
         missed = [
             name
             for name in args.parts
@@ -128,18 +124,17 @@ def run(name: str, command: str, end: float, report: TextIO) -> bool:
     def say(line: str) -> None:
         print(line, end='', flush=True)
         report.write(line)
-        report.flush()
 
     start = time.time()
     say(f'\n=== {name}: python {command}\n')
-    paths = [str(ROOT), *filter(None, [os.environ.get('PYTHONPATH')])]
+    limit = 'timeout', f'{max(1, end - start):.0f}', sys.executable
+    paths = f'{ROOT}{os.pathsep}{os.environ.get("PYTHONPATH", "")}'
     process = subprocess.Popen(
-        ['timeout', f'{max(1, end - start):.0f}', sys.executable]
-        + shlex.split(command),
+        [*limit, *shlex.split(command)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join(paths)},
+        env=dict(os.environ, PYTHONPATH=paths),
         text=True,
     )
     for line in process.stdout:

@@ -4,8 +4,8 @@
 The names of the files of a folder are made up, because ten million files take
 too long to make; the time that a file system needs to list them comes on top.
 The shard is a real tar file of 10 000 members, and further shards are links to
-it. Memory is what the process takes beyond its imports, at most and in the
-end; time is the processor's.
+it. Memory is what the process takes beyond its imports, at most; time is the
+processor's. Linux only.
 
 Example:
     python projects/performance/listing.py --images 1e6
@@ -13,11 +13,10 @@ Example:
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 FORMS = {
@@ -30,21 +29,20 @@ FORMS = {
 SHARD = 10_000
 
 
-def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
+def measure(form: str, images: int, folder: str) -> tuple[float, float]:
     """Build one data set in this process.
 
     Args:
-        form: One of ``FORMS``.
-        images: How many it has.
-        folder: With the shards, see :func:`write_links`.
+        form (str): One of ``FORMS``.
+        images (int): How many it has.
+        folder (str): With the shards, see :func:`write_links`.
 
     Returns:
-        Seconds of the processor, MiB at most, MiB kept.
+        tuple[float, float]: Seconds of the processor, and MiB at most.
     """
     from mmengine.fileio import LocalBackend
     from mmpretrain.datasets import CustomDataset
 
-    from measure import peak_bytes
     from mmmoca.datasets import ImageFolder, ImageShards, image_folder
 
     def files(root: str) -> Iterator[str]:
@@ -60,23 +58,19 @@ def measure(form: str, images: int, folder: str) -> tuple[float, ...]:
     LocalBackend.list_dir_or_file = names
     image_folder.visible_folders = lambda root: classes
     image_folder.visible_files = files
-    build = ImageShards if form in ('headers', 'shards') else ImageFolder
-    build = CustomDataset if form == 'mmpretrain' else build
-    before, start = _resident(), time.process_time()
+    kinds = dict(mmpretrain=CustomDataset, headers=ImageShards)
+    build = (kinds | dict(shards=ImageShards)).get(form, ImageFolder)
+    pages = int(Path('/proc/self/statm').read_text().split()[1])
+    before = pages * os.sysconf('SC_PAGE_SIZE')
+    start = time.process_time()
     dataset = build(
         data_root=folder, with_label=form in ('mmpretrain', 'classes')
     )
     seconds = time.process_time() - start
     if len(dataset) != images:
         raise RuntimeError(f'{len(dataset)} of {images} images were listed')
-    peak = max(0, peak_bytes('cpu') - before)
-    return seconds, peak / 2**20, (_resident() - before) / 2**20
-
-
-def _resident() -> int:
-    """Bytes of memory that this process has at present; Linux only."""
-    pages = Path('/proc/self/statm').read_text().split()[1]
-    return int(pages) * os.sysconf('SC_PAGE_SIZE')
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return seconds, max(0, peak - before) / 2**20
 
 
 def write_links(folder: str, images: int) -> None:
@@ -86,9 +80,8 @@ def write_links(folder: str, images: int) -> None:
     first = Path(folder, 'first')
     with TarWriter(str(first), encoder=False) as writer:
         for i in range(SHARD):
-            writer.write(
-                {'__key__': f'{i % 1000:05}/{i:08}_photo', 'jpg': b''}
-            )
+            name = f'{i % 1000:05}/{i:08}_photo'
+            writer.write({'__key__': name, 'jpg': b''})
     for i in range(images // SHARD):
         Path(folder, f'images-{i:06}.tar').symlink_to(first)
 
@@ -106,21 +99,17 @@ def main() -> None:
     import mmmoca  # noqa: F401  checks the installation before all else
 
     # isort: split
-    from measure import print_table
+    from measure import apart
+    from mmmoca.evaluation.report import render_table
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         write_links(folder, images)
         for form in args.forms:
-            # What the C library keeps of freed memory is not for the next.
-            with ProcessPoolExecutor(1, get_context('spawn')) as pool:
-                result = pool.submit(measure, form, images, folder).result()
-            rows.append([FORMS[form], *(f'{value:,.1f}' for value in result)])
-    print_table(
-        f'{images:,} images',
-        ['', 'seconds', 'MiB at most', 'MiB kept'],
-        rows,
-    )
+            cost = apart(measure, form, images, folder)
+            rows.append([FORMS[form], *(f'{value:,.1f}' for value in cost)])
+    columns = f'{images:,} images', 'seconds', 'MiB at most'
+    print(f'\n{render_table(columns, rows)}')
 
 
 if __name__ == '__main__':

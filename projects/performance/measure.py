@@ -1,18 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Time, memory, fresh processes and tables, for all commands."""
+"""Time, memory and fresh processes, for all commands."""
 
 import itertools
-import resource
 import statistics
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import NamedTuple, TypeVar
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch.profiler import profile
 from torch.utils.benchmark import timer
 
@@ -25,7 +21,7 @@ class Cost(NamedTuple):
     """What a call takes.
 
     Attributes:
-        seconds (float): Median of the calls after the first ones.
+        seconds (float): Median of the calls after the first one.
         mebibytes (float): Most memory on top of what is there before.
     """
 
@@ -33,35 +29,25 @@ class Cost(NamedTuple):
     mebibytes: float
 
 
-def seconds_of(
-    function: Callable[[], object], clock: Callable[[], float] = timer
-) -> float:
-    """Seconds that a call takes, the device's work included."""
-    start = clock()
-    function()
-    return clock() - start
-
-
 def median_seconds(
     forms: dict[str, Callable[[], object]],
     repeats: int,
     clock: Callable[[], float] = timer,
-    warm_up: int = 1,
 ) -> dict[str, float]:
-    """Median seconds of calls that take turns, after some not counted."""
-    turns = [
-        [seconds_of(form, clock) for form in forms.values()]
-        for _ in range(warm_up + repeats)
+    """Median seconds of calls that take turns, after one not counted.
+
+    The default clock waits for the device.
+    """
+
+    def seconds_of(form: Callable[[], object]) -> float:
+        start = clock()
+        form()
+        return clock() - start
+
+    _, *turns = [
+        [*map(seconds_of, forms.values())] for _ in range(1 + repeats)
     ]
-    return dict(zip(forms, map(statistics.median, zip(*turns[warm_up:]))))
-
-
-def peak_bytes(device: torch.device | str) -> int:
-    """Most memory so far: allocated on a GPU, or of this process on a CPU."""
-    if torch.device(device).type == 'cuda':
-        return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == 'darwin' else 1024)
+    return dict(zip(forms, map(statistics.median, zip(*turns))))
 
 
 def own_mebibytes(
@@ -76,7 +62,7 @@ def own_mebibytes(
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         function()
-        return (peak_bytes(device) - before) / 2**20
+        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     with profile(profile_memory=True) as recorded:
         function()
     changes = [
@@ -88,21 +74,27 @@ def own_mebibytes(
     return max(held, default=0) / 2**20
 
 
+def apart(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function in a new process.
+
+    Otherwise the memory that the C library keeps would pass from one call to
+    the next, and a GPU would have to hold what all of them build.
+    """
+    with ProcessPoolExecutor(1, get_context('spawn')) as pool:
+        return pool.submit(function, *arguments).result()
+
+
 def measure_apart(
-    builds: dict[T, Build], device: str, repeats: int, rounds: int
-) -> dict[T, Cost]:
+    builds: dict[str, Build], device: str, repeats: int, rounds: int
+) -> dict[str, Cost]:
     """Build each form, call it, and give the medians of what a call takes.
 
-    In every round each form has a new process, one at a time: otherwise the
-    memory that the C library keeps would pass from one form to the next, and
-    a GPU would have to hold them all. A form is called once, then ``repeats``
-    times.
+    In every round each form has a new process, one at a time. A form is
+    called once, then ``repeats`` times.
     """
     costs = {name: [] for name in builds}
     for name, build in [*builds.items()] * rounds:
-        with ProcessPoolExecutor(1, get_context('spawn')) as pool:
-            cost = pool.submit(cost_of, build, device, repeats).result()
-        costs[name].append(cost)
+        costs[name].append(apart(cost_of, build, device, repeats))
     return {
         name: Cost(*map(statistics.median, zip(*found)))
         for name, found in costs.items()
@@ -116,47 +108,8 @@ def cost_of(build: Build, device: str, repeats: int) -> Cost:
     return Cost(seconds['run'], own_mebibytes(run, device))
 
 
-def name_of(device: torch.device | str) -> str:
+def name_of(device: str) -> str:
     """The device's name for a title."""
-    if torch.device(device).type == 'cuda':
+    if device.startswith('cuda'):
         return torch.cuda.get_device_name(device)
     return f'{device} with {torch.get_num_threads()} threads'
-
-
-def print_table(
-    title: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    caption: str | None = None,
-) -> None:
-    """Print a table."""
-    table = Table(title=title, caption=caption)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify='right' if index else 'left')
-    for row in rows:
-        table.add_row(*row)
-    # Wide enough for all of them in a pipe, too.
-    console = Console()
-    console.width = max(console.width, 100)
-    console.print(table)
-
-
-def compare_apart(title: str, builds: dict[str, Build], *options) -> None:
-    """Measure the first apart from the others and print it against them."""
-    measured = measure_apart(builds, *options)
-    ours = next(iter(measured.values()))
-    print_table(
-        title,
-        ('', 's', 'ours / it', 'MiB', 'ours / it'),
-        (
-            (
-                *(name, f'{cost.seconds:.3f}'),
-                f'{ours.seconds / cost.seconds:.2f}x',
-                f'{cost.mebibytes:.0f}',
-                f'{ours.mebibytes / cost.mebibytes:.2f}x',
-            )
-            for name, cost in measured.items()
-        ),
-        'Medians. MiB: what the tensors of a run take on top of those before '
-        'it.',
-    )

@@ -11,7 +11,7 @@ from mmpretrain.models.utils.attention import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmmoca.models import EncodedTokens, Mask, MOCAViT, Targets
+from mmmoca.models import MOCAViT, Targets
 from training_step import MOMENTUM, TrainingStep
 
 # What timm's blocks call since version 0.9, and what they did before.
@@ -110,8 +110,8 @@ class ReferenceStep(TrainingStep):
     The teacher sees one view after the other. All patches are embedded, and
     the visible ones gathered, in every round. Both losses are those above,
     under autocast, and are read in every step. The
-    optimiser is PyTorch's AdamW by default, the EMA a loop. Transformer
-    layers are our own but for the activations, which they keep.
+    optimiser is PyTorch's AdamW by default, the EMA a loop. Decoder and
+    transformer layers are our own but for the activations, which they keep.
 
     Args:
         *args: Arguments of :class:`TrainingStep`.
@@ -126,7 +126,6 @@ class ReferenceStep(TrainingStep):
         self.batch = self.model.data_preprocessor(self.batch, True)
         self.model.data_preprocessor.forward = lambda batch, _: batch
         self.model.encode_teacher = self.encode_teacher
-        self.model.neck.forward = self.decode
         self.our_loss, self.model.loss = self.model.loss, self.loss
 
     @torch.no_grad()
@@ -134,22 +133,6 @@ class ReferenceStep(TrainingStep):
         """The teacher's patch tokens, (2B, L, D)."""
         encode = self.model.teacher.encode
         return torch.cat([encode(view).patches for view in views.chunk(2)])
-
-    def decode(
-        self, encoded: EncodedTokens, image_embedding: Tensor, mask: Mask
-    ) -> Tensor:
-        """Decoder tokens, their positions gathered from a copy an image."""
-        neck = self.model.neck
-        tokens = image_embedding[:, None], neck.input_norm(encoded.tap)
-        x = neck.projection(torch.cat(tokens, dim=1))
-        hidden = neck.mask_token.repeat(*mask.predicted.shape, 1)
-        patches = torch.cat((x[:, 1:], hidden.to(x)), dim=1)
-        index = mask.decoded[..., None].repeat(1, 1, x.shape[2])
-        positions = neck.positions.repeat(len(x), 1, 1).gather(1, index)
-        x = torch.cat((x[:, :1], patches + positions), dim=1)
-        for layer in neck.layers:
-            x = layer(x)
-        return neck.norm(x)[:, 1:].contiguous()
 
     def loss(self, *args) -> dict[str, object]:
         """What :meth:`MOCA.loss` returns."""

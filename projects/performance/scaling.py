@@ -20,49 +20,33 @@ NETWORKS = {
 GLOBAL_BATCH = 2048
 
 
-def elements(model: 'nn.Module', trained: bool = False) -> int:
-    """Numbers in the student, decoder and generators, or those trained."""
-    return sum(
-        parameter.numel()
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-        or not (trained or name.startswith('teacher.'))
-    )
-
-
-def sent_bytes(model: 'nn.Module', ranks: int) -> dict[str, float]:
+def sent_bytes(model: 'nn.Module', ranks: int) -> float:
     """Bytes that each process sends (and receives) in an optimiser step.
 
-    By ring algorithms, in float32. Nothing else is exchanged: buffers are
-    not broadcast, and what is logged is each process's own. Neither batch
-    nor autocast change anything.
+    By ring algorithms, in float32: gradients, the new words and the MSD of two
+    views. Nothing else is exchanged: buffers are not broadcast, and what is
+    logged is each process's own. Neither batch nor autocast change anything.
 
     Args:
         model (nn.Module): MOCA, on the meta device or any other.
         ranks (int): W, processes.
     """
-    share = 4 * (ranks - 1) / ranks
-    new_words = model.codebook.num_new_words * model.codebook.words.shape[1]
-    return dict(
-        gradients=2 * share * elements(model, trained=True),
-        # The words, and the MSD of two views.
-        codebook=2 * share * (new_words + 2),
-    )
+    numbers = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    codebook = model.codebook
+    numbers += codebook.num_new_words * codebook.words.shape[1] + 2
+    return 2 * (ranks - 1) / ranks * 4 * numbers
 
 
-def kept_bytes(model: 'nn.Module') -> dict[str, float]:
-    """Bytes that a process keeps from step to step, gradients included.
+def kept_bytes(model: 'nn.Module') -> int:
+    """Bytes that a process keeps from step to step.
 
-    Those of DDP lie in its buckets, which stay.
+    Parameters, the teacher's too, the codebook, gradients (those of DDP lie
+    in its buckets, which stay) and the two moments of AdamW.
     """
-    trained = elements(model, trained=True)
-    return dict(
-        parameters=4 * elements(model),
-        gradients=4 * trained,
-        moments=8 * trained,
-        teacher=sum(p.nbytes for p in model.teacher.parameters()),
-        codebook=model.codebook.words.nbytes,
-    )
+    parameters = [*model.parameters()]
+    trained = sum(p.nbytes for p in parameters if p.requires_grad)
+    held = sum(p.nbytes for p in parameters) + model.codebook.words.nbytes
+    return held + 3 * trained
 
 
 def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
@@ -80,8 +64,8 @@ def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
         the weights in 16 bits and the prototypes.
     """
     import torch
-    from mmengine.registry import MODELS
-    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from training_step import fake_model, random_views
 
     def saved(batch_size: int) -> int:
         storages = {}
@@ -91,19 +75,15 @@ def saved_bytes(model_cfg: dict, half: bool) -> tuple[float, float]:
             storages[storage._cdata] = storage
             return tensor
 
-        views = [torch.randn(batch_size, 3, side, side) for _ in range(2)]
         hooks = torch.autograd.graph.saved_tensors_hooks
         autocast = torch.autocast('cpu', torch.bfloat16, enabled=half)
         with hooks(pack, lambda tensor: tensor), autocast:
-            model.loss(views)
+            model.loss(random_views(model, batch_size))
         for tensor in [*model.parameters(), *model.buffers()]:
             storages.pop(tensor.untyped_storage()._cdata, None)
         return sum(storage.nbytes() for storage in storages.values())
 
-    # The teacher, a deep copy, counts as another mode's.
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        model = MODELS.build(model_cfg).train()
-        side = model.backbone.img_size[0]
+    with fake_model(model_cfg) as model:
         small, large = saved(4), saved(8)
     return (large - small) / 4, 2 * small - large
 
@@ -120,7 +100,7 @@ def main() -> None:
     import torch
     from mmengine.registry import MODELS
 
-    from measure import print_table
+    from mmmoca.evaluation.report import render_table
     from training_step import load_recipe
 
     rows = []
@@ -129,21 +109,16 @@ def main() -> None:
         with torch.device('meta'):
             model = MODELS.build(cfg)
         saved = [saved_bytes(cfg, half) for half in (False, True)]
-        kept = sum(kept_bytes(model).values())
         for ranks in args.gpus:
-            sent, batch = sent_bytes(model, ranks), GLOBAL_BATCH / ranks
-            sizes = kept, *(batch * each + anyway for each, anyway in saved)
-            rows.append(
-                (
-                    *(name, f'{elements(model, trained=True) / 1e6:.1f}'),
-                    *(str(ranks), f'{sum(sent.values()) / 1e6:.0f}'),
-                    f'{sent["codebook"] / 1e6:.3f}',
-                    *(f'{batch:g}', *(f'{x / 1e9:.1f}' for x in sizes)),
-                )
-            )
-    names = 'network', 'M trained', 'GPUs', 'MB sent', 'of it codebook'
-    names += 'images a GPU', 'GB kept', 'activations fp32', '16 bits'
-    print_table(f'Each process, {GLOBAL_BATCH} images a step', names, rows)
+            batch = GLOBAL_BATCH / ranks
+            held = [batch * each + anyway for each, anyway in saved]
+            sizes = kept_bytes(model), *held
+            sent = f'{sent_bytes(model, ranks) / 1e6:.0f}'
+            gigabytes = [f'{size / 1e9:.1f}' for size in sizes]
+            rows.append([name, str(ranks), f'{batch:g}', sent, *gigabytes])
+    columns = 'network', 'GPUs', 'images per GPU', 'MB sent per step'
+    columns += 'GB kept', 'GB activations, fp32', '16 bits'
+    print(f'\n{render_table(columns, rows)}')
 
 
 if __name__ == '__main__':

@@ -3,12 +3,10 @@
 
 Builds the model, the parameter groups and the optimiser wrapper of
 ``configs/_base_`` and trains on synthetic views. Prints time, images a second,
-memory, model FLOPs and the share of what a large product reaches.
+operations of the matrix products and memory.
 
-``--reference`` compares whole steps instead: ours, and the same step as the
-authors' code takes it, from the same weights. Each form has a process of its
-own, since what the C library keeps of freed memory would pass from one form
-to the next.
+``--reference`` adds the same step as the authors' code takes it, from the same
+weights.
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
@@ -19,7 +17,7 @@ import argparse
 
 
 def main() -> None:
-    """Measure and print the tables."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -31,7 +29,7 @@ def main() -> None:
     add('--compile', action='store_true')
     add('--device', choices=['cpu', 'cuda'])
     add('--repeats', type=int, default=5)
-    add('--rounds', type=int, default=1, help='of processes, for --reference')
+    add('--rounds', type=int, default=1, help='of processes')
     add('--reference', action='store_true', help="against the authors' step")
     args = parser.parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
@@ -41,47 +39,51 @@ def main() -> None:
 
     from mmengine.device import get_device
 
-    from measure import compare_apart, name_of
+    from measure import measure_apart, name_of
+    from mmmoca.evaluation.report import render_table
     from reference_step import ATTENTIONS, NOT_LEAN, ReferenceStep
-    from speed import print_speed
-    from training_step import TrainingStep
+    from training_step import TrainingStep, count_flops, load_recipe
 
     found = get_device()
     args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
     if args.device != found:
         parser.error(
-            f'the stack trains on {found!r} here; for --device cpu hide the '
-            "GPU with CUDA_VISIBLE_DEVICES='', for cuda install a CUDA "
-            'build of PyTorch'
+            f'PyTorch trains on {found} here: for cpu hide the GPU by '
+            'CUDA_VISIBLE_DEVICES=, for cuda install a build with CUDA'
         )
     if args.device == 'cpu' and args.dtype == 'fp16':
         parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
-    args.batch_size = args.batch_size or (16 if args.device == 'cpu' else 256)
-    names = 'arch', 'batch_size', 'dtype', 'device'
-    setting = {name: getattr(args, name) for name in names}
-    ours = partial(TrainingStep, **setting, compiled=args.compile)
-    args.title = (
-        f'ViT-{args.arch}, batch {args.batch_size}, {args.dtype}, '
-        f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}'
-    )
-    if not args.reference:
-        print_speed(args, ours())
-        return
-    theirs = {
-        f'reference, attention {name}': partial(
-            ReferenceStep, **setting, attention=name
+    batch = args.batch_size or (16 if args.device == 'cpu' else 256)
+    if batch < 4:
+        parser.error('--batch-size must be 4 or more, for as many new words')
+    setting = args.arch, batch, args.dtype, args.device
+    ours = partial(TrainingStep, *setting, compiled=args.compile)
+    forms = {'ours': ours}
+    if args.reference:
+        forms['ours, lean_mlp=False'] = partial(ours, options=NOT_LEAN)
+        for name in ATTENTIONS:
+            forms[f'reference, attention {name}'] = partial(
+                ReferenceStep, *setting, attention=name
+            )
+    costs = measure_apart(forms, args.device, args.repeats, args.rounds)
+    products = count_flops(load_recipe(args.arch).model, batch) / 1e12
+    seconds, memory = costs['ours']
+    rows = [
+        (
+            *(name, f'{cost.seconds:.3f}', f'{seconds / cost.seconds:.2f}'),
+            *(f'{batch / cost.seconds:.1f}', f'{products / cost.seconds:.2f}'),
+            *(f'{cost.mebibytes:.0f}', f'{memory / cost.mebibytes:.2f}'),
         )
-        for name in ATTENTIONS
-    }
-    compare_apart(
-        f'Whole step, {args.title}',
-        {
-            'ours': ours,
-            'ours, lean_mlp=False': partial(ours, options=NOT_LEAN),
-            **theirs,
-        },
-        *(args.device, args.repeats, args.rounds),
+        for name, cost in costs.items()
+    ]
+    print(
+        f'\nViT-{args.arch}, batch {batch}, {args.dtype}, '
+        f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}; '
+        'medians\nTFLOP/s: matrix products of ours; MiB: what the tensors '
+        'of a step take besides weights and optimiser state\n'
     )
+    columns = 'step', 's', 'ours / it', 'images/s', 'TFLOP/s', 'MiB'
+    print(render_table((*columns, 'ours / it'), rows))
 
 
 if __name__ == '__main__':

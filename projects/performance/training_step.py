@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One training step of the recipe."""
+"""One training step of the recipe, and what it computes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -9,7 +11,10 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 import mmmoca  # noqa: F401  registers the model
 from mmmoca.engine.compile import compile_forward
@@ -47,12 +52,10 @@ class TrainingStep:
     Args:
         arch (str | None): Architecture of mmpretrain's VisionTransformer, or
             None for that of the config.
-        batch_size (int): B, images of two views each.
+        batch_size (int): B, images of two views each, K_new or more.
         dtype (str): 'fp32', 'bf16' or 'fp16'.
         device (str): 'cpu' or 'cuda'.
-        compiled (bool | dict | None): Whether the forward pass is compiled,
-            or the arguments of :func:`torch.compile`; None for what the
-            config says. Defaults to False.
+        compiled (bool): Whether the forward pass is compiled.
         options (dict, optional): Settings that override those of the recipe,
             with dotted keys.
         config (Path | str): The recipe. Defaults to the paper's.
@@ -64,41 +67,30 @@ class TrainingStep:
         batch_size: int,
         dtype: str,
         device: str,
-        compiled: bool | dict | None = False,
+        compiled: bool = False,
         options: dict | None = None,
         config: Path | str = RECIPE,
     ) -> None:
         torch.manual_seed(0)
         init_default_scope('mmpretrain')
         cfg = load_recipe(arch, config=config)
+        cfg.merge_from_dict({'optim_wrapper.dtype': DTYPES[dtype]})
         cfg.merge_from_dict(options or {})
-        if compiled is not None:
-            cfg.compile = compiled
         # As Runner.setup_env does.
         if cfg.env_cfg.get('cudnn_benchmark'):
             torch.backends.cudnn.benchmark = True
-        self.device = torch.device(device)
         self.model = MODELS.build(cfg.model)
         # Without the log of each parameter's initialisation and group.
         MMLogger.get_current_instance().setLevel('ERROR')
         self.model.init_weights()
-        self.model.to(self.device).train()
-        self.wrapper_cfg = cfg.optim_wrapper
-        self.wrapper_cfg.dtype = DTYPES[dtype]
-        self.dtype = getattr(torch, DTYPES[dtype])
-        self.wrapper = build_optim_wrapper(self.model, self.wrapper_cfg)
-        self.take_batch(batch_size)
-        self.generator = torch.Generator().manual_seed(0)
-        compile_forward(self.model, cfg.get('compile'))
-
-    def take_batch(self, batch_size: int) -> None:
-        """Draw the views of another batch."""
+        self.model.to(device).train()
+        self.wrapper = build_optim_wrapper(self.model, cfg.optim_wrapper)
         self.batch_size = batch_size
-        shape = batch_size, 3, *self.model.backbone.img_size
-        views = torch.randint(
-            256, (2, *shape), dtype=torch.uint8, device=self.device
-        )
+        shape = 2, batch_size, 3, *self.model.backbone.img_size
+        views = torch.randint(256, shape, dtype=torch.uint8, device=device)
         self.batch = dict(inputs=list(views), data_samples=None)
+        self.generator = torch.Generator().manual_seed(0)
+        compile_forward(self.model, compiled)
 
     def __call__(self) -> None:
         """Do one whole step."""
@@ -115,17 +107,12 @@ class TrainingStep:
         """Take the new words and mu, as CodebookHook does."""
         codebook = self.model.codebook
         codebook.update_msd(msd)
-        new_words = codebook.num_new_words
-        number = min(new_words, self.batch_size)
         words = codebook.word_sampler.pick(
             [candidates],
             [self.batch_size],
-            number,
+            codebook.num_new_words,
             self.generator,
         )
-        if number < new_words:
-            # A training refuses such a batch; here each word comes again.
-            words = words.repeat(-(-new_words // number), 1)[:new_words]
         codebook.enqueue(words)
 
     def forward(self) -> dict:
@@ -133,3 +120,36 @@ class TrainingStep:
         with self.wrapper.optim_context(self.model):
             data = self.model.data_preprocessor(self.batch, True)
             return self.model.loss(data['inputs'])
+
+
+@contextmanager
+def fake_model(model_cfg: dict) -> Iterator[nn.Module]:
+    """A model of fake tensors of the CPU: shapes without memory or time."""
+    # The teacher, a deep copy, counts as another mode's.
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield MODELS.build(model_cfg).train()
+
+
+def random_views(model: nn.Module, batch_size: int) -> list[Tensor]:
+    """Two views of each image, (B, 3, H, W) each."""
+    shape = 2, batch_size, 3, *model.backbone.img_size
+    return list(torch.randn(shape))
+
+
+def count_flops(model_cfg: dict, batch_size: int) -> int:
+    """Operations of a step's matrix products, forward and backward.
+
+    Args:
+        model_cfg (dict): Config of the model.
+        batch_size (int): B, images of two views each.
+    """
+    # Kernels that fuse attention would hide its products.
+    with (
+        fake_model(model_cfg) as model,
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        losses = model.loss(random_views(model, batch_size))
+        loss, _ = model.parse_losses(losses)
+        loss.backward()
+    return counter.get_total_flops()

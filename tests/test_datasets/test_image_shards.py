@@ -45,7 +45,7 @@ def root(tmp_path_factory):
         name = ('dog', 'cat/deep.er')[i % 2]
         write(root / f'folder/{name}/{i}.v2{(".JPEG", ".png")[i % 3 > 0]}', i)
     (root / 'folder/cat/bad.jpg').write_text('not an image')
-    assert write_shards(root / 'folder', root / 'shards', 4) == (11, [])
+    assert write_shards(root / 'folder', root / 'shards', 4) == (11, 0)
     write_arrow(root / 'folder', root / 'arrow')
     return root
 

@@ -162,21 +162,23 @@ def test_features_are_extracted_once(compare, files, tmp_path):
 
     def run(*names):
         options = '--protocols', 'knn', 'lowshot', '--shots', '2'
-        results = compare(tmp_path, names, *options, '--feature', 'cls-avg')
+        results = compare(tmp_path, names, *options)
         times = {
             path.name: path.stat().st_mtime_ns
             for path in (tmp_path / 'features').glob('*.npy')
         }
         return results, times
 
-    (cls, both), times = run('cls={}/mmmoca.pth:cls', 'both={}/mmmoca.pth')
+    (cls, both), times = run(
+        'cls={}/mmmoca.pth:cls', 'both={}/mmmoca.pth:cls-avg'
+    )
     assert both['settings']['knn'] == 'cls-avg'
     assert cls['settings']['knn'] == 'cls'
     assert cls['lowshot'] != both['lowshot']
-    (again,), later = run(f'{tmp_path}/of_cls.pth')
+    (again,), later = run(f'{tmp_path}/of_cls.pth:cls-avg')
     assert again['knn'] == both['knn'] and later == times
     assert len(times) == 2
-    assert len(run('{}/msn.pth')[1]) > 2
+    assert len(run('{}/msn.pth:cls-avg')[1]) > 2
     (recorded,) = compare(
         tmp_path, [f'{tmp_path}/of_cls.pth'], '--protocols', 'knn'
     )

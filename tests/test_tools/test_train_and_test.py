@@ -66,7 +66,7 @@ def test_options_are_those_of_mmengine(command):
     options = ['a.b=1e-3', 'c=[(1,x),2]', 'd=None', '--amp']
     options += ['--cfg-options', 'e=f=g', 'p=/my data/1 2', 'q= 3', 'r=1, 2']
     _, args = command('train', CONFIG, '--cfg-options', *options)
-    assert args.amp and args.cfg_options == {
+    assert args.amp and dict(args.cfg_options) == {
         'a.b': 1e-3,
         'c': [(1, 'x'), 2],
         'd': None,

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Compare backbones on a folder of classes: ``compare.py A.pth B.pth ...``.
+"""Compare backbones by k-NN, linear probing and low-shot classification.
 
-Features are extracted once a checkpoint, and k-NN, linear probing and
-low-shot classification share them. Each takes the feature that the method of
+Features of a folder of classes are extracted once a checkpoint, and all three
+share them. Each takes the feature that the method of
 the checkpoint is published with (docs/guides/evaluate.md). Unlike in the
 protocols' own configs, linear probing sees no augmented images. Images are
 prepared as each checkpoint records, or as ``--config`` says for all of them.
@@ -65,27 +65,25 @@ def parse_entry(text: str) -> Entry:
     name, _, rest = text.partition('=')
     for label, file in ((None, text), (name, rest)):
         path, _, feature = file.rpartition(':')
-        for entry in (Entry(label, file, None), Entry(label, path, feature)):
-            known = entry.feature in (None, *FEATURES, *PRESETS)
-            if known and Path(entry.path).is_file():
-                return entry
+        if Path(file).is_file():
+            return Entry(label, file, None)
+        if Path(path).is_file() and feature in FEATURES + PRESETS:
+            return Entry(label, path, feature)
     raise argparse.ArgumentTypeError(
         f'there is no file {text}, written [NAME=]FILE[:FEATURE], with one of '
-        f'{", ".join((*FEATURES, *PRESETS))} for FEATURE'
+        f'{", ".join(FEATURES + PRESETS)} for FEATURE'
     )
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Compare backbones by k-NN, linear probing and low-shot '
-        'classification'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     entry = (
-        'files of any layout known. FEATURE is that of the protocols '
-        f'({", ".join(FEATURES)}), or the method whose published features and '
-        f'settings to take ({", ".join(PRESETS)}); by default that of the '
+        'files of any layout known. FEATURE is that of all protocols (mean '
+        f'patch token, [CLS], or both: {", ".join(FEATURES)}; low-shot takes '
+        'it before the final norm), or the method whose published features '
+        f'and settings to take ({", ".join(PRESETS)}); by default that of the '
         'layout, else MOCA'
     )
     form = dict(nargs='+', type=parse_entry, metavar='[NAME=]FILE[:FEATURE]')
@@ -101,11 +99,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--out-dir', default='work_dirs/compare', type=Path)
     which = "the encoder (the teacher; the student of MoCo-v3's files)"
     add('--which', choices=['teacher', 'student'], help=which)
-    feature = (
-        'for all checkpoints without a FEATURE of their own: mean patch '
-        'token, [CLS], or both (low-shot takes it before the final norm)'
-    )
-    add('--feature', choices=FEATURES, help=feature)
     number = dict(type=positive_integer)
     add('--shots', nargs='*', default=[1, 2, 5], **number)
     add('--percent', type=float, nargs='*', default=[1.0])
@@ -143,8 +136,8 @@ def load_encoder(
             options['num_heads'] = arch['num_heads']
     encoder = mmmoca.load(entry.path, args.which or 'teacher', **options)
     preset = encoder.preset
-    if feature := entry.feature or args.feature:
-        preset = choose_preset(encoder.about['layout'], feature)
+    if entry.feature is not None:
+        preset = choose_preset(encoder.about['layout'], entry.feature)
     others = 'only', preset.which
     if args.which is None and encoder.about['which'] not in others:
         encoder = mmmoca.load(entry.path, preset.which, **options)
@@ -153,45 +146,17 @@ def load_encoder(
         encoder.data_preprocessor = ViewsDataPreprocessor(
             normalise.mean, normalise.std, normalise.get('to_rgb', False)
         ).to(encoder.data_preprocessor.device)
-        *encoder.pipeline, _ = cfg.test_dataloader.dataset.to_dict()[
-            'pipeline'
-        ]  # all but PackInputs
+        pipeline = cfg.test_dataloader.dataset.to_dict()['pipeline']
+        encoder.pipeline = pipeline[:-1]  # all but PackInputs
     return encoder, preset
-
-
-def run(args: argparse.Namespace) -> list[dict]:
-    """Run the protocols on all checkpoints.
-
-    Args:
-        args (argparse.Namespace): The arguments.
-
-    Returns:
-        list[dict]: For each checkpoint its ``name``, and what
-        :func:`mmmoca.apis.comparison.evaluate` gave.
-
-    Raises:
-        ValueError: If a file or the images do not fit.
-        OSError: If there are no images.
-    """
-    from mmmoca.apis.comparison import evaluate
-
-    results = []
-    for name, entry in zip(args.names, args.checkpoints):
-        encoder, preset = load_encoder(entry, args)
-        result = evaluate(
-            *(encoder, args.data_root, args.out_dir / 'features', preset),
-            *(args.protocols, args.shots, args.percent, args.sets),
-            *(args.epochs, args.batch_size, args.seed, args.num_workers),
-        )
-        results.append(dict(result, name=name, checkpoint=entry.path))
-    return results
 
 
 def comparison_table(results: list[dict]) -> str:
     """One row a checkpoint, one column a protocol and setting, in Markdown.
 
     Args:
-        results (list[dict]): What :func:`run` gave.
+        results (list[dict]): For each checkpoint its ``name``, and what
+            :func:`mmmoca.apis.comparison.evaluate` gave.
 
     Returns:
         str: Accuracies in percent. A list below the table says which features
@@ -226,17 +191,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print and write the table."""
     args = parse_args(argv)
     import_stack()
+    from mmmoca.apis.comparison import evaluate
     from mmmoca.files import write_json, write_text
 
+    results = []
     try:
-        results = run(args)
+        for name, entry in zip(args.names, args.checkpoints):
+            encoder, preset = load_encoder(entry, args)
+            result = evaluate(
+                *(encoder, args.data_root, args.out_dir / 'features', preset),
+                *(args.protocols, args.shots, args.percent, args.sets),
+                *(args.epochs, args.batch_size, args.seed, args.num_workers),
+            )
+            results.append(dict(result, name=name, checkpoint=entry.path))
     except (OSError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')
     table = comparison_table(results)
-    settings = {
-        name: getattr(args, name)
-        for name in ('data_root', 'which', 'feature', 'seed')
-    }
+    settings = {k: getattr(args, k) for k in ('data_root', 'which', 'seed')}
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
     print(f'\n{table}\n{args.out_dir}')

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tune the learning rate: ``python .../lr_sweep.py CONFIG --lrs 1e-3 1e-2``.
+"""Tune the learning rate. A sweep that was stopped goes on where it was.
 
 Trains with each rate and keeps the best validation of each run. With several
 splits the rate is tuned on the first and used for the others, as the paper
@@ -27,28 +27,6 @@ from _arguments import (
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
 SPLIT = 'train_dataloader.dataset.ann_file'
-
-
-def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Tune the learning rate. A sweep that was stopped goes on '
-        'where it was.'
-    )
-    add = parser.add_argument
-    add('config', type=config_file, help='a config that trains and validates')
-    add('--lrs', type=float, nargs='+', required=True)
-    splits = f'values of {SPLIT}: the rate is tuned on the first, used for all'
-    add('--splits', nargs='+', help=splits)
-    add('--metric', default='mIoU', help='by default mIoU; higher is better')
-    add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
-    add('--gpus', type=positive_integer, default=1, help='of each run')
-    add('--train-args', default='', help='of tools/train.py: --train-args=...')
-    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
-    args = parser.parse_args()
-    if args.work_dir is None:
-        args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
-    return parser, args
 
 
 def sweep(args: argparse.Namespace) -> dict:
@@ -166,7 +144,20 @@ def format_table(result: dict) -> str:
 
 def main() -> None:
     """Sweep, print the table and write it beside the runs."""
-    parser, args = parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add('config', type=config_file, help='a config that trains and validates')
+    add('--lrs', type=float, nargs='+', required=True)
+    splits = f'values of {SPLIT}: the rate is tuned on the first, used for all'
+    add('--splits', nargs='+', help=splits)
+    add('--metric', default='mIoU', help='by default mIoU; higher is better')
+    add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
+    add('--gpus', type=positive_integer, default=1, help='of each run')
+    add('--train-args', default='', help='of tools/train.py: --train-args=...')
+    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
+    args = parser.parse_args()
+    if args.work_dir is None:
+        args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
     import_stack()
     from mmmoca.files import write_json, write_text
 

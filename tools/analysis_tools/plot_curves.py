@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Draw the curves of a run: ``python .../plot_curves.py WORK_DIR``."""
+"""Draw losses, k-NN accuracy, codebook and schedules of a MOCA run."""
 
 import argparse
 import sys
@@ -10,12 +10,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import import_stack
 
 
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description='Draw losses, k-NN accuracy, state of the codebook and '
-        'schedules of a MOCA run'
-    )
+def main() -> None:
+    """Draw them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('run', type=Path, help='a work dir, or the scalars.json of one run')
     out = 'the picture (by default curves.png beside what is read)'
@@ -26,12 +23,6 @@ def parse_args() -> argparse.Namespace:
     args = parser.parse_args()
     if not args.run.exists():
         parser.error(f'there is no {args.run}')
-    return args
-
-
-def main() -> None:
-    """Draw them."""
-    args = parse_args()
     import_stack()
     from mmmoca.files import write_figure
     from mmmoca.visualization import draw_curves, read_scalars

@@ -138,15 +138,12 @@ def set_parser(
         argparse.ArgumentParser: To be completed, and handed to :func:`run`.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument('out', help='folder to make')
-    parser.add_argument(
-        '--train', type=int, default=train, help='number of training images'
-    )
-    parser.add_argument(
-        '--val', type=int, default=val, help='number of validation images'
-    )
-    parser.add_argument('--size', type=int, default=size, help=side)
-    parser.add_argument('--seed', type=int, default=0)
+    add = parser.add_argument
+    add('out', help='folder to make')
+    add('--train', type=int, default=train, help='number of training images')
+    add('--val', type=int, default=val, help='number of validation images')
+    add('--size', type=int, default=size, help=side)
+    add('--seed', type=int, default=0)
     return parser
 
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Write the low-shot splits of Cityscapes: ``python ... data/cityscapes``.
+"""Write the low-shot splits of Cityscapes.
 
 The splits of French et al. (arXiv:1906.01916), which the paper trains with:
 the first n of a seeded permutation of all sorted training ids.
@@ -75,7 +75,7 @@ def _text(ids: Sequence[str]) -> str:
 
 def main() -> None:
     """Draw, verify and write the splits."""
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('data_root', type=Path, help='the folder with leftImg8bit and gtFine')
     add('--sizes', type=int, nargs='+', default=SIZES)

@@ -11,10 +11,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from _drawn_set import check_numbers, run
+
 
 def make_digits(
     out: str | Path, size: int = 48, limit: int | None = None
-) -> tuple[int, int]:
+) -> None:
     """Write ``out/{train,val}/<digit>/<number>.png``; every fourth is in val.
 
     The folder appears whole or not at all.
@@ -25,17 +27,13 @@ def make_digits(
             8. Defaults to 48.
         limit (int, optional): Take the first so many images only.
 
-    Returns:
-        tuple[int, int]: Numbers of training and validation images.
-
     Raises:
         ValueError: If ``size`` is below 8.
         FileExistsError: If ``out`` exists.
         OSError: If an image cannot be written.
     """
     out = Path(out).absolute()
-    if size < 8:
-        raise ValueError(f'size must be at least 8, but got {size}')
+    check_numbers(size=(size, 8))
     if out.exists():
         raise FileExistsError(f'{out} exists: remove it or give another name')
     from mmcv import imwrite
@@ -58,23 +56,17 @@ def make_digits(
             # OpenCV's own would only return that it has not written.
             imwrite(image, folder / f'{number:04d}.png')
             counts[split] += 1
-    return counts['train'], counts['val']
+    train, val = counts.values()
+    print(f'{out}: {train} training and {val} validation images')
 
 
 def main() -> None:
     """Write them."""
-    parser = argparse.ArgumentParser(
-        description="Write scikit-learn's digits as class folders"
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('out', help='folder to make')
     side = dict(default=48, help='side of an image in pixels')
     parser.add_argument('--size', type=int, **side)
-    args = parser.parse_args()
-    try:
-        train, val = make_digits(args.out, args.size)
-    except (FileExistsError, ValueError) as error:
-        parser.error(str(error))
-    print(f'{args.out}: {train} training and {val} validation images')
+    run(parser, make_digits)
 
 
 if __name__ == '__main__':

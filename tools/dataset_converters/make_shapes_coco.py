@@ -7,6 +7,7 @@ run lengths (compressed and not) for those that another covers in part, crowds,
 and images without objects.
 """
 
+import itertools
 import json
 import math
 from dataclasses import dataclass
@@ -84,11 +85,14 @@ class _Scene:
     """An image and what lies in it, from the back to the front.
 
     Args:
+        index (int): Of the image, which tells what lies in it.
         rng (np.random.Generator): Source of all that varies.
         size (int): The longer side in pixels.
     """
 
-    def __init__(self, rng: np.random.Generator, size: int) -> None:
+    def __init__(
+        self, index: int, rng: np.random.Generator, size: int
+    ) -> None:
         self.rng = rng
         sides = [size, round(size * rng.uniform(0.7, 1))]
         rng.shuffle(sides)
@@ -98,27 +102,33 @@ class _Scene:
             low, (self.width, self.height), interpolation=cv2.INTER_CUBIC
         )
         self.objects: list[_Object] = []
+        if index % PERIOD == EMPTY:
+            return
+        if index % PERIOD == CROWD:
+            self._add_crowd()
+        for _ in range(rng.integers(1, 5)):
+            self._add_object()
 
-    def mask(self) -> bytes:
-        """PNG of the class of each pixel, from 1; 0 where nothing lies."""
-        classes = np.zeros((self.height, self.width), np.uint8)
-        for one in self.objects:
-            classes[one.visible] = one.label + 1
-        return cv2.imencode('.png', classes)[1].tobytes()
-
-    def _outline(
+    def _shape(
         self, label: int, radius: float, centre: np.ndarray
-    ) -> np.ndarray:
-        """A shape that is turned by chance, cut at the border."""
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A shape that is turned by chance and cut at the border.
+
+        Args:
+            label (int): Index into :data:`CLASSES`.
+            radius (float): In pixels.
+            centre (np.ndarray): (2,), x before y, in pixels.
+
+        Returns:
+            tuple[np.ndarray, np.ndarray]: Its corners, (corners, 2), and its
+            mask, (H, W), bool.
+        """
         turn = rotation(self.rng.uniform(0, 2 * math.pi))
         outline = _OUTLINES[CLASSES[label]] @ turn * radius + centre
-        return outline.clip(0, (self.width, self.height)).round(2)
-
-    def _mask(self, outline: np.ndarray) -> np.ndarray:
-        rles = coco_mask.frPyObjects(
-            [outline.ravel().tolist()], self.height, self.width
-        )
-        return coco_mask.decode(coco_mask.merge(rles)).astype(bool)
+        outline = outline.clip(0, (self.width, self.height)).round(2)
+        corners = [outline.ravel().tolist()]
+        masks = coco_mask.frPyObjects(corners, self.height, self.width)
+        return outline, coco_mask.decode(masks)[..., 0].astype(bool)
 
     def _paint(self, mask: np.ndarray) -> None:
         colour = self.rng.uniform(0, 255, 3)
@@ -130,28 +140,25 @@ class _Scene:
         size = np.array([self.width, self.height])
         return self.rng.uniform(margin, size - margin)
 
-    def add_object(self) -> None:
+    def _add_object(self) -> None:
         """Draw a shape in front of all others, if there is room for it."""
         label = int(self.rng.integers(len(CLASSES)))
         radius = min(self.height, self.width) * self.rng.uniform(0.12, 0.28)
         for _ in range(20):
             # Some are cut by the border.
             centre = self._centre(radius * self.rng.uniform(0.7, 1))
-            outline = self._outline(label, radius, centre)
-            mask = self._mask(outline)
+            outline, mask = self._shape(label, radius, centre)
             if all(
                 (other.visible & ~mask).sum() >= MIN_VISIBLE * other.area
                 for other in self.objects
             ):
-                break
-        else:
-            return
-        self._paint(mask)
-        for other in self.objects:
-            other.visible &= ~mask
-        self.objects.append(_Object(label, mask, outline))
+                self._paint(mask)
+                for other in self.objects:
+                    other.visible &= ~mask
+                self.objects.append(_Object(label, mask, outline))
+                return
 
-    def add_crowd(self) -> None:
+    def _add_crowd(self) -> None:
         """Draw many small shapes of a class, one annotation for all."""
         label = int(self.rng.integers(len(CLASSES)))
         side = min(self.height, self.width)
@@ -159,11 +166,17 @@ class _Scene:
         visible = np.zeros((self.height, self.width), bool)
         for _ in range(10):
             offset = self.rng.uniform(-0.15, 0.15, 2) * side
-            outline = self._outline(label, side * 0.05, centre + offset)
-            mask = self._mask(outline)
+            _, mask = self._shape(label, side * 0.05, centre + offset)
             self._paint(mask)
             visible |= mask
         self.objects.append(_Object(label, visible))
+
+    def mask(self) -> bytes:
+        """PNG of the class of each pixel, from 1; 0 where nothing lies."""
+        classes = np.zeros((self.height, self.width), np.uint8)
+        for one in self.objects:
+            classes[one.visible] = one.label + 1
+        return cv2.imencode('.png', classes)[1].tobytes()
 
     def jpeg(self) -> bytes:
         """The image with noise, as a file."""
@@ -175,22 +188,9 @@ class _Scene:
 
 def _run_lengths(mask: np.ndarray) -> list[int]:
     """Lengths of runs of zeros and ones in turn, down the columns."""
-    flat = mask.ravel('F').astype(np.int8)
-    ends = np.flatnonzero(np.diff(flat)) + 1
-    edges = np.concatenate([[0], ends, [flat.size]])
-    runs = np.diff(edges).tolist()
-    return [0, *runs] if flat[0] else runs
-
-
-def _scene(index: int, rng: np.random.Generator, size: int) -> _Scene:
-    scene = _Scene(rng, size)
-    if index % PERIOD == EMPTY:
-        return scene
-    if index % PERIOD == CROWD:
-        scene.add_crowd()
-    for _ in range(rng.integers(1, 5)):
-        scene.add_object()
-    return scene
+    runs = itertools.groupby(mask.ravel('F').tolist())
+    lengths = [len([*run]) for _, run in runs]
+    return [0, *lengths] if mask[0, 0] else lengths
 
 
 def _write_split(root: Path, split: int, count: int, size: int, seed: int):
@@ -201,7 +201,7 @@ def _write_split(root: Path, split: int, count: int, size: int, seed: int):
         folder.mkdir(parents=True)
     for index in range(count):
         rng = np.random.default_rng((seed, split, index))
-        scene = _scene(index, rng, size)
+        scene = _Scene(index, rng, size)
         file_name = f'{index:06d}.jpg'
         (root / name / file_name).write_bytes(scene.jpeg())
         (masks / f'{index:06d}.png').write_bytes(scene.mask())

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Put the images of a folder into tar files: ``make_shards.py IMAGES OUT``.
+"""Put the images of a folder into tar files (WebDataset).
 
-In the layout of WebDataset, for ``mmmoca.ImageShards``: millions of small
+For ``mmmoca.ImageShards``: millions of small
 files are slow to list, to copy and to open. Bytes and order stay as they are,
 so that a run draws the same from both.
 """
@@ -31,12 +31,13 @@ def make_shards(
     with_label: bool = False,
     number: int = 10_000,
     megabytes: float = 1000,
-) -> tuple[int, list[str]]:
+) -> tuple[int, int]:
     """Write ``out/images-000000.tar`` and so on, an index beside each.
 
     A file in them is called as its path, with a number before its name, as
     WebDataset tells images apart by what stands before the first dot. The
-    folder appears whole or not at all.
+    folder appears whole or not at all. Images that cannot be read are named
+    and left out.
 
     Args:
         images (str | Path): Folder of images, at any depth.
@@ -48,8 +49,8 @@ def make_shards(
             last one.
 
     Returns:
-        tuple[int, list[str]]: How many images were written, and errors for
-        those that could not be read.
+        tuple[int, int]: How many images were written, and how many could not
+        be read.
 
     Raises:
         FileExistsError: If ``out`` exists.
@@ -60,16 +61,13 @@ def make_shards(
     out = Path(out).absolute()
     if out.exists():
         raise FileExistsError(f'{out} exists: remove it or give another name')
-    try:
-        from webdataset import ShardWriter
-    except ImportError as error:
-        raise ImportError('shards need: pip install webdataset') from error
+    from webdataset import ShardWriter
+
     from mmmoca.datasets import ImageFolder
     from mmmoca.datasets.image_shards import read_index
     from mmmoca.files import atomic_write
 
     folder = ImageFolder(str(images), with_label=with_label, pipeline=[])
-    problems = []
     with atomic_write(out) as root:
         root.mkdir()
 
@@ -88,25 +86,23 @@ def make_shards(
             encoder=False,
             mtime=0,  # the same images give the same bytes
         ) as writer:
-            for sample in _samples(folder, problems):
+            for sample in _samples(folder):
                 writer.write(sample)
             total = writer.total
         if with_label:
             names = ''.join(f'{name}\n' for name in folder.CLASSES)
             (root / 'classes.txt').write_text(names, encoding='utf-8')
-    return total, problems
+    return total, len(folder) - total
 
 
-def _samples(
-    folder: 'ImageFolder', problems: list[str]
-) -> Iterator[dict[str, str | bytes]]:
-    """Images as WebDataset takes them; adds what cannot be read."""
+def _samples(folder: 'ImageFolder') -> Iterator[dict[str, str | bytes]]:
+    """Images as WebDataset takes them."""
     for index, info in enumerate(folder.data_list):
         path = Path(info['img_path'])
         try:
             content = path.read_bytes()
         except OSError as error:
-            problems.append(str(error))
+            print(f'left out: {error}', file=sys.stderr)
             continue
         place = path.relative_to(folder.img_prefix)
         name = f'{index:08}_{place.stem}'.replace('.', '_')
@@ -121,9 +117,7 @@ def _samples(
 
 def main() -> None:
     """Write them."""
-    parser = argparse.ArgumentParser(
-        description='Put the images of a folder into tar files (WebDataset)'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('images', type=image_folder, help='folder of images, at any depth')
     add('out', help='folder to make')
@@ -136,10 +130,8 @@ def main() -> None:
     args = parser.parse_args()
     import_stack()
     with one_line_errors(parser, ImportError, OSError):
-        total, problems = make_shards(**vars(args))
-    for problem in problems:
-        print(f'left out: {problem}', file=sys.stderr)
-    print(f'{args.out}: {total} images, {len(problems)} could not be read')
+        total, left_out = make_shards(**vars(args))
+    print(f'{args.out}: {total} images, {left_out} could not be read')
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Draw lists of a few labelled images a class: ``make_subset.py TRAIN OUT``.
+"""Draw lists of a few labelled images a class.
 
 The lists are what low-shot classification trains on, in the public format:
 one ``n04235860_14959.JPEG`` a line, or ``<class>/<image>`` where the file
@@ -72,9 +72,7 @@ def make_subsets(
 
 def main() -> None:
     """Draw them."""
-    parser = argparse.ArgumentParser(
-        description='Draw lists of a few labelled images a class'
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('train', type=image_folder, help='folder of the class folders')
     add('out', help='folder for the lists')

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import (
-    add_source_grid as add_source_grid,  # of extract_backbone.py
-)
-from _arguments import (
-    add_which,
-    import_stack,
-    local_file,
-    one_line_errors,
-)
+from _arguments import add_which, import_stack, local_file, one_line_errors
 
 if TYPE_CHECKING:
     from mmmoca.checkpoints import Backbone
@@ -27,12 +19,10 @@ if TYPE_CHECKING:
 def make_parser(description: str) -> argparse.ArgumentParser:
     """A parser with the arguments SRC, DST and --which."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument(
-        'src', type=local_file, help='the checkpoint to convert'
-    )
-    parser.add_argument(
-        'dst', type=Path, help='what to write: .safetensors, or .pth'
-    )
+    add = parser.add_argument
+    add('src', type=local_file, help='the checkpoint to convert')
+    target = 'what to write: .safetensors, or .pth'
+    add('dst', type=Path, help=target)
     add_which(parser)
     return parser
 
@@ -62,11 +52,27 @@ def run(
         convert(args)
 
 
-def report(converted: Collection[str], left_out: list[str]) -> None:
-    """Print how many names are converted, and which are not."""
+def write(
+    checkpoint: dict,
+    args: argparse.Namespace,
+    converted: Collection[str],
+    left_out: Collection[str],
+) -> None:
+    """Write a checkpoint, and print which names it has and which not.
+
+    Args:
+        checkpoint (dict): What to write.
+        args (argparse.Namespace): With ``src`` and ``dst``.
+        converted (Collection[str]): Names of the source that are converted.
+        left_out (Collection[str]): Those that are not.
+    """
+    from mmmoca.checkpoints import write_converted
+
     print(f'converted: {len(converted)}; left out: {len(left_out)}')
     for name in left_out:
         print(f'  {name}')
+    write_converted(checkpoint, args.src, args.dst)
+    print(f'wrote {args.dst}')
 
 
 def write_backbone(
@@ -82,18 +88,14 @@ def write_backbone(
         rename (Callable, optional): From mmpretrain's names to those in the
             file; by default they stand after ``backbone.``.
     """
-    from mmmoca.checkpoints import (
-        backbone_checkpoint,
-        write_converted,
-    )
+    from mmmoca.checkpoints import backbone_checkpoint
 
-    state = backbone.state_dict
+    print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
     for change in backbone.changes:
         print(change)
-    report(state, backbone.ignored)
+    state = backbone.state_dict
     checkpoint = backbone_checkpoint(backbone, args.src)
     if rename is not None:
         renamed = {rename(name): value for name, value in state.items()}
         checkpoint['state_dict'] = renamed
-    write_converted(checkpoint, args.src, args.dst)
-    print(f'wrote {args.dst}')
+    write(checkpoint, args, state, backbone.ignored)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Take the ViT out of any checkpoint: ``python extract_backbone.py SRC DST``.
+"""Extract the ViT of a checkpoint of any layout known.
 
 The result has mmpretrain's names after ``backbone.``, for ``load_from`` and
 ``Pretrained`` (with ``prefix='backbone.'``) in mmpretrain, mmseg and mmdet.
@@ -7,7 +7,10 @@ The result has mmpretrain's names after ``backbone.``, for ``load_from`` and
 
 import argparse
 
-from _convert import add_source_grid, make_parser, run, write_backbone
+from _convert import make_parser, run, write_backbone
+
+# isort: split
+from _arguments import add_source_grid
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -15,13 +18,9 @@ def convert(args: argparse.Namespace) -> None:
     from mmmoca.checkpoints import adapt_backbone, read_backbone
 
     backbone = read_backbone(args.src, args.which)
-    print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
     adapted = adapt_backbone(
-        backbone,
-        args.img_size,
-        args.interpolation,
-        args.source_grid,
-        args.in_channels,
+        *(backbone, args.img_size, args.interpolation),
+        *(args.source_grid, args.in_channels),
     )
     if args.img_size is not None:
         source = args.source_grid or backbone.grid
@@ -30,31 +29,20 @@ def convert(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    parser = make_parser(
-        'Extract the backbone of a checkpoint: a pretraining run '
-        "of mmmoca, the authors', DINO's, iBOT's, MAE's, MSN's, DeiT's, "
-        "timm's or mmpretrain's"
+    parser = make_parser(__doc__.splitlines()[0])
+    add = parser.add_argument
+    size = 'resize the position embedding for images of this size'
+    add('--img-size', nargs=2, type=int, metavar=('H', 'W'), help=size)
+    way = (
+        "of --img-size: the interpolate_mode of the config's backbone "
+        '(default: bicubic; Segmenter has bilinear)'
     )
-    parser.add_argument(
-        '--img-size',
-        nargs=2,
-        type=int,
-        metavar=('H', 'W'),
-        help='resize the position embedding for images of this size',
-    )
-    parser.add_argument(
-        '--interpolation',
-        choices=['bicubic', 'bilinear'],
-        default='bicubic',
-        help="of --img-size: the interpolate_mode of the config's backbone "
-        '(default: bicubic; Segmenter has bilinear)',
-    )
+    ways = dict(choices=['bicubic', 'bilinear'], default='bicubic')
+    add('--interpolation', help=way, **ways)
     add_source_grid(parser)
-    parser.add_argument(
-        '--in-channels',
-        type=int,
-        metavar='N',
-        help='adapt the patch projection to N channels: for 1 the sum over '
-        'the old ones, else the old ones in turn, scaled by their number / N',
+    channels = (
+        'adapt the patch projection to N channels: for 1 the sum over the old '
+        'ones, else the old ones in turn, scaled by their number / N'
     )
+    add('--in-channels', type=int, metavar='N', help=channels)
     run(parser, convert)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Convert the authors' MOCA checkpoint: ``python moca_release.py SRC DST``.
+"""Convert the authors' released checkpoint.
 
 By default its teacher, for ``load_from`` and ``Pretrained`` (with
 ``prefix='backbone.'``); by ``--full`` the whole model, for ``load_from`` of a
@@ -8,7 +8,7 @@ pretraining config.
 
 import argparse
 
-from _convert import make_parser, report, run, write_backbone
+from _convert import make_parser, run, write, write_backbone
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -18,30 +18,27 @@ def convert(args: argparse.Namespace) -> None:
         convert_release,
         read_backbone,
         read_checkpoint,
-        write_converted,
     )
 
-    if not args.full:
-        backbone = read_backbone(args.src, args.which)
-        if backbone.layout != 'moca':
-            raise CheckpointError(
-                f"{args.src} is not the authors' full model but of the "
-                f'layout {backbone.layout}: convert it by extract_backbone.py'
-            )
-        write_backbone(backbone, args)
+    if args.full:
+        content = read_checkpoint(args.src)
+        checkpoint, left_out = convert_release(content, args.src)
+        write(checkpoint, args, checkpoint['state_dict'], left_out)
         return
-    checkpoint, dropped = convert_release(read_checkpoint(args.src), args.src)
-    report(checkpoint['state_dict'], dropped)
-    write_converted(checkpoint, args.src, args.dst)
-    print(f'wrote {args.dst}')
+    backbone = read_backbone(args.src, args.which)
+    if backbone.layout != 'moca':
+        raise CheckpointError(
+            f"{args.src} is not the authors' full model but of the layout "
+            f'{backbone.layout}: convert it by extract_backbone.py'
+        )
+    write_backbone(backbone, args)
 
 
 if __name__ == '__main__':
-    parser = make_parser("Convert the authors' released checkpoint")
-    parser.add_argument(
-        '--full',
-        action='store_true',
-        help='convert the whole model, that pretraining goes on from it: '
-        'load_from=DST. The optimiser and all schedules start anew',
+    parser = make_parser(__doc__.splitlines()[0])
+    full = (
+        'convert the whole model, that pretraining goes on from it: '
+        'load_from=DST. The optimiser and all schedules start anew'
     )
+    parser.add_argument('--full', action='store_true', help=full)
     run(parser, convert)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Convert a ViT between timm's and mmpretrain's names.
+"""Convert a ViT of any layout known to mmpretrain's or timm's names.
 
 ``python timm_vit.py SRC DST --to timm`` makes what
 ``timm.create_model(..., num_classes=0, checkpoint_path=DST)`` loads;
@@ -16,17 +16,12 @@ def convert(args: argparse.Namespace) -> None:
     from mmmoca.checkpoints import convert_to_timm_name, read_backbone
 
     backbone = read_backbone(args.src, args.which)
-    print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
     to_timm = args.to == 'timm'
     write_backbone(backbone, args, convert_to_timm_name if to_timm else None)
 
 
 if __name__ == '__main__':
-    parser = make_parser(
-        'Convert a ViT of DINO, iBOT, MAE, MSN, DeiT or timm to '
-        "mmpretrain, or any of them, MOCA's and mmpretrain's to timm"
-    )
-    parser.add_argument(
-        '--to', choices=['mmpretrain', 'timm'], default='mmpretrain'
-    )
+    parser = make_parser(__doc__.splitlines()[0])
+    names = dict(choices=['mmpretrain', 'timm'], default='mmpretrain')
+    parser.add_argument('--to', **names)
     run(parser, convert)

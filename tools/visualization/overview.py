@@ -22,8 +22,8 @@ from _arguments import (
 )
 
 
-def parse_args() -> argparse.Namespace:
-    """Parse the command line."""
+def main() -> None:
+    """Draw it."""
     parser = argparse.ArgumentParser(description='Show what a model learnt')
     add = parser.add_argument
     add('config', type=config_file, help='the config that it was trained by')
@@ -38,12 +38,7 @@ def parse_args() -> argparse.Namespace:
     add('--bank', default=2000, help=bank, **number)
     add('--num-workers', type=int, default=2, help='of extraction (2)')
     add('--seed', type=int, default=0, help='of the choice of images (0)')
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Draw it."""
-    args = parse_args()
+    args = parser.parse_args()
     import_stack()
     from mmengine.config import Config
 
@@ -51,13 +46,9 @@ def main() -> None:
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
     cfg = Config.fromfile(args.config)
-    cfg.merge_from_dict(args.cfg_options)
+    cfg.merge_from_dict(dict(args.cfg_options))
     figure = draw_checkpoint(
-        cfg,
-        args.checkpoint,
-        args.data,
-        args.images,
-        args.bank,
+        *(cfg, args.checkpoint, args.data, args.images, args.bank),
         num_workers=args.num_workers,
         seed=args.seed,
     )

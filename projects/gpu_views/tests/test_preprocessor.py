@@ -139,5 +139,5 @@ def test_a_resumed_run_sees_the_same_views(root):
     ],
 )
 def test_recipes_that_cannot_be_done(view, word):
-    with pytest.raises(ValueError, match=rf'views\[1\]: .*{word}'):
+    with pytest.raises(ValueError, match=word):
         AugmentingViewsPreprocessor([[WHOLE], view])

@@ -4,11 +4,11 @@
 import re
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import tifffile
 import torch
+from mmcv import imwrite
 from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
 
@@ -138,15 +138,10 @@ def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('dtype', [np.uint8, np.uint16])
-def test_grey_images_of_8_and_of_16_bits(fields, tmp_path, dtype):
+def test_grey_images_of_16_bits(fields, tmp_path):
     for path in fields.glob('train/*/*.tif'):
-        grey = tifffile.imread(path)[..., 7]
-        if dtype == np.uint8:
-            grey = (grey / 32).clip(0, 255).astype(np.uint8)
         out = tmp_path / path.relative_to(fields).with_suffix('.png')
-        out.parent.mkdir(parents=True, exist_ok=True)
-        assert cv2.imwrite(str(out), grey)
+        imwrite(tifffile.imread(path)[..., 7], out)
     views = 'train_dataloader.dataset.pipeline.2.transforms'
     log = pretrain(
         *('moca_vit-b16_grey16.py', tmp_path, tmp_path / 'work_dir'),

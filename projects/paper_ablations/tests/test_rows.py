@@ -13,7 +13,6 @@ from mmengine.registry import MODELS, RUNNERS, init_default_scope
 from projects import trials
 from projects.paper_ablations import run
 from projects.paper_ablations.run import CONFIGS, quick_start, table_rows
-from projects.trials import accuracies
 from tests.images import point_to
 from tests.runs import NO_VALIDATION, scalars
 
@@ -89,7 +88,7 @@ def test_row_trains(root, name):
 @pytest.mark.processes
 def test_command(root, tmp_path, monkeypatch, capsys):
     """Two rows, trained once; what it prints is what they logged."""
-    monkeypatch.setattr(run, 'textures', lambda *args, **kwargs: root)
+    (tmp_path / 'textures').symlink_to(root)
     names = ['table2a_img-only', 'table3_pixels']
     command = ['run', tmp_path, '--seeds', '1', '--steps', '8']
     command += ['--jobs', '2', '--rows', *names]
@@ -99,7 +98,7 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     for name, paper in zip(names, ('66.8', '72.3')):
         work = tmp_path / f'{name}_steps_8_seed_0'
         assert (work / 'iter_8.pth').is_file()
-        accuracy = accuracies(work)[-1]
+        accuracy = trials.accuracies(work)[-1]
         what, _ = ROWS[name]
         assert f'| `{name}` | {what} | {accuracy:.1f} | {paper} |' in table
     monkeypatch.setattr(trials, 'tool', None)  # nothing is trained again

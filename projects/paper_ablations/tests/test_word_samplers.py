@@ -17,13 +17,16 @@ NUM_WORDS = 4
 BATCH_SIZES = [5, 3]
 
 
-def test_average_token():
-    codebook = OnlineCodebook(
-        *(6, (4, 5)),
-        num_words=8,
-        border=1,
-        word_sampler=dict(type='mmmoca.AverageTokenSampler'),
+def codebook_with(sampler):
+    """Of 4 x 5 patches, six of them inner ones; 4 new words by default."""
+    word_sampler = dict(type=f'mmmoca.{sampler}')
+    return OnlineCodebook(
+        6, (4, 5), num_words=8, border=1, word_sampler=word_sampler
     )
+
+
+def test_average_token():
+    codebook = codebook_with('AverageTokenSampler')
     tokens = torch.randn(2 * 9, 20, 6)
     candidates = codebook.draw_candidates(tokens)
     assert candidates.shape == (2, 4, 6)
@@ -101,11 +104,6 @@ def test_farthest_points_of_the_global_batch(world_size):
 
 
 def test_every_image_offers_a_token():
-    codebook = OnlineCodebook(
-        *(6, (4, 4)),
-        num_words=8,
-        border=1,
-        word_sampler=dict(type='mmmoca.FarthestPointSampler'),
-    )
-    candidates = codebook.draw_candidates(torch.randn(2 * 9, 16, 6))
+    codebook = codebook_with('FarthestPointSampler')
+    candidates = codebook.draw_candidates(torch.randn(2 * 9, 20, 6))
     assert candidates.shape == (2, 9, 6)
