@@ -50,7 +50,7 @@ def place(root, tmp_path, monkeypatch):
         ('demo', '--data empty --out out', 'no image in'),
         ('demo', '--data images --out out', 'at least 100'),
         ('analysis_tools/band_statistics', 'empty', r'no image in .*\.npy'),
-        ('analysis_tools/band_statistics', DEMO_CONFIG, 'no folder'),
+        ('analysis_tools/band_statistics', str(DEMO_CONFIG), 'no folder'),
         ('analysis_tools/band_statistics', 'empty --images 0', '--images: 0'),
         *(
             ('analysis_tools/compare', f'{line} --data-root images', message)
