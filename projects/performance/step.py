@@ -42,7 +42,7 @@ def main() -> None:
     from measure import measure_apart, name_of
     from mmmoca.evaluation.report import render_table
     from reference_step import ATTENTIONS, NOT_LEAN, ReferenceStep
-    from training_step import TrainingStep, count_flops, load_recipe
+    from training_step import TrainingStep, count_flops
 
     found = get_device()
     args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
@@ -66,7 +66,7 @@ def main() -> None:
                 ReferenceStep, *setting, attention=name
             )
     costs = measure_apart(forms, args.device, args.repeats, args.rounds)
-    products = count_flops(load_recipe(args.arch).model, batch) / 1e12
+    products = count_flops(args.arch, batch) / 1e12
     seconds, memory = costs['ours']
     rows = [
         (
