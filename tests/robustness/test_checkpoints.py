@@ -134,6 +134,7 @@ def test_checkpoints_lie_in_the_work_dir():
         AtomicCheckpointHook(out_dir='elsewhere')
 
 
+@pytest.mark.processes
 def test_one_run_a_folder(root):
     folder = root / 'shared'
     hold = (
@@ -232,6 +233,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('moment', 'iteration', 'saved'), MOMENTS)
 def test_a_signal_saves_the_run(
     root, finished, moment, iteration, saved, capfd

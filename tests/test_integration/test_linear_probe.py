@@ -43,6 +43,7 @@ def probe(digits, teacher):
     return train(cfg)
 
 
+@pytest.mark.slow
 def test_accuracy_far_above_chance(probe, teacher):
     top1 = scalars(probe, 'val/linear/top1')
     assert len(top1) == 5

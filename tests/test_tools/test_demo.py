@@ -111,6 +111,7 @@ def test_pictures_of_any_run(demo, tmp_path):
         run_tool(OVERVIEW, config, tmp_path / 'backbone.pth')
 
 
+@pytest.mark.slow
 def test_own_classes(tool, tmp_path):
     write_images(tmp_path, train=36)
     out = tmp_path / 'out'
@@ -120,6 +121,7 @@ def test_own_classes(tool, tmp_path):
     assert set(result['knn']) == {'raw pixels', 'untrained', *TRAINED}
 
 
+@pytest.mark.slow
 def test_own_images(tool, tmp_path, capfd):
     write_images(tmp_path, train=101, classes=1)
     images, out = tmp_path / 'train' / 'my images', tmp_path / 'out'

@@ -125,6 +125,7 @@ def test_what_a_run_starts_from(tmp_path, monkeypatch):
             chosen(init='a.pth', **other)
 
 
+@pytest.mark.processes
 def test_missing_operators_are_one_line(tmp_path, monkeypatch):
     def missing():
         raise stack.MissingOpsError('detection needs a command')

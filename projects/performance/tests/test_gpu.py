@@ -20,6 +20,7 @@ def test_rehearsal(tmp_path):
         assert f'=== {name}: status 0' in report
 
 
+@pytest.mark.processes
 def test_a_part_that_fails_or_has_no_time(tmp_path, monkeypatch, capsys):
     commands = dict(
         bad='-c "raise SystemExit(3)"',

@@ -99,6 +99,7 @@ def features_of(runner, folder, feature):
     return F.normalize(vectors, dim=1).numpy(), dataset.get_gt_labels()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('method', CONFIGS)
 def test_method_trains_and_is_measured(root, tmp_path, method):
     runner = runner_of(root, tmp_path, method)
