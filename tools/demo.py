@@ -27,6 +27,7 @@ os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
+OWN_IMAGES = CONFIG.with_name('moca_vit-tiny_own-images.py')
 # MMEngine writes it into checkpoints, followed by the time of the start.
 NAME = f'{CONFIG.stem}_demo'
 MIN_IMAGES, MAX_IMAGES = 100, 5000
@@ -182,6 +183,9 @@ def demo_config(images: Path, args: argparse.Namespace) -> 'Config':
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
     if args.data is not None:
         training.data_prefix = ''
+        own = Config.fromfile(OWN_IMAGES)
+        cfg.optim_wrapper.optimizer.lr = own.optim_wrapper.optimizer.lr
+        cfg.model.codebook.centre = own.model.codebook.centre
         # Colours alone would tell which views of photos belong together.
         for view in training.pipeline[2].transforms:
             view[1].transforms[0].update(saturation=0.2, hue=0.1)

@@ -9,8 +9,16 @@ shorthands = dict(
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
 )
-# Each is of another image, and a batch may be small.
-model = dict(codebook=dict(num_new_words=4))
+# Centred targets and half of the rate learn much more from digits, and about
+# as much from textures and shapes: docs/benchmarks/rivals.md.
+model = dict(
+    codebook=dict(
+        # Each is of another image, and a batch may be small.
+        num_new_words=4,
+        centre=0.9,
+    )
+)
+optim_wrapper = dict(optimizer=dict(lr=1e-3))
 train_dataloader = dict(
     sampler=dict(infinite=False),
     dataset=dict(data_root='data/images/', data_prefix=''),

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 
 import mmmoca
 from mmmoca.checkpoints import read_checkpoint
@@ -139,6 +140,9 @@ def test_own_images(tool, tmp_path, capfd):
     for name in ('moca.png', 'curves.png'):
         assert cv2.imread(str(out / name)).std() > 20
     assert not list(out.glob('.images-*'))
+    cfg = Config.fromfile(out / 'moca_vit-tiny_textures.py')
+    assert cfg.model.codebook.centre == 0.9
+    assert cfg.optim_wrapper.optimizer.lr == 1e-3
 
 
 def test_images_are_shrunk(tool, tmp_path, monkeypatch):
