@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One training step of the recipe, and what it computes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -11,8 +9,7 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
-from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -120,20 +117,6 @@ class TrainingStep:
         with self.wrapper.optim_context(self.model):
             data = self.model.data_preprocessor(self.batch, True)
             return self.model.loss(data['inputs'])
-
-
-@contextmanager
-def fake_model(model_cfg: dict) -> Iterator[nn.Module]:
-    """A model of fake tensors of the CPU: shapes without memory or time."""
-    # The teacher, a deep copy, counts as another mode's.
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        yield MODELS.build(model_cfg).train()
-
-
-def random_views(model: nn.Module, batch_size: int) -> list[Tensor]:
-    """Two views of each image, (B, 3, H, W) each."""
-    shape = 2, batch_size, 3, *model.backbone.img_size
-    return list(torch.randn(shape))
 
 
 def count_flops(

@@ -7,7 +7,6 @@ of eighteen fonts, lean a little, and have light and noise. Shapes are turned
 by any angle, on a plain ground.
 """
 
-import argparse
 import math
 import sys
 from functools import cache, partial
@@ -22,6 +21,7 @@ sys.path.append(
 )
 
 from _drawn_images import coverage, draw_images, finish, rotation, smooth
+from _drawn_set import run, set_parser
 
 __all__ = ['SETS', 'draw', 'make_glyphs']
 
@@ -136,7 +136,9 @@ def make_glyphs(
 
 
 if __name__ == '__main__':
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('out', help='folder to make')
+    parser = set_parser(
+        __doc__.splitlines()[0],
+        *(5000, 1000, 48, 'side of an image in pixels'),
+    )
     parser.add_argument('kind', choices=SETS)
-    make_glyphs(**vars(parser.parse_args()))
+    run(parser, make_glyphs)

@@ -9,7 +9,7 @@ from mmengine.registry import MODELS
 
 import scaling
 from tests.images import DEMO_CONFIG
-from training_step import load_recipe, random_views
+from training_step import load_recipe
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def cfg():
 def test_bytes_that_a_process_keeps(cfg):
     model = MODELS.build(cfg.model)
     wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-    loss, _ = model.parse_losses(model.loss(random_views(model, 4)))
+    loss, _ = model.parse_losses(model.loss(scaling.random_views(model, 4)))
     wrapper.backward(loss)
     kept = [model.codebook.words, *model.parameters()]
     kept += [p.grad for p in model.parameters() if p.grad is not None]
@@ -50,7 +50,7 @@ def test_what_a_forward_pass_saves(cfg):
 
     hooks = torch.autograd.graph.saved_tensors_hooks
     with hooks(pack, lambda tensor: tensor):
-        model.loss(random_views(model, 6))
+        model.loss(scaling.random_views(model, 6))
     for tensor in [*model.parameters(), *model.buffers()]:
         kept.pop(tensor.untyped_storage().data_ptr(), None)
     sizes = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
