@@ -18,7 +18,7 @@ PYTEST := $(PY) -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist loadfile \
     --no-loadscope-reorder --max-worker-restart 0
 
 # The marks of tests that are left out.
-LEFT_OUT := $(if $(filter 0,$(OPS)), or ops)$(if $(filter 0,$(SLOW)), or slow)
+LEFT_OUT := $(strip $(if $(filter 0,$(OPS)),ops) $(if $(filter 0,$(SLOW)),slow))
 
 # Some machines set it; each process would then compile its imports anew,
 # which takes it 7 seconds more to start.
@@ -50,7 +50,7 @@ help:
 	@echo 'PYTHON=/path/to/python chooses the Python to make .venv with'
 
 test: lint $(if $(filter 0,$(OPS)),,$(OPS_STAMP))
-	$(PYTEST) $(if $(LEFT_OUT),-m 'not (none$(LEFT_OUT))')
+	$(PYTEST) $(if $(LEFT_OUT),-m 'not ($(subst $() , or ,$(LEFT_OUT)))')
 
 test-quick: lint
 	$(PYTEST) -m 'not slow and not ops and not processes'

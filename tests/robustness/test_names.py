@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Names that others chose: in lists, in messages and on command lines."""
 
+import re
 import shlex
 import subprocess
 from unittest import mock
@@ -110,6 +111,17 @@ def test_make_hands_on_the_name_of_a_folder(tmp_path, name):
         )
         assert shlex.split(printed)[-1] == f'--data={name}'
     assert not (tmp_path / 'it_ran').exists()
+
+
+@pytest.mark.parametrize('options', [['OPS=0'], ['OPS=0', 'SLOW=0']])
+def test_make_leaves_out_marks_that_are_declared(pytestconfig, options):
+    printed = subprocess.check_output(
+        ['make', '-nC', ROOT, 'test', *options], text=True
+    )
+    (expression,) = re.findall(r'not \((.+)\)', printed)
+    declared = [line.split(':')[0] for line in pytestconfig.getini('markers')]
+    assert len(expression.split(' or ')) == len(options)
+    assert {*expression.split(' or ')} <= {*declared}
 
 
 def test_the_sweep_hands_on_quoted_arguments(tmp_path):
