@@ -38,11 +38,11 @@ train_pipeline = [
 ]
 train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))
 optim_wrapper = dict(
-    # On the CPU a step of it is faster so than in bfloat16, unlike MOCA's.
-    dtype='float32',
     constructor='DefaultOptimWrapperConstructor',
     optimizer=dict(betas=(0.9, 0.95)),
     clip_grad=None,
     paramwise_cfg=None,
 )
-default_hooks = dict(codebook=None, teacher_ema=None)
+default_hooks = dict(
+    codebook=None, teacher_ema=None, rival=dict(type='RivalHook')
+)

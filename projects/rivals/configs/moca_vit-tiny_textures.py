@@ -3,7 +3,11 @@
 _base_ = '../../../configs/demo/moca_vit-tiny_textures.py'
 
 custom_imports = dict(
-    imports=['projects.rivals.centres', 'projects.rivals.measure']
+    imports=[
+        'projects.rivals.centres',
+        'projects.rivals.hooks',
+        'projects.rivals.measure',
+    ]
 )
 # Loading counts: it runs in the process whose seconds are taken.
 train_dataloader = dict(num_workers=0, persistent_workers=False)

@@ -21,6 +21,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch.nn import functional as F
 
 from mmmoca.checkpoints import read_checkpoint
+from mmmoca.models.transformer import attention
 from projects import trials
 from projects.rivals import run
 from projects.rivals.centres import CentreVariant
@@ -122,6 +123,29 @@ def test_method_trains_and_is_measured(root, tmp_path, method):
             expected = 100 * nearest.score(asked[start::2], truth[start::2])
             assert found['k-NN'] == pytest.approx(expected, abs=0.01)
             assert all(0 <= found[name] <= 100 for name in MEASURES)
+
+
+def test_rivals_have_what_moca_has(root, tmp_path):
+    """A teacher that may end at the student, and the faster attention."""
+    options = {'model.base_momentum': 0.5, 'default_hooks.rival.end': 1.0}
+    runner = runner_of(root, tmp_path, 'byol', **options)
+    model = runner.model
+    runner.train()
+    layers = [*model.backbone.layers, *model.target_net.module[0].layers]
+    assert len(layers) == 8
+    for layer in layers:
+        assert layer.attn.scaled_dot_product_attention is attention
+    # Half a cosine from 1 / 2 to 1; the first update is a copy.
+    start, second = (
+        read_checkpoint(tmp_path / 'work' / f'iter_{i}.pth')['state_dict']
+        for i in (1, 2)
+    )
+    for name in ('0.ln1.weight', '1.fc0.weight'):
+        part, own = name.split('.', 1)
+        student = f'{"neck" if int(part) else "backbone"}.{own}'
+        teacher = f'target_net.module.{name}'
+        expected = start[teacher].lerp(start[student], 0.75)
+        torch.testing.assert_close(second[teacher], expected)
 
 
 def test_seconds_of_a_run_that_was_stopped(root, tmp_path):
