@@ -154,9 +154,3 @@ def mean_and_deviation(values: Sequence[float], digits: int = 1) -> str:
     if len(values) > 1:
         found.append(stdev(values))
     return ' ± '.join(f'{value:.{digits}f}' for value in found)
-
-
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of Markdown."""
-    for row in (head, ['---'] * len(head), *rows):
-        print('|', ' | '.join(row), '|')

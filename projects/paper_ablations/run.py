@@ -126,6 +126,8 @@ def main() -> None:
     add('--jobs', type=int, default=1, help='runs at a time')
     args = parser.parse_args()
     trials.check_counts(parser, args, 'seeds', 'steps', 'jobs')
+    from mmmoca.evaluation.report import render_table
+
     out = args.out.resolve()
     images = out / 'textures'
     if not images.is_dir():  # it appears whole
@@ -148,7 +150,7 @@ def main() -> None:
         measured = trials.mean_and_deviation(values)
         table.append((f'`{name}`', what, measured, paper))
     head = 'row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"
-    trials.print_table(head, table)
+    print(render_table(head, table))
 
 
 if __name__ == '__main__':

@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
+from mmmoca.evaluation.report import render_table
 from mmmoca.files import write_figure
 from projects import trials
 from projects.rivals.measure import MEASURES, measure, pixel_accuracy
@@ -269,15 +270,14 @@ def main() -> None:
     tried = perform([first], args.methods, [0])
     features = dict(choose(tried).values())
     print(f'\n{first}, seed 0\n')
-    trials.print_table(
-        HEAD, table(tried, dict.fromkeys(args.methods, 'avg') | features)
-    )
+    all_features = dict.fromkeys(args.methods, 'avg') | features
+    print(render_table(HEAD, [*table(tried, all_features)]))
     curves = perform(args.sets, features, range(args.seeds))
     for name in args.sets:
         own = {run: c for run, c in curves.items() if run.images == name}
         pixels = pixel_accuracy(out / name)
         print(f'\n{name}, k-NN by raw pixels: {pixels:.1f}\n')
-        trials.print_table(HEAD, table(own, features))
+        print(render_table(HEAD, [*table(own, features)]))
         figure = draw(by_method(own), features, name)
         write_figure(out / f'{name}.png', figure)
 
