@@ -7,8 +7,6 @@ from importlib import import_module
 
 from .files import shipped
 
-__all__ = ['main']
-
 # The program and its options for each command, and its purpose.
 COMMANDS = dict(
     pretrain=(['train'], 'train by a config'),

@@ -13,15 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    'atomic_write',
-    'outside',
-    'shipped',
-    'write_figure',
-    'write_json',
-    'write_text',
-]
-
 _PACKAGE = Path(__file__).resolve().parent
 # Parts of a path that leave its folder: .., another backend, a null byte.
 _LEADS_OUT = re.compile(r'(^|/)\.\.(/|$)|://|\0')

@@ -10,8 +10,6 @@ from mmpretrain.apis.model import ModelHub
 from .checkpoints import guarded
 from .files import shipped
 
-__all__ = ['ModelHub']
-
 # The models that mmpretrain can build. model-index.yml, which mim reads, also
 # has segmentors and detectors.
 for _folder in ('', 'classification/', 'demo/'):

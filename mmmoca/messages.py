@@ -3,8 +3,6 @@
 
 from collections.abc import Iterable
 
-__all__ = ['listed', 'printable']
-
 
 def printable(text: object) -> str:
     """Escape control characters, which a terminal would obey.

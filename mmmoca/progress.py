@@ -13,8 +13,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ['in_notebook', 'progress_bar']
-
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""

@@ -7,14 +7,6 @@ from contextlib import redirect_stdout, suppress
 from importlib import import_module, metadata
 from importlib.util import find_spec
 
-__all__ = [
-    'MissingOpsError',
-    'check_compiled_ops',
-    'check_requirements',
-    'import_mmpretrain',
-    'import_quietly',
-]
-
 # Each module and its oldest version. Several distributions provide the modules
 # of OpenMMLab, so that none of them can be a hard dependency.
 _REQUIREMENTS = dict(

@@ -1,6 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Version of the package."""
 
-__all__ = ['__version__']
-
 __version__ = '0.1.0'

@@ -8,8 +8,6 @@ from mmmoca.registry import TRANSFORMS
 
 from .loading import LoadImage, read_tiff
 
-__all__ = ['LoadBands']
-
 NPY = b'\x93NUMPY'
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 
@@ -38,9 +36,10 @@ class LoadBands(LoadImage):
             (C, H, W). Defaults to None, the one of both axes that has C
             entries.
         nodata: Value that stands for a pixel without a measurement, such as
-            -9999 or ``'nan'``. Defaults to None, all pixels have one.
-        fill: What those pixels become. Defaults to None, the mean of the
-            others of their channel in this image (0 without any).
+            -9999 or ``'nan'``; NaN then counts as such, too. Defaults to None,
+            all pixels have one.
+        fill: Value for those pixels. Defaults to None: the mean of the
+            channel's measured pixels in this image, or 0 if it has none.
         **kwargs: ``skip_unreadable``, ``max_unreadable`` and
             ``backend_args`` of :class:`LoadImage`.
 

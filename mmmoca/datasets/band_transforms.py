@@ -11,8 +11,6 @@ from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
 
-__all__ = ['BandJitter', 'ResizeBands']
-
 
 def _mean(x: np.ndarray) -> np.ndarray:
     """Of each channel; columns first, which is many times faster."""
@@ -34,7 +32,7 @@ class BandJitter(BaseTransform):
     matter; gain alone assumes that x is 0 where no light was measured.
     Results are clipped for integer images only.
 
-    **Required Keys:** ``img``, (H, W) or (H, W, C), of any real type.
+    **Required Keys:** ``img``, (H, W) or (H, W, C), uint8, uint16 or floats.
 
     **Modified Keys:** ``img``, of the same type.
 
@@ -46,9 +44,9 @@ class BandJitter(BaseTransform):
         gain: Factor, drawn from [1 - gain, 1 + gain].
         noise: Standard deviation of n in those of the channel, drawn from
             [0, noise].
-        per_band: Draw for each channel on its own, as sensors drift; False
-            draws once for all of them, as the light changes, and keeps the
-            ratios of channels that ``gain`` scales.
+        per_band: Draw separately for each channel, like drift of a sensor.
+            False draws once for all channels, like a change of light, so that
+            ``gain`` keeps their ratios.
 
     Raises:
         ValueError: At build time, for a negative number, or a ``contrast`` or
@@ -75,14 +73,12 @@ class BandJitter(BaseTransform):
     @cache_randomness
     def _draw(self, channels: int) -> tuple[np.ndarray, ...]:
         """Brightness, contrast, gain and noise of each channel, (C,)."""
+        amounts = np.array([[*self.amounts.values()]]).T  # (4, 1)
+        lows = np.array([[-1, -1, -1, 0]]).T
         count = channels if self.per_band else 1
-        lows = dict(brightness=-1, contrast=-1, gain=-1, noise=0)
-        draws = (
-            amount * np.random.uniform(lows[name], 1, count)
-            for name, amount in self.amounts.items()
-        )
-        brightness, contrast, gain, noise = (
-            np.broadcast_to(draw, channels) for draw in draws
+        draws = amounts * np.random.uniform(lows, 1, (4, count))
+        brightness, contrast, gain, noise = np.broadcast_to(
+            draws, (4, channels)
         )
         return brightness, 1 + contrast, 1 + gain, noise
 
@@ -119,24 +115,20 @@ class ResizeBands(ResizeEdge):
     are added, width first.
 
     Args:
-        scale: Length of the edge in pixels, or (width, height), whatever the
-            image's own shape.
-        edge: ``'short'``, ``'long'``, ``'width'`` or ``'height'``.
-        interpolation: ``'bilinear'`` or ``'bicubic'``.
+        *args: MMPreTrain's. ``scale`` is the length of the edge in pixels,
+            or (width, height), whatever the image's own shape.
+        **kwargs: Likewise. ``edge`` is ``'short'``, ``'long'``, ``'width'``
+            or ``'height'``; ``interpolation`` is ``'bilinear'`` or
+            ``'bicubic'``.
 
     Raises:
         ValueError: At build time, for another interpolation.
         TypeError: For images that are neither uint8 nor float32.
     """
 
-    def __init__(
-        self,
-        scale: int | tuple[int, int],
-        edge: str = 'short',
-        interpolation: str = 'bilinear',
-    ) -> None:
-        F.check_interpolation(interpolation)
-        super().__init__(scale, edge, interpolation=interpolation)
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        F.check_interpolation(self.interpolation)
 
     def transform(self, results: dict) -> dict:
         """Resize the image of a sample."""

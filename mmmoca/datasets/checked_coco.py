@@ -10,8 +10,6 @@ from mmdet.datasets.api_wrappers import COCO
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 
-__all__ = ['CheckedCOCO', 'CheckedCocoDataset']
-
 _REQUIRED = dict(
     images=('id', 'file_name', 'height', 'width'),
     annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),

@@ -3,8 +3,6 @@ from mmengine.dataset import BaseDataset
 
 from mmmoca.registry import DATASETS
 
-__all__ = ['coco']
-
 
 # A function, because a class would have to inherit from mmdet's: whoever
 # pretrains needs neither mmdet nor its compiled operators.
@@ -14,8 +12,8 @@ def coco(**dataset) -> BaseDataset:
 
     Registered as ``mmmoca.CheckedCocoDataset``, and as ``mmmoca.coco`` for
     older configs. mmdet alone ignores unknown categories, numbers the others
-    in the file's order, whatever order the classes have, and misses an image
-    or a mask only when training comes to it.
+    in the file's order even if the classes have another, and notices a missing
+    image or mask only when training reaches it.
 
     Args:
         **dataset: Arguments of ``CocoDataset``.

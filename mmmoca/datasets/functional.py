@@ -14,17 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-__all__ = [
-    'adjust_brightness',
-    'adjust_contrast',
-    'adjust_hue',
-    'adjust_saturation',
-    'check_interpolation',
-    'gaussian_blur',
-    'grayscale',
-    'resize',
-]
-
 
 def check_interpolation(interpolation: str) -> None:
     """Raise a ValueError for one that :func:`resize` does not know."""

@@ -20,14 +20,12 @@ from .image_set import ImageSet
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ['ArrowBackend', 'HFImages']
-
 
 @DATASETS.register_module()
 class HFImages(ImageSet):
     """Images of a Hugging Face data set on a disk.
 
-    What ``save_to_disk`` of their library ``datasets`` wrote. Images are read
+    ``save_to_disk`` of their library ``datasets`` wrote it. Images are read
     one by one, in any order, and decoded by the pipeline's loader, so that a
     run draws and resumes as from a folder of the same files.
 
@@ -47,7 +45,7 @@ class HFImages(ImageSet):
         OSError: See :class:`ImageSet`; if a column holds no images, too.
         ValueError: At build time, if there is no such column, or several, or
             it holds no class numbers; it names the columns. Also for a row
-            without a label.
+            without a label, and for an ``ann_file``.
     """
 
     def __init__(
@@ -63,6 +61,7 @@ class HFImages(ImageSet):
 
     def find_images(self) -> Iterator[dict]:
         """Take the rows of the data set."""
+        self.refuse_list()
         folder = self.img_prefix.rstrip('/')
         dataset = _load(folder)
         column = _choose(dataset, 'image_column', self.image_column, 'Image')
@@ -80,6 +79,8 @@ class HFImages(ImageSet):
         )
         feature = dataset.features[name]
         labels = np.asarray(dataset.with_format('numpy')[name][:])
+        if labels.dtype.kind == 'f':  # class numbers, some of them missing
+            labels = np.ma.masked_invalid(labels).filled(-1).astype(int)
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
             raise ValueError(
                 f'the column {name!r} of {self._searched()} holds {feature}, '

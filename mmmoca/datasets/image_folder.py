@@ -12,8 +12,6 @@ from mmmoca.registry import DATASETS
 
 from .image_set import ImageSet
 
-__all__ = ['ImageFolder', 'visible_files', 'visible_folders']
-
 
 @DATASETS.register_module()
 class ImageFolder(ImageSet):
@@ -46,7 +44,7 @@ class ImageFolder(ImageSet):
         OSError: See :class:`ImageSet`.
         ValueError: At build time, for a line of the list without a label, or
             of an image that is not below ``data_root`` and ``data_prefix``;
-            for ``metainfo`` of other classes than folders; or see
+            for ``metainfo`` of more or fewer classes than folders; or see
             :class:`ImageSet`.
     """
 
@@ -73,6 +71,8 @@ class ImageFolder(ImageSet):
         # Lines are taken from one block of bytes.
         for line in io.BytesIO(fileio.get(self.ann_file)):
             name, image = line.decode().rstrip('\r\n'), {}
+            if not name.strip():
+                continue
             if self.with_label:
                 name, _, label = name.strip().rpartition(' ')
                 if not label.isdecimal():

@@ -9,11 +9,9 @@ from .image_folder import ImageFolder
 from .image_set import EXTENSIONS, ImageSet
 from .image_shards import ImageShards
 
-__all__ = ['image_set_of', 'stored_in']
-
 
 def stored_in(path: str) -> str | None:
-    """Where an image is stored that is no file of its own.
+    """Find the file that holds an image, if the image is no file itself.
 
     Args:
         path: Path of an image, or a URL of our file backends.

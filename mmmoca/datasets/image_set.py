@@ -15,8 +15,6 @@ from mmmoca.messages import printable
 
 from .loading import LoadImage
 
-__all__ = ['EXTENSIONS', 'ImageSet']
-
 EXTENSIONS = (
     *('.bmp', '.gif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif'),
     *('.tiff', '.webp'),
@@ -36,11 +34,11 @@ class ImageSet(CustomDataset):
 
     Args:
         data_root: Where the images are; ``~`` is understood.
-        data_prefix: Part of ``data_root``, if any.
-        with_label: Whether there are labels.
+        *args: Further arguments of ``CustomDataset``.
         extensions: Endings of the files to take.
-        **kwargs: Further arguments of ``CustomDataset``: ``pipeline``,
-            ``test_mode``, ``indices``, ``lazy_init``, ...
+        **kwargs: Further arguments of ``CustomDataset``: ``data_prefix``,
+            ``with_label`` (True by default), ``pipeline``, ``test_mode``,
+            ``indices``, ``lazy_init``, ...
 
     Raises:
         FileNotFoundError: At build time, if there is no image.
@@ -53,23 +51,26 @@ class ImageSet(CustomDataset):
     def __init__(
         self,
         data_root: str = '',
-        data_prefix: str | dict = '',
-        with_label: bool = True,
+        *args,
         extensions: Sequence[str] = EXTENSIONS,
         **kwargs,
     ) -> None:
         kwargs['serialize_data'] = True
         super().__init__(
-            data_root=expanduser(data_root),
-            data_prefix=data_prefix,
-            with_label=with_label,
-            extensions=extensions,
-            **kwargs,
+            expanduser(data_root), *args, extensions=extensions, **kwargs
         )
 
     def find_images(self) -> Iterator[dict]:
-        """Find ``img_path`` of each image, and ``gt_label``, None without."""
+        """Yield each image: ``img_path``, and ``gt_label`` if it has one."""
         raise NotImplementedError
+
+    def refuse_list(self) -> None:
+        """Refuse an ``ann_file``, which only folders of images have."""
+        if self.ann_file:
+            raise ValueError(
+                f'{type(self).__name__} reads no ann_file: take '
+                'mmmoca.ImageFolder, or name rows by indices=[...]'
+            )
 
     def full_init(self) -> None:
         """Find the images and check that they can be read."""

@@ -18,8 +18,6 @@ from mmmoca.registry import DATASETS
 
 from .image_set import ImageSet
 
-__all__ = ['ImageShards', 'TarBackend', 'read_index']
-
 # Name of an image in a tar file, where its bytes begin, how many they are,
 # and its class, None without one.
 Member = tuple[str, int, int, int | None]
@@ -29,14 +27,14 @@ Member = tuple[str, int, int, int | None]
 class ImageShards(ImageSet):
     """Images in tar files, in the layout of WebDataset.
 
-    Each file in a shard whose name ends as an image's does is one; hidden
-    ones are left out. Its label is the whole number in ``KEY.cls``, or
-    ``label`` in ``KEY.json``, where KEY is its name up to the first dot.
-    ``classes.txt`` beside the shards may name the classes, one a line.
+    Every visible file in a shard with an image's extension is an image. Its
+    label is the whole number in ``KEY.cls``, or ``label`` in ``KEY.json``,
+    where KEY is its name up to the first dot. ``classes.txt`` beside the
+    shards may name the classes, one a line.
 
     Images are read one by one, in any order, so that a run draws and resumes
-    as from a folder with the same images in the same order. The shards have
-    to lie on a disk (of the network, too), not compressed.
+    as from a folder with the same images in the same order. Shards are
+    uncompressed files on a local or network disk.
 
     Args:
         data_root: The shards: a folder of ``*.tar``, taken in alphabetical
@@ -54,11 +52,12 @@ class ImageShards(ImageSet):
         OSError: At build time, if a shard is damaged, compressed or cut off.
             Else see :class:`ImageSet`.
         ValueError: At build time, if labels are asked for and missing, or
-            the shards are not on a disk.
+            the shards are not on a disk; for an ``ann_file``.
     """
 
     def find_images(self) -> Iterator[dict]:
         """Find the members of the shards that are images."""
+        self.refuse_list()
         shards = self._shards()
         names = Path(shards[0]).with_name('classes.txt')
         if self.with_label and self.CLASSES is None and names.is_file():
@@ -82,6 +81,7 @@ class ImageShards(ImageSet):
         if os.path.isdir(place):
             # '*' leaves out hidden files, of which macOS makes one for each.
             shards = sorted(glob(f'{escape(place)}/*.tar'))
+            shards = shards or [f'{place}/*.tar']
         elif '{' in place:
             try:
                 from braceexpand import braceexpand
@@ -92,14 +92,10 @@ class ImageShards(ImageSet):
             shards = list(braceexpand(place))
         else:
             shards = [place]
-        missing = [shard for shard in shards if not os.path.isfile(shard)]
-        if missing or not shards:
-            found = (
-                f'no file {missing[0]}' if missing else f'no tar in {place}'
-            )
+        if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is {found}. Set data_root to a folder of *.tar, a '
-                'file, or a pattern such as train-{000..009}.tar; '
+                f'there is no file {missing[0]}. Set data_root to a folder of '
+                '*.tar, a file, or a pattern such as train-{000..009}.tar; '
                 'tools/dataset_converters/make_shards.py writes some'
             )
         return shards
@@ -129,7 +125,7 @@ def read_index(shard: str, extensions: Sequence[str]) -> Iterator[Member]:
         kept = json.loads(file.read_text())
     except (OSError, ValueError):
         kept = {}
-    if kept.get('made_from') == made_from:
+    if isinstance(kept, dict) and kept.get('made_from') == made_from:
         return zip(*kept['columns'])
     try:
         images = _read_headers(shard, tuple(extensions))

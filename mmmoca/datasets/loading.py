@@ -14,8 +14,6 @@ from PIL.JpegImagePlugin import JpegImageFile
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-__all__ = ['LoadImage', 'read_tiff']
-
 COLOR_TYPES = (
     *('color', 'grayscale', 'unchanged'),
     *('color_ignore_orientation', 'grayscale_ignore_orientation'),
@@ -57,10 +55,10 @@ class LoadImage(LoadImageFromFile):
             0.2 that is 579, which spares work from 1158 pixels on.
         skip_unreadable: Skip unreadable images with a warning; False raises
             an error instead.
-        max_unreadable: Share of a process's images that may be unreadable,
-            looked at once it has read 50. Defaults to 0.2.
-        cut_to_8_bits: Whether 16-bit files may be read as 8 bits, which all
-            but ``'unchanged'`` and tifffile do. By default
+        max_unreadable: Largest share of unreadable images in a process. It
+            is checked from the 50th image on. Defaults to 0.2.
+        cut_to_8_bits: Allow 16-bit files although the loader reads 8 bits.
+            Only ``'unchanged'`` and tifffile keep 16. By default
             :class:`ImageFolder` refuses a set of 16-bit files.
         backend_args: Storage backend, see :func:`mmengine.fileio.get`.
 

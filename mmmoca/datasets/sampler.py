@@ -11,8 +11,6 @@ from mmengine.dataset import DefaultSampler
 
 from mmmoca.registry import DATA_SAMPLERS, TRANSFORMS
 
-__all__ = ['SeedTransforms', 'SeededIndex', 'SeededSampler']
-
 
 class SeededIndex(int):
     """Index of a sample that carries the seed of its augmentation."""
@@ -28,6 +26,14 @@ class SeededIndex(int):
     def __reduce__(self) -> tuple:
         """Keep the seed on the way to a worker process."""
         return SeededIndex, (int(self), self.seed)
+
+    def __sub__(self, other: int) -> 'SeededIndex':
+        """Keep the seed in a part of a ``ConcatDataset``."""
+        return SeededIndex(int(self) - other, self.seed)
+
+    def __mod__(self, other: int) -> 'SeededIndex':
+        """Keep the seed in a ``RepeatDataset``."""
+        return SeededIndex(int(self) % other, self.seed)
 
 
 @DATA_SAMPLERS.register_module()
@@ -96,9 +102,9 @@ class SeededSampler(DefaultSampler):
             order = torch.arange(len(self.dataset))
             if self.shuffle:
                 order = torch.randperm(len(order), generator=generator)
-            # Every rank gets as many: the first ones come twice.
+            # All ranks get the same number: the first samples fill the gap.
             places = torch.arange(self.rank, self.total_size, self.world_size)
-            # Some at a time: a list of them all would take 40 bytes each.
+            # A list of all would take 40 bytes a sample.
             for part in order[places[skip:] % len(order)].split(4096):
                 for index in part.tolist():
                     yield SeededIndex(index, int(seeds[index]))

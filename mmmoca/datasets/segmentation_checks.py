@@ -18,15 +18,13 @@ from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
-__all__ = ['check_files', 'check_masks', 'check_segmentation']
-
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """Check the data sets that a segmentor is about to read.
 
-    Sizes of crops are compared with the patch, classes of the heads with
-    those of the data set; every image and mask has to exist, and 200 masks of
-    each data set are read, for their size and label ids.
+    Crops must be multiples of the patch. Heads must have the data set's number
+    of classes. Every image and mask must exist. The sizes and label ids of 200
+    masks of each data set are checked.
 
     Args:
         cfg (Config): The config. One of another ``default_scope`` than
@@ -36,7 +34,9 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     Raises:
         ValueError: Says what to write instead.
     """
-    for stage in stages if cfg.get('default_scope') == 'mmseg' else ():
+    if cfg.get('default_scope') != 'mmseg':
+        return
+    for stage in stages:
         if loader := cfg.get(f'{stage}_dataloader'):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
             for dataset in _members(DATASETS.build(built)):
@@ -131,9 +131,9 @@ def check_masks(dataset: BaseDataset, number: int) -> None:
         number (int): How many to read, evenly spaced.
 
     Raises:
-        ValueError: If a mask has colours for indices, another size than its
-            image, or label ids that are no classes; or if all masks are black
-            and white, 0 and 255.
+        ValueError: If a mask cannot be read, has colours for indices, another
+            size than its image, or label ids that are no classes; or if all
+            masks are black and white, 0 and 255.
     """
     infos = dataset.load_data_list()
     number = min(number, len(infos))
@@ -153,7 +153,12 @@ def check_masks(dataset: BaseDataset, number: int) -> None:
 def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     """The label ids of a mask, which fits its image and the classes."""
     path = info['seg_map_path']
-    mask = np.asarray(Image.open(path))
+    try:
+        mask = np.asarray(Image.open(path))
+    except OSError as error:
+        raise ValueError(
+            f'cannot read the mask {printable(path)}: {error}'
+        ) from error
     steps = dataset.pipeline.transforms
     load = next(t for t in steps if type(t).__name__.startswith('Load'))
     loaded = load(dict(info))

@@ -6,8 +6,6 @@ solarize, ``RandomApply``, ``MultiView`` and ``PackInputs`` are MMPreTrain's.
 All images are BGR, as MMCV loads them.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
@@ -20,13 +18,6 @@ from mmpretrain.datasets.transforms import (
 from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
-
-__all__ = [
-    'ColorJitter',
-    'GaussianBlur',
-    'RandomGrayscale',
-    'RandomResizedCrop',
-]
 
 
 def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
@@ -50,11 +41,12 @@ class RandomResizedCrop(_RandomResizedCrop):
     **Modified Keys:** ``img``, ``img_shape``.
 
     Args:
-        scale: Height and width of the output in pixels, or one number.
-        crop_ratio_range: Area of the box as a part of the image's.
-        aspect_ratio_range: Width of the box over its height.
-        max_attempts: Draws before falling back to a central crop.
+        *args: MMPreTrain's, as the next three. ``scale`` is the height and
+            width of the output in pixels, or one number.
         interpolation: ``'bilinear'`` or ``'bicubic'``.
+        **kwargs: ``crop_ratio_range``, the area of the box as a part of the
+            image's; ``aspect_ratio_range``, its width over its height;
+            ``max_attempts``, draws before falling back to a central crop.
 
     Raises:
         ValueError: At build time, for another interpolation or a range
@@ -64,26 +56,21 @@ class RandomResizedCrop(_RandomResizedCrop):
 
     def __init__(
         self,
-        scale: int | Sequence[int],
-        crop_ratio_range: tuple[float, float] = (0.08, 1.0),
-        aspect_ratio_range: tuple[float, float] = (3 / 4, 4 / 3),
-        max_attempts: int = 10,
+        *args,
         interpolation: str = 'bilinear',
+        **kwargs,
     ) -> None:
         F.check_interpolation(interpolation)
-        least, most = crop_ratio_range
-        if not 0 <= least <= most <= 1 or most == 0:
+        super().__init__(*args, interpolation=interpolation, **kwargs)
+        least, most = self.crop_ratio_range
+        narrow, wide = self.aspect_ratio_range
+        if not (0 <= least <= most <= 1 and most > 0 and 0 < narrow <= wide):
             raise ValueError(
-                'crop_ratio_range must be two shares of the area, the smaller '
-                f'one first, got {crop_ratio_range}'
+                'crop_ratio_range must be two shares of the area and '
+                'aspect_ratio_range two ratios above 0, the smaller one '
+                f'first, got {self.crop_ratio_range} and '
+                f'{self.aspect_ratio_range}'
             )
-        super().__init__(
-            scale=scale,
-            crop_ratio_range=crop_ratio_range,
-            aspect_ratio_range=aspect_ratio_range,
-            max_attempts=max_attempts,
-            interpolation=interpolation,
-        )
 
     def transform(self, results: dict) -> dict:
         """Crop and resize ``results['img']``."""
@@ -177,34 +164,24 @@ class GaussianBlur(_GaussianBlur):
     **Modified Keys:** ``img``.
 
     Args:
-        radius: Standard deviation in pixels; None draws it from
-            ``magnitude_range``.
-        prob: Probability of blurring, in [0, 1].
-        **kwargs: ``magnitude_range=(0.1, 2.0), magnitude_std='inf'`` draws
-            the standard deviation uniformly from that range.
+        *args: MMPreTrain's. ``radius`` is the standard deviation in pixels,
+            ``prob`` the probability of blurring.
+        **kwargs: Likewise. ``magnitude_range=(0.1, 2.0),
+            magnitude_std='inf'`` draws the standard deviation uniformly from
+            that range. Without ``'inf'`` it is always the upper end.
 
     Raises:
         ValueError: At build time, for a range that goes down.
     """
 
-    def __init__(
-        self,
-        radius: float | None = None,
-        prob: float = 0.5,
-        magnitude_range: tuple[float, float] | None = None,
-        **kwargs,
-    ) -> None:
-        if (
-            magnitude_range
-            and not 0 <= magnitude_range[0] <= magnitude_range[1]
-        ):
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        low, high = self.magnitude_range or (0, 0)
+        if not 0 <= low <= high:
             raise ValueError(
                 'magnitude_range must be two numbers of 0 or more, the '
-                f'smaller one first, got {magnitude_range}'
+                f'smaller one first, got {self.magnitude_range}'
             )
-        super().__init__(
-            radius, prob=prob, magnitude_range=magnitude_range, **kwargs
-        )
 
     def transform(self, results: dict) -> dict:
         """Perhaps blur ``results['img']``."""

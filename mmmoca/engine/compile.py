@@ -6,8 +6,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .steps import unwrap_model
 
-__all__ = ['compile_forward']
-
 
 def compile_forward(
     model: nn.Module, options: bool | dict | None, micro_batches: int = 1

@@ -15,8 +15,6 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-__all__ = ['RUN_KEYS', 'check_config']
-
 # Lowest and highest value of an argument that has the same name in all
 # packages. Many accept sequences.
 _RANGES = {

@@ -13,8 +13,6 @@ from .launch import build_runner
 from .recipe import run_of
 from .steps import unwrap_model
 
-__all__ = ['dry_run']
-
 STEPS = 3
 
 

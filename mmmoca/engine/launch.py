@@ -20,8 +20,6 @@ from .hooks.progress_hook import ProgressHook
 from .processes import collective_timeout
 from .runners.console_runner import ConsoleRunner
 
-__all__ = ['build_runner', 'check_files', 'leave_out_hooks', 'load_config']
-
 
 def load_config(
     file: str | os.PathLike,

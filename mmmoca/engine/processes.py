@@ -7,8 +7,6 @@ from typing import Any
 
 from mmengine.dist import broadcast_object_list, is_main_process
 
-__all__ = ['collective_timeout', 'on_main_process']
-
 
 def on_main_process(function: Callable, *args) -> Any:
     """Call a function on the main process and share its outcome.

@@ -12,15 +12,6 @@ from typing import Any, NamedTuple
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
-__all__ = [
-    'Run',
-    'batch_of',
-    'complete_recipe',
-    'recipe_numbers',
-    'run_of',
-    'scale_rate',
-]
-
 LR = 'optim_wrapper.optimizer.lr'
 MOMENTUM = 'default_hooks.teacher_ema.momentum'
 WORDS = 'model.codebook.num_words'

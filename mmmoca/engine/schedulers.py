@@ -7,8 +7,6 @@ from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 
 from mmmoca.registry import PARAM_SCHEDULERS
 
-__all__ = ['CosineWeightDecay', 'WarmupCosineLR']
-
 
 @PARAM_SCHEDULERS.register_module()
 class WarmupCosineLR(_ParamScheduler):

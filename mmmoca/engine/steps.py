@@ -9,18 +9,6 @@ from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
 from torch.utils.data import Sampler
 
-__all__ = [
-    'global_batch_size',
-    'is_infinite',
-    'is_training',
-    'mix_seed',
-    'optimizer_steps',
-    'skipped',
-    'stepped',
-    'total_optimizer_steps',
-    'unwrap_model',
-]
-
 
 def unwrap_model(model: nn.Module) -> nn.Module:
     """The model without its wrappers for several processes."""

@@ -13,8 +13,6 @@ from .hooks.progress_hook import ProgressHook
 from .launch import build_runner, check_files
 from .recipe import batch_of, complete_recipe, scale_rate
 
-__all__ = ['prepare_training', 'train']
-
 
 def prepare_training(
     cfg: Config,

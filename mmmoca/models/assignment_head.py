@@ -17,8 +17,6 @@ from .objectives import (
 from .prototypes import PrototypeGenerator
 from .targets import Targets
 
-__all__ = ['AssignmentHead', 'AssignmentLosses']
-
 
 class AssignmentLosses(NamedTuple):
     """Losses of a step, and statistics of their targets.

@@ -10,8 +10,6 @@ from mmmoca.registry import MODELS
 
 from .precision import at_least_fp32, no_autocast
 
-__all__ = ['BatchedLinearHead']
-
 
 @MODELS.register_module()
 class BatchedLinearHead(BaseModule):
@@ -73,16 +71,12 @@ class BatchedLinearHead(BaseModule):
         self.register_buffer(
             'loss_weights', torch.tensor(self.base_lrs), persistent=False
         )
-        self.reset_parameters()
+        self.init_weights()
 
-    def reset_parameters(self) -> None:
+    def init_weights(self) -> None:
         """Draw the weights from N(0, ``init_std``); zero the biases."""
         nn.init.normal_(self.weight, std=self.init_std)
         nn.init.zeros_(self.bias)
-
-    def init_weights(self) -> None:
-        """Call :meth:`reset_parameters`."""
-        self.reset_parameters()
 
     def forward(self, features: Tensor) -> Tensor:
         """Compute the scores of all classifiers.

@@ -10,8 +10,6 @@ from mmmoca.registry import MODELS, TASK_UTILS
 
 from .targets import Targets
 
-__all__ = ['CodebookUpdate', 'OnlineCodebook']
-
 
 class CodebookUpdate(NamedTuple):
     """What a forward pass passes to :class:`~mmmoca.engine.CodebookHook`.
@@ -165,8 +163,11 @@ class OnlineCodebook(BaseModule):
             Targets: The assignments to the present words.
         """
         return Targets(
-            *(self.centred(tokens), self.words, self.sharpness),
-            *(self.inner, images),
+            self.centred(tokens),
+            self.words,
+            self.sharpness,
+            self.inner,
+            images,
         )
 
     @torch.no_grad()
@@ -181,7 +182,8 @@ class OnlineCodebook(BaseModule):
         """
         return self.word_sampler.draw(
             self.centred(tokens).unflatten(0, (2, -1)),
-            *(self.inner, self.num_new_words),
+            self.inner,
+            self.num_new_words,
         )
 
     @torch.no_grad()
@@ -202,8 +204,8 @@ class OnlineCodebook(BaseModule):
 
         Args:
             words (Tensor): Unit vectors, (K_new, D).
-            accepted (Tensor | bool): A bool, on the device to avoid a wait.
-                False changes nothing. Defaults to True.
+            accepted (Tensor | bool): Whether to update. A tensor on the
+                device avoids waiting for it. Defaults to True.
         """
         accepted = torch.as_tensor(accepted, device=self.words.device)
         # After a checkpoint with another K_new the pointer may be anywhere.

@@ -14,8 +14,6 @@ from .position_encoding import sincos_positions_2d
 from .transformer import EncoderLayer
 from .vit import EncodedTokens
 
-__all__ = ['CondenserNeck']
-
 
 @MODELS.register_module()
 class CondenserNeck(BaseModule):

@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
-__all__ = ['ViewsDataPreprocessor', 'seg_bands_preprocessor']
-
 
 def _register_numbers(
     module: nn.Module,

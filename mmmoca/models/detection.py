@@ -1,11 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import copy
+from collections.abc import Iterator
+
 from torch import nn
 
 from mmmoca.registry import MODELS
 
 from .feature_pyramid import ViTFeaturePyramid
-
-__all__ = ['detector']
 
 HEADS = ('bbox_head', 'mask_head')
 
@@ -34,33 +35,19 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
     """
     from mmdet.registry import MODELS as MMDET_MODELS
 
-    if 'roi_head' in model:
-        model['roi_head'] = _with_classes(model['roi_head'], num_classes)
-    model = _with_patch_size(_with_classes(model, num_classes))
+    model = copy.deepcopy(model)
+    roi_head = model.get('roi_head') or {}
+    for head in (*_parts(model, *HEADS), *_parts(roi_head, *HEADS)):
+        head['num_classes'] = num_classes
+    if size := model['backbone'].get('patch_size'):
+        for neck in _parts(model, 'neck'):
+            if str(neck['type']).endswith(ViTFeaturePyramid.__name__):
+                neck.setdefault('patch_size', size)
     return MMDET_MODELS.build(dict(model, type=detector, _scope_='mmdet'))
 
 
-def _with_classes(parent: dict, num_classes: int) -> dict:
-    """Copy a config and set the number of classes of its heads."""
-    heads = {}
-    for name in HEADS:
-        head = parent.get(name)
-        if isinstance(head, (list, tuple)):
-            heads[name] = [dict(h, num_classes=num_classes) for h in head]
-        elif head is not None:
-            heads[name] = dict(head, num_classes=num_classes)
-    return dict(parent, **heads)
-
-
-def _with_patch_size(model: dict) -> dict:
-    """Copy a config and give its pyramid the backbone's patch size."""
-    size, neck = model['backbone'].get('patch_size'), model.get('neck')
-    if size is None or neck is None:
-        return model
-    parts = [
-        dict(patch_size=size) | part
-        if str(part['type']).endswith(ViTFeaturePyramid.__name__)
-        else part
-        for part in (neck if isinstance(neck, (list, tuple)) else [neck])
-    ]
-    return dict(model, neck=parts)
+def _parts(parent: dict, *names: str) -> Iterator[dict]:
+    """The configs under these keys, each of them one or a list."""
+    for name in names:
+        part = parent.get(name) or []
+        yield from part if isinstance(part, (list, tuple)) else [part]

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
-__all__ = ['ViTFeaturePyramid']
-
 
 @MODELS.register_module()
 class ViTFeaturePyramid(BaseModule):

@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from torch import nn
 
-__all__ = ['init_transformer']
-
 
 def init_transformer(module: nn.Module) -> None:
     """Initialise as MAE does: xavier-uniform weights, zero biases.

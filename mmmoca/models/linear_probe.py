@@ -8,8 +8,6 @@ from mmmoca.registry import MODELS
 
 from .token_features import TokenFeatures
 
-__all__ = ['LinearProbe']
-
 
 @MODELS.register_module()
 class LinearProbe(ImageClassifier):

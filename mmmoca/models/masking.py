@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ['Mask', 'MaskingPlan']
-
 
 class Mask(NamedTuple):
     """Patch indices of one masking round, others for each sample.
@@ -104,33 +102,31 @@ class MaskingPlan:
             List[Mask]: One for each round.
         """
         shape = num_samples, self.num_patches
-        order = torch.rand(shape, device=device).argsort(dim=1)  # (N, L)
-        return self.split(order)
+        draws = 1 if self.complementary else len(self.counts)
+        orders = [
+            torch.rand(shape, device=device).argsort(dim=1)
+            for _ in range(draws)
+        ]
+        return self.split(*orders)
 
-    def split(self, order: Tensor) -> list[Mask]:
-        """Cut a permutation of the patches into the rounds' masks.
+    def split(self, *orders: Tensor) -> list[Mask]:
+        """Cut permutations of the patches into the rounds' masks.
 
         Args:
-            order (Tensor): Permutation(s) P, (N, L).
+            *orders (Tensor): A permutation P for each round, (N, L), or the
+                only one of complementary rounds.
 
         Returns:
-            List[Mask]: One for each round. Unless they are complementary,
-            rounds after the first draw new permutations.
+            List[Mask]: One for each round.
         """
-        masks = []
-        for index, (visible, predicted) in enumerate(self.counts):
-            if index and self.complementary:
-                order = self._complement(order)
-            elif index:
-                order = torch.rand(order.shape, device=order.device).argsort(
-                    dim=1
-                )
-            masks.append(
-                Mask(
-                    order[:, :visible], order[:, visible : visible + predicted]
-                )
+        if self.complementary:
+            orders += (self._complement(*orders),)
+        return [
+            Mask(order[:, :visible], order[:, visible : visible + predicted])
+            for order, (visible, predicted) in zip(
+                orders, self.counts, strict=True
             )
-        return masks
+        ]
 
     def _complement(self, order: Tensor) -> Tensor:
         """Reorder P as [visible 2 | predicted 1 | rest | visible 1]."""

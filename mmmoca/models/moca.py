@@ -12,8 +12,6 @@ from .codebook import CodebookUpdate
 from .masking import MaskingPlan
 from .vit import EncodedTokens, MOCAViT
 
-__all__ = ['MOCA']
-
 
 @MODELS.register_module()
 class MOCA(BaseSelfSupervisor):

@@ -25,8 +25,6 @@ from .precision import (
 )
 from .targets import Targets
 
-__all__ = ['bag_assignment_loss', 'bags_of_codes', 'token_assignment_loss']
-
 
 def bag_assignment_loss(
     embeddings: Tensor, prototypes: Tensor, kappa: float, bags: Tensor

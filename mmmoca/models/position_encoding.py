@@ -4,12 +4,8 @@
 import torch
 from torch import Tensor
 
-__all__ = ['sincos_positions_2d']
 
-
-def sincos_positions_2d(
-    grid: tuple[int, int], dim: int, temperature: float = 10000.0
-) -> Tensor:
+def sincos_positions_2d(grid: tuple[int, int], dim: int) -> Tensor:
     """Compute sine-cosine positions in MAE's order: column index first.
 
     Channels are [sin(x), cos(x), sin(y), cos(y)], a quarter of ``dim`` each,
@@ -18,7 +14,6 @@ def sincos_positions_2d(
     Args:
         grid (Tuple[int, int]): Rows and columns of patches, (H, W).
         dim (int): Channels, a multiple of 4.
-        temperature (float): Longest period over 2 pi. Defaults to 10000.
 
     Returns:
         Tensor: Positions in row-major order, (H * W, dim), float32.
@@ -33,7 +28,7 @@ def sincos_positions_2d(
         )
     height, width = grid
     quarter = torch.arange(dim // 4, dtype=torch.float64) / (dim // 4)
-    frequency = temperature**-quarter
+    frequency = 10000.0**-quarter
     rows = torch.arange(height, dtype=torch.float64).repeat_interleave(width)
     columns = torch.arange(width, dtype=torch.float64).repeat(height)
     angles_x = columns[:, None] * frequency  # (H * W, dim / 4)

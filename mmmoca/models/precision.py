@@ -19,16 +19,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import mm_flop, register_flop_formula
 
-__all__ = [
-    'add_product',
-    'at_least_fp32',
-    'no_autocast',
-    'normalize_fp32',
-    'product',
-    'tf32_allowed',
-    'tf32_mm',
-]
-
 
 def no_autocast(tensor: Tensor) -> AbstractContextManager:
     """Return a context without autocast on the tensor's device."""

@@ -6,8 +6,6 @@ from torch.nn import functional as F
 from .initialization import init_transformer
 from .precision import normalize_fp32
 
-__all__ = ['PrototypeGenerator']
-
 
 class PrototypeGenerator(BaseModule):
     """Generates a prototype from every word of the codebook, G^b or G^d.

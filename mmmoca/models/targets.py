@@ -5,15 +5,13 @@ from torch import Tensor
 
 from .precision import no_autocast, normalize_fp32
 
-__all__ = ['Targets']
-
 
 class Targets(NamedTuple):
-    """The teacher's assignments, which the student predicts, not yet computed.
+    """What the teacher's assignments, the student's targets, are made of.
 
     Assignments have K numbers for each token and would be by far the largest
-    tensor of a step. This holds what they are computed from; losses compute
-    them in chunks. A head with another target finds its inputs here, too.
+    tensor of a step, so losses compute them in chunks. A head with another
+    target finds its inputs here, too.
 
     Attributes:
         tokens (Tensor): The teacher's patch tokens of both views, (2B, L, D),

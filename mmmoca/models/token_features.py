@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from mmmoca.registry import MODELS
 
-__all__ = ['TokenFeatures']
-
 
 @MODELS.register_module()
 class TokenFeatures(BaseModule):
@@ -26,6 +24,9 @@ class TokenFeatures(BaseModule):
             last block. Defaults to True.
         embed_dims (int, optional): D, for the final norm of earlier blocks.
             Needed if ``num_blocks`` is above 1.
+
+    Attributes:
+        num_tokens (int): How many tokens are concatenated.
 
     Raises:
         ValueError: If ``embed_dims`` is missing or ``num_blocks`` is not
@@ -45,14 +46,10 @@ class TokenFeatures(BaseModule):
             )
         self.num_blocks = num_blocks
         self.with_avg = with_avg
+        self.num_tokens = num_blocks + with_avg
         self.norm = (
             nn.LayerNorm(embed_dims, eps=1e-6) if num_blocks > 1 else None
         )
-
-    @property
-    def num_tokens(self) -> int:
-        """int: How many tokens are concatenated."""
-        return self.num_blocks + self.with_avg
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[Tensor]:
         """Concatenate the tokens.

@@ -13,8 +13,6 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
-__all__ = ['FFN', 'Attention', 'EncoderLayer', 'attention']
-
 
 def attention(
     query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0

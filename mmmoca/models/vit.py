@@ -15,8 +15,6 @@ from .initialization import init_transformer
 from .position_encoding import sincos_positions_2d
 from .transformer import EncoderLayer
 
-__all__ = ['EncodedTokens', 'MOCAViT']
-
 
 class EncodedTokens(NamedTuple):
     """The outputs of an encoder that MOCA uses.

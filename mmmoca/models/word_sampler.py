@@ -9,8 +9,6 @@ from mmmoca.registry import TASK_UTILS
 
 from .precision import normalize_fp32
 
-__all__ = ['RandomTokenSampler']
-
 
 @TASK_UTILS.register_module()
 class RandomTokenSampler:
@@ -84,26 +82,24 @@ class RandomTokenSampler:
             ValueError: If the global batch has fewer than K_new images.
         """
         view = int(torch.randint(2, (), generator=generator))
-        micro_batch = (
-            torch.arange(len(batch_sizes))
-            .repeat_interleave(torch.tensor(batch_sizes))
-            .repeat(get_world_size())
-        )
-        rank = torch.arange(get_world_size()).repeat_interleave(
-            sum(batch_sizes)
-        )
-        if len(rank) < num_words:
+        # The micro-batch of each image of a process.
+        sources = [
+            i for i, size in enumerate(batch_sizes) for _ in range(size)
+        ]
+        total = len(sources) * get_world_size()
+        if total < num_words:
             raise ValueError(
-                f'a step of {len(rank)} images cannot give {num_words} new '
+                f'a step of {total} images cannot give {num_words} new '
                 'words, each of another image: use a larger batch or a '
                 'smaller num_new_words'
             )
-        images = torch.randperm(len(rank), generator=generator)[:num_words]
+        images = torch.randperm(total, generator=generator)[:num_words]
         words = candidates[0].new_zeros(num_words, candidates[0].shape[-1])
         used = [0] * len(candidates)
         for row, image in enumerate(images.tolist()):
-            if rank[image] == get_rank():
-                source = int(micro_batch[image])
+            rank, place = divmod(image, len(sources))
+            if rank == get_rank():
+                source = sources[place]
                 words[row] = candidates[source][view, used[source]]
                 used[source] += 1
         # Exact: one process fills each row, and the others add zeros.

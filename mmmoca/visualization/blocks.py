@@ -7,8 +7,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ['SHARP', 'draw_blocks']
-
 CELL = 0.92  # width of a picture in inches; other lengths are in cells
 GAP, BLOCK_GAP = 0.05, 0.3
 LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.12, 0.82, 0.42

@@ -19,8 +19,6 @@ from mmmoca.models import MOCA
 from .neighbours import Neighbours, pick_images
 from .overview import draw_overview
 
-__all__ = ['draw_checkpoint']
-
 
 def draw_checkpoint(
     cfg: Config,

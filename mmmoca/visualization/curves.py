@@ -6,8 +6,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-__all__ = ['draw_curves', 'read_scalars']
-
 Curve = tuple[list[int], list[float]]
 
 # Title of a panel, and the prefix of its names in the log.

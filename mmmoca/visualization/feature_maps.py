@@ -10,8 +10,6 @@ from mmmoca.models import MOCA, MOCAViT
 
 from .pictures import pca_colors
 
-__all__ = ['dense_patches', 'feature_and_word_colors', 'feature_colors']
-
 
 @torch.no_grad()
 def dense_patches(

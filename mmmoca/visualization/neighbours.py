@@ -10,8 +10,6 @@ from torch.utils.data import Dataset
 
 from mmmoca.evaluation import knn_search
 
-__all__ = ['Neighbours', 'pick_images']
-
 
 class Neighbours(NamedTuple):
     """The nearest images of each image: one block of the picture.

@@ -15,8 +15,6 @@ from .feature_maps import feature_and_word_colors, feature_colors
 from .neighbours import Neighbours
 from .pictures import masked_picture, to_picture
 
-__all__ = ['draw_overview']
-
 
 @torch.no_grad()
 def draw_overview(

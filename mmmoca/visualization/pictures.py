@@ -5,8 +5,6 @@ import numpy as np
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-__all__ = ['masked_picture', 'pca_colors', 'to_picture']
-
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from mmmoca.datasets import functional as F
 from mmmoca.registry import TRANSFORMS
 
-__all__ = ['PackCanvas']
-
 
 @TRANSFORMS.register_module()
 class PackCanvas(PackInputs):

@@ -17,8 +17,6 @@ from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
 
-__all__ = ['View']
-
 # Of images and their numbers.
 Function = Callable[[Tensor, Tensor], Tensor]
 
@@ -171,6 +169,10 @@ def _grayscale(transform: BaseTransform) -> Operation:
 
 def _blur(transform: BaseTransform) -> Operation:
     fixed = transform.radius
+    if fixed is None and transform.magnitude_std != 'inf':
+        raise ValueError(
+            "write magnitude_std='inf' of GaussianBlur, or radius"
+        )
     ends = transform.magnitude_range if fixed is None else (fixed, fixed)
 
     def run(images: Tensor, uniform: Tensor) -> Tensor:
@@ -187,7 +189,12 @@ def _solarize(transform: BaseTransform) -> Operation:
 
 
 def _flip(transform: BaseTransform) -> Operation:
-    dims = dict(horizontal=(-1,), vertical=(-2,))[transform.direction]
+    dims = dict(horizontal=(-1,), vertical=(-2,)).get(str(transform.direction))
+    if dims is None:
+        raise ValueError(
+            "write direction='horizontal' or 'vertical' of RandomFlip, not "
+            f'{transform.direction!r}'
+        )
     return Operation(lambda x, _: x.flip(dims), 0)
 
 

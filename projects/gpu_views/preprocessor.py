@@ -10,8 +10,6 @@ from mmmoca.registry import MODELS
 
 from .operations import View
 
-__all__ = ['AugmentingViewsPreprocessor']
-
 
 @MODELS.register_module()
 class AugmentingViewsPreprocessor(ViewsDataPreprocessor):

@@ -19,8 +19,6 @@ sys.path.append(
 
 from _drawn_set import draw_classes, run, set_parser
 
-__all__ = ['CLASSES', 'draw', 'make_fields']
-
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
 # Reflectance times 10000 in B1 to B8, B8A and B9 to B12: round numbers, not

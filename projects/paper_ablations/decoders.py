@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from mmmoca.models import AssignmentHead, EncodedTokens, Mask, Targets
 from mmmoca.registry import MODELS
 
-__all__ = ['DecoderPair', 'PairHead']
-
 
 @MODELS.register_module()
 class DecoderPair(BaseModule):

@@ -12,8 +12,6 @@ from mmmoca.models.initialization import init_transformer
 from mmmoca.models.precision import at_least_fp32, no_autocast
 from mmmoca.registry import MODELS
 
-__all__ = ['EmbeddingHead', 'PixelHead', 'normalized_patches']
-
 
 class _RegressionHead(AssignmentHead):
     """L_LOC is a distance from what a linear layer makes of decoder tokens.

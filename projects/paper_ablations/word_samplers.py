@@ -10,8 +10,6 @@ from torch import Tensor
 from mmmoca.models import RandomTokenSampler
 from mmmoca.registry import TASK_UTILS
 
-__all__ = ['AverageTokenSampler', 'FarthestPointSampler', 'farthest_points']
-
 
 @TASK_UTILS.register_module()
 class AverageTokenSampler(RandomTokenSampler):

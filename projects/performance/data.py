@@ -11,7 +11,7 @@ They take turns over the same files on a single thread. The processor's time
 counts, so that other work on the machine hardly matters.
 
 Example:
-    PYTHONPATH=. python projects/performance/data.py
+    python projects/performance/data.py
 """
 
 import argparse

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pipelines of two views, from the file on."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from mmengine.registry import init_default_scope
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
 
-import projects.gpu_views.canvas  # noqa: F401  registers PackCanvas
-
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))
+
+import projects.gpu_views.canvas  # noqa: E402, F401  registers PackCanvas
+
 CONFIGS = {
     'ours': ROOT / 'configs/_base_/datasets/imagenet_two-views.py',
     'whole images, for views on the GPU': ROOT

@@ -7,8 +7,6 @@ from torch import Tensor
 from mmmoca.models import OnlineCodebook
 from mmmoca.models.targets import Targets
 
-__all__ = ['CentreVariant']
-
 
 @MODELS.register_module()
 class CentreVariant(OnlineCodebook):

@@ -8,8 +8,6 @@ from mmpretrain.models.utils import CosineEMA, MultiheadAttention
 
 from mmmoca.models.transformer import attention
 
-__all__ = ['RivalHook']
-
 
 @HOOKS.register_module()
 class RivalHook(Hook):

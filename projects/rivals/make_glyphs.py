@@ -23,8 +23,6 @@ sys.path.append(
 from _drawn_images import coverage, draw_images, finish, rotation, smooth
 from _drawn_set import run, set_parser
 
-__all__ = ['SETS', 'draw', 'make_glyphs']
-
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
 # Glyphs by class, in the classes' alphabetical order.

@@ -19,8 +19,6 @@ from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation.knn import knn_top1
 from mmmoca.evaluation.linear import linear_accuracy
 
-__all__ = ['MEASURES', 'CPUSecondsHook', 'measure', 'pixel_accuracy']
-
 MEASURES = 'k-NN', 'linear', 'mAP'
 # Of linear probing, for a batch of 256.
 PROBE_RATES = [0.01 * 3**power for power in range(8)]

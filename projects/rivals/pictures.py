@@ -8,8 +8,6 @@ from matplotlib.figure import Figure
 
 from projects.rivals.measure import MEASURES
 
-__all__ = ['draw']
-
 
 def draw(
     curves: Mapping[str, list[list[dict]]],

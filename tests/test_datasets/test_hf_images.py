@@ -28,6 +28,7 @@ def root(tmp_path_factory):
         root / 'one',
         text=['x'] * 4,
         number=[3, 2, 1, -1],
+        gap=[0, 1, None, 1],
     )
     one = datasets.load_from_disk(root / 'one')
     few = one.filter(lambda row: row['text'] != 'x')
@@ -108,7 +109,9 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
             ValueError,
             ('#3/image', 'label_column', 'with_label=False'),
         ),
+        (dict(label_column='gap'), ValueError, ('#2/image', 'no label')),
         (dict(data_prefix='pair'), ValueError, ('label_column', '2 columns')),
+        (dict(ann_file='list.txt'), ValueError, ('ann_file',)),
     ],
 )
 def test_what_is_refused(root, options, error, parts):

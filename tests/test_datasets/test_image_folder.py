@@ -104,7 +104,7 @@ def test_first_frame_of_an_animation(tmp_path):
 
 
 def test_list_of_images(classes):
-    (classes / 'list.txt').write_text('dog/b.JPG 4\ncat/a.JPEG 2\n')
+    (classes / 'list.txt').write_text('dog/b.JPG 4\n\ncat/a.JPEG 2\n')
     dataset = ImageFolder(str(classes), ann_file='list.txt')
     assert names(dataset, classes) == ['dog/b.JPG', 'cat/a.JPEG']
     assert dataset.get_gt_labels().tolist() == [4, 2]

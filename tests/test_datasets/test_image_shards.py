@@ -134,6 +134,8 @@ def test_a_file_or_a_pattern(shards):
     ):
         with raises(error, word):
             ImageShards('' if ':' in name else str(shards), name, **options)
+    with raises(ValueError, 'ann_file'):
+        ImageShards(str(shards), ann_file='list.txt', **options)
 
 
 @pytest.mark.parametrize('how', ['cut', 'cut at a header', 'empty', 'gzip'])
@@ -167,8 +169,9 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     first, second, third = sorted(shards.glob('*.tar'))
     shutil.copy(second, first)
     assert count() == (11, 1) and count() == (11, 0)
-    (third.parent / f'{third.name}.index.json').write_bytes(b'damaged')
-    assert count() == (11, 1)
+    for content in (b'damaged', b'[]'):
+        (third.parent / f'{third.name}.index.json').write_bytes(content)
+        assert count() == (11, 1)
     assert count(extensions=['.png']) == (6, 3)
     assert count(extensions=['.png'], with_label=False) == (6, 0)
 

@@ -1,7 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import pytest
+from mmengine.dataset import ConcatDataset, RepeatDataset
 
-from mmmoca.datasets import SeededSampler
+from mmmoca.datasets import ImageFolder, SeededSampler
+
+from .test_image_folder import write
 
 
 @pytest.mark.parametrize('ranks', [2, 3])
@@ -21,3 +24,14 @@ def test_order_and_seeds_do_not_depend_on_the_ranks(ranks):
     # Some come twice at the end for a number that the ranks do not divide.
     assert batches(ranks, 0)[:10_000] == alone
     assert batches(ranks, 6000)[:4000] == alone[6000:]
+
+
+def test_wrapped_data_sets_keep_the_seeds(tmp_path):
+    for name in ('a/0.png', 'a/1.png', 'b/0.png'):
+        write(tmp_path / name)
+    parts = [
+        ImageFolder(str(tmp_path / name), with_label=False) for name in 'ab'
+    ]
+    for dataset in (ConcatDataset(parts), RepeatDataset(parts[0], 2)):
+        for index in SeededSampler(dataset, seed=3):
+            assert dataset[index]['sample_idx'].seed == index.seed

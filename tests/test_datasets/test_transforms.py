@@ -165,3 +165,16 @@ def test_one_thread_or_many_give_the_same():
         out = functional.gaussian_blur(functional.resize(img, (99, 87)), 1.1)
         outs.append(functional.adjust_hue(out, 0.05))
     np.testing.assert_array_equal(outs[0], outs[1])
+
+
+@pytest.mark.parametrize(
+    'ranges',
+    [
+        dict(crop_ratio_range=(0.5, 1.2)),
+        dict(crop_ratio_range=(0, 0)),
+        dict(aspect_ratio_range=(0, 1)),
+    ],
+)
+def test_ranges_of_crops(ranges):
+    with pytest.raises(ValueError, match='_ratio_range'):
+        RandomResizedCrop(8, **ranges)

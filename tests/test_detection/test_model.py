@@ -225,6 +225,11 @@ def test_configs_of_the_docs(tmp_path, monkeypatch):
     path.write_text(patches)
     model = build(Config.fromfile(path))
     assert model.neck[0].patch_size == 14
+    # A neck that is no list keeps its parameters' names.
+    cfg = Config.fromfile(CONFIGS / RETINANET)
+    cfg.model.neck = dict(cfg.model.neck[-1], in_channels=[768] * 4)
+    names = dict(build(cfg).neck.named_parameters())
+    assert 'lateral_convs.0.conv.weight' in names
     path.write_text(classes)
     cfg = Config.fromfile(path)
     assert set(class_counts(build(cfg)).values()) == {7}

@@ -75,6 +75,12 @@ def test_split_with_absent_files(tree, tmp_path, line):
     )
 
 
+def test_truncated_mask(tree, tmp_path):
+    content = (tree / TRUTH).read_bytes()
+    (tree / TRUTH).write_bytes(content[: len(content) // 2])
+    refused(tree, tmp_path, 'cannot read the mask', TRUTH)
+
+
 def test_mask_of_another_size(tree, tmp_path):
     mask = cv2.imread(str(tree / TRUTH), cv2.IMREAD_UNCHANGED)
     cv2.imwrite(str(tree / TRUTH), mask[:-2])

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """From a folder to shards, whole or not at all."""
 
+import shutil
+
 import pytest
 
 from mmmoca.datasets import ImageFolder, ImageShards
@@ -45,6 +47,13 @@ def test_same_images_give_the_same_bytes(root, tmp_path):
 
 
 def test_nothing_is_left_of_a_failure(root, tmp_path, monkeypatch):
+    images = tmp_path / 'images'
+    images.mkdir()
+    (images / 'nowhere.png').symlink_to(tmp_path / 'absent')
+    with pytest.raises(OSError, match='none of the 1 images'):
+        write_shards(images, tmp_path / 'out', with_label=False)
+    shutil.rmtree(images)
+
     def full(*_):
         raise OSError('no space left')
 

@@ -34,10 +34,10 @@ def make_shards(
 ) -> tuple[int, int]:
     """Write ``out/images-000000.tar`` and so on, an index beside each.
 
-    A file in them is called as its path, with a number before its name, as
-    WebDataset tells images apart by what stands before the first dot. The
-    folder appears whole or not at all. Images that cannot be read are named
-    and left out.
+    A member has the image's path, with a number before the file name:
+    WebDataset takes files with the same name up to the first dot for one
+    sample. The folder appears whole or not at all. Images that cannot be read
+    are named and left out.
 
     Args:
         images (str | Path): Folder of images, at any depth.
@@ -45,8 +45,8 @@ def make_shards(
         with_label (bool): Whether the folders in it are classes: adds
             ``.cls`` files and ``classes.txt``. Defaults to False.
         number (int): Images of a shard, at most.
-        megabytes (float): Size of a shard; the image that goes beyond is the
-            last one.
+        megabytes (float): Size at which a shard ends, after the image that
+            reaches it.
 
     Returns:
         tuple[int, int]: How many images were written, and how many could not
@@ -89,6 +89,8 @@ def make_shards(
             for sample in _samples(folder):
                 writer.write(sample)
             total = writer.total
+        if not total:
+            raise OSError(f'none of the {len(folder)} images can be read')
         if with_label:
             names = ''.join(f'{name}\n' for name in folder.CLASSES)
             (root / 'classes.txt').write_text(names, encoding='utf-8')

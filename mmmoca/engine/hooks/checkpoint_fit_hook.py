@@ -23,8 +23,6 @@ from mmmoca.engine.steps import is_training, unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
-__all__ = ['CheckpointFitHook']
-
 TEACHER = 'teacher.cls_token'
 
 

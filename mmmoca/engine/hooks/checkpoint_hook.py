@@ -23,8 +23,6 @@ from mmmoca.files import atomic_write
 from mmmoca.models import MOCA
 from mmmoca.registry import HOOKS
 
-__all__ = ['AtomicCheckpointHook', 'NonFiniteStateError']
-
 
 class NonFiniteStateError(RuntimeError):
     """The state to be saved has numbers that are not finite."""

@@ -19,8 +19,6 @@ from mmmoca.engine.steps import (
 from mmmoca.models import CodebookUpdate
 from mmmoca.registry import HOOKS
 
-__all__ = ['CodebookHook']
-
 
 @HOOKS.register_module()
 class CodebookHook(Hook):

@@ -17,8 +17,6 @@ from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook
 
-__all__ = ['PreemptionHook']
-
 
 @HOOKS.register_module()
 class PreemptionHook(Hook):

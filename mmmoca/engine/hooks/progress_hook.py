@@ -8,8 +8,6 @@ from mmengine.runner import Runner
 from mmmoca.progress import progress_bar
 from mmmoca.registry import HOOKS
 
-__all__ = ['ProgressHook']
-
 
 @HOOKS.register_module()
 class ProgressHook(Hook):

@@ -11,8 +11,6 @@ from mmmoca.datasets import SeededSampler
 from mmmoca.engine.steps import global_batch_size, is_training, mix_seed
 from mmmoca.registry import HOOKS
 
-__all__ = ['ReproducibilityHook']
-
 
 @HOOKS.register_module()
 class ReproducibilityHook(Hook):

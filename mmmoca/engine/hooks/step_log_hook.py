@@ -11,8 +11,6 @@ from mmmoca.registry import HOOKS
 from .codebook_hook import CodebookHook
 from .teacher_ema_hook import TeacherEMAHook
 
-__all__ = ['NonFiniteLossError', 'StepLogHook']
-
 
 class NonFiniteLossError(RuntimeError):
     """The loss or the gradients of a step were not finite."""

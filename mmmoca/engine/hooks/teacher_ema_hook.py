@@ -15,8 +15,6 @@ from mmmoca.engine.steps import (
 )
 from mmmoca.registry import HOOKS
 
-__all__ = ['TeacherEMAHook', 'cosine_momentum', 'update_teacher']
-
 
 @HOOKS.register_module()
 class TeacherEMAHook(Hook):

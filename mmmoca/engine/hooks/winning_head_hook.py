@@ -11,8 +11,6 @@ from mmmoca.engine.steps import unwrap_model
 from mmmoca.files import write_text
 from mmmoca.registry import HOOKS
 
-__all__ = ['WinningHeadHook']
-
 
 @HOOKS.register_module()
 class WinningHeadHook(Hook):

@@ -9,8 +9,6 @@ from torch import nn
 
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-__all__ = ['LayerDecayOptimWrapperConstructor']
-
 KEYS = {
     *('layer_decay_rate', 'custom_keys'),
     *('norm_decay_mult', 'bias_decay_mult', 'flat_decay_mult'),

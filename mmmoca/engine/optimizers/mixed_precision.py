@@ -12,12 +12,6 @@ from torch import nn
 
 from mmmoca.registry import OPTIM_WRAPPERS
 
-__all__ = [
-    'GPUMixedPrecisionOptimWrapper',
-    'MixedPrecisionOptimWrapper',
-    'fast_dtype',
-]
-
 DTYPES = 'float16', 'bfloat16', 'float32', 'auto'
 
 

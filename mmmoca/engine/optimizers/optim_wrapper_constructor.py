@@ -7,8 +7,6 @@ from torch import nn
 from mmmoca.models import PrototypeGenerator
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
-__all__ = ['MOCAOptimWrapperConstructor']
-
 
 @OPTIM_WRAPPER_CONSTRUCTORS.register_module()
 class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):

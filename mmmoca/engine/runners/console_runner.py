@@ -9,8 +9,6 @@ from torch import nn
 from mmmoca.engine.compile import compile_forward
 from mmmoca.registry import RUNNERS
 
-__all__ = ['ConsoleRunner']
-
 # Messages that start like these describe MMEngine and the machine, not the
 # run.
 _DUMPS = (

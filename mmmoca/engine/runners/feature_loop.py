@@ -18,8 +18,6 @@ from mmmoca.evaluation.features import (
 )
 from mmmoca.evaluation.loaders import check_loader, moved, rng_untouched
 
-__all__ = ['FeatureLoop']
-
 
 class FeatureLoop(TestLoop):
     """Extracts the features of all images, then classifies by them.

@@ -15,8 +15,6 @@ from mmmoca.registry import LOOPS
 
 from .feature_loop import FeatureLoop
 
-__all__ = ['KNNTestLoop', 'KNNValLoop']
-
 
 @LOOPS.register_module()
 class KNNValLoop(FeatureLoop):

@@ -19,8 +19,6 @@ from mmmoca.registry import DATASETS, LOOPS
 
 from .feature_loop import FeatureLoop
 
-__all__ = ['LowShotTestLoop']
-
 
 @LOOPS.register_module()
 class LowShotTestLoop(FeatureLoop):

@@ -136,6 +136,14 @@ def test_a_resumed_run_sees_the_same_views(root):
         ([], 'RandomResizedCrop'),
         ([WHOLE | dict(interpolation='bicubic')], 'bilinear'),
         ([WHOLE, dict(type='Posterize', bits=3)], 'Posterize'),
+        (
+            [WHOLE, dict(type='RandomFlip', prob=0.5, direction='diagonal')],
+            'diagonal',
+        ),
+        (
+            [WHOLE, dict(type='mmmoca.GaussianBlur', magnitude_range=(1, 2))],
+            'magnitude_std',
+        ),
     ],
 )
 def test_recipes_that_cannot_be_done(view, word):

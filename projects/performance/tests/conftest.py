@@ -4,6 +4,4 @@
 import sys
 from pathlib import Path
 
-from tests.conftest import own_instances, root  # noqa: F401  fixtures
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
