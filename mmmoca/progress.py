@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Progress of a long task: a bar on a terminal or in a notebook, or lines."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,10 +15,7 @@ from rich.progress import (
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
-    # IPython is loaded if it runs this process.
-    shell = sys.modules.get('IPython')
-    shell = shell and shell.get_ipython()
-    return type(shell).__name__ == 'ZMQInteractiveShell'
+    return Console().is_jupyter
 
 
 @contextmanager

@@ -75,17 +75,18 @@ class _Registry(Registry):
                 instead.
         """
         found = super().get(key)
-        if found is None and key in GONE:
-            raise KeyError(f'mmmoca.{key} is gone: {GONE[key]}')
+        name = key.removeprefix('mmmoca.')
+        if found is None and name in GONE:
+            raise KeyError(f'mmmoca.{name} is gone: {GONE[name]}')
         if found is None and '.' not in key:
             found = super().get(f'mmpretrain.{key}')
         return found
 
 
 def _child(parent: Registry, location: str) -> Registry:
-    # MMEngine warns if one of its registries has no child in the scope, or a
-    # child has no location. `mmmoca.checkpoints` makes sure that our reader
-    # reads the checkpoints of a config that uses any of our names.
+    # MMEngine warns of a registry without a child in the scope, and of a child
+    # without locations. Importing `mmmoca.checkpoints` registers the schemes
+    # mmmoca-file:// and so on.
     return _Registry(
         parent.name,
         parent=parent,

@@ -60,8 +60,8 @@ MUTANTS = [
     # engine
     ("    all_reduce(mean, op='mean')\n", ''),
     (
-        'seed = mix_seed(runner.seed, optimizer_steps(runner))',
-        'seed = mix_seed(runner.seed)',
+        'mix_seed(runner.seed, optimizer_steps(runner, runner.iter + 1))',
+        'mix_seed(runner.seed)',
     ),
     ('            accepted &= skip == 0\n', '            pass\n'),
     (
@@ -73,8 +73,8 @@ MUTANTS = [
     ('        if source.requires_grad\n', ''),
     ('self.period * self.end - warmup', 'self.end - warmup'),
     (
-        'groups[id(parameter) in generators, parameter.ndim > 1]',
-        'groups[id(parameter) in generators, parameter.ndim > 2]',
+        '(id(p) in generators, p.ndim > 1)',
+        '(id(p) in generators, p.ndim > 2)',
     ),
     (
         'seed = mix_seed(runner.seed, get_rank(), runner.iter)',
@@ -90,15 +90,15 @@ MUTANTS = [
     ('mode=interpolation, antialias=True', 'mode=interpolation'),
     ('variance = sigma**2 / 3', 'variance = sigma**2'),
     ('1 - factor, -0.499', '1 - factor, 0'),
-    ('delta**2 * self.count * share', 'delta**2 * self.count'),
+    ('+ std * brightness)', '+ brightness)'),
     (
         'self._failed / self._read\n',
         'self._failed / (self._read + self._failed)\n',
     ),
     # checkpoints
     (
-        "'encoder_teacher.': 'teacher.'",
-        "'encoder_teacher.': 'backbone.'",
+        "'encoder_teacher.': ('teacher.', '')",
+        "'encoder_teacher.': ('backbone.', '')",
     ),
     ('side**2 == patches else None', 'side**2 >= patches else None'),
     ('return repeated * (old / channels)', 'return repeated'),

@@ -49,6 +49,8 @@ def test_names_that_are_gone_say_what_to_write(monkeypatch, name):
     monkeypatch.setattr(child, '_module_dict', left)
     with pytest.raises(KeyError, match=f'mmmoca.{name} is gone'):
         ROOTS['MODELS'].get(f'mmmoca.{name}')
+    with pytest.raises(KeyError, match=f'mmmoca.{name} is gone'):
+        child.get(f'mmmoca.{name}')
 
 
 LIBRARIES = [

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 # Beside this folder both in a checkout and in an installed mmmoca/.mim.
 CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
-# Places of files; MMEngine knows more schemes, of files on other machines.
-LOCAL = ('', 'mmmoca-file', 'mmmoca-teacher', 'mmmoca-student')
 
 
 def config_file(name: str) -> Path:
@@ -28,12 +26,13 @@ def config_file(name: str) -> Path:
     Raises:
         argparse.ArgumentTypeError: If there is none. Names near ones.
     """
-    for path in (
-        *(Path(name), CONFIGS / name, CONFIGS.parent / name),
-        CONFIGS / 'moca' / Path(name).name,
-    ):
-        if path.is_file():
-            return path
+    path = Path(name)
+    places = [path, CONFIGS / path, CONFIGS.parent / path]
+    if path.parent.name in ('', 'configs'):
+        places.append(CONFIGS / 'moca' / path.name)
+    for place in places:
+        if place.is_file():
+            return place
     known = [
         str(path.relative_to(CONFIGS))
         for path in CONFIGS.rglob('*.py')
@@ -61,20 +60,8 @@ local_file = _existing('file', Path.is_file)
 image_folder = _existing('folder', Path.is_dir)
 
 
-def checkpoint_file(name: str) -> str:
-    """Type of an argument: a checkpoint, or what MMEngine can fetch.
-
-    A path may stand after ``mmmoca-teacher://`` or ``mmmoca-student://``;
-    names with other schemes pass.
-    """
-    scheme, _, path = name.rpartition('://')
-    if scheme in LOCAL:
-        _existing('checkpoint', Path.exists)(path)
-    return name
-
-
 def positive_integer(text: str) -> int:
-    """Type of an argument: a number of things, of which one is the least.
+    """Type of an argument: a whole number, 1 or more.
 
     Raises:
         argparse.ArgumentTypeError: If it is none.
@@ -97,12 +84,15 @@ def _option(text: str) -> tuple[str, object]:
     if not equals:
         raise argparse.ArgumentTypeError(f'{text} must be KEY=VALUE')
     bare = value.strip('\'" ')
-    # MMEngine takes the blanks out of all values, paths among them.
+    # MMEngine removes the spaces from every value, even from a path.
     if ' ' in bare and ',' not in bare and bare[0] not in '([':
         return key, bare
     from mmengine.config import DictAction  # loads PyTorch
 
-    return key, DictAction._parse_iterable(value)
+    try:
+        return key, DictAction._parse_iterable(value)
+    except AssertionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
@@ -129,8 +119,8 @@ def add_which(parser: argparse.ArgumentParser) -> None:
 def add_source_grid(parser: argparse.ArgumentParser) -> None:
     """Add the argument --source-grid."""
     grid = (
-        'patch rows and columns of the source (by default as its config '
-        'records, else square)'
+        'patch rows and columns of the source (by default as it records, else '
+        'square)'
     )
     sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
     parser.add_argument('--source-grid', help=grid, **sides)
@@ -139,10 +129,11 @@ def add_source_grid(parser: argparse.ArgumentParser) -> None:
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that complete what a checkpoint says."""
     add_which(parser)
+    add_source_grid(parser)
     add = parser.add_argument
     size = (
-        'pixels of the images, to which positions are resized (those that it '
-        'was trained on)'
+        'height and width of the images in pixels, to which positions are '
+        'resized (by default as in training)'
     )
     sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
     add('--img-size', help=size, **sides)

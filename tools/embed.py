@@ -59,7 +59,7 @@ def join_processes(device: str | None) -> str | None:
     """Join the processes of torchrun; the device of this one."""
     import torch
 
-    # They wait at the end only, as long as the slowest needs.
+    # Processes wait for one another at the end only, for the slowest.
     torch.distributed.init_process_group('gloo', timeout=timedelta(days=7))
     if device is None and torch.cuda.is_available():
         return f'cuda:{os.environ["LOCAL_RANK"]}'
@@ -82,7 +82,7 @@ def main() -> None:
     with one_line_errors(parser, ImportError, OSError, TypeError, ValueError):
         encoder = mmmoca.load(
             *(args.checkpoint, args.which, device, args.img_size),
-            *(args.num_heads, args.mean, args.std),
+            *(args.num_heads, args.mean, args.std, args.source_grid),
         )
         complete = args.out.exists()
         about = embed_to_file(

@@ -10,9 +10,8 @@ import re
 
 from _arguments import (
     add_encoder_arguments,
-    add_source_grid,
-    checkpoint_file,
     import_stack,
+    local_file,
     one_line_errors,
 )
 
@@ -25,11 +24,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     layouts = 'a file of any layout known'
-    add('checkpoint', type=checkpoint_file, help=layouts)
+    add('checkpoint', type=local_file, help=layouts)
     add('out', help='the folder to make')
     add('--to', choices=FORMATS, required=True)
     add_encoder_arguments(parser)
-    add_source_grid(parser)
     card = (
         'of the weights, for the card: an SPDX identifier, such as cc-by-4.0 '
         '(by default the card says that it is not stated)'

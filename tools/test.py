@@ -2,11 +2,9 @@
 """Test a checkpoint by a config: ``python tools/test.py CONFIG CKPT``."""
 
 import argparse
-import os
 
 from _arguments import (
     add_common_arguments,
-    checkpoint_file,
     import_stack,
     load_config,
     one_line_errors,
@@ -18,7 +16,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(description='Test a checkpoint')
     add_common_arguments(parser)
     add = parser.add_argument
-    add('checkpoint', type=checkpoint_file, help='the checkpoint file')
+    add('checkpoint', help='the checkpoint file')
     out = 'where to write predictions (.pkl) or metrics (.json, .yml, .pkl)'
     add('--out', metavar='FILE', help=out)
     item = 'what to write there (by default pred)'
@@ -51,7 +49,7 @@ def main() -> None:
             f'{args.config} has no test_cfg, test_dataloader and '
             'test_evaluator: it can be trained only'
         )
-    cfg.load_from = args.checkpoint
+    cfg.load_from, cfg.resume = args.checkpoint, False
     with one_line_errors(parser, FileNotFoundError):
         check_files(cfg, 'test')
     runner = build_runner(cfg)
@@ -63,11 +61,8 @@ def main() -> None:
             with atomic_write(args.out) as temporary:
                 mmengine.dump(metrics, str(temporary))
     else:
-        incomplete = f'{args.out}.incomplete.pkl'
-        runner.test_evaluator.metrics.append(DumpResults(incomplete))
+        runner.test_evaluator.metrics.append(DumpResults(args.out))
         runner.test()
-        if is_main_process():
-            os.replace(incomplete, args.out)
 
 
 if __name__ == '__main__':

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from _arguments import (
     add_common_arguments,
-    checkpoint_file,
     import_stack,
     load_config,
     local_file,
@@ -20,25 +19,21 @@ if TYPE_CHECKING:
     from mmengine.runner import Runner
 
 
-def _resumed_file(name: str) -> str:
-    return name if name == 'auto' else checkpoint_file(name)
-
-
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description='Train a model')
     add_common_arguments(parser)
     add = parser.add_argument
     resume = dict(nargs='?', const='auto', metavar='CHECKPOINT')
-    resume['help'] = 'go on from this one, or the latest in the work dir'
-    add('--resume', type=_resumed_file, **resume)
+    resume['help'] = 'resume from it, or from the latest in the work dir'
+    add('--resume', **resume)
     init = (
         'start pretraining from these weights, of MOCA, DINO, DINOv2, iBOT, '
         'MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume only '
         'where the work dir has no checkpoint'
     )
     add('--init', type=local_file, metavar='FILE', help=init)
-    amp = 'train in mixed precision, or in what a CPU is fast in'
+    amp = 'train in mixed precision (on a CPU if it supports bfloat16)'
     add('--amp', action='store_true', help=amp)
     validate = 'leave out the validation during training'
     add('--no-validate', action='store_true', help=validate)
@@ -48,8 +43,8 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     )
     add('--auto-scale-lr', action='store_true', help=scale)
     dry = (
-        'say what the run would be: images, rates, steps, time and GPU '
-        'memory, from three real steps; nothing is kept'
+        'describe the run (images, rates, steps, time, GPU memory) after '
+        'three real steps, and write nothing'
     )
     add('--check', action='store_true', help=dry)
     return parser, parser.parse_args()
@@ -102,6 +97,8 @@ def main() -> None:
     from mmmoca.engine.training import prepare_training, train
 
     cfg = load_config(parser, args)
+    if cfg.get('train_cfg') is None:
+        parser.error(f'{args.config} has no train_cfg: it can be tested only')
     with one_line_errors(parser, FileNotFoundError, ValueError):
         written = prepare_training(
             cfg,

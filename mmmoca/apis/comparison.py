@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.device import get_device
-from mmengine.logging import MMLogger
+from mmengine.logging import print_log
 from torch import Tensor
 
 from mmmoca.datasets.image_set import ImageSet
-from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.knn import knn_top1
 from mmmoca.evaluation.linear import linear_accuracy
 from mmmoca.evaluation.low_shot import (
@@ -24,9 +24,9 @@ from mmmoca.evaluation.low_shot import (
     low_shot_results,
 )
 from mmmoca.evaluation.presets import Preset
-from mmmoca.evaluation.subsets import draw_subset, images_by_class, subset_line
+from mmmoca.evaluation.subsets import draw_subset, images_by_class
 
-from .embedding import embed_to_file
+from .embedding import embed_to_file, list_digest
 from .encoder import Encoder
 from .images import Images, image_set
 
@@ -113,14 +113,16 @@ def evaluate(
             low_shot_features(_pick(part, preset.lowshot, 'raw_'))
             for part in (train, val)
         )
-        logger = MMLogger.get_current_instance()
         predictions, failed = low_shot_predictions(
-            FeatureShard(torch.arange(len(known)), known, labels),
-            *(query, subsets, logger),
+            *(known, labels, query, subsets),
             regularization=preset.regularization,
         )
         if failed:
-            logger.warning(f'not converged: low-shot {"; ".join(failed)}')
+            print_log(
+                f'not converged: low-shot {"; ".join(failed)}',
+                logger='current',
+                level=logging.WARNING,
+            )
         hits = (predictions == truth[:, None]).double()
         result['lowshot'] = low_shot_results(
             subsets, (100 * hits.mean(dim=0)).tolist()
@@ -141,13 +143,13 @@ def _features(
 ) -> dict[str, np.ndarray]:
     """[CLS] and mean patch token, after the final norm and before it."""
     kinds = 'cls', 'avg', 'raw_cls', 'raw_avg'
-    made_from = [encoder.weights_digest(), images.data_root, encoder.pipeline]
-    name = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    found = Images(images.data_list, encoder.pipeline)
+    paths = [found.path(i) for i in range(len(found))]
+    made_from = json.dumps([encoder.identity(), list_digest(paths)])
+    name = hashlib.sha256(made_from.encode()).hexdigest()
     path = Path(cache) / f'{name}.npy'
     embed_to_file(
-        *(encoder, Images(images.data_list, encoder.pipeline), path),
-        feature='-'.join(kinds),
-        num_workers=num_workers,
+        encoder, found, path, feature='-'.join(kinds), num_workers=num_workers
     )
     return dict(zip(kinds, np.split(np.load(path), len(kinds), axis=1)))
 
@@ -161,17 +163,12 @@ def _subsets(
 ) -> dict[str, list[list[int]]]:
     """Rows of the training images for each set, by what is drawn."""
     images = images_by_class(dataset)
-    rows = {
-        subset_line(name, file): row
-        for name, files in images.items()
-        for file, row in files.items()
-    }
     wanted = {f'{n} shot': dict(shots=n) for n in shots} | {
         f'{p:g} %': dict(percent=p) for p in percent
     }
     return {
         name: [
-            [rows[line] for line in draw_subset(images, (seed, i), **how)]
+            [images[c][f] for c, f in draw_subset(images, (seed, i), **how)]
             for i in range(sets)
         ]
         for name, how in wanted.items()

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from contextlib import closing
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from mmmoca.version import __version__
 from .encoder import KINDS, Encoder
 from .images import Images, open_images
 
-# Images of a part; a killed process loses at most one.
+# Images in a part. A killed process loses at most one part.
 PART = 512
 
 
@@ -88,14 +88,7 @@ def embed_to_file(
     _check_names(names, out)
     kinds = feature.split('-')
     width = encoder.backbone.embed_dims * len(kinds)
-    normalise = encoder.data_preprocessor
-    made_from = dict(
-        num_heads=encoder.about['num_heads'],
-        weights=encoder.weights_digest(),
-        pipeline=encoder.pipeline,
-        mean=normalise.mean.tolist(),
-        std=normalise.std.tolist(),
-        to_rgb=normalise.to_rgb,
+    made_from = encoder.identity() | dict(
         feature=feature,
         amp=amp,
         images=place and os.path.abspath(place),
@@ -114,32 +107,32 @@ def embed_to_file(
         _earlier(folder, begun, made_from)
     rank = get_rank()
     barrier()
-    if rank == 0:
-        lock = FolderLock(folder, 'OUT')
-        write_json(begun, made_from)
-    parts = {
-        folder / f'{start:010d}.npy': range(len(found))[start : start + PART]
-        for start in range(0, len(found), PART)
-    }
-    barrier()
-    left = [part for part in parts if not part.exists()]
-    barrier()  # before any rank goes on writing them
-    left = left[rank :: get_world_size()]
-    spans = [parts[part] for part in left]
-    stream = encoder.stream(found, batch_size, kinds, num_workers, amp, spans)
-    total, done = sum(map(len, spans)), 0
-    with (
-        progress_bar('images', total, progress and rank == 0) as update,
-        closing(stream),
-    ):
+    with ExitStack() as stack:
+        if rank == 0:
+            stack.callback(FolderLock(folder, 'OUT').release)
+            write_json(begun, made_from)
+        parts = {
+            folder / f'{first:010d}.npy': range(len(found))[first:][:PART]
+            for first in range(0, len(found), PART)
+        }
+        barrier()
+        left = [part for part in parts if not part.exists()]
+        barrier()  # before any rank goes on writing them
+        left = left[rank :: get_world_size()]
+        spans = [parts[part] for part in left]
+        stream = encoder.stream(
+            found, batch_size, kinds, num_workers, amp, spans
+        )
+        stack.enter_context(closing(stream))
+        total, done = sum(map(len, spans)), 0
+        bar = progress_bar('images', total, progress and rank == 0)
+        update = stack.enter_context(bar)
         for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
             for batch, embeddings, errors in islice(
                 stream, -(-len(span) // batch_size)
             ):
-                for error in errors.values():
-                    if not (skip_unreadable and isinstance(error, OSError)):
-                        raise error
+                _refuse(errors, OSError if skip_unreadable else ())
                 good = [i for i in range(len(batch)) if i not in errors]
                 if good:
                     places = batch.start - span.start + np.array(good)
@@ -148,10 +141,10 @@ def embed_to_file(
                 np.save(temporary, rows)
             done += len(span)
             update(done)
-    barrier()
+        barrier()
+        if rank == 0:
+            _join(parts, out, names, encoder.about | made_from)
     if rank == 0:
-        _join(parts, out, names, encoder.about | made_from)
-        lock.release()
         shutil.rmtree(folder)
     barrier()
     return json.loads(record.read_text())
@@ -173,13 +166,27 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
 def _check_names(names: list[str], out: Path) -> None:
     """Refuse names that the file cannot hold, before hours of computing."""
     if out.suffix == '.parquet':
-        '\0'.join(names).encode()
+        try:
+            '\0'.join(names).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                '.parquet cannot hold names that are no Unicode: write .npy'
+            ) from error
         return
     for name in names:
         if '\n' in name or '\r' in name:
             raise ValueError(
                 f'a list of names cannot hold {name!r}: write .parquet'
             )
+
+
+def _refuse(
+    errors: dict[int, Exception],
+    accepted: type[Exception] | tuple[type[Exception], ...],
+) -> None:
+    for error in errors.values():
+        if not isinstance(error, accepted):
+            raise error
 
 
 def list_digest(paths: list[str]) -> str:
@@ -203,8 +210,8 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
     differ = [k for k in made_from if earlier.get(k) != made_from[k]]
     if differ:
         raise FileExistsError(
-            f'{made} was made from something else ({listed(differ)} differ): '
-            'give another OUT, or delete it'
+            f'{made} belongs to other features ({listed(differ)} differ): '
+            'choose another OUT, or delete it'
         )
     return earlier
 

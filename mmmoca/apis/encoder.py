@@ -175,11 +175,15 @@ class Encoder(BaseModel):
         Raises:
             FileNotFoundError: If there is no such file or no image.
             OSError: For an image that cannot be read. It names the file.
-            TypeError: For what are no images.
-            ValueError: For an unknown feature, images of other channels, or
-                features that are not finite.
+            TypeError: If ``images`` is none of these.
+            ValueError: For an unknown feature, images of other channels,
+                features that are not finite, or a batch size below 1.
         """
         kinds = (features,) if isinstance(features, str) else tuple(features)
+        if batch_size < 1:
+            raise ValueError(
+                f'batch_size must be 1 or more but got {batch_size}'
+            )
         if not kinds or not set(kinds) <= set(KINDS):
             raise ValueError(
                 f'{features!r} is no feature: choose of {", ".join(KINDS)}'
@@ -213,7 +217,7 @@ class Encoder(BaseModel):
         if not images.is_floating_point():
             raise TypeError(
                 f'a tensor of {images.dtype} is not normalised: give images '
-                'of memory as arrays, (H, W, 3)'
+                'in memory as arrays, (H, W, 3)'
             )
         device = self.data_preprocessor.device
         parts = [
@@ -241,8 +245,8 @@ class Encoder(BaseModel):
             features (Sequence[str]): See :meth:`embed`.
             num_workers (int, optional): See :meth:`embed`.
             amp (bool): See :meth:`embed`.
-            spans (Sequence[range], optional): Rows to read; no batch has
-                rows of two of them. By default all.
+            spans (Sequence[range], optional): Ranges of rows to read. A batch
+                never crosses from one to the next. Defaults to all rows.
 
         Yields:
             Tuple[range, Embeddings | None, Dict[int, Exception]]: Rows; the
@@ -288,8 +292,14 @@ class Encoder(BaseModel):
             )
         return Embeddings(**kept)
 
-    def weights_digest(self) -> str:
-        """SHA-256 of names, types, shapes and values of all weights."""
+    def identity(self) -> dict:
+        """What its features depend on, besides the images.
+
+        Returns:
+            dict: ``weights``, the SHA-256 of names, types, shapes and values
+            of all weights, ``num_heads``, ``pipeline``, and ``mean``,
+            ``std`` and ``to_rgb`` of the normalisation.
+        """
         digest = hashlib.sha256()
         for name, value in sorted(self.state_dict().items()):
             value = value.cpu().contiguous()
@@ -297,7 +307,15 @@ class Encoder(BaseModel):
                 f'{name} {value.dtype} {tuple(value.shape)}'.encode()
             )
             digest.update(value.flatten().view(torch.uint8).numpy())
-        return digest.hexdigest()
+        normalise = self.data_preprocessor
+        return dict(
+            weights=digest.hexdigest(),
+            num_heads=self.about['num_heads'],
+            pipeline=self.pipeline,
+            mean=normalise.mean.tolist(),
+            std=normalise.std.tolist(),
+            to_rgb=normalise.to_rgb,
+        )
 
     def __repr__(self) -> str:
         about = self.about
@@ -353,7 +371,7 @@ def load(
             cannot be downloaded.
     """
     path = os.path.expanduser(os.fspath(checkpoint))
-    if not os.path.exists(path) and ModelHub.has(path):
+    if not os.path.isfile(path) and ModelHub.has(path):
         url = ModelHub.get(path).weights
         if url is None:
             raise CheckpointError(

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from mmmoca.checkpoints import (
     Preprocessing,
-    convert_to_timm_name,
     write_checkpoint,
 )
-from mmmoca.checkpoints.keys import convert_to_huggingface_name
+from mmmoca.checkpoints.keys import HUGGINGFACE, TIMM
 from mmmoca.checkpoints.weights import split_qkv
 from mmmoca.files import write_json
 
@@ -99,7 +98,7 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     )
     write_json(folder / 'config.json', config)
     state = vit.state_dict()
-    state = {convert_to_timm_name(name): v for name, v in state.items()}
+    state = {TIMM.from_mmpretrain(name): v for name, v in state.items()}
     _write_weights(state, record, folder)
 
 
@@ -125,7 +124,7 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     write_json(folder / 'config.json', config)
     state = dict(vit.state_dict())
     split_qkv(state)
-    state = {convert_to_huggingface_name(name): v for name, v in state.items()}
+    state = {HUGGINGFACE.from_mmpretrain(n): v for n, v in state.items()}
     _write_weights(state, record, folder)
     # Image processors of transformers take RGB images alone.
     if images.channel_order == 'rgb':

@@ -100,7 +100,7 @@ class Images(Dataset):
     def _of_memory(
         self, image: Image.Image | np.ndarray, name: str
     ) -> np.ndarray:
-        """An image of memory as the loader gives it of a file."""
+        """An image in memory, in the form in which the loader gives a file."""
         if isinstance(self.loader, LoadBands):
             return self.loader.check(np.asarray(image), name)
         if isinstance(image, Image.Image):
@@ -180,7 +180,9 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     if not isinstance(images, Sequence) and getattr(images, 'ndim', 0) < 4:
         images = [images]
     sources = [
-        os.fspath(image) if isinstance(image, os.PathLike) else image
+        os.path.expanduser(image)
+        if isinstance(image, (str, os.PathLike))
+        else image
         for image in images
     ]
     if not sources:

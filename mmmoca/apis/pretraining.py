@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
 
 from mmmoca.checkpoints import CheckpointError, newest_checkpoint
 from mmmoca.datasets.image_places import image_set_of
@@ -91,8 +92,11 @@ def pretrain(
     written = prepare_training(
         cfg, init, 'auto' if resume is True else resume or None, amp
     )
-    train(cfg, written, in_notebook() if progress is None else progress)
-    last, problems = newest_checkpoint(out, 'epoch_{}.pth')
+    runner = train(
+        cfg, written, in_notebook() if progress is None else progress
+    )
+    (hook,) = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
+    last, problems = newest_checkpoint(out, hook.filename_tmpl)
     if last is None:
         raise CheckpointError(
             f'the run has left no checkpoint in {out}: {"; ".join(problems)}'

@@ -1,11 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from .fitting import check_fit, check_pretrained_inits
-from .keys import (
-    convert_release_name,
-    convert_release_state_dict,
-    convert_timm_name,
-    convert_to_timm_name,
-)
+from .keys import convert_release_name, convert_release_state_dict
 from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of, run_record
 from .reading import CheckpointError, local_file, read_checkpoint
@@ -24,7 +19,6 @@ from .writing import (
     backbone_checkpoint,
     convert_release,
     write_checkpoint,
-    write_converted,
 )
 
 __all__ = [
@@ -42,8 +36,6 @@ __all__ = [
     'convert_release',
     'convert_release_name',
     'convert_release_state_dict',
-    'convert_timm_name',
-    'convert_to_timm_name',
     'find_backbone',
     'find_checkpoints',
     'fit_start',
@@ -58,5 +50,4 @@ __all__ = [
     'resize_positions',
     'run_record',
     'write_checkpoint',
-    'write_converted',
 ]

@@ -5,6 +5,8 @@ MMEngine loads the tensors that match and only logs the rest, so that a wrong
 file or prefix would leave a model untrained without an error.
 """
 
+import functools
+import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -45,10 +47,10 @@ def check_fit(
         str: How many names match, with examples of those that do not.
 
     Raises:
-        CheckpointError: If no name matches, shapes differ (but of what is
-            resized while loading), mmpretrain would resize positions
-            wrongly, or a ViT would compute something else than the one that
-            was saved.
+        CheckpointError: If no name matches; if shapes differ, except those
+            that are resized while loading; if mmpretrain would resize
+            positions wrongly; or if a ViT would not compute what the saved
+            one did.
     """
     own = module.state_dict()
     shared = saved.keys() & own.keys()
@@ -57,7 +59,7 @@ def check_fit(
         for name in shared
         if saved[name].shape != own[name].shape and not _RESIZED.search(name)
     )
-    report = f'{source}: {len(shared)} of its {len(own)} names match'
+    report = f'{source}: {len(shared)} of {len(own)} names of the model match'
     for title, names in (
         ('of another shape', misshapen),
         ('missing', own.keys() - shared),
@@ -101,13 +103,14 @@ def _check_grid(
 ) -> None:
     """Refuse position embeddings that mmpretrain would resize wrongly.
 
-    While it loads, mmpretrain takes every embedding of another length for a
-    square one, and one of the same length for one of the same grid.
+    While loading, mmpretrain takes an embedding of another length for a
+    square grid, and one of the same length for the model's grid.
     """
     if 'pos_embed' not in saved:
         return
     positions, mode = saved['pos_embed'], vit.interpolate_mode
-    source = position_grid(record.get('grid'), positions)
+    extra = vit.pos_embed.shape[1] - math.prod(vit.patch_resolution)
+    source = position_grid(record.get('grid'), positions, extra)
     square = source is not None and source[0] == source[1]
     resized = positions.shape[1] != vit.pos_embed.shape[1]
     if source == tuple(vit.patch_resolution) or (square and resized):
@@ -133,9 +136,8 @@ def _check_vit(
 ) -> None:
     """Refuse a ViT that would compute something else than the saved one.
 
-    A file without a final norm, as MAE's fine-tuned ones, leaves that of a
-    frozen encoder as it was initialised, and LayerScale is lost if the model
-    is built without it.
+    MAE's fine-tuned files have no final norm: a frozen encoder would keep an
+    untrained one. A model without LayerScale would drop the file's factors.
     """
     heads = record.get('num_heads')
     if heads not in (None, vit.arch_settings['num_heads']):
@@ -148,7 +150,7 @@ def _check_vit(
         name
         for name in sorted(own.keys() - saved.keys())
         if not (training and own[name].requires_grad)
-        # Its initial factors make nearly nothing of a layer.
+        # LayerScale starts near 0: an untrained one switches the layer off.
         or (name.endswith(tuple(LAYER_SCALE)) and (own[name] != 1).any())
     ]
     if untrained:
@@ -183,15 +185,13 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
     Raises:
         CheckpointError: If nothing matches, or see :func:`check_fit`.
     """
-    files: dict[str, dict] = {}
+    load = functools.cache(CheckpointLoader.load_checkpoint)
     reports = []
     for name, module, init in _pretrained_inits(model):
         path = init['checkpoint']
         init['checkpoint'] = guarded(path)
-        if path not in files:
-            files[path] = CheckpointLoader.load_checkpoint(guarded(path))
         role = f'Pretrained init of {name or type(model).__name__} ({path})'
-        reports.append(_check_init(role, module, files[path], init))
+        reports.append(_check_init(role, module, load(guarded(path)), init))
     return reports
 
 

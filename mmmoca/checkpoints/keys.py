@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from .reading import CheckpointError
+
 
 class NameTable:
     """Names of mmpretrain's ViT beside those of another library.
@@ -19,13 +21,23 @@ class NameTable:
             same in the other library, and other spellings that are read,
             ``#`` for the number of a layer. The first row that fits counts;
             a beginning ends at a dot.
+        spelling (Tuple[str, str]): A pattern that is replaced in their names
+            before, and its replacement.
     """
 
-    def __init__(self, *rows: tuple[str, ...]) -> None:
+    def __init__(
+        self, *rows: tuple[str, ...], spelling: tuple[str, str]
+    ) -> None:
         self._rows = rows
+        self._spelling = spelling
 
     def to_mmpretrain(self, name: str) -> str:
-        """Turn a name of theirs into mmpretrain's; others stay as they are."""
+        """Turn a name of theirs into mmpretrain's; others stay as they are.
+
+        Queries, keys and values of transformers stay apart:
+        ``layers.0.attn.q.weight`` and the like.
+        """
+        name = re.sub(*self._spelling, name)
         pairs = ((old, ours) for ours, *theirs in self._rows for old in theirs)
         return _replace_beginning(name, pairs)
 
@@ -42,7 +54,7 @@ def _replace_beginning(name: str, pairs) -> str:
     return name
 
 
-_TIMM = NameTable(
+TIMM = NameTable(
     ('patch_embed.projection', 'patch_embed.proj'),
     ('layers.#.ln1', 'blocks.#.norm1'),
     ('layers.#.ln2', 'blocks.#.norm2'),
@@ -54,39 +66,13 @@ _TIMM = NameTable(
     ('register_tokens', 'reg_token'),
     ('ln1', 'norm'),
     ('ln2', 'fc_norm'),  # after mean pooling
+    # DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.
+    spelling=(r'^blocks\.\d+\.(?=\d+\.)', 'blocks.'),
 )
-# DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.
-_CHUNK = re.compile(r'^blocks\.\d+\.(?=\d+\.)')
-
-
-def convert_timm_name(name: str) -> str:
-    """Turn a timm-style ViT parameter name into mmpretrain's.
-
-    Args:
-        name (str): For example ``blocks.0.mlp.fc1.weight``.
-
-    Returns:
-        str: For example ``layers.0.ffn.layers.0.0.weight``.
-    """
-    return _TIMM.to_mmpretrain(_CHUNK.sub('blocks.', name))
-
-
-def convert_to_timm_name(name: str) -> str:
-    """Turn an mmpretrain ViT parameter name into timm's.
-
-    Args:
-        name (str): For example ``layers.0.ffn.layers.0.0.weight``.
-
-    Returns:
-        str: For example ``blocks.0.mlp.fc1.weight``.
-    """
-    return _TIMM.from_mmpretrain(name)
-
-
 _LAYER = 'encoder.layer.#'
-# First the names that `save_pretrained` writes for ViTModel. Others are those
-# of Dinov2Model, and those that version 5 has in memory.
-_HUGGINGFACE = NameTable(
+# The second name of a row is what `save_pretrained` writes for ViTModel.
+# Further names are those of Dinov2Model and of transformers 5 in memory.
+HUGGINGFACE = NameTable(
     ('cls_token', 'embeddings.cls_token'),
     ('mask_token', 'embeddings.mask_token'),
     ('register_tokens', 'embeddings.register_tokens'),
@@ -116,36 +102,8 @@ _HUGGINGFACE = NameTable(
     ('layers.#.attn.gamma1.weight', f'{_LAYER}.layer_scale1.lambda1'),
     ('layers.#.ffn.gamma2.weight', f'{_LAYER}.layer_scale2.lambda1'),
     ('ln1', 'layernorm'),
+    spelling=(r'^layers\.(?=\d+\.)', 'encoder.layer.'),
 )
-_IN_MEMORY = re.compile(r'^layers\.(?=\d+\.)')
-
-
-def convert_huggingface_name(name: str) -> str:
-    """Turn a ViT parameter name of transformers into mmpretrain's.
-
-    Args:
-        name (str): For example ``encoder.layer.0.output.dense.weight``.
-
-    Returns:
-        str: For example ``layers.0.ffn.layers.1.weight``. Queries, keys and
-        values stay apart, as ``layers.0.attn.q.weight`` and the like.
-    """
-    return _HUGGINGFACE.to_mmpretrain(_IN_MEMORY.sub('encoder.layer.', name))
-
-
-def convert_to_huggingface_name(name: str) -> str:
-    """Turn an mmpretrain ViT parameter name into that of ``ViTModel``.
-
-    Args:
-        name (str): For example ``layers.0.ffn.layers.1.weight``; queries,
-            keys and values apart.
-
-    Returns:
-        str: For example ``encoder.layer.0.output.dense.weight``, as
-        ``save_pretrained`` writes it.
-    """
-    return _HUGGINGFACE.from_mmpretrain(name)
-
 
 # Beginnings of names in the authors' release, and here. What follows those of
 # ViTs has timm's names.
@@ -195,18 +153,20 @@ def convert_release_name(name: str) -> str | None:
         str, optional: Key here; None for state that has no counterpart.
 
     Raises:
-        KeyError: If the name is not one of the released model's.
+        CheckpointError: If the name is not one of the released model's.
     """
     if _DROPPED.match(name):
         return None
     for theirs, (ours, beginning) in _RELEASED_VITS.items():
         if name.startswith(theirs):
             rest = beginning + name.removeprefix(theirs)
-            return ours + convert_timm_name(rest)
+            return ours + TIMM.to_mmpretrain(rest)
     for theirs, ours in _RELEASED.items():
         if name.startswith(theirs):
             return ours + name.removeprefix(theirs)
-    raise KeyError(f'{name!r} is not a parameter of the released MOCA model')
+    raise CheckpointError(
+        f'{name!r} is of a variant of MOCA that is not built here'
+    )
 
 
 def convert_release_state_dict(
@@ -221,7 +181,7 @@ def convert_release_state_dict(
         Dict[str, Tensor]: Names and shapes of :class:`MOCA`.
 
     Raises:
-        KeyError: If a name is not one of the released model's.
+        CheckpointError: If a name is not one of the released model's.
     """
     converted = {}
     for name, value in state_dict.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmmoca.messages import listed
 
-from .keys import convert_huggingface_name, convert_timm_name
+from .keys import HUGGINGFACE, TIMM
 from .reading import CheckpointError, read_checkpoint, tensors_of
 from .weights import (
     PROJECTION,
@@ -26,30 +26,15 @@ LAYOUTS = (
     *('msn', 'mocov3', 'mae', 'dinov2', 'timm'),
 )
 _ROLES = ('teacher', 'student')
-_TO_MMPRETRAIN: dict[str, Callable[[str], str]] = {
-    'timm': convert_timm_name,
-    'mmpretrain': str,
-    'huggingface': convert_huggingface_name,
-}
-# A prefix holds a ViT, named in this way, if the weights of the patch
-# projection and of one of these follow it.
-_ANCHORS = (
-    (
-        'timm',
-        'patch_embed.proj.weight',
-        ('blocks.0.attn.qkv.weight', 'blocks.0.0.attn.qkv.weight'),
-    ),
-    ('mmpretrain', PROJECTION, ('layers.0.attn.qkv.weight',)),
-    (
-        'huggingface',
+# The weight that tells a ViT, and how its names become mmpretrain's.
+_NAMINGS: dict[str, tuple[str, Callable[[str], str]]] = {
+    'timm': ('patch_embed.proj.weight', TIMM.to_mmpretrain),
+    'mmpretrain': (PROJECTION, str),
+    'huggingface': (
         'embeddings.patch_embeddings.projection.weight',
-        (
-            'encoder.layer.0.attention.attention.query.weight',
-            'encoder.layer.0.attention.q_proj.weight',
-            'layers.0.attention.q_proj.weight',
-        ),
+        HUGGINGFACE.to_mmpretrain,
     ),
-)
+}
 _ENCODER = re.compile(
     r'cls_token|pos_embed|(patch_embed\.projection|ln[12]'
     r'|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
@@ -193,12 +178,13 @@ def find_backbone(
         groups, which, record.get('which'), source
     )
     container, prefix, naming = encoder
+    _, convert = _NAMINGS[naming]
     state_dict, ignored, unknown, changes = {}, [], [], []
     for name, value in groups[container].items():
         if not name.startswith(prefix):
             continue
         name = name.removeprefix(prefix)
-        new = _TO_MMPRETRAIN[naming](name)
+        new = convert(name)
         if _ENCODER.fullmatch(new):
             state_dict[new] = value
         elif new == 'register_tokens' and drop_registers:
@@ -253,20 +239,18 @@ def _choose_encoder(
             f"which must be 'teacher' or 'student', but got {which!r}"
         )
     found = [
-        (container, name.removesuffix(first), naming)
+        (container, name.removesuffix(anchor), naming)
         for container, tensors in groups.items()
-        for naming, first, others in _ANCHORS
+        for naming, (anchor, _) in _NAMINGS.items()
         for name in tensors
-        if name.endswith(first)
-        and any(name.removesuffix(first) + n in tensors for n in others)
+        if name.endswith(anchor)
     ]
     if not found:
         names = [name for tensors in groups.values() for name in tensors]
         raise CheckpointError(
-            f'{source} has no ViT of a known layout (patch_embed.proj and '
-            'blocks.0.attn.qkv as in timm, patch_embed.projection and '
-            'layers.0.attn.qkv as in mmpretrain, or those of ViTModel and '
-            'Dinov2Model as in transformers); '
+            f'{source} has no ViT of a known layout (patch_embed.proj as in '
+            'timm, patch_embed.projection as in mmpretrain, or embeddings.'
+            'patch_embeddings as in transformers); '
             + (f'it has {listed(names)}' if names else 'it has no tensors')
         )
     teachers = [
@@ -295,7 +279,7 @@ def _layout_of(
 ) -> str:
     """The layout of a file, see :class:`Backbone`.
 
-    ``scaled`` tells LayerScale or registers, which DINOv2 has.
+    ``scaled``: whether the encoder had LayerScale or registers, as DINOv2's.
     """
     containers, prefixes, _ = map(set, zip(*found))
     decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
@@ -329,12 +313,13 @@ def _check_plain(
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '
-            'ViT has not. Encoders with registers, a distillation token, '
-            'relative or rotary positions or a gated MLP (SwiGLU) are not '
-            'read: a config without these parts would load the rest and '
+            'ViT does not have. Encoders with registers, a distillation '
+            'token, relative or rotary positions or a gated MLP (SwiGLU) are '
+            'not read: a config without these parts would load the rest and '
             'compute something else'
         )
-    missing = [n for n in ('cls_token', 'pos_embed') if n not in state_dict]
+    needed = 'cls_token', 'pos_embed', 'layers.0.attn.qkv.weight'
+    missing = [name for name in needed if name not in state_dict]
     if missing:
         raise CheckpointError(
             f'the encoder in {source} has no {" and no ".join(missing)}: only '

@@ -184,14 +184,15 @@ def preprocessing_of(
         # None, or of other images.
         for name in ('mean', 'std', 'channel_order', 'loader', 'source'):
             known.pop(name, None)
-    if (mean, std) != (None, None):
-        if any(len(n or ()) != channels for n in (mean, std)) or min(std) <= 0:
+    if mean is not None or std is not None:
+        mean, std = (() if n is None else tuple(n) for n in (mean, std))
+        if not len(mean) == len(std) == channels or min(std) <= 0:
             raise CheckpointError(
                 f'mean and std (--mean, --std) need {channels} numbers each, '
                 'one for each channel, those of std above 0, but got '
                 f'{mean} and {std}'
             )
-        known |= dict(mean=tuple(mean), std=tuple(std), source='given')
+        known |= dict(mean=mean, std=std, source='given')
     elif 'mean' not in known:
         if channels != 3:
             raise CheckpointError(

@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from pickle import UnpicklingError
+from urllib.parse import urlsplit
 
 import torch
 from mmengine.dist import barrier, is_main_process
@@ -32,7 +33,7 @@ _CONTAINERS = (
 _WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')
 # What PyTorch says that it does not let in.
 _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
-# PyTorch packs without compression; what someone packed again shrinks less.
+# PyTorch does not compress. What was compressed later stays far below this.
 _MOST_PACKED = 50
 
 # Raised for files that are truncated, damaged or of other kinds.
@@ -53,7 +54,7 @@ class CheckpointError(ValueError):
         super().__init__(printable(message))
 
 
-def check_intact(path: str | os.PathLike, contents: bool = True) -> None:
+def check_intact(path: str | os.PathLike) -> bool:
     """Check a checkpoint file against the checksums that it holds.
 
     PyTorch writes them, but does not check them when it reads.
@@ -61,8 +62,9 @@ def check_intact(path: str | os.PathLike, contents: bool = True) -> None:
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in its present
             format, an archive.
-        contents (bool): Whether to read all of it, not only its table of
-            contents. Defaults to True.
+
+    Returns:
+        bool: Whether it can be mapped into memory: nothing is compressed.
 
     Raises:
         CheckpointError: If it is none, any part of it differs from what was
@@ -74,7 +76,7 @@ def check_intact(path: str | os.PathLike, contents: bool = True) -> None:
             parts = archive.infolist()
             unpacked = sum(part.file_size for part in parts)
             bomb = unpacked > _MOST_PACKED * os.path.getsize(path)
-            if contents and not bomb:
+            if not bomb:
                 damaged = archive.testzip()
     # zipfile raises any of these for headers that make no sense.
     except (*_READING_ERRORS, OSError, zipfile.BadZipFile) as error:
@@ -90,6 +92,7 @@ def check_intact(path: str | os.PathLike, contents: bool = True) -> None:
         )
     if not any(part.filename.endswith('/data.pkl') for part in parts):
         raise _unreadable(path)  # an archive of something else
+    return all(part.compress_type == zipfile.ZIP_STORED for part in parts)
 
 
 def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
@@ -101,9 +104,9 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in any format, or
             ``.safetensors``.
-        lazy (bool): Read tensors from the file only as they are used, so
-            that those of the optimiser are never read. The file must not be
-            overwritten in place while they live. Defaults to False.
+        lazy (bool): Map tensors into memory as they are used, so that those
+            of the optimiser take none. The file must not be overwritten in
+            place while they live. Defaults to False.
 
     Returns:
         dict: What the file holds. Of a safetensors file ``state_dict`` and
@@ -121,14 +124,12 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
         )
     if path.endswith('.safetensors'):
         return _read_safetensors(path)
-    archive = zipfile.is_zipfile(path)
-    if archive:
-        check_intact(path, contents=not lazy)
+    # Older formats cannot be mapped.
+    mappable = zipfile.is_zipfile(path) and check_intact(path)
     try:
         with safe_unpickling():
-            # Older formats cannot be mapped.
             checkpoint = torch.load(
-                path, map_location='cpu', mmap=lazy and archive
+                path, map_location='cpu', mmap=lazy and mappable
             )
     except (OSError, MemoryError):
         raise
@@ -212,8 +213,11 @@ def local_file(source: str) -> str:
     """
     if '://' not in source:
         return source
-    name = os.path.basename(source)
-    path = os.path.join(hub.get_dir(), 'checkpoints', name)
+    url = urlsplit(source)
+    name = os.path.basename(url.path)
+    # Many files of the Hugging Face Hub have the same name.
+    folder = f'{url.netloc}{os.path.dirname(url.path)}'.replace('/', '_')
+    path = os.path.join(hub.get_dir(), 'checkpoints', folder, name)
     if not is_main_process():
         barrier()
     if not os.path.isfile(path):

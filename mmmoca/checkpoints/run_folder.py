@@ -14,7 +14,7 @@ from typing import IO, ClassVar
 import torch
 from torch import Tensor
 
-from .reading import CheckpointError, check_intact, read_checkpoint
+from .reading import CheckpointError, read_checkpoint
 
 # A run writes it if it is asked to stop between two checkpoints.
 INTERRUPTED = 'interrupted.pth'
@@ -35,8 +35,8 @@ class FolderLock:
         RuntimeError: If another process or thread has it. Says which.
     """
 
-    # A process that closes any file of a lock frees the lock. So there is one
-    # file for each folder, which goes from lock to lock.
+    # POSIX frees a lock when its process closes any file of it. So each folder
+    # has one open file, which a new lock takes over.
     _held: ClassVar[dict[Path, 'FolderLock']] = {}
     _file: IO | None = None
 
@@ -149,7 +149,6 @@ def newest_checkpoint(
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:
         try:
-            check_intact(path)
             checkpoint = read_checkpoint(path, lazy=True)
         except CheckpointError as error:
             problems.append(str(error))

@@ -29,10 +29,10 @@ def read_start(path: str | os.PathLike) -> dict:
     """Read what pretraining can start from.
 
     Args:
-        path (str | os.PathLike): A file of any known layout. The teacher of
-            MOCA's files goes to the teacher and the student to the student;
-            of all others one encoder goes to both, the teacher if there are
-            two.
+        path (str | os.PathLike): A file of any known layout. From a file of
+            MOCA's, the teacher fills the teacher and the student the student.
+            From any other, one encoder fills both: the teacher, if there is
+            one.
 
     Returns:
         dict: ``state_dict`` with names of :class:`MOCA`, and ``meta``.
@@ -123,14 +123,14 @@ def fit_start(
     for name, value in own.items():
         if name.endswith(tuple(LAYER_SCALE)) and _part(name) in _ENCODERS:
             state.setdefault(name, ones_like(value))
-    changes += _drop_misfits(state, own)
+    changes += _drop_other_shapes(state, own)
     parts = Counter(map(_part, own)), Counter(map(_part, own.keys() & state))
     filled = ', '.join(f'{p} {parts[1][p]}/{parts[0][p]}' for p in parts[0])
     report = f'{source} (layout {about["layout"]}) fills {filled}'
     return report, [f'{source}: {change}' for change in changes]
 
 
-def _drop_misfits(
+def _drop_other_shapes(
     state: dict[str, Tensor], own: Mapping[str, Tensor]
 ) -> Iterator[str]:
     """Drop what is not an encoder and has other shapes than the model's."""
@@ -146,5 +146,5 @@ def _drop_misfits(
 
 def _part(name: str) -> str:
     """An encoder, codebook, neck, or one of the parts of the head."""
-    first, second = name.split('.')[:2]
-    return f'{first}.{second}' if first == 'head' else first
+    depth = 2 if name.startswith('head.') else 1
+    return '.'.join(name.split('.')[:depth])

@@ -27,15 +27,14 @@ def adapt_backbone(
         mode (str): Interpolation, 'bicubic' or 'bilinear'.
         source_grid (Tuple[int, int], optional): Patch rows and columns of the
             source; by default as it records, else square.
-        in_channels (int, optional): See :func:`adapt_in_channels`.
+        in_channels (int, optional): 1 or more, see :func:`adapt_in_channels`.
 
     Returns:
         Backbone: With the new tensors and grid.
 
     Raises:
         CheckpointError: If the grid is not known or not that of the source,
-            the size is not a multiple of the patch, or ``in_channels`` is
-            below 1.
+            or the size is not a multiple of the patch.
     """
     state = dict(backbone.state_dict)
     source = tuple(source_grid or backbone.grid or ())
@@ -53,8 +52,6 @@ def adapt_backbone(
             state['pos_embed'], source, grid, mode
         )
     if in_channels is not None:
-        if in_channels < 1:
-            raise CheckpointError('--in-channels must be 1 or more')
         state[PROJECTION] = adapt_in_channels(state[PROJECTION], in_channels)
     return backbone._replace(state_dict=state, grid=grid)
 
@@ -130,16 +127,10 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     """
     arch = arch_of(backbone.state_dict)
     dims = arch['embed_dims']
-    # The ViT-S of MoCo-v3 differs from all others.
-    usual = (
-        {12}
-        if (backbone.layout, dims) == ('mocov3', 384)
-        else {
-            sizes['num_heads']
-            for sizes in VisionTransformer.arch_zoo.values()
-            if arch.items() <= sizes.items()
-        }
-    )
+    zoo = VisionTransformer.arch_zoo.values()
+    usual = {s['num_heads'] for s in zoo if arch.items() <= s.items()}
+    if (backbone.layout, dims) == ('mocov3', 384):  # differs from all others
+        usual = {12}
     heads = num_heads or record_of(backbone.meta).get('num_heads')
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if not isinstance(heads, int) or heads < 1 or dims % heads:

@@ -121,21 +121,22 @@ def prepend_class_position(state_dict: dict[str, Tensor]) -> None:
 
 
 def position_grid(
-    recorded: Sequence[int] | None, pos_embed: Tensor
+    recorded: Sequence[int] | None, pos_embed: Tensor, extra: int = 1
 ) -> tuple[int, int] | None:
     """The patch grid of a position embedding.
 
     Args:
         recorded (Sequence[int], optional): Rows and columns that the file
             records, if it does.
-        pos_embed (Tensor): (1, 1 + L, D), [CLS] first.
+        pos_embed (Tensor): (1, extra + L, D).
+        extra (int): Tokens that are no patches. Defaults to 1, [CLS].
 
     Returns:
         Tuple[int, int], optional: The recorded grid if it has L patches.
         Else L is taken for a square, as in every public checkpoint; None if
         it is not a square.
     """
-    patches = pos_embed.shape[1] - 1
+    patches = pos_embed.shape[1] - extra
     if recorded is not None and math.prod(recorded) == patches:
         return tuple(recorded)
     side = math.isqrt(patches)

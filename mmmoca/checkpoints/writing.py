@@ -80,7 +80,8 @@ def is_release(checkpoint: dict) -> bool:
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
     """
-    return _RELEASED in tensors_of(checkpoint).get('model', {})
+    groups = tensors_of(checkpoint).values()
+    return any(_RELEASED in group for group in groups)
 
 
 def convert_release(
@@ -100,7 +101,8 @@ def convert_release(
         of a pretraining config; and the names that have no counterpart.
 
     Raises:
-        CheckpointError: If it is not the authors' full model.
+        CheckpointError: If it is not the authors' full model, or a variant of
+            it that is not built here.
     """
     groups = tensors_of(checkpoint).values()
     state = next((s for s in groups if _RELEASED in s), None)
@@ -110,14 +112,8 @@ def convert_release(
             'encoder_teacher. and encoder.: convert a backbone alone by '
             'tools/model_converters/extract_backbone.py'
         )
-    try:
-        converted = convert_release_state_dict(state)
-        dropped = [k for k in state if convert_release_name(k) is None]
-    except KeyError as error:
-        raise CheckpointError(
-            f'{source} is of a variant of MOCA that is not built here: '
-            f'{error.args[0]}'
-        ) from error
+    converted = convert_release_state_dict(state)
+    dropped = [name for name in state if convert_release_name(name) is None]
     grid = position_grid(None, converted['teacher.pos_embed'])
     meta = dict(mmmoca=file_record(source, 'moca', 'full', grid))
     return dict(state_dict=converted, meta=meta), dropped
@@ -140,7 +136,7 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
         path (str | os.PathLike): Where to; ``.safetensors`` for that format,
             with ``meta`` as JSON in its metadata, else as ``torch.save``.
     """
-    # Copies, since views would be saved with all they are views of.
+    # Clones, because saving a view saves its whole storage.
     state_dict = {
         name: value.detach().clone(memory_format=torch.contiguous_format)
         for name, value in checkpoint['state_dict'].items()
@@ -154,17 +150,3 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
             temporary.write_bytes(save(state_dict, dict(format='pt') | meta))
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)
-
-
-def write_converted(
-    checkpoint: dict, source: str | os.PathLike, target: str | os.PathLike
-) -> None:
-    """Write a converted checkpoint, with the checksum of its source.
-
-    Args:
-        checkpoint (dict): ``state_dict`` and ``meta``.
-        source (str | os.PathLike): The file that it was made from.
-        target (str | os.PathLike): See :func:`write_checkpoint`.
-    """
-    checkpoint['meta']['mmmoca']['sha256'] = file_sha256(source)
-    write_checkpoint(checkpoint, target)

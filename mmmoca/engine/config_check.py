@@ -7,6 +7,7 @@ nonsense. This package's own classes check their arguments themselves.
 
 import inspect
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 from numbers import Real
@@ -19,12 +20,14 @@ from mmengine.runner import Runner
 # packages. Many accept sequences.
 _RANGES = {
     'batch_size max_epochs max_iters accumulative_counts base_batch_size '
-    'num_classes img_size patch_size crop_size stride': (1, 1e12),
+    'num_classes img_size patch_size stride': (1, 1e12),
+    'crop_size': (1e-9, 1e12),  # a share of the image for mmdet
     'prob drop_path_rate drop_rate attn_drop_rate layer_decay_rate momentum': (
         0,
         1,
     ),
-    'std max_norm': (1e-9, 65535),
+    'std': (1e-9, 65535),
+    'max_norm': (1e-9, math.inf),
     'lr weight_decay': (0, 1000),
 }
 _RANGES = {name: r for names, r in _RANGES.items() for name in names.split()}
@@ -35,8 +38,8 @@ _PARTS = re.compile(
 # The top-level keys that a run reads.
 RUN_KEYS = {
     *inspect.signature(Runner).parameters,
-    *('activation_checkpointing', 'compile', 'find_unused_parameters'),
-    'runner_type',
+    *('activation_checkpointing', 'compile', 'efficient_conv_bn_eval'),
+    *('find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'sync_bn'),
 }
 
 

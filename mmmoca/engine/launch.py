@@ -3,6 +3,7 @@
 
 import logging
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -62,7 +63,10 @@ def load_config(
     )
     check_config(cfg)
     if unread := {key.split('.')[0] for key in options} - known:
-        raise ValueError(f'nothing reads {", ".join(sorted(unread))}')
+        raise ValueError(
+            f'there is no setting {", ".join(sorted(unread))}: write whole '
+            'keys, such as optim_wrapper.optimizer.lr'
+        )
     leave_out_hooks(cfg)
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
         # Without labelled images there is no k-NN.
@@ -70,7 +74,7 @@ def load_config(
     scope = cfg.get('default_scope')
     if scope == 'mmdet':
         check_compiled_ops()
-    if scope is not None and find_spec(scope) is not None:
+    if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
         import_quietly(f'{scope}.datasets')
     # Segmentation and detection need MMEngine's default collate_fn: their
     # images differ in size.
@@ -149,9 +153,8 @@ def check_files(cfg: Config, *stages: str) -> None:
         ValueError: See :func:`check_segmentation`.
     """
     # MMEngine reads remote files, such as s3://...
-    scheme, _, path = (cfg.get('load_from') or '').rpartition('://')
-    local = not scheme or scheme.startswith('mmmoca-')
-    if path and local and not Path(path).expanduser().exists():
+    path = re.sub(r'^mmmoca-\w+://', '', cfg.get('load_from') or '')
+    if path and '://' not in path and not Path(path).expanduser().exists():
         raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
     for stage in stages:
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}

@@ -55,15 +55,16 @@ def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
     momentum = round(1 - min(0.1, max(0.004, left)), 4)
     warmup = max(1, 0.15 * run.steps)
     if words is None:
-        # Through 1024 for CIFAR-10's 50 000 images and the paper's 4096 for
-        # its 1.28 million. Fewer words for fewer images learn less:
-        # docs/benchmarks/own_images.md.
+        # K grows with the root of the images: 1024 for CIFAR-10's 50 000, 4096
+        # for the paper's 1.28 million. Fewer than 1024 learn less, even from
+        # few images: docs/benchmarks/own_images.md.
         power = round(math.log2(1024 * math.sqrt(run.images / 50_000)))
         # At most as many words as the images of the warm-up can renew.
         filled = math.floor(math.log2(run.batch * warmup))
         words = 2 ** max(6, min(12, max(10, power), filled))
-    # The paper's 4, or more if the words of step 0, which are noise, would
-    # outlive the warm-up. Each is of another image, and they divide K.
+    # The paper uses 4. A short run needs more, so that no word of the initial
+    # noise outlives the warm-up. Each new word is of another image, and their
+    # number divides K.
     wanted = max(4, words / warmup)
     fitting = [n for n in range(1, run.batch + 1) if words % n == 0]
     new_words = min((n for n in fitting if n >= wanted), default=fitting[-1])
@@ -167,7 +168,10 @@ def run_of(cfg: Config) -> Run:
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     iterations = cfg.train_cfg.get('max_iters')
     if iterations is None:
-        epoch = images // (batch // micro_batches)
+        together = batch // micro_batches
+        epoch = images // together
+        if not cfg.train_dataloader.get('drop_last'):
+            epoch = -(-images // together)
         iterations = epoch * cfg.train_cfg.max_epochs
     steps = iterations // micro_batches
     if not steps:

@@ -2,12 +2,9 @@
 """Facts of a run and its optimiser steps, for hooks."""
 
 import numpy as np
-from mmengine.dataset import InfiniteSampler
-from mmengine.dist import get_world_size
 from mmengine.model import is_model_wrapper
 from mmengine.runner import BaseLoop, Runner
 from torch import Tensor, nn
-from torch.utils.data import Sampler
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
@@ -54,11 +51,12 @@ def skipped(runner: Runner) -> Tensor | None:
 
 
 def mix_seed(*numbers: int) -> int:
-    """Mix numbers into a 63-bit seed, unlike that of neighbouring numbers.
+    """Hash numbers into a 63-bit seed.
+
+    Similar numbers give unrelated seeds, and (s, n) differs from (s, n, 0).
 
     Args:
-        *numbers (int): Seed of the run, rank, iteration and so on. Their
-            count matters, too.
+        *numbers (int): Seed of the run, rank, iteration and so on.
 
     Returns:
         int: The same for the same numbers, in [0, 2**63).
@@ -69,27 +67,6 @@ def mix_seed(*numbers: int) -> int:
     return int(state[0] >> 1)
 
 
-def global_batch_size(runner: Runner) -> int:
-    """Images of an optimiser step: all processes, all micro-batches."""
-    batch_size = runner.train_dataloader.batch_sampler.batch_size
-    micro_batches = runner.optim_wrapper._accumulative_counts
-    return batch_size * get_world_size() * micro_batches
-
-
-def is_infinite(sampler: Sampler) -> bool:
-    """Whether a sampler never ends, so that all batches are full."""
-    infinite = getattr(sampler, 'infinite', False)
-    return infinite or isinstance(sampler, InfiniteSampler)
-
-
-def optimizer_steps(runner: Runner) -> int:
-    """Optimiser steps done, for calls in ``after_train_iter``.
-
-    The step of the current iteration counts.
-    """
-    return -(-(runner.iter + 1) // runner.optim_wrapper._accumulative_counts)
-
-
-def total_optimizer_steps(runner: Runner) -> int:
-    """Optimiser steps of the whole run."""
-    return -(-runner.max_iters // runner.optim_wrapper._accumulative_counts)
+def optimizer_steps(runner: Runner, iterations: int) -> int:
+    """Optimiser steps of a number of iterations, an unfinished one too."""
+    return -(-iterations // runner.optim_wrapper._accumulative_counts)

@@ -51,8 +51,12 @@ def prepare_training(
     start = cfg.get('load_from')
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
-            raise ValueError(f'leave out --init {init} or {start or resume}')
+            raise ValueError(
+                'there are two checkpoints to start from: leave out --init '
+                f'{init}, or {start or resume}'
+            )
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
+        cfg.resume = False
     folder = Path(cfg.get('work_dir', ''))
     saved = any((*folder.glob('last_checkpoint'), *folder.glob('*.pth')))
     # A job that was requeued before its first checkpoint starts again from
@@ -103,8 +107,8 @@ def train(
     finally:
         # MMEngine does not call hooks after an exception.
         for hook in runner.hooks:
-            if isinstance(hook, ProgressHook | PreemptionHook):
-                hook.after_train(runner)
-            elif isinstance(hook, AtomicCheckpointHook):
+            if isinstance(
+                hook, AtomicCheckpointHook | PreemptionHook | ProgressHook
+            ):
                 hook.after_run(runner)
     return runner

@@ -14,10 +14,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.dist import all_reduce, get_rank, get_world_size
-from mmengine.logging import MMLogger
+from mmengine.logging import print_log
 from torch import Tensor
-
-from .features import FeatureShard
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -69,8 +67,8 @@ def fit_low_shot(
         # Here scikit-learn fits one weight vector, the difference of the
         # softmax's two, with twice the squared norm of both together.
         c *= 2
-    # Since 1.4 it minimises the mean over the samples, whose gradient is n
-    # times smaller; and rounded to float32 the gradient stalls above tol.
+    # scikit-learn 1.4 and later minimise the mean over the n samples, so tol
+    # is divided by n. In float32 the gradient stalls above that: float64.
     classifier = LogisticRegression(
         C=c, fit_intercept=False, max_iter=max_iter, tol=tol / len(labels)
     )
@@ -82,10 +80,10 @@ def fit_low_shot(
 
 
 def low_shot_predictions(
-    train: FeatureShard,
+    feats: Tensor,
+    labels: Tensor,
     query: Tensor,
     subsets: dict[str, list[list[int]]],
-    logger: MMLogger,
     **fit,
 ) -> tuple[Tensor, list[str]]:
     """Classify by one regression for each set of each subset.
@@ -93,11 +91,11 @@ def low_shot_predictions(
     They are shared out over the ranks. Called by all ranks together.
 
     Args:
-        train (FeatureShard): :func:`low_shot_features` of the training
-            images, of all of them on every rank.
+        feats (Tensor): :func:`low_shot_features` of all training images,
+            (n, D), on every rank.
+        labels (Tensor): Their labels, (n,).
         query (Tensor): The same of the images to classify, (N, D).
         subsets (dict[str, list[list[int]]]): Name -> rows of each set.
-        logger (MMLogger): Told of each regression.
         **fit: Arguments of :func:`fit_low_shot`.
 
     Returns:
@@ -111,7 +109,7 @@ def low_shot_predictions(
     ]
     predictions = torch.zeros(len(query), len(fits), dtype=torch.int64)
     converged = torch.zeros(len(fits), dtype=torch.int64)
-    feats, labels = train.feats.numpy(), train.labels.numpy()
+    feats, labels = feats.numpy(), labels.numpy()
     for index in range(get_rank(), len(fits), get_world_size()):
         name, rows = fits[index]
         start = time.time()
@@ -120,10 +118,11 @@ def low_shot_predictions(
         )
         predicted = classifier.predict(query.numpy())
         predictions[:, index] = torch.from_numpy(predicted)
-        logger.info(
+        print_log(
             f'low-shot {name}: {len(rows)} images of '
             f'{len(classifier.classes_)} classes, '
-            f'{classifier.n_iter_[0]} iterations, {time.time() - start:.1f} s'
+            f'{classifier.n_iter_[0]} iterations, {time.time() - start:.1f} s',
+            logger='current',
         )
     all_reduce(predictions)
     all_reduce(converged)
@@ -145,17 +144,16 @@ def low_shot_results(
         set, and their ``mean`` and ``std`` (of the sets as the whole
         population).
     """
-    left = iter(accuracies)
-    results = []
-    for name, sets in subsets.items():
-        top1 = [next(left) for _ in sets]
-        results.append(
-            dict(
-                subset=name,
-                images=[len(rows) for rows in sets],
-                top1=top1,
-                mean=float(np.mean(top1)),
-                std=float(np.std(top1)),
-            )
+    ends = np.cumsum([len(sets) for sets in subsets.values()])
+    return [
+        dict(
+            subset=name,
+            images=[len(rows) for rows in sets],
+            top1=top1.tolist(),
+            mean=float(top1.mean()),
+            std=float(top1.std()),
         )
-    return results
+        for (name, sets), top1 in zip(
+            subsets.items(), np.split(np.array(accuracies), ends)
+        )
+    ]

@@ -10,7 +10,6 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from mmmoca.datasets.image_places import stored_in
-from mmmoca.files import outside
 from mmmoca.messages import listed
 
 
@@ -48,30 +47,21 @@ def read_subset(
         for line in map(str.strip, Path(path).read_text().split('\n'))
         if line
     ]
-    numbers = {name: label for label, name in enumerate(classes)}
-    subset = {
-        image: numbers.get(image.partition('/')[0], -1) for image in images
-    }
-    paths = {os.path.join(folder, image): image for image in subset}
-    for wrong, what in (
-        ([paths[p] for p in outside(folder, paths)], 'lead out of it'),
-        (
-            [image for image, label in subset.items() if label < 0],
-            f'are of no class known ({listed(classes, 3)})',
-        ),
-    ):
-        if wrong:
-            raise ValueError(
-                f'{len(wrong)} images of the subset list {path} of {folder} '
-                f'{what}: {listed(wrong, 3)}'
-            )
+    labels = {name: label for label, name in enumerate(classes)}
+    subset = {image: labels.get(image.partition('/')[0]) for image in images}
+    unknown = [image for image, label in subset.items() if label is None]
+    if unknown:
+        raise ValueError(
+            f'{len(unknown)} images of the subset list {path} have no known '
+            f'class ({listed(classes, 3)}): {listed(unknown, 3)}'
+        )
     if len(subset) < len(images) or len(set(subset.values())) < 2:
         raise ValueError(
             f'the subset list {path} must name each image once, and images '
             f'of two classes or more, but has {len(images)} lines of '
             f'{len(subset)} images of {len(set(subset.values()))} classes'
         )
-    missing = [i for place, i in paths.items() if not os.path.isfile(place)]
+    missing = [i for i in subset if not os.path.isfile(f'{folder}/{i}')]
     if missing:
         raise FileNotFoundError(
             f'{len(missing)} of {len(subset)} images of the subset list '
@@ -143,8 +133,8 @@ def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
         path = dataset.get_data_info(index)['img_path']
         if stored_in(path) is not None:
             raise ValueError(
-                f'{path} has no folder of its class, by which lists of images '
-                'name it: use mmmoca.ImageFolder here'
+                f'{path} is in no folder of its class, but lists of images '
+                'need one: use mmmoca.ImageFolder'
             )
         path = Path(path)
         name, *file = path.relative_to(dataset.img_prefix).parts
@@ -157,11 +147,11 @@ def draw_subset(
     seed: Sequence[int],
     shots: int | None = None,
     percent: float | None = None,
-) -> list[str]:
+) -> list[tuple[str, str]]:
     """Draw some images of each class.
 
-    The same seed draws the same first images, however many are drawn: the
-    two images a class of a seed include its one image a class.
+    Smaller draws are contained in larger ones of the same seed: the image for
+    1 shot is one of the two for 2 shots.
 
     Args:
         images (dict[str, Collection[str]]): Class -> its files, without the
@@ -172,7 +162,7 @@ def draw_subset(
             above 0 and up to 100; at least one image of each class is drawn.
 
     Returns:
-        list[str]: Lines of a subset list, sorted.
+        list[tuple[str, str]]: Class and file of each image.
 
     Raises:
         ValueError: If not exactly one of ``shots`` and ``percent`` is given,
@@ -188,7 +178,7 @@ def draw_subset(
         )
     if len(images) < 2:
         raise ValueError(f'images of one class only: {listed(images, 3)}')
-    lines = []
+    drawn = []
     for number, (name, files) in enumerate(sorted(images.items())):
         count = shots or max(1, round(len(files) * percent / 100))
         if len(files) < count:
@@ -198,8 +188,8 @@ def draw_subset(
             )
         order = np.random.default_rng((*seed, number)).permutation(len(files))
         files = sorted(files)
-        lines += [subset_line(name, files[row]) for row in order[:count]]
-    return sorted(lines)
+        drawn += [(name, files[row]) for row in order[:count]]
+    return drawn
 
 
 def subset_line(name: str, file: str) -> str:

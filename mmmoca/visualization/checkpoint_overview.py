@@ -12,6 +12,7 @@ from mmpretrain import get_model
 from mmpretrain.registry import DATASETS
 from torch.utils.data import Dataset, Subset
 
+from mmmoca.checkpoints import guarded
 from mmmoca.evaluation import extract_features, raw_pixels
 from mmmoca.evaluation.loaders import moved
 from mmmoca.models import MOCA
@@ -26,7 +27,6 @@ def draw_checkpoint(
     data: str | None = None,
     images: int = 8,
     bank_size: int = 2000,
-    batch_size: int = 50,
     num_workers: int = 2,
     seed: int = 0,
 ) -> Figure:
@@ -39,7 +39,6 @@ def draw_checkpoint(
             that of the config.
         images (int): Number of images shown.
         bank_size (int): Number of images among which neighbours are found.
-        batch_size (int): Batch size of the extraction of features.
         num_workers (int): Number of processes that read images.
         seed (int): Seed of the choice of images.
 
@@ -56,7 +55,9 @@ def draw_checkpoint(
     torch.manual_seed(seed)
     queries, bank = _build_sets(cfg, data)
     untrained, model = _build_model(cfg), _build_model(cfg)
-    load_checkpoint(model, checkpoint, map_location='cpu', strict=True)
+    load_checkpoint(
+        model, guarded(checkpoint), map_location='cpu', strict=True
+    )
 
     members = torch.randperm(len(bank))[:bank_size].tolist()
     own_rows = classes = None
@@ -64,11 +65,12 @@ def draw_checkpoint(
         queries = Subset(bank, members)
         own_rows = picked = pick_images(None, len(queries), images)
     else:
-        picked = pick_images(_labels_of(queries), len(queries), images)
+        truth = torch.from_numpy(queries.get_gt_labels())
+        picked = pick_images(truth, len(queries), images)
         classes = bank.metainfo.get('classes')
     bank = Subset(bank, members)
     encoders = {'MOCA': model.extract_feat, 'raw pixels': raw_pixels}
-    options = dict(batch_size=batch_size, num_workers=num_workers)
+    options = dict(batch_size=50, num_workers=num_workers)
     (features, labels), (bank_features, bank_labels) = [
         extract_features(dataset, model.data_preprocessor, encoders, **options)
         for dataset in (Subset(queries, picked), bank)
@@ -135,10 +137,3 @@ def _pipeline(cfg: Config) -> list[dict]:
         dict(type='CenterCrop', crop_size=(width, height)),
         dict(type='PackInputs'),
     ]
-
-
-def _labels_of(dataset: Dataset) -> torch.Tensor | None:
-    """Labels of all images, (N, ), from the data list; None without any."""
-    if 'gt_label' not in dataset.get_data_info(0):
-        return None
-    return torch.from_numpy(dataset.get_gt_labels())

@@ -45,6 +45,8 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
     trained = dict(step=0)
     for line in path.read_text(encoding='utf-8').splitlines():
         record = json.loads(line)
+        if not isinstance(record, dict) or 'step' not in record:
+            raise ValueError(f'{path} is no file of scalars')
         step = record.pop('step')
         if 'iter' in record:
             trained = dict(record, step=step)

@@ -1,7 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The choice of images, and their nearest neighbours in a bank."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import torch
@@ -82,14 +84,10 @@ def pick_images(labels: Tensor | None, total: int, count: int) -> list[int]:
     Returns:
         List[int]: Indices, sorted by class and then by index.
     """
-    order = torch.randperm(total).tolist()
-    if labels is None:
-        return sorted(order[:count])
-    turns = {}  # class -> number of its images earlier in the order
-    turned = []
-    for index in order:
-        label = int(labels[index])
-        turns[label] = turns.get(label, -1) + 1
-        turned.append((turns[label], len(turned), index))
-    chosen = [index for *_, index in sorted(turned)[:count]]
+    labels = torch.zeros(total) if labels is None else labels
+    classes = defaultdict(list)
+    for index in torch.randperm(total).tolist():
+        classes[int(labels[index])].append(index)
+    turns = chain.from_iterable(zip_longest(*classes.values()))
+    chosen = [index for index in turns if index is not None][:count]
     return sorted(chosen, key=lambda index: (int(labels[index]), index))

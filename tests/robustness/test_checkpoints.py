@@ -108,9 +108,9 @@ def test_damaged_files_are_passed_over(tmp_path, how):
     assert 'iter_10.pth' in problem and ('is damaged' in problem) == (
         how == 'zeroed'
     )
-    if how != 'random':
+    for lazy in (False, True) if how != 'random' else ():
         with pytest.raises(CheckpointError, match='iter_10.pth'):
-            read_checkpoint(tmp_path / 'iter_10.pth')
+            read_checkpoint(tmp_path / 'iter_10.pth', lazy)
 
 
 def test_resumes_the_newest_intact_one(root, finished):

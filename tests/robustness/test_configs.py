@@ -83,7 +83,13 @@ def test_keys_that_nothing_reads():
             load_config(DEMO_CONFIG, cfg_options={key: 4})
     # These are no keys of the file, but the runner's.
     options = {'compile': True, 'resume': True, 'auto_scale_lr.enable': True}
+    wrapper = dict(type='MMDistributedDataParallel')
+    options |= {'model_wrapper_cfg': wrapper, 'sync_bn': 'torch'}
+    options |= {'default_scope': 'mmengine'}
+    options |= {'optim_wrapper.clip_grad.max_norm': float('inf')}
     assert load_config(DEMO_CONFIG, cfg_options=options).compile
+    crop = dict(type='RandomCrop', crop_size=(0.3, 0.7))
+    check_config(Config(dict(test_pipeline=[crop])))
 
 
 @pytest.mark.parametrize(

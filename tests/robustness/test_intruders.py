@@ -18,6 +18,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.engine import AtomicCheckpointHook
 
+from ..runs import NO_VALIDATION, demo_runner
 from .payloads import FORMS, Call, write_payload
 
 
@@ -40,6 +41,18 @@ def test_no_checkpoint_runs_code(tmp_path, read, form):
         read(str(path))
     assert not marker.exists()
     assert form == 'lookup' or 'mkdir' in str(error.value)
+
+
+def test_no_run_without_our_hooks_runs_code(root, tmp_path):
+    path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
+    write_payload(path, marker)
+    hooks = dict(default_hooks=dict(_delete_=True), load_from=str(path))
+    kind = dict(runner_type='mmmoca.ConsoleRunner')
+    with pytest.raises(CheckpointError):
+        demo_runner(
+            root, 'unguarded', **NO_VALIDATION, **hooks, **kind
+        ).train()
+    assert not marker.exists()
 
 
 def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):

@@ -22,9 +22,9 @@ from mmmoca.checkpoints import (
     CheckpointError,
     backbone_checkpoint,
     build_vit,
-    convert_to_timm_name,
     find_backbone,
 )
+from mmmoca.checkpoints.keys import TIMM
 from mmmoca.evaluation import extract_features
 
 from ..encoders import write_run
@@ -180,12 +180,20 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
     monkeypatch.setattr('torch.hub.urlopen', urlopen)
     found = mock.Mock(weights=(root / 'run.pth').as_uri())
     monkeypatch.setattr(ModelHub, 'get', lambda _: found)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()  # a work dir, say
+    paths = set()
     for _ in range(2):
         encoder = mmmoca.load(name, device='cpu')
-        assert encoder.about['checkpoint'] == (
-            f'{tmp_path}/hub/checkpoints/run.pth'
-        )
+        paths.add(encoder.about['checkpoint'])
         monkeypatch.setattr('torch.hub.urlopen', offline)  # it is there
+    (path,) = paths
+    assert path.startswith(f'{tmp_path}/hub/checkpoints/')
+    assert path.endswith('/run.pth')
+    # Another file of the same name is another file.
+    found.weights = 'https://hub.org/other/run.pth?download=true'
+    with raises(CheckpointError, 'no network', 'hub.org_other/run.pth'):
+        mmmoca.load(name)
 
 
 def test_other_sizes(root, encoder):
@@ -293,6 +301,8 @@ def test_wrong_arguments(root, encoder):
     for features in ('mean', ['cls', 'mean'], ()):
         with raises(ValueError, 'no feature', 'cls, avg, patches'):
             encoder.embed(root / 'val', features=features)
+    with raises(ValueError, 'batch_size'):
+        encoder.embed(root / 'val', batch_size=-1)
     with pytest.raises(AttributeError, match="'mmmoca' has no attribute 'a'"):
         mmmoca.a  # noqa: B018
 
@@ -315,7 +325,7 @@ def test_the_vit_s_of_mocov3_has_12_heads(tmp_path):
     vit = MODELS.build(
         dict(type='mmpretrain.VisionTransformer', arch='deit-s', img_size=32)
     )
-    state = {convert_to_timm_name(k): v for k, v in vit.state_dict().items()}
+    state = {TIMM.from_mmpretrain(k): v for k, v in vit.state_dict().items()}
     both = files.with_prefix('momentum_encoder.', state)
     both |= files.with_prefix('base_encoder.', state)
     backbone = find_backbone(dict(state_dict=both))

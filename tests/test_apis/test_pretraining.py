@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
 
 import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
@@ -78,12 +79,16 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
     assert (prepared['channel_order'], prepared['source']) == ('rgb', 'config')
     taken = {}
     monkeypatch.setattr(
-        'mmmoca.apis.pretraining.train', lambda cfg, *_: taken.update(cfg)
+        'mmmoca.apis.pretraining.train',
+        lambda cfg, *_: (
+            taken.update(cfg)
+            or mock.Mock(hooks=[CheckpointHook(by_epoch=False)])
+        ),
     )
-    monkeypatch.setattr(
-        'mmmoca.apis.pretraining.newest_checkpoint', lambda *_: (last, [])
-    )
+    newest = mock.Mock(return_value=(last, []))
+    monkeypatch.setattr('mmmoca.apis.pretraining.newest_checkpoint', newest)
     mmmoca.pretrain(images, tmp_path, 1, 16, root, init=last, amp=True)
+    newest.assert_called_with(str(tmp_path), 'iter_{}.pth')
     assert taken['load_from'] == f'mmmoca-start://{last}'
     assert taken['val_cfg']['data_root'] == str(root)
     kind = taken['train_dataloader']['dataset']['type']

@@ -6,9 +6,10 @@ import torch
 
 from mmmoca.checkpoints import (
     CheckpointError,
+    check_fit,
     check_pretrained_inits,
-    convert_timm_name,
 )
+from mmmoca.checkpoints.keys import TIMM
 
 from ..runs import assert_same
 from .files import DIMS, checkpoint, classifier, mm_vit, timm_state
@@ -42,11 +43,11 @@ def test_pretrained_backbones(build, layout, scheme, prefix):
     is_student = prefix == 'backbone'
     expected = (student if is_student else teacher).state_dict()
     if layout != 'mmmoca':
-        expected = {convert_timm_name(k): v for k, v in expected.items()}
+        expected = {TIMM.to_mmpretrain(k): v for k, v in expected.items()}
     model = build(content, prefix, scheme)
     (report,) = check_pretrained_inits(model)
     total = len(expected)
-    assert f'a.pth): {total} of its {total} names match' in report
+    assert f'a.pth): {total} of {total} names of the model match' in report
     assert ("This is a pretraining run's student" in report) == is_student
     assert 'missing' not in report
     model.init_weights()
@@ -111,6 +112,8 @@ def test_square_grids_are_left_to_mmpretrain(build):
     model = build(checkpoint('mmmoca', 32)[0], 'teacher.', img_size=(64, 48))
     (report,) = check_pretrained_inits(model)
     assert 'of another shape' not in report
+    plain = mm_vit(with_cls_token=False, out_type='avg_featmap')
+    check_fit(plain, plain.state_dict(), {}, 'its own file')
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,16 @@ def test_names_of_transformers(start, kind, suffix):
         start(model, state)
 
 
+def test_a_part_of_ones_own(start):
+    model = moca()
+    model.register_parameter('scale', torch.nn.Parameter(torch.ones(1)))
+    content, teacher, student = checkpoint('moca')
+    # The authors' state dict, saved alone.
+    matched, _ = start(model, content['model'])
+    assert 'scale 0/1' in matched
+    assert_starts(model, teacher, student)
+
+
 def test_own_pretraining(start):
     """Codebook, decoder and generators too, where they fit."""
     source = randomise(moca(), seed=5)

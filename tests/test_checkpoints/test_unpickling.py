@@ -30,8 +30,13 @@ def test_checkpoints_of_mmengine(tmp_path):
     torch.save(content, path)
     with pytest.raises(UnpicklingError, match='HistoryBuffer'):
         torch.load(path, weights_only=True)
-    for file in (path, _as_of_other_numpy(path)):
-        loaded = read_checkpoint(file)
+    for file, lazy in (
+        (path, False),
+        (path, True),
+        (_as_of_other_numpy(path), False),
+        (_as_of_other_numpy(path), True),
+    ):
+        loaded = read_checkpoint(file, lazy)
         assert loaded['loss'].mean() == 2 and loaded['loss'].min() == 1
         assert loaded['numbers'] == [0.5, True]
         assert loaded['rng'][0].tolist() == [0, 1, 2, 3, 4]
@@ -67,10 +72,13 @@ def test_what_the_process_allows_does_not_count(tmp_path):
 
 
 def _as_of_other_numpy(path):
-    """Copy of a checkpoint as written by NumPy 1 (or by 2, on 1)."""
+    """Copy of a checkpoint as written by NumPy 1 (or by 2, on 1), packed."""
     here, there = b'cnumpy._core.multiarray\n', b'cnumpy.core.multiarray\n'
     target = path.with_suffix('.other')
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, 'w') as new:
+    with (
+        zipfile.ZipFile(path) as old,
+        zipfile.ZipFile(target, 'w', zipfile.ZIP_DEFLATED) as new,
+    ):
         for name in old.namelist():
             data = old.read(name)
             if name.endswith('/data.pkl'):

@@ -14,9 +14,9 @@ from torch import nn
 
 from mmmoca.checkpoints import (
     CheckpointError,
-    convert_timm_name,
     resize_positions,
 )
+from mmmoca.checkpoints.keys import TIMM
 from mmmoca.engine.hooks import checkpoint_fit_hook
 
 from ..runs import assert_same, demo_model
@@ -92,7 +92,7 @@ def test_what_goes_on_of_the_optimizer(load):
 def test_checkpoints_that_do_not_fit(load):
     """Those of other shapes are in test_pretrained."""
     model = demo_model()
-    with pytest.raises(CheckpointError, match='0 of its .* 1 unexpected'):
+    with pytest.raises(CheckpointError, match='0 of .* 1 unexpected'):
         load(model, {'encoder.weight': torch.zeros(2)})
     # Which no shape tells; the record in the file does.
     record = dict(mmmoca=dict(num_heads=2))
@@ -114,7 +114,7 @@ def test_a_student_does_not_pass_for_the_teacher(load, monkeypatch, is_vit):
 
 def assert_holds(model, vit):
     """The backbone has the weights of a ViT of either library."""
-    expected = {convert_timm_name(k): v for k, v in vit.state_dict().items()}
+    expected = {TIMM.to_mmpretrain(k): v for k, v in vit.state_dict().items()}
     assert_same(model.backbone.state_dict(), expected)
 
 

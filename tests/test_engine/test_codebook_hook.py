@@ -39,6 +39,7 @@ def test_batches_without_an_end_are_full(root):
     """48 images leave 3 of a batch of 15, which no step has."""
     options = {BATCH: 15, 'train_dataloader.drop_last': False}
     options |= {'train_cfg.max_iters': 1} | NO_VALIDATION
+    options['train_dataloader.sampler.infinite'] = False  # as by default
     demo_runner(root, 'full', **options).train()
 
 

@@ -80,7 +80,8 @@ def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
     launch.check_files(load(**shards, **{place: '{0..9}.tar'}), 'train')
     for name in ('a.pth', 'mmmoca-student://a.pth'):
         refused('load_from: there is no checkpoint a.pth', load_from=name)
-    launch.check_files(load(load_from='s3://bucket/a.pth'))
+    for name in ('s3://bucket/a.pth', 'mmmoca-teacher://https://there/a.pth'):
+        launch.check_files(load(load_from=name))
 
 
 def test_dataloaders_get_defaults_that_work(tmp_path):

@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.launch import build_runner, load_config
-from mmmoca.engine.recipe import Run, recipe_numbers, scale_rate
+from mmmoca.engine.recipe import Run, recipe_numbers, run_of, scale_rate
 from mmmoca.engine.training import prepare_training, train
 
 from ..images import CONFIGS, DEMO_CONFIG, write_images
@@ -64,6 +64,12 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     # no more words than a step has images.
     assert numbers(50_000, 512, 200)[2:] == [1024, 64]
     assert numbers(50_000, 24, 200)[2:] == [512, 16]
+
+
+@pytest.mark.parametrize('drop_last, steps', [(True, 20), (False, 24)])
+def test_steps_of_an_epoch(root, drop_last, steps):
+    options = {'train_dataloader.drop_last': drop_last, 'batch_size': 10}
+    assert run_of(own_config(root, **options)).steps == steps
 
 
 def test_words_that_no_step_would_fill(root, tmp_path):

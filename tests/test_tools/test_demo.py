@@ -14,6 +14,7 @@ from mmmoca.checkpoints import read_checkpoint
 
 from ..images import write_images
 from ..judges import knn_judge
+from ..robustness.payloads import write_payload
 from ..tools import TOOLS, python, run_tool
 
 TRAIN, VAL = 130, 36
@@ -108,8 +109,12 @@ def test_pictures_of_any_run(demo, tmp_path):
     weights = read_checkpoint(checkpoint)['state_dict']
     backbone = {n: weights[n] for n in weights if n.startswith('backbone.')}
     torch.save(backbone, tmp_path / 'backbone.pth')
-    with pytest.raises(RuntimeError, match='codebook.words'):
-        run_tool(OVERVIEW, config, tmp_path / 'backbone.pth')
+    printed = run_tool(OVERVIEW, config, tmp_path / 'backbone.pth', code=2)
+    assert 'codebook.words' in printed
+    write_payload(tmp_path / 'payload.pth', tmp_path / 'it_ran')
+    printed = run_tool(OVERVIEW, config, tmp_path / 'payload.pth', code=2)
+    assert 'payload.pth is refused' in printed
+    assert not (tmp_path / 'it_ran').exists()
 
 
 @pytest.mark.slow

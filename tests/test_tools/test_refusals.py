@@ -25,6 +25,7 @@ def place(root, tmp_path, monkeypatch):
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'images').symlink_to(root / 'train')
     (tmp_path / 'untested.py').write_text('model = dict()\n')
+    (tmp_path / 'log.json').write_text('[]')
     return tmp_path
 
 
@@ -35,6 +36,9 @@ def place(root, tmp_path, monkeypatch):
         ('train', f'{CONFIG} --resume b.pth', 'no checkpoint b.pth'),
         ('train', f'{CONFIG} --init empty', 'no file empty'),
         ('train', f'{CONFIG} --cfg-options a', 'a must be KEY=VALUE'),
+        ('train', f'{CONFIG} --cfg-options a=[1,2', '--cfg-options'),
+        ('train', f'none/{CONFIG}', 'no config none/'),
+        ('train', 'classification/knn_vit-b16_in1k.py', 'no train_cfg'),
         ('train', CONFIG, 'no folder data/imagenet/'),
         ('test', f'{CONFIG} mmmoca-student://b.pth', 'no checkpoint b.pth'),
         ('test', f'{CONFIG} a.pth --out-item metrics', 'needs --out'),
@@ -49,6 +53,8 @@ def place(root, tmp_path, monkeypatch):
         ('demo', '--data none', 'there is no folder'),
         ('demo', '--data empty --out out', 'no image in'),
         ('demo', '--data images --out out', 'at least 100'),
+        ('analysis_tools/plot_curves', 'empty', 'no run'),
+        ('analysis_tools/plot_curves', 'log.json', 'no file of scalars'),
         ('analysis_tools/band_statistics', 'empty', r'no image in .*\.npy'),
         ('analysis_tools/band_statistics', str(DEMO_CONFIG), 'no folder'),
         ('analysis_tools/band_statistics', 'empty --images 0', '--images: 0'),

@@ -1,12 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Print mean and std of each channel, for model.data_preprocessor.
 
-Of the images below a folder, of any channels and depth. A few at a time are in
-memory.
+Reads the images below a folder, with any number of channels and any bit depth.
+Keeps a few of them in memory at a time.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +25,6 @@ from _arguments import (
 
 if TYPE_CHECKING:
     from mmmoca.datasets import LoadBands
-
-EXTENSIONS = ('.jpeg', '.jpg', '.npy', '.pgm', '.png', '.tif', '.tiff')
 
 
 def moments_of(img: np.ndarray) -> np.ndarray:
@@ -87,9 +84,13 @@ def read_moments(
     from rich.progress import track
 
     from mmmoca.datasets import ImageFolder
+    from mmmoca.datasets.image_set import EXTENSIONS
 
     folder = ImageFolder(
-        root, with_label=False, extensions=EXTENSIONS, pipeline=[loader]
+        root,
+        with_label=False,
+        extensions=(*EXTENSIONS, '.npy'),
+        pipeline=[loader],
     )
 
     def read(index: int) -> np.ndarray | None:
@@ -116,9 +117,10 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
             shorter axis of the first and the last.
     """
     from mmmoca.datasets import LoadBands
+    from mmmoca.datasets.image_set import EXTENSIONS
 
     for path in root.rglob('*'):
-        if path.suffix.lower() not in EXTENSIONS:
+        if path.suffix.lower() not in (*EXTENSIONS, '.npy'):
             continue
         try:
             shape = LoadBands(1).decode(path.read_bytes()).shape
@@ -136,13 +138,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('folder', type=image_folder, help='of images, at any depth')
-    channels = 'of each image (those of the first)'
+    channels = 'channels of an image (by default those of the first one)'
     add('--channels', type=positive_integer, help=channels)
-    axis = 'where the files have them (where they fit)'
+    axis = 'axis of the channels (by default the one that fits)'
     add('--channel-axis', choices=['first', 'last'], help=axis)
     nodata = 'value of pixels that were not measured, as nan is'
     add('--nodata', type=float, help=nodata)
-    images = 'read so many, evenly spread (all)'
+    images = 'number of images to read, evenly spread (all)'
     add('--images', type=positive_integer, help=images)
     threads = 'threads that read (2)'
     add('--workers', type=positive_integer, default=2, help=threads)
@@ -150,6 +152,7 @@ def main() -> None:
     args = parser.parse_args()
     import_stack()
     from mmmoca.datasets import LoadBands
+    from mmmoca.files import write_json
 
     root = Path(args.folder).expanduser()
     axis = args.channel_axis
@@ -158,7 +161,7 @@ def main() -> None:
         loader = LoadBands(channels, axis, args.nodata, fill='nan')
         moments = read_moments(str(root), loader, args.workers, args.images)
     mean, std = mean_and_std(moments)
-    # What rounding leaves of a constant fraction is not exactly 0.
+    # Rounding leaves the std of a constant channel slightly above 0.
     for band in (std <= 1e-9 * np.abs(mean)).nonzero()[0]:
         print(f'channel {band} is constant: its std is written as 1')
         std[band] = 1
@@ -176,7 +179,7 @@ def main() -> None:
     if args.out:
         pixels = np.sum(moments, axis=0)[0].astype(int).tolist()
         numbers |= dict(images=len(moments), pixels=pixels)
-        args.out.write_text(json.dumps(numbers, indent=2) + '\n')
+        write_json(args.out, numbers)
 
 
 if __name__ == '__main__':

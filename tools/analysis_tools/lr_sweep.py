@@ -117,7 +117,8 @@ def _train(
     command += [*shlex.split(args.train_args), '--cfg-options', *options]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     sys.stderr.write(run.stderr)
-    if run.returncode and 'NonFiniteLossError' not in run.stderr:
+    # NonFiniteLossError, or NonFiniteStateError of a checkpoint.
+    if run.returncode and 'NonFinite' not in run.stderr:
         raise ValueError(f'the training in {folder} failed, see above')
     return run.returncode == 0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import import_stack
+from _arguments import import_stack, one_line_errors
 
 
 def main() -> None:
@@ -29,8 +29,10 @@ def main() -> None:
 
     folder = args.run if args.run.is_dir() else args.run.parent
     out = args.out or folder / 'curves.png'
-    baselines = {name: float(value) for name, value in args.baseline}
-    write_figure(out, draw_curves(read_scalars(args.run), baselines))
+    with one_line_errors(parser, OSError, ValueError):
+        baselines = {name: float(value) for name, value in args.baseline}
+        figure = draw_curves(read_scalars(args.run), baselines)
+    write_figure(out, figure)
     print(out)
 
 

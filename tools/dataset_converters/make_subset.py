@@ -53,7 +53,11 @@ def make_subsets(
             classes, or a class has too few images.
     """
     from mmmoca.datasets import ImageFolder
-    from mmmoca.evaluation.subsets import draw_subset, images_by_class
+    from mmmoca.evaluation.subsets import (
+        draw_subset,
+        images_by_class,
+        subset_line,
+    )
     from mmmoca.files import write_text
 
     images = images_by_class(ImageFolder(str(train), pipeline=[]))
@@ -65,8 +69,9 @@ def make_subsets(
     for number in percent:
         drawn = draw_subset(images, (seed, 0), percent=number)
         lists[f'{number:g}percent.txt'] = drawn
-    for name, lines in lists.items():
-        write_text(Path(out) / name, ''.join(f'{line}\n' for line in lines))
+    for name, drawn in lists.items():
+        lines = sorted(subset_line(*image) for image in drawn)
+        write_text(Path(out) / name, '\n'.join([*lines, '']))
     return [Path(out) / name for name in lists]
 
 

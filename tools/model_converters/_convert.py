@@ -66,12 +66,13 @@ def write(
         converted (Collection[str]): Names of the source that are converted.
         left_out (Collection[str]): Those that are not.
     """
-    from mmmoca.checkpoints import write_converted
+    from mmmoca.checkpoints.writing import file_sha256, write_checkpoint
 
     print(f'converted: {len(converted)}; left out: {len(left_out)}')
     for name in left_out:
         print(f'  {name}')
-    write_converted(checkpoint, args.src, args.dst)
+    checkpoint['meta']['mmmoca']['sha256'] = file_sha256(args.src)
+    write_checkpoint(checkpoint, args.dst)
     print(f'wrote {args.dst}')
 
 

@@ -10,7 +10,7 @@ import argparse
 from _convert import make_parser, run, write_backbone
 
 # isort: split
-from _arguments import add_source_grid
+from _arguments import add_source_grid, positive_integer
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -32,7 +32,8 @@ if __name__ == '__main__':
     parser = make_parser(__doc__.splitlines()[0])
     add = parser.add_argument
     size = 'resize the position embedding for images of this size'
-    add('--img-size', nargs=2, type=int, metavar=('H', 'W'), help=size)
+    sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
+    add('--img-size', help=size, **sides)
     way = (
         "of --img-size: the interpolate_mode of the config's backbone "
         '(default: bicubic; Segmenter has bilinear)'
@@ -44,5 +45,5 @@ if __name__ == '__main__':
         'adapt the patch projection to N channels: for 1 the sum over the old '
         'ones, else the old ones in turn, scaled by their number / N'
     )
-    add('--in-channels', type=int, metavar='N', help=channels)
+    add('--in-channels', type=positive_integer, metavar='N', help=channels)
     run(parser, convert)

@@ -37,8 +37,8 @@ def convert(args: argparse.Namespace) -> None:
 if __name__ == '__main__':
     parser = make_parser(__doc__.splitlines()[0])
     full = (
-        'convert the whole model, that pretraining goes on from it: '
-        'load_from=DST. The optimiser and all schedules start anew'
+        'convert the whole model, so that pretraining can continue from it '
+        '(load_from=DST). The optimiser and all schedules start anew'
     )
     parser.add_argument('--full', action='store_true', help=full)
     run(parser, convert)

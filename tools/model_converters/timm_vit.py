@@ -13,11 +13,12 @@ from _convert import make_parser, run, write_backbone
 
 def convert(args: argparse.Namespace) -> None:
     """Read, report and write."""
-    from mmmoca.checkpoints import convert_to_timm_name, read_backbone
+    from mmmoca.checkpoints import read_backbone
+    from mmmoca.checkpoints.keys import TIMM
 
     backbone = read_backbone(args.src, args.which)
-    to_timm = args.to == 'timm'
-    write_backbone(backbone, args, convert_to_timm_name if to_timm else None)
+    rename = TIMM.from_mmpretrain if args.to == 'timm' else None
+    write_backbone(backbone, args, rename)
 
 
 if __name__ == '__main__':

@@ -14,10 +14,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from _arguments import (
     add_cfg_options,
-    checkpoint_file,
     config_file,
     image_folder,
     import_stack,
+    local_file,
+    one_line_errors,
     positive_integer,
 )
 
@@ -27,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description='Show what a model learnt')
     add = parser.add_argument
     add('config', type=config_file, help='the config that it was trained by')
-    add('checkpoint', type=checkpoint_file, help='the checkpoint file')
+    add('checkpoint', type=local_file, help='the checkpoint file')
     add_cfg_options(parser)
     data = 'show images of this folder, at any depth, not those of the config'
     add('--data', type=image_folder, metavar='DIR', help=data)
@@ -40,18 +41,17 @@ def main() -> None:
     add('--seed', type=int, default=0, help='of the choice of images (0)')
     args = parser.parse_args()
     import_stack()
-    from mmengine.config import Config
-
+    from mmmoca.engine.launch import load_config
     from mmmoca.files import write_figure
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
-    cfg = Config.fromfile(args.config)
-    cfg.merge_from_dict(dict(args.cfg_options))
-    figure = draw_checkpoint(
-        *(cfg, args.checkpoint, args.data, args.images, args.bank),
-        num_workers=args.num_workers,
-        seed=args.seed,
-    )
+    with one_line_errors(parser, OSError, RuntimeError, TypeError, ValueError):
+        cfg = load_config(args.config, cfg_options=dict(args.cfg_options))
+        figure = draw_checkpoint(
+            *(cfg, args.checkpoint, args.data, args.images, args.bank),
+            num_workers=args.num_workers,
+            seed=args.seed,
+        )
     write_figure(args.out, figure)
     print(args.out)
 

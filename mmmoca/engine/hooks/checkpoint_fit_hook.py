@@ -45,7 +45,6 @@ class CheckpointFitHook(Hook):
 
     - ``load_from`` or a ``Pretrained`` init that matches no name, or has
       other shapes (position embeddings are resized);
-    - a student that would be loaded as the teacher;
     - a test of a part without weights from the file, such as a head;
     - a frozen or tested ViT that lacks weights, such as those of the final
       norm, or that has no LayerScale although the file has it;
@@ -203,8 +202,8 @@ def _check_optimizer(runner: Runner, checkpoint: dict) -> Iterator[str]:
     wrapper = runner.optim_wrapper
     if not isinstance(wrapper, OptimWrapper):
         return  # several optimisers, or no training
-    pairs = list(zip(saved['param_groups'], wrapper.param_groups))
-    for group, own in pairs:
+    changed = {}
+    for group, own in zip(saved['param_groups'], wrapper.param_groups):
         for index, parameter in zip(group['params'], own['params']):
             for name in ('exp_avg', 'exp_avg_sq', 'momentum_buffer'):
                 moment = saved['state'].get(index, {}).get(name)
@@ -214,13 +213,15 @@ def _check_optimizer(runner: Runner, checkpoint: dict) -> Iterator[str]:
                         f'{name} of the optimiser has another shape than its '
                         f'parameter: {advice}'
                     )
-    for key in ('lr', 'weight_decay'):
-        before, now = (
-            [group.get(f'initial_{key}', group.get(key)) for group in groups]
-            for groups in zip(*pairs)
-        )
-        if before != now:
-            yield (
-                f'{key} is {max(before):g} as in the checkpoint, not '
-                f'{max(now):g} as in the config: for that, {advice}'
+        for key in ('lr', 'weight_decay'):
+            before, now = (
+                settings.get(f'initial_{key}', settings.get(key))
+                for settings in (group, own)
             )
+            if before != now:
+                changed.setdefault(key, (before, now))
+    for key, (before, now) in changed.items():
+        yield (
+            f'{key} is {before:g} as in the checkpoint, not {now:g} as in the '
+            f'config: for that, {advice}'
+        )

@@ -2,18 +2,17 @@
 from collections.abc import Iterable
 
 import torch
+from mmengine.dataset import InfiniteSampler
 from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor
 
 from mmmoca.engine.steps import (
-    is_infinite,
     mix_seed,
     optimizer_steps,
     skipped,
     stepped,
-    total_optimizer_steps,
     unwrap_model,
 )
 from mmmoca.models import CodebookUpdate
@@ -53,16 +52,21 @@ class CodebookHook(Hook):
         """Check that every step has enough images for the new words."""
         codebook = unwrap_model(runner.model).codebook
         words, needed = len(codebook.words), codebook.num_new_words
-        left = words - needed * total_optimizer_steps(runner)
+        left = words - needed * optimizer_steps(runner, runner.max_iters)
         if left > 0:
             runner.logger.warning(
                 f'{left} of the {words} words of the codebook keep the noise '
                 'of step 0: lower model.codebook.num_words or raise '
                 'num_new_words'
             )
-        loader = runner.train_dataloader
+        loader, sampler = (
+            runner.train_dataloader,
+            runner.train_dataloader.sampler,
+        )
         images = loader.batch_sampler.batch_size * get_world_size()
-        if not (loader.batch_sampler.drop_last or is_infinite(loader.sampler)):
+        endless = isinstance(sampler, InfiniteSampler)
+        endless |= getattr(sampler, 'infinite', False)
+        if not (loader.batch_sampler.drop_last or endless):
             images = len(loader.dataset) % images or images
         # The last step may have fewer micro-batches.
         micro_batches = runner.optim_wrapper._accumulative_counts
@@ -93,7 +97,7 @@ class CodebookHook(Hook):
             return
         updates, self._updates = self._updates, []
         msd = _global_mean(update.msd for update in updates)
-        seed = mix_seed(runner.seed, optimizer_steps(runner))
+        seed = mix_seed(runner.seed, optimizer_steps(runner, runner.iter + 1))
         generator = torch.Generator().manual_seed(seed)
         words = codebook.word_sampler.pick(
             [update.candidates for update in updates],

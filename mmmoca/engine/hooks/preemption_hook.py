@@ -64,7 +64,7 @@ class PreemptionHook(Hook):
         if self._validates and runner.val_loop is not None:
             runner.val_loop.run()
 
-    def after_train(self, runner: Runner) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Restore the signal handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
@@ -73,8 +73,8 @@ class PreemptionHook(Hook):
     def after_train_iter(self, runner: Runner, *_, **__) -> None:
         """Save and end the run if any process got a signal.
 
-        Where a validation is next, the run ends in its first batch, so that
-        it is repeated.
+        If a validation follows, the run stops in its first batch. The resumed
+        run then repeats it.
         """
         if not _validation_is_next(runner):
             self._stop_if_asked(runner, runner.iter + 1)
@@ -118,7 +118,7 @@ class PreemptionHook(Hook):
             )
         if not received:
             return
-        self.after_train(runner)
+        self.after_run(runner)
         for hook in runner.hooks:
             if isinstance(hook, EMAHook) and in_validation:
                 hook.after_val_epoch(runner)  # restores the weights
@@ -146,7 +146,8 @@ class PreemptionHook(Hook):
 def _validation_is_next(runner: Runner) -> bool:
     """Whether an iteration-based loop validates after this iteration.
 
-    An epoch that is resumed at its end still has its validation to come.
+    Other loops need no such care: a run that is resumed at the end of an
+    epoch still validates.
     """
     loop, done = runner.train_loop, runner.iter + 1
     if runner.val_loop is None or not isinstance(loop, IterBasedTrainLoop):

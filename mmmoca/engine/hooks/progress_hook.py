@@ -39,6 +39,6 @@ class ProgressHook(Hook):
         if metrics:
             self._accuracy = f', k-NN {next(iter(metrics.values())):.1f} %'
 
-    def after_train(self, runner: Runner) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Close the bar, after a failed run too."""
         self._open.close()

@@ -3,12 +3,12 @@ import random
 
 import numpy as np
 import torch
-from mmengine.dist import all_gather, get_rank
+from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from mmmoca.datasets import SeededSampler
-from mmmoca.engine.steps import global_batch_size, is_training, mix_seed
+from mmmoca.engine.steps import is_training, mix_seed
 from mmmoca.registry import HOOKS
 
 
@@ -50,6 +50,18 @@ class ReproducibilityHook(Hook):
         if by_epoch and not isinstance(loop.dataloader.sampler, SeededSampler):
             meta['iter'] = meta['epoch'] * len(loop.dataloader)
 
+    def before_run(self, runner: Runner) -> None:
+        """Tell the sampler the seed, and whether epochs are counted."""
+        if not is_training(runner):
+            return
+        sampler = runner.train_loop.dataloader.sampler
+        if isinstance(sampler, SeededSampler):
+            sampler.seed = runner.seed
+            # An iteration-based loop counts no epochs and skips by itself.
+            sampler.infinite = not isinstance(
+                runner.train_loop, EpochBasedTrainLoop
+            )
+
     def before_train(self, runner: Runner) -> None:
         """Check the seeds; let the sampler skip the images it has seen."""
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
@@ -60,12 +72,7 @@ class ReproducibilityHook(Hook):
             )
         loop = runner.train_loop
         sampler = loop.dataloader.sampler
-        if not isinstance(sampler, SeededSampler):
-            return
-        sampler.seed = runner.seed
-        # An iteration-based loop counts no epochs and skips by itself.
-        sampler.infinite = not isinstance(loop, EpochBasedTrainLoop)
-        if not sampler.infinite:
+        if isinstance(sampler, SeededSampler) and not sampler.infinite:
             batches = loop.iter - loop.epoch * len(loop.dataloader)
             sampler.skip(batches * loop.dataloader.batch_size)
 
@@ -84,8 +91,11 @@ class ReproducibilityHook(Hook):
 
 
 def _counts(runner: Runner) -> dict[str, int]:
+    loader = runner.train_dataloader
+    micro_batches = runner.optim_wrapper._accumulative_counts
+    batch = loader.batch_sampler.batch_size * get_world_size()
     return dict(
-        global_batch_size=global_batch_size(runner),
-        micro_batches=runner.optim_wrapper._accumulative_counts,
-        num_images=len(runner.train_dataloader.dataset),
+        global_batch_size=batch * micro_batches,
+        micro_batches=micro_batches,
+        num_images=len(loader.dataset),
     )

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import math
+from numbers import Real
 
 import torch
 from mmengine.hooks import Hook
@@ -10,7 +11,6 @@ from mmmoca.engine.steps import (
     optimizer_steps,
     skipped,
     stepped,
-    total_optimizer_steps,
     unwrap_model,
 )
 from mmmoca.registry import HOOKS
@@ -37,14 +37,15 @@ class TeacherEMAHook(Hook):
     def __init__(
         self, momentum: float = 0.99, end_momentum: float = 1.0
     ) -> None:
-        for name, value in dict(
-            momentum=momentum, end_momentum=end_momentum
-        ).items():
-            if isinstance(value, str) or not 0 <= value <= 1:
-                raise ValueError(
-                    f'{name} must lie in [0, 1], got {value}; '
-                    'mmmoca.engine.complete_recipe(cfg) writes a number'
-                )
+        if not all(
+            isinstance(value, Real) and 0 <= value <= 1
+            for value in (momentum, end_momentum)
+        ):
+            raise ValueError(
+                'momentum and end_momentum must lie in [0, 1], got '
+                f'{momentum} and {end_momentum}; '
+                'mmmoca.engine.complete_recipe(cfg) writes a number'
+            )
         self.momentum = momentum
         self.end_momentum = end_momentum
 
@@ -54,8 +55,8 @@ class TeacherEMAHook(Hook):
             return
         momentum = cosine_momentum(
             self.momentum,
-            optimizer_steps(runner),
-            total_optimizer_steps(runner),
+            optimizer_steps(runner, runner.iter + 1),
+            optimizer_steps(runner, runner.max_iters),
             self.end_momentum,
         )
         model = unwrap_model(runner.model)

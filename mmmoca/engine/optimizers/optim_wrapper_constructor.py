@@ -1,6 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections import defaultdict
-
 from mmengine.optim import DefaultOptimWrapperConstructor
 from torch import nn
 
@@ -59,12 +57,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             if isinstance(part, PrototypeGenerator)
             for parameter in part.parameters()
         }
-        groups = defaultdict(list)
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                groups[id(parameter) in generators, parameter.ndim > 1].append(
-                    parameter
-                )
+        trained = [p for p in module.parameters() if p.requires_grad]
         cfg = self.paramwise_cfg
         rates = (
             (self.base_lr, self.base_wd),
@@ -73,7 +66,11 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         for own, decays in ((0, 1), (0, 0), (1, 1), (1, 0)):
             lr, weight_decay = rates[own]
             group = dict(
-                params=groups[own, decays],
+                params=[
+                    p
+                    for p in trained
+                    if (id(p) in generators, p.ndim > 1) == (own, decays)
+                ],
                 lr=lr,
                 weight_decay=weight_decay if decays else 0.0,
                 constant=['lr'] * own + ['weight_decay'] * (own or not decays),

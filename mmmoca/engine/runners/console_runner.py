@@ -6,6 +6,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.runner import Runner
 from torch import nn
 
+from mmmoca.checkpoints import guarded
 from mmmoca.engine.compile import compile_forward
 from mmmoca.registry import RUNNERS
 
@@ -57,9 +58,14 @@ class ConsoleRunner(Runner):
         if self.distributed and get_device() == 'cpu':
             # PyTorch has SyncBN for GPUs only.
             model = revert_sync_batchnorm(model)
-            if str(model_wrapper_cfg['type']).endswith('DataParallel'):
+            kind = model_wrapper_cfg.get('type', 'MMDistributedDataParallel')
+            if str(kind).endswith('DataParallel'):
                 model_wrapper_cfg.setdefault('device_ids', None)
         return super().wrap_model(model_wrapper_cfg, model)
+
+    def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
+        """Load a checkpoint by our reader, which runs no code of it."""
+        return super().load_checkpoint(guarded(filename), *args, **kwargs)
 
     def _maybe_compile(self, target: str) -> None:
         compile_forward(

@@ -94,7 +94,7 @@ class LowShotTestLoop(FeatureLoop):
         train = self._all_features(self.train_loader, 'low-shot training')
         test = self._all_features(self.dataloader, 'low-shot test')
         predictions, unconverged = low_shot_predictions(
-            train, test.feats, self.subsets, self.runner.logger, **self.fit
+            train.feats, train.labels, test.feats, self.subsets, **self.fit
         )
         if unconverged:
             self.runner.logger.warning(
