@@ -76,7 +76,7 @@ def train(
     *arguments: object,
     **running: object,
 ) -> Path:
-    """Train unless it has been done, or to its end.
+    """Train, or continue a stopped run. A finished run is left alone.
 
     Args:
         work (Path): The work dir.

@@ -1,10 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Give this environment an mmcv with compiled operators, which mmdet needs.
 
-An isolated build of mmcv sees no PyTorch and leaves the operators out without
-a word; pip and uv may keep the wheel and hand it out later. Here the installed
-version is built in this very environment, once for each machine: the wheel is
-kept in ``$XDG_CACHE_HOME/mmmoca`` (``~/.cache/mmmoca``).
+An isolated build of mmcv does not find PyTorch and silently leaves out the
+operators. pip and uv may cache that wheel and install it again. Here the
+installed version is built in this very environment, once for each machine: the
+wheel is kept in ``$XDG_CACHE_HOME/mmmoca`` (``~/.cache/mmmoca``).
 """
 
 import argparse
@@ -64,7 +64,7 @@ def cache_folder(name: str, version: str) -> Path:
 
 
 def check_compiler() -> None:
-    """Check for what PyTorch's extensions are built by.
+    """Check for what builds PyTorch's extensions.
 
     Raises:
         SystemExit: If there is no C++ compiler or no header of Python.

@@ -73,8 +73,8 @@ tags:
 Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
 
 Features are those after the final norm: [CLS], [AVG] (the mean patch token)
-or the patch tokens themselves. `preprocessing.json` says how images are
-prepared for it: {channels} channels ({order}){assumed}.
+or the patch tokens themselves. `preprocessing.json` says how to prepare
+images: {channels} channels ({order}){assumed}.
 
 ```python
 {usage}
@@ -118,8 +118,8 @@ def export_encoder(
 ) -> None:
     """Write an encoder as a folder that another library loads.
 
-    An encoder of BGR images, as MMCV loads them, becomes one of RGB images
-    that computes the same, but for 'safetensors'.
+    Encoders of BGR images, which MMCV loads, are changed to take RGB and
+    compute the same. 'safetensors' keeps BGR.
 
     Args:
         encoder (Encoder): What :func:`mmmoca.load` returned.
@@ -174,7 +174,7 @@ def _model_card(
     images, arch = encoder.preprocessing, encoder.backbone.arch_settings
     ours = record['layout'] in ('mmmoca', 'moca')
     height, width = encoder.backbone.patch_embed.projection.kernel_size
-    assumed = ', mean and std usual for ImageNet, as none are recorded'
+    assumed = ", ImageNet's mean and std, as the checkpoint records none"
     return _CARD.format(
         license=f'license: {license.lower()}\n' if license else '',
         library=FORMATS[to][1],

@@ -35,9 +35,9 @@ class Preprocessing(NamedTuple):
             of the file.
         img_size (Tuple[int, int]): Height and width in pixels.
         resize (int, optional): Length in pixels that the shorter side is
-            resized to, before ``img_size`` is cut out of the middle. None
-            if the whole image is resized to ``img_size``, as always if that
-            is not square.
+            resized to, before ``img_size`` is cut out of the middle. None:
+            the whole image is resized to ``img_size``. Always None if
+            ``img_size`` is not square.
         interpolation (str): That of the resizing, 'bicubic' say.
         backend (str): What resizes, 'pillow' or 'cv2'.
         loader (Dict): Config of the transform that loads a file.
@@ -169,9 +169,9 @@ def preprocessing_of(
         encoders of three channels.
 
     Raises:
-        CheckpointError: If nothing is recorded of images of other channels
-            than three, the numbers given do not fit, or the patch grid is
-            not known.
+        CheckpointError: If the images do not have three channels and the
+            file records no mean and std; if the given numbers do not fit; or
+            if the patch grid is not known.
     """
     channels = backbone.state_dict[PROJECTION].shape[1]
     img_size = backbone.img_size

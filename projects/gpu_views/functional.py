@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Image operations on batches, each image with amounts of its own.
 
-The arithmetic is that of the CPU's transforms in ``mmmoca.datasets``, and so
-PIL's: what those keep in uint8 between two steps is a whole number here. All
+The arithmetic is that of ``mmmoca.datasets``, and so PIL's. Values are rounded
+after each step wherever the CPU stores uint8. All
 shapes follow from the arguments' shapes and no value is read by the host, so
 that nothing waits for the device, and ``torch.compile`` makes one graph of it.
 

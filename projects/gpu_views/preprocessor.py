@@ -13,7 +13,7 @@ from .operations import View
 
 @MODELS.register_module()
 class AugmentingViewsPreprocessor(ViewsDataPreprocessor):
-    """Makes the views on the device, where loaders only decode.
+    """Makes the views on the device. Data loaders only decode.
 
     It suits machines of few CPU cores per GPU. The recipes of the views move
     here from the CPU's pipeline, which ends with ``PackCanvas`` instead.

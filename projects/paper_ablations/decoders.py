@@ -43,7 +43,7 @@ class DecoderPair(BaseModule):
 
 @MODELS.register_module()
 class PairHead(AssignmentHead):
-    """L_LOC is the sum of what each decoder of a pair has to predict.
+    """L_LOC is the sum of the losses of both decoders of a pair.
 
     Args:
         targets (Sequence[dict]): Configs of heads, one for each decoder:

@@ -14,7 +14,7 @@ from mmmoca.registry import MODELS
 
 
 class _RegressionHead(AssignmentHead):
-    """L_LOC is a distance from what a linear layer makes of decoder tokens.
+    """L_LOC is the distance of a linear prediction by decoder tokens.
 
     Args:
         out_channels (int): Numbers that are predicted of a patch.
@@ -69,7 +69,7 @@ class _RegressionHead(AssignmentHead):
 
 @MODELS.register_module()
 class PixelHead(_RegressionHead):
-    """The decoder predicts the pixels of what it was not shown, as in MAE.
+    """The decoder predicts the pixels of the masked patches, as in MAE.
 
     Pixels are normalised patch by patch; the loss is the mean squared error
     of the predicted patches, those that the student does not see.

@@ -32,10 +32,9 @@ class AverageTokenSampler(RandomTokenSampler):
 class FarthestPointSampler(RandomTokenSampler):
     """New words lie as far from each other as the global batch allows.
 
-    Paper, appendix A.2, which does not say more; our reading: each image of
-    the global batch offers one random inner token, the first word is one of
-    them at random, and each further one is that whose nearest word so far is
-    farthest from it.
+    Paper, appendix A.2, which gives no details. Here each image of the global
+    batch offers one random inner token. The first word is a random one of
+    them. Each next word is the token whose nearest chosen word is farthest.
     """
 
     def draw(self, tokens: Tensor, inner: Tensor, num_words: int) -> Tensor:

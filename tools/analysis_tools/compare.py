@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Compare backbones by k-NN, linear probing and low-shot classification.
 
-Features of a folder of classes are extracted once a checkpoint, and all three
-share them. Each takes the feature that the method of
-the checkpoint is published with (docs/guides/evaluate.md). Unlike in the
-protocols' own configs, linear probing sees no augmented images. Images are
-prepared as each checkpoint records, or as ``--config`` says for all of them.
+Extracts the features of each checkpoint once, for all three protocols. Each
+protocol takes the feature that the method was published with
+(docs/guides/evaluate.md). Unlike in the protocols' own configs, linear probing
+sees no augmented images. Images are prepared as each checkpoint records, or as
+``--config`` says for all of them.
 """
 
 import argparse
@@ -50,8 +50,7 @@ class Entry(NamedTuple):
 def parse_entry(text: str) -> Entry:
     """Type of an argument: ``[NAME=]FILE[:FEATURE]``.
 
-    What is there decides: a '=' or ':' that belongs to the name of an
-    existing file is left to it.
+    An existing file comes first: a '=' or ':' may be part of its name.
 
     Args:
         text (str): The argument.
@@ -97,7 +96,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add('--config', type=config_file, help=config)
     add('--out-dir', default='work_dirs/compare', type=Path)
-    which = "the encoder (the teacher; the student of MoCo-v3's files)"
+    which = 'the encoder (by default the teacher, of MoCo-v3 the student)'
     add('--which', choices=['teacher', 'student'], help=which)
     number = dict(type=positive_integer)
     add('--shots', nargs='*', default=[1, 2, 5], **number)

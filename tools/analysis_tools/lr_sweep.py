@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Tune the learning rate. A sweep that was stopped goes on where it was.
+"""Tune the learning rate. Run it again to continue a stopped sweep.
 
 Trains with each rate and keeps the best validation of each run. With several
 splits the rate is tuned on the first and used for the others, as the paper
@@ -68,7 +68,7 @@ def sweep(args: argparse.Namespace) -> dict:
 def _best_of_run(
     args: argparse.Namespace, lr: float, split: str | None
 ) -> float | None:
-    """Best validation of one run, which is trained unless it was."""
+    """Best validation of one run, which is trained first if need be."""
     from mmmoca.files import write_json
 
     name, options = f'lr_{lr:g}', [f'{LR}={lr!r}', *args.cfg_options]

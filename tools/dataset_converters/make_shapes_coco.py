@@ -29,7 +29,7 @@ FORMAT = 2
 MIN_SIZE = 64
 # Every tenth image is empty, another tenth has a crowd.
 PERIOD, EMPTY, CROWD = 10, 7, 3
-# What an object shows at least of itself.
+# Smallest visible share of an object.
 MIN_VISIBLE = 0.4
 
 
@@ -82,10 +82,10 @@ class _Object:
 
 
 class _Scene:
-    """An image and what lies in it, from the back to the front.
+    """An image and its objects, from the back to the front.
 
     Args:
-        index (int): Of the image, which tells what lies in it.
+        index (int): Of the image. Decides whether it is empty or has a crowd.
         rng (np.random.Generator): Source of all that varies.
         size (int): The longer side in pixels.
     """

@@ -29,7 +29,7 @@ class NonFiniteStateError(RuntimeError):
 
 
 class _AtomicBackend(LocalBackend):
-    """The local disk. Files appear complete, and old ones go after that.
+    """Writes files that appear when complete, then removes outdated ones.
 
     Args:
         outdated (list[str]): Files to remove once the next one is on the

@@ -28,18 +28,18 @@ class StepLogHook(Hook):
     The hook stops the run, before a checkpoint is written, if
 
     - the loss of a step is not finite;
-    - gradients are not finite and no loss scaler handles them;
+    - clipped gradients are not finite and no loss scaler handles them;
     - the loss scaler skips 32 steps in a row. The log shows ``skipped`` of
       a scaled loss, 1 for a skipped step.
 
     It warns once of each kind of collapse:
 
     - ``msd`` falls below 0.1: all tokens become equal. Healthy runs of the
-      quick start stay above 0.25. Images without content and a learning rate
-      of 1 end below 0.1.
+      quick start stay above 0.25. Runs on images without content, or with a
+      learning rate of 1, end below 0.1.
     - ``image_information`` falls below a third of its maximum: tokens differ,
-      but no longer between images. The quick start keeps more than half, and
-      a sixth on digits, which its recipe does not suit.
+      but no longer between images. The quick start keeps more than half. On
+      digits, which its recipe does not suit, it keeps a sixth.
 
     Raises:
         NonFiniteLossError: Names the step, the images of this process's
