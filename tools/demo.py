@@ -240,8 +240,8 @@ def run(
     from mmmoca.engine.launch import build_runner
     from mmmoca.evaluation import raw_pixels
     from mmmoca.files import write_figure, write_json
-    from mmmoca.visualization import draw_curves, read_scalars
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
+    from mmmoca.visualization.curves import draw_curves, read_scalars
 
     out = args.out
     # A model this small gains nothing from more threads.

@@ -7,9 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-CELL = 0.92  # width of a picture in inches; other lengths are in cells
-GAP, BLOCK_GAP = 0.05, 0.3
-LEFT, RIGHT, TOP, BOTTOM = 0.75, 0.12, 0.82, 0.42
+CELL = 0.92  # width of a picture with its margin, in inches
 FRAMES = {True: '#2a9d4a', False: '#d1495b'}
 TEXT = '#222222'
 SHARP = 256  # side in pixels from which pictures are not smoothed
@@ -38,49 +36,41 @@ def draw_blocks(
     Returns:
         Figure: The figure.
     """
-    # Lengths are in cells.
     count = len(blocks[0][2])
-    columns = [len(titles) for _, titles, _ in blocks]
-    left = LEFT if names else RIGHT
-    widths = [n + (n - 1) * GAP for n in columns]
-    width = left + sum(widths) + BLOCK_GAP * (len(blocks) - 1) + RIGHT
-    height = TOP + BOTTOM + count * aspect + (count - 1) * GAP
-    figure = Figure((width * CELL, height * CELL), facecolor='white')
-
-    def text(x: float, y: float, label: str, **style) -> None:
-        style = dict(color=TEXT, fontsize=8.5, ha='center') | style
-        figure.text(x / width, 1 - y / height, label, **style)
-
-    start = left
-    for (title, titles, rows), correct, span in zip(blocks, frames, widths):
-        text(start + span / 2, TOP - 0.42, title, fontsize=10.5, weight='bold')
-        for column, label in enumerate(titles):
-            x = start + column * (1 + GAP)
-            text(x + 0.5, TOP - 0.12, label)
-            for row, pictures in enumerate(rows):
-                if column >= len(pictures):
-                    continue
-                y = TOP + row * (aspect + GAP) + aspect
-                axes = figure.add_axes(
-                    [x / width, 1 - y / height, 1 / width, aspect / height]
-                )
+    widths = [len(titles) + 0.2 for _, titles, _ in blocks]
+    widths[0] += 0.9 * bool(names)
+    figure = Figure(
+        (CELL * sum(widths), CELL * (count * aspect + 1.2)),
+        layout='constrained',
+        facecolor='white',
+    )
+    figure.get_layout_engine().set(w_pad=0.01, h_pad=0.02)
+    figure.supxlabel(legend, fontsize=8.5, color=TEXT)
+    parts = figure.subfigures(1, len(blocks), width_ratios=widths)
+    for part, (title, titles, rows), correct in zip(parts, blocks, frames):
+        part.suptitle(title, fontsize=10.5, weight='bold', color=TEXT)
+        grid = part.subplots(count, len(titles), squeeze=False)
+        for (row, column), axes in np.ndenumerate(grid):
+            if row == 0:  # a blank keeps the rows of all blocks level
+                axes.set_title(titles[column] or ' ', fontsize=8.5, color=TEXT)
+            if column < len(rows[row]):
                 frame = correct and FRAMES[bool(correct[row][column])]
-                _show(axes, pictures[column], frame)
-        start += span + BLOCK_GAP
-    for row, name in enumerate(names or ()):
-        y = TOP + row * (aspect + GAP) + aspect / 2
-        text(left - 0.1, y, name, ha='right', va='center')
-    text(left, height - BOTTOM / 3, legend, ha='left')
+                _show(axes, rows[row][column], frame)
+            else:
+                axes.set_axis_off()
+        if part is parts[0]:
+            for axes, name in zip(grid[:, 0], names or ()):
+                axes.set_anchor('E')
+                axes.set_ylabel(
+                    name, rotation=0, ha='right', va='center', fontsize=8.5
+                )
     return figure
 
 
 def _show(axes: Axes, picture: np.ndarray, frame: str | None) -> None:
     axes.set(xticks=[], yticks=[])
     small = 2 * max(picture.shape[:2]) <= SHARP
-    axes.imshow(
-        picture,
-        interpolation='bicubic' if small else 'antialiased',
-        aspect='auto',
-    )
+    smoothing = 'bicubic' if small else 'antialiased'
+    axes.imshow(picture, interpolation=smoothing)
     axes.spines[:].set_visible(frame is not None)
     axes.spines[:].set(color=frame, linewidth=2.2)

@@ -25,19 +25,12 @@ def dense_patches(
         encoder (MOCAViT): The encoder.
         images (Tensor): Normalised images, (B, C, H, W).
         stride (Tuple[int, int]): Distance of neighbouring features in
-            pixels, down and across. Must divide the patch size.
+            pixels, down and across, a divisor of the patch size.
 
     Returns:
         Tensor: (B, H / stride, W / stride, D).
-
-    Raises:
-        ValueError: If the stride does not divide the patch size.
     """
     patch = tuple(encoder.patch_size)
-    if any(side % step for side, step in zip(patch, stride)):
-        raise ValueError(
-            f'stride {tuple(stride)} must divide the patch size {patch}'
-        )
     height, width = images.shape[-2:]
     grid = height // patch[0], width // patch[1]
     shifts = patch[0] // stride[0], patch[1] // stride[1]
@@ -54,12 +47,6 @@ def dense_patches(
         rows.append(torch.stack(row, dim=3))  # (B, rows, columns, shifts, D)
     dense = torch.stack(rows, dim=2)  # (B, rows, shifts, columns, shifts, D)
     return dense.flatten(3, 4).flatten(1, 2)
-
-
-def feature_colors(encoder: MOCAViT, inputs: Tensor) -> np.ndarray:
-    """Colour the features of images, (N, C, H, W) -> (N, h, w, 3)."""
-    tokens = F.normalize(_dense(encoder, inputs), dim=-1)
-    return pca_colors(tokens.cpu().numpy())[0]
 
 
 def feature_and_word_colors(
@@ -96,8 +83,4 @@ def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:
     stride = tuple(
         side // 4 if side % 4 == 0 else side for side in encoder.patch_size
     )
-    training = encoder.training
-    encoder.eval()
-    tokens = dense_patches(encoder, inputs, stride)
-    encoder.train(training)
-    return tokens.float()  # (N, h, w, D)
+    return dense_patches(encoder, inputs, stride).float()  # (N, h, w, D)

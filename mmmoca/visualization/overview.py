@@ -11,7 +11,7 @@ from torch import Tensor
 from mmmoca.models import MOCA
 
 from .blocks import SHARP, draw_blocks
-from .feature_maps import feature_and_word_colors, feature_colors
+from .feature_maps import feature_and_word_colors
 from .neighbours import Neighbours
 from .pictures import masked_picture, to_picture
 
@@ -56,7 +56,7 @@ def draw_overview(
     bgr = any(getattr(model.data_preprocessor, n, False) for n in names_of_it)
     pictures = [to_picture(image, bgr) for image in images]
     features, words = feature_and_word_colors(model, inputs)
-    before = feature_colors(untrained.teacher, inputs)
+    before, _ = feature_and_word_colors(untrained, inputs)
     blocks = [
         ('image', [''], [[picture] for picture in pictures]),
         (

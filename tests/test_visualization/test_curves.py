@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from mmmoca.visualization import draw_curves, read_scalars
+from mmmoca.visualization.curves import draw_curves, read_scalars
 
 
 def write(path, *records):

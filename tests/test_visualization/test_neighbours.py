@@ -4,7 +4,7 @@
 import torch
 from torch.nn import functional as F
 
-from mmmoca.visualization import Neighbours, pick_images
+from mmmoca.visualization.neighbours import Neighbours, pick_images
 
 
 def test_images_of_different_classes():

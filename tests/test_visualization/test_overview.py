@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex
+from matplotlib.text import Text
 
-from mmmoca.visualization import Neighbours, draw_overview, to_picture
+from mmmoca.visualization.neighbours import Neighbours
+from mmmoca.visualization.overview import draw_overview
+from mmmoca.visualization.pictures import to_picture
 
 from .models import SIZE, small_moca
 
@@ -33,8 +36,12 @@ def test_overview():
     torch.manual_seed(3)
     figure = draw_overview(model, untrained, packed, blocks, ['x', 'y'])
     # 1 image, 2 rounds, 2 PCA, 1 word, 2 and 2 neighbours in 2 rows.
-    columns = [figure.axes[i : i + 2] for i in range(0, 20, 2)]
-    assert len(figure.axes) == 20
+    columns = [
+        (axes, below)
+        for part in figure.subfigs
+        for axes, below in zip(*np.reshape(part.axes, (2, -1)))
+    ]
+    assert len(columns) == 10
     for row in range(2):
         picture = to_picture(packed[row])
         np.testing.assert_array_equal(shown(columns[0][row]), picture)
@@ -59,7 +66,7 @@ def test_overview():
         assert spine.get_visible()
         assert to_hex(spine.get_edgecolor()) == expected
     assert not columns[8][0].spines['left'].get_visible()
-    texts = {text.get_text() for text in figure.texts}
+    texts = {text.get_text() for text in figure.findobj(Text)}
     assert {'a', 'b', 'x', 'y', 'round 2', 'untrained'} <= texts
     assert model.training and not model.teacher.training
 

@@ -5,7 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from mmmoca.visualization import masked_picture, pca_colors, to_picture
+from mmmoca.visualization.pictures import (
+    masked_picture,
+    pca_colors,
+    to_picture,
+)
 
 
 @pytest.mark.parametrize(

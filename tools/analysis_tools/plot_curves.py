@@ -25,7 +25,7 @@ def main() -> None:
         parser.error(f'there is no {args.run}')
     import_stack()
     from mmmoca.files import write_figure
-    from mmmoca.visualization import draw_curves, read_scalars
+    from mmmoca.visualization.curves import draw_curves, read_scalars
 
     folder = args.run if args.run.is_dir() else args.run.parent
     out = args.out or folder / 'curves.png'
