@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from unittest import mock
 
 import mmengine.hub
 import pytest
@@ -12,7 +13,7 @@ from mmengine.config import Config
 from mmpretrain import get_model, list_models
 
 import mmmoca.hub  # noqa: F401
-from mmmoca.checkpoints import FILE, convert_release_state_dict
+from mmmoca.checkpoints import FILE, convert_release_state_dict, local_file
 
 from .images import CONFIGS
 from .runs import assert_same
@@ -137,11 +138,11 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     case = Case('two_rounds')
     config = case.meta['config']
     (url,) = [m['Weights'] for m in models('') if m['Name'] == name]
-    folder = tmp_path / 'hub' / 'checkpoints'
-    folder.mkdir(parents=True)
-    file = folder / url.rpartition('/')[2]
-    torch.save(released(case), file)
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
+    with mock.patch('torch.hub.download_url_to_file') as download:
+        file = Path(local_file(url))
+    download.assert_called_once_with(url, str(file), None)
+    torch.save(released(case), file)
     arch = build(case).backbone.arch_settings
     model = get_model(
         name,

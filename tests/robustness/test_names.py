@@ -48,8 +48,9 @@ def test_lists_that_lead_out(tmp_path, line):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new('RGB', (8, 8)).save(root / name)
     (tmp_path / 'list').write_text(f'a/0.png\nb/0.png\n{line}\n')
-    with pytest.raises(ValueError, match='images of .* lead out of .*out'):
-        read_subset(str(tmp_path / 'list'), str(root), ('a', 'b'))
+    if not line.startswith('b/'):  # those are read by a data set next
+        with pytest.raises(ValueError, match='no known class.*out'):
+            read_subset(str(tmp_path / 'list'), str(root), ('a', 'b'))
     options = dict(ann_file=str(tmp_path / 'list'), with_label=False)
     with pytest.raises(ValueError, match='images of .* lead out of .*out'):
         ImageFolder(str(root), pipeline=[], **options)

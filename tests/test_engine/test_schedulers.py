@@ -168,7 +168,7 @@ def test_momentum():
     towards = [cosine_momentum(0.9, step, 8, end=0.98) for step in (0, 4, 8)]
     assert towards == pytest.approx([0.9, 0.94, 0.98])
     for wrong in (dict(momentum=1.1), dict(end_momentum=-0.1)):
-        with pytest.raises(ValueError, match=f'^{next(iter(wrong))} must lie'):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
             TeacherEMAHook(**wrong)
 
 

@@ -117,5 +117,5 @@ def test_digits(tmp_path):
     top1 = scalars(runner, 'val/accuracy/top1')
     assert len(top1) == 2 and top1.max() > 35  # chance is 10
     log = next(work_dir.glob('*/*.log')).read_text()
-    assert '28 of its 32 names match' in log
+    assert '28 of 32 names of the model match' in log
     assert '4 missing (backbone.ln2.bias' in log

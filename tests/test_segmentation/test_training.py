@@ -79,7 +79,7 @@ def test_linear_probe(tree, pretrained, tmp_path):
 
     (log,) = (tmp_path / 'trained').glob('*/*.log')
     count = len(backbone_state(trained))
-    assert f'{count} of its {count} names match' in log.read_text()
+    assert f'{count} of {count} names of the model match' in log.read_text()
     best = 10 * (1 + int(np.argmax(scores(trained))))
     assert {path.name for path in (tmp_path / 'trained').glob('*.pth')} == {
         'epoch_20.pth',

@@ -2,6 +2,7 @@
 """Every row of the tables is a config that trains, and every config a row."""
 
 import copy
+import re
 import sys
 
 import pytest
@@ -100,7 +101,8 @@ def test_command(root, tmp_path, monkeypatch, capsys):
         assert (work / 'iter_8.pth').is_file()
         accuracy = trials.accuracies(work)[-1]
         what, _ = ROWS[name]
-        assert f'| `{name}` | {what} | {accuracy:.1f} | {paper} |' in table
+        cells = f'`{name}`', what, f'{accuracy:.1f}', paper
+        assert re.search(r' +\| +'.join(map(re.escape, cells)), table)
     monkeypatch.setattr(trials, 'tool', None)  # nothing is trained again
     run.main()
     assert table.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
