@@ -1,42 +1,39 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Curves of several methods against seconds."""
+"""Accuracy of several methods against seconds."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from projects.rivals.measure import MEASURES
-
 
 def draw(
-    curves: Mapping[str, list[list[dict]]],
+    curves: Mapping[str, Mapping[str, list[list[dict]]]],
     features: Mapping[str, str],
-    title: str,
 ) -> Figure:
-    """Draw mean and deviation over the seeds.
+    """Draw k-NN accuracy, mean and deviation over the seeds.
 
     Args:
-        curves (Mapping[str, list[list[dict]]]): For each method, the
-            measurements of each seed.
+        curves (Mapping[str, Mapping[str, list[list[dict]]]]): For each set
+            and method, the measurements of each seed.
         features (Mapping[str, str]): The feature of each method.
-        title (str): Title of the figure.
 
     Returns:
-        Figure: A column for each measure.
+        Figure: A column for each set.
     """
-    figure = Figure(figsize=(12, 4), layout='constrained')
-    figure.suptitle(title)
-    axes = figure.subplots(1, len(MEASURES))
-    for axis, name in zip(axes, MEASURES):
-        for method, runs in curves.items():
+    figure = Figure(figsize=(4 * len(curves), 4), layout='constrained')
+    axes = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axis, (name, methods) in zip(axes, curves.items()):
+        for method, runs in methods.items():
             feature = features[method]
             x = np.mean([[p['seconds'] for p in run] for run in runs], 0)
-            y = [[p['report'][feature][name] for p in run] for run in runs]
+            y = [[p['report'][feature]['k-NN'] for p in run] for run in runs]
             middle, width = np.mean(y, 0), np.std(y, 0)
-            axis.plot(x, middle, '.-', label=f'{method} [{feature.upper()}]')
+            label = f'{method.split()[0]} [{feature.upper()}]'
+            axis.plot(x, middle, '.-', label=label)
             axis.fill_between(x, middle - width, middle + width, alpha=0.2)
-        axis.set(xlabel='CPU seconds of training', ylabel=f'{name}, %')
+        axis.set(title=name, xlabel='CPU seconds of training')
         axis.grid(alpha=0.3)
+    axes[0].set_ylabel('k-NN accuracy, %')
     axes[0].legend(fontsize='small')
     return figure

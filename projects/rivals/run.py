@@ -273,13 +273,14 @@ def main() -> None:
     all_features = dict.fromkeys(args.methods, 'avg') | features
     print(render_table(HEAD, [*table(tried, all_features)]))
     curves = perform(args.sets, features, range(args.seeds))
+    by_set = {}
     for name in args.sets:
         own = {run: c for run, c in curves.items() if run.images == name}
+        by_set[name] = by_method(own)
         pixels = pixel_accuracy(out / name)
         print(f'\n{name}, k-NN by raw pixels: {pixels:.1f}\n')
         print(render_table(HEAD, [*table(own, features)]))
-        figure = draw(by_method(own), features, name)
-        write_figure(out / f'{name}.png', figure)
+    write_figure(out / 'curves.png', draw(by_set, features))
 
 
 if __name__ == '__main__':
