@@ -29,6 +29,7 @@ def root(tmp_path_factory):
         text=['x'] * 4,
         number=[3, 2, 1, -1],
         gap=[0, 1, None, 1],
+        score=[0.5, 1.0, 0.0, 1.0],
     )
     one = datasets.load_from_disk(root / 'one')
     few = one.filter(lambda row: row['text'] != 'x')
@@ -110,6 +111,7 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
             ('#3/image', 'label_column', 'with_label=False'),
         ),
         (dict(label_column='gap'), ValueError, ('#2/image', 'no label')),
+        (dict(label_column='score'), ValueError, ('no class numbers',)),
         (dict(data_prefix='pair'), ValueError, ('label_column', '2 columns')),
         (dict(ann_file='list.txt'), ValueError, ('ann_file',)),
     ],
