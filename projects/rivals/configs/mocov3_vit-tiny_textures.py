@@ -51,7 +51,6 @@ train_pipeline = _base_.train_pipeline
 train_pipeline[2].transforms[1].insert(
     3, dict(type='Solarize', thr=128, prob=0.2)
 )
-# What its rates were chosen for; with 32 it learns somewhat more by [CLS].
 train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))
 optim_wrapper = dict(
     constructor='DefaultOptimWrapperConstructor',
