@@ -20,7 +20,7 @@ from mmmoca.messages import listed
 from mmmoca.progress import progress_bar
 from mmmoca.version import __version__
 
-from .encoder import KINDS, Encoder
+from .encoder import KINDS, Encoder, check_batch_size
 from .images import Images, open_images
 
 # Images in a part. A killed process loses at most one part.
@@ -151,8 +151,7 @@ def embed_to_file(
 
 
 def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
-    if batch_size < 1:
-        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
+    check_batch_size(batch_size)
     if not set(feature.split('-')) <= set(KINDS) - {'patches'}:
         raise ValueError(
             f'{feature!r} is no feature: give avg, cls or cls-avg'

@@ -35,6 +35,12 @@ from .images import Images, collate_images, open_images, pipeline_of
 KINDS = ('cls', 'avg', 'patches', 'raw_cls', 'raw_avg')
 
 
+def check_batch_size(batch_size: int) -> None:
+    """Refuse a number of images at a time that is below 1."""
+    if batch_size < 1:
+        raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
+
+
 class Embeddings(NamedTuple):
     """Features, after the final norm unless they are raw.
 
@@ -180,10 +186,7 @@ class Encoder(BaseModel):
                 features that are not finite, or a batch size below 1.
         """
         kinds = (features,) if isinstance(features, str) else tuple(features)
-        if batch_size < 1:
-            raise ValueError(
-                f'batch_size must be 1 or more but got {batch_size}'
-            )
+        check_batch_size(batch_size)
         if not kinds or not set(kinds) <= set(KINDS):
             raise ValueError(
                 f'{features!r} is no feature: choose of {", ".join(KINDS)}'

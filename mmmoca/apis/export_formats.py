@@ -10,10 +10,7 @@ from mmpretrain.models.backbones import VisionTransformer
 from PIL.Image import Resampling
 from torch import Tensor, nn
 
-from mmmoca.checkpoints import (
-    Preprocessing,
-    write_checkpoint,
-)
+from mmmoca.checkpoints import Preprocessing, write_checkpoint
 from mmmoca.checkpoints.keys import HUGGINGFACE, TIMM
 from mmmoca.checkpoints.weights import split_qkv
 from mmmoca.files import write_json

@@ -15,7 +15,11 @@ from torch.utils.data import Dataset
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.image_places import image_set_of
-from mmmoca.datasets.image_set import EXTENSIONS, ImageSet
+from mmmoca.datasets.image_set import (
+    BAND_EXTENSIONS,
+    EXTENSIONS,
+    ImageSet,
+)
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
@@ -147,7 +151,7 @@ def image_set(
         place,
         with_label=with_label,
         pipeline=pipeline,
-        extensions=(*EXTENSIONS, '.npy') if bands else EXTENSIONS,
+        extensions=BAND_EXTENSIONS if bands else EXTENSIONS,
         test_mode=True,
     )
 

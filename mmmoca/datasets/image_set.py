@@ -19,6 +19,8 @@ EXTENSIONS = (
     *('.bmp', '.gif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif'),
     *('.tiff', '.webp'),
 )
+# LoadBands reads arrays of NumPy, too.
+BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
 PROBES = 20

@@ -80,8 +80,8 @@ class ImageShards(ImageSet):
             )
         if os.path.isdir(place):
             # '*' leaves out hidden files, of which macOS makes one for each.
-            shards = sorted(glob(f'{escape(place)}/*.tar'))
-            shards = shards or [f'{place}/*.tar']
+            tars = f'{place}/*.tar'
+            shards = sorted(glob(f'{escape(place)}/*.tar')) or [tars]
         elif '{' in place:
             try:
                 from braceexpand import braceexpand

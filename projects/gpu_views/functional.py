@@ -2,9 +2,9 @@
 """Image operations on batches, each image with amounts of its own.
 
 The arithmetic is that of ``mmmoca.datasets``, and so PIL's. Values are rounded
-after each step wherever the CPU stores uint8. All
-shapes follow from the arguments' shapes and no value is read by the host, so
-that nothing waits for the device, and ``torch.compile`` makes one graph of it.
+after each step wherever the CPU stores uint8. All shapes follow from the
+arguments' shapes and no value is read by the host, so that nothing waits for
+the device, and ``torch.compile`` makes one graph of it.
 
 Images are float32, (N, C, H, W), from 0 to 255; colours are BGR.
 """

@@ -84,13 +84,10 @@ def read_moments(
     from rich.progress import track
 
     from mmmoca.datasets import ImageFolder
-    from mmmoca.datasets.image_set import EXTENSIONS
+    from mmmoca.datasets.image_set import BAND_EXTENSIONS
 
     folder = ImageFolder(
-        root,
-        with_label=False,
-        extensions=(*EXTENSIONS, '.npy'),
-        pipeline=[loader],
+        root, with_label=False, extensions=BAND_EXTENSIONS, pipeline=[loader]
     )
 
     def read(index: int) -> np.ndarray | None:
@@ -117,10 +114,10 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
             shorter axis of the first and the last.
     """
     from mmmoca.datasets import LoadBands
-    from mmmoca.datasets.image_set import EXTENSIONS
+    from mmmoca.datasets.image_set import BAND_EXTENSIONS
 
     for path in root.rglob('*'):
-        if path.suffix.lower() not in (*EXTENSIONS, '.npy'):
+        if path.suffix.lower() not in BAND_EXTENSIONS:
             continue
         try:
             shape = LoadBands(1).decode(path.read_bytes()).shape
