@@ -1,5 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What rivals get so that the comparison is fair."""
+"""What a comparison adds to the training of each method."""
+
+import time
 
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
@@ -31,3 +33,26 @@ class RivalHook(Hook):
                 module.end_momentum = self.end
             elif isinstance(module, MultiheadAttention):
                 module.scaled_dot_product_attention = attention
+
+
+@HOOKS.register_module()
+class CPUSecondsHook(Hook):
+    """Counts the CPU seconds of training; checkpoints record them."""
+
+    # Before the hook that writes checkpoints.
+    priority = 'LOW'
+
+    def before_train(self, runner: Runner) -> None:
+        """Go on from the seconds of the checkpoint."""
+        before = runner.message_hub.get_info('cpu_seconds', 0.0)
+        self._start = time.process_time() - before
+
+    def after_train_iter(self, runner: Runner, *_, **__) -> None:
+        """Count up to this iteration."""
+        seconds = time.process_time() - self._start
+        runner.message_hub.update_info('cpu_seconds', seconds)
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Record the seconds with the checkpoint."""
+        seconds = runner.message_hub.get_info('cpu_seconds')
+        checkpoint['meta']['cpu_seconds'] = seconds

@@ -1,16 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 r"""Train MOCA and its rivals on the same images in the same CPU seconds.
 
-A method is a name with settings of its config after it. The program trains
-every method with the first seed on the first set, keeps the best settings of
-each name by k-NN on every other validation image, and trains these with all
-seeds on all sets. Tables are of the other validation images.
+A method is a name with settings of its config after it. Choose
+settings by the table of one set with ``--seeds 1 --half choose``. Compare them
+by tables of the other half of the validation images.
 
 Finished runs are rows of ``results.jsonl`` beside this file and are not
 repeated. A run that was stopped goes on.
 
 Example:
-    python -m projects.rivals.run work_dirs/rivals --seconds 240 --methods \
+    python -m projects.rivals.run work_dirs/rivals --seconds 150 --methods \
         moca "moca optim_wrapper.optimizer.lr=1e-3 model.codebook.centre=0.9" \
         mocov3 "mocov3 optim_wrapper.optimizer.lr=5e-4"
 """
@@ -18,7 +17,7 @@ Example:
 import argparse
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -27,7 +26,7 @@ from typing import NamedTuple
 from mmmoca.evaluation.report import render_table
 from mmmoca.files import write_figure
 from projects import trials
-from projects.rivals.measure import MEASURES, measure, pixel_accuracy
+from projects.rivals.measure import MEASURES, measure
 from projects.rivals.pictures import draw
 
 # What draws the sets.
@@ -46,7 +45,7 @@ RESULTS = HERE / 'results.jsonl'
 # Measurements of a run, the last one at its end.
 POINTS = 4
 PACE_STEPS = 40
-HEAD = 'method', 'feature', 'steps', 'seconds', *MEASURES, 'nats of image'
+HEAD = 'method', 'steps', 'seconds', 'k-NN avg', 'k-NN cls', 'linear', 'mAP'
 
 
 class Run(NamedTuple):
@@ -67,8 +66,7 @@ class Run(NamedTuple):
     @property
     def name(self) -> str:
         """str: Name of the work dir."""
-        words = '_'.join(map(str, self)).replace(' ', '_')
-        return ''.join(c if c.isalnum() or c in '._-' else '-' for c in words)
+        return '_'.join(map(str, self)).replace('/', '-')
 
 
 def train(run: Run, out: Path, points: int = POINTS) -> Iterator[Path]:
@@ -112,16 +110,14 @@ def result(run: Run, out: Path) -> list[dict]:
         list[dict]: See :func:`~projects.rivals.measure.measure`, a
         measurement for each checkpoint.
     """
-    known = {}
     if RESULTS.is_file():
-        rows = map(json.loads, RESULTS.read_text().splitlines())
-        known = {Run(*row['run']): row['curve'] for row in rows}
-    if run not in known:
-        curve = [measure(file, out / run.images) for file in train(run, out)]
-        with RESULTS.open('a') as file:
-            file.write(json.dumps(dict(run=run, curve=curve)) + '\n')
-        return curve
-    return known[run]
+        for row in map(json.loads, RESULTS.read_text().splitlines()):
+            if run == Run(*row['run']):
+                return row['curve']
+    curve = [measure(file, out / run.images) for file in train(run, out)]
+    with RESULTS.open('a') as file:
+        file.write(json.dumps(dict(run=run, curve=curve)) + '\n')
+    return curve
 
 
 def steps_in(seconds: float, method: str, images: str, out: Path) -> int:
@@ -145,71 +141,38 @@ def steps_in(seconds: float, method: str, images: str, out: Path) -> int:
     return max(1, round(seconds * PACE_STEPS / 2 / (last - first)))
 
 
-def choose(curves: dict[Run, list[dict]]) -> dict[str, tuple[str, str]]:
-    """Find the best settings and feature of each method by k-NN.
-
-    Args:
-        curves (dict[Run, list[dict]]): Results of one set and seed.
-
-    Returns:
-        dict[str, tuple[str, str]]: By name, the method with its settings and
-        'avg' or 'cls', by the images for choosing at the end of the runs.
-    """
-    best = {}
-    for run, curve in curves.items():
-        name = run.method.split()[0]
-        for feature, value in curve[-1]['choose'].items():
-            best.setdefault(name, {})[run.method, feature] = value['k-NN']
-    return {name: max(found, key=found.get) for name, found in best.items()}
-
-
 def table(
-    curves: dict[Run, list[dict]], features: dict[str, str]
+    curves: dict[str, list[list[dict]]], half: str
 ) -> Iterator[tuple[str, ...]]:
     """Rows of one set, one for each method.
 
     Args:
-        curves (dict[Run, list[dict]]): Results of one set.
-        features (dict[str, str]): The feature of each method.
+        curves (dict[str, list[list[dict]]]): Results of all seeds by method.
+        half (str): 'choose' or 'report'.
 
     Yields:
         tuple[str, ...]: A column for each of ``HEAD``, with means and
-        deviations over the seeds.
+        deviations over the seeds; linear probe and mAP by the better feature.
     """
-    for method, seeds in by_method(curves).items():
+    for method, seeds in curves.items():
         ends = [curve[-1] for curve in seeds]
-        feature = features[method]
-        information = [end['image_information'] for end in ends]
-        yield (
-            method,
-            feature,
-            str(ends[0]['step']),
-            f'{mean(end["seconds"] for end in ends):.0f}',
+        values = {
+            (name, feature): [end[half][feature][name] for end in ends]
+            for name in MEASURES
+            for feature in ('avg', 'cls')
+        }
+        columns = [
+            *(values['k-NN', feature] for feature in ('avg', 'cls')),
             *(
-                trials.mean_and_deviation(
-                    [end['report'][feature][name] for end in ends]
-                )
-                for name in MEASURES
+                max(values[name, 'avg'], values[name, 'cls'], key=mean)
+                for name in ('linear', 'mAP')
             ),
-            ''
-            if None in information
-            else trials.mean_and_deviation(information, digits=2),
+        ]
+        seconds = mean(end['seconds'] for end in ends)
+        yield (
+            *(method, str(ends[0]['step']), f'{seconds:.0f}'),
+            *map(trials.mean_and_deviation, columns),
         )
-
-
-def by_method(curves: dict[Run, list[dict]]) -> dict[str, list[list[dict]]]:
-    """Group the curves of all seeds by method.
-
-    Args:
-        curves (dict[Run, list[dict]]): Results of one set.
-
-    Returns:
-        dict[str, list[list[dict]]]: By method with its settings.
-    """
-    found = {}
-    for run, curve in curves.items():
-        found.setdefault(run.method, []).append(curve)
-    return found
 
 
 def parse_args() -> argparse.Namespace:
@@ -225,6 +188,7 @@ def parse_args() -> argparse.Namespace:
     add('--seeds', type=int, default=3)
     add('--seconds', type=float, default=240, help='of training, on one core')
     add('--steps', type=int, help='of each method, instead of --seconds')
+    add('--half', default='report', choices=('choose', 'report'))
     add('--jobs', type=int, default=os.cpu_count(), help='runs at a time')
     args = parser.parse_args()
     for method in args.methods:
@@ -246,41 +210,27 @@ def main() -> None:
         if not (out / name).is_dir():
             tool, *kind = SETS[name]
             trials.tool(tool, out / name, *kind)
-    first = args.sets[0]
     steps = {
-        method: args.steps or steps_in(args.seconds, method, first, out)
+        method: args.steps or steps_in(args.seconds, method, args.sets[0], out)
         for method in args.methods
     }
-
-    def perform(
-        images: Iterable[str], methods: Iterable[str], seeds: Iterable[int]
-    ) -> dict[Run, list[dict]]:
-        return trials.side_by_side(
-            partial(result, out=out),
-            [
-                Run(name, method, seed, steps[method])
-                for name in images
-                for seed in seeds
-                for method in methods
-            ],
-            jobs=args.jobs,
-            name=lambda run: run.name,
-        )
-
-    tried = perform([first], args.methods, [0])
-    features = dict(choose(tried).values())
-    print(f'\n{first}, seed 0\n')
-    all_features = dict.fromkeys(args.methods, 'avg') | features
-    print(render_table(HEAD, [*table(tried, all_features)]))
-    curves = perform(args.sets, features, range(args.seeds))
-    by_set = {}
-    for name in args.sets:
-        own = {run: c for run, c in curves.items() if run.images == name}
-        by_set[name] = by_method(own)
-        pixels = pixel_accuracy(out / name)
-        print(f'\n{name}, k-NN by raw pixels: {pixels:.1f}\n')
-        print(render_table(HEAD, [*table(own, features)]))
-    write_figure(out / 'curves.png', draw(by_set, features))
+    runs = [
+        Run(name, method, seed, steps[method])
+        for name in args.sets
+        for seed in range(args.seeds)
+        for method in args.methods
+    ]
+    found = trials.side_by_side(
+        partial(result, out=out), runs, args.jobs, name=lambda run: run.name
+    )
+    curves = {}
+    for run, curve in found.items():
+        methods = curves.setdefault(run.images, {})
+        methods.setdefault(run.method, []).append(curve)
+    for name, methods in curves.items():
+        print(f'\n{name}\n')
+        print(render_table(HEAD, [*table(methods, args.half)]))
+    write_figure(out / 'curves.png', draw(curves))
 
 
 if __name__ == '__main__':

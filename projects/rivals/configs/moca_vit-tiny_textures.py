@@ -2,13 +2,7 @@
 # The demo's recipe, whose CPU seconds are logged.
 _base_ = '../../../configs/demo/moca_vit-tiny_textures.py'
 
-custom_imports = dict(
-    imports=[
-        'projects.rivals.centres',
-        'projects.rivals.hooks',
-        'projects.rivals.measure',
-    ]
-)
+custom_imports = dict(imports=['projects.rivals.hooks'])
 # Loading counts: it runs in the process whose seconds are taken.
 train_dataloader = dict(num_workers=0, persistent_workers=False)
 default_hooks = dict(

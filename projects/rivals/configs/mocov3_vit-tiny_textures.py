@@ -2,6 +2,15 @@
 # MoCo-v3 on the quick start's encoder, images, views and schedule.
 _base_ = './moca_vit-tiny_textures.py'
 
+mlp = dict(
+    type='NonLinearNeck',
+    in_channels=128,
+    hid_channels=512,
+    out_channels=128,
+    with_last_bn_affine=False,
+    with_avg_pool=False,
+    norm_cfg=dict(type='BN1d'),
+)
 model = dict(
     _delete_=True,
     type='MoCoV3',
@@ -14,34 +23,10 @@ model = dict(
         patch_size=8,
         stop_grad_conv1=True,
     ),
-    neck=dict(
-        type='NonLinearNeck',
-        in_channels=128,
-        hid_channels=512,
-        out_channels=128,
-        num_layers=3,
-        with_bias=False,
-        with_last_bn=True,
-        with_last_bn_affine=False,
-        with_last_bias=False,
-        with_avg_pool=False,
-        norm_cfg=dict(type='BN1d'),
-    ),
+    neck=dict(num_layers=3, **mlp),
     head=dict(
         type='MoCoV3Head',
-        predictor=dict(
-            type='NonLinearNeck',
-            in_channels=128,
-            hid_channels=512,
-            out_channels=128,
-            num_layers=2,
-            with_bias=False,
-            with_last_bn=True,
-            with_last_bn_affine=False,
-            with_last_bias=False,
-            with_avg_pool=False,
-            norm_cfg=dict(type='BN1d'),
-        ),
+        predictor=dict(num_layers=2, **mlp),
         loss=dict(type='CrossEntropyLoss', loss_weight=2 * 0.2),
         temperature=0.2,
     ),
