@@ -124,11 +124,6 @@ def test_resumes_the_newest_intact_one(root, finished):
     assert_same(runner.model.state_dict(), expected)
 
 
-def test_nothing_of_another_run_is_overwritten(root, finished):
-    with pytest.raises(CheckpointError, match='iter_6.pth.*--resume'):
-        build(root, 'finished').train()
-
-
 def test_checkpoints_lie_in_the_work_dir():
     with pytest.raises(ValueError, match='work_dir'):
         AtomicCheckpointHook(out_dir='elsewhere')

@@ -25,11 +25,8 @@ def part_of(cfg, key):
 @pytest.mark.parametrize(
     'key, value',
     [
-        ('train_dataloader.batch_size', 0),
         ('train_dataloader.batch_size', '64'),
         ('train_cfg.max_iters', 0),
-        ('train_cfg.max_iters', -5),
-        ('optim_wrapper.optimizer.lr', -1e-3),
         ('optim_wrapper.optimizer.lr', float('nan')),
         ('optim_wrapper.optimizer.lr', 1e9),
         ('default_hooks.teacher_ema.momentum', '0.9'),
@@ -69,6 +66,20 @@ CODEBOOK = dict(embed_dims=8, patch_resolution=(6, 6))
         ('OnlineCodebook', CODEBOOK, 'num_words', -4),
         ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0, 0)),
         ('GaussianBlur', {}, 'magnitude_range', (2, 0.1)),
+        ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0.5, 1.2)),
+        ('RandomResizedCrop', dict(scale=8), 'aspect_ratio_range', (0, 1)),
+        ('RandomResizedCrop', dict(scale=8), 'interpolation', 'area'),
+        ('RandomGrayscale', {}, 'prob', 20),
+        ('LoadImage', {}, 'color_type', 'colour'),
+        ('LoadImage', {}, 'imdecode_backend', 'opencv'),
+        ('LoadImage', {}, 'reduce_to', 0),
+        ('LoadImage', dict(color_type='unchanged'), 'reduce_to', 99),
+        ('LoadImage', dict(imdecode_backend='pillow'), 'reduce_to', 99),
+        ('LoadBands', {}, 'channels', 0),
+        ('LoadBands', dict(channels=3), 'channel_axis', 0),
+        ('BandJitter', {}, 'noise', -0.1),
+        ('BandJitter', {}, 'contrast', 1.5),
+        ('BandJitter', {}, 'gain', 1.5),
     ],
 )
 def test_classes_know_their_ranges(kind, known, name, value):
@@ -115,15 +126,6 @@ def test_slips_beside_inherited_keys(key, slip):
     )[slip]
     part[last[:-2] + end] = part[last]
     with pytest.raises(ValueError, match=f'did you mean {last}'):
-        check_config(cfg)
-
-
-def test_keys_of_a_file_with_a_slip():
-    cfg = Config.fromfile(DEMO_CONFIG)
-    cfg.max_iter = 100  # variables may have any name
-    check_config(cfg)
-    cfg.custom_hook = []
-    with pytest.raises(ValueError, match='custom_hooks'):
         check_config(cfg)
 
 

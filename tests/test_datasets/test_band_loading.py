@@ -172,16 +172,3 @@ def test_missing_tifffile(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'tifffile', None)
     with pytest.raises(OSError, match='a.tif: TIFF needs: pip install tifff'):
         LoadBands(1).read(path)
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (dict(channels=0), 'channels must be 1 or more'),
-        (dict(channels=3, channel_axis=0), "'first', 'last' or None"),
-        (dict(channels=3, nodata='none'), 'could not convert'),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        LoadBands(**arguments)

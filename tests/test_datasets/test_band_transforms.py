@@ -144,18 +144,3 @@ def test_jitter_keeps_shape_and_type(bands):
     expected = np.rint(bright * factor.astype(np.float32)).clip(0, 255)
     np.testing.assert_array_equal(seeded(gain, bright), expected)
     assert (expected == 255).any()
-
-
-@pytest.mark.parametrize(
-    ('name', 'value', 'message'),
-    [
-        ('brightness', -0.1, 'must be 0 or more'),
-        ('contrast', -0.1, 'must be 0 or more'),
-        ('noise', -0.1, 'must be 0 or more'),
-        ('contrast', 1.5, 'between 0 and 1 but got 1.5'),
-        ('gain', 1.5, 'between 0 and 1 but got 1.5'),
-    ],
-)
-def test_bad_arguments(name, value, message):
-    with pytest.raises(ValueError, match=f'{name} .*{message}'):
-        BandJitter(**{name: value})

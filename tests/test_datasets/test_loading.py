@@ -124,18 +124,3 @@ def test_reduced_decoding_shows_the_same(tmp_path, part):
     assert np.abs(views[0] - views[1]).mean() < 1.5
     assert views[0].mean() == pytest.approx(views[1].mean(), abs=0.3)
     assert views[0].std() == pytest.approx(views[1].std(), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (dict(color_type='colour'), 'color_type must be one of color, '),
-        (dict(imdecode_backend='opencv'), 'must be one of cv2, pillow'),
-        (dict(reduce_to=0), 'number of pixels'),
-        (dict(reduce_to=99, color_type='unchanged'), 'leave it out'),
-        (dict(reduce_to=99, imdecode_backend='pillow'), 'leave it out'),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        LoadImage(**arguments)

@@ -147,13 +147,6 @@ def test_colour_operations_refuse_other_images(make):
             make()({'img': img})
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="'bilinear' or 'bicubic'"):
-        RandomResizedCrop(224, interpolation='area')
-    with pytest.raises(ValueError, match='prob'):
-        RandomGrayscale(prob=20)
-
-
 def test_one_thread_or_many_give_the_same():
     """OpenCV's and PyTorch's thread counts must not change an image."""
     img = photo()
@@ -165,16 +158,3 @@ def test_one_thread_or_many_give_the_same():
         out = functional.gaussian_blur(functional.resize(img, (99, 87)), 1.1)
         outs.append(functional.adjust_hue(out, 0.05))
     np.testing.assert_array_equal(outs[0], outs[1])
-
-
-@pytest.mark.parametrize(
-    'ranges',
-    [
-        dict(crop_ratio_range=(0.5, 1.2)),
-        dict(crop_ratio_range=(0, 0)),
-        dict(aspect_ratio_range=(0, 1)),
-    ],
-)
-def test_ranges_of_crops(ranges):
-    with pytest.raises(ValueError, match='_ratio_range'):
-        RandomResizedCrop(8, **ranges)

@@ -17,6 +17,7 @@ from mmengine.runner import Runner
 from mmpretrain.models.utils import resize_pos_embed
 
 from ..distributed import free_port
+from ..runs import scalars
 from ..tools import run_tool as tool
 from .conftest import ROOT, SHAPES_CONFIG, shapes_config
 
@@ -29,10 +30,6 @@ def run(cfg):
     runner = Runner.from_cfg(cfg)
     runner.train()
     return runner
-
-
-def scalars(runner, name):
-    return runner.message_hub.get_scalar(name).data[0]
 
 
 @pytest.fixture(scope='module')

@@ -37,17 +37,11 @@ def place(root, tmp_path, monkeypatch):
         ('train', f'{CONFIG} --init empty', 'no file empty'),
         ('train', f'{CONFIG} --cfg-options a', 'a must be KEY=VALUE'),
         ('train', f'{CONFIG} --cfg-options a=[1,2', '--cfg-options'),
-        ('train', f'none/{CONFIG}', 'no config none/'),
         ('train', 'classification/knn_vit-b16_in1k.py', 'no train_cfg'),
         ('train', CONFIG, 'no folder data/imagenet/'),
         ('test', f'{CONFIG} mmmoca-student://b.pth', 'no checkpoint b.pth'),
         ('test', f'{CONFIG} a.pth --out-item metrics', 'needs --out'),
         ('test', f'{CONFIG} a.pth --out a.json', r'must end in \.pkl'),
-        (
-            'test',
-            f'{CONFIG} a.pth --out a.txt --out-item metrics',
-            r'must end in \.pkl',
-        ),
         ('test', 'untested.py a.pth', 'untested.py has no test_cfg'),
         ('demo', '--iters 1', '--iters must be at least 2'),
         ('demo', '--data none', 'there is no folder'),
@@ -82,7 +76,6 @@ def place(root, tmp_path, monkeypatch):
                 ('timm.pth same.pth', 'DST is SRC'),
                 ('timm.pth out.onnx', r'\.safetensors'),
                 ('timm.pth out.pth --img-size 30 32', '--img-size'),
-                ('timm.pth out.pth --img-size 0 32', '--img-size'),
                 ('timm.pth out.pth --in-channels 0', '--in-channels'),
                 ('timm.pth out.pth --source-grid 4 5', '--source-grid'),
                 ('flat.pth out.pth --img-size 32 32', '--source-grid'),
@@ -104,19 +97,8 @@ def place(root, tmp_path, monkeypatch):
         (f'{DRAWN}/make_subset', 'images out --seed -1', 'non-negative'),
         (f'{DRAWN}/make_digits', 'images', 'images exists'),
         (f'{DRAWN}/make_digits', 'out --size 7', 'at least 8'),
-        *(
-            (f'{DRAWN}/{tool}', f'out --{name} {value}', f'{name} must be')
-            for tool, name, value in (
-                ('make_textures', 'train', 11),
-                ('make_textures', 'val', 0),
-                ('make_textures', 'size', 23),
-                ('make_textures', 'seed', -1),
-                ('make_shapes_coco', 'train', 0),
-                ('make_shapes_coco', 'val', 0),
-                ('make_shapes_coco', 'size', 63),
-                ('make_shapes_coco', 'seed', -1),
-            )
-        ),
+        (f'{DRAWN}/make_textures', 'out --size 23', 'size must be'),
+        (f'{DRAWN}/make_shapes_coco', 'out --seed -1', 'seed must be'),
     ],
 )
 def test_refused(place, tool, line, message):
