@@ -28,7 +28,8 @@ def draw(curves: Mapping[str, Mapping[str, list[list[dict]]]]) -> Figure:
             ]
             y = max(y, key=lambda values: np.mean(values, 0)[-1])
             middle, width = np.mean(y, 0), np.std(y, 0)
-            axis.plot(x, middle, '.-', label=method.split()[0])
+            label = method.replace(' ', '\n')
+            axis.plot(x, middle, '.-', label=label)
             axis.fill_between(x, middle - width, middle + width, alpha=0.2)
         axis.set(title=name, xlabel='CPU seconds of training')
         axis.grid(alpha=0.3)

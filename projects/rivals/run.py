@@ -9,7 +9,7 @@ Finished runs are rows of ``results.jsonl`` beside this file and are not
 repeated. A run that was stopped goes on.
 
 Example:
-    python -m projects.rivals.run work_dirs/rivals --seconds 150 --methods \
+    python -m projects.rivals.run work_dirs/rivals --methods \
         moca "moca optim_wrapper.optimizer.lr=1e-3 model.codebook.centre=0.9" \
         mocov3 "mocov3 optim_wrapper.optimizer.lr=5e-4"
 """
@@ -22,6 +22,8 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
+
+from mmengine.config import Config
 
 from mmmoca.evaluation.report import render_table
 from mmmoca.files import write_figure
@@ -44,7 +46,6 @@ CONFIGS = {
 RESULTS = HERE / 'results.jsonl'
 # Measurements of a run, the last one at its end.
 POINTS = 4
-PACE_STEPS = 40
 HEAD = 'method', 'steps', 'seconds', 'k-NN avg', 'k-NN cls', 'linear', 'mAP'
 
 
@@ -69,20 +70,19 @@ class Run(NamedTuple):
         return '_'.join(map(str, self)).replace('/', '-')
 
 
-def train(run: Run, out: Path, points: int = POINTS) -> Iterator[Path]:
+def train(run: Run, out: Path) -> Iterator[Path]:
     """Train a run unless that is done.
 
     Args:
         run (Run): The run.
         out (Path): Folder of all runs and images.
-        points (int): Number of checkpoints.
 
     Yields:
-        Path: Its checkpoints, in order.
+        Path: Its :data:`POINTS` checkpoints, in order.
     """
     name, *settings = run.method.split()
-    interval = -(-run.steps // points)
-    work = out / f'{run.name}_{points}'
+    interval = -(-run.steps // POINTS)
+    work = out / run.name
     work.mkdir(parents=True, exist_ok=True)
     options = {
         'randomness.seed': run.seed,
@@ -118,27 +118,6 @@ def result(run: Run, out: Path) -> list[dict]:
     with RESULTS.open('a') as file:
         file.write(json.dumps(dict(run=run, curve=curve)) + '\n')
     return curve
-
-
-def steps_in(seconds: float, method: str, images: str, out: Path) -> int:
-    """Optimiser steps that fit into CPU seconds, by a short run.
-
-    Args:
-        seconds (float): CPU seconds of training.
-        method (str): The method.
-        images (str): Name of a set.
-        out (Path): Folder of all runs and images.
-
-    Returns:
-        int: At least 1.
-    """
-    run = Run(images, method, 0, PACE_STEPS)
-    first, last = (
-        measure(file, out / images)['seconds']
-        for file in train(run, out, points=2)
-    )
-    # Without the first steps, which start loaders and kernels.
-    return max(1, round(seconds * PACE_STEPS / 2 / (last - first)))
 
 
 def table(
@@ -186,8 +165,7 @@ def parse_args() -> argparse.Namespace:
     add('--methods', nargs='+', default=list(CONFIGS), metavar='METHOD')
     add('--sets', nargs='+', default=list(SETS), choices=SETS)
     add('--seeds', type=int, default=3)
-    add('--seconds', type=float, default=240, help='of training, on one core')
-    add('--steps', type=int, help='of each method, instead of --seconds')
+    add('--times', type=float, default=1, help="of the configs' steps")
     add('--half', default='report', choices=('choose', 'report'))
     add('--jobs', type=int, default=os.cpu_count(), help='runs at a time')
     args = parser.parse_args()
@@ -198,7 +176,7 @@ def parse_args() -> argparse.Namespace:
                 f'--methods: {method!r} must be one of {", ".join(CONFIGS)}, '
                 'with KEY=VALUE after it'
             )
-    trials.check_counts(parser, args, 'seeds', 'seconds', 'steps', 'jobs')
+    trials.check_counts(parser, args, 'seeds', 'jobs')
     return args
 
 
@@ -211,11 +189,11 @@ def main() -> None:
             tool, *kind = SETS[name]
             trials.tool(tool, out / name, *kind)
     steps = {
-        method: args.steps or steps_in(args.seconds, method, args.sets[0], out)
-        for method in args.methods
+        name: round(args.times * Config.fromfile(file).train_cfg.max_iters)
+        for name, file in CONFIGS.items()
     }
     runs = [
-        Run(name, method, seed, steps[method])
+        Run(name, method, seed, steps[method.split()[0]])
         for name in args.sets
         for seed in range(args.seeds)
         for method in args.methods

@@ -1,5 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# BYOL on the quick start's encoder, images, views and schedule.
+# BYOL on the quick start's encoder, images, views and schedule. By the best
+# of twelve trials its teacher's momentum is 0.8 to 0.95, and nothing is
+# solarised.
 _base_ = './mocov3_vit-tiny_textures.py'
 
 mlp = dict(num_layers=2, with_bias=True, with_last_bn=False)
@@ -13,3 +15,8 @@ model = dict(
         loss=dict(type='CosineSimilarityLoss'),
     ),
 )
+train_pipeline = _base_.train_pipeline
+train_pipeline[2].transforms[1][3].prob = 0
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+train_cfg = dict(max_iters=740)
+default_hooks = dict(rival=dict(end=0.05))

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# MAE on the quick start's encoder, images and schedule. One view an image.
+# MAE on the quick start's encoder, images and schedule. By the best of twelve
+# trials it masks 40 %, and its only view is cropped and flipped.
 _base_ = './moca_vit-tiny_textures.py'
 
 model = dict(
@@ -11,7 +12,7 @@ model = dict(
         arch={{_base_.model.backbone.arch}},
         img_size=48,
         patch_size=8,
-        mask_ratio=0.75,
+        mask_ratio=0.4,
     ),
     neck=dict(
         type='MAEPretrainDecoder',
@@ -30,19 +31,22 @@ model = dict(
         loss=dict(type='PixelReconstructionLoss', criterion='L2'),
     ),
 )
+view_pipeline1 = _base_.view_pipeline1
+view_pipeline1[1].prob = view_pipeline1[2].prob = 0  # colour and blur
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     dict(type='mmmoca.LoadImage'),
-    dict(type='Compose', transforms={{_base_.view_pipeline1}}),
+    dict(type='Compose', transforms=view_pipeline1),
     dict(type='PackInputs'),
 ]
-train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 optim_wrapper = dict(
     constructor='DefaultOptimWrapperConstructor',
     optimizer=dict(betas=(0.9, 0.95)),
     clip_grad=None,
     paramwise_cfg=None,
 )
+train_cfg = dict(max_iters=2000)
 default_hooks = dict(
     codebook=None, teacher_ema=None, rival=dict(type='RivalHook')
 )

@@ -108,10 +108,9 @@ def test_table_and_picture():
 def test_command(root, tmp_path, monkeypatch, capsys):
     """Every method trains and is measured, once."""
     monkeypatch.setattr(run, 'SETS', dict(small=[]))
-    monkeypatch.setattr(run, 'PACE_STEPS', 4)
     monkeypatch.setattr(run, 'RESULTS', tmp_path / 'results.jsonl')
     (tmp_path / 'small').symlink_to(root)
-    command = ['run', tmp_path, '--seeds', 1, '--seconds', 1, '--jobs', 2]
+    command = ['run', tmp_path, '--seeds', 1, '--times', 0.01, '--jobs', 2]
     command += ['--methods', *CONFIGS, 'mae optim_wrapper.optimizer.lr=1e-2']
     monkeypatch.setattr(sys, 'argv', [*map(str, command)])
     run.main()
