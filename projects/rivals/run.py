@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 r"""Train MOCA and its rivals on the same images in the same CPU seconds.
 
-A method is a name with settings of its config after it. Choose
-settings by the table of one set with ``--seeds 1 --half choose``. Compare them
-by tables of the other half of the validation images.
+A method is a name with settings of its config after it. Choose settings by
+the table of one set with ``--seeds 1 --half choose``. Compare them by tables
+of the other half of the validation images.
 
 Finished runs are rows of ``results.jsonl`` beside this file and are not
 repeated. A run that was stopped goes on.
@@ -177,6 +177,8 @@ def parse_args() -> argparse.Namespace:
                 'with KEY=VALUE after it'
             )
     trials.check_counts(parser, args, 'seeds', 'jobs')
+    if args.times <= 0:
+        parser.error('--times must be above 0')
     return args
 
 
@@ -188,10 +190,10 @@ def main() -> None:
         if not (out / name).is_dir():
             tool, *kind = SETS[name]
             trials.tool(tool, out / name, *kind)
-    steps = {
-        name: round(args.times * Config.fromfile(file).train_cfg.max_iters)
-        for name, file in CONFIGS.items()
-    }
+    steps = {}
+    for name, file in CONFIGS.items():
+        iters = Config.fromfile(file).train_cfg.max_iters
+        steps[name] = max(1, round(args.times * iters))
     runs = [
         Run(name, method, seed, steps[method.split()[0]])
         for name in args.sets

@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from mmengine.config import Config
 from torch import nn
 
 from mmmoca.engine import (
@@ -15,6 +16,7 @@ from mmmoca.engine import (
 from mmmoca.engine.optimizers import mixed_precision
 from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
+from ..images import CONFIGS
 from ..runs import demo_model, demo_runner, scalars
 from .test_loss_scaling import HALF
 
@@ -172,3 +174,24 @@ def test_hooks_do_not_wait_for_the_gpu(root, dtype, monkeypatch):
         monkeypatch.setattr(hook, 'after_train_iter', method)
     runner = train(root, dtype)
     assert runner.iter == 5
+
+
+@needs_gpu
+@pytest.mark.slow
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
+def test_recipe_on_a_gpu(root, dtype):
+    """ViT-B/16 with K = 4096, scaler, fused AdamW and all, at batch 8."""
+    recipe = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py')
+    options = {**HALF, 'model': recipe.model}
+    options['optim_wrapper'] = recipe.optim_wrapper | dict(dtype=dtype)
+    for view in range(2):
+        pipeline = f'train_dataloader.dataset.pipeline.2.transforms.{view}'
+        options[f'{pipeline}.0.scale'] = 224
+    for name in ('type', 'dtype', 'loss_scale'):
+        options.pop(f'optim_wrapper.{name}', None)
+    runner = demo_runner(root, f'gpu_{dtype}', **options)
+    runner.train()
+    losses = scalars(runner, 'train/loss')
+    assert len(losses) == 5 and all(1 < loss < 20 for loss in losses)
+    for name, value in runner.model.state_dict().items():
+        assert value.isfinite().all(), name

@@ -185,7 +185,8 @@ def test_update_of_the_teacher():
 
 def test_wrong_options():
     cfg = Config.fromfile(DEMO_CONFIG)
-    for wrong in (dict(norm_decay_mult=0), dict(prototype_lr=-1)):
-        cfg.optim_wrapper.paramwise_cfg = wrong
+    wrong = dict(norm_decay_mult=0, prototype_lr=-1, prototype_weight_decay=-1)
+    for name, value in wrong.items():
+        cfg.optim_wrapper.paramwise_cfg = {name: value}
         with pytest.raises(ValueError, match='prototype_lr'):
             build(cfg)

@@ -7,9 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
+import torch
+from mmengine.registry import init_default_scope
+from mmengine.runner import save_checkpoint
+from mmseg.apis import MMSegInferencer
 from mmseg.datasets import CityscapesDataset
+from mmseg.registry import MODELS
 
 from ..cityscapes import small_config
 from ..tools import TOOLS, load_tool, run_tool
@@ -201,3 +207,26 @@ def test_sweep_of_real_runs(streets, tmp_path):
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     values = [line['mIoU'] for line in lines if 'mIoU' in line]
     assert len(values) == 2 and result['lrs'] == {'0.3': max(values)}
+
+
+@pytest.fixture(scope='module')
+def trained(streets, tmp_path_factory):
+    """A config and a checkpoint of random weights."""
+    folder = tmp_path_factory.mktemp('trained')
+    cfg = small_config(LINEAR, streets, folder)
+    init_default_scope('mmseg')
+    torch.manual_seed(0)
+    model = MODELS.build(cfg.model)
+    save_checkpoint(dict(state_dict=model.state_dict()), f'{folder}/model.pth')
+    cfg.dump(folder / 'config.py')
+    return folder / 'config.py', folder / 'model.pth'
+
+
+def test_mmseg_draws_pictures(trained, streets, tmp_path):
+    """As docs/guides/segment.md says."""
+    images = sorted(streets.glob('leftImg8bit/train/jena/*.png'))[:2]
+    inferencer = MMSegInferencer(*map(str, trained), device='cpu')
+    inferencer([str(path) for path in images], out_dir=str(tmp_path))
+    drawn = sorted((tmp_path / 'vis').iterdir())
+    assert [path.name for path in drawn] == [path.name for path in images]
+    assert np.unique(cv2.imread(str(drawn[0])).reshape(-1, 3), axis=0).any()

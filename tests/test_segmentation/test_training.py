@@ -9,6 +9,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 
 from mmmoca.checkpoints import read_checkpoint
+from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
 from ..cityscapes import CONFIGS, run, small_config, write_tree
 
@@ -212,3 +213,14 @@ def test_resumed_run_is_the_same(streets, tmp_path):
     assert not torch.equal(
         expected['decode_head.cls_emb'], start['decode_head.cls_emb']
     )
+
+
+def test_mixed_precision(streets, tmp_path):
+    """What tools/train.py --amp makes of the config."""
+    options = {'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper'}
+    runner = run(MASK, streets, tmp_path, **options)
+    losses = runner.message_hub.get_scalar('train/loss').data[0]
+    assert len(losses) == 1 and np.isfinite(losses).all()
+    if not torch.cuda.is_available():
+        dtype = getattr(torch, fast_dtype())
+        assert runner.optim_wrapper.cast_dtype == dtype

@@ -97,7 +97,10 @@ def place(root, tmp_path, monkeypatch):
         (f'{DRAWN}/make_subset', 'images out --seed -1', 'non-negative'),
         (f'{DRAWN}/make_digits', 'images', 'images exists'),
         (f'{DRAWN}/make_digits', 'out --size 7', 'at least 8'),
+        (f'{DRAWN}/make_textures', 'out --train 11', 'train must be'),
         (f'{DRAWN}/make_textures', 'out --size 23', 'size must be'),
+        (f'{DRAWN}/make_shapes_coco', 'out --val 0', 'val must be'),
+        (f'{DRAWN}/make_shapes_coco', 'out --size 63', 'size must be'),
         (f'{DRAWN}/make_shapes_coco', 'out --seed -1', 'seed must be'),
     ],
 )

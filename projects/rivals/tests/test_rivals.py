@@ -41,6 +41,7 @@ def test_all_train_one_encoder():
 def test_rivals_have_what_moca_has():
     """A teacher that may end near the student, and the faster attention."""
     model = model_of('byol')
+    assert model.target_net.end_momentum == 0  # mmpretrain's own
     RivalHook(end=0.7).before_train(SimpleNamespace(model=model))
     assert model.target_net.end_momentum == 0.7
     layers = [*model.backbone.layers, *model.target_net.module[0].layers]
@@ -128,7 +129,14 @@ def test_command(root, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    'arguments', [['--methods', 'dino'], ['--sets', 'faces'], ['--seeds', '0']]
+    'arguments',
+    [
+        ['--methods', 'dino'],
+        ['--methods', 'mae batch-few'],
+        ['--sets', 'faces'],
+        ['--seeds', '0'],
+        ['--times', '0'],
+    ],
 )
 def test_bad_arguments(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, 'argv', ['run', str(tmp_path), *arguments])
