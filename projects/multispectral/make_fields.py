@@ -75,26 +75,18 @@ def draw(
     return bands, kinds[field].astype(np.uint8)
 
 
-def make_fields(
-    out: str | Path,
-    train: int = 1200,
-    val: int = 300,
-    size: int = 48,
-    seed: int = 0,
-) -> bool:
+def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
     """Draw the set.
 
     Writes ``out/{train,val}/<class>/<number>.tif`` of 13 bands;
     ``out/masks/`` likewise, PNG files of class indices; and
-    ``out/meta.json``. Class sizes differ by one image at most. The folder
-    appears whole or not at all; one that already holds this set is left alone.
+    ``out/meta.json``.
 
     Args:
         out (str | Path): Folder to make.
-        train (int): Number of training images, at least 6.
-        val (int): Number of validation images, at least 6.
         size (int): Side of the square images in pixels, at least 16.
-        seed (int): Seed, 0 or more.
+        **numbers (int): Numbers of images, ``train`` and ``val``, at least 6
+            each, and ``seed``.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -119,9 +111,8 @@ def make_fields(
         layout = dict(photometric='minisblack', planarconfig='contig')
         tifffile.imwrite(root / f'{name}.tif', bands, **layout)
 
-    numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    numbers['bands'] = 13
-    return draw_classes('fields', out, write, CLASSES, numbers, MIN_SIZE)
+    numbers |= dict(size=size, min_size=MIN_SIZE, format=FORMAT, bands=13)
+    return draw_classes('fields', out, write, CLASSES, **numbers)
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ class RivalHook(Hook):
 
 @HOOKS.register_module()
 class CPUSecondsHook(Hook):
-    """Counts the CPU seconds of training; checkpoints record them."""
+    """Counts CPU seconds of training in the message hub of checkpoints."""
 
     # Before the hook that writes checkpoints.
     priority = 'LOW'
@@ -51,8 +51,3 @@ class CPUSecondsHook(Hook):
         """Count up to this iteration."""
         seconds = time.process_time() - self._start
         runner.message_hub.update_info('cpu_seconds', seconds)
-
-    def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Record the seconds with the checkpoint."""
-        seconds = runner.message_hub.get_info('cpu_seconds')
-        checkpoint['meta']['cpu_seconds'] = seconds

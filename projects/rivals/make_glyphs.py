@@ -26,22 +26,13 @@ from _drawn_set import run, set_parser
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
 # Glyphs by class, in the classes' alphabetical order.
+SHAPES = (
+    *('arrow', 'bolt', 'circle', 'cloud', 'club', 'crescent', 'cross'),
+    *('heart', 'plane', 'square', 'star', 'triangle'),
+)
 SETS = dict(
     letters={letter: letter for letter in 'AEGHKMNQRSTY'},
-    shapes=dict(
-        arrow='➜',
-        bolt='⚡',
-        circle='●',
-        cloud='☁',
-        club='♣',
-        crescent='☽',
-        cross='✚',
-        heart='♥',
-        plane='✈',
-        square='■',
-        star='★',
-        triangle='▲',
-    ),
+    shapes=dict(zip(SHAPES, '➜⚡●☁♣☽✚♥✈■★▲')),
 )
 # Patterns of fontconfig. The first one has the shapes.
 FONTS = [
@@ -107,30 +98,19 @@ def draw(
     return finish(image, rng, clutter=0.5 * letters)
 
 
-def make_glyphs(
-    out: str | Path,
-    kind: str,
-    train: int = 5000,
-    val: int = 1000,
-    size: int = 48,
-    seed: int = 0,
-) -> bool:
-    """Draw a set, as :func:`_drawn_images.draw_images` does.
+def make_glyphs(out: str | Path, kind: str, **numbers: int) -> bool:
+    """Draw a set, see :func:`_drawn_images.draw_images`.
 
     Args:
         out (str | Path): Folder to make.
         kind (str): One of :data:`SETS`.
-        train (int): Number of training images.
-        val (int): Number of validation images.
-        size (int): Side in pixels.
-        seed (int): Seed of the images.
+        **numbers (int): ``train``, ``val``, ``size`` and ``seed``.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
     """
-    numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    paint = partial(draw, kind=kind)
-    return draw_images(kind, out, paint, [*SETS[kind]], numbers)
+    paint, classes = partial(draw, kind=kind), [*SETS[kind]]
+    return draw_images(kind, out, paint, classes, format=FORMAT, **numbers)
 
 
 if __name__ == '__main__':

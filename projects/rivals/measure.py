@@ -32,7 +32,7 @@ def measure(checkpoint: Path, images: Path) -> dict:
         dict: ``step``, ``seconds`` and, for ``choose`` and ``report``, by
         'avg' and 'cls', the accuracies of :data:`MEASURES` in %.
     """
-    meta = read_checkpoint(checkpoint, lazy=True)['meta']
+    run = read_checkpoint(checkpoint, lazy=True)
     encoder = mmmoca.load(checkpoint)
     bank, queries = (
         encoder.embed(
@@ -53,8 +53,8 @@ def measure(checkpoint: Path, images: Path) -> dict:
             )
             # The rate that is best on the first half is the second's.
             rates = [best]
-    seconds = round(meta['cpu_seconds'], 1)
-    return dict(step=meta['iter'], seconds=seconds, **values)
+    seconds = run['message_hub']['runtime_info']['cpu_seconds']
+    return dict(step=run['meta']['iter'], seconds=round(seconds, 1), **values)
 
 
 def accuracies(

@@ -110,10 +110,9 @@ def result(run: Run, out: Path) -> list[dict]:
         list[dict]: See :func:`~projects.rivals.measure.measure`, a
         measurement for each checkpoint.
     """
-    if RESULTS.is_file():
-        for row in map(json.loads, RESULTS.read_text().splitlines()):
-            if run == Run(*row['run']):
-                return row['curve']
+    for row in map(json.loads, RESULTS.read_text().splitlines()):
+        if run == Run(*row['run']):
+            return row['curve']
     curve = [measure(file, out / run.images) for file in train(run, out)]
     with RESULTS.open('a') as file:
         file.write(json.dumps(dict(run=run, curve=curve)) + '\n')
@@ -177,8 +176,6 @@ def parse_args() -> argparse.Namespace:
                 'with KEY=VALUE after it'
             )
     trials.check_counts(parser, args, 'seeds', 'jobs')
-    if args.times <= 0:
-        parser.error('--times must be above 0')
     return args
 
 

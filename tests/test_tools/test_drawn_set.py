@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The folder of a drawn set: whole, once, and never over something else."""
 
+import json
 import resource
 
 import pytest
@@ -12,13 +13,14 @@ from ..tools import load_tool
 def draw(tmp_path):
     tool = load_tool('dataset_converters/_drawn_set')
 
-    def make(meta='seed 0', fail=False):
-        with tool.drawn_set(tmp_path / 'deep' / 'set', meta, 2, 1) as root:
+    def make(seed=0, fail=False):
+        about = dict(train=2, val=1, seed=seed)
+        with tool.drawn_set(tmp_path / 'deep' / 'set', about) as root:
             if root is None:
                 return False
             for name in ('train/0.jpg', 'train/1.jpg', 'val/0.jpg'):
                 (root / name).parent.mkdir(exist_ok=True)
-                (root / name).write_text(meta)
+                (root / name).write_text(name)
             if fail:
                 raise KeyboardInterrupt
         return True
@@ -31,12 +33,12 @@ def test_a_set_is_made_once_and_its_like_is_kept(draw, tmp_path, capsys):
     out.mkdir(parents=True)
     assert draw()  # into an empty folder
     assert '2 training and 1 validation images' in capsys.readouterr().out
-    assert (out / 'meta.json').read_text() == 'seed 0'
+    assert json.loads((out / 'meta.json').read_text())['seed'] == 0
     times = {p: p.stat().st_mtime_ns for p in out.rglob('*')}
     assert not draw()
     assert 'nothing to do' in capsys.readouterr().out
     with pytest.raises(FileExistsError, match='something else'):
-        draw('seed 1')
+        draw(seed=1)
     assert times == {p: p.stat().st_mtime_ns for p in out.rglob('*')}
 
 

@@ -109,19 +109,18 @@ def draw_images(
     out: str | Path,
     draw: Draw,
     classes: Sequence[str],
-    numbers: dict[str, float],
+    size: int = 48,
+    **numbers: int,
 ) -> bool:
     """Make a labelled set of grey JPEG files with three equal channels.
 
     Args:
         what (str): Name of what is drawn, for the progress bar.
-        out (str | Path): Folder to make. It appears whole or not at all; one
-            that already holds this set is left alone.
+        out (str | Path): Folder to make.
         draw (Draw): Gives (size, size), uint8.
         classes (Sequence[str]): Names of the classes.
-        numbers (dict[str, float]): ``format``, ``train`` and ``val`` (at least
-            one image a class), ``size`` (at least 24), ``seed`` (0 or
-            more) and what else tells sets apart.
+        size (int): Side in pixels, at least 24.
+        **numbers (int): See :func:`_drawn_set.draw_classes`.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -134,9 +133,11 @@ def draw_images(
     def write(
         root: Path, name: str, label: int, rng: np.random.Generator
     ) -> None:
-        image = draw(label, rng, numbers['size'])
+        image = draw(label, rng, size)
         image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
         data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
         (root / f'{name}.jpg').write_bytes(data.tobytes())
 
-    return draw_classes(what, out, write, classes, numbers, 24)
+    return draw_classes(
+        *(what, out, write, classes), size=size, min_size=24, **numbers
+    )

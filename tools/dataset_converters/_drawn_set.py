@@ -33,16 +33,13 @@ def check_numbers(**numbers: tuple[int, int]) -> None:
 
 
 @contextmanager
-def drawn_set(
-    out: str | Path, meta: str, train: int, val: int
-) -> Iterator[Path | None]:
+def drawn_set(out: str | Path, about: dict) -> Iterator[Path | None]:
     """Make the folder of a drawn set, or find it made.
 
     Args:
         out (str | Path): The folder, which appears whole or not at all.
-        meta (str): What its ``meta.json`` tells of the set.
-        train (int): Number of training images.
-        val (int): Number of validation images.
+        about (dict): What ``meta.json`` tells of the set: numbers of images,
+            ``train`` and ``val``, and what else tells sets apart.
 
     Yields:
         Path | None: Where to draw; None if ``out`` holds this set.
@@ -51,8 +48,8 @@ def drawn_set(
         FileExistsError: If ``out`` holds anything else.
     """
     out = Path(out).absolute()
-    record = out / 'meta.json'
-    if record.is_file() and record.read_text() == meta:
+    record, meta = out / 'meta.json', json.dumps(about, indent=2) + '\n'
+    if record.is_file() and json.loads(record.read_text()) == json.loads(meta):
         print(f'{out} already holds this set: nothing to do.')
         yield None
         return
@@ -68,7 +65,8 @@ def drawn_set(
         root.mkdir()
         yield root
         (root / 'meta.json').write_text(meta)
-    print(f'{out}: {train} training and {val} validation images.')
+    numbers = f'{about["train"]} training and {about["val"]} validation'
+    print(f'{out}: {numbers} images.')
 
 
 def draw_classes(
@@ -76,23 +74,31 @@ def draw_classes(
     out: str | Path,
     write: Write,
     classes: Sequence[str],
-    numbers: dict[str, float],
+    *,
+    train: int,
+    val: int,
+    size: int,
+    seed: int = 0,
     min_size: int,
+    **about: object,
 ) -> bool:
     """Make a labelled set in ImageFolder layout.
 
     Writes ``out/{train,val}/<class>/<number>``, each with its suffix, and
-    ``out/meta.json``. Class sizes differ by one image at most. The images
-    depend on ``numbers`` alone.
+    ``out/meta.json``. Class sizes differ by one image at most. The folder
+    appears whole or not at all; one that already holds this set is left alone.
 
     Args:
         what (str): Name of what is drawn, for the progress bar.
         out (str | Path): Folder to make.
         write (Write): Called once for each image.
         classes (Sequence[str]): Names of the classes.
-        numbers (dict[str, float]): ``format``, ``train``, ``val``, ``size``,
-            ``seed`` and what else tells sets apart, for ``meta.json``.
+        train (int): Number of training images, at least one a class.
+        val (int): Number of validation images, at least one a class.
+        size (int): Side in pixels.
+        seed (int): Of the images, 0 or more.
         min_size (int): Least ``size``.
+        **about (object): What else tells sets apart, for ``meta.json``.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -101,14 +107,15 @@ def draw_classes(
         ValueError: If a number is below its minimum.
         FileExistsError: If ``out`` holds anything else than this set.
     """
-    counts = [numbers[split] for split in SPLITS]
+    counts = train, val
     check_numbers(
-        **{split: (numbers[split], len(classes)) for split in SPLITS},
-        size=(numbers['size'], min_size),
-        seed=(numbers['seed'], 0),
+        train=(train, len(classes)),
+        val=(val, len(classes)),
+        size=(size, min_size),
+        seed=(seed, 0),
     )
-    meta = json.dumps(dict(numbers, classes=classes), indent=2) + '\n'
-    with drawn_set(out, meta, *counts) as root:
+    about |= dict(train=train, val=val, size=size, seed=seed, classes=classes)
+    with drawn_set(out, about) as root:
         if root is None:
             return False
         for split, name in itertools.product(SPLITS, classes):
@@ -116,7 +123,7 @@ def draw_classes(
         jobs = [(s, i) for s in (0, 1) for i in range(counts[s])]
         for split, index in track(jobs, f'Drawing {what}'):
             number, label = divmod(index, len(classes))
-            rng = np.random.default_rng((numbers['seed'], split, index))
+            rng = np.random.default_rng((seed, split, index))
             name = f'{SPLITS[split]}/{classes[label]}/{number:05d}'
             write(root, name, label, rng)
     return True

@@ -259,7 +259,7 @@ def make_shapes(
         train=(train, 1), val=(val, 1), size=(size, MIN_SIZE), seed=(seed, 0)
     )
     numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    with drawn_set(out, json.dumps(numbers), train, val) as root:
+    with drawn_set(out, numbers) as root:
         if root is None:
             return False
         (root / 'annotations').mkdir()

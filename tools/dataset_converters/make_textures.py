@@ -167,16 +167,11 @@ def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
     return finish(mask * texture + (1 - mask) * background(rng, size), rng)
 
 
-def make_textures(
-    out: str | Path,
-    train: int = 5000,
-    val: int = 1000,
-    size: int = 48,
-    seed: int = 0,
-) -> bool:
-    """Draw the texture set, as :func:`_drawn_images.draw_images` does."""
-    numbers = dict(format=FORMAT, train=train, val=val, size=size, seed=seed)
-    return draw_images('textures', out, draw, CLASSES, numbers)
+def make_textures(out: str | Path, **numbers: int) -> bool:
+    """Draw the set, see :func:`_drawn_images.draw_images`."""
+    return draw_images(
+        'textures', out, draw, CLASSES, format=FORMAT, **numbers
+    )
 
 
 def main() -> None:

@@ -34,7 +34,8 @@ def test_images_and_masks(tool, tmp_path):
 
 
 def test_bad_numbers(tool, tmp_path):
-    for wrong, word in ((dict(val=5), 'val'), (dict(size=15), 'size')):
-        with pytest.raises(ValueError, match=word):
-            tool.make_fields(tmp_path / 'set', **wrong)
+    for name, value in dict(val=5, size=15).items():
+        numbers = dict(train=6, val=6) | {name: value}
+        with pytest.raises(ValueError, match=name):
+            tool.make_fields(tmp_path / 'set', **numbers)
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # MAE on the quick start's encoder, images and schedule. By the best of twelve
 # trials it masks 40 %, and its only view is cropped and flipped.
-_base_ = './moca_vit-tiny_textures.py'
+_base_ = './mocov3_vit-tiny_textures.py'
 
 model = dict(
     _delete_=True,
@@ -40,13 +40,5 @@ train_pipeline = [
     dict(type='PackInputs'),
 ]
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
-optim_wrapper = dict(
-    constructor='DefaultOptimWrapperConstructor',
-    optimizer=dict(betas=(0.9, 0.95)),
-    clip_grad=None,
-    paramwise_cfg=None,
-)
+optim_wrapper = dict(optimizer=dict(lr=2e-3, betas=(0.9, 0.95)))
 train_cfg = dict(max_iters=2000)
-default_hooks = dict(
-    codebook=None, teacher_ema=None, rival=dict(type='RivalHook')
-)
