@@ -69,7 +69,7 @@ def use_command():
         main()
         assert Path(written).exists(), written
     encoder = mmmoca.load(RUN)
-    assert encoder.about['which'] == 'teacher'
+    assert encoder.metainfo['which'] == 'teacher'
     found = encoder.embed('images', num_workers=0).avg.numpy()
     np.testing.assert_allclose(np.load('out.npy'), found, atol=1e-5)
 

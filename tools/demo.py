@@ -205,14 +205,14 @@ def accuracies(
     from mmpretrain.registry import DATASETS
 
     from mmmoca.evaluation import extract_features, knn_top1
-    from mmmoca.evaluation.loaders import moved
+    from mmmoca.evaluation.loaders import with_data_root
 
     loop = cfg.val_cfg
     if loop is None:
         return {}
     (queries, truth), (bank, labels) = (
         extract_features(
-            DATASETS.build(moved(loader, loop.data_root).dataset),
+            DATASETS.build(with_data_root(loader, loop.data_root).dataset),
             *(preprocessor, encoders),
         )
         for loader in (cfg.val_dataloader, loop.bank_dataloader)

@@ -85,19 +85,19 @@ def main() -> None:
             *(args.num_heads, args.mean, args.std, args.source_grid),
         )
         complete = args.out.exists()
-        about = embed_to_file(
+        record = embed_to_file(
             *(encoder, args.images, args.out, args.feature),
             *(args.batch_size, args.workers, args.amp, args.skip_unreadable),
         )
     if int(os.environ.get('RANK', 0)) == 0:
         print(
-            f'{args.out}: {about["number"]} x {about["width"]}, '
-            f'{about["feature"]} of {about["checkpoint"]}'
+            f'{args.out}: {record["number"]} x {record["width"]}, '
+            f'{record["feature"]} of {record["checkpoint"]}'
         )
         if complete:
             print('It was there already: nothing was computed')
-        if about['unreadable']:
-            print(f'NaN, as they cannot be read: {len(about["unreadable"])}')
+        if record['unreadable']:
+            print(f'NaN, as they cannot be read: {len(record["unreadable"])}')
 
 
 if __name__ == '__main__':

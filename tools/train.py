@@ -2,8 +2,6 @@
 """Train a model by a config: ``python tools/train.py CONFIG``."""
 
 import argparse
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _arguments import (
@@ -16,7 +14,6 @@ from _arguments import (
 
 if TYPE_CHECKING:
     from mmengine.config import Config
-    from mmengine.runner import Runner
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
@@ -70,26 +67,6 @@ def check(cfg: 'Config', written: dict[str, float]) -> None:
         print(f'{name:{width}}  {value}')
 
 
-def say_what_follows(cfg: 'Config', runner: 'Runner') -> None:
-    """Print the checkpoint of a run, and a command that uses it."""
-    from mmengine.dist import is_main_process
-
-    known = runner.message_hub.runtime_info
-    last = known.get('last_ckpt')
-    if last is None or not is_main_process():
-        return
-    best = known.get('best_ckpt')
-    config = Path(runner.work_dir, Path(cfg.filename).name)
-    tool, arguments = 'test.py', f'{config} {best or last}'
-    if cfg.model.type == 'mmmoca.MOCA':
-        tool, arguments = 'embed.py', f'{best or last} IMAGES features.npy'
-    place = os.path.relpath(Path(__file__).with_name(tool))
-    print(f'\ncheckpoint  {last}')
-    if best is not None:
-        print(f'best        {best}')
-    print(f'next        python {place} {arguments}')
-
-
 def main() -> None:
     """Run the training."""
     parser, args = parse_args()
@@ -111,7 +88,7 @@ def main() -> None:
     if args.check:
         check(cfg, written)
     else:
-        say_what_follows(cfg, train(cfg, written))
+        train(cfg, written)
 
 
 if __name__ == '__main__':

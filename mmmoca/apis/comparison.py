@@ -87,10 +87,10 @@ def evaluate(
         )
     labels, truth = (torch.from_numpy(i.get_gt_labels()) for i in images)
     train, val = (_features(encoder, i, cache, num_workers) for i in images)
-    about = encoder.about
-    settings = dict(layout=about['layout'], which=about['which'])
+    metainfo = encoder.metainfo
+    settings = dict(layout=metainfo['layout'], which=metainfo['which'])
     result = dict(
-        checkpoint=about['checkpoint'], settings=preset._asdict() | settings
+        checkpoint=metainfo['checkpoint'], settings=preset._asdict() | settings
     )
     if 'knn' in protocols:
         query, bank = (

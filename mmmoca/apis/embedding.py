@@ -143,7 +143,7 @@ def embed_to_file(
             update(done)
         barrier()
         if rank == 0:
-            _join(parts, out, names, encoder.about | made_from)
+            _join(parts, out, names, encoder.metainfo | made_from)
     if rank == 0:
         shutil.rmtree(folder)
     barrier()
@@ -216,7 +216,7 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
 
 
 def _join(
-    parts: dict[Path, range], out: Path, names: list[str], about: dict
+    parts: dict[Path, range], out: Path, names: list[str], record: dict
 ) -> None:
     """Make one file of the parts, after all that belongs to it."""
     unreadable = [
@@ -225,9 +225,9 @@ def _join(
         for row in np.flatnonzero(np.isnan(np.load(part)[:, 0]))
     ]
     write_json(
-        f'{out}.json', dict(about, unreadable=unreadable, version=__version__)
+        f'{out}.json', dict(record, unreadable=unreadable, version=__version__)
     )
-    shape = len(names), about['width']
+    shape = len(names), record['width']
     if out.suffix == '.parquet':
         _write_parquet(out, parts, names, shape[1])
         return

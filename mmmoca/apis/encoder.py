@@ -77,7 +77,7 @@ class Encoder(BaseModel):
         backbone (VisionTransformer): Gives all tokens after its final norm.
         settings (Preprocessing): How images are prepared for it.
         preset (Preset): Which features protocols take of it.
-        about (dict): ``checkpoint``, ``layout``, ``which``, ``feature`` and
+        metainfo (dict): ``checkpoint``, ``layout``, ``which``, ``feature`` and
             ``num_heads``.
 
     Attributes:
@@ -86,7 +86,7 @@ class Encoder(BaseModel):
         pipeline (List[dict]): Transforms of a file, before normalisation.
         preset (Preset): As published, or as the run was judged by.
         feature (str): What k-NN takes: 'avg', 'cls' or 'cls-avg'.
-        about (dict): As given.
+        metainfo (dict): As given.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Encoder(BaseModel):
         backbone: VisionTransformer,
         settings: Preprocessing,
         preset: Preset,
-        about: dict,
+        metainfo: dict,
     ) -> None:
         super().__init__(
             ViewsDataPreprocessor(
@@ -105,7 +105,7 @@ class Encoder(BaseModel):
         self.preprocessing = settings
         self.pipeline = pipeline_of(settings)
         self.preset, self.feature = preset, preset.knn
-        self.about = about
+        self.metainfo = metainfo
         self.eval()
 
     def forward(self, images: Tensor) -> Embeddings:
@@ -313,7 +313,7 @@ class Encoder(BaseModel):
         normalise = self.data_preprocessor
         return dict(
             weights=digest.hexdigest(),
-            num_heads=self.about['num_heads'],
+            num_heads=self.metainfo['num_heads'],
             pipeline=self.pipeline,
             mean=normalise.mean.tolist(),
             std=normalise.std.tolist(),
@@ -321,11 +321,11 @@ class Encoder(BaseModel):
         )
 
     def __repr__(self) -> str:
-        about = self.about
+        info = self.metainfo
         height, width = self.preprocessing.img_size
         return (
-            f'Encoder({about["checkpoint"]}: {about["which"]} encoder of '
-            f'layout {about["layout"]}, images of {height} x {width} pixels)'
+            f'Encoder({info["checkpoint"]}: {info["which"]} encoder of '
+            f'layout {info["layout"]}, images of {height} x {width} pixels)'
         )
 
 
@@ -393,7 +393,7 @@ def load(
         vit = build_vit(backbone, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
-    about = dict(
+    metainfo = dict(
         checkpoint=os.path.abspath(path),
         layout=backbone.layout,
         which=backbone.which,
@@ -409,5 +409,5 @@ def load(
         )
     for change in changes:
         print_log(f'{path}: {change}', logger='current')
-    encoder = Encoder(vit, settings, preset, about)
+    encoder = Encoder(vit, settings, preset, metainfo)
     return encoder.to(device or get_device())

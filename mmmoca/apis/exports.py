@@ -137,11 +137,12 @@ def export_encoder(
     encoder = copy.deepcopy(encoder).cpu()
     if to != 'safetensors':
         _to_rgb(encoder)
-    vit, images, about = encoder.backbone, encoder.preprocessing, encoder.about
-    path, heads = about['checkpoint'], about['num_heads']
+    vit, images = encoder.backbone, encoder.preprocessing
+    metainfo = encoder.metainfo
+    path, heads = metainfo['checkpoint'], metainfo['num_heads']
     record = file_record(
-        *(path, about['layout'], about['which']),
-        *(tuple(vit.patch_resolution), about['feature']),
+        *(path, metainfo['layout'], metainfo['which']),
+        *(tuple(vit.patch_resolution), metainfo['feature']),
     )
     record |= dict(sha256=file_sha256(path), num_heads=heads)
     record |= dict(preprocessing=images.as_record())

@@ -12,7 +12,7 @@ from .run_folder import (
     not_finite,
 )
 from .scheme import FILE, guarded
-from .starts import fit_start, is_start
+from .starts import START, load_start
 from .vits import adapt_backbone, build_vit
 from .weights import resize_positions
 from .writing import (
@@ -24,6 +24,7 @@ from .writing import (
 __all__ = [
     'FILE',
     'INTERRUPTED',
+    'START',
     'Backbone',
     'CheckpointError',
     'FolderLock',
@@ -38,9 +39,8 @@ __all__ = [
     'convert_release_state_dict',
     'find_backbone',
     'find_checkpoints',
-    'fit_start',
     'guarded',
-    'is_start',
+    'load_start',
     'local_file',
     'newest_checkpoint',
     'not_finite',

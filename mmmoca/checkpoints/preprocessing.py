@@ -135,19 +135,19 @@ def _by_type(pipeline: list[dict]) -> dict[str, dict]:
 def _resizing(steps: dict[str, dict]) -> dict:
     """How a pipeline of evaluation resizes, as far as it is known."""
     edge = steps.get('ResizeEdge') or steps.get('ResizeBands') or {}
-    whole, crop = steps.get('Resize', {}), steps.get('CenterCrop')
+    resize, crop = steps.get('Resize', {}), steps.get('CenterCrop')
     if crop and isinstance(edge.get('scale'), int):
         sides = dict(resize=edge['scale'])
         sides['cropped'] = to_2tuple(crop['crop_size'])[0]
-    elif whole and not (crop or whole.get('keep_ratio')):
+    elif resize and not (crop or resize.get('keep_ratio')):
         sides = dict(resize=None)
     elif any('Resize' in name or 'Crop' in name for name in steps):
         return {}
     else:  # images have the encoder's size already
         return dict(resize=1, cropped=1)
     return sides | dict(
-        interpolation=(edge or whole).get('interpolation', 'bilinear'),
-        backend=(edge or whole).get('backend', 'cv2'),
+        interpolation=(edge or resize).get('interpolation', 'bilinear'),
+        backend=(edge or resize).get('backend', 'cv2'),
     )
 
 
@@ -204,14 +204,14 @@ def preprocessing_of(
     loader = known.get('loader') or dict(type='LoadImageFromFile')
     # Where nothing is recorded, the usual 256 to 224.
     resize, cropped = known.get('resize', 256), known.get('cropped', 224)
-    whole = resize is None or img_size[0] != img_size[1]
+    uncropped = resize is None or img_size[0] != img_size[1]
     return Preprocessing(
         mean=known['mean'],
         std=known['std'],
         channel_order=known.get('channel_order')
         or {1: 'grey', 3: 'rgb'}.get(channels, 'bands'),
         img_size=img_size,
-        resize=None if whole else round(resize * img_size[0] / cropped),
+        resize=None if uncropped else round(resize * img_size[0] / cropped),
         interpolation=known.get('interpolation', 'bicubic'),
         backend=known.get('backend', 'pillow'),
         loader={k: loader[k] for k in _LOADER_KEYS if k in loader},

@@ -2,8 +2,7 @@
 """Schemes by which MMEngine reads checkpoints with our reader.
 
 ``mmmoca-file://FILE`` is the file as it is, ``mmmoca-teacher://FILE`` its
-encoder, ``mmmoca-start://FILE`` what pretraining starts from. They work
-wherever MMEngine takes a checkpoint, for URLs too.
+encoder. They work wherever MMEngine takes a checkpoint, for URLs too.
 """
 
 import os
@@ -13,7 +12,6 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
 from .reading import local_file, read_checkpoint
-from .starts import START, read_start
 from .writing import backbone_checkpoint, convert_release, is_release
 
 FILE = 'mmmoca-file://'
@@ -82,20 +80,3 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     path = local_file(path)
     backbone = read_backbone(path, scheme.removeprefix('mmmoca-'))
     return backbone_checkpoint(backbone, path)
-
-
-@CheckpointLoader.register_scheme(prefixes=START)
-def load_from_start(filename: str, map_location: Any = None) -> dict:
-    """Load what pretraining starts from, for ``load_from`` of its configs.
-
-    Args:
-        filename (str): The path or URL after ``mmmoca-start://``.
-        map_location (Any): Not used, see :func:`load_from_file`.
-
-    Returns:
-        dict: See :func:`read_start`.
-
-    Raises:
-        CheckpointError: See :func:`read_start`.
-    """
-    return read_start(local_file(filename.removeprefix(START)))

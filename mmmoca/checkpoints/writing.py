@@ -61,7 +61,7 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
         heads and how images are prepared.
     """
     known = record_of(backbone.meta)
-    about = file_record(
+    record = file_record(
         *(source, backbone.layout, backbone.which),
         *(backbone.grid, backbone.feature),
     ) | {k: known[k] for k in ('num_heads', 'preprocessing') if k in known}
@@ -70,7 +70,7 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
             f'backbone.{name}': value
             for name, value in backbone.state_dict.items()
         },
-        meta=dict(mmmoca=about),
+        meta=dict(mmmoca=record),
     )
 
 

@@ -176,9 +176,11 @@ def _problem(loader: LoadImageFromFile, info: dict) -> Exception | None:
     cut = getattr(loader, 'cut_to_8_bits', False)
     if cut or results['img'].dtype != np.uint8:
         return None
-    whole = LoadImage(color_type='unchanged', backend_args=loader.backend_args)
+    unchanged = LoadImage(
+        color_type='unchanged', backend_args=loader.backend_args
+    )
     try:
-        depth = whole.read(path).dtype
+        depth = unchanged.read(path).dtype
     except OSError:  # a file that this decoder alone cannot read
         return None
     if depth == np.uint8:

@@ -22,7 +22,7 @@ _PROCESSES = dict(
 )
 
 
-class Run(NamedTuple):
+class RunSize(NamedTuple):
     """The numbers of a run that the rules use.
 
     Attributes:
@@ -36,11 +36,11 @@ class Run(NamedTuple):
     steps: int
 
 
-def recipe_numbers(run: Run, words: int | None = None) -> dict[str, float]:
+def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
     """Apply the rules to a run.
 
     Args:
-        run (Run): Images, batch and steps.
+        run (RunSize): Images, batch and steps.
         words (int, optional): K, if the config has a number.
 
     Returns:
@@ -149,7 +149,7 @@ def batch_of(cfg: Config) -> int:
     return cfg.train_dataloader.batch_size * processes * micro_batches
 
 
-def run_of(cfg: Config) -> Run:
+def run_of(cfg: Config) -> RunSize:
     """Count images, batch and steps of the run that a config describes.
 
     Args:
@@ -157,7 +157,7 @@ def run_of(cfg: Config) -> Run:
             built.
 
     Returns:
-        Run: The numbers.
+        RunSize: The numbers.
 
     Raises:
         ValueError: If the run has no step.
@@ -179,4 +179,4 @@ def run_of(cfg: Config) -> Run:
             f'{images} images fill no step of {batch}: lower '
             'train_dataloader.batch_size'
         )
-    return Run(images, batch, steps)
+    return RunSize(images, batch, steps)

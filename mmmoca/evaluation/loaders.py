@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 from mmmoca.messages import listed
 
 
-def moved(
+def with_data_root(
     loader: DataLoader | dict, data_root: str | None
 ) -> DataLoader | dict:
     """A loader's config whose data set lies in another folder.

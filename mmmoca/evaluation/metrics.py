@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Metrics of the frozen protocols, which count each image once."""
+"""Metrics of the frozen protocols."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,10 +13,7 @@ from mmmoca.registry import METRICS
 
 
 class ImageMetric(BaseMetric):
-    """A mean over images that counts each of them once.
-
-    A padded sampler may show an image several times, and to several
-    processes.
+    """A mean over images.
 
     Args:
         collect_device (str): 'gpu' collects through the process group,
@@ -42,39 +39,21 @@ class ImageMetric(BaseMetric):
 
         Args:
             data_batch (Any): Not used.
-            data_samples (Sequence[dict]): With ``sample_idx`` and the key of
-                the predictions.
+            data_samples (Sequence[dict]): With the key of the predictions.
 
         Raises:
-            ValueError: If either is missing.
+            ValueError: If it is missing.
         """
         for sample in data_samples:
-            if self.key not in sample or 'sample_idx' not in sample:
+            if self.key not in sample:
                 raise ValueError(
-                    f'{type(self).__name__} needs {self.key}: {self.advice}; '
-                    'and sample_idx among the meta_keys of PackInputs'
+                    f'{type(self).__name__} needs {self.key}: {self.advice}'
                 )
-            index = int(sample['sample_idx'])
-            self.results.append((index, self.record(sample)))
-
-    def compute_metrics(self, results: list) -> dict:
-        """Average over the images.
-
-        Args:
-            results (list): (sample index, record) of all processes.
-
-        Returns:
-            dict: The metrics by name.
-        """
-        return self.average(list(dict(results).values()))
+            self.results.append(self.record(sample))
 
     @abstractmethod
     def record(self, sample: dict) -> Any:
         """What counts of an image; picklable."""
-
-    @abstractmethod
-    def average(self, records: list) -> dict:
-        """The metrics by name, of one record an image."""
 
 
 @METRICS.register_module()
@@ -106,11 +85,13 @@ class KNNAccuracy(ImageMetric):
             for name, labels in sample['knn_pred'].items()
         }
 
-    def average(self, records: list[dict[str, bool]]) -> dict[str, float]:
+    def compute_metrics(
+        self, results: list[dict[str, bool]]
+    ) -> dict[str, float]:
         """Accuracy in percent by metric name."""
         return {
-            name: 100.0 * sum(hits[name] for hits in records) / len(records)
-            for name in records[0]
+            name: 100.0 * sum(hits[name] for hits in results) / len(results)
+            for name in results[0]
         }
 
 
@@ -138,13 +119,13 @@ class LowShotAccuracy(ImageMetric):
             for name, labels in sample['lowshot_pred'].items()
         }
 
-    def average(
-        self, records: list[dict[str, list[bool]]]
+    def compute_metrics(
+        self, results: list[dict[str, list[bool]]]
     ) -> dict[str, float]:
         """Accuracies over the images, then mean and deviation of the sets."""
         metrics = {}
-        for name in records[0]:
-            sets = 100 * np.mean([hits[name] for hits in records], axis=0)
+        for name in results[0]:
+            sets = 100 * np.mean([hits[name] for hits in results], axis=0)
             metrics[f'top1_{name}'] = float(sets.mean())
             if len(sets) > 1:
                 metrics[f'top1_{name}_std'] = float(sets.std())
@@ -174,9 +155,9 @@ class LinearProbeAccuracy(ImageMetric):
         self._num_classes = sample['num_classes']
         return np.asarray(sample['label_places'], dtype=np.int32)
 
-    def average(self, records: list[np.ndarray]) -> dict[str, float]:
+    def compute_metrics(self, results: list[np.ndarray]) -> dict[str, float]:
         """Accuracies of the best classifier, and which it is."""
-        places = np.stack(records)  # (N, H)
+        places = np.stack(results)  # (N, H)
         top1 = 100.0 * (places < 1).mean(axis=0)
         best = int(top1.argmax())
         accuracies = ', '.join(

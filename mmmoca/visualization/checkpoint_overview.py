@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, Subset
 
 from mmmoca.checkpoints import guarded
 from mmmoca.evaluation import extract_features, raw_pixels
-from mmmoca.evaluation.loaders import moved
+from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.models import MOCA
 
 from .neighbours import Neighbours, pick_images
@@ -111,7 +111,9 @@ def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
     if data is None and loop.get('bank_dataloader') is not None:
         loaders = cfg.val_dataloader, loop.bank_dataloader
         return tuple(
-            DATASETS.build(moved(loader, loop.get('data_root')).dataset)
+            DATASETS.build(
+                with_data_root(loader, loop.get('data_root')).dataset
+            )
             for loader in loaders
         )
     if data is None:

@@ -117,11 +117,7 @@ def make_fields(out: str | Path, size: int = 48, **numbers: int) -> bool:
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    parser = set_parser(
-        'Draw a labelled multi-spectral image set with masks.',
-        *(1200, 300, 48, 'side of an image in pixels'),
-    )
-    run(parser, make_fields)
+    run(set_parser(__doc__.splitlines()[0], 1200, 300, 48), make_fields)
 
 
 if __name__ == '__main__':

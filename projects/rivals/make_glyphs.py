@@ -114,9 +114,6 @@ def make_glyphs(out: str | Path, kind: str, **numbers: int) -> bool:
 
 
 if __name__ == '__main__':
-    parser = set_parser(
-        __doc__.splitlines()[0],
-        *(5000, 1000, 48, 'side of an image in pixels'),
-    )
+    parser = set_parser(__doc__.splitlines()[0], 5000, 1000, 48)
     parser.add_argument('kind', choices=SETS)
     run(parser, make_glyphs)

@@ -185,7 +185,7 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
     paths = set()
     for _ in range(2):
         encoder = mmmoca.load(name, device='cpu')
-        paths.add(encoder.about['checkpoint'])
+        paths.add(encoder.metainfo['checkpoint'])
         monkeypatch.setattr('torch.hub.urlopen', offline)  # it is there
     (path,) = paths
     assert path.startswith(f'{tmp_path}/hub/checkpoints/')

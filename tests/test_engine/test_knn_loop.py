@@ -110,7 +110,7 @@ def test_hooks_and_mode(root, tmp_path, monkeypatch):
     start, end = map(log.index, ('before_val', 'after_run'))
     assert log[start:end] == (
         ['before_val', 'before_val_epoch']
-        + [('extract_feat', False), 'after_bank_iter'] * (5 + 4)
+        + [('extract_feat', False)] * (5 + 4)
         + ['after_val_epoch', 'after_val']
     )
 

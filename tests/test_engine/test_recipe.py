@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.launch import build_runner, load_config
-from mmmoca.engine.recipe import Run, recipe_numbers, run_of, scale_rate
+from mmmoca.engine.recipe import RunSize, recipe_numbers, run_of, scale_rate
 from mmmoca.engine.training import prepare_training, train
 
 from ..images import CONFIGS, DEMO_CONFIG, write_images
@@ -45,7 +45,7 @@ def own_config(root, work_dir='', **options):
 
 
 def numbers(*run):
-    return [*recipe_numbers(Run(*run)).values()]
+    return [*recipe_numbers(RunSize(*run)).values()]
 
 
 def test_rules_pass_through_the_recipes_that_were_tried():
@@ -89,7 +89,7 @@ def test_what_is_not_auto_stays(root):
     cfg = own_config(root, **{'model.codebook.num_words': 32})
     written = complete_recipe(cfg)
     # 57 images and one that is broken: 7 steps an epoch.
-    expected = recipe_numbers(Run(58, 8, 28), 32)
+    expected = recipe_numbers(RunSize(58, 8, 28), 32)
     assert expected.pop('model.codebook.num_words') == 32
     assert written == expected
     assert cfg.optim_wrapper.optimizer.lr == expected[LR]

@@ -20,30 +20,26 @@ def evaluate(metric, samples):
     return metric.evaluate(len(samples))
 
 
-def knn_sample(idx, label, pred, num_classes=6):
+def knn_sample(label, pred, num_classes=6):
     label = torch.tensor([label])
-    return dict(
-        sample_idx=idx, gt_label=label, num_classes=num_classes, knn_pred=pred
-    )
+    return dict(gt_label=label, num_classes=num_classes, knn_pred=pred)
 
 
-def probe_sample(idx, places, num_classes=8):
+def probe_sample(places, num_classes=8):
     return dict(
-        sample_idx=idx,
         label_places=torch.tensor(places),
         base_lrs=(0.01, 0.1, 1.0),
         num_classes=num_classes,
     )
 
 
-def test_each_image_counts_once():
+def test_accuracy_of_every_k():
     samples = [
-        knn_sample(0, 3, dict(k1=[3], k5=[1, 2, 3])),
-        knn_sample(1, 2, dict(k1=[4], k5=[2, 4])),
-        knn_sample(2, 0, dict(k1=[4], k5=[1, 2, 3, 4, 5])),
+        knn_sample(3, dict(k1=[3], k5=[1, 2, 3])),
+        knn_sample(2, dict(k1=[4], k5=[2, 4])),
+        knn_sample(0, dict(k1=[4], k5=[1, 2, 3, 4, 5])),
     ]
-    result = evaluate(KNNAccuracy(), [*samples, samples[0]])
-    assert result == {
+    assert evaluate(KNNAccuracy(), samples) == {
         'knn/top1_k1': pytest.approx(100 / 3),
         'knn/top1_k5': pytest.approx(100 / 3),
         'knn/top5_k1': pytest.approx(100 / 3),
@@ -52,15 +48,15 @@ def test_each_image_counts_once():
 
 
 def test_top5_only_above_five_classes():
-    sample = knn_sample(0, 1, dict(k1=[1]), num_classes=5)
+    sample = knn_sample(1, dict(k1=[1]), num_classes=5)
     assert evaluate(KNNAccuracy(), [sample]) == {'knn/top1_k1': 100.0}
-    sample = probe_sample(0, PLACES[0], num_classes=5)
+    sample = probe_sample(PLACES[0], num_classes=5)
     assert 'linear/top5' not in evaluate(LinearProbeAccuracy(), [sample])
 
 
 def test_best_classifier_of_a_probe():
-    samples = [probe_sample(*item) for item in enumerate(PLACES)]
-    assert evaluate(LinearProbeAccuracy(), samples) == {
+    samples = map(probe_sample, PLACES)
+    assert evaluate(LinearProbeAccuracy(), [*samples]) == {
         'linear/top1': pytest.approx(400 / 6),
         'linear/top5': pytest.approx(500 / 6),
         'linear/base_lr': 1.0,
@@ -69,7 +65,7 @@ def test_best_classifier_of_a_probe():
 
 
 def test_of_equal_classifiers_the_lowest_rate():
-    samples = [probe_sample(0, [1, 0, 0]), probe_sample(1, [0, 0, 0])]
+    samples = [probe_sample([1, 0, 0]), probe_sample([0, 0, 0])]
     metrics = evaluate(LinearProbeAccuracy(), samples)
     assert metrics['linear/head'] == 1 and metrics['linear/base_lr'] == 0.1
 
@@ -84,6 +80,4 @@ def test_of_equal_classifiers_the_lowest_rate():
 )
 def test_foreign_samples(metric, advice):
     with pytest.raises(ValueError, match=advice):
-        metric().process(None, [dict(sample_idx=0, pred_score=0)])
-    with pytest.raises(ValueError, match='sample_idx'):
-        metric().process(None, [{metric.key: 0}])
+        metric().process(None, [dict(pred_score=0)])

@@ -136,9 +136,9 @@ def load_encoder(
     encoder = mmmoca.load(entry.path, args.which or 'teacher', **options)
     preset = encoder.preset
     if entry.feature is not None:
-        preset = choose_preset(encoder.about['layout'], entry.feature)
+        preset = choose_preset(encoder.metainfo['layout'], entry.feature)
     others = 'only', preset.which
-    if args.which is None and encoder.about['which'] not in others:
+    if args.which is None and encoder.metainfo['which'] not in others:
         encoder = mmmoca.load(entry.path, preset.which, **options)
     if args.config is not None:
         normalise = cfg.model.get('data_preprocessor') or cfg.data_preprocessor

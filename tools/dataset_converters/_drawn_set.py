@@ -33,12 +33,12 @@ def check_numbers(**numbers: tuple[int, int]) -> None:
 
 
 @contextmanager
-def drawn_set(out: str | Path, about: dict) -> Iterator[Path | None]:
+def drawn_set(out: str | Path, record: dict) -> Iterator[Path | None]:
     """Make the folder of a drawn set, or find it made.
 
     Args:
         out (str | Path): The folder, which appears whole or not at all.
-        about (dict): What ``meta.json`` tells of the set: numbers of images,
+        record (dict): What ``meta.json`` tells of the set: numbers of images,
             ``train`` and ``val``, and what else tells sets apart.
 
     Yields:
@@ -48,8 +48,8 @@ def drawn_set(out: str | Path, about: dict) -> Iterator[Path | None]:
         FileExistsError: If ``out`` holds anything else.
     """
     out = Path(out).absolute()
-    record, meta = out / 'meta.json', json.dumps(about, indent=2) + '\n'
-    if record.is_file() and json.loads(record.read_text()) == json.loads(meta):
+    file, text = out / 'meta.json', json.dumps(record, indent=2) + '\n'
+    if file.is_file() and json.loads(file.read_text()) == json.loads(text):
         print(f'{out} already holds this set: nothing to do.')
         yield None
         return
@@ -64,8 +64,8 @@ def drawn_set(out: str | Path, about: dict) -> Iterator[Path | None]:
     with atomic_write(out) as root:
         root.mkdir()
         yield root
-        (root / 'meta.json').write_text(meta)
-    numbers = f'{about["train"]} training and {about["val"]} validation'
+        (root / 'meta.json').write_text(text)
+    numbers = f'{record["train"]} training and {record["val"]} validation'
     print(f'{out}: {numbers} images.')
 
 
@@ -80,7 +80,7 @@ def draw_classes(
     size: int,
     seed: int = 0,
     min_size: int,
-    **about: object,
+    **more: object,
 ) -> bool:
     """Make a labelled set in ImageFolder layout.
 
@@ -98,7 +98,7 @@ def draw_classes(
         size (int): Side in pixels.
         seed (int): Of the images, 0 or more.
         min_size (int): Least ``size``.
-        **about (object): What else tells sets apart, for ``meta.json``.
+        **more (object): What else tells sets apart, for ``meta.json``.
 
     Returns:
         bool: True if the set was drawn, False if it was already there.
@@ -114,8 +114,8 @@ def draw_classes(
         size=(size, min_size),
         seed=(seed, 0),
     )
-    about |= dict(train=train, val=val, size=size, seed=seed, classes=classes)
-    with drawn_set(out, about) as root:
+    more |= dict(train=train, val=val, size=size, seed=seed, classes=classes)
+    with drawn_set(out, more) as root:
         if root is None:
             return False
         for split, name in itertools.product(SPLITS, classes):
@@ -130,7 +130,11 @@ def draw_classes(
 
 
 def set_parser(
-    description: str, train: int, val: int, size: int, side: str
+    description: str,
+    train: int,
+    val: int,
+    size: int,
+    side: str = 'side of an image in pixels',
 ) -> argparse.ArgumentParser:
     """The command line of a drawn set, by its defaults.
 

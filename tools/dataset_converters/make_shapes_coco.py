@@ -270,11 +270,8 @@ def make_shapes(
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    parser = set_parser(
-        'Draw a small set of shapes in the format of COCO.',
-        *(200, 50, 192, 'longer side in pixels'),
-    )
-    run(parser, make_shapes)
+    sizes = 200, 50, 192, 'longer side in pixels'
+    run(set_parser(__doc__.splitlines()[0], *sizes), make_shapes)
 
 
 if __name__ == '__main__':

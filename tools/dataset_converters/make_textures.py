@@ -176,9 +176,7 @@ def make_textures(out: str | Path, **numbers: int) -> bool:
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    what = 'Draw the texture image set of the quick start.'
-    side = 'side of an image in pixels'
-    run(set_parser(what, 5000, 1000, 48, side), make_textures)
+    run(set_parser(__doc__.splitlines()[0], 5000, 1000, 48), make_textures)
 
 
 if __name__ == '__main__':

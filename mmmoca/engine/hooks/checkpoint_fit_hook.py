@@ -9,14 +9,15 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
+    START,
     CheckpointError,
     backbone_checkpoint,
     check_fit,
     check_pretrained_inits,
     find_backbone,
-    fit_start,
     guarded,
-    is_start,
+    load_start,
+    local_file,
     resize_positions,
 )
 from mmmoca.engine.steps import is_training, unwrap_model
@@ -71,6 +72,7 @@ class CheckpointFitHook(Hook):
         self.needs_checkpoint = needs_checkpoint
         self._training = True
         self._initialized = False
+        self._start: str | None = None
 
     def before_run(self, runner: Runner) -> None:
         """Check the classes and the files of ``Pretrained`` inits."""
@@ -80,11 +82,15 @@ class CheckpointFitHook(Hook):
         _check_classes(
             model, [x.dataloader for x in loops if isinstance(x, BaseLoop)]
         )
-        if runner._load_from is not None:
-            # MMEngine's own reader would run code of the file.
-            runner._load_from = guarded(runner._load_from)
         # Without a training MMEngine initialises nothing.
         self._training = is_training(runner)
+        address = runner._load_from or ''
+        starts = self._training and not runner._resume
+        if starts and address.startswith(START):
+            self._start, runner._load_from = address, None
+        elif address:
+            # MMEngine's own reader would run code of the file.
+            runner._load_from = guarded(address)
         if self._training:
             reports = check_pretrained_inits(model)
             self._initialized = bool(reports)
@@ -92,8 +98,14 @@ class CheckpointFitHook(Hook):
                 runner.logger.info(report)
 
     def before_train(self, runner: Runner) -> None:
-        """Check that weights were loaded, if a checkpoint is needed."""
-        loaded = runner._has_loaded or self._initialized
+        """Load what to start from; check that it is there if needed."""
+        if self._start is not None:
+            file = local_file(self._start.removeprefix(START))
+            filled, *changes = load_start(unwrap_model(runner.model), file)
+            runner.logger.info(filled)
+            for change in changes:
+                runner.logger.warning(change)
+        loaded = runner._has_loaded or self._initialized or self._start
         if self.needs_checkpoint and not loaded:
             raise ValueError(
                 'there is no checkpoint to start from: add --cfg-options '
@@ -105,12 +117,7 @@ class CheckpointFitHook(Hook):
         """Fit the checkpoint to the model, then compare the parameters."""
         model = unwrap_model(runner.model)
         own = model.state_dict()
-        if start := is_start(checkpoint):
-            matched, changes = fit_start(checkpoint, model, own)
-            runner.logger.info(matched)
-            for change in changes:
-                runner.logger.warning(change)
-        elif not runner._resume and TEACHER not in own:
+        if not runner._resume and TEACHER not in own:
             for line in _take_backbone(checkpoint, model):
                 runner.logger.info(line)
         saved = {
@@ -133,7 +140,7 @@ class CheckpointFitHook(Hook):
             raise CheckpointError(
                 f'{report}: the missing parts would be tested untrained'
             )
-        if partial and not start:
+        if partial:
             runner.logger.warning(report)
 
 

@@ -174,22 +174,16 @@ class AtomicCheckpointHook(CheckpointHook):
         self.file_backend.remove(os.path.join(self.out_dir, INTERRUPTED))
         super()._save_checkpoint_with_step(runner, step, meta)
 
-    def save_interrupted(
-        self, runner: Runner, iteration: int, in_validation: bool
-    ) -> None:
+    def save_interrupted(self, runner: Runner) -> None:
         """Write ``interrupted.pth``, from which a stopped run goes on.
 
         Args:
-            runner (Runner): The runner, after an optimiser step.
-            iteration (int): Iterations done.
-            in_validation (bool): Whether the run stops in a validation.
+            runner (Runner): The runner, in ``after_train_iter`` of the last
+                micro-batch of an optimiser step.
         """
-        meta = dict(
-            epoch=runner.epoch, iter=iteration, in_validation=in_validation
-        )
         runner.save_checkpoint(
             self.out_dir,
             INTERRUPTED,
-            meta=meta,
+            by_epoch=False,
             backend_args=self.backend_args,
         )

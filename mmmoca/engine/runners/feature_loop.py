@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The base of the loops that classify by frozen features."""
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,7 +15,11 @@ from mmmoca.evaluation.features import (
     describe_batch,
     extract_shard,
 )
-from mmmoca.evaluation.loaders import check_loader, moved, rng_untouched
+from mmmoca.evaluation.loaders import (
+    check_loader,
+    rng_untouched,
+    with_data_root,
+)
 
 
 class FeatureLoop(TestLoop):
@@ -56,7 +59,9 @@ class FeatureLoop(TestLoop):
         fp16: bool = False,
         data_root: str | None = None,
     ) -> None:
-        super().__init__(runner, moved(dataloader, data_root), evaluator, fp16)
+        super().__init__(
+            runner, with_data_root(dataloader, data_root), evaluator, fp16
+        )
         check_loader(self.dataloader, self.stage)
         self.which = which
         self.data_root = data_root
@@ -87,7 +92,7 @@ class FeatureLoop(TestLoop):
         Returns:
             DataLoader: The loader. It does not shuffle by default.
         """
-        loader = moved(loader, self.data_root)
+        loader = with_data_root(loader, self.data_root)
         if isinstance(loader, dict):
             sampler = dict(type='DefaultSampler', shuffle=False)
             loader = dict(sampler=sampler) | loader
@@ -114,17 +119,14 @@ class FeatureLoop(TestLoop):
         Returns:
             FeatureShard: In the order of the loader.
         """
-        count, runner = itertools.count(), self.runner
-        model = unwrap_model(runner.model)
+        model = unwrap_model(self.runner.model)
 
         def describe(data_batch: dict) -> tuple[Tensor, Sequence]:
             feats, samples = describe_batch(
                 model, data_batch, title, self.which, self.fp16
             )
-            # PreemptionHook listens to it; MMEngine's own hooks do not.
-            runner.call_hook(
-                'after_bank_iter', batch_idx=next(count), loader=loader
-            )
             return scale(feats), samples
 
-        return extract_shard(loader, describe, title, runner.logger, dtype)
+        return extract_shard(
+            *(loader, describe, title, self.runner.logger, dtype)
+        )

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.gather import gather_samples
-from mmmoca.evaluation.loaders import class_names, moved
+from mmmoca.evaluation.loaders import class_names, with_data_root
 from mmmoca.evaluation.low_shot import (
     low_shot_features,
     low_shot_predictions,
@@ -74,7 +74,7 @@ class LowShotTestLoop(FeatureLoop):
         self.fit = dict(
             regularization=regularization, max_iter=max_iter, tol=tol
         )
-        source = moved(train_dataloader, self.data_root)
+        source = with_data_root(train_dataloader, self.data_root)
         dataset = source['dataset']
         folder = DATASETS.build(dict(dataset, lazy_init=True)).img_prefix
         self.classes = class_names(self.dataloader)
@@ -104,13 +104,16 @@ class LowShotTestLoop(FeatureLoop):
             )
         counts = [len(sets) for sets in self.subsets.values()]
         by_name = dict(zip(self.subsets, predictions.split(counts, dim=1)))
+        # As many on each rank, as MMEngine collects them.
+        count, ranks = len(predictions), get_world_size()
+        rows = [*range(count), *range(-count % ranks)]
         samples = [
             dict(
                 sample_idx=int(test.ids[row]),
                 gt_label=test.labels[row],
                 lowshot_pred={k: v[row].tolist() for k, v in by_name.items()},
             )
-            for row in range(get_rank(), len(predictions), get_world_size())
+            for row in rows[get_rank() :: ranks]
         ]
         self.evaluator.process(data_samples=samples)
 

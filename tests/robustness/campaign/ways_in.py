@@ -176,7 +176,7 @@ def _library(folder: Path) -> Iterator[tuple[str, Way]]:
 
     yield 'Pretrained, checked', lambda p: check_pretrained_inits(model_of(p))
     load = mmengine_checkpoint.CheckpointLoader.load_checkpoint
-    for scheme in ('mmmoca-file', 'mmmoca-teacher', 'mmmoca-start'):
+    for scheme in ('mmmoca-file', 'mmmoca-teacher'):
         yield (
             f'Pretrained, {scheme}://',
             lambda p, scheme=scheme: model_of(
