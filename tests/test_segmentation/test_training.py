@@ -168,7 +168,7 @@ def test_protocols_of_the_paper(name):
         weight = model.decode_head.conv_seg.weight
         assert weight.shape == (19, 768, 1, 1)
         assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.05)
-        image = torch.randn(1, 3, 768, 768)
+        image = torch.randn(1, 3, 64, 64)
         with torch.no_grad():
             (awake,) = model.train().backbone(image)
             (asleep,) = model.eval().backbone(image)
