@@ -30,6 +30,11 @@ from ..test_checkpoints.files import (
 from ..tools import run_tool
 
 FORMATS = tuple(FORMATS)
+# ONNX takes seconds.
+EVERY_FORMAT = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name == 'onnx'))
+    for name in FORMATS
+]
 TRAINED, OTHER = (32, 48), (48, 80)
 
 
@@ -126,7 +131,7 @@ def assert_same_features(actual, encoded):
         torch.testing.assert_close(a, e, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize('to', FORMATS)
+@pytest.mark.parametrize('to', EVERY_FORMAT)
 def test_features_in_other_libraries(export, to):
     """Those of the ViT that was trained, which resizes its positions."""
     content, teacher, _ = checkpoint('mmmoca', TRAINED)
@@ -300,7 +305,7 @@ def test_cards(export):
     assert 'moca' not in front['tags'] and 'Gidaris' not in text
 
 
-@pytest.mark.parametrize('to', FORMATS)
+@pytest.mark.parametrize('to', EVERY_FORMAT)
 def test_code_of_cards(export, to):
     """It gives the patch tokens of the checkpoint."""
     content, teacher = run_content()

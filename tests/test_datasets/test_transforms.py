@@ -120,6 +120,7 @@ def statistics(views):
     return np.column_stack([of_channels, *others])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('number', [1, 2])
 def test_views_of_the_config_are_those_of_the_paper(number):
     """A thousand views of one photograph, by each statistic."""

@@ -127,9 +127,8 @@ def differing(first, second):
     return {name for name in first if (first[name] != second[name]).any()}
 
 
-@pytest.mark.parametrize(
-    'world_size', [1, pytest.param(2, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('world_size', [1, 2])
 def test_skipped_step_changes_nothing(root, world_size):
     name = f'overflow_{world_size}'
     train = functools.partial(run, root, name, gradient_overflows)
@@ -170,6 +169,7 @@ def test_no_word_is_taken_that_is_not_finite(root, world_size):
         assert f'iteration {POISONED + 1} is not finite' in error
 
 
+@pytest.mark.slow
 def test_endless_skipping_stops_the_run(root, monkeypatch):
     monkeypatch.setattr(StepLogHook, 'max_skipped_steps', 3)
     *_, error = run(root, 'endless', gradient_overflows, (0, 2, 3, 4))

@@ -152,6 +152,7 @@ def cuda_autocast(monkeypatch):
     monkeypatch.setattr(name, lambda: False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('allow_tf32', [True, False])
 def test_recipe_fits_together_on_a_gpu(cuda_autocast, allow_tf32):
     """ViT-B/16 at batch 256: devices, types, and no copy that blocks."""

@@ -43,6 +43,7 @@ def full(root):
     return train(root, 'float32')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('dtype', ['bfloat16', 'float16'])
 def test_trains_as_in_float32(root, full, dtype):
     runner = train(root, dtype)

@@ -72,6 +72,7 @@ def test_steps_of_an_epoch(root, drop_last, steps):
     assert run_of(own_config(root, **options)).steps == steps
 
 
+@pytest.mark.slow
 def test_words_that_no_step_would_fill(root, tmp_path):
     words = {'model.codebook.num_words': 64, 'model.codebook.num_new_words': 4}
     cfg = own_config(root, tmp_path, epochs=1, **words)

@@ -64,6 +64,7 @@ def test_a_run_goes_on_in_the_same_steps(root, epochs, options, message):
         train(root, 'epochs', **epochs | options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('infinite', [False, True])
 def test_the_sampler_ends_where_the_loop_counts_epochs(root, infinite):
     """Whatever the config says."""
@@ -77,6 +78,7 @@ def test_the_sampler_ends_where_the_loop_counts_epochs(root, infinite):
         assert sampler.infinite == (runner is goes_on)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_cannot_be_skipped_into(root):
     """It starts anew, and steps still count."""
     sampler = dict(_delete_=True, type='DefaultSampler', shuffle=True)

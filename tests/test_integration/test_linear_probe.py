@@ -55,6 +55,7 @@ def test_accuracy_far_above_chance(probe, teacher):
     assert_same(probe.model.backbone.state_dict(), teacher.state_dict())
 
 
+@pytest.mark.slow
 def test_others_load_the_winner(probe, digits):
     """The tool and the inferencer of MMPreTrain, by the exported config."""
     config, checkpoint = (

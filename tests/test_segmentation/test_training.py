@@ -151,6 +151,7 @@ def test_upernet_trains_by_layer_decay(streets, tmp_path):
         assert decays[id(parameter)] == (0 if flat else 0.05), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', [LINEAR, MASK])
 def test_protocols_of_the_paper(name):
     """What is trained, by which optimiser, on which features."""

@@ -75,6 +75,7 @@ def _spectrum(image):
     return np.abs(np.fft.rfft(polar, axis=0))[:14:2].ravel()
 
 
+@pytest.mark.slow
 def test_the_texture_tells_the_class_and_pixels_do_not(tool):
     labels = np.arange(1800) % 12
     images = np.stack(

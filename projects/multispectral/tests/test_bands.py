@@ -156,6 +156,7 @@ def test_grey_images_of_16_bits(fields, tmp_path):
     assert state['teacher.patch_embed.projection.weight'].shape[1] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', [*CONFIGS.glob('*.py')], ids=lambda p: p.stem)
 def test_configs_build(path):
     cfg = Config.fromfile(path)
