@@ -106,7 +106,7 @@ class LowShotTestLoop(FeatureLoop):
         by_name = dict(zip(self.subsets, predictions.split(counts, dim=1)))
         # As many on each rank, as MMEngine collects them.
         count, ranks = len(predictions), get_world_size()
-        rows = [*range(count), *range(-count % ranks)]
+        rows = [row % count for row in range(count + -count % ranks)]
         samples = [
             dict(
                 sample_idx=int(test.ids[row]),
