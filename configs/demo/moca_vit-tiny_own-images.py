@@ -3,6 +3,7 @@
 # mmmoca.pretrain(data, out, config='moca_vit-tiny_own-images', epochs=10)
 _base_ = './moca_vit-tiny_textures.py'
 
+data_root = None  # of the base, which is not the shorthand below
 shorthands = dict(
     data_root='train_dataloader.dataset.data_root',
     knn_root='val_cfg.data_root',  # labelled: train/<class>/, val/<class>/

@@ -6,6 +6,7 @@
 # starts. docs/get_started/own_images.md explains the rules.
 _base_ = './moca_vit-b16_200e.py'
 
+data_root = None  # of the base, which is not the shorthand below
 # Short names of the settings that every run needs.
 shorthands = dict(
     data_root='train_dataloader.dataset.data_root',

@@ -105,6 +105,7 @@ bank_dataloader = dict(
     dataset=dict(
         type='CIFAR10',
         data_root='data/cifar10',
+        data_prefix='',
         split='train',
         pipeline=test_pipeline,
     ),

@@ -57,7 +57,8 @@ def load_config(
     shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
     known = {*cfg, *shorthands, *RUN_KEYS}
     # A config file may use the shorthands that it inherits.
-    settings = {key: cfg.pop(key) for key in shorthands if key in cfg}
+    used = [key for key in shorthands if cfg.get(key) is not None]
+    settings = {key: cfg.pop(key) for key in used}
     cfg.merge_from_dict(
         {shorthands.get(k, k): v for k, v in (settings | options).items()}
     )

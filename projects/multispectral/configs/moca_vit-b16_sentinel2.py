@@ -65,7 +65,7 @@ train_pipeline = [
     dict(type='PackInputs'),
 ]
 test_pipeline = [
-    load,
+    dict(load, skip_unreadable=False),
     dict(type='mmmoca.ResizeBands', scale=256, interpolation='bicubic'),
     dict(type='CenterCrop', crop_size=224),
     dict(type='PackInputs'),
