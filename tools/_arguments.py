@@ -49,9 +49,10 @@ def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
     """Type of an argument: the path of something that exists."""
 
     def check(name: str) -> str:
-        if not found(Path(name).expanduser()):
+        path = Path(name).expanduser()
+        if not found(path):
             raise argparse.ArgumentTypeError(f'there is no {what} {name}')
-        return name
+        return str(path)
 
     return check
 

@@ -8,7 +8,7 @@ model = dict(
         mean=[125.307, 122.961, 113.8575],
         std=[51.5865, 50.847, 51.255],
         to_rgb=False,
-    ),  # mmpretrain's CIFAR10 gives RGB
+    ),  # mmpretrain's CIFAR10 gives RGB, which jitter and greys take for BGR
     backbone=dict(arch='deit-s', img_size=32, patch_size=4),
     codebook=dict(num_words=1024, border=1),
     neck=dict(embed_dims=384, num_heads=12),

@@ -47,6 +47,8 @@ def draw_checkpoint(
 
     Raises:
         TypeError: If the config's model is no MOCA.
+        ValueError: If the config has neither a ``val_dataloader`` nor a
+            ``test_dataloader``.
         RuntimeError: If the checkpoint is of another model.
     """
     # MMEngine would log the initialisation of each parameter.
@@ -116,26 +118,19 @@ def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
             )
             for loader in loaders
         )
-    if data is None:
-        source = cfg.train_dataloader.dataset
-    else:
+    loader = cfg.get('val_dataloader') or cfg.get('test_dataloader')
+    if loader is None:
+        raise ValueError(
+            'the config has no test_dataloader, whose pipeline reads the '
+            'images to show'
+        )
+    source = cfg.train_dataloader.dataset
+    if data is not None:
         source = dict(
             type='mmmoca.ImageFolder', data_root=data, with_label=False
         )
-    dataset = DATASETS.build(ConfigDict(source, pipeline=_pipeline(cfg)))
+        if 'extensions' in loader.dataset:
+            source['extensions'] = loader.dataset.extensions
+    source = ConfigDict(source, pipeline=loader.dataset.pipeline)
+    dataset = DATASETS.build(source)
     return dataset, dataset
-
-
-def _pipeline(cfg: Config) -> list[dict]:
-    """Take the validation's pipeline, or crop to the model's size."""
-    if cfg.get('val_dataloader') is not None:
-        return cfg.val_dataloader.dataset.pipeline
-    size = cfg.model.backbone.img_size
-    height, width = (size, size) if isinstance(size, int) else size
-    return [
-        dict(type='mmmoca.LoadImage', skip_unreadable=False),
-        # The resized image covers a crop of any shape.
-        dict(type='ResizeEdge', scale=max(height, width), edge='short'),
-        dict(type='CenterCrop', crop_size=(width, height)),
-        dict(type='PackInputs'),
-    ]

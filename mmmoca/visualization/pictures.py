@@ -13,17 +13,21 @@ def to_picture(image: Tensor, bgr: bool = True) -> np.ndarray:
     """Convert a packed image into a picture.
 
     Args:
-        image (Tensor): Result of ``PackInputs``, (C, H, W), uint8. The first
-            three channels are shown, or the first one of fewer.
+        image (Tensor): Result of ``PackInputs``, (C, H, W). The first three
+            channels are shown, or the first one of fewer: uint8 as it is,
+            other values from their least (black) to their greatest (white).
         bgr (bool): Whether the first channel is blue. Defaults to True.
 
     Returns:
         np.ndarray: RGB, (H, W, 3), float in [0, 1].
     """
-    picture = image.permute(1, 2, 0).numpy() / 255
+    shown = image[: 3 if len(image) > 2 else 1].permute(1, 2, 0).numpy()
+    low, high = 0, 255
+    if shown.dtype != np.uint8:
+        low, high = shown.min(), shown.max()
+    picture = (shown - low) / max(high - low, 1e-12)
     if picture.shape[2] < 3:
-        return picture[..., :1].repeat(3, axis=2)
-    picture = picture[..., :3]
+        return picture.repeat(3, axis=2)
     return picture[..., ::-1] if bgr else picture
 
 

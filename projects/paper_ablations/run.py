@@ -2,8 +2,9 @@
 r"""Rows of the paper's tables at the quick start's size, in minutes.
 
 A row's model is made as small as the quick start's; images, schedule and
-k-NN are the quick start's, too. What is done is not repeated, what was
-stopped goes on.
+k-NN are the quick start's, too. Rows that are the same network at this size
+(they differ in epochs, l or the depth of a decoder) are trained once. What is
+done is not repeated, what was stopped goes on.
 
 Example:
     python -m projects.paper_ablations.run work_dirs/ablations \
@@ -134,17 +135,24 @@ def main() -> None:
         trials.tool('tools/dataset_converters/make_textures.py', images)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     (out / 'configs').mkdir(parents=True, exist_ok=True)
+    small = {}
     for name in args.rows:  # MMEngine reads no configs in threads
-        quick_start(name).dump(out / 'configs' / f'{name}.py')
+        cfg = quick_start(name)
+        same = small.setdefault(repr(cfg.to_dict()), name)
+        if same == name:
+            cfg.dump(out / 'configs' / f'{name}.py')
+        else:
+            print(f'{name} is {same} at this size')
+    names = [*small.values()]
     found = trials.side_by_side(
         lambda run: train(*run, out, images, args.steps, threads),
         # Seed by seed, so that what is stopped has all rows first.
-        ((row, seed) for seed in range(args.seeds) for row in args.rows),
+        ((row, seed) for seed in range(args.seeds) for row in names),
         args.jobs,
         name='{0[0]}, seed {0[1]}'.format,
     )
     table = []
-    for name in args.rows:
+    for name in names:
         what, paper = rows[name]
         values = [found[name, seed] for seed in range(args.seeds)]
         measured = trials.mean_and_deviation(values)

@@ -41,6 +41,29 @@ def test_a_file_uses_the_shorthands_that_it_inherits(tmp_path):
     assert cfg.train_cfg.max_epochs == 5
 
 
+@pytest.mark.parametrize(
+    'name',
+    ['moca/moca_vit-b16_own-images', 'demo/moca_vit-tiny_own-images'],
+)
+def test_a_file_names_its_images_by_the_whole_key(name, tmp_path):
+    """The variable that the base's data_root is does not replace it."""
+    own = CONFIGS / f'{name}.py'
+    file = tmp_path / 'child.py'
+    file.write_text(
+        f"_base_ = '{own}'\n"
+        "train_dataloader = dict(dataset=dict(data_root='mine'))\n"
+    )
+    for config, expected in ((own, 'data/images/'), (file, 'mine')):
+        cfg = launch.load_config(config)
+        assert cfg.train_dataloader.dataset.data_root == expected
+
+
+def test_the_bank_of_cifar_10_lies_where_its_images_do():
+    cfg = launch.load_config(CONFIGS / 'moca_vit-s4_200e_cifar10.py')
+    bank = cfg.val_cfg.bank_dataloader.dataset
+    assert (bank.data_root, bank.data_prefix) == ('data/cifar10', '')
+
+
 @pytest.mark.parametrize('quiet', [False, True])
 def test_the_console_is_for_the_run(root, tmp_path, capsys, quiet):
     options = {'train_dataloader.num_workers': 0, 'log_level': 'INFO'}

@@ -28,6 +28,13 @@ def test_channels_of_a_picture(channels, bgr, shown):
     np.testing.assert_array_equal(to_picture(image, bgr), expected)
 
 
+def test_bands_are_stretched():
+    image = torch.arange(24).reshape(1, 4, 6) * 2000.0 - 7
+    picture = to_picture(image)[..., 0].ravel()
+    np.testing.assert_allclose(picture, np.arange(24) / 23, rtol=1e-6)
+    assert to_picture(torch.full((3, 4, 6), 9.0)).max() == 0
+
+
 def test_masked_picture_shows_the_visible_patches_only():
     rng = np.random.default_rng(0)
     picture = rng.uniform(0.2, 0.3, (24, 48, 3))

@@ -3,7 +3,7 @@
 # those of the quick start, configs/demo/moca_vit-tiny_textures.py.
 _base_ = './moca_vit-b16_sentinel2.py'
 
-data_root = 'data/fields/'  # projects/multispectral/make_fields.py
+fields = 'data/fields/'  # projects/multispectral/make_fields.py
 size = 48
 
 model = dict(
@@ -33,15 +33,15 @@ test_pipeline[2].crop_size = size
 train_dataloader = dict(
     num_workers=1,
     dataset=dict(
-        data_root=data_root, data_prefix='train', pipeline=train_pipeline
+        data_root=fields, data_prefix='train', pipeline=train_pipeline
     ),
 )
 labelled = dict(
-    num_workers=1, dataset=dict(data_root=data_root, pipeline=test_pipeline)
+    num_workers=1, dataset=dict(data_root=fields, pipeline=test_pipeline)
 )
 val_dataloader = labelled
 test_dataloader = labelled
-val_cfg = dict(data_root=data_root, bank_dataloader=labelled)
+val_cfg = dict(data_root=fields, bank_dataloader=labelled)
 test_cfg = dict(bank_dataloader=labelled)
 
 optim_wrapper = dict(

@@ -94,6 +94,19 @@ def test_fields_of_a_kind_are_alike():
         assert low < np.median(ratios) < high, kind
 
 
+def test_an_overview_without_labels(fields, work_dir, tmp_path):
+    """Of the training's images, and of a folder's."""
+    for number, options in enumerate([(), ('--data', fields / 'val')]):
+        out = tmp_path / f'{number}.png'
+        run_tool(
+            'tools/visualization/overview.py',
+            *(work_dir / 'moca_vit-tiny_fields.py', work_dir / 'epoch_1.pth'),
+            *('--out', out, '--images', 2, '--num-workers', 0, *options),
+            *('--cfg-options', 'knn_root='),
+        )
+        assert out.is_file()
+
+
 def segment(fields, work_dir, checkpoint, *options, code=0):
     """Train a segmentor for two steps and test it; what was printed."""
     return run_tool(

@@ -92,7 +92,8 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     (tmp_path / 'textures').symlink_to(root)
     names = ['table2a_img-only', 'table3_pixels']
     command = ['run', tmp_path, '--seeds', '1', '--steps', '8']
-    command += ['--jobs', '2', '--rows', *names]
+    # The last is the first at this size.
+    command += ['--jobs', '2', '--rows', *names, 'table3_img-only']
     monkeypatch.setattr(sys, 'argv', [*map(str, command)])
     run.main()
     table = capsys.readouterr().out
@@ -103,6 +104,7 @@ def test_command(root, tmp_path, monkeypatch, capsys):
         what, _ = ROWS[name]
         cells = f'`{name}`', what, f'{accuracy:.1f}', paper
         assert re.search(r' +\| +'.join(map(re.escape, cells)), table)
+    assert len([*tmp_path.glob('*_seed_0')]) == 2
     monkeypatch.setattr(trials, 'tool', None)  # nothing is trained again
     run.main()
     assert table.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
