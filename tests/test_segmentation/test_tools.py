@@ -192,15 +192,13 @@ def test_sweep_that_cannot_be_judged(sweep, tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_sweep_of_real_runs(streets, tmp_path):
     """Through tools/train.py in a process of its own."""
-    options = {
-        'train_cfg.max_epochs': 2,
-        'train_cfg.val_interval': 1,
-    }
     config = tmp_path / 'small.py'
-    small_config(LINEAR, streets, tmp_path, **options).dump(config)
+    small_config(LINEAR, streets, tmp_path).dump(config)
     run_tool(
         *('tools/analysis_tools/lr_sweep.py', config),
         *('--lrs', '0.3', '--work-dir', tmp_path / 'w'),
+        *('--cfg-options', 'train_cfg.max_epochs=2'),
+        *('--cfg-options', 'train_cfg.val_interval=1'),
     )
     result = json.loads((tmp_path / 'w' / 'sweep.json').read_text())
     (log,) = (tmp_path / 'w' / 'lr_0.3').glob('*/vis_data/scalars.json')

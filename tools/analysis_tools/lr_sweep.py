@@ -155,7 +155,8 @@ def main() -> None:
     add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
     add('--gpus', type=positive_integer, default=1, help='of each run')
     add('--train-args', default='', help='of tools/train.py: --train-args=...')
-    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
+    many = dict(nargs='+', action='extend', default=[])
+    add('--cfg-options', metavar='KEY=VALUE', **many)
     args = parser.parse_args()
     if args.work_dir is None:
         args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
