@@ -34,7 +34,14 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
     recorded = dict(settings.loader)
     # Not built as it is, since a file could name any function there.
     kind = str(recorded.pop('type', None))
-    bands = settings.channel_order == 'bands' or kind.endswith('LoadBands')
+    # OpenCV gives the channels of a file in another order than LoadBands.
+    unchanged = (
+        recorded.get('color_type') == 'unchanged'
+        and recorded.get('imdecode_backend') != 'tifffile'
+    )
+    bands = kind.endswith('LoadBands') or (
+        settings.channel_order == 'bands' and not unchanged
+    )
     if bands:
         loader = dict(type='mmmoca.LoadBands', channels=len(settings.mean))
         loader |= recorded if kind.endswith('LoadBands') else {}

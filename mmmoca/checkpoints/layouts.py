@@ -175,7 +175,7 @@ def find_backbone(
     record = record_of(meta)
     groups = tensors_of(checkpoint)
     encoder, role, found = _choose_encoder(
-        groups, which, record.get('which'), source
+        checkpoint, groups, which, record.get('which'), source
     )
     container, prefix, naming = encoder
     _, convert = _NAMINGS[naming]
@@ -225,6 +225,7 @@ _Place = tuple[str, str, str]
 
 
 def _choose_encoder(
+    checkpoint: dict,
     groups: dict[str, dict[str, Tensor]],
     which: str,
     recorded: object,
@@ -247,11 +248,11 @@ def _choose_encoder(
     ]
     if not found:
         names = [name for tensors in groups.values() for name in tensors]
+        names = names or [*map(str, checkpoint)] or ['nothing']
         raise CheckpointError(
             f'{source} has no ViT of a known layout (patch_embed.proj as in '
             'timm, patch_embed.projection as in mmpretrain, or embeddings.'
-            'patch_embeddings as in transformers); '
-            + (f'it has {listed(names)}' if names else 'it has no tensors')
+            f'patch_embeddings as in transformers): it has {listed(names)}'
         )
     teachers = [
         place
@@ -282,14 +283,15 @@ def _layout_of(
     ``scaled``: whether the encoder had LayerScale or registers, as DINOv2's.
     """
     containers, prefixes, _ = map(set, zip(*found))
+    momentum = any(p.startswith('momentum_encoder.') for p in prefixes)
     decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
     for layout, fits in (
         ('moca', 'encoder_teacher.' in prefixes),
         ('huggingface', naming == 'huggingface'),
         ('mmmoca', naming == 'mmpretrain' and 'teacher.' in prefixes),
+        ('mocov3', momentum),  # mmpretrain's too
         ('mmpretrain', naming == 'mmpretrain'),
         ('msn', 'target_encoder' in containers),
-        ('mocov3', 'momentum_encoder.' in prefixes),
         ('dino', bool(containers & {'teacher', 'student'})),
         ('dinov2', decoder and scaled),
         ('mae', decoder),
@@ -310,6 +312,8 @@ def _check_plain(
     gated = hidden is not None and contracted is not None
     if gated and len(hidden) != contracted.shape[1]:
         unknown = [*unknown, 'a gated MLP']
+    if state_dict[PROJECTION].ndim != 4:
+        unknown = [*unknown, 'patches that are no 2-D convolution']
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '

@@ -26,6 +26,7 @@ _CONTAINERS = (
     'target_encoder',
     'encoder',
     'state_dict',
+    'model_state_dict',
     'model',
     '',
 )

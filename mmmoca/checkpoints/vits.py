@@ -127,8 +127,12 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     """
     arch = arch_of(backbone.state_dict)
     dims = arch['embed_dims']
-    zoo = VisionTransformer.arch_zoo.values()
-    usual = {s['num_heads'] for s in zoo if arch.items() <= s.items()}
+    usual = {
+        sizes['num_heads']
+        for name, sizes in VisionTransformer.arch_zoo.items()
+        # Building mmpretrain's MoCoV3ViT adds its own.
+        if arch.items() <= sizes.items() and not name.startswith('mocov3')
+    }
     if (backbone.layout, dims) == ('mocov3', 384):  # differs from all others
         usual = {12}
     heads = num_heads or record_of(backbone.meta).get('num_heads')

@@ -261,6 +261,30 @@ def test_bands(tmp_path):
         encoder.embed(images[..., :3])
 
 
+def test_four_channels_in_the_order_of_the_training(tmp_path):
+    """OpenCV's BGRA, where LoadBands would give RGBA."""
+    pipeline = [
+        dict(type='mmmoca.LoadImage', color_type='unchanged'),
+        dict(type='PackInputs'),
+    ]
+    _, model = write_run(
+        tmp_path / 'run.pth',
+        **{
+            'model.backbone.in_channels': 4,
+            'model.data_preprocessor.mean': [100.0] * 4,
+            'model.data_preprocessor.std': [50.0, 60.0, 70.0, 80.0],
+            'model.data_preprocessor.to_rgb': False,
+            'val_dataloader.dataset.pipeline': pipeline,
+        },
+    )
+    image = np.random.default_rng(0).integers(0, 256, (48, 48, 4), np.uint8)
+    Image.fromarray(image).save(tmp_path / 'rgba.png')
+    encoder = mmmoca.load(tmp_path / 'run.pth', device='cpu')
+    found = encoder.embed(tmp_path / 'rgba.png').avg
+    expected = evaluated(model, image[None][..., [2, 1, 0, 3]])
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize(
     'images, error, message',
     [

@@ -4,6 +4,7 @@
 import pytest
 import torch
 from mmpretrain.models.backbones import ResNet, SwinTransformer
+from mmpretrain.models.selfsup.mocov3 import MoCoV3ViT
 
 from mmmoca.checkpoints import (
     CheckpointError,
@@ -12,6 +13,7 @@ from mmmoca.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
+from mmmoca.checkpoints.vits import num_heads_of
 
 from .files import (
     LAYOUTS,
@@ -59,6 +61,18 @@ def test_outputs_of_every_layout(tmp_path, layout, zipped):
         )
 
 
+def test_heads_that_only_moco_v3_has():
+    """mmpretrain adds its network to the table of all ViTs."""
+    vit = MoCoV3ViT(arch='mocov3-small', img_size=32, patch_size=16)
+    state = vit.state_dict()
+    backbone = find_backbone(dict(model_state_dict=state))
+    assert (backbone.layout, num_heads_of(backbone)) == ('mmpretrain', 6)
+    pair = with_prefix('backbone.', state)
+    pair |= with_prefix('momentum_encoder.module.0.', state)
+    backbone = find_backbone(dict(state_dict=pair))
+    assert (backbone.layout, num_heads_of(backbone)) == ('mocov3', 12)
+
+
 def test_what_is_left_out_is_named():
     assert find_backbone(checkpoint('mae')[0]).ignored == [
         'mask_token',
@@ -86,11 +100,13 @@ def test_grids_that_are_not_square():
     [
         (ResNet(18).state_dict(), 'no ViT.*conv1.weight.* more$'),
         (dict(state_dict=SwinTransformer('tiny').state_dict()), 'stages.0'),
-        (dict(epoch=3), 'no tensors'),
+        (dict(epoch=3), 'epoch'),
+        ({}, 'nothing'),
         (timm_state(**{'blocks.0.attn.q_norm.weight': EXTRA}), 'q_norm'),
         (timm_state(dist_token=EXTRA), 'dist_token'),
         (timm_state(reg_token=EXTRA), 'registers'),
         (timm_state(**{'blocks.0.mlp.fc1.weight': GATED}), 'SwiGLU'),
+        (timm_state(**{'patch_embed.proj.weight': GATED}), '2-D'),
         (timm_state(cls_token=None), 'cls_token.*I-JEPA'),
         (timm_state(pos_embed=None), 'pos_embed'),
         (
