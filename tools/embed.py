@@ -77,9 +77,10 @@ def main() -> None:
     from mmmoca.apis.embedding import embed_to_file
 
     device = args.device
-    if args.launcher == 'pytorch':
-        device = join_processes(device)
-    with one_line_errors(parser, ImportError, OSError, TypeError, ValueError):
+    kinds = ImportError, OSError, RuntimeError, TypeError, ValueError
+    with one_line_errors(parser, *kinds):
+        if args.launcher == 'pytorch':
+            device = join_processes(device)
         encoder = mmmoca.load(
             *(args.checkpoint, args.which, device, args.img_size),
             *(args.num_heads, args.mean, args.std, args.source_grid),

@@ -49,7 +49,7 @@ def main() -> None:
     from mmmoca.apis.exports import check_target, export_encoder
     from mmmoca.checkpoints import CheckpointError
 
-    with one_line_errors(parser, CheckpointError, ImportError):
+    with one_line_errors(parser, CheckpointError, ImportError, OSError):
         check_target(args.out, args.to)
         encoder = mmmoca.load(
             *(args.checkpoint, args.which, 'cpu', args.img_size),

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from itertools import islice
@@ -29,7 +30,7 @@ PART = 512
 
 def embed_to_file(
     encoder: Encoder,
-    images: str | os.PathLike | Images,
+    images: str | os.PathLike | Sequence[str] | Images,
     out: str | os.PathLike,
     feature: str | None = None,
     batch_size: int = 64,
@@ -47,8 +48,9 @@ def embed_to_file(
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
-        images (str | os.PathLike | Images): A folder, shards, or a data set
-            of Hugging Face, see :meth:`Encoder.embed`; or its images.
+        images (str | os.PathLike | Sequence[str] | Images): A folder,
+            shards, or a data set of Hugging Face, see :meth:`Encoder.embed`;
+            or files.
         out (str | os.PathLike): ``.npy``, with the names of the images one a
             line in ``OUT.names.txt`` and what they were made from in
             ``OUT.json``; or ``.parquet`` with the columns ``name`` and
@@ -71,9 +73,11 @@ def embed_to_file(
         FileExistsError: If ``out`` was made from other images or another
             encoder, as a whole or in part. It says what differs.
         FileNotFoundError: If there are no images.
-        OSError: For an image that cannot be read; it names the file.
+        OSError: For an image that cannot be read, or could not when ``out``
+            was made; it names the file.
         RuntimeError: If another process writes ``out``.
         ImportError: If ``.parquet`` is asked for and pyarrow is missing.
+        TypeError: For images in memory, which have no names.
         ValueError: If ``out`` ends in something else, or cannot hold the name
             of an image (a line break in ``.npy``, a name that is no Unicode
             in ``.parquet``), or as :meth:`Encoder.embed`.
@@ -82,10 +86,10 @@ def embed_to_file(
     feature = feature or encoder.feature
     _check_arguments(out, feature, batch_size)
     found = open_images(images, encoder.pipeline)
-    place = '' if found is images else os.path.expanduser(images)
+    is_place = isinstance(images, (str, os.PathLike))
+    place = os.path.expanduser(images) if is_place else ''
     paths = [found.path(i) for i in range(len(found))]
-    names = [path.removeprefix(os.path.join(place, '')) for path in paths]
-    _check_names(names, out)
+    names = _names(paths, place, out)
     kinds = feature.split('-')
     width = encoder.backbone.embed_dims * len(kinds)
     made_from = encoder.identity() | dict(
@@ -94,13 +98,13 @@ def embed_to_file(
         images=place and os.path.abspath(place),
         number=len(found),
         width=width,
-        names=list_digest(paths),
+        names=list_digest(names, paths),
         part=PART,
     )
     made_from = json.loads(json.dumps(made_from))  # lists, as in a file
     record = Path(f'{out}.json')
     if out.exists():
-        return _earlier(out, record, made_from)
+        return _accept(_earlier(out, record, made_from), skip_unreadable)
     folder = out.with_name(f'{out.name}.incomplete')
     begun = folder / 'about.json'
     if begun.is_file():
@@ -147,7 +151,7 @@ def embed_to_file(
     if rank == 0:
         shutil.rmtree(folder)
     barrier()
-    return json.loads(record.read_text())
+    return _accept(json.loads(record.read_text()), skip_unreadable)
 
 
 def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
@@ -162,8 +166,11 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
         raise ImportError(f"{out} takes: pip install 'mmmoca[search]'")
 
 
-def _check_names(names: list[str], out: Path) -> None:
-    """Refuse names that the file cannot hold, before hours of computing."""
+def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
+    """Names of images, all of which the file can hold."""
+    if None in paths:
+        raise TypeError('images in memory have no names: use Encoder.embed')
+    names = [path.removeprefix(os.path.join(place, '')) for path in paths]
     if out.suffix == '.parquet':
         try:
             '\0'.join(names).encode()
@@ -171,12 +178,13 @@ def _check_names(names: list[str], out: Path) -> None:
             raise ValueError(
                 '.parquet cannot hold names that are no Unicode: write .npy'
             ) from error
-        return
+        return names
     for name in names:
         if '\n' in name or '\r' in name:
             raise ValueError(
                 f'a list of names cannot hold {name!r}: write .parquet'
             )
+    return names
 
 
 def _refuse(
@@ -188,15 +196,27 @@ def _refuse(
             raise error
 
 
-def list_digest(paths: list[str]) -> str:
-    """SHA-256 of the paths of images, in order.
+def _accept(record: dict, skip_unreadable: bool) -> dict:
+    """The record, unless it has images that nobody said may be missing."""
+    unreadable = record['unreadable']
+    if unreadable and not skip_unreadable:
+        raise OSError(
+            f'NaN stands for {len(unreadable)} images that cannot be read, '
+            f'such as {unreadable[0]!r}: allow it by skip_unreadable '
+            '(--skip-unreadable), or mend them and choose another OUT'
+        )
+    return record
+
+
+def list_digest(names: list[str], paths: list[str]) -> str:
+    """SHA-256 of the names of images, in order.
 
     Size and time of change stand for the content of a local file.
     """
     digest = hashlib.sha256()
-    for path in paths:
+    for name, path in zip(names, paths):
         file = stored_in(path) or path
-        digest.update(f'{path}\0'.encode('utf-8', 'surrogateescape'))
+        digest.update(f'{name}\0'.encode('utf-8', 'surrogateescape'))
         if os.path.isfile(file):
             status = os.stat(file)
             digest.update(f'{status.st_size}\0{status.st_mtime_ns}\n'.encode())

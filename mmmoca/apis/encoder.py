@@ -11,6 +11,7 @@ import torch
 from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.model import BaseModel
+from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -223,8 +224,9 @@ class Encoder(BaseModel):
                 'in memory as arrays, (H, W, 3)'
             )
         device = self.data_preprocessor.device
+        dtype = self.backbone.patch_embed.projection.weight.dtype
         parts = [
-            self._encode(part.to(device).float(), kinds, amp)
+            self._encode(part.to(device, dtype), kinds, amp)
             for part in images.split(batch_size)
         ]
         return Embeddings(
@@ -360,7 +362,8 @@ def load(
         num_heads (int, optional): Attention heads, if neither the file nor
             the size of the ViT tells.
         mean (Sequence[float], optional): Of each channel in the values of
-            the file, 0 to 255 say, instead of what is recorded.
+            the file, 0 to 255 say, instead of what is recorded. In the order
+            of ``encoder.preprocessing.channel_order``.
         std (Sequence[float], optional): Likewise.
         source_grid (Tuple[int, int], optional): Patch rows and columns of
             the file; by default as it records, else square.
@@ -383,12 +386,11 @@ def load(
         # Where torch.hub keeps them.
         path = local_file(url.removeprefix(FILE))
     backbone = read_backbone(path, which)
-    if isinstance(img_size, int):
-        img_size = img_size, img_size
+    if img_size is not None:
+        height, width = to_2tuple(img_size)
+        img_size = height, width
     try:
-        backbone = adapt_backbone(
-            backbone, img_size and tuple(img_size), source_grid=source_grid
-        )
+        backbone = adapt_backbone(backbone, img_size, source_grid=source_grid)
         settings = preprocessing_of(backbone, mean, std)
         vit = build_vit(backbone, num_heads)
     except CheckpointError as error:

@@ -60,7 +60,8 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     ratio = hidden / dims
     if int(dims * ratio) != hidden:  # timm rounds down
         ratio = math.nextafter(ratio, math.inf)
-    pool = 'avg' if encoder.metainfo['feature'] == 'avg' else 'token'
+    known = encoder.preset.method is not None
+    pool = 'avg' if known and encoder.feature == 'avg' else 'token'
     square = images.resize is not None
     # timm divides images of 8 bits by 255.
     scale = 1 if images.channel_order == 'bands' else 255

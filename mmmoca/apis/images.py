@@ -19,6 +19,7 @@ from mmmoca.datasets.image_set import (
     BAND_EXTENSIONS,
     EXTENSIONS,
     ImageSet,
+    image_problem,
 )
 
 
@@ -121,17 +122,24 @@ class Images(Dataset):
                 image = image.convert('RGB')
         image = np.atleast_3d(image)
         sizes = [(1,), (3,), (4,)]
-        if image.dtype != np.uint8 or image.shape[2:] not in sizes:
+        kind = image.dtype, image.shape[2:] in sizes, image.size > 0
+        if kind != (np.uint8, True, True):
             raise TypeError(
                 f'{name} is {image.dtype} of the shape {image.shape}: give '
                 'uint8 arrays, (H, W, 3) in RGB or (H, W), or a normalised '
                 'batch as a tensor, (B, C, H, W)'
             )
-        if image.shape[2] == 1:
-            image = np.repeat(image, 3, axis=2)
+        channels = image.shape[2]
+        if self.loader.color_type == 'unchanged':
+            kept = [2, 1, 0, 3][:channels] if channels > 1 else [0]
+            img = image[..., kept]  # RGB(A) -> BGR(A)
+        else:
+            if channels == 1:
+                image = np.repeat(image, 3, axis=2)
+            img = image[..., 2::-1]  # RGB(A) -> BGR
         if 'grayscale' in self.loader.color_type:
-            return np.array(Image.fromarray(image[..., :3]).convert('L'))
-        img = np.ascontiguousarray(image[..., 2::-1])  # RGB(A) -> BGR
+            img = np.array(Image.fromarray(image[..., :3]).convert('L'))
+        img = np.ascontiguousarray(img)
         return img.astype(np.float32) if self.loader.to_float32 else img
 
 
@@ -179,7 +187,8 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         FileNotFoundError: If there is no such file or no image.
         OSError: If none of the images of a folder can be read.
         TypeError: If it is none of these.
-        ValueError: If a list is empty.
+        ValueError: If a list is empty, or its first file has 16 bits a
+            channel and the loader reads 8.
     """
     if isinstance(images, Images):
         return images
@@ -205,7 +214,12 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
                 'normalised tensor (B, C, H, W), but got '
                 f'{type(image).__name__}'
             )
-    return Images(sources, pipeline)
+    found = Images(sources, pipeline)
+    if isinstance(sources[0], str):
+        problem = image_problem(found.loader, dict(img_path=sources[0]))
+        if isinstance(problem, ValueError):  # 16 bits read as 8, say
+            raise problem
+    return found
 
 
 def collate_images(

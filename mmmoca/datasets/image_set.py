@@ -120,7 +120,7 @@ class ImageSet(CustomDataset):
         loader.skip_unreadable = loader.to_float32 = False
         number = min(len(self), PROBES)
         for index in np.linspace(0, len(self) - 1, number).astype(int):
-            problem = _problem(loader, self.get_data_info(index))
+            problem = image_problem(loader, self.get_data_info(index))
             if problem is None:
                 return
         kind = ValueError if isinstance(problem, ValueError) else OSError
@@ -164,8 +164,17 @@ class _Infos(Sequence):
         return self.images.get_data_info(range(len(self))[index])
 
 
-def _problem(loader: LoadImageFromFile, info: dict) -> Exception | None:
-    """Why a loader cannot use an image, None if it can."""
+def image_problem(loader: LoadImageFromFile, info: dict) -> Exception | None:
+    """Why a loader cannot use an image, None if it can.
+
+    Args:
+        loader: The first transform of a pipeline.
+        info: With ``img_path``.
+
+    Returns:
+        A ValueError for images that the loader would change, such as 16 bits
+        to 8; any other error of reading it.
+    """
     path = info['img_path']
     try:
         results = loader.transform(info)

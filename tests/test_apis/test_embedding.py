@@ -183,6 +183,24 @@ def test_unreadable_images(root, encoder, tmp_path):
     assert (~good).nonzero().flatten().tolist() == [5, 14]
     expected = encoder.embed(root / 'val').avg
     torch.testing.assert_close(rows[good], expected[good])
+    # They were allowed in that call.
+    with raises(OSError, 'class_1/0.jpg'):
+        embed_to_file(encoder, images, out, **OPTIONS)
+
+
+def test_files_and_other_names_of_a_folder(
+    root, encoder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(root)
+    for place in ('val', './val', root / 'val'):
+        embed_to_file(encoder, place, tmp_path / 'all.npy', **OPTIONS)
+    files = sorted((root / 'val').glob('*/*.jpg'))[3:5]
+    embed_to_file(encoder, files, tmp_path / 'two.npy', **OPTIONS)
+    rows = [np.load(tmp_path / f'{name}.npy') for name in ('all', 'two')]
+    np.testing.assert_allclose(rows[0][3:5], rows[1], rtol=1e-4, atol=1e-5)
+    with raises(TypeError, 'no names'):
+        image = np.zeros((9, 9, 3), np.uint8)
+        embed_to_file(encoder, [image], tmp_path / 'a.npy', **OPTIONS)
 
 
 def test_the_tools(root, written, tmp_path):

@@ -280,9 +280,16 @@ def test_four_channels_in_the_order_of_the_training(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (48, 48, 4), np.uint8)
     Image.fromarray(image).save(tmp_path / 'rgba.png')
     encoder = mmmoca.load(tmp_path / 'run.pth', device='cpu')
-    found = encoder.embed(tmp_path / 'rgba.png').avg
     expected = evaluated(model, image[None][..., [2, 1, 0, 3]])
-    torch.testing.assert_close(found, expected)
+    for found in (tmp_path / 'rgba.png', image):
+        torch.testing.assert_close(encoder.embed(found).avg, expected)
+
+
+def test_files_of_16_bits_are_not_cut_to_8(encoder, tmp_path):
+    Image.fromarray(np.ones((9, 9), np.uint16)).save(tmp_path / 'a.png')
+    for images in (tmp_path / 'a.png', [tmp_path / 'a.png'], tmp_path):
+        with raises(ValueError, '8 bits', 'LoadBands'):
+            encoder.embed(images)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +305,7 @@ def test_four_channels_in_the_order_of_the_training(tmp_path):
         (Image.new('I;16', (9, 9)), TypeError, 'image 0 is uint16'),
         (Image.new('F', (9, 9)), TypeError, 'image 0 is float32'),
         (np.zeros((9, 9, 7), np.uint8), TypeError, 'shape (9, 9, 7)'),
+        (np.zeros((0, 9, 3), np.uint8), TypeError, 'shape (0, 9, 3)'),
         (torch.zeros(1, 3, 9, 9), ValueError, 'multiples of the patch'),
         (torch.zeros(1, 2, 48, 48), ValueError, 'a batch of 3 channels'),
         (torch.zeros(1, 3, 48, 48).int(), TypeError, 'is not normalised'),

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import timm
 import torch
 import yaml
 from PIL import Image
@@ -61,8 +62,6 @@ def export(tmp_path, monkeypatch):
 
 
 def of_timm(folder):
-    import timm
-
     model = timm.create_model(f'local-dir:{folder}', pretrained=True).eval()
     assert isinstance(model.head, torch.nn.Identity)
     read = read_backbone(folder / 'model.safetensors')
@@ -141,6 +140,16 @@ def test_features_in_other_libraries(export, to):
         with torch.no_grad():
             actual = features(images)
         assert_same_features(actual, tokens(teacher, images))
+
+
+def test_timm_pools_what_the_method_publishes(export):
+    content, teacher, _ = checkpoint('mae')
+    folder = export(content, 'timm', '--num-heads', 3)
+    model = timm.create_model(f'local-dir:{folder}', pretrained=True)
+    images = pictures((SIZE, SIZE))
+    with torch.no_grad():
+        avg = split(tokens(teacher, images))[1]
+        torch.testing.assert_close(model.eval()(images), avg)
 
 
 def test_odd_sizes_in_timm(tmp_path):

@@ -169,6 +169,13 @@ def test_backbones_in_timm(convert, layout):
     same(tokens(loaded(back), IMAGES), tokens(teacher, IMAGES))
 
 
+def test_an_encoder_of_bgr_images_is_not_one_of_timm(convert):
+    content, *_ = checkpoint('mmmoca')
+    images = dict(channel_order='bgr', mean=[1.0] * 3, std=[1.0] * 3)
+    content['meta']['mmmoca']['preprocessing'] = images
+    assert 'export.py' in convert('timm_vit', content, '--to', 'timm', code=2)
+
+
 def released(case, **changes):
     """A golden case's weights as the authors' training saves them."""
     return dict(

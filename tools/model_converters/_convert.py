@@ -48,7 +48,7 @@ def run(
     import_stack()
     from mmmoca.checkpoints import CheckpointError
 
-    with one_line_errors(parser, CheckpointError):
+    with one_line_errors(parser, CheckpointError, OSError):
         convert(args)
 
 

@@ -13,10 +13,17 @@ from _convert import make_parser, run, write_backbone
 
 def convert(args: argparse.Namespace) -> None:
     """Read, report and write."""
-    from mmmoca.checkpoints import read_backbone
+    from mmmoca.checkpoints import CheckpointError, read_backbone
     from mmmoca.checkpoints.keys import TIMM
+    from mmmoca.checkpoints.layouts import record_of
 
     backbone = read_backbone(args.src, args.which)
+    images = record_of(backbone.meta).get('preprocessing') or {}
+    if args.to == 'timm' and images.get('channel_order') == 'bgr':
+        raise CheckpointError(
+            f'{args.src} is of BGR images, and timm loads RGB: write it by '
+            'tools/export.py --to timm, which turns the patch projection'
+        )
     rename = TIMM.from_mmpretrain if args.to == 'timm' else None
     write_backbone(backbone, args, rename)
 
