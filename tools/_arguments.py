@@ -31,8 +31,9 @@ def config_file(name: str) -> Path:
     if path.parent.name in ('', 'configs'):
         places.append(CONFIGS / 'moca' / path.name)
     for place in places:
-        if place.is_file():
-            return place
+        for file in (place, Path(f'{place}.py')):
+            if file.is_file():
+                return file
     known = [
         str(path.relative_to(CONFIGS))
         for path in CONFIGS.rglob('*.py')

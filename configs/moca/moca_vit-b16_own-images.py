@@ -28,7 +28,7 @@ optim_wrapper = dict(optimizer=dict(lr='auto'))  # 1.5e-4 B / 256
 param_scheduler = dict(warmup=0.15)  # of the run, as in the paper
 model = dict(
     codebook=dict(
-        num_words='auto',  # 1024 (N / 50 000)^.5: 1024, 2048 or 4096
+        num_words='auto',  # 1024 (N / 50 000)^.5, from 1024 to 4096
         num_new_words='auto',  # 4, or the codebook once in the warm-up
     )
 )

@@ -23,7 +23,7 @@ WORK = {
     'model_converters/timm_vit.py': ['FILE', 'out.pth'],
     'test.py': [CONFIG, 'FILE'],
     'train.py': [CONFIG],
-    'visualization/overview.py': [CONFIG, 'FILE'],
+    'visualization/overview.py': [CONFIG.removesuffix('.py'), 'FILE'],
 }
 # They write files by NumPy and OpenCV, or install mmcv.
 WITHOUT_MMMOCA = {
