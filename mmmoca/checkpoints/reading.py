@@ -171,7 +171,9 @@ def _read_safetensors(path: str) -> dict:
 
 def _unreadable(path: str | os.PathLike) -> CheckpointError:
     return CheckpointError(
-        f'{path} is truncated or no checkpoint: copy or download it again'
+        f'{path} is truncated or no checkpoint, or has more in it than '
+        'tensors, numbers and text: copy or download it again, or save its '
+        'state dict alone'
     )
 
 
