@@ -62,7 +62,7 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
         ratio = math.nextafter(ratio, math.inf)
     known = encoder.preset.method is not None
     pool = 'avg' if known and encoder.feature == 'avg' else 'token'
-    square = images.resize is not None
+    cropped = images.resize is not None
     # timm divides images of 8 bits by 255.
     scale = 1 if images.channel_order == 'bands' else 255
     config = dict(
@@ -90,8 +90,8 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
             mean=[value / scale for value in images.mean],
             std=[value / scale for value in images.std],
             interpolation=_resampling(images.interpolation).name.lower(),
-            crop_pct=images.img_size[0] / images.resize if square else 1.0,
-            crop_mode='center' if square else 'squash',
+            crop_pct=images.img_size[0] / images.resize if cropped else 1.0,
+            crop_mode='center' if cropped else 'squash',
         ),
     )
     write_json(folder / 'config.json', config)

@@ -122,8 +122,8 @@ class Images(Dataset):
                 image = image.convert('RGB')
         image = np.atleast_3d(image)
         sizes = [(1,), (3,), (4,)]
-        kind = image.dtype, image.shape[2:] in sizes, image.size > 0
-        if kind != (np.uint8, True, True):
+        fits = image.shape[2:] in sizes and image.size > 0
+        if image.dtype != np.uint8 or not fits:
             raise TypeError(
                 f'{name} is {image.dtype} of the shape {image.shape}: give '
                 'uint8 arrays, (H, W, 3) in RGB or (H, W), or a normalised '

@@ -223,16 +223,18 @@ def local_file(source: str) -> str:
     path = os.path.join(hub.get_dir(), 'checkpoints', folder, name)
     if not is_main_process():
         barrier()
-    if not os.path.isfile(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        digits = hub.HASH_REGEX.search(name)
-        try:
+    try:
+        if not os.path.isfile(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            digits = hub.HASH_REGEX.search(name)
             hub.download_url_to_file(source, path, digits and digits[1])
-        except OSError as error:
-            raise CheckpointError(
-                f'{source} cannot be downloaded ({error}): without a '
-                f'network, copy the file to {path}'
-            ) from error
-    if is_main_process():
-        barrier()
+    # RuntimeError: what came has another hash.
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(
+            f'{source} cannot be downloaded ({error}): without a network, '
+            f'copy the file to {path}'
+        ) from error
+    finally:
+        if is_main_process():
+            barrier()
     return path

@@ -55,7 +55,9 @@ def load_config(
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
     shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
-    known = {*cfg, *shorthands, *RUN_KEYS}
+    # Variables that a config computes other keys with are read no more.
+    sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
+    known = {*sections, *shorthands, *RUN_KEYS}
     # A config file may use the shorthands that it inherits.
     used = [key for key in shorthands if cfg.get(key) is not None]
     settings = {key: cfg.pop(key) for key in used}

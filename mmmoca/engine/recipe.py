@@ -168,10 +168,11 @@ def run_of(cfg: Config) -> RunSize:
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     iterations = cfg.train_cfg.get('max_iters')
     if iterations is None:
-        together = batch // micro_batches
-        epoch = images // together
-        if not cfg.train_dataloader.get('drop_last'):
-            epoch = -(-images // together)
+        size = cfg.train_dataloader.batch_size
+        # Samplers round up, so that all processes have as many.
+        share = -(-images // (batch // micro_batches // size))
+        drop_last = cfg.train_dataloader.get('drop_last')
+        epoch = share // size if drop_last else -(-share // size)
         iterations = epoch * cfg.train_cfg.max_epochs
     steps = iterations // micro_batches
     if not steps:

@@ -7,6 +7,8 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from mmmoca.checkpoints import INTERRUPTED
+
 from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
@@ -43,8 +45,8 @@ def prepare_training(
 
     Raises:
         FileNotFoundError: If the checkpoint or a folder of images is missing.
-        ValueError: If there are two checkpoints to start from. See also
-            :func:`complete_recipe`.
+        ValueError: If there are two checkpoints to start from, or two
+            precisions. See also :func:`complete_recipe`.
     """
     if not validate:
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
@@ -58,7 +60,7 @@ def prepare_training(
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
         cfg.resume = False
     folder = Path(cfg.get('work_dir', ''))
-    saved = any((*folder.glob('last_checkpoint'), *folder.glob('*.pth')))
+    saved = any((*folder.glob('*[0-9].pth'), *folder.glob(INTERRUPTED)))
     # A job that was requeued before its first checkpoint starts again from
     # load_from.
     if resume is not None and (resume != 'auto' or start is None or saved):
@@ -66,6 +68,11 @@ def prepare_training(
         cfg.load_from = None if resume == 'auto' else os.fspath(resume)
     if auto_scale_lr:
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
+    if amp and cfg.optim_wrapper.get('dtype') == 'float32':
+        raise ValueError(
+            'optim_wrapper.dtype=float32 is no mixed precision: leave out '
+            'this or --amp (amp=True)'
+        )
     # All other wrappers use mixed precision anyway.
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
         cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'

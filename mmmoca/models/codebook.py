@@ -48,15 +48,15 @@ class OnlineCodebook(BaseModule):
     Args:
         embed_dims (int): D, width of the teacher's tokens.
         patch_resolution (Tuple[int, int]): Patch rows and columns (H, W).
-        num_words (int | str): K. Defaults to 4096. 'auto' means the same
-            here; training replaces it by
-            :func:`mmmoca.engine.complete_recipe`.
+        num_words (int | str): K. Defaults to 4096, for which 'auto' stands
+            unless :func:`mmmoca.engine.complete_recipe` has replaced it.
         num_new_words (int | str): K_new, words replaced per optimiser step,
             each from another image of the global batch. Defaults to 4, as
             does 'auto'.
         border (int): Patch rows and columns on each side that bags and new
             words ignore. Defaults to 2.
-        inv_delta (float): Sharpness of the targets times mu. Defaults to 10.
+        inv_delta (float): Inverse temperature of the targets times mu.
+            Defaults to 10: the temperature is mu / 10.
         msd_momentum (float): Momentum of mu. Defaults to 0.99.
         initial_msd (float): mu at step 0. Defaults to 0.5.
         centre (float, optional): Momentum of the mean token of each
@@ -135,7 +135,7 @@ class OnlineCodebook(BaseModule):
 
     @property
     def sharpness(self) -> Tensor:
-        """Tensor: Inverse temperature of the assignments, 10 / mu."""
+        """Tensor: Inverse temperature of the assignments, inv_delta / mu."""
         return self.inv_delta / self.msd
 
     def centred(self, tokens: Tensor) -> Tensor:

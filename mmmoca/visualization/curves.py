@@ -2,6 +2,7 @@
 """Curves of a run, from the scalars of MMEngine's log."""
 
 import json
+import math
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -24,8 +25,8 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
     """Read the scalars of a run.
 
     Args:
-        path (str | Path): A ``scalars.json``, or a work dir, whose latest run
-            is read.
+        path (str | Path): A ``scalars.json``, or a work dir. What a resumed
+            run did again counts once.
 
     Returns:
         Dict[str, Tuple[list, list]]: Name -> iterations and values. For names
@@ -36,11 +37,27 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         ValueError: If it is no file of scalars.
     """
     path = Path(path)
+    files = [path]
     if path.is_dir():
         files = sorted(path.glob('*/vis_data/scalars.json'))
         if not files:
             raise FileNotFoundError(f'no run has written scalars in {path}')
-        path = files[-1]
+    points: dict[str, dict[int, float]] = {}
+    for later in map(_read, files):
+        start = min((min(s) for s in later.values()), default=math.inf)
+        for name in points | later:
+            before = points.get(name, {})
+            kept = {step: v for step, v in before.items() if step < start}
+            points[name] = kept | later.get(name, {})
+    return {
+        name: (list(values), list(values.values()))
+        for name, values in points.items()
+        if values and name not in ('iter', 'epoch')
+    }
+
+
+def _read(path: Path) -> dict[str, dict[int, float]]:
+    """Values of a file by name and step."""
     points: dict[str, dict[int, float]] = {}
     trained = dict(step=0)
     for line in path.read_text(encoding='utf-8').splitlines():
@@ -55,11 +72,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         for name, value in record.items():
             if 'iter' in record or name not in trained:
                 points.setdefault(name, {})[step] = value
-    return {
-        name: (list(values), list(values.values()))
-        for name, values in points.items()
-        if name not in ('iter', 'epoch')
-    }
+    return points
 
 
 def draw_curves(

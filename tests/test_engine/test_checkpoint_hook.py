@@ -20,6 +20,7 @@ class Runner:
         self.logger = MMLogger.get_current_instance()
         self.message_hub = MessageHub(f'hub_{id(self)}')
         self.epoch = self.iter = 0
+        self.optim_wrapper = mock.Mock()  # each iteration is a step
 
     def save_checkpoint(self, out_dir, filename, *_, backend_args, **__):
         save_checkpoint(

@@ -35,6 +35,13 @@ def test_steps_of_too_few_images(root, options):
         runner.train()
 
 
+def test_a_step_may_have_a_small_batch(root):
+    """Of 47 images and of 1."""
+    options = {BATCH: 47, 'train_dataloader.drop_last': False} | by_epochs(1)
+    options |= {'optim_wrapper.accumulative_counts': 2} | NO_VALIDATION
+    demo_runner(root, 'small_batch', **options).train()
+
+
 def test_batches_without_an_end_are_full(root):
     """48 images leave 3 of a batch of 15, which no step has."""
     options = {BATCH: 15, 'train_dataloader.drop_last': False}

@@ -30,6 +30,11 @@ def test_none_leaves_a_hook_out():
     assert hooks.logger is None  # MMEngine's own, which takes it
 
 
+def test_a_variable_of_the_config_is_no_setting():
+    with pytest.raises(ValueError, match='data_root'):
+        load(data_root='mine')
+
+
 def test_a_file_uses_the_shorthands_that_it_inherits(tmp_path):
     own = CONFIGS / 'moca_vit-b16_own-images.py'
     file = tmp_path / 'child.py'

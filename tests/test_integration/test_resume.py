@@ -6,6 +6,8 @@ import shutil
 import pytest
 import torch
 
+from mmmoca.checkpoints import read_checkpoint
+
 from ..digits import digits_config, save_pretraining, train, write_digits
 from ..distributed import run_processes
 from ..runs import assert_same, by_epochs, demo_runner, scalars, state_of
@@ -62,6 +64,21 @@ def test_resumed_run_is_the_same(root, whole, kind, iteration):
     options = LENGTHS[kind] | {WORKERS: 2} | resume(root, kind, iteration)
     resumed = end(root, f'{kind}_{iteration}', options)
     assert_same_end(resumed, whole[kind])
+
+
+def test_resumed_after_an_epoch_within_a_step(root):
+    """Six iterations, steps of four: it is saved two iterations later."""
+    options = by_epochs(2) | {
+        'optim_wrapper.accumulative_counts': 4,
+        'default_hooks.checkpoint.by_epoch': True,
+        'default_hooks.checkpoint.interval': 1,
+        'train_cfg.val_interval': 1,
+    }
+    whole = end(root, 'accumulated', options)
+    file = root / 'accumulated' / 'epoch_1.pth'
+    assert read_checkpoint(file)['meta']['iter'] == 8
+    more = dict(resume=True, load_from=str(file))
+    assert_same_end(end(root, 'accumulated_on', options | more), whole)
 
 
 @pytest.fixture(scope='module')

@@ -52,10 +52,15 @@ def test_validations_counted_in_epochs(tmp_path):
     assert scalars['knn/top1_k20'] == [(100, 30), (200, 50)]
 
 
-def test_latest_run_of_a_work_dir(tmp_path):
-    for name, step in (('20260102_000000', 7), ('20260101_000000', 3)):
-        write(tmp_path / name / 'vis_data' / 'scalars.json', train(step))
-    assert curves(read_scalars(tmp_path))['loss'] == [(7, 3)]
+def test_a_resumed_run(tmp_path):
+    """It was at step 7, and went on from a checkpoint of step 4."""
+    for name, *records in (
+        ('20260102_000000', train(5, loss=9), train(9, loss=8)),
+        ('20260101_000000', train(3), train(7, msd=1)),
+    ):
+        write(tmp_path / name / 'vis_data' / 'scalars.json', *records)
+    found = curves(read_scalars(tmp_path))
+    assert found['loss'] == [(3, 7), (5, 9), (9, 8)] and 'msd' not in found
 
 
 def test_nothing_to_read(tmp_path):

@@ -97,6 +97,8 @@ def main() -> None:
     folder = args.out or args.data_root / 'splits'
     for (size, seed), split in splits.items():
         path = folder / f'{size}_split{args.seeds.index(seed)}.txt'
+        if path.exists() and path.read_text() != _text(split):
+            parser.error(f'{path} is of another seed: choose another --out')
         write_text(path, _text(split))
         print(path)
     if checksum(ids) != CHECKSUM:

@@ -18,8 +18,9 @@ from mmmoca.checkpoints import (
     run_record,
 )
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import is_training, unwrap_model
+from mmmoca.engine.steps import is_training, stepped, unwrap_model
 from mmmoca.files import atomic_write
+from mmmoca.messages import listed
 from mmmoca.models import MOCA
 from mmmoca.registry import HOOKS
 
@@ -66,7 +67,9 @@ class AtomicCheckpointHook(CheckpointHook):
 
     The hook writes every checkpoint, the best one too, under another name and
     renames it when it is complete. Then it removes older ones. It refuses to
-    write weights that are not finite.
+    write weights that are not finite. A checkpoint that is due within an
+    optimiser step (gradient accumulation) is written at its end, since
+    gradients are not saved.
 
     A resumed run takes the newest intact checkpoint of its work dir, and warns
     of those that are damaged. A new run refuses a folder that has checkpoints
@@ -96,6 +99,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 "out_dir, or type='CheckpointHook' for another machine's"
             )
         self._lock: FolderLock | None = None
+        self._is_due = False
 
     def before_run(self, runner: Runner) -> None:
         """Lock the work dir and find the checkpoint to resume."""
@@ -160,13 +164,27 @@ class AtomicCheckpointHook(CheckpointHook):
         for state in checkpoint.get('param_schedulers', ()):
             state.pop('anneal_func', None)
         if names := not_finite(checkpoint['state_dict']):
+            last = find_latest_checkpoint(runner.work_dir)
             raise NonFiniteStateError(
-                f'{", ".join(names[:3])} of the model and '
-                f'{len(names[3:])} more tensors are not finite. The last good '
-                f'checkpoint is {find_latest_checkpoint(runner.work_dir)}. '
-                'Resume from it with clip_grad in optim_wrapper, bfloat16 or '
-                'a lower learning rate'
+                f'tensors of the model are not finite: {listed(names)}. '
+                f'{f"Resume from {last}" if last else "Start again"} with '
+                'clip_grad in optim_wrapper, bfloat16 or a lower learning rate'
             )
+
+    def after_train_iter(self, runner: Runner, *args, **kwargs) -> None:
+        """Write a checkpoint that is due, now or since the last step."""
+        super().after_train_iter(runner, *args, **kwargs)
+        if self._is_due and stepped(runner):
+            self._is_due = False
+            step = runner.epoch if self.by_epoch else runner.iter + 1
+            meta = dict(epoch=runner.epoch, iter=runner.iter + 1)
+            self._save_checkpoint_with_step(runner, step, meta)
+
+    def _save_checkpoint(self, runner: Runner) -> None:
+        if stepped(runner):
+            super()._save_checkpoint(runner)
+        else:
+            self._is_due = True
 
     def _save_checkpoint_with_step(
         self, runner: Runner, step: int, meta: dict

@@ -27,7 +27,8 @@ class CodebookHook(Hook):
     batch (all processes, all accumulated micro-batches), the same ones on
     every process. One teacher token of each image, all from one view,
     overwrites the oldest words (paper, section 3.1). The draw depends on the
-    run's seed and the step alone, so a resumed run draws the same.
+    run's seed, the step and the number of processes, so a resumed run draws
+    the same.
 
     The hook changes nothing if the loss scaler skipped the step, or if any
     process has tokens that are not finite. All processes take this decision
@@ -49,7 +50,7 @@ class CodebookHook(Hook):
         self._updates: list[CodebookUpdate] = []
 
     def before_train(self, runner: Runner) -> None:
-        """Check that every step has enough images for the new words."""
+        """Warn of words that stay noise; refuse steps of too few images."""
         codebook = unwrap_model(runner.model).codebook
         words, needed = len(codebook.words), codebook.num_new_words
         left = words - needed * optimizer_steps(runner, runner.max_iters)
@@ -59,18 +60,19 @@ class CodebookHook(Hook):
                 'of step 0: lower model.codebook.num_words or raise '
                 'num_new_words'
             )
-        loader, sampler = (
-            runner.train_dataloader,
-            runner.train_dataloader.sampler,
-        )
-        images = loader.batch_sampler.batch_size * get_world_size()
-        endless = isinstance(sampler, InfiniteSampler)
-        endless |= getattr(sampler, 'infinite', False)
+        loader = runner.train_dataloader
+        batch = loader.batch_sampler.batch_size * get_world_size()
+        endless = isinstance(loader.sampler, InfiniteSampler)
+        endless |= getattr(loader.sampler, 'infinite', False)
+        last = batch
         if not (loader.batch_sampler.drop_last or endless):
-            images = len(loader.dataset) % images or images
-        # The last step may have fewer micro-batches.
+            last = len(loader.dataset) % batch or batch
+        # The last step may have fewer micro-batches, and any step the last
+        # batches of so many epochs.
         micro_batches = runner.optim_wrapper._accumulative_counts
-        images *= runner.max_iters % micro_batches or micro_batches
+        count = runner.max_iters % micro_batches or micro_batches
+        ends = -(-count // len(loader))
+        images = count * batch - ends * (batch - last)
         if images < needed:
             raise ValueError(
                 f'a step can have as few as {images} images, too few for '

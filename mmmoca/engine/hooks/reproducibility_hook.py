@@ -24,8 +24,8 @@ class ReproducibilityHook(Hook):
     again.
 
     The number of ranks may change at resume if the global batch stays the
-    same. The order and the views of the images, the codebook's draws and the
-    schedules go on exactly. Masks and rounding depend on the ranks.
+    same. The order and the views of the images and the schedules go on
+    exactly. The codebook's draws, masks and rounding depend on the ranks.
 
     Raises:
         ValueError: Before training, if the processes have different seeds. At

@@ -118,12 +118,13 @@ class StepLogHook(Hook):
                 finite &= math.isfinite(scalars.get('grad_norm', 0.0))
             if not finite:
                 told = ', '.join(f'{k}={v:.4g}' for k, v in scalars.items())
+                last = find_latest_checkpoint(runner.work_dir)
                 raise NonFiniteLossError(
-                    f'the step of iteration {iteration} is not finite '
-                    f'({told}). Resume from '
-                    f'{find_latest_checkpoint(runner.work_dir)} with bfloat16 '
-                    'or a lower learning rate, or look at the images of the '
-                    f'step: {", ".join(images)}'
+                    f'the step of iteration {iteration} is not finite, or '
+                    f'the loss scaler skips all steps ({told}). '
+                    f'{f"Resume from {last}" if last else "Start again"} with '
+                    'bfloat16 or a lower learning rate, or look at the images '
+                    f'of the step: {", ".join(images)}'
                 )
             self._watch(runner, iteration, scalars)
             for name, value in scalars.items():
