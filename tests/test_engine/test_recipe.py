@@ -72,6 +72,20 @@ def test_steps_of_an_epoch(root, drop_last, steps):
     assert run_of(own_config(root, **options)).steps == steps
 
 
+def test_steps_of_processes_that_share_unevenly(root, monkeypatch):
+    """Four have 15 each of 58 images: samplers round up."""
+    monkeypatch.setenv('WORLD_SIZE', '4')
+    cfg = own_config(root, batch_size=15)
+    cfg.launcher = 'pytorch'
+    assert run_of(cfg) == RunSize(images=58, batch=60, steps=4)
+
+
+def test_two_precisions(root):
+    cfg = own_config(root, **{'optim_wrapper.dtype': 'float32'})
+    with pytest.raises(ValueError, match='float32'):
+        prepare_training(cfg, amp=True)
+
+
 @pytest.mark.slow
 def test_words_that_no_step_would_fill(root, tmp_path):
     words = {'model.codebook.num_words': 64, 'model.codebook.num_new_words': 4}

@@ -74,6 +74,9 @@ def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
         info = dataset.get_data_info(index)
         assert Path(info['img_path']).exists()
         assert Path(info['seg_map_path']).exists()
+    others = '--sizes', 2, '--out', tmp_path, '--seeds', 45678
+    with pytest.raises(SystemExit):  # it would have the name of the first
+        run_splits(splits, monkeypatch, streets, *others)
 
 
 def test_splits_of_the_complete_set(
