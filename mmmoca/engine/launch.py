@@ -54,6 +54,7 @@ def load_config(
         cfg.work_dir = work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
+    cfg.work_dir = os.path.expanduser(cfg.work_dir)
     shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
     # Variables that a config computes other keys with are read no more.
     sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
@@ -156,7 +157,8 @@ def check_files(cfg: Config, *stages: str) -> None:
         ValueError: See :func:`check_segmentation`.
     """
     # MMEngine reads remote files, such as s3://...
-    path = re.sub(r'^mmmoca-\w+://', '', cfg.get('load_from') or '')
+    start = os.fspath(cfg.get('load_from') or '')
+    path = re.sub(r'^mmmoca-\w+://', '', start)
     if path and '://' not in path and not Path(path).expanduser().exists():
         raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
     for stage in stages:
@@ -164,7 +166,7 @@ def check_files(cfg: Config, *stages: str) -> None:
         if not part.get('data_root'):  # of a loop, for all its sets
             key = f'{stage}_dataloader.dataset'
             part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
-        root = part.get('data_root') or ''
+        root = os.fspath(part.get('data_root') or '')
         local = '://' not in root and not root.endswith('.tar')
         ours = str(part.get('type')).startswith('mmmoca.')
         if ours and local and not Path(root).expanduser().is_dir():

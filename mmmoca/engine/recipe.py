@@ -173,6 +173,8 @@ def run_of(cfg: Config) -> RunSize:
         share = -(-images // (batch // micro_batches // size))
         drop_last = cfg.train_dataloader.get('drop_last')
         epoch = share // size if drop_last else -(-share // size)
+        most = cfg.train_dataloader.get('num_batch_per_epoch') or epoch
+        epoch = min(epoch, most)
         iterations = epoch * cfg.train_cfg.max_epochs
     steps = iterations // micro_batches
     if not steps:

@@ -30,6 +30,12 @@ def test_none_leaves_a_hook_out():
     assert hooks.logger is None  # MMEngine's own, which takes it
 
 
+def test_paths_of_a_home_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    cfg = launch.load_config(CONFIG, '~/runs')
+    assert cfg.work_dir == f'{tmp_path}/runs'
+
+
 def test_a_variable_of_the_config_is_no_setting():
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')

@@ -81,6 +81,15 @@ def test_resumed_after_an_epoch_within_a_step(root):
     assert_same_end(end(root, 'accumulated_on', options | more), whole)
 
 
+def test_an_epoch_of_another_length_is_refused(root, whole):
+    content = read_checkpoint(root / 'epochs' / 'iter_4.pth')
+    content['meta']['iterations_per_epoch'] += 1  # on fewer ranks, say
+    torch.save(content, root / 'longer.pth')
+    options = dict(resume=True, load_from=str(root / 'longer.pth'))
+    with pytest.raises(ValueError, match='iterations_per_epoch'):
+        end(root, 'shorter', LENGTHS['epochs'] | options)
+
+
 @pytest.fixture(scope='module')
 def stores(root):
     """Both splits as shards and as data sets of Hugging Face."""

@@ -125,6 +125,8 @@ class AtomicCheckpointHook(CheckpointHook):
         left = [
             *problems,
             *find_checkpoints(folder, self.filename_tmpl),
+            *find_checkpoints(folder, 'epoch_{}.pth'),
+            *find_checkpoints(folder, 'iter_{}.pth'),
             *folder.glob(INTERRUPTED),
             *folder.glob('best_*.pth'),
         ]

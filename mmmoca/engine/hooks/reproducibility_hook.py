@@ -29,8 +29,9 @@ class ReproducibilityHook(Hook):
 
     Raises:
         ValueError: Before training, if the processes have different seeds. At
-            resume, if the global batch, the number of micro-batches or of
-            images has changed, since a run counts iterations.
+            resume, if the global batch, the number of micro-batches, of
+            images or of iterations of an epoch has changed, since a run
+            counts iterations.
     """
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
@@ -74,6 +75,12 @@ class ReproducibilityHook(Hook):
         sampler = loop.dataloader.sampler
         if isinstance(sampler, SeededSampler) and not sampler.infinite:
             batches = loop.iter - loop.epoch * len(loop.dataloader)
+            if not 0 <= batches <= len(loop.dataloader):
+                raise ValueError(
+                    f'iteration {loop.iter} is not in epoch {loop.epoch} of '
+                    f'{len(loop.dataloader)} iterations: resume with the loop '
+                    'and the train_dataloader of the run'
+                )
             sampler.skip(batches * loop.dataloader.batch_size)
 
     def before_train_iter(
@@ -94,8 +101,12 @@ def _counts(runner: Runner) -> dict[str, int]:
     loader = runner.train_dataloader
     micro_batches = runner.optim_wrapper._accumulative_counts
     batch = loader.batch_sampler.batch_size * get_world_size()
-    return dict(
+    counts = dict(
         global_batch_size=batch * micro_batches,
         micro_batches=micro_batches,
         num_images=len(loader.dataset),
     )
+    if isinstance(runner.train_loop, EpochBasedTrainLoop):
+        # It may depend on the number of processes.
+        counts['iterations_per_epoch'] = len(loader)
+    return counts

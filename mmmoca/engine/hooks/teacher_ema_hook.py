@@ -105,6 +105,8 @@ def update_teacher(
         for target, source in zip(teacher.parameters(), student.parameters())
         if source.requires_grad
     ]
+    if not pairs:
+        return  # the student is frozen
     targets, sources = zip(*pairs)
     weight = 1 - momentum
     if skip is not None:
