@@ -64,15 +64,14 @@ class CodebookHook(Hook):
         batch = loader.batch_sampler.batch_size * get_world_size()
         endless = isinstance(loader.sampler, InfiniteSampler)
         endless |= getattr(loader.sampler, 'infinite', False)
-        last = batch
-        if not (loader.batch_sampler.drop_last or endless):
-            last = len(loader.dataset) % batch or batch
-        # The last step may have fewer micro-batches, and any step the last
-        # batches of so many epochs.
+        # The last step may have fewer micro-batches,
         micro_batches = runner.optim_wrapper._accumulative_counts
         count = runner.max_iters % micro_batches or micro_batches
-        ends = -(-count // len(loader))
-        images = count * batch - ends * (batch - last)
+        images = count * batch
+        if not (loader.batch_sampler.drop_last or endless):
+            # and any step the last batches, not full, of so many epochs.
+            epochs = -(-count // len(loader))
+            images -= epochs * (-len(loader.dataset) % batch)
         if images < needed:
             raise ValueError(
                 f'a step can have as few as {images} images, too few for '
