@@ -144,9 +144,13 @@ def batch_of(cfg: Config) -> int:
     Returns:
         int: Processes of its launcher x batch size x micro-batches.
     """
-    processes = int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    return cfg.train_dataloader.batch_size * processes * micro_batches
+    return cfg.train_dataloader.batch_size * _processes(cfg) * micro_batches
+
+
+def _processes(cfg: Config) -> int:
+    """Number of processes that the config's launcher has started."""
+    return int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
 
 
 def run_of(cfg: Config) -> RunSize:
@@ -170,7 +174,7 @@ def run_of(cfg: Config) -> RunSize:
     if iterations is None:
         size = cfg.train_dataloader.batch_size
         # Samplers round up, so that all processes have as many.
-        share = -(-images // (batch // micro_batches // size))
+        share = -(-images // _processes(cfg))
         drop_last = cfg.train_dataloader.get('drop_last')
         epoch = share // size if drop_last else -(-share // size)
         most = cfg.train_dataloader.get('num_batch_per_epoch') or epoch

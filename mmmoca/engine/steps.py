@@ -3,7 +3,7 @@
 
 import numpy as np
 from mmengine.model import is_model_wrapper
-from mmengine.runner import BaseLoop, Runner
+from mmengine.runner import BaseLoop, Runner, find_latest_checkpoint
 from torch import Tensor, nn
 
 
@@ -48,6 +48,12 @@ def skipped(runner: Runner) -> Tensor | None:
             "optim_wrapper.type='mmmoca.MixedPrecisionOptimWrapper'"
         )
     return wrapper.skipped
+
+
+def advice_to_go_on(runner: Runner) -> str:
+    """What to do after numbers that are not finite, for an error."""
+    last = find_latest_checkpoint(runner.work_dir)
+    return f'Resume from {last}' if last else 'Start again'
 
 
 def mix_seed(*numbers: int) -> int:

@@ -231,6 +231,14 @@ def test_a_run_on_a_set_in_memory(tmp_path):
     torch.testing.assert_close(found.avg, evaluated(model, images))
 
 
+FOUR_CHANNELS = {
+    'model.backbone.in_channels': 4,
+    'model.data_preprocessor.mean': [100.0] * 4,
+    'model.data_preprocessor.std': [50.0, 60.0, 70.0, 80.0],
+    'model.data_preprocessor.to_rgb': False,
+}
+
+
 def test_bands(tmp_path):
     pipeline = [
         dict(type='mmmoca.LoadBands', channels=4),
@@ -239,11 +247,8 @@ def test_bands(tmp_path):
     ]
     _, model = write_run(
         tmp_path / 'bands.pth',
+        **FOUR_CHANNELS,
         **{
-            'model.backbone.in_channels': 4,
-            'model.data_preprocessor.mean': [100.0] * 4,
-            'model.data_preprocessor.std': [50.0, 60.0, 70.0, 80.0],
-            'model.data_preprocessor.to_rgb': False,
             'test_dataloader.dataset.pipeline': pipeline,
             'val_dataloader.dataset.pipeline': pipeline,
         },
@@ -269,13 +274,8 @@ def test_four_channels_in_the_order_of_the_training(tmp_path):
     ]
     _, model = write_run(
         tmp_path / 'run.pth',
-        **{
-            'model.backbone.in_channels': 4,
-            'model.data_preprocessor.mean': [100.0] * 4,
-            'model.data_preprocessor.std': [50.0, 60.0, 70.0, 80.0],
-            'model.data_preprocessor.to_rgb': False,
-            'val_dataloader.dataset.pipeline': pipeline,
-        },
+        **FOUR_CHANNELS,
+        **{'val_dataloader.dataset.pipeline': pipeline},
     )
     image = np.random.default_rng(0).integers(0, 256, (48, 48, 4), np.uint8)
     Image.fromarray(image).save(tmp_path / 'rgba.png')

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.runner import Runner
 
 from mmmoca.checkpoints import (
     INTERRUPTED,
@@ -18,7 +18,12 @@ from mmmoca.checkpoints import (
     run_record,
 )
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import is_training, stepped, unwrap_model
+from mmmoca.engine.steps import (
+    advice_to_go_on,
+    is_training,
+    stepped,
+    unwrap_model,
+)
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 from mmmoca.models import MOCA
@@ -166,11 +171,10 @@ class AtomicCheckpointHook(CheckpointHook):
         for state in checkpoint.get('param_schedulers', ()):
             state.pop('anneal_func', None)
         if names := not_finite(checkpoint['state_dict']):
-            last = find_latest_checkpoint(runner.work_dir)
             raise NonFiniteStateError(
                 f'tensors of the model are not finite: {listed(names)}. '
-                f'{f"Resume from {last}" if last else "Start again"} with '
-                'clip_grad in optim_wrapper, bfloat16 or a lower learning rate'
+                f'{advice_to_go_on(runner)} with clip_grad in optim_wrapper, '
+                'bfloat16 or a lower learning rate'
             )
 
     def after_train_iter(self, runner: Runner, *args, **kwargs) -> None:

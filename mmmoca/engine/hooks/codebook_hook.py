@@ -64,12 +64,12 @@ class CodebookHook(Hook):
         batch = loader.batch_sampler.batch_size * get_world_size()
         endless = isinstance(loader.sampler, InfiniteSampler)
         endless |= getattr(loader.sampler, 'infinite', False)
-        # The last step may have fewer micro-batches,
+        # The last step may have fewer micro-batches, and any step may take
+        # the last batch of an epoch, which is not full, once an epoch.
         micro_batches = runner.optim_wrapper._accumulative_counts
         count = runner.max_iters % micro_batches or micro_batches
         images = count * batch
         if not (loader.batch_sampler.drop_last or endless):
-            # and any step the last batches, not full, of so many epochs.
             epochs = -(-count // len(loader))
             images -= epochs * (-len(loader.dataset) % batch)
         if images < needed:

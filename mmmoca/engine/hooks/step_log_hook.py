@@ -3,9 +3,15 @@ import math
 
 import torch
 from mmengine.hooks import Hook, LoggerHook
-from mmengine.runner import Runner, find_latest_checkpoint
+from mmengine.runner import Runner
 
-from mmmoca.engine.steps import is_training, skipped, stepped, unwrap_model
+from mmmoca.engine.steps import (
+    advice_to_go_on,
+    is_training,
+    skipped,
+    stepped,
+    unwrap_model,
+)
 from mmmoca.registry import HOOKS
 
 from .codebook_hook import CodebookHook
@@ -118,13 +124,12 @@ class StepLogHook(Hook):
                 finite &= math.isfinite(scalars.get('grad_norm', 0.0))
             if not finite:
                 told = ', '.join(f'{k}={v:.4g}' for k, v in scalars.items())
-                last = find_latest_checkpoint(runner.work_dir)
                 raise NonFiniteLossError(
                     f'the step of iteration {iteration} is not finite, or '
                     f'the loss scaler skips all steps ({told}). '
-                    f'{f"Resume from {last}" if last else "Start again"} with '
-                    'bfloat16 or a lower learning rate, or look at the images '
-                    f'of the step: {", ".join(images)}'
+                    f'{advice_to_go_on(runner)} with bfloat16 or a lower '
+                    'learning rate, or look at the images of the step: '
+                    f'{", ".join(images)}'
                 )
             self._watch(runner, iteration, scalars)
             for name, value in scalars.items():
