@@ -13,7 +13,11 @@ from mmengine.config import Config
 from mmpretrain import get_model, list_models
 
 import mmmoca.hub  # noqa: F401
-from mmmoca.checkpoints import FILE, convert_release_state_dict, local_file
+from mmmoca.checkpoints import (
+    FILE_SCHEME,
+    convert_release_state_dict,
+    local_file,
+)
 
 from .images import CONFIGS
 from .runs import assert_same
@@ -146,7 +150,7 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     arch = build(case).backbone.arch_settings
     model = get_model(
         name,
-        pretrained=f'{FILE}{file}' if by_path else True,
+        pretrained=f'{FILE_SCHEME}{file}' if by_path else True,
         backbone=dict(
             arch=dict(arch, _delete_=True),
             img_size=config['img_size'],

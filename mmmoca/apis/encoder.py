@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
-    FILE,
+    FILE_SCHEME,
     CheckpointError,
     Preprocessing,
     adapt_backbone,
@@ -384,7 +384,7 @@ def load(
                 f'no weights of {path} are published: train it by its config'
             )
         # Where torch.hub keeps them.
-        path = local_file(url.removeprefix(FILE))
+        path = local_file(url.removeprefix(FILE_SCHEME))
     backbone = read_backbone(path, which)
     if img_size is not None:
         height, width = to_2tuple(img_size)

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .fitting import check_fit, check_pretrained_inits
+from .fitting import check_fit, check_pretrained_inits, loaded_names
 from .keys import convert_release_name, convert_release_state_dict
 from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of, run_record
@@ -11,8 +11,8 @@ from .run_folder import (
     newest_checkpoint,
     not_finite,
 )
-from .scheme import FILE, guarded
-from .starts import START, load_start
+from .scheme import FILE_SCHEME, guarded
+from .starts import START_SCHEME, load_start
 from .vits import adapt_backbone, build_vit
 from .weights import resize_positions
 from .writing import (
@@ -22,9 +22,9 @@ from .writing import (
 )
 
 __all__ = [
-    'FILE',
+    'FILE_SCHEME',
     'INTERRUPTED',
-    'START',
+    'START_SCHEME',
     'Backbone',
     'CheckpointError',
     'FolderLock',
@@ -41,6 +41,7 @@ __all__ = [
     'find_checkpoints',
     'guarded',
     'load_start',
+    'loaded_names',
     'local_file',
     'newest_checkpoint',
     'not_finite',

@@ -9,6 +9,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from mmengine.model import PretrainedInit
 from mmengine.runner.checkpoint import CheckpointLoader
@@ -170,6 +171,16 @@ def _check_vit(
         )
 
 
+def loaded_names(checkpoint: dict) -> dict[str, Any]:
+    """The weights of a checkpoint under the names that MMEngine gives them.
+
+    Args:
+        checkpoint (dict): With or without a key ``state_dict``.
+    """
+    state = checkpoint.get('state_dict', checkpoint)
+    return {name.removeprefix('module.'): v for name, v in state.items()}
+
+
 def check_pretrained_inits(model: nn.Module) -> list[str]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
@@ -221,11 +232,7 @@ def _after_prefix(
 def _check_init(
     role: str, module: nn.Module, checkpoint: dict, init: dict
 ) -> str:
-    state = {
-        name.removeprefix('module.'): value
-        for name, value in checkpoint.get('state_dict', checkpoint).items()
-        if isinstance(value, Tensor)
-    }
+    state = loaded_names(checkpoint)
     prefix = init.get('prefix')
     start = f'{prefix.rstrip(".")}.' if prefix else ''
     part = _after_prefix(state, start)

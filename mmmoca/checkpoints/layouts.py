@@ -174,10 +174,23 @@ def find_backbone(
     meta = meta if isinstance(meta, dict) else {}
     record = record_of(meta)
     groups = tensors_of(checkpoint)
-    encoder, role, found = _choose_encoder(
-        checkpoint, groups, which, record.get('which'), source
-    )
-    container, prefix, naming = encoder
+    found = [
+        _Place(container, name.removesuffix(anchor), naming)
+        for container, tensors in groups.items()
+        for naming, (anchor, _) in _NAMINGS.items()
+        for name in tensors
+        if name.endswith(anchor)
+    ]
+    if not found:
+        names = [name for tensors in groups.values() for name in tensors]
+        names = names or [*map(str, checkpoint)] or ['nothing']
+        raise CheckpointError(
+            f'{source} has no ViT of a known layout (patch_embed.proj as in '
+            'timm, patch_embed.projection as in mmpretrain, or embeddings.'
+            f'patch_embeddings as in transformers): it has {listed(names)}'
+        )
+    place, role = _choose_encoder(found, which, record.get('which'), source)
+    container, prefix, naming = place
     _, convert = _NAMINGS[naming]
     state_dict, ignored, unknown, changes = {}, [], [], []
     for name, value in groups[container].items():
@@ -220,18 +233,21 @@ def find_backbone(
     )
 
 
-# Key of the file, prefix of its names there, and naming.
-_Place = tuple[str, str, str]
+class _Place(NamedTuple):
+    """Where an encoder is in a file."""
+
+    container: str  # key of the file
+    prefix: str  # of its names there
+    naming: str  # of _NAMINGS
+
+    def __str__(self) -> str:
+        return f'{self.container} {self.prefix}'.strip() or 'one'
 
 
 def _choose_encoder(
-    checkpoint: dict,
-    groups: dict[str, dict[str, Tensor]],
-    which: str,
-    recorded: object,
-    source: str,
-) -> tuple[_Place, str, list[_Place]]:
-    """The encoder asked for, its role, and all that the file has.
+    found: list[_Place], which: str, recorded: object, source: str
+) -> tuple[_Place, str]:
+    """The encoder asked for, and its role.
 
     The only encoder of a file has the recorded role, if there is one.
     """
@@ -239,40 +255,23 @@ def _choose_encoder(
         raise ValueError(
             f"which must be 'teacher' or 'student', but got {which!r}"
         )
-    found = [
-        (container, name.removesuffix(anchor), naming)
-        for container, tensors in groups.items()
-        for naming, (anchor, _) in _NAMINGS.items()
-        for name in tensors
-        if name.endswith(anchor)
-    ]
-    if not found:
-        names = [name for tensors in groups.values() for name in tensors]
-        names = names or [*map(str, checkpoint)] or ['nothing']
-        raise CheckpointError(
-            f'{source} has no ViT of a known layout (patch_embed.proj as in '
-            'timm, patch_embed.projection as in mmpretrain, or embeddings.'
-            f'patch_embeddings as in transformers): it has {listed(names)}'
-        )
-    teachers = [
-        place
-        for place in found
-        if re.search('teacher|target|momentum', ' '.join(place[:2]))
-    ]
-    students = [place for place in found if place not in teachers]
-    alone = len(found) == 1 and not teachers and found[0][0] != 'student'
+    teachers, students = [], []
+    for place in found:
+        is_teacher = re.search('teacher|target|momentum', str(place))
+        (teachers if is_teacher else students).append(place)
+    alone = len(found) == 1 and not teachers
+    alone = alone and found[0].container != 'student'
     chosen, role = teachers if which == 'teacher' else students, which
     if alone:
         chosen = found if which in ('teacher', recorded) else []
         role = recorded if recorded in _ROLES else 'only'
     if len(chosen) != 1:
-        places = [' '.join(place[:2]).strip() or 'one' for place in found]
         raise CheckpointError(
             f'{source} has {len(chosen)} encoders that could be the {which}: '
-            f'it has {listed(places)}. Choose by which (--which), or save '
+            f'it has {listed(found)}. Choose by which (--which), or save '
             'the one you mean as a file of its own'
         )
-    return chosen[0], role, found
+    return chosen[0], role
 
 
 def _layout_of(

@@ -11,10 +11,10 @@ from typing import Any
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
-from .reading import local_file, read_checkpoint
-from .writing import backbone_checkpoint, convert_release, is_release
+from .reading import local_file
+from .writing import backbone_checkpoint, read_converted
 
-FILE = 'mmmoca-file://'
+FILE_SCHEME = 'mmmoca-file://'
 _ENCODERS = ('mmmoca-teacher://', 'mmmoca-student://')
 
 
@@ -25,20 +25,22 @@ def guarded(path: str | os.PathLike) -> str:
         path (str | os.PathLike): A path, or an address that MMEngine knows.
 
     Returns:
-        str: With :data:`FILE` before paths and URLs; other addresses, such
-        as s3:// and those that are guarded already, stay as they are.
+        str: With :data:`FILE_SCHEME` before paths and URLs; other addresses,
+        such as s3:// and those that are guarded already, stay as they are.
     """
     path = os.fspath(path)
     scheme, found, _ = path.partition('://')
-    return path if found and scheme not in ('http', 'https') else FILE + path
+    if found and scheme not in ('http', 'https'):
+        return path
+    return FILE_SCHEME + path
 
 
-@CheckpointLoader.register_scheme(prefixes=FILE)
+@CheckpointLoader.register_scheme(prefixes=FILE_SCHEME)
 def load_from_file(filename: str, map_location: Any = None) -> dict:
     """Load a checkpoint without running what it holds.
 
     Args:
-        filename (str): The path or URL after :data:`FILE`.
+        filename (str): The path or URL after :data:`FILE_SCHEME`.
         map_location (Any): Not used: the tensors are copied to the model's
             device in any case.
 
@@ -49,10 +51,7 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
     Raises:
         CheckpointError: See :func:`read_checkpoint`.
     """
-    path = local_file(filename.removeprefix(FILE))
-    checkpoint = read_checkpoint(path)
-    if is_release(checkpoint):
-        checkpoint, _ = convert_release(checkpoint, path)
+    checkpoint = read_converted(local_file(filename.removeprefix(FILE_SCHEME)))
     meta = checkpoint.get('meta')
     if isinstance(meta, dict):
         # MMEngine would run this text as Python when it resumes.

@@ -7,22 +7,22 @@ of MOCA's also the rest of the model.
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from torch import Tensor, nn, ones_like
 
 from .fitting import check_fit
 from .layouts import find_backbone, record_of
-from .reading import CheckpointError, read_checkpoint, tensors_of
+from .reading import CheckpointError, tensors_of
 from .weights import (
     LAYER_SCALE,
     PROJECTION,
     adapt_in_channels,
     resize_positions,
 )
-from .writing import convert_release, is_release
+from .writing import read_converted
 
-START = 'mmmoca-start://'
+START_SCHEME = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')
 
 
@@ -51,13 +51,11 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     own = model.state_dict()
     if 'teacher.cls_token' not in own:
         raise CheckpointError(
-            f'{START} is for pretraining, and {type(model).__name__} has no '
-            f"teacher: write load_from='mmmoca-teacher://{file}'"
+            f'{START_SCHEME} is for pretraining, and {type(model).__name__} '
+            f"has no teacher: write load_from='mmmoca-teacher://{file}'"
         )
     file = os.fspath(file)
-    checkpoint = read_checkpoint(file, lazy=True)
-    if is_release(checkpoint):
-        checkpoint, _ = convert_release(checkpoint, file)
+    checkpoint = read_converted(file, lazy=True)
     teacher = student = find_backbone(
         checkpoint, 'teacher', file, drop_registers=True
     )
@@ -107,8 +105,9 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
 
 def _drop_other_shapes(
     state: dict[str, Tensor], own: Mapping[str, Tensor]
-) -> Iterator[str]:
-    """Drop what is not an encoder and has other shapes than the model's."""
+) -> list[str]:
+    """Drop what is no encoder and has other shapes; say what it was."""
+    dropped = []
     for part in dict.fromkeys(map(_part, state)):
         names = [n for n in state if _part(n) == part]
         if part not in _ENCODERS and not all(
@@ -116,7 +115,11 @@ def _drop_other_shapes(
         ):
             for name in names:
                 del state[name]
-            yield f'its {part} is of another size: the model keeps its own'
+            dropped.append(part)
+    return [
+        f'its {part} is of another size: the model keeps its own'
+        for part in dropped
+    ]
 
 
 def _part(name: str) -> str:

@@ -12,7 +12,7 @@ from mmmoca.version import __version__
 
 from .keys import convert_release_name, convert_release_state_dict
 from .layouts import Backbone, record_of
-from .reading import CheckpointError, tensors_of
+from .reading import CheckpointError, read_checkpoint, tensors_of
 from .weights import position_grid
 
 _RELEASED = 'encoder_teacher.cls_token'
@@ -74,14 +74,25 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
     )
 
 
-def is_release(checkpoint: dict) -> bool:
-    """Whether a checkpoint is the authors' full model.
+def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
+    """Read a checkpoint; the authors' full model as one of this package.
 
     Args:
-        checkpoint (dict): What :func:`read_checkpoint` returned.
+        path (str | os.PathLike): See :func:`read_checkpoint`.
+        lazy (bool): See :func:`read_checkpoint`.
+
+    Returns:
+        dict: What the file holds, or what :func:`convert_release` makes of
+        it.
+
+    Raises:
+        CheckpointError: See :func:`read_checkpoint`,
+            :func:`convert_release`.
     """
-    groups = tensors_of(checkpoint).values()
-    return any(_RELEASED in group for group in groups)
+    checkpoint = read_checkpoint(path, lazy)
+    if any(_RELEASED in group for group in tensors_of(checkpoint).values()):
+        checkpoint, _ = convert_release(checkpoint, path)
+    return checkpoint
 
 
 def convert_release(

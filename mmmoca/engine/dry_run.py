@@ -10,7 +10,7 @@ import torch
 from mmengine.config import Config
 
 from .launch import build_runner
-from .recipe import run_of
+from .recipe import run_size
 from .steps import unwrap_model
 
 STEPS = 3
@@ -31,7 +31,7 @@ def dry_run(cfg: Config) -> dict[str, str]:
     Raises:
         Exception: Any error of building the run or of its first steps.
     """
-    run = run_of(cfg)
+    run = run_size(cfg)
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     short = copy.deepcopy(cfg)
     short.train_cfg = dict(

@@ -93,7 +93,7 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
     said = {key: reduce(inner, key.split('.'), cfg) for key in keys}
     if 'auto' not in said.values():
         return {}
-    run = run_of(cfg)
+    run = run_size(cfg)
     words = None if said[WORDS] == 'auto' else said[WORDS]
     numbers = recipe_numbers(run, words)
     written = {key: numbers[key] for key in keys if said[key] == 'auto'}
@@ -104,7 +104,7 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
     return written
 
 
-def scale_rate(cfg: Config) -> dict[str, float]:
+def scale_lr(cfg: Config) -> dict[str, float]:
     """Scale the learning rate by the batch if ``auto_scale_lr`` is enabled.
 
     MMEngine would scale all parameter groups, those with a rate of their own
@@ -128,14 +128,14 @@ def scale_rate(cfg: Config) -> dict[str, float]:
             'write auto_scale_lr.base_batch_size, the images of a step that '
             'the learning rate was chosen for'
         )
-    batch = batch_of(cfg)
+    batch = global_batch_size(cfg)
     lr = cfg.optim_wrapper.optimizer.lr * batch / scaling.base_batch_size
     scaling.update(enable=False, base_batch_size=batch)
     cfg.optim_wrapper.optimizer.lr = lr
     return {LR: lr}
 
 
-def batch_of(cfg: Config) -> int:
+def global_batch_size(cfg: Config) -> int:
     """Count the images of an optimiser step.
 
     Args:
@@ -153,7 +153,7 @@ def _processes(cfg: Config) -> int:
     return int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
 
 
-def run_of(cfg: Config) -> RunSize:
+def run_size(cfg: Config) -> RunSize:
     """Count images, batch and steps of the run that a config describes.
 
     Args:
@@ -168,7 +168,7 @@ def run_of(cfg: Config) -> RunSize:
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     images = len(DATASETS.build(cfg.train_dataloader.dataset))
-    batch = batch_of(cfg)
+    batch = global_batch_size(cfg)
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     iterations = cfg.train_cfg.get('max_iters')
     if iterations is None:

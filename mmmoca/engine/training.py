@@ -13,7 +13,7 @@ from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .launch import build_runner, check_files
-from .recipe import batch_of, complete_recipe, scale_rate
+from .recipe import complete_recipe, global_batch_size, scale_lr
 
 
 def prepare_training(
@@ -37,7 +37,7 @@ def prepare_training(
             :class:`~mmmoca.engine.optimizers.MixedPrecisionOptimWrapper`.
         validate (bool): Whether to keep the validation. Defaults to True.
         auto_scale_lr (bool): Scale the learning rate. See
-            :func:`~mmmoca.engine.recipe.scale_rate`.
+            :func:`~mmmoca.engine.recipe.scale_lr`.
 
     Returns:
         dict[str, float]: The numbers that follow from images and batch, by
@@ -77,7 +77,7 @@ def prepare_training(
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
         cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
     check_files(cfg, 'train', 'val')
-    return complete_recipe(cfg) | scale_rate(cfg)
+    return complete_recipe(cfg) | scale_lr(cfg)
 
 
 def train(
@@ -101,7 +101,7 @@ def train(
     runner = build_runner(cfg, progress)
     for key, value in written.items():
         runner.logger.info(f'{key}={value:g} follows from images and steps')
-    batch = batch_of(cfg)
+    batch = global_batch_size(cfg)
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
     if batch != base:
         runner.logger.warning(

@@ -34,7 +34,7 @@ class FeatureShard(NamedTuple):
     labels: Tensor
 
 
-def describe_batch(
+def batch_features(
     model: nn.Module,
     data_batch: dict,
     role: str,

@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.launch import build_runner, load_config
-from mmmoca.engine.recipe import RunSize, recipe_numbers, run_of, scale_rate
+from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
 from mmmoca.engine.training import prepare_training, train
 
 from ..images import CONFIGS, DEMO_CONFIG, write_images
@@ -69,7 +69,7 @@ def test_rules_pass_through_the_recipes_that_were_tried():
 @pytest.mark.parametrize('drop_last, steps', [(True, 20), (False, 24)])
 def test_steps_of_an_epoch(root, drop_last, steps):
     options = {'train_dataloader.drop_last': drop_last, 'batch_size': 10}
-    assert run_of(own_config(root, **options)).steps == steps
+    assert run_size(own_config(root, **options)).steps == steps
 
 
 def test_steps_of_processes_that_share_unevenly(root, monkeypatch):
@@ -77,7 +77,7 @@ def test_steps_of_processes_that_share_unevenly(root, monkeypatch):
     monkeypatch.setenv('WORLD_SIZE', '4')
     cfg = own_config(root, batch_size=15)
     cfg.launcher = 'pytorch'
-    assert run_of(cfg) == RunSize(images=58, batch=60, steps=4)
+    assert run_size(cfg) == RunSize(images=58, batch=60, steps=4)
 
 
 def test_two_precisions(root):
@@ -145,17 +145,17 @@ def test_rates_follow_the_images(monkeypatch, launcher, micro_batches):
         monkeypatch.setenv(place, '2')
     processes = 1 if launcher == 'none' else 2
     cfg = load_config(DEMO_CONFIG, launcher=launcher)
-    assert scale_rate(cfg) == {}
+    assert scale_lr(cfg) == {}
     cfg.train_dataloader.batch_size = 4
     cfg.optim_wrapper.accumulative_counts = micro_batches
     cfg.auto_scale_lr.enable = True
     lr = pytest.approx(2e-3 * 4 * processes * micro_batches / 32, rel=1e-12)
-    assert scale_rate(cfg) == {LR: lr}
+    assert scale_lr(cfg) == {LR: lr}
     assert cfg.optim_wrapper.optimizer.lr == lr
-    assert scale_rate(cfg) == {}  # once
+    assert scale_lr(cfg) == {}  # once
     cfg.auto_scale_lr = dict(enable=True)
     with pytest.raises(ValueError, match='base_batch_size'):
-        scale_rate(cfg)
+        scale_lr(cfg)
 
 
 def test_a_rate_for_other_images_is_a_warning(root, tmp_path, capsys):

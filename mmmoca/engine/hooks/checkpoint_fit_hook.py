@@ -1,6 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections.abc import Iterator
-
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
@@ -9,7 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
-    START,
+    START_SCHEME,
     CheckpointError,
     backbone_checkpoint,
     check_fit,
@@ -17,6 +15,7 @@ from mmmoca.checkpoints import (
     find_backbone,
     guarded,
     load_start,
+    loaded_names,
     local_file,
     resize_positions,
 )
@@ -24,7 +23,7 @@ from mmmoca.engine.steps import is_training, unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
-TEACHER = 'teacher.cls_token'
+TEACHER_CLS = 'teacher.cls_token'
 
 
 @HOOKS.register_module()
@@ -86,7 +85,7 @@ class CheckpointFitHook(Hook):
         self._training = is_training(runner)
         address = runner._load_from or ''
         starts = self._training and not runner._resume
-        if starts and address.startswith(START):
+        if starts and address.startswith(START_SCHEME):
             self._start, runner._load_from = address, None
         elif address:
             # MMEngine's own reader would run code of the file.
@@ -100,7 +99,7 @@ class CheckpointFitHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Load what to start from; check that it is there if needed."""
         if self._start is not None:
-            file = local_file(self._start.removeprefix(START))
+            file = local_file(self._start.removeprefix(START_SCHEME))
             filled, *changes = load_start(unwrap_model(runner.model), file)
             runner.logger.info(filled)
             for change in changes:
@@ -117,17 +116,12 @@ class CheckpointFitHook(Hook):
         """Fit the checkpoint to the model, then compare the parameters."""
         model = unwrap_model(runner.model)
         own = model.state_dict()
-        if not runner._resume and TEACHER not in own:
+        if not runner._resume and TEACHER_CLS not in own:
             for line in _take_backbone(checkpoint, model):
                 runner.logger.info(line)
-        saved = {
-            name.removeprefix('module.'): value
-            for name, value in checkpoint.get('state_dict', checkpoint).items()
-        }
+        saved, meta = loaded_names(checkpoint), checkpoint.get('meta')
         report = check_fit(
-            *(model, saved, checkpoint.get('meta')),
-            'the checkpoint',
-            self._training,
+            model, saved, meta, 'the checkpoint', self._training
         )
         partial = saved.keys() != own.keys()
         if runner._resume:
@@ -163,27 +157,25 @@ def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
                 )
 
 
-def _take_backbone(checkpoint: dict, model: nn.Module) -> Iterator[str]:
+def _take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
     """Rename a ViT of any layout to ``backbone.*``, in place.
 
-    Yields log lines of what is done.
+    Returns log lines of what was done.
     """
-    state = checkpoint.get('state_dict', checkpoint)
-    saved = {name.removeprefix('module.'): v for name, v in state.items()}
+    saved = loaded_names(checkpoint)
     own, vit = model.state_dict(), getattr(model, 'backbone', None)
     shared = own.keys() & saved
-    if TEACHER not in saved and (
+    if TEACHER_CLS not in saved and (
         not isinstance(vit, VisionTransformer)
         or any(not name.startswith('backbone.') for name in shared)
         or all(n in saved and saved[n].shape == own[n].shape for n in own)
     ):
-        return
+        return []
     backbone = find_backbone(checkpoint)
-    yield (
+    done = (
         f'the {backbone.which} encoder of layout {backbone.layout} becomes '
         'the backbone'
     )
-    yield from backbone.changes
     # mmpretrain would resize every grid as a square one.
     grid = getattr(vit, 'patch_resolution', None)
     if None not in (grid, backbone.grid):
@@ -194,12 +186,13 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> Iterator[str]:
         backbone = backbone._replace(grid=target)
     checkpoint.clear()
     checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
+    return [done, *backbone.changes]
 
 
-def _check_optimizer(runner: Runner, checkpoint: dict) -> Iterator[str]:
+def _check_optimizer(runner: Runner, checkpoint: dict) -> list[str]:
     """Compare a resumed optimiser with that of the config.
 
-    Yields warnings of settings that the file overrides. Raises
+    Returns warnings of settings that the file overrides. Raises
     CheckpointError if the file is no run, or has moments of other shapes.
     """
     advice = 'start from its weights by load_from=FILE with resume=False'
@@ -208,7 +201,7 @@ def _check_optimizer(runner: Runner, checkpoint: dict) -> Iterator[str]:
         raise CheckpointError(f'there is no run in the checkpoint: {advice}')
     wrapper = runner.optim_wrapper
     if not isinstance(wrapper, OptimWrapper):
-        return  # several optimisers, or no training
+        return []  # several optimisers, or no training
     changed = {}
     for group, own in zip(saved['param_groups'], wrapper.param_groups):
         for index, parameter in zip(group['params'], own['params']):
@@ -227,8 +220,8 @@ def _check_optimizer(runner: Runner, checkpoint: dict) -> Iterator[str]:
             )
             if before != now:
                 changed.setdefault(key, (before, now))
-    for key, (before, now) in changed.items():
-        yield (
-            f'{key} is {before:g} as in the checkpoint, not {now:g} as in the '
-            f'config: for that, {advice}'
-        )
+    return [
+        f'{key} is {before:g} as in the checkpoint, not {now:g} as in the '
+        f'config: for that, {advice}'
+        for key, (before, now) in changed.items()
+    ]

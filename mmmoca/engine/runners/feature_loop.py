@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.features import (
     FeatureShard,
-    describe_batch,
+    batch_features,
     extract_shard,
 )
 from mmmoca.evaluation.loaders import (
@@ -122,7 +122,7 @@ class FeatureLoop(TestLoop):
         model = unwrap_model(self.runner.model)
 
         def describe(data_batch: dict) -> tuple[Tensor, Sequence]:
-            feats, samples = describe_batch(
+            feats, samples = batch_features(
                 model, data_batch, title, self.which, self.fp16
             )
             return scale(feats), samples
