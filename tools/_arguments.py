@@ -146,6 +146,12 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
         add(name, type=float, nargs='+', metavar='X', help=channels)
 
 
+def encoder_arguments(args: argparse.Namespace) -> dict[str, object]:
+    """The arguments of :func:`add_encoder_arguments`, for mmmoca.load."""
+    names = 'which', 'source_grid', 'img_size', 'num_heads', 'mean', 'std'
+    return {name: getattr(args, name) for name in names}
+
+
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that training and testing share."""
     add = parser.add_argument

@@ -139,8 +139,13 @@ def build(name: str, version: str, folder: Path) -> Path:
         log = Path(temporary) / 'log'
         with open(log, 'w') as output:
             pip(
-                *('wheel', '-v', '--no-build-isolation', '--no-deps'),
-                *('--no-cache-dir', '--no-binary', name, '-w', temporary),
+                'wheel',
+                '-v',
+                '--no-build-isolation',
+                '--no-deps',
+                '--no-cache-dir',
+                f'--no-binary={name}',
+                *('-w', temporary),
                 f'{name}=={version}',
                 env=environment,
                 stdout=output,

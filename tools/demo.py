@@ -213,7 +213,8 @@ def accuracies(
     (queries, truth), (bank, labels) = (
         extract_features(
             DATASETS.build(with_data_root(loader, loop.data_root).dataset),
-            *(preprocessor, encoders),
+            preprocessor,
+            encoders,
         )
         for loader in (cfg.val_dataloader, loop.bank_dataloader)
     )

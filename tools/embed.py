@@ -12,6 +12,7 @@ from pathlib import Path
 
 from _arguments import (
     add_encoder_arguments,
+    encoder_arguments,
     import_stack,
     local_file,
     one_line_errors,
@@ -82,13 +83,18 @@ def main() -> None:
         if args.launcher == 'pytorch':
             device = join_processes(device)
         encoder = mmmoca.load(
-            *(args.checkpoint, args.which, device, args.img_size),
-            *(args.num_heads, args.mean, args.std, args.source_grid),
+            args.checkpoint, device=device, **encoder_arguments(args)
         )
         complete = args.out.exists()
         record = embed_to_file(
-            *(encoder, args.images, args.out, args.feature),
-            *(args.batch_size, args.workers, args.amp, args.skip_unreadable),
+            encoder,
+            args.images,
+            args.out,
+            feature=args.feature,
+            batch_size=args.batch_size,
+            num_workers=args.workers,
+            amp=args.amp,
+            skip_unreadable=args.skip_unreadable,
         )
     if int(os.environ.get('RANK', 0)) == 0:
         print(

@@ -10,6 +10,7 @@ import re
 
 from _arguments import (
     add_encoder_arguments,
+    encoder_arguments,
     import_stack,
     local_file,
     one_line_errors,
@@ -52,8 +53,7 @@ def main() -> None:
     with one_line_errors(parser, CheckpointError, ImportError, OSError):
         check_target(args.out, args.to)
         encoder = mmmoca.load(
-            *(args.checkpoint, args.which, 'cpu', args.img_size),
-            *(args.num_heads, args.mean, args.std, args.source_grid),
+            args.checkpoint, device='cpu', **encoder_arguments(args)
         )
         export_encoder(encoder, args.out, args.to, args.license)
         print(f'wrote {args.out}')

@@ -105,7 +105,10 @@ def evaluate(
         result['linear'] = linear_accuracy(
             (_pick(train, preset.linear), labels),
             (_pick(val, preset.linear), truth),
-            *(len(classes), epochs, batch_size, seed),
+            len(classes),
+            epochs,
+            batch_size,
+            seed,
         )
     if 'lowshot' in protocols:
         subsets = _subsets(images[0], shots, percent, sets, seed)
@@ -114,7 +117,10 @@ def evaluate(
             for part in (train, val)
         )
         predictions, failed = low_shot_predictions(
-            *(known, labels, query, subsets),
+            known,
+            labels,
+            query,
+            subsets,
             regularization=preset.regularization,
         )
         if failed:

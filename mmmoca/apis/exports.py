@@ -141,8 +141,11 @@ def export_encoder(
     metainfo = encoder.metainfo
     path, heads = metainfo['checkpoint'], metainfo['num_heads']
     record = file_record(
-        *(path, metainfo['layout'], metainfo['which']),
-        *(tuple(vit.patch_resolution), metainfo['feature']),
+        path,
+        metainfo['layout'],
+        metainfo['which'],
+        grid=tuple(vit.patch_resolution),
+        feature=metainfo['feature'],
     )
     record |= dict(sha256=file_sha256(path), num_heads=heads)
     record |= dict(preprocessing=images.as_record())

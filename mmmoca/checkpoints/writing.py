@@ -62,9 +62,15 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
     """
     known = record_of(backbone.meta)
     record = file_record(
-        *(source, backbone.layout, backbone.which),
-        *(backbone.grid, backbone.feature),
-    ) | {k: known[k] for k in ('num_heads', 'preprocessing') if k in known}
+        source,
+        backbone.layout,
+        backbone.which,
+        backbone.grid,
+        backbone.feature,
+    )
+    for key in ('num_heads', 'preprocessing'):
+        if key in known:
+            record[key] = known[key]
     return dict(
         state_dict={
             f'backbone.{name}': value

@@ -45,8 +45,8 @@ def load_config(
     Raises:
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
-        ValueError: If an option names a key that nothing reads. See also
-            :func:`check_config`.
+        ValueError: If an option names a key that nothing reads, or one of a
+            part that is None. See also :func:`check_config`.
     """
     cfg = Config.fromfile(file)
     cfg.launcher = launcher
@@ -62,9 +62,18 @@ def load_config(
     # A config file may use the shorthands that it inherits.
     used = [key for key in shorthands if cfg.get(key) is not None]
     settings = {key: cfg.pop(key) for key in used}
-    cfg.merge_from_dict(
-        {shorthands.get(k, k): v for k, v in (settings | options).items()}
-    )
+    overrides = {
+        shorthands.get(key, key): value
+        for key, value in (settings | options).items()
+    }
+    for key in overrides:
+        section, dot, _ = key.partition('.')
+        if dot and cfg.get(section, {}) is None:
+            raise ValueError(
+                f'{key} belongs to {section}, which is None in {file}: write '
+                'all of it, or take the config that this one was made from'
+            )
+    cfg.merge_from_dict(overrides)
     check_config(cfg)
     if unread := {key.split('.')[0] for key in options} - known:
         raise ValueError(

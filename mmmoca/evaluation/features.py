@@ -88,19 +88,19 @@ def batch_features(
 @torch.no_grad()
 def extract_shard(
     loader: DataLoader,
-    describe: Callable[[dict], tuple[Tensor, Sequence]],
+    encode_batch: Callable[[dict], tuple[Tensor, Sequence]],
     title: str = '',
     logger: MMLogger | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> FeatureShard:
-    """Describe all images of a loader, this rank's share of them.
+    """Extract features of a loader's images, of this rank's share of them.
 
     The features are written into one tensor made at the start, so that a
     large set needs its memory once. Called by all ranks together.
 
     Args:
         loader (DataLoader): The images.
-        describe (Callable): Batch -> features (B, D) and data samples.
+        encode_batch (Callable): Batch -> features (B, D) and data samples.
         title (str): Begins the log lines.
         logger (MMLogger, optional): Where progress goes.
         dtype (torch.dtype): What the features are kept in. Defaults to
@@ -117,7 +117,7 @@ def extract_shard(
     labels, ids = [], []
     start = time.time()
     for i, data_batch in enumerate(loader, 1):
-        batch, samples = describe(data_batch)
+        batch, samples = encode_batch(data_batch)
         seen = len(ids)
         labels += [int(s.gt_label) for s in samples if 'gt_label' in s]
         ids += [int(sample.sample_idx) for sample in samples]
@@ -153,7 +153,7 @@ def extract_features(
     batch_size: int = 250,
     num_workers: int = 0,
 ) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Read all images once and describe each by one or several encoders.
+    """Read all images once, for one or several encoders.
 
     Args:
         dataset (Dataset): Gives ``inputs``, images of equal size, and
@@ -174,7 +174,7 @@ def extract_features(
     """
     widths = {}
 
-    def describe(data_batch: dict) -> tuple[Tensor, Sequence]:
+    def encode_batch(data_batch: dict) -> tuple[Tensor, Sequence]:
         data = data_preprocessor(data_batch, False)
         parts = []
         for name, encode in encoders.items():
@@ -189,7 +189,7 @@ def extract_features(
         num_workers=num_workers,
         collate_fn=default_collate,
     )
-    _, feats, labels = extract_shard(loader, describe)
+    _, feats, labels = extract_shard(loader, encode_batch)
     parts = feats.split(list(widths.values()), dim=1)
     by_name = {name: part.contiguous() for name, part in zip(widths, parts)}
     return by_name, labels if len(labels) else None

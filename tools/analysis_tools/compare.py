@@ -198,9 +198,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name, entry in zip(args.names, args.checkpoints):
             encoder, preset = load_encoder(entry, args)
             result = evaluate(
-                *(encoder, args.data_root, args.out_dir / 'features', preset),
-                *(args.protocols, args.shots, args.percent, args.sets),
-                *(args.epochs, args.batch_size, args.seed, args.num_workers),
+                encoder,
+                args.data_root,
+                cache=args.out_dir / 'features',
+                preset=preset,
+                protocols=args.protocols,
+                shots=args.shots,
+                percent=args.percent,
+                sets=args.sets,
+                epochs=args.epochs,
+                batch_size=args.batch_size,
+                seed=args.seed,
+                num_workers=args.num_workers,
             )
             results.append(dict(result, name=name, checkpoint=entry.path))
     except (OSError, ValueError) as error:

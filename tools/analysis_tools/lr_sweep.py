@@ -9,6 +9,7 @@ does for Cityscapes (appendix on evaluation protocols).
 import argparse
 import json
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -115,7 +116,10 @@ def _train(
         command.append(str(args.gpus))
     command += ['--work-dir', str(folder), '--resume']
     command += [*shlex.split(args.train_args), '--cfg-options', *options]
+    # The run gets Ctrl-C, too, and saves: wait for it.
+    previous = signal.signal(signal.SIGINT, lambda *_: None)
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, previous)
     sys.stderr.write(run.stderr)
     # NonFiniteLossError, or NonFiniteStateError of a checkpoint.
     if run.returncode and 'NonFinite' not in run.stderr:

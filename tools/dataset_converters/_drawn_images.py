@@ -138,6 +138,5 @@ def draw_images(
         data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
         (root / f'{name}.jpg').write_bytes(data.tobytes())
 
-    return draw_classes(
-        *(what, out, write, classes), size=size, min_size=24, **numbers
-    )
+    sizes = dict(size=size, min_size=24)
+    return draw_classes(what, out, write, classes, **sizes, **numbers)

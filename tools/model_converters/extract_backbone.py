@@ -19,8 +19,11 @@ def convert(args: argparse.Namespace) -> None:
 
     backbone = read_backbone(args.src, args.which)
     adapted = adapt_backbone(
-        *(backbone, args.img_size, args.interpolation),
-        *(args.source_grid, args.in_channels),
+        backbone,
+        img_size=args.img_size,
+        mode=args.interpolation,
+        source_grid=args.source_grid,
+        in_channels=args.in_channels,
     )
     if args.img_size is not None:
         source = args.source_grid or backbone.grid

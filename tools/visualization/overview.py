@@ -48,7 +48,11 @@ def main() -> None:
     with one_line_errors(parser, OSError, RuntimeError, TypeError, ValueError):
         cfg = load_config(args.config, cfg_options=dict(args.cfg_options))
         figure = draw_checkpoint(
-            *(cfg, args.checkpoint, args.data, args.images, args.bank),
+            cfg,
+            args.checkpoint,
+            args.data,
+            args.images,
+            args.bank,
             num_workers=args.num_workers,
             seed=args.seed,
         )

@@ -74,7 +74,8 @@ class AtomicCheckpointHook(CheckpointHook):
     renames it when it is complete. Then it removes older ones. It refuses to
     write weights that are not finite. A checkpoint that is due within an
     optimiser step (gradient accumulation) is written at its end, since
-    gradients are not saved.
+    gradients are not saved. A run that ``EarlyStoppingHook`` ends leaves one,
+    too.
 
     A resumed run takes the newest intact checkpoint of its work dir, and warns
     of those that are damaged. A new run refuses a folder that has checkpoints
@@ -109,24 +110,30 @@ class AtomicCheckpointHook(CheckpointHook):
     def before_run(self, runner: Runner) -> None:
         """Lock the work dir and find the checkpoint to resume."""
         if is_training(runner):
-            found = on_main_process(self._find, runner)
+            found = on_main_process(self._open, runner)
             if found:
                 runner._load_from = guarded(found)
 
-    def _find(self, runner: Runner) -> str | None:
-        """Find the checkpoint to resume if none is named, on one process."""
+    def _open(self, runner: Runner) -> str | None:
+        """Take the work dir; the checkpoint to resume if none is named.
+
+        On one process.
+        """
         self._lock = FolderLock(runner.work_dir)
         folder, problems = Path(runner.work_dir), []
         for killed in folder.glob('.*.pth-*'):  # while it was written
             shutil.rmtree(killed, ignore_errors=True)
-        if runner._resume and runner._load_from:
-            return None
-        if runner._resume:
+        if runner._resume and not runner._load_from:
             newest, problems = newest_checkpoint(folder, self.filename_tmpl)
             for problem in problems:
                 runner.logger.warning(problem)
             if newest:
                 return str(newest)
+        if not (runner._resume and runner._load_from):
+            self._refuse_other_runs(folder, problems)
+        return None
+
+    def _refuse_other_runs(self, folder: Path, problems: list[str]) -> None:
         left = [
             *problems,
             *find_checkpoints(folder, self.filename_tmpl),
@@ -141,7 +148,6 @@ class AtomicCheckpointHook(CheckpointHook):
                 f'({left[0]}): go on by --resume (resume=True) or --resume '
                 'FILE, or give another --work-dir'
             )
-        return None
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""
@@ -154,6 +160,14 @@ class AtomicCheckpointHook(CheckpointHook):
             elif key == 'keep_ckpt_ids':
                 hub.update_info(key, [int(step) for step in value])
         super().before_train(runner)
+
+    def after_train(self, runner: Runner) -> None:
+        """Write the last checkpoint of a run that a hook ends early."""
+        if runner.train_loop.stop_training and self.save_last:
+            step = runner.epoch if self.by_epoch else runner.iter
+            meta = dict(epoch=runner.epoch, iter=runner.iter)
+            self._save_checkpoint_with_step(runner, step, meta)
+        super().after_train(runner)
 
     def after_run(self, runner: Runner) -> None:
         """Release the work dir."""

@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import bisect
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import IterBasedTrainLoop, Runner
 from torch import distributed
+from torch.utils.data import get_worker_info
 
 from mmmoca.engine.processes import collective_timeout
 from mmmoca.engine.steps import stepped
@@ -86,7 +88,8 @@ class PreemptionHook(Hook):
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = number
-        if is_main_process():
+        # Ctrl-C reaches the workers of a loader, too.
+        if is_main_process() and get_worker_info() is None:
             # A signal handler must not call `print`.
             name = signal.Signals(number).name
             os.write(2, f'\n{name}: the run ends after this step\n'.encode())
@@ -103,5 +106,8 @@ def _validation_is_next(runner: Runner) -> bool:
     loop, done = runner.train_loop, runner.iter + 1
     if runner.val_loop is None or not isinstance(loop, IterBasedTrainLoop):
         return False
-    due = done % loop.val_interval == 0 or done == loop.max_iters
+    # MMEngine sets loop.val_interval after this hook.
+    stage = bisect.bisect(loop.dynamic_milestones, done + 1)
+    interval = loop.dynamic_intervals[stage - 1]
+    due = done % interval == 0 or done == loop.max_iters
     return due and done >= loop.val_begin

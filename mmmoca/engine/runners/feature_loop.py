@@ -121,12 +121,11 @@ class FeatureLoop(TestLoop):
         """
         model = unwrap_model(self.runner.model)
 
-        def describe(data_batch: dict) -> tuple[Tensor, Sequence]:
+        def encode_batch(data_batch: dict) -> tuple[Tensor, Sequence]:
             feats, samples = batch_features(
                 model, data_batch, title, self.which, self.fp16
             )
             return scale(feats), samples
 
-        return extract_shard(
-            *(loader, describe, title, self.runner.logger, dtype)
-        )
+        logger = self.runner.logger
+        return extract_shard(loader, encode_batch, title, logger, dtype)
