@@ -151,7 +151,7 @@ def _features(
     kinds = 'cls', 'avg', 'raw_cls', 'raw_avg'
     found = Images(images.data_list, encoder.pipeline)
     paths = [found.path(i) for i in range(len(found))]
-    made_from = json.dumps([encoder.identity(), list_digest(paths, paths)])
+    made_from = json.dumps([encoder.identity(), list_digest(paths)])
     name = hashlib.sha256(made_from.encode()).hexdigest()
     path = Path(cache) / f'{name}.npy'
     embed_to_file(

@@ -98,7 +98,7 @@ def embed_to_file(
         images=place and os.path.abspath(place),
         number=len(found),
         width=width,
-        names=list_digest(names, paths),
+        names=list_digest(paths, names),
         part=PART,
     )
     made_from = json.loads(json.dumps(made_from))  # lists, as in a file
@@ -208,13 +208,13 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
     return record
 
 
-def list_digest(names: list[str], paths: list[str]) -> str:
-    """SHA-256 of the names of images, in order.
+def list_digest(paths: list[str], names: list[str] | None = None) -> str:
+    """SHA-256 of the names of images, in order; by default their paths.
 
     Size and time of change stand for the content of a local file.
     """
     digest = hashlib.sha256()
-    for name, path in zip(names, paths):
+    for name, path in zip(names or paths, paths):
         file = stored_in(path) or path
         digest.update(f'{name}\0'.encode('utf-8', 'surrogateescape'))
         if os.path.isfile(file):

@@ -54,7 +54,7 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     Its forward pass gives [AVG], or [CLS] if nothing says what the encoder
     is judged by.
     """
-    vit, images = encoder.backbone, encoder.preprocessing
+    vit, settings = encoder.backbone, encoder.preprocessing
     arch, projection = vit.arch_settings, vit.patch_embed.projection
     dims, hidden = arch['embed_dims'], arch['feedforward_channels']
     ratio = hidden / dims
@@ -62,9 +62,10 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
         ratio = math.nextafter(ratio, math.inf)
     known = encoder.preset.method is not None
     pool = 'avg' if known and encoder.feature == 'avg' else 'token'
-    cropped = images.resize is not None
+    cropped = settings.resize is not None
+    share = settings.img_size[0] / settings.resize if cropped else 1.0
     # timm divides images of 8 bits by 255.
-    scale = 1 if images.channel_order == 'bands' else 255
+    scale = 1 if settings.channel_order == 'bands' else 255
     config = dict(
         # Any ViT is one of these with other arguments.
         architecture='vit_base_patch16_224',
@@ -84,13 +85,13 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
             fc_norm=False,  # [AVG] is taken after the final norm
         ),
         pretrained_cfg=dict(
-            input_size=[projection.in_channels, *images.img_size],
+            input_size=[projection.in_channels, *settings.img_size],
             fixed_input_size=True,
             num_classes=0,
-            mean=[value / scale for value in images.mean],
-            std=[value / scale for value in images.std],
-            interpolation=_resampling(images.interpolation).name.lower(),
-            crop_pct=images.img_size[0] / images.resize if cropped else 1.0,
+            mean=[value / scale for value in settings.mean],
+            std=[value / scale for value in settings.std],
+            interpolation=_resampling(settings.interpolation).name.lower(),
+            crop_pct=share,
             crop_mode='center' if cropped else 'squash',
         ),
     )
@@ -102,7 +103,7 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
 
 def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write what ``ViTModel.from_pretrained`` of transformers loads."""
-    vit, images = encoder.backbone, encoder.preprocessing
+    vit, settings = encoder.backbone, encoder.preprocessing
     arch, projection = vit.arch_settings, vit.patch_embed.projection
     patch = _side_or_sides(projection.kernel_size)
     config = dict(
@@ -113,7 +114,7 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
         num_attention_heads=arch['num_heads'],
         intermediate_size=arch['feedforward_channels'],
         layer_norm_eps=vit.ln1.eps,
-        image_size=_side_or_sides(images.img_size),
+        image_size=_side_or_sides(settings.img_size),
         patch_size=patch,
         num_channels=projection.in_channels,
         qkv_bias=vit.layers[0].attn.qkv.bias is not None,
@@ -125,31 +126,31 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     state = {HUGGINGFACE.from_mmpretrain(n): v for n, v in state.items()}
     _write_weights(state, record, folder)
     # Image processors of transformers take RGB images alone.
-    if images.channel_order == 'rgb':
-        processor = _image_processor(images)
+    if settings.channel_order == 'rgb':
+        processor = _image_processor(settings)
         write_json(folder / 'preprocessor_config.json', processor)
 
 
-def _image_processor(images: Preprocessing) -> dict:
+def _image_processor(settings: Preprocessing) -> dict:
     """Config of the image processor that does what our pipelines do."""
-    size = dict(zip(('height', 'width'), images.img_size))
-    if images.resize is None:
+    size = dict(zip(('height', 'width'), settings.img_size))
+    if settings.resize is None:
         kind = dict(image_processor_type='ViTImageProcessor', size=size)
     else:  # that of ViT does not crop
         kind = dict(
             image_processor_type='BitImageProcessor',
-            size=dict(shortest_edge=images.resize),
+            size=dict(shortest_edge=settings.resize),
             do_center_crop=True,
             crop_size=size,
         )
     return kind | dict(
         do_resize=True,
-        resample=_resampling(images.interpolation).value,
+        resample=_resampling(settings.interpolation).value,
         do_rescale=True,
         rescale_factor=1 / 255,
         do_normalize=True,
-        image_mean=[value / 255 for value in images.mean],
-        image_std=[value / 255 for value in images.std],
+        image_mean=[value / 255 for value in settings.mean],
+        image_std=[value / 255 for value in settings.std],
         do_convert_rgb=True,
     )
 

@@ -60,7 +60,7 @@ found = encoder(images)  # found.cls, found.avg, found.patches""",
 }
 _CARD = """\
 ---
-{license}library_name: {library}
+{license_line}library_name: {library}
 pipeline_tag: image-feature-extraction
 tags:
 {moca}- self-supervised-learning
@@ -80,7 +80,7 @@ images: {channels} channels ({order}){assumed}.
 {usage}
 ```
 
-Licence of the weights: {licence}.
+License of the weights: {license}.
 {citation}"""
 _CITATION = """
 MOCA: Self-supervised Representation Learning by Predicting Masked Online
@@ -137,7 +137,7 @@ def export_encoder(
     encoder = copy.deepcopy(encoder).cpu()
     if to != 'safetensors':
         _to_rgb(encoder)
-    vit, images = encoder.backbone, encoder.preprocessing
+    vit, settings = encoder.backbone, encoder.preprocessing
     metainfo = encoder.metainfo
     path, heads = metainfo['checkpoint'], metainfo['num_heads']
     record = file_record(
@@ -148,9 +148,9 @@ def export_encoder(
         feature=metainfo['feature'],
     )
     record |= dict(sha256=file_sha256(path), num_heads=heads)
-    record |= dict(preprocessing=images.as_record())
+    record |= dict(preprocessing=settings.as_record())
     patch = vit.patch_embed.projection.kernel_size
-    prepared = images._asdict() | dict(patch_size=patch, num_heads=heads)
+    prepared = settings._asdict() | dict(patch_size=patch, num_heads=heads)
     with atomic_write(out) as folder:
         folder.mkdir()
         write(encoder, record, folder)
@@ -161,12 +161,12 @@ def export_encoder(
 
 def _to_rgb(encoder: Encoder) -> None:
     """Let an encoder of BGR images take RGB ones, in place."""
-    images = encoder.preprocessing
-    if images.channel_order == 'bgr':
+    settings = encoder.preprocessing
+    if settings.channel_order == 'bgr':
         weight = encoder.backbone.patch_embed.projection.weight
         weight.data = weight.data.flip(1)
-        mean, std = images.mean[::-1], images.std[::-1]
-        encoder.preprocessing = images._replace(
+        mean, std = settings.mean[::-1], settings.std[::-1]
+        encoder.preprocessing = settings._replace(
             mean=mean, std=std, channel_order='rgb'
         )
 
@@ -175,12 +175,12 @@ def _model_card(
     encoder: Encoder, record: dict, to: str, license: str | None
 ) -> str:
     """Markdown after a front matter of YAML, as the Hub reads it."""
-    images, arch = encoder.preprocessing, encoder.backbone.arch_settings
+    settings, arch = encoder.preprocessing, encoder.backbone.arch_settings
     ours = record['layout'] in ('mmmoca', 'moca')
     height, width = encoder.backbone.patch_embed.projection.kernel_size
     assumed = ", ImageNet's mean and std, as the checkpoint records none"
     return _CARD.format(
-        license=f'license: {license.lower()}\n' if license else '',
+        license_line=f'license: {license.lower()}\n' if license else '',
         library=FORMATS[to][1],
         usage=_USAGE[to],
         moca='- moca\n' if ours else '',
@@ -190,9 +190,9 @@ def _model_card(
         sha256=record['sha256'],
         which=record['which'],
         version=__version__,
-        channels=len(images.mean),
-        order=images.channel_order,
-        assumed=assumed if images.source == 'assumed' else '',
-        licence=license or 'not stated',
+        channels=len(settings.mean),
+        order=settings.channel_order,
+        assumed=assumed if settings.source == 'assumed' else '',
+        license=license or 'not stated',
         citation=_CITATION if ours else '',
     )
