@@ -163,7 +163,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def after_train(self, runner: Runner) -> None:
         """Write the last checkpoint of a run that a hook ends early."""
-        if runner.train_loop.stop_training and self.save_last:
+        early = getattr(runner.train_loop, 'stop_training', False)
+        if early and self.save_last:
             step = runner.epoch if self.by_epoch else runner.iter
             meta = dict(epoch=runner.epoch, iter=runner.iter)
             self._save_checkpoint_with_step(runner, step, meta)
