@@ -32,8 +32,10 @@ TINY = {
     'data.py': '--number 8',
     'train.py': 'train_dataloader.batch_size=4 train_cfg.max_epochs=1 '
     'train_dataloader.num_workers=0 '
-    'model.backbone.arch=deit-tiny model.backbone.tap_layer=8',
-    'embedding.py': '--number 4 --batch-size 2 --workers 0 --repeats 1',
+    'model.backbone.arch=deit-tiny model.backbone.tap_layer=8 '
+    'model.codebook.num_words=64',
+    'embedding.py': '--arch vit_tiny_patch16_224 --number 4 --batch-size 2 '
+    '--workers 0 --repeats 1',
 }
 
 

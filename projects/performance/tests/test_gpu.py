@@ -10,9 +10,9 @@ import gpu
 @pytest.mark.slow
 @pytest.mark.processes
 def test_rehearsal(tmp_path):
-    """Each program that the parts run, on a CPU."""
+    """Each program that the parts run, once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
-    names = 'step', 'photos', 'runner', 'distributed', 'embedding'
+    names = 'step', 'photos', 'distributed', 'embedding'
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     report = (tmp_path / 'report.txt').read_text()
     assert code == 0, report

@@ -106,18 +106,18 @@ def test_table_and_picture():
 @pytest.mark.slow
 @pytest.mark.processes
 def test_command(root, tmp_path, monkeypatch, capsys):
-    """Every method trains and is measured, once."""
+    """Methods train and are measured, once: with two encoders, with one."""
     monkeypatch.setattr(run, 'SETS', dict(small=[]))
     monkeypatch.setattr(run, 'RESULTS', tmp_path / 'results.jsonl')
     run.RESULTS.touch()
     (tmp_path / 'small').symlink_to(root)
     command = ['run', tmp_path, '--seeds', 1, '--times', 0.01, '--jobs', 2]
-    command += ['--methods', *CONFIGS]
+    command += ['--methods', 'byol', 'mae']
     monkeypatch.setattr(sys, 'argv', [*map(str, command)])
     run.main()
     printed = capsys.readouterr().out
     curves = [json.loads(row)['curve'] for row in run.RESULTS.open()]
-    assert len(curves) == 4
+    assert len(curves) == 2
     for curve in curves:
         steps, seconds = zip(*((p['step'], p['seconds']) for p in curve))
         assert sorted(set(steps)) == [*steps]
@@ -125,7 +125,9 @@ def test_command(root, tmp_path, monkeypatch, capsys):
     assert (tmp_path / 'curves.png').stat().st_size > 10_000
     monkeypatch.setattr(trials, 'tool', None)  # nothing is trained again
     run.main()
-    assert printed.endswith(capsys.readouterr().out[-300:])
+    assert (
+        printed.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
+    )
 
 
 def test_bad_methods(tmp_path, monkeypatch, capsys):
