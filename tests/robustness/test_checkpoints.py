@@ -213,8 +213,11 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
     assert written == ({'iter_2.pth'} if last else set())
 
 
-# Validation follows the third iteration.
-VALIDATED = {'train_cfg.val_interval': 3}
+# Validation follows the third iteration, when the interval changes.
+VALIDATED = {
+    'train_cfg.val_interval': 100,
+    'train_cfg.dynamic_intervals': [(4, 3)],
+}
 # Of the signal: what runs, after how many iterations, and how many are saved.
 MOMENTS = [
     ('before_train_iter', 1, 2),

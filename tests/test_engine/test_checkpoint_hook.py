@@ -2,6 +2,7 @@
 """Checkpoints appear whole or not at all, the best one too."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -85,6 +86,14 @@ def test_a_write_that_stops_half_way(
         torch.load(Path(runner.work_dir, name), weights_only=True)
     last = Path(runner.work_dir, 'last_checkpoint').read_text()
     assert last.endswith('epoch_1.pth')
+
+
+def test_a_run_that_ends_early_leaves_its_last(hook, runner):
+    hook.interval, hook.save_last = 5, True
+    runner.epoch = 3
+    runner.train_loop = SimpleNamespace(stop_training=True)
+    hook.after_train(runner)
+    assert files(runner) == {'epoch_3.pth'}
 
 
 def test_the_best_of_an_epoch_that_is_done_again(hook, runner):

@@ -41,6 +41,14 @@ def test_a_variable_of_the_config_is_no_setting():
         load(data_root='mine')
 
 
+def test_a_part_that_a_run_has_left_out(tmp_path):
+    """Its config has no k-NN any more, whose folder could be named."""
+    own = CONFIGS / 'moca_vit-b16_own-images.py'
+    launch.load_config(own).dump(tmp_path / 'left.py')
+    with pytest.raises(ValueError, match='val_cfg'):
+        launch.load_config(tmp_path / 'left.py', None, dict(knn_root='mine'))
+
+
 def test_a_file_uses_the_shorthands_that_it_inherits(tmp_path):
     own = CONFIGS / 'moca_vit-b16_own-images.py'
     file = tmp_path / 'child.py'
