@@ -7,7 +7,6 @@ from collections import Counter
 import cv2
 import numpy as np
 import pytest
-from sklearn.neighbors import KNeighborsClassifier
 
 from ..tools import contents, load_tool
 
@@ -59,41 +58,3 @@ def test_what_is_written(tool, tmp_path):
         'seed': 3,
         'classes': list(tool.CLASSES),
     }
-
-
-def _spectrum(image):
-    """Angular harmonics of the spectrum: blind to place and rotation."""
-    window = np.outer(np.hanning(48), np.hanning(48))
-    power = np.abs(np.fft.fft2((image - image.mean()) * window))
-    polar = cv2.warpPolar(
-        np.log1p(np.fft.fftshift(power)),
-        (24, 64),
-        (24, 24),
-        24,
-        cv2.WARP_POLAR_LINEAR,
-    )
-    return np.abs(np.fft.rfft(polar, axis=0))[:14:2].ravel()
-
-
-@pytest.mark.slow
-def test_the_texture_tells_the_class_and_pixels_do_not(tool):
-    labels = np.arange(1800) % 12
-    images = np.stack(
-        [
-            tool.draw(label, np.random.default_rng((0, 0, index)), 48)
-            for index, label in enumerate(labels)
-        ]
-    )
-
-    def accuracy(features):
-        knn = KNeighborsClassifier(20, metric='cosine', algorithm='brute')
-        knn.fit(features[:1440], labels[:1440])
-        return knn.score(features[1440:], labels[1440:])
-
-    pixels = images.reshape(1800, -1).astype(float)
-    pixels -= pixels.mean(1, keepdims=True)
-    features = np.stack([_spectrum(image) for image in images])
-    features = (features - features.mean(0)) / (features.std(0) + 1e-6)
-    # Chance is 1 / 12; in the whole set pixels give .19.
-    assert accuracy(pixels) < 0.25
-    assert accuracy(features) > 0.8
