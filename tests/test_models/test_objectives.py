@@ -53,7 +53,7 @@ def reference(features, positions, prototypes, kappa, targets):
     return loss, codes[:, inner].mean(1), msd
 
 
-@pytest.mark.parametrize('chunk_size', [1, 3, 7, 100, None])
+@pytest.mark.parametrize('chunk_size', [3, 7, None])
 def test_token_loss_and_gradients(inputs, chunk_size):
     expected = reference(**inputs)
     leaves = inputs['prototypes'], *inputs['features']
@@ -62,6 +62,11 @@ def test_token_loss_and_gradients(inputs, chunk_size):
     grads = torch.autograd.grad(5 * actual[0], leaves)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(grads, expected_grads)
+    # Bags of codes without a decoder.
+    inputs.update(features=[], positions=[], prototypes=None)
+    loss, *bags = token_assignment_loss(**inputs, chunk_size=chunk_size)
+    torch.testing.assert_close(bags, [*expected[1:]])
+    assert loss == 0
 
 
 class LargestTensor(TorchDispatchMode):
@@ -80,34 +85,22 @@ class LargestTensor(TorchDispatchMode):
 
 
 def test_token_loss_never_holds_all_assignments(inputs):
-    assignments_of_all = 7 * 6 * 11
-    with LargestTensor() as whole:
-        reference(**inputs)[0].backward()
     with LargestTensor() as chunked:
         token_assignment_loss(**inputs, chunk_size=1)[0].backward()
-    assert chunked.numbers < assignments_of_all <= whole.numbers
-
-
-def test_bags_without_a_decoder(inputs):
-    _, bags, msd = reference(**inputs)
-    inputs.update(features=[], positions=[], prototypes=None)
-    loss, *actual = token_assignment_loss(**inputs, chunk_size=2)
-    torch.testing.assert_close(actual, [bags, msd])
-    assert loss == 0
+    assert 0 < chunked.numbers < 7 * 6 * 11
 
 
 def test_certain_targets_keep_gradients_finite(inputs):
     """Assignments of zero probability, to the last float32 digit."""
-    inputs['prototypes'] = inputs['prototypes'].detach().float()
-    targets = inputs['targets']
-    inputs['targets'] = targets._replace(
-        tokens=targets.tokens.float(),
-        words=targets.words.float(),
-        sharpness=torch.tensor(500.0),
+    tokens, words, _, inner, _ = inputs['targets']
+    features = [x.detach().float() for x in inputs['features']]
+    inputs |= dict(
+        features=[x.requires_grad_() for x in features],
+        prototypes=inputs['prototypes'].detach().float(),
+        targets=Targets(
+            tokens.float(), words.float(), torch.tensor(500.0), inner
+        ),
     )
-    inputs['features'] = [
-        x.detach().float().requires_grad_() for x in inputs['features']
-    ]
     loss, _, _ = token_assignment_loss(**inputs)
     loss.backward()
     assert torch.isfinite(loss)
@@ -116,9 +109,7 @@ def test_certain_targets_keep_gradients_finite(inputs):
 
 
 @pytest.mark.parametrize(
-    'settings',
-    [{}, {'fp32_precision': 'ieee'}, {'allow_tf32': True}],
-    ids=['untouched', 'precise', 'allowed'],
+    'settings', [{}, {'fp32_precision': 'ieee'}, {'allow_tf32': True}], ids=str
 )
 def test_tf32_is_scoped(settings):
     """What the user had set, by the old name or the new, is set again."""
