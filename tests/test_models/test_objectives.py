@@ -108,29 +108,22 @@ def test_certain_targets_keep_gradients_finite(inputs):
         assert torch.isfinite(x.grad).all() and x.grad.any()
 
 
-@pytest.mark.parametrize(
-    'settings', [{}, {'fp32_precision': 'ieee'}, {'allow_tf32': True}], ids=str
+@pytest.mark.skipif(
+    not hasattr(torch.backends.cuda.matmul, 'fp32_precision'),
+    reason='PyTorch before 2.9 does not know the setting',
 )
-def test_tf32_is_scoped(settings):
-    """What the user had set, by the old name or the new, is set again."""
+@pytest.mark.parametrize('chosen', ['none', 'ieee', 'tf32'])
+def test_tf32_is_scoped(chosen):
+    """What the user had set is set again."""
     matmul = torch.backends.cuda.matmul
-    new = hasattr(matmul, 'fp32_precision')  # PyTorch 2.9
-    if 'fp32_precision' in settings and not new:
-        pytest.skip('this PyTorch does not know the setting')
-    names = ['allow_tf32', *['fp32_precision'] * new]
-    before = [getattr(matmul, name) for name in names]
+    before, matmul.fp32_precision = matmul.fp32_precision, chosen
     try:
-        for name, value in settings.items():
-            setattr(matmul, name, value)
-        chosen = [getattr(matmul, name) for name in names]
         with pytest.raises(KeyError), tf32_allowed():
-            assert matmul.allow_tf32
+            assert matmul.fp32_precision == 'tf32'
             raise KeyError
-        assert [getattr(matmul, name) for name in names] == chosen
-        assert matmul.allow_tf32 == bool(settings.get('allow_tf32'))
+        assert matmul.fp32_precision == chosen
     finally:
-        for name, value in zip(names, before):
-            setattr(matmul, name, value)
+        matmul.fp32_precision = before
 
 
 def test_operator_of_tf32():

@@ -19,16 +19,14 @@ def draw(num_draws):
     (rank, micro-batch, view, place in the candidates' order).
     """
     candidates = [
-        torch.tensor(
-            [
-                [
-                    [get_rank(), micro_batch, view, place]
-                    for place in range(min(NUM_WORDS, size))
-                ]
-                for view in range(2)
-            ],
-            dtype=torch.float32,
+        torch.cartesian_prod(
+            torch.tensor([get_rank()]),
+            torch.tensor([micro_batch]),
+            torch.arange(2),
+            torch.arange(min(NUM_WORDS, size)),
         )
+        .view(2, -1, 4)
+        .float()
         for micro_batch, size in enumerate(BATCH_SIZES)
     ]
     draws = []
