@@ -13,20 +13,18 @@ from mmmoca.models import CodebookUpdate, OnlineCodebook
 from ..runs import NO_VALIDATION, by_epochs, demo_runner
 
 BATCH = 'train_dataloader.batch_size'
+MICRO_BATCHES = 'optim_wrapper.accumulative_counts'
+INFINITE = 'train_dataloader.sampler.infinite'
+KEEP_LAST = {'train_dataloader.drop_last': False}
 
 
 @pytest.mark.parametrize(
     'options',
     [
-        {BATCH: 3},
         # 48 images leave 3 for the last batch of an epoch.
-        {BATCH: 15, 'train_dataloader.drop_last': False} | by_epochs(1),
+        {BATCH: 15} | KEEP_LAST | by_epochs(1),
         # 9 micro-batches of 2, of which 4 are a step: the last has one.
-        {
-            BATCH: 2,
-            'optim_wrapper.accumulative_counts': 4,
-            'train_cfg.max_iters': 9,
-        },
+        {BATCH: 2, MICRO_BATCHES: 4, 'train_cfg.max_iters': 9},
     ],
 )
 def test_steps_of_too_few_images(root, options):
@@ -35,19 +33,18 @@ def test_steps_of_too_few_images(root, options):
         runner.train()
 
 
-def test_a_step_may_have_a_small_batch(root):
-    """Of 47 images and of 1."""
-    options = {BATCH: 47, 'train_dataloader.drop_last': False} | by_epochs(1)
-    options |= {'optim_wrapper.accumulative_counts': 2} | NO_VALIDATION
-    demo_runner(root, 'small_batch', **options).train()
-
-
-def test_batches_without_an_end_are_full(root):
-    """48 images leave 3 of a batch of 15, which no step has."""
-    options = {BATCH: 15, 'train_dataloader.drop_last': False}
-    options |= {'train_cfg.max_iters': 1} | NO_VALIDATION
-    options['train_dataloader.sampler.infinite'] = False  # as by default
-    demo_runner(root, 'full', **options).train()
+@pytest.mark.parametrize(
+    'options',
+    [
+        # A step of 47 images and of 1.
+        {BATCH: 47, MICRO_BATCHES: 2} | KEEP_LAST | by_epochs(1),
+        # Batches without an end are full: no step has the 3 that are left,
+        # whatever the config says of the sampler.
+        {BATCH: 15, 'train_cfg.max_iters': 1, INFINITE: False} | KEEP_LAST,
+    ],
+)
+def test_steps_of_enough_images(root, options):
+    demo_runner(root, f'{options[BATCH]}', **NO_VALIDATION | options).train()
 
 
 def test_micro_batches_survive_the_next_forward_pass():
@@ -81,12 +78,8 @@ def test_micro_batches_survive_the_next_forward_pass():
     torch.testing.assert_close(
         codebook.token_mean, torch.full((16, 4), 0.1 * 1.5)
     )
-    images = torch.randperm(4, generator=generator_of_step(0, 1))[:2]
-    assert codebook.words[:2, 0].tolist() == (1 + images // 2).tolist()
-
-
-def generator_of_step(seed, step):
-    """After it has drawn the view."""
-    generator = torch.Generator().manual_seed(mix_seed(seed, step))
+    # The draw depends on the run's seed and the step: a view, then images.
+    generator = torch.Generator().manual_seed(mix_seed(0, 1))
     torch.randint(2, (), generator=generator)
-    return generator
+    images = torch.randperm(4, generator=generator)[:2]
+    assert codebook.words[:2, 0].tolist() == (1 + images // 2).tolist()
