@@ -15,6 +15,7 @@ from mmmoca.engine import MixedPrecisionOptimWrapper, NonFiniteLossError
 from mmmoca.engine.hooks.step_log_hook import StepLogHook
 from mmmoca.engine.steps import skipped, unwrap_model
 
+from ..builders import ARCH
 from ..distributed import run_processes
 from ..runs import (
     NO_VALIDATION,
@@ -65,9 +66,11 @@ HALF = {
 }
 
 
+# A CPU is slow in float16.
 SMALL = {
-    'model.backbone.arch.num_layers': 1,
+    'model.backbone.arch': dict(ARCH, num_layers=1),
     'model.backbone.tap_layer': 1,
+    'model.neck.embed_dims': 16,
     'model.codebook.num_words': 64,
 }
 
