@@ -17,13 +17,7 @@ from mmmoca.engine.steps import skipped, unwrap_model
 
 from ..builders import ARCH
 from ..distributed import run_processes
-from ..runs import (
-    NO_VALIDATION,
-    assert_same,
-    demo_runner,
-    scalars,
-    state_of,
-)
+from ..runs import NO_VALIDATION, assert_same, demo_runner, scalars, state_of
 
 pytestmark = pytest.mark.gpu
 STEPS, POISONED = 4, 2

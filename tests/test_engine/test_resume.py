@@ -9,13 +9,7 @@ import torch
 
 from mmmoca.checkpoints import read_checkpoint
 
-from ..runs import (
-    NO_VALIDATION,
-    assert_same,
-    by_epochs,
-    demo_runner,
-    state_of,
-)
+from ..runs import NO_VALIDATION, assert_same, by_epochs, demo_runner, state_of
 
 BATCH = 'train_dataloader.batch_size'
 

@@ -9,12 +9,7 @@ from mmengine.config import Config
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
 
-from ..digits import (
-    digits_config,
-    save_pretraining,
-    train,
-    write_digits,
-)
+from ..digits import digits_config, save_pretraining, train, write_digits
 from ..images import CONFIGS
 from ..runs import scalars
 

@@ -5,11 +5,7 @@ import pytest
 import torch
 from mmpretrain.models.backbones import VisionTransformer
 
-from mmmoca.models import (
-    MOCAViT,
-    OnlineCodebook,
-    sincos_positions_2d,
-)
+from mmmoca.models import MOCAViT, OnlineCodebook, sincos_positions_2d
 
 from ..builders import ARCH
 

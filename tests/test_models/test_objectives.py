@@ -5,9 +5,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mmmoca.models import Targets
-from mmmoca.models.objectives import (
-    token_assignment_loss,
-)
+from mmmoca.models.objectives import token_assignment_loss
 from mmmoca.models.precision import tf32_allowed, tf32_mm
 
 ROUNDS = 3, 5  # decoder tokens of each image
