@@ -24,7 +24,7 @@ CONFIG = 'linear_vit-b16_100e_in1k.py'
 
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
-    return write_digits(tmp_path_factory.mktemp('linear') / 'digits')
+    return write_digits(tmp_path_factory.mktemp('linear') / 'digits', 500)
 
 
 @pytest.fixture(scope='module')
@@ -39,20 +39,24 @@ def config(digits, work_dir, **options):
 
 @pytest.fixture(scope='module')
 def probe(digits, teacher):
-    cfg = config(digits, digits / 'probe', **{'train_cfg.max_epochs': 5})
-    return train(cfg)
+    options = {'train_cfg.max_epochs': 3, 'train_dataloader.batch_size': 25}
+    return train(config(digits, digits / 'probe', **options))
 
 
 @pytest.mark.slow
-def test_accuracy_far_above_chance(probe, teacher):
+def test_accuracy_far_above_chance(probe, teacher, digits):
     top1 = scalars(probe, 'val/linear/top1')
-    assert len(top1) == 5
-    assert top1[-1] > 45  # chance is 10
-    assert scalars(probe, 'val/linear/top5')[-1] > 85
+    assert len(top1) == 3
+    assert top1[-1] > 40  # chance is 10
+    assert scalars(probe, 'val/linear/top5')[-1] > 80
     entropy = scalars(probe, 'train/best_cross_entropy')
     assert entropy[-5:].mean() < 0.8 * entropy[:5].mean()
     # What was loaded outlives the initialisation of the model.
     assert_same(probe.model.backbone.state_dict(), teacher.state_dict())
+    # A checkpoint of the probe is tested as it is.
+    options = {'load_from': f'{digits}/probe/epoch_3.pth'}
+    cfg = config(digits, digits / 'tested', **options)
+    assert Runner.from_cfg(cfg).test()['linear/top1'] == top1[-1]
 
 
 @pytest.mark.slow
@@ -72,29 +76,22 @@ def test_others_load_the_winner(probe, digits):
         *('--work-dir', digits / 'test', '--out-item', 'metrics'),
     )
     metrics = json.loads(out.read_text())
-    for name in ('top1', 'top5'):
-        assert metrics[f'accuracy/{name}'] == pytest.approx(result[name])
+    assert metrics['accuracy/top5'] == pytest.approx(result['top5'])
     top1 = inferencer_top1(str(config), checkpoint, digits)
     assert top1 == pytest.approx(result['top1'])
 
 
-def test_a_checkpoint_of_the_probe_is_tested_as_it_is(probe, digits):
-    options = {'load_from': f'{digits}/probe/epoch_5.pth'}
-    cfg = config(digits, digits / 'tested', **options)
-    metrics = Runner.from_cfg(cfg).test()
-    assert metrics['linear/top1'] == scalars(probe, 'val/linear/top1')[-1]
-
-
-def run_rank(digits, name, batch_size):
+def run_rank(digits, name):
+    ranks = get_world_size()
     options = {
-        'train_dataloader.dataset.indices': 150,
-        'train_dataloader.batch_size': batch_size,
+        'train_dataloader.dataset.indices': 100,
+        'train_dataloader.batch_size': 50 // ranks,
         'train_cfg.max_epochs': 1,
         # The same for both: MMEngine knows the ranks' batches only.
         'auto_scale_lr.enable': False,
         'optim_wrapper.optimizer.lr': 50 / 256,
     }
-    if get_world_size() > 1:
+    if ranks > 1:
         options |= DDP
     runner = train(config(digits, digits / name, **options))
     model = getattr(runner.model, 'module', runner.model)
@@ -103,8 +100,8 @@ def run_rank(digits, name, batch_size):
 
 @pytest.mark.processes
 def test_two_ranks_train_as_one(digits, teacher):
-    (alone,) = run_processes(run_rank, 1, digits, 'alone', 50)
-    first, second = run_processes(run_rank, 2, digits, 'both', 25)
+    alone = run_rank(digits, 'alone')
+    first, second = run_processes(run_rank, 2, digits, 'both')
     assert torch.equal(first[0], second[0])
     torch.testing.assert_close(first[0], alone[0], rtol=1e-4, atol=1e-5)
     assert first[1] == second[1] == alone[1]
