@@ -17,7 +17,6 @@ from mmmoca.checkpoints.keys import TIMM
 
 from ..runs import assert_same, demo_model
 from ..test_checkpoints.files import (
-    PAIRED,
     checkpoint,
     classifier,
     load_as_a_run,
@@ -108,31 +107,31 @@ def assert_holds(model, vit):
     assert_same(model.backbone.state_dict(), expected)
 
 
-@pytest.mark.parametrize('layout', ['mmmoca', 'timm'])
-def test_an_encoder_is_evaluated(load, layout):
-    """The teacher, or the student on request."""
-    content, teacher, student = checkpoint(layout)
-    model = classifier()
+def test_an_encoder_is_evaluated(load):
+    """The teacher, or the student on request; on another grid, too."""
+    content, teacher, student = checkpoint('mmmoca', (32, 72))
+    model = classifier(img_size=(32, 72))
     load(model, content, trains=False)
     assert_holds(model, teacher)
-    if layout in PAIRED:
-        load(model, content, 'mmmoca-student://', trains=False)
-        assert_holds(model, student)
-
-
-def test_layer_scale_of_the_very_model(load):
-    """It stays apart where the config builds it, and is folded elsewhere."""
-    scaled = dict(layer_scale_init_value=0.1)
-    source = mm_vit(**scaled)
-    content = with_prefix('backbone.', source.state_dict())
-    model = classifier(**scaled)
+    load(model, content, 'mmmoca-student://', trains=False)
+    assert_holds(model, student)
+    # A grid that is on record need not be square.
+    model = classifier(img_size=(48, 64))
     load(model, content, trains=False)
-    assert_holds(model, source)
+    expected = resize_positions(teacher.pos_embed, (4, 9), (6, 8))
+    assert torch.equal(model.backbone.pos_embed, expected)
+
+
+def test_layer_scale(load):
+    """It is folded into a model that has none, but for the very model."""
+    source = mm_vit(layer_scale_init_value=0.1)
+    content = with_prefix('backbone.', source.state_dict())
     with pytest.raises(CheckpointError, match='have no .*gamma1.weight'):
         load(classifier(), content, trains=False)
     load(classifier(), content, 'mmmoca-teacher://', trains=False)
-    with pytest.raises(CheckpointError, match='layer_scale_init_value'):
-        load(model, timm_state(), trains=False)
+    model = classifier(layer_scale_init_value=0.1)
+    load(model, content, trains=False)
+    assert_holds(model, source)
 
 
 def test_a_head_is_tested_with_its_own_weights(load):
@@ -150,12 +149,3 @@ def test_an_untrained_final_norm_is_not_evaluated(load):
     state = timm_state(**{'norm.weight': None, 'norm.bias': None})
     with pytest.raises(CheckpointError, match='no ln1.bias, ln1.weight'):
         load(classifier(), state, trains=False)
-
-
-def test_another_grid(load):
-    """One that is on record need not be square."""
-    content, teacher, _ = checkpoint('mmmoca', (32, 72))
-    model = classifier(img_size=(48, 64))
-    load(model, content, trains=False)
-    expected = resize_positions(teacher.pos_embed, (4, 9), (6, 8))
-    assert torch.equal(model.backbone.pos_embed, expected)

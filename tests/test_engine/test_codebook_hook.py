@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """When and by what the codebook is updated."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -14,37 +15,30 @@ from ..runs import NO_VALIDATION, by_epochs, demo_runner
 
 BATCH = 'train_dataloader.batch_size'
 MICRO_BATCHES = 'optim_wrapper.accumulative_counts'
-INFINITE = 'train_dataloader.sampler.infinite'
 KEEP_LAST = {'train_dataloader.drop_last': False}
+# Whatever the config says of the sampler.
+ENDLESS = {'train_dataloader.sampler.infinite': False}
 
 
 @pytest.mark.parametrize(
-    'options',
+    ('enough', 'options'),
     [
-        # 48 images leave 3 for the last batch of an epoch.
-        {BATCH: 15} | KEEP_LAST | by_epochs(1),
+        # 48 images leave 3 for the last batch of an epoch,
+        (False, {BATCH: 15} | KEEP_LAST | by_epochs(1)),
+        # which a step does not have if there are no epochs,
+        (True, {BATCH: 15, 'train_cfg.max_iters': 1} | KEEP_LAST | ENDLESS),
+        # and 1 for that of batches of 47, two of which are a step.
+        (True, {BATCH: 47, MICRO_BATCHES: 2} | KEEP_LAST | by_epochs(1)),
         # 9 micro-batches of 2, of which 4 are a step: the last has one.
-        {BATCH: 2, MICRO_BATCHES: 4, 'train_cfg.max_iters': 9},
+        (False, {BATCH: 2, MICRO_BATCHES: 4, 'train_cfg.max_iters': 9}),
     ],
 )
-def test_steps_of_too_few_images(root, options):
-    runner = demo_runner(root, 'few', **NO_VALIDATION | options)
-    with pytest.raises(ValueError, match='num_new_words=4'):
+def test_images_of_a_step(root, tmp_path, enough, options):
+    options = NO_VALIDATION | options | {'work_dir': str(tmp_path)}
+    runner = demo_runner(root, 'steps', **options)
+    refused = pytest.raises(ValueError, match='num_new_words=4')
+    with nullcontext() if enough else refused:
         runner.train()
-
-
-@pytest.mark.parametrize(
-    'options',
-    [
-        # A step of 47 images and of 1.
-        {BATCH: 47, MICRO_BATCHES: 2} | KEEP_LAST | by_epochs(1),
-        # Batches without an end are full: no step has the 3 that are left,
-        # whatever the config says of the sampler.
-        {BATCH: 15, 'train_cfg.max_iters': 1, INFINITE: False} | KEEP_LAST,
-    ],
-)
-def test_steps_of_enough_images(root, options):
-    demo_runner(root, f'{options[BATCH]}', **NO_VALIDATION | options).train()
 
 
 def test_micro_batches_survive_the_next_forward_pass():

@@ -7,13 +7,12 @@ from unittest import mock
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.fileio import FileClient
 from torch import distributed
 
 from mmmoca.engine import launch, processes
 from mmmoca.engine.runners import ConsoleRunner
 
-from ..images import CONFIGS, DEMO_CONFIG, point_to
+from ..images import CONFIGS
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 SEGMENTATION = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
@@ -60,44 +59,32 @@ def test_what_a_file_inherits(tmp_path):
         load(data_root='mine')
 
 
-@pytest.mark.parametrize('quiet', [False, True])
-def test_the_console_is_for_the_run(root, tmp_path, capsys, quiet):
-    cfg = launch.load_config(DEMO_CONFIG, str(tmp_path))
-    point_to(cfg, root)
-    cfg.experiment_name = f'console_{quiet}'
-    runner = launch.build_runner(cfg, quiet)
-    FileClient()
-    runner.logger.info('some information')
-    runner.logger.warning('a warning')
-    (file,) = tmp_path.glob('*/*.log')
-    console, log = capsys.readouterr().out, file.read_text()
-    assert 'a warning' in console
-    assert ('some information' in console) != quiet
-    for dump in ('System environment', 'Config:', 'Hooks will', 'FileClient'):
-        assert dump in log and dump not in console
-
-
 def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
-    def refused(message, *stages, **options):
-        with pytest.raises(FileNotFoundError, match=message):
-            launch.check_files(load(**options), *stages)
-
     monkeypatch.chdir(tmp_path)
+    (tmp_path / 'data' / 'imagenet').mkdir(parents=True)
     place, kind = (
         f'train_dataloader.dataset.{k}' for k in ('data_root', 'type')
     )
-    refused(f'no folder data/imagenet/: .*{place}=DIR', 'train')
-    (tmp_path / 'data' / 'imagenet').mkdir(parents=True)
-    launch.check_files(load(), 'train', 'val')
     moved = {'val_cfg.data_root': 'other'}
-    refused('no folder other: .*val_cfg.data_root=DIR', 'val', **moved)
-    shards = {kind: 'mmmoca.ImageShards', place: '{0..9}.tar'}
-    launch.check_files(load(**moved, **shards), 'train')
-    launch.check_files(load(**{place: 's3://bucket'}), 'train')
-    for name in ('a.pth', 'mmmoca-student://a.pth'):
-        refused('load_from: there is no checkpoint a.pth', load_from=name)
-    for name in ('s3://bucket/a.pth', 'mmmoca-teacher://https://there/a.pth'):
-        launch.check_files(load(load_from=name))
+    for message, stage, options in (
+        (f'no folder mine: .*{place}=DIR', 'train', {place: 'mine'}),
+        ('no folder other: .*val_cfg.data_root=DIR', 'val', moved),
+        ('no checkpoint a.pth', 'train', dict(load_from='a.pth')),
+        (
+            'no checkpoint b.pth',
+            'test',
+            dict(load_from='mmmoca-teacher://b.pth'),
+        ),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            launch.check_files(load(**options), stage)
+    for options in (
+        moved,
+        {kind: 'mmmoca.ImageShards', place: '{0..9}.tar'},
+        {place: 's3://bucket', 'load_from': 's3://bucket/a.pth'},
+        dict(load_from='mmmoca-teacher://https://there/a.pth'),
+    ):
+        launch.check_files(load(**options), 'train')
 
 
 def test_processes_without_cuda(monkeypatch):

@@ -1,20 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A training step never makes the host wait for the device.
 
-The model runs on PyTorch's meta device, whose tensors have no values: any
-read of one by the host (``item``, ``tolist``, ``nonzero``, ``if tensor``)
-raises. What is drawn on the host itself may be read. The full recipe is
-rehearsed on fake tensors, which pretend to lie on a GPU.
+The recipe is rehearsed on fake tensors, which pretend to lie on a GPU; they
+have no values that the host could read. On a GPU hooks are watched, too, see
+test_precision.
 """
 
-import functools
-import traceback
 from collections import Counter
 
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.hooks import Hook
 from mmpretrain.registry import MODELS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,45 +18,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from ..images import CONFIGS
-from ..runs import demo_runner
-
-
-class ToMeta(Hook):
-    """Moves the model away and builds the optimiser anew."""
-
-    def before_train(self, runner):
-        runner.model.to('meta')
-        runner.optim_wrapper = runner.build_optim_wrapper(self.cfg)
-        runner.optim_wrapper.initialize_count_status(
-            runner.model, 0, runner.max_iters
-        )
-
-
-@pytest.fixture
-def meta_runner(root, monkeypatch):
-    # Autocast does not know the meta device.
-    autocast = functools.partial(torch.autocast, 'cpu')
-    monkeypatch.setattr(
-        torch,
-        'autocast',
-        lambda device_type, *args, **kwargs: autocast(*args, **kwargs),
-    )
-    runner = demo_runner(
-        root,
-        'meta',
-        **{
-            'train_cfg.max_iters': 3,
-            'default_hooks.logger.interval': 10,
-            'default_hooks.checkpoint.interval': 10,
-            # No fused kernel knows the meta device.
-            'optim_wrapper.optimizer.fused': False,
-            'optim_wrapper.clip_grad': dict(max_norm=0.1),
-        },
-    )
-    hook = ToMeta()
-    hook.cfg = runner.cfg.optim_wrapper
-    runner.register_hook(hook, 'VERY_LOW')
-    return runner
 
 
 class Transfers(TorchDispatchMode):
@@ -99,25 +56,6 @@ class Transfers(TorchDispatchMode):
 
 
 COPIES = torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default
-
-
-def test_first_read_is_that_of_the_log(meta_runner, monkeypatch):
-    """And nothing goes to the device but the views and the words."""
-    seen, loop = Transfers(), meta_runner.train_loop
-
-    def watched(*args, run_iter=loop.run_iter):
-        with seen:
-            return run_iter(*args)
-
-    monkeypatch.setattr(loop, 'run_iter', watched)
-    with pytest.raises((RuntimeError, NotImplementedError)) as error:
-        meta_runner.train()
-    assert 'meta' in str(error.value)
-    assert '_read' in [frame.name for frame in traceback.extract_tb(error.tb)]
-    assert meta_runner.iter == 2  # the run's last
-    assert seen.waiting == []
-    # The views, by the preprocessor, and the words of other processes.
-    assert seen.copies >= 2 * 2
 
 
 def rehearse(allow_tf32):

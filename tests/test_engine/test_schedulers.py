@@ -106,15 +106,6 @@ def test_learning_rate(config, options, warmup):
         ]
 
 
-def test_iteration_based_run():
-    """The quick start's: a tenth of the steps warm up."""
-    cfg = Config.fromfile(DEMO_CONFIG)
-    cfg.train_cfg.max_iters = 200
-    for step, groups in enumerate(follow(*build(cfg), 200)):
-        lr = 2e-3 * expected_factor(step, 20, 200)
-        assert groups[0][0] == pytest.approx(lr, rel=1e-9, abs=1e-12), step
-
-
 def test_what_cannot_be():
     cfg = Config.fromfile(DEMO_CONFIG)
     for key, value in (('warmup', 1400), ('warmup', -1), ('period', 0.5)):

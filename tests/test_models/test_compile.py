@@ -7,8 +7,7 @@ from mmengine.dist import get_world_size
 from torch._dynamo.utils import counters
 
 from mmmoca.engine.compile import compile_forward
-from mmmoca.models import Targets, objectives, precision, transformer
-from mmmoca.models.objectives import token_assignment_loss
+from mmmoca.models import transformer
 
 from ..builders import ARCH, build_moca, random_views
 from ..distributed import run_processes
@@ -20,10 +19,6 @@ def fresh_compiler():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
-
-
-def compiled_whole(function, backend='aot_eager'):
-    return torch.compile(function, backend=backend, fullgraph=True)
 
 
 def losses_and_gradients(model, forward, autocast):
@@ -73,7 +68,9 @@ def test_no_graph_break(changes, autocast, rtol, monkeypatch):
     figures, gradients = losses_and_gradients(model, model.forward, autocast)
     # The compiler chooses by itself what to keep of an MLP.
     monkeypatch.delattr(transformer._GELULinear, 'forward')
-    compiled = compiled_whole(model.forward)
+    compiled = torch.compile(
+        model.forward, backend='aot_eager', fullgraph=True
+    )
     figures2, gradients2 = losses_and_gradients(model, compiled, autocast)
     torch.testing.assert_close(figures2, figures, rtol=1e-4, atol=1e-5)
     for name, value in gradients.items():
@@ -86,51 +83,6 @@ def test_cuda_graphs_do_not_go_with_micro_batches():
     model, options = torch.nn.Identity(), dict(mode='reduce-overhead')
     with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):
         compile_forward(model, options, 2)
-
-
-def product_in_tf32(first, second, tf32, out=None):
-    return precision.product(first, second, True)
-
-
-def add_product_in_tf32(total, first, second, tf32):
-    precision.add_product(total, first, second, True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('backend', 'tf32'),
-    [('aot_eager', True), ('aot_eager_decomp_partition', False)],
-)
-def test_chunks_keep_their_gradients(backend, tf32, monkeypatch):
-    """In-place sums in an autograd.Function can lose them silently.
-
-    On a GPU products are an operator of our own, which runs anywhere.
-    """
-    if tf32:
-        monkeypatch.setattr(objectives, 'product', product_in_tf32)
-        monkeypatch.setattr(objectives, 'add_product', add_product_in_tf32)
-    torch.manual_seed(0)
-    words = torch.nn.functional.normalize(torch.randn(12, 6), dim=1)
-    tokens, positions = torch.randn(4, 9, 6), torch.arange(4).repeat(4, 1)
-    shapes = (12, 7), (4, 4, 7), (4, 4, 7)
-    leaves = [torch.randn(shape).requires_grad_() for shape in shapes]
-
-    def loss(prototypes, *features):
-        return token_assignment_loss(
-            [2 * feature for feature in features],
-            [positions, positions + 3],
-            prototypes,
-            3.0,
-            Targets(tokens, words, torch.tensor(20.0), torch.arange(4)),
-            chunk_size=2,
-        )
-
-    expected = loss(*leaves)
-    gradients = torch.autograd.grad(expected[0], leaves)
-    result = compiled_whole(loss, backend)(*leaves)
-    torch.testing.assert_close(result, expected)
-    found = torch.autograd.grad(result[0], leaves)
-    torch.testing.assert_close(found, gradients)
 
 
 # An epoch is three batches of which two are a step, and a validation.

@@ -101,18 +101,6 @@ def test_training_cannot_wake_the_backbone():
         assert (parameter.grad is not None) == trained
 
 
-def test_predictions_hold_the_place_of_the_truth():
-    model = build(out_type='cls_token')
-    images, labels = torch.randn(4, 3, 16, 16), torch.tensor([5, 0, 2, 2])
-    samples = [DataSample().set_gt_label(i) for i in labels]
-    predicted = model(images, samples, mode='predict')
-    places = torch.stack([sample.label_places for sample in predicted])
-    expected = model.head.places(model.extract_feat(images), labels)
-    assert torch.equal(places, expected)
-    assert predicted[0].base_lrs == (0.1, 1.0)
-    assert predicted[0].num_classes == 6
-
-
 def test_mistakes():
     for count in (0, 2):
         with pytest.raises(ValueError, match=f'num_blocks={count} must'):
