@@ -123,26 +123,27 @@ NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
 
 
 @pytest.mark.parametrize(
-    ('word', 'loop', 'bank'),
+    ('part', 'word', 'changes'),
     [
-        ('bank_dtype', dict(bank_dtype='int8'), {}),
-        ('labelled .* no class', {}, dict(with_label=False)),
-        ('never end', {}, dict(sampler=dict(type='InfiniteSampler'))),
-        ('meta_keys of PackInputs', {}, dict(pipeline=NO_INDEX)),
-        ('same classes', {}, dict(metainfo=dict(classes='uvwxyz'))),
+        ('bank', 'labelled .* no class', dict(with_label=False)),
+        ('query', 'val .* no class label', dict(with_label=False)),
+        ('bank', 'never end', dict(sampler=dict(type='InfiniteSampler'))),
+        ('bank', 'meta_keys of PackInputs', dict(pipeline=NO_INDEX)),
+        ('bank', 'same classes', dict(metainfo=dict(classes='uvwxyz'))),
     ],
 )
-def test_bad_config(root, tmp_path, word, loop, bank):
-    loader = folder_loader(root / 'bank', **bank)
+def test_bad_loaders(root, tmp_path, part, word, changes):
+    loader = {part: folder_loader(root / part, **changes)}
     with pytest.raises(ValueError, match=word):
-        toy_runner(**config(root, tmp_path, loader, **loop)).val()
+        toy_runner(**config(root, tmp_path, **loader)).val()
 
 
-def test_a_bank_of_several_sets(root, tmp_path):
+def test_bad_banks(root, tmp_path):
     bank = folder_loader(root / 'bank')
     bank['dataset'] = dict(type='ConcatDataset', datasets=[bank['dataset']])
-    with pytest.raises(ValueError, match='ConcatDataset'):
-        toy_runner(**config(root, tmp_path, bank)).val()
+    for options in (dict(bank=bank), dict(bank_dtype='int8')):
+        with pytest.raises(ValueError, match='ConcatDataset|bank_dtype'):
+            toy_runner(**config(root, tmp_path, **options)).val()
 
 
 def evaluate(root, work_dir, *samplers, **kwargs):

@@ -10,10 +10,10 @@ from mmmoca.engine.hooks.teacher_ema_hook import cosine_momentum
 from ..runs import NO_VALIDATION, demo_runner, scalars
 
 
-def build(root, name, interval=2):
+def build(root, name):
     options = {
         'train_cfg.max_iters': 7,
-        'default_hooks.checkpoint.interval': interval,
+        'default_hooks.checkpoint.interval': 2,
         'default_hooks.logger.interval': 3,
     }
     return demo_runner(root, name, **options | NO_VALIDATION)
@@ -24,7 +24,7 @@ def step_log_of(runner):
 
 
 def test_same_numbers_as_without(root):
-    with_hook = build(root, 'with', interval=3)  # the log's
+    with_hook = build(root, 'with')
     with_hook.train()
     without = build(root, 'without')
     without._hooks.remove(step_log_of(without))

@@ -83,6 +83,9 @@ def test_cuda_graphs_do_not_go_with_micro_batches():
     model, options = torch.nn.Identity(), dict(mode='reduce-overhead')
     with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):
         compile_forward(model, options, 2)
+    assert model._compiled_call_impl is None
+    compile_forward(model, options)
+    assert model._compiled_call_impl is not None
 
 
 # An epoch is three batches of which two are a step, and a validation.
@@ -94,7 +97,7 @@ TWO_EPOCHS = {
     'train_dataloader.sampler.infinite': False,
     'optim_wrapper.dtype': 'float32',
     'optim_wrapper.accumulative_counts': 2,
-    'model.backbone.arch.num_layers': 2,
+    'model.backbone.arch.num_layers': 1,
     'model.backbone.tap_layer': 1,
     'env_cfg.dist_cfg.backend': 'gloo',
 }
