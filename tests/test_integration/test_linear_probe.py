@@ -1,7 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Linear probing on real digits through the real configs, Runner and tools."""
-
-import json
+"""Linear probing on real digits through the real config and Runner."""
 
 import pytest
 import torch
@@ -10,14 +8,12 @@ from mmengine.runner import Runner
 
 from ..digits import (
     digits_config,
-    inferencer_top1,
     save_pretraining,
     train,
     write_digits,
 )
 from ..distributed import run_processes
 from ..runs import DDP, assert_same, scalars
-from ..tools import run_tool
 
 CONFIG = 'linear_vit-b16_100e_in1k.py'
 
@@ -57,28 +53,6 @@ def test_accuracy_far_above_chance(probe, teacher, digits):
     options = {'load_from': f'{digits}/probe/epoch_3.pth'}
     cfg = config(digits, digits / 'tested', **options)
     assert Runner.from_cfg(cfg).test()['linear/top1'] == top1[-1]
-
-
-@pytest.mark.slow
-def test_others_load_the_winner(probe, digits):
-    """The tool and the inferencer of MMPreTrain, by the exported config."""
-    config, checkpoint = (
-        digits / 'probe' / f'linear_best.{suffix}' for suffix in ('py', 'pth')
-    )
-    meta = torch.load(checkpoint, weights_only=True)['meta']
-    assert meta['dataset_meta']['classes'] == tuple('0123456789')
-    result = meta['linear_probe']
-    assert result['top1'] == scalars(probe, 'val/linear/top1').max()
-    assert result['base_lr'] == probe.model.head.base_lrs[result['head']]
-    out = digits / 'metrics.json'
-    run_tool(
-        *('tools/test.py', config, checkpoint, '--out', out),
-        *('--work-dir', digits / 'test', '--out-item', 'metrics'),
-    )
-    metrics = json.loads(out.read_text())
-    assert metrics['accuracy/top5'] == pytest.approx(result['top5'])
-    top1 = inferencer_top1(str(config), checkpoint, digits)
-    assert top1 == pytest.approx(result['top1'])
 
 
 def run_rank(digits, name):

@@ -21,11 +21,11 @@ def fresh_compiler():
     torch.compiler.reset()
 
 
-def losses_and_gradients(model, forward, autocast):
-    """Of the same random masks in each call."""
+def losses_and_gradients(model, forward):
+    """Under autocast, of the same random masks in each call."""
     model.zero_grad()
     torch.manual_seed(5)
-    with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+    with torch.autocast('cpu', torch.bfloat16):
         losses = forward(random_views(), None, 'loss')
     loss, scalars = model.parse_losses(losses)
     loss.backward()
@@ -43,40 +43,26 @@ def losses_and_gradients(model, forward, autocast):
     return figures, gradients
 
 
-SMALL = dict(
-    backbone__arch=dict(ARCH, num_layers=1),
-    backbone__tap_layer=1,
-    backbone__drop_path_rate=0.2,
-)
-NO_DECODER = dict(
-    neck=None,
-    head__lambda_img=1.0,
-    image_embedding='cls',
-    masking=dict(mask_ratios=[0.6], decoder_mask_ratios=[0.3]),
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    # bf16 rounds at 4e-3 and the compiler adds in another order.
-    'changes, autocast, rtol',
-    [(NO_DECODER, False, 1e-3), ({}, True, 0.03)],
-    ids=['no decoder', 'autocast'],
-)
-def test_no_graph_break(changes, autocast, rtol, monkeypatch):
-    model = build_moca(**SMALL | changes)
-    figures, gradients = losses_and_gradients(model, model.forward, autocast)
+def test_no_graph_break(monkeypatch):
+    model = build_moca(
+        backbone__arch=dict(ARCH, num_layers=1),
+        backbone__tap_layer=1,
+        backbone__drop_path_rate=0.2,
+    )
+    figures, gradients = losses_and_gradients(model, model.forward)
     # The compiler chooses by itself what to keep of an MLP.
     monkeypatch.delattr(transformer._GELULinear, 'forward')
     compiled = torch.compile(
         model.forward, backend='aot_eager', fullgraph=True
     )
-    figures2, gradients2 = losses_and_gradients(model, compiled, autocast)
+    figures2, gradients2 = losses_and_gradients(model, compiled)
     torch.testing.assert_close(figures2, figures, rtol=1e-4, atol=1e-5)
     for name, value in gradients.items():
         assert value.norm() > 0, name
         error = (gradients2[name] - value).norm() / value.norm()
-        assert error < rtol, (name, float(error))
+        # bf16 rounds at 4e-3 and the compiler adds in another order.
+        assert error < 0.03, (name, float(error))
 
 
 def test_cuda_graphs_do_not_go_with_micro_batches():
