@@ -2,14 +2,12 @@
 """MMPreTrain's FeatureExtractor on the real configs and a checkpoint."""
 
 import copy
-import re
 
 import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
 from mmpretrain import FeatureExtractor
-from mmpretrain.apis.model import ModelHub
 from mmpretrain.registry import MODELS
 from PIL import Image
 from torch import nn
@@ -81,23 +79,3 @@ def test_features_of_an_image(model, files):
         found.append((feature, expected(image, *how)))
     for feature, right in found:
         torch.testing.assert_close(feature, right, atol=1e-5, rtol=1e-4)
-
-
-def test_what_the_readme_shows(model, files, monkeypatch, tmp_path):
-    """As it stands there, with smaller models."""
-    text = (CONFIGS / 'README.md').read_text()
-    code = re.search(r'```python\n(import mmmoca.hub\n.*?)```', text, re.S)[1]
-    for known in ('moca_vit-b16_200e', 'moca_vit-b16_200e_v1.0'):
-        entry = copy.copy(ModelHub.get(known))
-        entry.data = entry.data | dict(Weights=files[0])
-        entry.config = small(PRETRAINING)
-        monkeypatch.setitem(ModelHub._models_dict, known, entry)
-    monkeypatch.chdir(tmp_path)
-    Image.open(files[1]).save('image.jpg')
-    (tmp_path / 'epoch_200.pth').symlink_to(files[0])
-    shown = {}
-    exec(code, shown)
-    state = shown['model'].state_dict()
-    assert torch.equal(state['teacher.ln1.bias'], model.teacher.ln1.bias)
-    right = expected('image.jpg', model.teacher)
-    torch.testing.assert_close(shown['features'], right, atol=2e-2, rtol=0.01)

@@ -1,45 +1,33 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""k-NN and low-shot configs on a pretraining checkpoint, on real digits."""
+"""Configs of k-NN and low-shot classification; k-NN of real digits."""
 
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from ..images import CONFIGS
+from ..images import CONFIGS, point_to
 from ..runs import COUNT, demo_model
 from ..tools import load_tool
 
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
-    """Digits, subsets of them, and a network that does not know them."""
+    """Digits, and a network that does not know them."""
     root = tmp_path_factory.mktemp('evaluation') / 'digits'
     load_tool('dataset_converters/make_digits').make_digits(root, limit=300)
-    make_subsets = load_tool('dataset_converters/make_subset').make_subsets
-    make_subsets(root / 'train', root / 'subsets', sets=2)
     model = demo_model()
     torch.save(dict(state_dict=model.state_dict()), root / 'iter_1.pth')
     return root
 
 
-def run(name, data, **options):
+def run(name, data):
     """Metrics of a config of ``configs/demo`` on that network and data."""
     cfg = Config.fromfile(CONFIGS / 'demo' / f'{name}_vit-tiny_textures.py')
-    images = 'train' if name == 'lowshot' else 'bank'
-    for loader in ('test_dataloader', f'test_cfg.{images}_dataloader'):
-        options |= {
-            f'{loader}.dataset.data_root': str(data),
-            f'{loader}.num_workers': 0,
-            f'{loader}.persistent_workers': False,
-            f'{loader}.pin_memory': False,
-        }
-    options |= {
-        'work_dir': str(data / name),
-        'experiment_name': f'{name}_{next(COUNT)}',
-        'load_from': str(data / 'iter_1.pth'),
-    }
-    cfg.merge_from_dict(options)
+    point_to(cfg, data)
+    cfg.work_dir = str(data / name)
+    cfg.experiment_name = f'{name}_{next(COUNT)}'
+    cfg.load_from = str(data / 'iter_1.pth')
     return Runner.from_cfg(cfg).test()
 
 
@@ -50,16 +38,6 @@ def test_knn_config_equals_the_pretraining_config(data):
     assert len(metrics) == 2 * 2 * 10
     # Far above chance, untrained as it is.
     assert metrics['knn/top1_k10_t0.03'] > 60
-
-
-def test_low_shot_config(data):
-    subsets = dict(_delete_=True)
-    for shots in (1, 5):
-        lists = (data / 'subsets').glob(f'{shots}shot_set*.txt')
-        subsets[f'{shots}shot'] = sorted(map(str, lists))
-    metrics = run('lowshot', data, **{'test_cfg.subsets': subsets})
-    assert metrics['lowshot/top1_5shot'] > metrics['lowshot/top1_1shot']
-    assert metrics['lowshot/top1_5shot'] > 13  # chance is 10
 
 
 def test_configs_of_the_paper():
