@@ -44,7 +44,7 @@ def test_images_of_a_step(root, tmp_path, enough, options):
 def test_micro_batches_survive_the_next_forward_pass():
     """CUDA graphs replay into the memory of the step before."""
     codebook = OnlineCodebook(
-        4, (4, 4), num_words=8, num_new_words=2, border=1, centre=0.9
+        4, (4, 4), num_words=8, num_new_words=4, border=1, centre=0.9
     )
     step = SimpleNamespace(count=0)
     runner = SimpleNamespace(
@@ -57,14 +57,15 @@ def test_micro_batches_survive_the_next_forward_pass():
     )
     hook = CodebookHook()
     memory = dict(
-        candidates=torch.empty(2, 2, 4),
+        candidates=torch.empty(2, 4, 4),
         msd=torch.empty(2),
         token_mean=torch.empty(16, 4),
     )
     for step.count in (1, 2):
         for value in memory.values():
             value.fill_(step.count)
-        update = CodebookUpdate(**memory, batch_size=2)
+        memory['candidates'][1] += 10  # of the second view
+        update = CodebookUpdate(**memory, batch_size=4)
         hook.after_train_iter(runner, outputs=dict(codebook_update=update))
     assert float(codebook.msd) == pytest.approx(
         0.99 * (0.99 * 0.5 + 0.01 * 1.5) + 0.01 * 1.5
@@ -74,6 +75,7 @@ def test_micro_batches_survive_the_next_forward_pass():
     )
     # The draw depends on the run's seed and the step: a view, then images.
     generator = torch.Generator().manual_seed(mix_seed(0, 1))
-    torch.randint(2, (), generator=generator)
-    images = torch.randperm(4, generator=generator)[:2]
-    assert codebook.words[:2, 0].tolist() == (1 + images // 2).tolist()
+    view = torch.randint(2, (), generator=generator)
+    images = torch.randperm(8, generator=generator)[:4]
+    expected = 1 + images // 4 + 10 * view
+    assert codebook.words[:4, 0].tolist() == expected.tolist()
