@@ -31,7 +31,7 @@ def build(cfg, micro_batches=1):
     schedulers = cfg.param_scheduler
     if isinstance(schedulers, dict):
         schedulers = [schedulers]
-    return wrapper, [PARAM_SCHEDULERS.build(run | cfg) for cfg in schedulers]
+    return wrapper, [PARAM_SCHEDULERS.build(run | one) for one in schedulers]
 
 
 def follow(wrapper, schedulers, iterations):
