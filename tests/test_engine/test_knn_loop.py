@@ -58,7 +58,12 @@ def test_equals_sklearn(root, tmp_path):
     settings = dict(k=(3, 1, 17), temperature=(0.07, 0.5), which='student')
     settings |= dict(parts, data_root=str(root), stage='test')
     cfg = config(root, tmp_path, **settings)
+    # Other metrics read the predictions of the first k.
+    others = dict(type='mmpretrain.Accuracy', topk=1)
+    cfg['test_evaluator'] = [cfg['test_evaluator'], others]
     metrics = toy_runner(**cfg).test()
+    others = metrics.pop('accuracy/top1')
+    assert others == pytest.approx(metrics['knn/top1_k3_t0.07'])
     for k, t in itertools.product((3, 1, 17), (0.07, 0.5)):
         expected = expected_accuracy(root, k, t, 'student')
         assert 0 < expected < 100
