@@ -12,7 +12,7 @@ from torch import distributed
 from mmmoca.engine import launch, processes
 from mmmoca.engine.runners import ConsoleRunner
 
-from ..images import CONFIGS
+from ..images import CONFIGS, DEMO_CONFIG, point_to
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 SEGMENTATION = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
@@ -57,6 +57,18 @@ def test_what_a_file_inherits(tmp_path):
     # A variable of the file is no setting.
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')
+
+
+def test_the_console_is_for_the_run(root, tmp_path, capsys):
+    cfg = launch.load_config(DEMO_CONFIG, str(tmp_path))
+    point_to(cfg, root)
+    cfg.experiment_name = 'console'
+    launch.build_runner(cfg).logger.info('some information')
+    (file,) = tmp_path.glob('*/*.log')
+    console, log = capsys.readouterr().out, file.read_text()
+    assert 'some information' in console
+    for dump in ('System environment', 'Config:', 'Hooks will'):
+        assert dump in log and dump not in console
 
 
 def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
