@@ -7,7 +7,7 @@ from mmengine.runner import Runner
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.launch import load_config
-from mmmoca.engine.recipe import RunSize, recipe_numbers, run_of, scale_rate
+from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
 from mmmoca.engine.training import prepare_training, train
 
 from ..images import CONFIGS, DEMO_CONFIG, write_images
@@ -66,14 +66,14 @@ def test_rules_pass_through_the_recipes_that_were_tried():
 
 def test_steps_of_an_epoch(root, monkeypatch):
     options = {'train_dataloader.drop_last': False, 'batch_size': 10}
-    assert run_of(own_config(root, **options)).steps == 24
+    assert run_size(own_config(root, **options)).steps == 24
     # Four have 15 each of 58 images: samplers round up.
     monkeypatch.setenv('WORLD_SIZE', '4')
     cfg = own_config(root, batch_size=15)
     cfg.launcher = 'pytorch'
-    assert run_of(cfg) == RunSize(images=58, batch=60, steps=4)
+    assert run_size(cfg) == RunSize(images=58, batch=60, steps=4)
     cfg.train_cfg = dict(max_iters=9)
-    assert run_of(cfg).steps == 9
+    assert run_size(cfg).steps == 9
 
 
 def test_what_is_not_auto_stays(root):
@@ -133,17 +133,17 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
     for place in ('SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE'):
         monkeypatch.setenv(place, '2')
     cfg = load_config(DEMO_CONFIG, launcher=launcher)
-    assert scale_rate(cfg) == {}
+    assert scale_lr(cfg) == {}
     cfg.train_dataloader.batch_size = 4
     cfg.optim_wrapper.accumulative_counts = 3
     cfg.auto_scale_lr.enable = True
     lr = pytest.approx(2e-3 * 3 * images / 32, rel=1e-12)
-    assert scale_rate(cfg) == {LR: lr}
+    assert scale_lr(cfg) == {LR: lr}
     assert cfg.optim_wrapper.optimizer.lr == lr
-    assert scale_rate(cfg) == {}  # once
+    assert scale_lr(cfg) == {}  # once
     cfg.auto_scale_lr = dict(enable=True)
     with pytest.raises(ValueError, match='base_batch_size'):
-        scale_rate(cfg)
+        scale_lr(cfg)
 
 
 def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
