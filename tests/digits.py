@@ -6,7 +6,6 @@ import itertools
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
-from mmpretrain import ImageClassificationInferencer
 
 from .images import CONFIGS, point_to
 from .runs import demo_model
@@ -87,17 +86,3 @@ def train(cfg):
     runner = Runner.from_cfg(cfg)
     runner.train()
     return runner
-
-
-def inferencer_top1(cfg, checkpoint, root):
-    """Accuracy in % of MMPreTrain's own inferencer on the val images."""
-    inferencer = ImageClassificationInferencer(
-        cfg, pretrained=str(checkpoint), device='cpu'
-    )
-    files = sorted((root / 'val').glob('*/*.png'))
-    predictions = inferencer([str(file) for file in files], batch_size=100)
-    hits = [
-        prediction['pred_class'] == file.parent.name
-        for prediction, file in zip(predictions, files)
-    ]
-    return 100 * sum(hits) / len(hits)

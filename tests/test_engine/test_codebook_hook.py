@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """When and by what the codebook is updated."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -13,47 +14,37 @@ from mmmoca.models import CodebookUpdate, OnlineCodebook
 from ..runs import NO_VALIDATION, by_epochs, demo_runner
 
 BATCH = 'train_dataloader.batch_size'
+MICRO_BATCHES = 'optim_wrapper.accumulative_counts'
+KEEP_LAST = {'train_dataloader.drop_last': False}
+# Whatever the config says of the sampler.
+ENDLESS = {'train_dataloader.sampler.infinite': False}
 
 
 @pytest.mark.parametrize(
-    'options',
+    ('enough', 'options'),
     [
-        {BATCH: 3},
-        # 48 images leave 3 for the last batch of an epoch.
-        {BATCH: 15, 'train_dataloader.drop_last': False} | by_epochs(1),
+        # 48 images leave 3 for the last batch of an epoch,
+        (False, {BATCH: 15} | KEEP_LAST | by_epochs(1)),
+        # which a step does not have if there are no epochs,
+        (True, {BATCH: 15, 'train_cfg.max_iters': 1} | KEEP_LAST | ENDLESS),
+        # and 1 for that of batches of 47, two of which are a step.
+        (True, {BATCH: 47, MICRO_BATCHES: 2} | KEEP_LAST | by_epochs(1)),
         # 9 micro-batches of 2, of which 4 are a step: the last has one.
-        {
-            BATCH: 2,
-            'optim_wrapper.accumulative_counts': 4,
-            'train_cfg.max_iters': 9,
-        },
+        (False, {BATCH: 2, MICRO_BATCHES: 4, 'train_cfg.max_iters': 9}),
     ],
 )
-def test_steps_of_too_few_images(root, options):
-    runner = demo_runner(root, 'few', **NO_VALIDATION | options)
-    with pytest.raises(ValueError, match='num_new_words=4'):
+def test_images_of_a_step(root, tmp_path, enough, options):
+    options = NO_VALIDATION | options | {'work_dir': str(tmp_path)}
+    runner = demo_runner(root, 'steps', **options)
+    refused = pytest.raises(ValueError, match='num_new_words=4')
+    with nullcontext() if enough else refused:
         runner.train()
-
-
-def test_a_step_may_have_a_small_batch(root):
-    """Of 47 images and of 1."""
-    options = {BATCH: 47, 'train_dataloader.drop_last': False} | by_epochs(1)
-    options |= {'optim_wrapper.accumulative_counts': 2} | NO_VALIDATION
-    demo_runner(root, 'small_batch', **options).train()
-
-
-def test_batches_without_an_end_are_full(root):
-    """48 images leave 3 of a batch of 15, which no step has."""
-    options = {BATCH: 15, 'train_dataloader.drop_last': False}
-    options |= {'train_cfg.max_iters': 1} | NO_VALIDATION
-    options['train_dataloader.sampler.infinite'] = False  # as by default
-    demo_runner(root, 'full', **options).train()
 
 
 def test_micro_batches_survive_the_next_forward_pass():
     """CUDA graphs replay into the memory of the step before."""
     codebook = OnlineCodebook(
-        4, (4, 4), num_words=8, num_new_words=2, border=1, centre=0.9
+        4, (4, 4), num_words=8, num_new_words=4, border=1, centre=0.9
     )
     step = SimpleNamespace(count=0)
     runner = SimpleNamespace(
@@ -66,14 +57,15 @@ def test_micro_batches_survive_the_next_forward_pass():
     )
     hook = CodebookHook()
     memory = dict(
-        candidates=torch.empty(2, 2, 4),
+        candidates=torch.empty(2, 4, 4),
         msd=torch.empty(2),
         token_mean=torch.empty(16, 4),
     )
     for step.count in (1, 2):
         for value in memory.values():
             value.fill_(step.count)
-        update = CodebookUpdate(**memory, batch_size=2)
+        memory['candidates'][1] += 10  # of the second view
+        update = CodebookUpdate(**memory, batch_size=4)
         hook.after_train_iter(runner, outputs=dict(codebook_update=update))
     assert float(codebook.msd) == pytest.approx(
         0.99 * (0.99 * 0.5 + 0.01 * 1.5) + 0.01 * 1.5
@@ -81,12 +73,9 @@ def test_micro_batches_survive_the_next_forward_pass():
     torch.testing.assert_close(
         codebook.token_mean, torch.full((16, 4), 0.1 * 1.5)
     )
-    images = torch.randperm(4, generator=generator_of_step(0, 1))[:2]
-    assert codebook.words[:2, 0].tolist() == (1 + images // 2).tolist()
-
-
-def generator_of_step(seed, step):
-    """After it has drawn the view."""
-    generator = torch.Generator().manual_seed(mix_seed(seed, step))
-    torch.randint(2, (), generator=generator)
-    return generator
+    # The draw depends on the run's seed and the step: a view, then images.
+    generator = torch.Generator().manual_seed(mix_seed(0, 1))
+    view = torch.randint(2, (), generator=generator)
+    images = torch.randperm(8, generator=generator)[:4]
+    expected = 1 + images // 4 + 10 * view
+    assert codebook.words[:4, 0].tolist() == expected.tolist()

@@ -13,70 +13,38 @@ from ..builders import ARCH
 RATE, LR, DECAY, LAYERS = 0.75, 2e-4, 0.05, ARCH['num_layers']
 
 
-BACKBONE = dict(type='mmpretrain.VisionTransformer', arch=ARCH, img_size=32)
-
-
-class Detector(nn.Module):
-    """What a detector or segmentor looks like to the constructor."""
-
-    def __init__(self):
-        super().__init__()
-        self.backbone = MODELS.build(BACKBONE)
-        self.neck = nn.Sequential(nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8))
-
-
-def build(model, **further):
-    paramwise_cfg = dict(
-        **further,
-        layer_decay_rate=RATE,
-        norm_decay_mult=0.0,
-        bias_decay_mult=0.0,
-        flat_decay_mult=0.0,
+def build(**further):
+    """Groups of what looks like a detector or segmentor, by parameter."""
+    model = nn.Module()
+    vit = dict(type='mmpretrain.VisionTransformer', arch=ARCH, img_size=32)
+    model.backbone = MODELS.build(vit)
+    model.neck = nn.Sequential(nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8))
+    flat = ('norm_decay_mult', 'bias_decay_mult', 'flat_decay_mult')
+    paramwise_cfg = dict.fromkeys(flat, 0.0) | further
+    cfg = dict(
+        constructor='mmmoca.LayerDecayOptimWrapperConstructor',
+        optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY),
+        paramwise_cfg=dict(layer_decay_rate=RATE, **paramwise_cfg),
     )
-    return build_optim_wrapper(
-        model,
-        dict(
-            constructor='mmmoca.LayerDecayOptimWrapperConstructor',
-            optimizer=dict(type='AdamW', lr=LR, weight_decay=DECAY),
-            paramwise_cfg=paramwise_cfg,
-        ),
-    )
-
-
-def expected_rate(name):
-    if re.match(r'backbone\.(cls_token|pos_embed|patch_embed)', name):
-        return LR * RATE ** (LAYERS + 1)
-    layer = re.match(r'backbone\.layers\.(\d+)\.', name)
-    if layer:
-        return LR * RATE ** (LAYERS - int(layer[1]))
-    return LR
+    groups = build_optim_wrapper(model, cfg).optimizer.param_groups
+    return model, {group['param_name']: group for group in groups}
 
 
 def test_all_parameters():
-    model = Detector()
-    groups = build(model).optimizer.param_groups
-    found = {
-        id(parameter): (group['lr'], group['weight_decay'])
-        for group in groups
-        for parameter in group['params']
-    }
-    names = {name: id(p) for name, p in model.named_parameters()}
-    assert set(found) == set(names.values())
+    model, groups = build()
+    assert groups.keys() == dict(model.named_parameters()).keys()
     for name, parameter in model.named_parameters():
+        power = 0
+        if re.match(r'backbone\.(cls_token|pos_embed|patch_embed)', name):
+            power = LAYERS + 1
+        elif layer := re.match(r'backbone\.layers\.(\d+)\.', name):
+            power = LAYERS - int(layer[1])
+        expected = pytest.approx(LR * RATE**power, rel=1e-12)
+        assert groups[name]['lr'] == expected, name
         decay = DECAY if parameter.ndim > 1 else 0
-        expected = pytest.approx((expected_rate(name), decay), rel=1e-12)
-        assert found[id(parameter)] == expected, name
-    assert len({rate for rate, _ in found.values()}) == LAYERS + 2
-
-
-@pytest.mark.parametrize('model', [nn.Linear(2, 3), nn.Module()])
-def test_backbone_without_depths(model):
-    if not isinstance(model, nn.Linear):
-        model.backbone = nn.Linear(2, 3)
-    with pytest.raises(NotImplementedError, match='get_layer_depth'):
-        build(model)
+        assert groups[name]['weight_decay'] == decay, name
 
 
 def test_keys_that_nothing_reads():
     with pytest.raises(ValueError, match='got .*layer_decay_rat'):
-        build(Detector(), layer_decay_rat=0.5)
+        build(layer_decay_rat=0.5)

@@ -15,17 +15,12 @@ from mmmoca.engine import MixedPrecisionOptimWrapper, NonFiniteLossError
 from mmmoca.engine.hooks.step_log_hook import StepLogHook
 from mmmoca.engine.steps import skipped, unwrap_model
 
+from ..builders import ARCH
 from ..distributed import run_processes
-from ..runs import (
-    NO_VALIDATION,
-    assert_same,
-    demo_runner,
-    scalars,
-    state_of,
-)
+from ..runs import NO_VALIDATION, assert_same, demo_runner, scalars, state_of
 
 pytestmark = pytest.mark.gpu
-STEPS, POISONED = 5, 2
+STEPS, POISONED = 4, 2
 MOVED = 'words', 'pointer', 'msd', 'token_mean'
 
 
@@ -62,6 +57,15 @@ HALF = {
     'optim_wrapper.dtype': 'float16',
     # A scale that the demo's model takes from the first step on.
     'optim_wrapper.loss_scale': dict(init_scale=32.0),
+}
+
+
+# A CPU is slow in float16.
+SMALL = {
+    'model.backbone.arch': dict(ARCH, num_layers=1),
+    'model.backbone.tap_layer': 1,
+    'model.neck.embed_dims': 16,
+    'model.codebook.num_words': 64,
 }
 
 
@@ -111,7 +115,7 @@ def token_overflows(model):
 
 def run(root, name, poison, iterations=(POISONED,), **options):
     """Train; states and scales by step, what was skipped, how it ended."""
-    runner = demo_runner(root, name, **HALF | options)
+    runner = demo_runner(root, name, **HALF | SMALL | options)
     recorder = Recorder(poison, iterations)
     runner.register_hook(recorder)
     skips = error = None
@@ -128,11 +132,9 @@ def differing(first, second):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('world_size', [1, 2])
-def test_skipped_step_changes_nothing(root, world_size):
-    name = f'overflow_{world_size}'
-    train = functools.partial(run, root, name, gradient_overflows)
-    results = run_processes(train, world_size)
+@pytest.mark.processes
+def test_skipped_step_changes_nothing(root):
+    results = run_processes(run, 2, root, 'overflow', gradient_overflows)
     for states, scales, skips, error in results:
         assert error is None
         assert_same(states[POISONED - 1], states[POISONED])
@@ -144,23 +146,19 @@ def test_skipped_step_changes_nothing(root, world_size):
             assert moved >= {'backbone.ln1.weight', 'teacher.ln1.weight'}
         for after in states:
             assert all(value.isfinite().all() for value in after.values())
-    for states in zip(results[0][0], results[-1][0]):
+    for states in zip(results[0][0], results[1][0]):
         assert_same(*states)
 
 
-@pytest.mark.parametrize(
-    'world_size', [1, pytest.param(2, marks=pytest.mark.processes)]
-)
-def test_no_word_is_taken_that_is_not_finite(root, world_size):
+@pytest.mark.processes
+def test_no_word_is_taken_that_is_not_finite(root):
     """Without a scaler too, whose flag would tell."""
     options = {
         'optim_wrapper.type': 'mmmoca.MixedPrecisionOptimWrapper',
         'optim_wrapper.dtype': 'bfloat16',
     }
-    name = f'word_{world_size}'
-    train = functools.partial(run, root, name, token_overflows, **options)
-    results = run_processes(train, world_size)
-    for states, *_, error in results:
+    train = functools.partial(run, root, 'word', token_overflows, **options)
+    for states, *_, error in run_processes(train, 2):
         for after in states:
             for name in MOVED:
                 assert after[f'codebook.{name}'].isfinite().all()
@@ -169,11 +167,10 @@ def test_no_word_is_taken_that_is_not_finite(root, world_size):
         assert f'iteration {POISONED + 1} is not finite' in error
 
 
-@pytest.mark.slow
 def test_endless_skipping_stops_the_run(root, monkeypatch):
-    monkeypatch.setattr(StepLogHook, 'max_skipped_steps', 3)
-    *_, error = run(root, 'endless', gradient_overflows, (0, 2, 3, 4))
-    assert 'iteration 5 is not finite' in error and 'skipped=1' in error
+    monkeypatch.setattr(StepLogHook, 'max_skipped_steps', 2)
+    *_, error = run(root, 'endless', gradient_overflows, (0, 2, 3))
+    assert 'iteration 4 is not finite' in error and 'skipped=1' in error
 
 
 def test_wrapper_that_hides_its_skipped_steps():

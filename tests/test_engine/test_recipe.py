@@ -1,14 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
-from unittest import mock
-
 import pytest
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.dry_run import dry_run
-from mmmoca.engine.launch import build_runner, load_config
+from mmmoca.engine.launch import load_config
 from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
 from mmmoca.engine.training import prepare_training, train
 
@@ -66,42 +64,23 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     assert numbers(50_000, 24, 200)[2:] == [512, 16]
 
 
-@pytest.mark.parametrize('drop_last, steps', [(True, 20), (False, 24)])
-def test_steps_of_an_epoch(root, drop_last, steps):
-    options = {'train_dataloader.drop_last': drop_last, 'batch_size': 10}
-    assert run_size(own_config(root, **options)).steps == steps
-
-
-def test_steps_of_processes_that_share_unevenly(root, monkeypatch):
-    """Four have 15 each of 58 images: samplers round up."""
+def test_steps_of_an_epoch(root, monkeypatch):
+    options = {'train_dataloader.drop_last': False, 'batch_size': 10}
+    assert run_size(own_config(root, **options)).steps == 24
+    # Four have 15 each of 58 images: samplers round up.
     monkeypatch.setenv('WORLD_SIZE', '4')
     cfg = own_config(root, batch_size=15)
     cfg.launcher = 'pytorch'
     assert run_size(cfg) == RunSize(images=58, batch=60, steps=4)
-
-
-def test_two_precisions(root):
-    cfg = own_config(root, **{'optim_wrapper.dtype': 'float32'})
-    with pytest.raises(ValueError, match='float32'):
-        prepare_training(cfg, amp=True)
-
-
-@pytest.mark.slow
-def test_words_that_no_step_would_fill(root, tmp_path):
-    words = {'model.codebook.num_words': 64, 'model.codebook.num_new_words': 4}
-    cfg = own_config(root, tmp_path, epochs=1, **words)
-    complete_recipe(cfg)
-    runner = build_runner(cfg)
-    runner.logger.warning = mock.Mock()
-    runner.train()
-    messages = [call.args[0] for call in runner.logger.warning.mock_calls]
-    [said] = [m for m in messages if 'codebook' in m]
-    assert '36 of the 64 words' in said
-    assert dry_run(cfg)['codebook'] == '64 words, 0.438 times renewed'
+    cfg.train_cfg = dict(max_iters=9)
+    assert run_size(cfg).steps == 9
 
 
 def test_what_is_not_auto_stays(root):
     cfg = own_config(root, **{'model.codebook.num_words': 32})
+    # A runner of its own says what is left open.
+    with pytest.raises(ValueError, match='momentum .*complete_recipe'):
+        Runner.from_cfg(cfg)
     written = complete_recipe(cfg)
     # 57 images and one that is broken: 7 steps an epoch.
     expected = recipe_numbers(RunSize(58, 8, 28), 32)
@@ -111,61 +90,60 @@ def test_what_is_not_auto_stays(root):
     assert complete_recipe(cfg) == {}
 
 
-def test_images_that_fill_no_step(root):
+def test_what_cannot_be(root):
+    cfg = own_config(root, batch_size=64)
     message = '58 images fill no step of 64: lower train_dataloader.batch_size'
     with pytest.raises(ValueError, match=message):
-        complete_recipe(own_config(root, batch_size=64))
+        complete_recipe(cfg)
+    cfg.optim_wrapper.dtype = 'float32'
+    with pytest.raises(ValueError, match='no mixed precision'):
+        prepare_training(cfg, amp=True)
 
 
-def test_a_runner_of_its_own_says_what_is_left_open(root):
-    with pytest.raises(ValueError, match='momentum .*complete_recipe'):
-        Runner.from_cfg(own_config(root))
-
-
-def test_labelled_images_switch_k_nn_on(root):
+@pytest.mark.slow
+def test_a_run_of_other_numbers(root, tmp_path, capsys):
+    """Warnings of a rate and of words; labelled images switch k-NN on."""
     assert own_config(root).val_dataloader is None
     options = {
+        LR: 1e-3,
+        'model.codebook.num_words': 64,
+        'model.codebook.num_new_words': 4,
         'train_cfg.val_interval': 1,
         'val_dataloader.num_workers': 0,
         'val_cfg.bank_dataloader.num_workers': 0,
         'val_cfg.k': (2, 20),
+        'log_level': 'INFO',
     }
-    cfg = own_config(root, knn_root=str(root), epochs=1, **options)
-    complete_recipe(cfg)
-    runner = build_runner(cfg)
-    runner.train()
+    cfg = own_config(root, tmp_path, knn_root=str(root), epochs=1, **options)
+    runner = train(cfg, prepare_training(cfg))
+    said = capsys.readouterr().out
+    assert 'chosen for 2048 images' in said
+    assert '36 of the 64 words' in said
     assert len(scalars(runner, 'val/knn/top1_k20')) == 1
-    assert list((root / 'work').glob('best_knn_top1_k20_epoch_*.pth'))
+    assert list(tmp_path.glob('best_knn_top1_k20_epoch_*.pth'))
+    cfg.train_dataloader.batch_size = 64
+    with pytest.raises(ValueError, match='train_dataloader.batch_size'):
+        train(cfg, {})
 
 
-@pytest.mark.parametrize('launcher', ['none', 'pytorch', 'slurm', 'mpi'])
-@pytest.mark.parametrize('micro_batches', [1, 4])
-def test_rates_follow_the_images(monkeypatch, launcher, micro_batches):
-    for place in ('WORLD_SIZE', 'SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE'):
+@pytest.mark.parametrize(
+    ('launcher', 'images'), [('none', 4), ('slurm', 8), ('mpi', 8)]
+)
+def test_rates_follow_the_images(monkeypatch, launcher, images):
+    for place in ('SLURM_NTASKS', 'OMPI_COMM_WORLD_SIZE'):
         monkeypatch.setenv(place, '2')
-    processes = 1 if launcher == 'none' else 2
     cfg = load_config(DEMO_CONFIG, launcher=launcher)
     assert scale_lr(cfg) == {}
     cfg.train_dataloader.batch_size = 4
-    cfg.optim_wrapper.accumulative_counts = micro_batches
+    cfg.optim_wrapper.accumulative_counts = 3
     cfg.auto_scale_lr.enable = True
-    lr = pytest.approx(2e-3 * 4 * processes * micro_batches / 32, rel=1e-12)
+    lr = pytest.approx(2e-3 * 3 * images / 32, rel=1e-12)
     assert scale_lr(cfg) == {LR: lr}
     assert cfg.optim_wrapper.optimizer.lr == lr
     assert scale_lr(cfg) == {}  # once
     cfg.auto_scale_lr = dict(enable=True)
     with pytest.raises(ValueError, match='base_batch_size'):
         scale_lr(cfg)
-
-
-def test_a_rate_for_other_images_is_a_warning(root, tmp_path, capsys):
-    options = {LR: 1e-3, 'epochs': 1, 'log_level': 'INFO'}
-    cfg = own_config(root, tmp_path, **options)
-    train(cfg, prepare_training(cfg))
-    assert 'chosen for 2048 images' in capsys.readouterr().out
-    cfg.train_dataloader.batch_size = 64
-    with pytest.raises(ValueError, match='train_dataloader.batch_size'):
-        train(cfg, {})
 
 
 def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
@@ -179,12 +157,3 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
     assert (report['images a step'], report['steps']) == ('16', '14')
     assert report['learning rates'] == '0.0001, 9.37e-06'
     assert report['codebook'] == '64 words, 3.5 times renewed'
-
-
-def test_dry_run_of_a_run_by_iterations(root):
-    options = {
-        'train_dataloader.dataset.data_root': str(root),
-        'train_dataloader.num_workers': 0,
-    }
-    report = dry_run(load_config(DEMO_CONFIG, cfg_options=options))
-    assert (report['images a step'], report['steps']) == ('32', '1400')

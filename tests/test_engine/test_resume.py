@@ -7,17 +7,11 @@ That it goes on bit for bit is a matter of test_integration.
 import pytest
 import torch
 
-from ..runs import (
-    NO_VALIDATION,
-    assert_same,
-    by_epochs,
-    demo_model,
-    demo_runner,
-    state_of,
-)
+from mmmoca.checkpoints import read_checkpoint
+
+from ..runs import NO_VALIDATION, assert_same, by_epochs, demo_runner, state_of
 
 BATCH = 'train_dataloader.batch_size'
-INFINITE = 'train_dataloader.sampler.infinite'
 
 
 def train(root, name, **options):
@@ -26,22 +20,26 @@ def train(root, name, **options):
     return runner
 
 
-def train_and_resume(root, name, iteration, **options):
-    """A run, and one that goes on from a checkpoint of it."""
+def train_and_resume(root, name, **options):
+    """A run, and one that goes on from its second iteration."""
     options |= {
-        'default_hooks.checkpoint.interval': iteration,
+        'default_hooks.checkpoint.interval': 2,
         'default_hooks.checkpoint.max_keep_ckpts': -1,
     }
     whole = train(root, name, **options)
-    file = f'{whole.work_dir}/iter_{iteration}.pth'
-    again = dict(resume=True, load_from=file)
+    again = dict(resume=True, load_from=f'{whole.work_dir}/iter_2.pth')
     return whole, train(root, f'{name}_resumed', **options, **again)
 
 
 @pytest.fixture(scope='module')
 def epochs(root):
-    """The first of two epochs, of 48 images and 6 steps each."""
-    train(root, 'epochs', **by_epochs(1))
+    """The first of two epochs, of 48 images and 6 steps each.
+
+    The sampler ends with it, whatever the config says.
+    """
+    infinite = {'train_dataloader.sampler.infinite': True}
+    runner = train(root, 'epochs', **by_epochs(1) | infinite)
+    assert runner.iter == 6
     return by_epochs(2) | {'resume': True}
 
 
@@ -64,46 +62,26 @@ def test_a_run_goes_on_in_the_same_steps(root, epochs, options, message):
         train(root, 'epochs', **epochs | options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('infinite', [False, True])
-def test_the_sampler_ends_where_the_loop_counts_epochs(root, infinite):
-    """Whatever the config says."""
-    said = {INFINITE: infinite}
-    ends = train(root, f'ends_{infinite}', **by_epochs(1) | said)
-    assert ends.iter == 6
-    options = said | {'train_cfg.max_iters': 7} | NO_VALIDATION
-    goes_on = train(root, f'goes_on_{infinite}', **options)
-    for runner in (ends, goes_on):
-        sampler = runner.train_dataloader.sampler
-        assert sampler.infinite == (runner is goes_on)
+def test_an_epoch_of_another_length_is_refused(root, epochs):
+    content = read_checkpoint(root / 'epochs' / 'iter_6.pth')
+    content['meta']['iterations_per_epoch'] += 1  # on fewer ranks, say
+    torch.save(content, root / 'longer.pth')
+    longer = {'load_from': str(root / 'longer.pth')}
+    with pytest.raises(ValueError, match='iterations_per_epoch'):
+        train(root, 'longer', **epochs | longer)
 
 
-@pytest.mark.slow
 def test_a_sampler_that_cannot_be_skipped_into(root):
     """It starts anew, and steps still count."""
     sampler = dict(_delete_=True, type='DefaultSampler', shuffle=True)
-    options = by_epochs(2) | {'train_dataloader.sampler': sampler}
-    _, resumed = train_and_resume(root, 'anew', 4, **options)
-    assert (resumed.epoch, resumed.iter) == (2, 12)
+    options = by_epochs(2) | {'train_dataloader.sampler': sampler, BATCH: 16}
+    _, resumed = train_and_resume(root, 'anew', **options)
+    assert (resumed.epoch, resumed.iter) == (2, 6)
 
 
 def test_a_schedule_that_pickles_code(root):
     schedule = dict(_delete_=True, type='OneCycleLR', eta_max=1e-3)
     schedule |= dict(total_steps=4, by_epoch=False)
     options = {'param_scheduler': schedule, 'train_cfg.max_iters': 4}
-    runs = train_and_resume(root, 'cycle', 2, **options | NO_VALIDATION)
+    runs = train_and_resume(root, 'cycle', **options | NO_VALIDATION)
     assert_same(*map(state_of, runs))
-
-
-def test_teacher_of_a_whole_model(tmp_path):
-    """A file that ``init_cfg`` names may have one, or not."""
-    state = demo_model().state_dict()
-    state['backbone.cls_token'].fill_(1)
-    state['teacher.cls_token'].fill_(2)
-    init = dict(type='Pretrained', checkpoint=str(tmp_path / 'whole.pth'))
-    for teacher in (2, 1):
-        torch.save(state, init['checkpoint'])
-        model = demo_model(**{'model.init_cfg': init})
-        assert (model.backbone.cls_token == 1).all()
-        assert (model.teacher.cls_token == teacher).all()
-        state = {k: v for k, v in state.items() if 'teacher.' not in k}

@@ -1,7 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Linear probing on real digits through the real configs, Runner and tools."""
-
-import json
+"""Linear probing on real digits through the real config and Runner."""
 
 import pytest
 import torch
@@ -10,21 +8,19 @@ from mmengine.runner import Runner
 
 from ..digits import (
     digits_config,
-    inferencer_top1,
     save_pretraining,
     train,
     write_digits,
 )
 from ..distributed import run_processes
 from ..runs import DDP, assert_same, scalars
-from ..tools import run_tool
 
 CONFIG = 'linear_vit-b16_100e_in1k.py'
 
 
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory):
-    return write_digits(tmp_path_factory.mktemp('linear') / 'digits')
+    return write_digits(tmp_path_factory.mktemp('linear') / 'digits', 500)
 
 
 @pytest.fixture(scope='module')
@@ -39,62 +35,37 @@ def config(digits, work_dir, **options):
 
 @pytest.fixture(scope='module')
 def probe(digits, teacher):
-    cfg = config(digits, digits / 'probe', **{'train_cfg.max_epochs': 5})
-    return train(cfg)
+    options = {'train_cfg.max_epochs': 3, 'train_dataloader.batch_size': 25}
+    return train(config(digits, digits / 'probe', **options))
 
 
 @pytest.mark.slow
-def test_accuracy_far_above_chance(probe, teacher):
+def test_accuracy_far_above_chance(probe, teacher, digits):
     top1 = scalars(probe, 'val/linear/top1')
-    assert len(top1) == 5
-    assert top1[-1] > 45  # chance is 10
-    assert scalars(probe, 'val/linear/top5')[-1] > 85
+    assert len(top1) == 3
+    assert top1[-1] > 40  # chance is 10
+    assert scalars(probe, 'val/linear/top5')[-1] > 80
     entropy = scalars(probe, 'train/best_cross_entropy')
     assert entropy[-5:].mean() < 0.8 * entropy[:5].mean()
     # What was loaded outlives the initialisation of the model.
     assert_same(probe.model.backbone.state_dict(), teacher.state_dict())
-
-
-@pytest.mark.slow
-def test_others_load_the_winner(probe, digits):
-    """The tool and the inferencer of MMPreTrain, by the exported config."""
-    config, checkpoint = (
-        digits / 'probe' / f'linear_best.{suffix}' for suffix in ('py', 'pth')
-    )
-    meta = torch.load(checkpoint, weights_only=True)['meta']
-    assert meta['dataset_meta']['classes'] == tuple('0123456789')
-    result = meta['linear_probe']
-    assert result['top1'] == scalars(probe, 'val/linear/top1').max()
-    assert result['base_lr'] == probe.model.head.base_lrs[result['head']]
-    out = digits / 'metrics.json'
-    run_tool(
-        *('tools/test.py', config, checkpoint, '--out', out),
-        *('--work-dir', digits / 'test', '--out-item', 'metrics'),
-    )
-    metrics = json.loads(out.read_text())
-    for name in ('top1', 'top5'):
-        assert metrics[f'accuracy/{name}'] == pytest.approx(result[name])
-    top1 = inferencer_top1(str(config), checkpoint, digits)
-    assert top1 == pytest.approx(result['top1'])
-
-
-def test_a_checkpoint_of_the_probe_is_tested_as_it_is(probe, digits):
-    options = {'load_from': f'{digits}/probe/epoch_5.pth'}
+    # A checkpoint of the probe is tested as it is.
+    options = {'load_from': f'{digits}/probe/epoch_3.pth'}
     cfg = config(digits, digits / 'tested', **options)
-    metrics = Runner.from_cfg(cfg).test()
-    assert metrics['linear/top1'] == scalars(probe, 'val/linear/top1')[-1]
+    assert Runner.from_cfg(cfg).test()['linear/top1'] == top1[-1]
 
 
-def run_rank(digits, name, batch_size):
+def run_rank(digits, name):
+    ranks = get_world_size()
     options = {
-        'train_dataloader.dataset.indices': 150,
-        'train_dataloader.batch_size': batch_size,
+        'train_dataloader.dataset.indices': 100,
+        'train_dataloader.batch_size': 50 // ranks,
         'train_cfg.max_epochs': 1,
         # The same for both: MMEngine knows the ranks' batches only.
         'auto_scale_lr.enable': False,
         'optim_wrapper.optimizer.lr': 50 / 256,
     }
-    if get_world_size() > 1:
+    if ranks > 1:
         options |= DDP
     runner = train(config(digits, digits / name, **options))
     model = getattr(runner.model, 'module', runner.model)
@@ -103,8 +74,8 @@ def run_rank(digits, name, batch_size):
 
 @pytest.mark.processes
 def test_two_ranks_train_as_one(digits, teacher):
-    (alone,) = run_processes(run_rank, 1, digits, 'alone', 50)
-    first, second = run_processes(run_rank, 2, digits, 'both', 25)
+    alone = run_rank(digits, 'alone')
+    first, second = run_processes(run_rank, 2, digits, 'both')
     assert torch.equal(first[0], second[0])
     torch.testing.assert_close(first[0], alone[0], rtol=1e-4, atol=1e-5)
     assert first[1] == second[1] == alone[1]

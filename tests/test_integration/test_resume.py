@@ -14,13 +14,15 @@ from ..runs import assert_same, by_epochs, demo_runner, scalars, state_of
 from ..stores import write_arrow, write_shards
 
 pytestmark = pytest.mark.slow
-LENGTHS = dict(iters={'train_cfg.max_iters': 10}, epochs=by_epochs(2))
+# Of 16 images a step: an epoch has three.
+ITERATIONS, EPOCHS = {'train_cfg.max_iters': 5}, by_epochs(2)
 WORKERS = 'train_dataloader.num_workers'
 
 
-def end(root, name, options):
+def end(root, name, options, batch_size=16):
     """State, schedules and k-NN accuracy at the end of a run of the demo."""
     settings = {
+        'train_dataloader.batch_size': batch_size,
         'train_cfg.val_interval': 4,
         'model.codebook.centre': 0.9,
         'default_hooks.checkpoint.interval': 2,
@@ -34,10 +36,9 @@ def end(root, name, options):
     return runner.iter, state_of(runner), schedules, accuracies
 
 
-def resume(root, run, iteration):
+def resume(root, run, file='iter_2'):
     """Options of a run that goes on from a checkpoint of another one."""
-    file = root / run / f'iter_{iteration}.pth'
-    return dict(resume=True, load_from=str(file))
+    return dict(resume=True, load_from=f'{root}/{run}/{file}.pth')
 
 
 def assert_same_end(first, second):
@@ -47,23 +48,13 @@ def assert_same_end(first, second):
 
 @pytest.fixture(scope='module')
 def whole(root):
-    """Ends of runs that were not stopped, by their kind."""
-    return {kind: end(root, kind, LENGTHS[kind]) for kind in LENGTHS}
+    """The end of a run by iterations that was not stopped."""
+    return end(root, 'whole', ITERATIONS)
 
 
-@pytest.fixture(scope='module')
-def on_two_ranks(root):
-    return run_processes(end, 2, root, 'ranks', LENGTHS['epochs'])
-
-
-@pytest.mark.parametrize(
-    'kind, iteration', [('iters', 4), ('epochs', 4), ('epochs', 6)]
-)
-def test_resumed_run_is_the_same(root, whole, kind, iteration):
-    """Of 12 steps in two epochs, and on another number of workers."""
-    options = LENGTHS[kind] | {WORKERS: 2} | resume(root, kind, iteration)
-    resumed = end(root, f'{kind}_{iteration}', options)
-    assert_same_end(resumed, whole[kind])
+def test_resumed_on_another_number_of_workers(root, whole):
+    options = ITERATIONS | {WORKERS: 2} | resume(root, 'whole')
+    assert_same_end(end(root, 'workers', options), whole)
 
 
 def test_resumed_after_an_epoch_within_a_step(root):
@@ -74,70 +65,57 @@ def test_resumed_after_an_epoch_within_a_step(root):
         'default_hooks.checkpoint.interval': 1,
         'train_cfg.val_interval': 1,
     }
-    whole = end(root, 'accumulated', options)
-    file = root / 'accumulated' / 'epoch_1.pth'
-    assert read_checkpoint(file)['meta']['iter'] == 8
-    more = dict(resume=True, load_from=str(file))
-    assert_same_end(end(root, 'accumulated_on', options | more), whole)
-
-
-def test_an_epoch_of_another_length_is_refused(root, whole):
-    content = read_checkpoint(root / 'epochs' / 'iter_4.pth')
-    content['meta']['iterations_per_epoch'] += 1  # on fewer ranks, say
-    torch.save(content, root / 'longer.pth')
-    options = dict(resume=True, load_from=str(root / 'longer.pth'))
-    with pytest.raises(ValueError, match='iterations_per_epoch'):
-        end(root, 'shorter', LENGTHS['epochs'] | options)
-
-
-@pytest.fixture(scope='module')
-def stores(root):
-    """Both splits as shards and as data sets of Hugging Face."""
-    pytest.importorskip('webdataset')
-    pytest.importorskip('datasets')
-    for split in ('train', 'val'):
-        write_shards(root / split, root / 'ImageShards' / split)
-        write_arrow(root / split, root / 'HFImages' / split)
-    return root
+    whole = end(root, 'accumulated', options, batch_size=8)
+    options |= resume(root, 'accumulated', 'epoch_1')
+    assert read_checkpoint(options['load_from'])['meta']['iter'] == 8
+    assert_same_end(end(root, 'accumulated_on', options, 8), whole)
 
 
 @pytest.mark.parametrize(
-    'kind, workers', [('ImageShards', 2), ('HFImages', 0)]
+    'kind, write', [('ImageShards', write_shards), ('HFImages', write_arrow)]
 )
-def test_resumed_from_another_store(stores, whole, kind, workers):
+def test_resumed_from_another_store(root, whole, kind, write):
     """A run on the folder goes on, in the epoch, on what was made of it."""
-    options = LENGTHS['iters'] | resume(stores, 'iters', 4)
-    options[WORKERS] = workers
-    loaders = 'train_dataloader', 'val_dataloader', 'val_cfg.bank_dataloader'
-    for loader in loaders:
+    pytest.importorskip('webdataset')
+    pytest.importorskip('datasets')
+    for split in ('train', 'val'):
+        write(root / split, root / kind / split)
+    options = ITERATIONS | resume(root, 'whole')
+    for loader in (
+        *('train_dataloader', 'val_dataloader'),
+        'val_cfg.bank_dataloader',
+    ):
         options[f'{loader}.dataset.type'] = f'mmmoca.{kind}'
-        options[f'{loader}.dataset.data_root'] = f'{stores}/{kind}'
-    resumed = end(stores, kind, options)
+        options[f'{loader}.dataset.data_root'] = f'{root}/{kind}'
+    resumed = end(root, f'of_{kind}', options)
     assert 'val/knn/top1_k20' in resumed[-1]
-    assert_same_end(resumed, whole['iters'])
+    assert_same_end(resumed, whole)
 
 
-def test_resume_on_two_ranks(root, on_two_ranks):
-    """All of which have the same state."""
-    options = LENGTHS['epochs'] | resume(root, 'ranks', 4)
-    resumed = run_processes(end, 2, root, 'ranks_resumed', options)
-    assert on_two_ranks[0][1]['codebook.token_mean'].any()
-    assert_same(on_two_ranks[0][1], on_two_ranks[1][1])
-    for first, second in zip(resumed, on_two_ranks):
-        assert_same_end(first, second)
+def stop_and_resume(root):
+    """The whole run of a rank, and the one that goes on."""
+    whole = end(root, 'ranks', EPOCHS, batch_size=8)
+    options = EPOCHS | resume(root, 'ranks')
+    return whole, end(root, 'ranks_resumed', options, batch_size=8)
 
 
-def test_resume_on_another_number_of_ranks(root, on_two_ranks):
-    """Two ranks of four images go on as one rank of eight.
+@pytest.mark.processes
+def test_two_ranks(root):
+    """Both have the same state, and one rank of 16 images may go on.
 
-    The order of the images and the schedules are exact, masks are not.
+    The order of the images and the schedules are exact then, masks are not.
     """
-    options = LENGTHS['epochs'] | resume(root, 'ranks', 4)
-    iteration, state, schedules, _ = end(root, 'one_rank', options)
-    steps, expected, expected_schedules, _ = on_two_ranks[0]
-    assert iteration == steps == 12 and schedules == expected_schedules
+    (whole, resumed), (other, other_resumed) = run_processes(
+        stop_and_resume, 2, root
+    )
+    assert whole[1]['codebook.token_mean'].any()
+    assert_same(whole[1], other[1])
+    assert_same_end(resumed, whole)
+    assert_same_end(other_resumed, other)
+    alone = end(root, 'one_rank', EPOCHS | resume(root, 'ranks'))
+    assert alone[0] == whole[0] == 6 and alone[2] == whole[2]
     pointer = 'codebook.pointer'
-    assert torch.equal(state[pointer], expected[pointer])
+    assert torch.equal(alone[1][pointer], whole[1][pointer])
 
 
 @pytest.mark.parametrize(
@@ -145,17 +123,17 @@ def test_resume_on_another_number_of_ranks(root, on_two_ranks):
 )
 def test_classifiers(tmp_path, name):
     """Mixup, cutmix, drop path and augmentation, from a folder alone."""
-    root = write_digits(tmp_path / 'digits', 200)
+    root = write_digits(tmp_path / 'digits', 100)
     save_pretraining(root / 'moca.pth')
     options = {
         'load_from': str(root / 'moca.pth'),
-        WORKERS: 2,
+        'train_dataloader.batch_size': 25,
         'default_hooks.checkpoint.max_keep_ckpts': -1,
     }
     whole = train(digits_config(name, root, tmp_path / 'whole', **options))
     (tmp_path / 'resumed').mkdir()
     shutil.copy(tmp_path / 'whole' / 'epoch_1.pth', tmp_path / 'resumed')
-    options |= {'resume': True, 'load_from': None}
+    options |= {'resume': True, 'load_from': None, WORKERS: 2}
     resumed = train(digits_config(name, root, tmp_path / 'resumed', **options))
     assert resumed.iter == whole.iter == 6
     assert_same(state_of(resumed), state_of(whole))

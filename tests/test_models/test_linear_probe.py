@@ -12,13 +12,8 @@ from ..builders import ARCH
 
 
 def config(neck=None, **backbone):
-    vit = dict(
-        type='VisionTransformer',
-        arch=ARCH,
-        img_size=16,
-        patch_size=8,
-        **backbone,
-    )
+    vit = dict(type='VisionTransformer', arch=ARCH, img_size=16, patch_size=8)
+    vit |= backbone
     head = dict(
         type='mmmoca.BatchedLinearHead', num_classes=6, base_lrs=[0.1, 1.0]
     )
@@ -50,6 +45,7 @@ def tokens(model, images):
 
 LAST_BLOCK = dict(type='mmmoca.TokenFeatures')
 TWO_BLOCKS = dict(LAST_BLOCK, num_blocks=2, embed_dims=16)
+# Options of a model, and its features by the tokens of all blocks.
 FEATURES = {
     'avg': (
         dict(out_type='featmap', neck=dict(type='GlobalAveragePooling')),
@@ -68,37 +64,25 @@ FEATURES = {
         ),
         lambda t: [t[1][:, 0], t[2][:, 0]],
     ),
-    'cls of two blocks and avg': (
-        dict(out_type='raw', out_indices=[1, 2], neck=TWO_BLOCKS),
-        lambda t: [t[1][:, 0], t[2][:, 0], t[2][:, 1:].mean(1)],
-    ),
 }
 
 
 @pytest.mark.parametrize('name', FEATURES)
 def test_features(name):
+    """Also those of a model that loads the backbone alone."""
     options, expected = FEATURES[name]
-    model = build(**options)
+    source, model = build(**options), MODELS.build(config(**options))
     images = torch.randn(3, 3, 16, 16)
-    wanted = torch.cat(expected(tokens(model, images)), dim=1)
-    features = model.extract_feat(images)
-    torch.testing.assert_close(features, wanted)
+    wanted = torch.cat(expected(tokens(source, images)), dim=1)
     assert model.head.in_channels == wanted.shape[1]
-
-
-def test_final_norm_of_earlier_blocks_comes_with_the_backbone():
-    options = FEATURES['cls of two blocks'][0]
-    source, model = build(**options), build(**options)
-    torch.nn.init.normal_(source.backbone.ln1.weight)
     weights = {
         name: value
         for name, value in source.state_dict().items()
         if name.startswith('backbone.')
     }
     model.load_state_dict(weights, strict=False)
-    images = torch.randn(3, 3, 16, 16)
-    features = model.extract_feat(images)
-    torch.testing.assert_close(features, source.extract_feat(images))
+    for each in (source, model):
+        torch.testing.assert_close(each.extract_feat(images), wanted)
 
 
 def test_training_cannot_wake_the_backbone():
@@ -111,24 +95,10 @@ def test_training_cannot_wake_the_backbone():
     assert torch.equal(first, second) and not first.requires_grad
     samples = [DataSample().set_gt_label(i) for i in range(4)]
     model.loss(images, samples)['loss'].backward()
-    trained = {n for n, p in model.named_parameters() if p.grad is not None}
-    assert trained == {'head.weight', 'head.bias'}
-    assert trained == {
-        n for n, p in model.named_parameters() if p.requires_grad
-    }
-
-
-def test_predictions_hold_the_place_of_the_truth():
-    model = build(out_type='cls_token')
-    images = torch.randn(4, 3, 16, 16)
-    labels = torch.tensor([5, 0, 2, 2])
-    samples = [DataSample().set_gt_label(i) for i in labels]
-    predicted = model(images, samples, mode='predict')
-    places = torch.stack([sample.label_places for sample in predicted])
-    expected = model.head.places(model.extract_feat(images), labels)
-    assert torch.equal(places, expected)
-    assert predicted[0].base_lrs == (0.1, 1.0)
-    assert predicted[0].num_classes == 6
+    for name, parameter in model.named_parameters():
+        trained = name in ('head.weight', 'head.bias')
+        assert parameter.requires_grad == trained
+        assert (parameter.grad is not None) == trained
 
 
 def test_mistakes():

@@ -4,32 +4,30 @@ import torch
 
 from mmmoca.models import MaskingPlan
 
+CPU = torch.device('cpu')
 
-def test_counts_of_the_paper():
+
+def test_complementary_rounds_of_the_paper():
     """Table 11a: 55 % and 75 % masked of 196, 20 % predicted in each."""
     plan = MaskingPlan(196)
     assert plan.counts == [(88, 39), (49, 39)]
     # The counts are int(L * (1 - ratio)), float error included.
     assert MaskingPlan(100, [0.55], [0.35]).counts == [(44, 21)]
-
-
-def test_complementary_rounds():
-    plan = MaskingPlan(196)
-    first, second = plan.draw(5, torch.device('cpu'))
+    first, second = plan.draw(5, CPU)
     assert torch.equal(first.predicted, second.predicted)
     for one, two in zip(first.visible.tolist(), second.visible.tolist()):
         assert not set(one) & set(two)
-    for mask in (first, second):
+    for mask, count in ((first, 88), (second, 49)):
+        assert mask.visible.shape == (5, count)
         for ids in mask.decoded.tolist():
-            assert len(set(ids)) == len(ids)
+            assert len(set(ids)) == len(ids) == count + 39
             assert set(ids) <= set(range(196))
     # Every sample has its own permutation.
     assert not torch.equal(first.visible[0], first.visible[1])
 
 
 def test_independent_rounds_and_full_decoding():
-    plan = MaskingPlan(36, [0.65] * 3, [0.0] * 3)
-    masks = plan.draw(4, torch.device('cpu'))
+    masks = MaskingPlan(36, [0.65] * 3, [0.0] * 3).draw(4, CPU)
     assert len(masks) == 3
     for mask in masks:
         decoded = mask.decoded.sort(dim=1).values
@@ -37,21 +35,12 @@ def test_independent_rounds_and_full_decoding():
     assert not torch.equal(masks[0].visible, masks[1].visible)
 
 
-def test_masks_are_uniform():
-    torch.manual_seed(0)
-    mask = MaskingPlan(36, [0.5], [0.25]).draw(4000, torch.device('cpu'))[0]
-    seen = torch.bincount(mask.visible.flatten(), minlength=36) / 4000
-    torch.testing.assert_close(seen, torch.full((36,), 0.5), rtol=0, atol=0.04)
-
-
 @pytest.mark.parametrize(
     'mask_ratios, decoder_mask_ratios, options, message',
     [
         ([1.0], [0.5], {}, r'in \(0, 1\)'),
-        ([0.0], [0.0], {}, r'in \(0, 1\)'),
         ([0.5], [0.5], {}, 'below its mask'),
         ([0.5], [-0.1], {}, 'at least 0'),
-        ([0.5], [0.3, 0.3], {}, 'one number'),
         ([], [], {}, 'one number'),
         ([0.999], [0.5], {}, '0 visible'),
         ([0.4, 0.4], [0.2, 0.2], {}, 'do not fit'),

@@ -3,25 +3,20 @@ import math
 
 import pytest
 import torch
-from mmpretrain.models.backbones import VisionTransformer
 
-from mmmoca.models import (
-    MOCAViT,
-    OnlineCodebook,
-    sincos_positions_2d,
-)
+from mmmoca.models import MOCAViT, OnlineCodebook, sincos_positions_2d
 
-ARCH = dict(embed_dims=32, num_layers=3, num_heads=4, feedforward_channels=64)
+from ..builders import ARCH
+
+SIZE = dict(img_size=(32, 48), patch_size=8, in_channels=5)
 
 
 @pytest.fixture
 def vit():
     torch.manual_seed(0)
-    model = MOCAViT(
-        ARCH, img_size=(32, 48), patch_size=8, in_channels=5, tap_layer=2
-    )
+    model = MOCAViT(ARCH, **SIZE, tap_layer=2)
     model.init_weights()
-    model.eval()
+    model.eval()  # which mmpretrain's models do not return
     return model
 
 
@@ -42,45 +37,21 @@ def test_positions_are_maes():
         sincos_positions_2d((3, 5), 6)
 
 
-def test_encode_equals_the_stock_forward(vit):
-    images = torch.randn(2, 5, 32, 48)
-    stock = VisionTransformer(
-        ARCH, img_size=(32, 48), patch_size=8, in_channels=5, out_type='raw'
-    )
-    stock.load_state_dict(vit.state_dict())
-    stock.eval()
-    expected = stock(images)[0]
-    encoded = vit.encode(images)
-    torch.testing.assert_close(encoded.cls, expected[:, 0])
-    torch.testing.assert_close(encoded.patches, expected[:, 1:])
-    torch.testing.assert_close(encoded.avg, expected[:, 1:].mean(dim=1))
-    # At another size positions are interpolated as downstream does.
-    images = torch.randn(1, 5, 64, 40)
-    torch.testing.assert_close(
-        vit.encode(images).patches, stock(images)[0][:, 1:]
-    )
-
-
 def test_encode_visible_patches(vit):
-    """As the stock blocks on the visible rows of all patch embeddings."""
+    """In any order, in which all of them are what the whole image is."""
     images = torch.randn(2, 5, 32, 48)
-    visible = torch.stack([torch.randperm(24)[:7] for _ in range(2)])
-    tokens = vit.patch_embed(images)[0] + vit.pos_embed[:, 1:]
-    tokens = tokens.gather(1, visible[..., None].expand(-1, -1, 32))
-    cls = (vit.cls_token + vit.pos_embed[:, :1]).expand(2, -1, -1)
-    x = torch.cat((cls, tokens), dim=1)
-    for index, layer in enumerate(vit.layers):
-        x = layer(x)
-        if index == 1:
-            tap = x[:, 1:]
-    encoded = vit.encode(images, visible)
-    torch.testing.assert_close(encoded.tap, tap)
-    torch.testing.assert_close(encoded.patches, vit.ln1(x)[:, 1:])
+    order = torch.rand(2, 24).argsort(dim=1)
+    encoded, whole = vit.encode(images, order), vit.encode(images)
+    torch.testing.assert_close(encoded.cls, whole.cls)
+    index = order[..., None].expand(-1, -1, 16)
+    for name in ('patches', 'tap'):
+        expected = getattr(whole, name).gather(1, index)
+        torch.testing.assert_close(getattr(encoded, name), expected)
 
 
 def test_initialisation(vit):
     projection = vit.patch_embed.projection
-    bound = math.sqrt(6 / (5 * 64 + 32))
+    bound = math.sqrt(6 / (5 * 64 + 16))
     assert 0.95 * bound < projection.weight.abs().max() <= bound
     for name, parameter in vit.named_parameters():
         if name.endswith('bias'):
@@ -89,21 +60,20 @@ def test_initialisation(vit):
     assert not vit.pos_embed.requires_grad
     assert not vit.pos_embed[:, 0].any()
     torch.testing.assert_close(
-        vit.pos_embed[0, 1:], sincos_positions_2d((4, 6), 32)
+        vit.pos_embed[0, 1:], sincos_positions_2d((4, 6), 16)
     )
 
 
-def test_bad_backbones():
+def test_bad_backbones(vit):
     for options, message in (
         (dict(tap_layer=4), 'choose 1 to 3'),
         (dict(img_size=(32, 30)), 'not a multiple of the patch'),
         (dict(final_norm=False), 'final_norm=True'),
     ):
         with pytest.raises(ValueError, match=message):
-            MOCAViT(ARCH, **dict(img_size=32, patch_size=8) | options)
-    vit = MOCAViT(ARCH, img_size=32, patch_size=8)
+            MOCAViT(ARCH, **SIZE | options)
     with pytest.raises(ValueError, match='not a multiple of the patch'):
-        vit.encode(torch.zeros(1, 3, 32, 36))
+        vit.encode(torch.zeros(1, 5, 32, 36))
 
 
 def test_codebook_queue():
@@ -115,38 +85,24 @@ def test_codebook_queue():
     assert torch.equal(codebook.inner, inner.flatten())
     assert (codebook.words >= 0).all()
     torch.testing.assert_close(codebook.words.norm(dim=1), torch.ones(6))
-    initial = codebook.words.clone()
-    new = [torch.full((2, 3), float(i)) for i in range(4)]
-    codebook.enqueue(new[0])
-    assert torch.equal(codebook.words, torch.cat((new[0], initial[2:])))
-    for words in new[1:]:
-        codebook.enqueue(words)
-    assert torch.equal(codebook.words, torch.cat((new[3], new[1], new[2])))
-    assert int(codebook.pointer) == 2
-
-
-@pytest.mark.parametrize('accepted', [True, torch.tensor(True)])
-def test_codebook_queue_after_another_number_of_new_words(accepted):
-    for pointer in range(0, 32, 4):
-        codebook = OnlineCodebook(3, (5, 5), num_words=32, num_new_words=16)
-        codebook.pointer.fill_(pointer)
-        expected = codebook.words.clone()
-        new = torch.rand(16, 3)
-        for i, word in enumerate(new):
-            expected[(pointer + i) % 32] = word
+    # Of a checkpoint with another number of new words.
+    codebook.pointer.fill_(1)
+    expected = codebook.words.clone()
+    for start, accepted in ((1, True), (3, torch.tensor(True)), (5, True)):
+        new = torch.rand(2, 3)
+        codebook.enqueue(new, torch.tensor(False))
         codebook.enqueue(new, accepted)
+        expected[start], expected[(start + 1) % 6] = new
         assert torch.equal(codebook.words, expected)
-        assert int(codebook.pointer) == (pointer + 16) % 32
+    assert int(codebook.pointer) == 1
 
 
 def test_centre():
     """Words and assignments are of tokens less the mean of their place."""
     torch.manual_seed(0)
+    options = dict(num_words=8, num_new_words=4, border=1)
     codebook, plain = (
-        OnlineCodebook(
-            **dict(embed_dims=3, patch_resolution=(3, 3), num_words=8),
-            **dict(num_new_words=4, border=1, centre=centre),
-        )
+        OnlineCodebook(3, (3, 3), centre=centre, **options)
         for centre in (0.9, None)
     )
     plain.words.copy_(codebook.words)
@@ -156,27 +112,24 @@ def test_centre():
     for _ in range(2):
         codebook.update_centre(codebook.mean_token(tokens))
     mean = 0.19 * tokens.mean(dim=0)
+    codebook.update_centre(mean / 0, torch.tensor(False))
     torch.testing.assert_close(codebook.token_mean, mean)
-    torch.testing.assert_close(
-        codebook.assign(tokens).codes(), plain.assign(tokens - mean).codes()
-    )
-    candidates = []
+    assigned, drawn = [], []
     for book, given in ((codebook, tokens), (plain, tokens - mean)):
+        assigned.append(book.assign(given).codes())
         torch.manual_seed(1)
-        candidates.append(book.draw_candidates(given))
-    torch.testing.assert_close(*candidates)
-    codebook.update_centre(
-        torch.full_like(mean, torch.nan), torch.tensor(False)
-    )
-    torch.testing.assert_close(codebook.token_mean, mean)
+        drawn.append(book.draw_candidates(given))
+    torch.testing.assert_close(*assigned)
+    torch.testing.assert_close(*drawn)
     codebook.init_weights()
     assert not codebook.token_mean.any()
 
 
 def test_bad_codebooks():
-    with pytest.raises(ValueError, match='multiple of num_new_words'):
-        OnlineCodebook(3, (5, 5), num_words=10, num_new_words=4)
-    with pytest.raises(ValueError, match='centre'):
-        OnlineCodebook(3, (5, 5), num_words=8, centre=1.0)
-    with pytest.raises(ValueError, match='leaves no patch of a 6 x 4'):
-        OnlineCodebook(3, (6, 4), num_words=8, border=2)
+    for options, message in (
+        (dict(num_words=10), 'multiple of num_new_words'),
+        (dict(centre=1.0), 'centre'),
+        (dict(border=2), 'leaves no patch of a 6 x 4'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            OnlineCodebook(3, (6, 4), **dict(num_words=8, border=1) | options)

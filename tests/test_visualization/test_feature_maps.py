@@ -21,46 +21,36 @@ class MeanEncoder:
     patch_size = (4, 8)
 
     def encode(self, images):
-        patches = images.unflatten(2, (-1, 4)).unflatten(4, (-1, 8))
-        means = patches.mean(dim=(3, 5))  # (B, C, rows, columns)
-        self.patches = means.flatten(2).mT
+        self.patches = F.avg_pool2d(images, self.patch_size).flatten(2).mT
         return self
 
 
-@pytest.mark.parametrize('stride', [(2, 4), (4, 8)])
-def test_dense_patches_lie_where_their_centres_are(stride):
+def test_dense_patches_lie_where_their_centres_are():
     images = torch.randn(2, 3, 16, 24)
-    dense = dense_patches(MeanEncoder(), images, stride)
-    assert dense.shape == (2, 16 // stride[0], 24 // stride[1], 3)
-    padded = np.pad(
-        images.numpy(), ((0, 0), (0, 0), (2, 2), (4, 4)), mode='reflect'
-    )
-    for row in range(dense.shape[1]):
-        for column in range(dense.shape[2]):
+    dense = dense_patches(MeanEncoder(), images, (2, 4))
+    assert dense.shape == (2, 8, 6, 3)
+    padded = F.pad(images, (4, 4, 2, 2), mode='reflect')
+    for row in range(8):
+        for column in range(6):
             # The patch around the centre of this cell.
-            y = stride[0] * row + stride[0] // 2
-            x = stride[1] * column + stride[1] // 2
+            y, x = 2 * row + 1, 4 * column + 2
             patch = padded[:, :, y : y + 4, x : x + 8]
-            np.testing.assert_allclose(
-                dense[:, row, column], patch.mean(axis=(2, 3)), atol=1e-6
-            )
+            expected = patch.mean(dim=(2, 3))
+            torch.testing.assert_close(dense[:, row, column], expected)
 
 
 @pytest.mark.parametrize('centre', [None, 0.9])
 @torch.no_grad()
 def test_words_of_the_patches(centre):
     model = small_moca(codebook__centre=centre)
-    if centre:
-        mean = model.codebook.token_mean.normal_()
     inputs = torch.randn(3, 3, *SIZE)
-    features, words = feature_and_word_colors(model, inputs)
     tokens = dense_patches(model.teacher, inputs, (1, 1))
-    assert tokens.shape == (3, *SIZE, 16)
     if centre:
-        mean = mean.unflatten(0, (4, 8))
+        mean = model.codebook.token_mean.normal_().unflatten(0, (4, 8))
         for dim in (0, 1):
             mean = mean.repeat_interleave(4, dim=dim)
         tokens = tokens - mean
+    features, words = feature_and_word_colors(model, inputs)
     tokens = F.normalize(tokens, dim=-1).numpy()
     codebook = model.codebook.words.numpy()
     word = np.einsum('nhwd,kd->nhwk', tokens, codebook).argmax(axis=-1)

@@ -14,17 +14,11 @@ from mmmoca.visualization.pictures import (
 
 @pytest.mark.parametrize(
     'channels, bgr, shown',
-    [
-        (1, True, [0, 0, 0]),
-        (2, True, [0, 0, 0]),
-        (3, True, [2, 1, 0]),
-        (3, False, [0, 1, 2]),
-        (5, True, [2, 1, 0]),
-    ],
+    [(2, True, [0, 0, 0]), (3, False, [0, 1, 2]), (5, True, [2, 1, 0])],
 )
 def test_channels_of_a_picture(channels, bgr, shown):
     image = torch.randint(0, 256, (channels, 4, 6), dtype=torch.uint8)
-    expected = np.stack([image[i].numpy() / 255 for i in shown], axis=2)
+    expected = image[shown].permute(1, 2, 0).numpy() / 255
     np.testing.assert_array_equal(to_picture(image, bgr), expected)
 
 
@@ -36,16 +30,13 @@ def test_bands_are_stretched():
 
 
 def test_masked_picture_shows_the_visible_patches_only():
-    rng = np.random.default_rng(0)
-    picture = rng.uniform(0.2, 0.3, (24, 48, 3))
-    grid, patch = (2, 3), (12, 16)
-    result = masked_picture(picture, np.array([1, 3]), np.array([0, 5]), grid)
+    picture = np.random.default_rng(0).uniform(0.2, 0.3, (24, 48, 3))
+    result = masked_picture(
+        picture, np.array([1, 3]), np.array([0, 5]), grid=(2, 3)
+    )
     for index in range(6):
         row, column = divmod(index, 3)
-        place = np.s_[
-            row * patch[0] : (row + 1) * patch[0],
-            column * patch[1] : (column + 1) * patch[1],
-        ]
+        place = np.s_[12 * row : 12 * row + 12, 16 * column : 16 * column + 16]
         tones = np.unique(result[place].reshape(-1, 3), axis=0)
         if index in (1, 3):
             np.testing.assert_array_equal(result[place], picture[place])
@@ -65,19 +56,9 @@ def test_colours_are_scaled_components():
     low, high = np.percentile(components, (2, 98), axis=0)
     expected = np.clip((components - low) / (high - low), 0, 1)
     colors, other = pca_colors(features.reshape(20, 25, 5), features[:7])
-    assert colors.shape == (20, 25, 3)
     colors = colors.reshape(-1, 3)
     np.testing.assert_allclose(other, colors[:7])  # by the same map
-    for index in range(3):
-        # Axes have a sign by convention only.
-        error = min(
-            np.abs(colors[:, index] - expected[:, index]).max(),
-            np.abs(1 - colors[:, index] - expected[:, index]).max(),
-        )
-        assert error < 1e-6
-
-
-@pytest.mark.filterwarnings('ignore:invalid value:RuntimeWarning')
-def test_colours_of_equal_features():
-    colors = pca_colors(np.ones((4, 4, 8)))[0]
-    assert colors.shape == (4, 4, 3) and np.isfinite(colors).all()
+    # Axes have a sign by convention only.
+    flipped = np.abs(colors - expected).max(axis=0) > 0.5
+    expected = np.where(flipped, 1 - expected, expected)
+    np.testing.assert_allclose(colors, expected, atol=1e-6)
