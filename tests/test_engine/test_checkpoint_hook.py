@@ -88,8 +88,9 @@ def test_a_write_that_stops_half_way(epoch, runner, monkeypatch, call):
     assert last.endswith('epoch_1.pth')
 
 
-def test_a_run_that_ends_early_leaves_its_last(hook, runner):
-    hook.interval, hook.save_last = 5, True
+def test_a_run_that_ends_early_leaves_its_last(runner):
+    hook = AtomicCheckpointHook(interval=5)
+    hook.before_train(runner)
     runner.epoch = 3
     runner.train_loop = SimpleNamespace(stop_training=True)
     hook.after_train(runner)
