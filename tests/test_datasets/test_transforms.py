@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The transforms' random draws, and whole views, against torchvision's."""
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -123,17 +122,17 @@ def statistics(views):
 @pytest.mark.slow
 @pytest.mark.parametrize('number', [1, 2])
 def test_views_of_the_config_are_those_of_the_paper(number):
-    """A thousand views of one photograph, by each statistic."""
+    """Many views of one photograph, by each statistic."""
     config = CONFIGS / '_base_/datasets/imagenet_two-views.py'
     steps = Config.fromfile(config)[f'view_pipeline{number}']
-    steps[0]['scale'] = 64
+    steps[0]['scale'] = 48
     with DefaultScope.overwrite_default_scope('mmpretrain'):
         view = Compose(steps)
     img = photo(1)
-    ours = [view({'img': img})['img'][..., ::-1] for _ in range(1000)]
-    reference = paper_view(*[(1.0, 0.0), (0.1, 0.2)][number - 1], size=64)
+    ours = [view({'img': img})['img'][..., ::-1] for _ in range(700)]
+    reference = paper_view(*[(1.0, 0.0), (0.1, 0.2)][number - 1], size=48)
     pil = Image.fromarray(img[..., ::-1])
-    theirs = [reference(pil) for _ in range(1000)]
+    theirs = [reference(pil) for _ in range(700)]
     ours, theirs = statistics(ours), statistics(theirs)
     found = [ks_2samp(a, b).pvalue for a, b in zip(ours.T, theirs.T)]
     assert min(found) > 1e-3, found
@@ -146,16 +145,3 @@ def test_colour_operations_refuse_other_images(make):
         img = np.zeros(shape, np.float32 if shape[2:] == (3,) else np.uint8)
         with pytest.raises(ValueError, match="color_type='color'"):
             make()({'img': img})
-
-
-def test_one_thread_or_many_give_the_same():
-    """OpenCV's and PyTorch's thread counts must not change an image."""
-    img = photo()
-    before = cv2.getNumThreads(), torch.get_num_threads()
-    outs = []
-    for of_cv2, of_torch in ((1, 1), (2, 2), before):
-        cv2.setNumThreads(of_cv2)
-        torch.set_num_threads(of_torch)
-        out = functional.gaussian_blur(functional.resize(img, (99, 87)), 1.1)
-        outs.append(functional.adjust_hue(out, 0.05))
-    np.testing.assert_array_equal(outs[0], outs[1])
