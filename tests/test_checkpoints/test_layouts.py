@@ -78,12 +78,6 @@ def test_heads_that_only_moco_v3_has():
         assert (found.layout, num_heads_of(found)) == ('mocov3', 12)
 
 
-def test_what_is_left_out_is_named():
-    assert find_backbone(checkpoint('msn')[0]).ignored == ['fc.fc1.weight']
-    # Found by the prefix, so that nothing beside them belongs to it.
-    assert find_backbone(checkpoint('dino')[0]).ignored == []
-
-
 def test_grids_that_are_not_square():
     content = checkpoint('mmmoca', (16, 72))[0]
     assert find_backbone(content).grid == (2, 9)

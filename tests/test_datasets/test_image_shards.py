@@ -14,7 +14,6 @@ from unittest import mock
 
 import pytest
 from mmengine import fileio
-from mmengine.logging import MMLogger
 from mmpretrain.registry import DATASETS
 
 from mmmoca.apis.embedding import list_digest
@@ -62,15 +61,12 @@ def build(root, kind, **options):
 
 
 @pytest.mark.parametrize('kind', STORES)
-def test_damaged_images_are_named_and_counted(root, kind, caplog):
-    MMLogger.get_current_instance().addHandler(caplog.handler)
+def test_damaged_images_are_named(root, kind):
     dataset = build(root, kind)
     assert dataset.CLASSES == ('cat', 'dog') and len(dataset) == 11
     assert dataset.get_gt_labels().tolist() == [0] * 6 + [1] * 5
-    caplog.clear()
     assert dataset[0]['sample_idx'] != 0
     path = dataset.get_data_info(0)['img_path']
-    assert f'cannot read the image {path}: ' in caplog.text
     with raises(OSError, path, 'evaluation skips nothing'):
         build(root, kind, test_mode=True)[0]
     assert path.endswith(STORES[kind][1])

@@ -101,13 +101,7 @@ def test_bad_arguments(change):
 
 
 @pytest.mark.parametrize(
-    'change',
-    [
-        dict(k=()),
-        dict(k=(1, 2.5)),
-        dict(k=(0, 1)),
-        dict(temperature=(0.07, 0)),
-    ],
+    'change', [dict(k=()), dict(k=(1, 2.5)), dict(temperature=(0.07, 0))]
 )
 def test_bad_settings(change):
     with pytest.raises(ValueError, match='such as k='):
