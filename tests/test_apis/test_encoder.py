@@ -183,6 +183,7 @@ def test_other_sizes(root, run):
     assert not pixels[..., :47].any() and (pixels[..., 49:] == 255).all()
     found = larger.embed(image, features='patches')
     assert found.patches.shape == (1, 16, 6, 12)
+    assert 'images of 48 x 96 pixels' in repr(larger)
     with raises(CheckpointError, 'run.pth: ', 'multiples of the patch, 8 x 8'):
         mmmoca.load(root / 'run.pth', img_size=50)
 

@@ -53,8 +53,9 @@ def test_any_depth_channels_first_or_last(tmp_path, suffix, dtype):
         path = write(tmp_path / f'{name}{suffix}', saved)
         for axis in (None, name):
             results = LoadBands(13, axis)({'img_path': path})
-            assert results['img'].dtype == np.float32
-            assert (results['img'] == img.astype(np.float32)).all()
+            np.testing.assert_array_equal(
+                results['img'], img.astype(np.float32), strict=True
+            )
             assert results['img_shape'] == results['ori_shape'] == (9, 12)
         other = dict(first='last', last='first')[name]
         with pytest.raises(ValueError, match=f'=13 and channel.*{other}'):
@@ -89,16 +90,13 @@ def test_channels_that_are_not_clear(tmp_path):
 
 
 def test_mixed_channels_in_a_folder_name_the_file(tmp_path):
-    for index, channels in enumerate((13, 13, 4)):
+    for index, channels in enumerate((13, 4)):
         write(tmp_path / f'{index}.tif', draw(np.uint16, 9, 12, channels))
-    dataset = ImageFolder(
-        tmp_path, with_label=False, pipeline=[LoadBands(channels=13)]
-    )
-    assert dataset[1]['img'].shape == (9, 12, 13)
-    with pytest.raises(ValueError, match='2.tif .*channels=13'):
-        dataset[2]
+    dataset = ImageFolder(tmp_path, with_label=False, pipeline=[LoadBands(13)])
+    with pytest.raises(ValueError, match='1.tif .*channels=13'):
+        dataset[1]
     # Where none of them fits, before the training.
-    with pytest.raises(ValueError, match='2.tif .*model.backbone.in_channels'):
+    with pytest.raises(ValueError, match='1.tif .*model.backbone.in_channels'):
         ImageFolder(tmp_path, with_label=False, pipeline=[LoadBands(3)])
 
 
