@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 
 import mmmoca
-from mmmoca.apis.exports import FORMATS, export_encoder
+from mmmoca.apis.exports import FORMATS
 from mmmoca.apis.images import open_images
 from mmmoca.checkpoints import (
     build_vit,
@@ -149,25 +149,6 @@ def test_features_in_other_libraries(export, to):
         found = torch.as_tensor(names['patches'])
     expected = tokens(teacher, images)[:, 1:]
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_odd_sizes_in_timm(tmp_path):
-    arch = dict(
-        embed_dims=48, num_layers=2, num_heads=4, feedforward_channels=100
-    )
-    odd = dict(arch=arch, patch_size=(8, 4), in_channels=5, qkv_bias=False)
-    vit = mm_vit(**odd)
-    content = dict(state_dict=vit.state_dict(), meta={})
-    torch.save(content, tmp_path / 'in.pth')
-    numbers = dict(num_heads=4, mean=[0] * 5, std=[1] * 5)
-    encoder = mmmoca.load(
-        tmp_path / 'in.pth', device='cpu', source_grid=(4, 8), **numbers
-    )
-    export_encoder(encoder, tmp_path / 'out', 'timm')
-    images = pictures((SIZE, SIZE), channels=5)
-    with torch.no_grad():
-        actual = of_timm(tmp_path / 'out')(images)
-    assert_same_features(actual, tokens(vit, images))
 
 
 def run_content(img_size=SIZE, channels=3, **config):

@@ -51,20 +51,6 @@ def test_splits_and_columns(root):
     assert len(few) == 3 and 'gt_label' not in few[0]
 
 
-def test_a_row_without_an_image_is_skipped(tmp_path, root):
-    image = (root / 'images/a/0.png').read_bytes()
-    rows = [dict(bytes=image, path=None), None]
-    features = datasets.Features(image=datasets.Image())
-    datasets.Dataset.from_dict(dict(image=rows), features).save_to_disk(
-        tmp_path / 'a'
-    )
-    options = dict(with_label=False, pipeline=LOAD)
-    dataset = HFImages(str(tmp_path / 'a'), **options)
-    assert dataset[1]['sample_idx'] == 0
-    with raises(OSError, 'no image in row 1'):
-        fileio.get(f'arrow://{tmp_path}/a#1/image')
-
-
 def test_rows_name_files_of_their_folder_only(tmp_path, root):
     image, folder = root / 'images/a/0.png', tmp_path / 'a'
     (tmp_path / 'beside.png').write_bytes(image.read_bytes())

