@@ -85,6 +85,7 @@ def test_jpeg_is_decoded_at_the_scale_that_suffices(tmp_path, monkeypatch):
         (101, (200, 300)),
         (100, (100, 150)),
         (51, (100, 150)),
+        (50, (50, 75)),
         (1, (25, 38)),
     ):
         loader = LoadImage(reduce_to=reduce_to)
