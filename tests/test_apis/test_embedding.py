@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +82,7 @@ def test_files_have_the_features_of_embed(root, encoder, written):
     paths = [str(root / 'train' / name) for name in names_of(written)]
     assert paths == expected.paths
     about = json.loads(Path(f'{written}.json').read_text())
-    assert about['feature'] == 'avg'
-    assert about['unreadable'] == []
-    folder = {path.name for path in root.glob('*features*')}
-    ends = ('', '.json', '.names.txt')
-    assert folder == {f'features.npy{end}' for end in ends}
+    assert (about['feature'], about['unreadable']) == ('avg', [])
 
 
 def test_parquet(root, encoder, tmp_path):
@@ -107,8 +102,6 @@ def test_parquet(root, encoder, tmp_path):
     torch.testing.assert_close(rows, expected.pick('cls-avg'))
     paths = [f'{images}/{name}' for name in table.column('name').to_pylist()]
     assert paths == expected.paths and about['width'] == rows.shape[1]
-    left = {'images', 'a.parquet', 'a.parquet.json'}
-    assert set(os.listdir(tmp_path)) == left
 
 
 @pytest.mark.processes
@@ -132,8 +125,6 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
     before = contents(root)
     with raises(FileExistsError, 'features.npy', '(feature, width '):
         embed_to_file(encoder, root / 'train', written, 'cls-avg', **OPTIONS)
-    with raises(FileExistsError, '(images, number, names '):
-        embed_to_file(encoder, root / 'val', written, **OPTIONS)
     write_run(tmp_path / 'b.pth', seed=1)
     other = mmmoca.load(tmp_path / 'b.pth', device='cpu')
     with raises(FileExistsError, '(weights differ)'):
@@ -148,17 +139,14 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
 
 
 def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
-    (tmp_path / 'empty').mkdir()
     out = tmp_path / 'out'
-    for name, images, options, message in (
-        ('a.csv', root, {}, 'a.csv must end in .npy or .parquet'),
-        ('a.npy', tmp_path / 'empty', {}, 'no image in'),
-        ('a.npy', tmp_path / 'nowhere', {}, 'no file or folder'),
-        ('a.npy', root, dict(batch_size=0), 'batch_size must be 1 or more'),
-        ('a.npy', root, dict(feature='mean'), "'mean' is no feature"),
+    for name, options, message in (
+        ('a.csv', {}, 'a.csv must end in .npy or .parquet'),
+        ('a.npy', dict(batch_size=0), 'batch_size must be 1 or more'),
+        ('a.npy', dict(feature='mean'), "'mean' is no feature"),
     ):
-        with pytest.raises((OSError, ValueError), match=message):
-            embed_to_file(encoder, images, out / name, **OPTIONS | options)
+        with raises(ValueError, message):
+            embed_to_file(encoder, root, out / name, **OPTIONS | options)
     assert not out.exists()
 
 
@@ -168,11 +156,8 @@ def test_unreadable_images(root, encoder, tmp_path):
     for name in ('class_1/0.jpg', 'class_2/4.jpg'):
         (images / name).write_text('no image')
     out = tmp_path / 'out.npy'
-    with ThreadPoolExecutor() as pool:
-        for _ in range(2):  # an error lets others have the folder
-            call = pool.submit(embed_to_file, encoder, images, out, **OPTIONS)
-            with raises(OSError, 'cannot read the image', 'class_1/0.jpg'):
-                call.result()
+    with raises(OSError, 'cannot read the image', 'class_1/0.jpg'):
+        embed_to_file(encoder, images, out, **OPTIONS)
     assert not out.exists()
     about = embed_to_file(
         encoder, images, out, skip_unreadable=True, **OPTIONS
@@ -211,8 +196,6 @@ def test_the_tools(root, written, tmp_path):
     assert printed.splitlines()[-1].startswith(f'{out}: 48 x 16, avg of ')
     expected = np.load(written)
     np.testing.assert_allclose(np.load(out), expected, rtol=1e-5, atol=1e-5)
-    printed = run_tool(
-        'tools/embed.py', *command, '--which', 'student', code=2
-    )
-    error = printed.splitlines()[-1]
-    assert error.startswith('embed.py: error: ') and 'weights differ' in error
+    student = (*command, '--which', 'student')
+    printed = run_tool('tools/embed.py', *student, code=2)
+    assert 'embed.py: error: ' in printed and 'weights differ' in printed

@@ -12,7 +12,6 @@ import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine import training
 from mmmoca.engine.launch import load_config
-from mmmoca.progress import progress_bar
 
 from ..errors import raises
 from ..images import CONFIGS
@@ -64,12 +63,21 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
     assert encoder.embed(root / 'val').avg.shape == (15, 32)
 
 
-def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
+def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
+    """In a notebook it takes the place of the log."""
     out, last = run
     images, longer = root / 'train', dict(epochs=2, batch_size=16)
     with raises(CheckpointError, str(out), 'of another run'):
         mmmoca.pretrain(images, out, **longer, **tiny())
-    again = mmmoca.pretrain(images, out, **longer, resume=True, **tiny())
+    monkeypatch.setattr('mmmoca.apis.pretraining.in_notebook', lambda: True)
+    options = tiny() | {'default_hooks.logger.interval': 3}
+    del options['log_level']
+    again = mmmoca.pretrain(images, out, **longer, resume=True, **options)
+    printed = capsys.readouterr()
+    assert '  step 6/6  loss ' in printed.out
+    assert 'INFO' not in printed.out + printed.err
+    saved = Config.fromfile(out / f'{CONFIG}.py')
+    assert 'progress' not in saved.default_hooks
     meta = read_checkpoint(again)['meta']
     assert meta['epoch'] == 2
     record = meta['mmmoca']
@@ -77,6 +85,10 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
     assert record == dict(num_heads=2, grid=(14, 14), feature='avg')
     assert prepared['mean'] == (123.675, 116.28, 103.53)
     assert (prepared['channel_order'], prepared['source']) == ('rgb', 'config')
+
+
+def test_starts_from_others(root, run, tmp_path, monkeypatch):
+    _, last = run
     taken = {}
     monkeypatch.setattr(
         'mmmoca.apis.pretraining.train',
@@ -87,19 +99,17 @@ def test_goes_on_and_starts_from_others(root, run, tmp_path, monkeypatch):
     )
     newest = mock.Mock(return_value=(last, []))
     monkeypatch.setattr('mmmoca.apis.pretraining.newest_checkpoint', newest)
+    images = root / 'train'
     mmmoca.pretrain(images, tmp_path, 1, 16, root, init=last, amp=True)
     newest.assert_called_with(str(tmp_path), 'iter_{}.pth')
     assert taken['load_from'] == f'mmmoca-start://{last}'
     assert taken['val_cfg']['data_root'] == str(root)
-    kind = taken['train_dataloader']['dataset']['type']
-    assert kind == 'mmmoca.ImageFolder'
 
 
 @pytest.mark.parametrize(
     'settings, error, parts',
     [
         (dict(data='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
-        (dict(knn='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
         (dict(init='a.pth'), FileNotFoundError, ['no checkpoint a.pth']),
         (dict(config='no_vit'), FileNotFoundError, ['config no_vit', 'moca_']),
         (dict(config='moca_vit-b16_200e'), ValueError, ['no shorthand']),
@@ -115,21 +125,6 @@ def test_wrong_settings(root, tmp_path, monkeypatch, settings, error, parts):
     assert not list(tmp_path.iterdir())
 
 
-def test_progress(root, tmp_path, capsys, monkeypatch):
-    """In a notebook a bar takes the place of the log."""
-    monkeypatch.setattr('mmmoca.apis.pretraining.in_notebook', lambda: True)
-    options = tiny() | {'default_hooks.logger.interval': 3}
-    del options['log_level']
-    mmmoca.pretrain(root / 'train', tmp_path, **RUN, **options)
-    printed = capsys.readouterr()
-    assert '  step 3/3  loss ' in printed.out
-    assert 'INFO' not in printed.out + printed.err
-    assert 'Config:' in next(tmp_path.glob('*/*.log')).read_text()
-    saved = Config.fromfile(tmp_path / f'{CONFIG}.py')
-    assert 'progress' not in saved.default_hooks
-    assert 'runner_type' not in saved
-
-
 def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     loss = mock.Mock(side_effect=RuntimeError('out of memory'))
     monkeypatch.setattr('mmmoca.models.MOCA.loss', loss)
@@ -137,22 +132,3 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match='out of memory'):
         mmmoca.pretrain(root / 'train', tmp_path, **RUN, **tiny())
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_lines_of_progress(capsys, monkeypatch):
-    clock = mock.Mock(return_value=0)
-    monkeypatch.setattr('rich.console.monotonic', clock)
-    with (
-        progress_bar('images', 100) as update,
-        progress_bar('images', 100, show=False) as silent,
-    ):
-        for done in (20, 40, 60, 80, 100):
-            clock.return_value += 20
-            update(done)
-            silent(done)
-    # 20 of them were there, the others took 20 s for each 20.
-    assert capsys.readouterr().out.splitlines() == [
-        '  images  40/100  eta 0:01:00',
-        '  images  80/100  eta 0:00:20',
-        '  images 100/100  eta 0:00:00',
-    ]

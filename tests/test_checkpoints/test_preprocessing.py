@@ -44,7 +44,6 @@ def test_pipeline_of_the_evaluation():
     'steps, resize',
     [
         ([dict(type='Resize', scale=48)], None),
-        ([dict(type='Resize', scale=(48, 48))], None),
         ([dict(type='Resize', scale=(96, 48), keep_ratio=True)], 'unknown'),
         ([], 1),  # of the right size, relative to `cropped`
     ],

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Any number of channels is treated as each channel alone would be.
+"""Transforms of any number of channels; test_functional has blur and size.
 
 projects/multispectral trains on 13 channels from the files on.
 """
@@ -7,14 +7,9 @@ projects/multispectral trains on 13 channels from the files on.
 import numpy as np
 import pytest
 import torch
-from mmcv.transforms import Compose
-from mmengine.registry import DefaultScope
 from scipy.stats import kstest
 
 from mmmoca.datasets import BandJitter, ResizeBands, functional
-
-RANDOM_RESIZE = dict(type='RandomResize', scale=(60, 40), _scope_='mmseg')
-RANDOM_RESIZE |= dict(ratio_range=(0.5, 2.0), keep_ratio=True)
 
 
 @pytest.fixture
@@ -26,52 +21,10 @@ def bands():
     return img.astype(np.float32)
 
 
-def seeded(transform, img, seed=0):
-    np.random.seed(seed)
-    torch.manual_seed(seed)
+def seeded(transform, img):
+    np.random.seed(0)
+    torch.manual_seed(0)
     return transform(dict(img=img.copy()))['img']
-
-
-@pytest.mark.parametrize(
-    'step',
-    [
-        dict(type='mmmoca.RandomResizedCrop', scale=(24, 32)),
-        dict(type='mmmoca.GaussianBlur', radius=1.3, prob=1.0),
-        dict(type='mmmoca.ResizeBands', scale=24, interpolation='bicubic'),
-        dict(type='RandomFlip', prob=1.0),
-        dict(type='CenterCrop', crop_size=24),
-        dict(type='RandomCrop', crop_size=24),
-        dict(type='Resize', scale=(32, 24), _scope_='mmseg'),
-        dict(type='Resize', scale=(90, 80), _scope_='mmseg'),
-        RANDOM_RESIZE,
-        dict(type='RandomCrop', crop_size=(24, 32), _scope_='mmseg'),
-        dict(type='RandomFlip', prob=1.0, _scope_='mmseg'),
-    ],
-    ids=lambda step: f'{step.get("_scope_", "")}{step["type"]}',
-)
-def test_channels_of_the_pipelines_do_not_mix(step, bands):
-    if '_scope_' in step:
-        pytest.importorskip('mmseg')
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        transform = Compose([step])
-
-    def run(img):
-        np.random.seed(1)
-        labels = np.zeros(img.shape[:2], np.uint8)
-        results = dict(
-            img=img.copy(),
-            img_shape=img.shape[:2],
-            gt_seg_map=labels,
-            seg_fields=['gt_seg_map'],
-        )
-        return transform(results)['img']
-
-    out = run(bands)
-    assert out.dtype == np.float32 and out.shape[2] == 13
-    for band in range(13):
-        alone = run(np.ascontiguousarray(bands[..., band]))
-        # float32 sums in another order
-        np.testing.assert_allclose(out[..., band], alone, rtol=1e-4, atol=0.05)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +79,6 @@ def test_noise_is_normal_and_of_the_drawn_size(bands):
         assert kstest(scaled[..., band].ravel(), 'norm').pvalue > 1e-3
     correlation = np.corrcoef(scaled.reshape(-1, 13).T) - np.eye(13)
     assert np.abs(correlation).max() < 0.1
-    again, other = seeded(jitter, bands), seeded(jitter, bands, seed=1)
-    np.testing.assert_allclose(again, bands + added, rtol=1e-5, atol=1e-3)
-    assert not np.array_equal(again, other)
 
 
 def test_jitter_keeps_shape_and_type(bands):

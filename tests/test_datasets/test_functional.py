@@ -60,27 +60,14 @@ def test_grayscale_is_that_of_pil(img):
     assert_near(F.grayscale(img), tv.to_grayscale(to_pil(img), 3), 1, 0.01)
 
 
-@pytest.mark.parametrize('sigma', [0.1, 0.3, 0.5, 0.8, 1.2, 1.6, 2.0])
+@pytest.mark.parametrize('sigma', [0.1, 0.5, 1.2, 2.0])
 def test_blur_is_that_of_pil(img, sigma):
     theirs = to_pil(img).filter(ImageFilter.GaussianBlur(sigma))
     # The mean: where many sums end in one half.
     assert_near(F.gaussian_blur(img, sigma), theirs, 2, 0.13)
 
 
-@pytest.mark.parametrize('sigma', [0.1, 0.3, 0.7, 1.3, 2.0, 5.0])
-def test_blur_has_the_variance_asked_for(sigma):
-    impulse = np.zeros((61, 61), dtype=np.float32)
-    impulse[30, 30] = 1
-    blurred = F.gaussian_blur(impulse, sigma).astype(float)
-    place = np.arange(61) - 30
-    assert blurred.sum() == pytest.approx(1, abs=1e-5)
-    assert (blurred.sum(0) * place**2).sum() == pytest.approx(
-        sigma**2, rel=1e-4
-    )
-    np.testing.assert_allclose(blurred, blurred.T, atol=1e-7)
-
-
-@pytest.mark.parametrize('size', [(64, 64), (48, 96), (300, 260)])
+@pytest.mark.parametrize('size', [(48, 96), (300, 260)])
 @pytest.mark.parametrize('interpolation', ['bilinear', 'bicubic'])
 def test_resize_is_that_of_pil(img, size, interpolation):
     method = Image.Resampling[interpolation.upper()]
@@ -88,8 +75,15 @@ def test_resize_is_that_of_pil(img, size, interpolation):
     assert_near(F.resize(img, size, interpolation), theirs, 2, 0.06)
 
 
-@pytest.mark.parametrize('shape', [(), (1,), (2,), (3,), (4,), (5,), (13,)])
-@pytest.mark.parametrize('dtype', [np.uint8, np.float32])
+@pytest.mark.parametrize(
+    'shape, dtype',
+    [
+        ((), np.uint8),
+        ((1,), np.float32),
+        ((5,), np.uint8),
+        ((13,), np.float32),
+    ],
+)
 def test_channels_are_treated_alike(shape, dtype):
     rng = np.random.default_rng(0)
     img = rng.integers(0, 256, (50, 70, *shape)).astype(dtype)

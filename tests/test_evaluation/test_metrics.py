@@ -4,11 +4,7 @@
 import pytest
 import torch
 
-from mmmoca.evaluation import (
-    KNNAccuracy,
-    LinearProbeAccuracy,
-    LowShotAccuracy,
-)
+from mmmoca.evaluation import KNNAccuracy, LinearProbeAccuracy
 
 # Places of the truth for six images and three classifiers.
 PLACES = [[0, 3, 0], [1, 0, 0], [6, 0, 4], [2, 0, 0], [0, 5, 5], [4, 1, 0]]
@@ -70,14 +66,6 @@ def test_of_equal_classifiers_the_lowest_rate():
     assert metrics['linear/head'] == 1 and metrics['linear/base_lr'] == 0.1
 
 
-@pytest.mark.parametrize(
-    'metric, advice',
-    [
-        (KNNAccuracy, 'mmmoca.KNNValLoop'),
-        (LowShotAccuracy, 'mmmoca.LowShotTestLoop'),
-        (LinearProbeAccuracy, "model.type='mmmoca.LinearProbe'"),
-    ],
-)
-def test_foreign_samples(metric, advice):
-    with pytest.raises(ValueError, match=advice):
-        metric().process(None, [dict(pred_score=0)])
+def test_foreign_samples():
+    with pytest.raises(ValueError, match='mmmoca.KNNValLoop'):
+        KNNAccuracy().process(None, [dict(pred_score=0)])

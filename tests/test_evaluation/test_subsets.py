@@ -30,7 +30,6 @@ def test_public_format(tmp_path):
     'lines, error, message',
     [
         ('', ValueError, '0 lines of 0'),
-        ('a/0.jpg\na/1.jpg', ValueError, 'of 1 classes'),
         (
             'a/0.jpg\nb/77.jpg\nb/78.jpg',
             FileNotFoundError,
@@ -57,7 +56,6 @@ def test_bad_lists(tmp_path, lines, error, message):
         ('n01', 'n02_1.JPEG', 'n01/n02_1.JPEG'),
         ('a_b', 'a_b_1.png', 'a_b/a_b_1.png'),
         ('n01', 'x/n01_1.png', 'n01/x/n01_1.png'),
-        ('n01.png', 'n01.png', 'n01.png/n01.png'),
     ],
 )
 def test_line_of_an_image(name, file, line):
@@ -94,16 +92,9 @@ def test_percentages():
 @pytest.mark.parametrize(
     'kwargs, message',
     [
-        *(
-            (kwargs, 'either shots')
-            for kwargs in (
-                dict(),
-                dict(shots=1, percent=1),
-                dict(shots=0),
-                dict(percent=0),
-                dict(percent=101),
-            )
-        ),
+        (dict(shots=1, percent=1), 'either shots'),
+        (dict(shots=0), 'either shots'),
+        (dict(percent=101), 'either shots'),
         (dict(shots=8), 'class cats has 7 images, fewer than 8'),
         (dict(shots=1, images=dict(a=['a_1'])), 'one class only'),
     ],
