@@ -29,13 +29,10 @@ def part_of(cfg, key):
         ('train_cfg.max_iters', 0),
         ('optim_wrapper.optimizer.lr', float('nan')),
         ('optim_wrapper.optimizer.lr', 1e9),
-        ('default_hooks.teacher_ema.momentum', '0.9'),
         ('model.data_preprocessor.std', [64, 0, 64]),
         ('optim_wrapper.clip_grad.max_norm', 0),
-        ('model.backbone.img_size', (48, 0)),
         ('val_dataloader.dataset.pipeline', [dict(type='RandomFlip', prob=2)]),
         ('train_cfg', 3),
-        ('default_hooks', [1]),
         ('default_hooks.checkpoint', 5),
     ],
 )
@@ -48,38 +45,29 @@ def test_values_that_make_no_sense(key, value):
 
 
 CODEBOOK = dict(embed_dims=8, patch_resolution=(6, 6))
+NECK = dict(in_channels=8, patch_resolution=(2, 2))
 
 
 @pytest.mark.parametrize(
     'kind, known, name, value',
     [
         ('AssignmentHead', dict(embed_dims=8, decoder_dims=8), 'kappa', 0),
-        (
-            'CondenserNeck',
-            dict(in_channels=8, patch_resolution=(2, 2)),
-            'depth',
-            0,
-        ),
+        ('CondenserNeck', NECK, 'depth', 0),
         ('OnlineCodebook', CODEBOOK, 'inv_delta', -30),
         ('OnlineCodebook', CODEBOOK, 'msd_momentum', 2),
-        ('OnlineCodebook', CODEBOOK, 'initial_msd', float('nan')),
         ('OnlineCodebook', CODEBOOK, 'num_words', -4),
         ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0, 0)),
         ('GaussianBlur', {}, 'magnitude_range', (2, 0.1)),
-        ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0.5, 1.2)),
         ('RandomResizedCrop', dict(scale=8), 'aspect_ratio_range', (0, 1)),
         ('RandomResizedCrop', dict(scale=8), 'interpolation', 'area'),
         ('RandomGrayscale', {}, 'prob', 20),
         ('LoadImage', {}, 'color_type', 'colour'),
-        ('LoadImage', {}, 'imdecode_backend', 'opencv'),
         ('LoadImage', {}, 'reduce_to', 0),
         ('LoadImage', dict(color_type='unchanged'), 'reduce_to', 99),
-        ('LoadImage', dict(imdecode_backend='pillow'), 'reduce_to', 99),
         ('LoadBands', {}, 'channels', 0),
         ('LoadBands', dict(channels=3), 'channel_axis', 0),
         ('BandJitter', {}, 'noise', -0.1),
         ('BandJitter', {}, 'contrast', 1.5),
-        ('BandJitter', {}, 'gain', 1.5),
     ],
 )
 def test_classes_know_their_ranges(kind, known, name, value):
@@ -94,38 +82,25 @@ def test_keys_that_nothing_reads():
             load_config(DEMO_CONFIG, cfg_options={key: 4})
     # These are no keys of the file, but the runner's.
     options = {'compile': True, 'resume': True, 'auto_scale_lr.enable': True}
-    wrapper = dict(type='MMDistributedDataParallel')
-    options |= {'model_wrapper_cfg': wrapper, 'sync_bn': 'torch'}
-    options |= {'default_scope': 'mmengine'}
-    options |= {'optim_wrapper.clip_grad.max_norm': float('inf')}
+    options |= {'sync_bn': 'torch', 'model_wrapper_cfg': dict(type='DDP')}
     assert load_config(DEMO_CONFIG, cfg_options=options).compile
-    crop = dict(type='RandomCrop', crop_size=(0.3, 0.7))
-    check_config(Config(dict(test_pipeline=[crop])))
 
 
 @pytest.mark.parametrize(
-    'key',
+    'key, slip',
     [
-        'optim_wrapper',
-        'train_cfg.max_iters',
-        'default_hooks.checkpoint',
-        'default_hooks.checkpoint.interval',
-        'model.backbone.img_size',
-        'model.backbone.arch.num_layers',
-        'train_dataloader.dataset.pipeline',
-        'optim_wrapper.paramwise_cfg.prototype_lr',
+        ('optim_wrapper', 'optim_wrapepr'),
+        ('train_cfg.max_iters', 'max_iterrs'),
+        ('default_hooks.checkpoint.interval', 'intervl'),
+        ('model.backbone.arch.num_layers', 'num_layesr'),
     ],
 )
-@pytest.mark.parametrize('slip', ['missing', 'doubled', 'swapped'])
 def test_slips_beside_inherited_keys(key, slip):
     """As `optim_wraper=dict(...)` in a file that has a base."""
     cfg = Config.fromfile(DEMO_CONFIG)
     part, last = part_of(cfg, key)
-    end = dict(
-        missing=last[-2], doubled=last[-2] * 2 + last[-1], swapped=last[:-3:-1]
-    )[slip]
-    part[last[:-2] + end] = part[last]
-    with pytest.raises(ValueError, match=f'did you mean {last}'):
+    part[slip] = part[last]
+    with pytest.raises(ValueError, match=f'{slip}.* did you mean {last}'):
         check_config(cfg)
 
 
@@ -168,21 +143,15 @@ def test_too_few_classes(root, tmp_path):
         demo_runner(root, 'one-class', **data).val()
 
 
-@pytest.mark.parametrize(
-    'part',
-    [
-        dict(type='Resize', scale=(224, -1)),
-        dict(type='RandomResizedCrop', scale=(0.2, 1.0)),
+def test_unusual_is_not_wrong():
+    parts = [
+        dict(type='RandomCrop', crop_size=(0.3, 0.7)),  # mmdet's
         dict(type='VisionTransformer', arch='deit-t', drop_path_rate=0),
-        dict(type='SGD', lr=0, momentum=0.9),
-        dict(type='SyncBN', requires_grad=True),
-        dict(type='NoClassAtAll', batch_sise='3'),
+        dict(type='NoClassAtAll', batch_sise='3', max_norm=float('inf')),
         dict(type='AmpOptimWrapper', dtype='float16'),
         dict(view1=1, view2=2, loss_x=3, loss_y=4),
-    ],
-)
-def test_unusual_is_not_wrong(part):
-    check_config(Config(dict(default_scope='mmpretrain', part=part)))
+    ]
+    check_config(Config(dict(default_scope='mmpretrain', parts=parts)))
 
 
 def test_defaults_of_the_optimizer():

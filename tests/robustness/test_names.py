@@ -6,7 +6,6 @@ import shlex
 import subprocess
 from unittest import mock
 
-import matplotlib
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
@@ -23,69 +22,64 @@ HOSTILE = 'a\x1b[2J\u202eb'
 
 
 def test_outside(tmp_path):
-    paths = ['d/a', 'd/b/../a', 'd/a..b', 'd/../a', 'd/../../d/a', '/d/a', 'e']
-    assert outside('d', paths) == [
-        *('d/b/../a', 'd/../a', 'd/../../d/a', '/d/a', 'e')
-    ]
+    paths = ['d/a', 'd/b/../a', 'd/a..b', 'd/../../d/a', '/d/a', 'e']
+    assert outside('d', paths) == ['d/b/../a', 'd/../../d/a', '/d/a', 'e']
     assert outside('/d', ['/d/a', '/d/../a']) == ['/d/../a']
     assert outside('', paths) == []
-    (tmp_path / 'd' / 'link').mkdir(parents=True)
+    (tmp_path / 'd').mkdir()
     (tmp_path / 'd' / 'loop').symlink_to(tmp_path / 'd')
     for name, inside in (
-        *(('loop/a', True), ('loop/../a', False), ('link/../a', False)),
+        *(('loop/a', True), ('loop/../a', False)),
         *(('a\0b', False), ('file:///a', False)),
     ):
         path = f'{tmp_path}/d/{name}'
         assert outside(f'{tmp_path}/d', [path]) == [path] * (not inside)
 
 
-@pytest.mark.parametrize(
-    'line', ['b/../../out.png', '../out.png', '{}/out.png']
-)
-def test_lists_that_lead_out(tmp_path, line):
-    root, line = tmp_path / 'root', line.format(tmp_path)
+def test_lists_that_lead_out(tmp_path):
+    root = tmp_path / 'root'
     for name in ('a/0.png', 'b/0.png', '../out.png'):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new('RGB', (8, 8)).save(root / name)
-    (tmp_path / 'list').write_text(f'a/0.png\nb/0.png\n{line}\n')
-    if not line.startswith('b/'):  # those are read by a data set next
-        with pytest.raises(ValueError, match='no known class.*out'):
-            read_subset(str(tmp_path / 'list'), str(root), ('a', 'b'))
-    options = dict(ann_file=str(tmp_path / 'list'), with_label=False)
+    path = tmp_path / 'list'
+    path.write_text('a/0.png\nb/0.png\n../out.png\n')
+    with pytest.raises(ValueError, match='no known class.*out'):
+        read_subset(str(path), str(root), ('a', 'b'))
+    options = dict(ann_file=str(path), with_label=False, pipeline=[])
     with pytest.raises(ValueError, match='images of .* lead out of .*out'):
-        ImageFolder(str(root), pipeline=[], **options)
+        ImageFolder(str(root), **options)
     # Absolute paths lie below the root of all.
-    (tmp_path / 'list').write_text(f'{root}/a/0.png\n{tmp_path}/out.png\n')
-    assert len(ImageFolder('/', pipeline=[], **options)) == 2
+    path.write_text(f'{root}/a/0.png\n{tmp_path}/out.png\n')
+    assert len(ImageFolder('/', **options)) == 2
+    with pytest.raises(ValueError, match='lead out of'):
+        ImageFolder(str(root), **options)
 
 
 def test_messages_show_what_a_terminal_would_obey(tmp_path):
     seen = r'a\x1b[2J\u202eb'
-    assert (
-        str(CheckpointError(f'{HOSTILE} is no file')) == f'{seen} is no file'
-    )
+    assert str(CheckpointError(f'{HOSTILE}: none')) == f'{seen}: none'
     for name in ('a', 'b'):
         (tmp_path / name).mkdir()
     (tmp_path / 'list').write_text(f'a/{HOSTILE}\nb/0.png')
     with pytest.raises(FileNotFoundError) as raised:
         read_subset(str(tmp_path / 'list'), str(tmp_path), ('a', 'b'))
     assert seen in str(raised.value)
-    path = tmp_path / HOSTILE
+    path = tmp_path / f'{HOSTILE}\udcff'  # no UTF-8
     path.touch()
     with pytest.raises(OSError) as raised:
         LoadImage(skip_unreadable=False).transform(dict(img_path=str(path)))
-    assert seen in str(raised.value) and HOSTILE not in str(raised.value)
+    assert rf'{seen}\udcff' in str(raised.value)
+    assert HOSTILE not in str(raised.value)
 
 
 def test_names_in_tables_and_pictures(tmp_path):
-    names = '[bold]a', '[/b]', 'a|b', '<b>', 'a\nb', '$\\frac$'
+    names = '[bold]a', 'a|b', '<b>', 'a\nb', '$\\frac$'
     table = render_table(('name',), [(name,) for name in names])
     rows = [line.strip('| ') for line in table.splitlines()[2:]]
-    assert rows == ['[bold]a', '[/b]', r'a\|b', '&lt;b>', r'a\nb', '$\\frac$']
+    assert rows == ['[bold]a', r'a\|b', '&lt;b>', r'a\nb', '$\\frac$']
     figure = Figure((1, 1))
     figure.text(0, 0, names[-1])
     write_figure(tmp_path / 'a.png', figure)
-    assert matplotlib.rcParams['text.parse_math']
 
 
 @pytest.mark.parametrize('script', ['dist_train.sh', 'dist_test.sh'])
@@ -97,34 +91,38 @@ def test_the_number_of_processes_is_a_number(tmp_path, script):
     assert not (tmp_path / 'it_ran').exists()
 
 
-@pytest.mark.parametrize('name', ["it's $HOME", '$(shell touch it_ran)', '-a'])
-def test_make_hands_on_the_name_of_a_folder(tmp_path, name):
-    stamp = tmp_path / '.venv' / '.complete'
-    stamp.parent.mkdir()
-    stamp.touch()
+def make(folder, *arguments, **environment):
+    """What make would run, in an environment that is complete."""
+    return subprocess.check_output(
+        [
+            'make',
+            '-nf',
+            ROOT / 'Makefile',
+            '-o',
+            '.venv/.complete',
+            *arguments,
+        ],
+        cwd=folder,
+        env=dict(PATH='/bin:/usr/bin', **environment),
+        text=True,
+    )
+
+
+def test_make_hands_on_the_name_of_a_folder(tmp_path):
+    name = "it's $HOME $(shell touch it_ran)"
     for how in ([f'DATA={name}'], []):
-        printed = subprocess.check_output(
-            ['make', '-nf', ROOT / 'Makefile', '-o', '.venv/.complete']
-            + ['demo', *how],
-            cwd=tmp_path,
-            env={'PATH': '/bin:/usr/bin', 'DATA': name},
-            text=True,
-        )
+        printed = make(tmp_path, 'demo', *how, DATA=name)
         assert shlex.split(printed)[-1] == f'--data={name}'
     assert not (tmp_path / 'it_ran').exists()
 
 
-@pytest.mark.parametrize('options', [['OPS=0'], ['OPS=0', 'SLOW=0']])
-def test_make_leaves_out_marks_that_are_declared(pytestconfig, options):
-    printed = subprocess.check_output(
-        ['make', '-nC', ROOT, 'test', *options],
-        env={'PATH': '/bin:/usr/bin'},  # none of a make that runs this
-        text=True,
-    )
-    (expression,) = re.findall(r'not \((.+)\)', printed)
+def test_make_leaves_out_marks_that_are_declared(pytestconfig, tmp_path):
+    printed = make(tmp_path, 'test', 'OPS=0', 'SLOW=0')
+    (expression,) = re.findall(r"-m 'not \((.+)\)'", printed)
+    marks = expression.split(' or ')
+    assert len(marks) == 2
     declared = [line.split(':')[0] for line in pytestconfig.getini('markers')]
-    assert len(expression.split(' or ')) == len(options)
-    assert {*expression.split(' or ')} <= {*declared}
+    assert {*marks} <= {*declared}
 
 
 def test_the_sweep_hands_on_quoted_arguments(tmp_path):
