@@ -71,9 +71,15 @@ def damage(path, how):
     elif how == 'random':
         content[:] = os.urandom(len(content))
     path.write_bytes(content)
+    if how == 'an archive of something else':
+        with zipfile.ZipFile(path, 'w') as archive:
+            archive.writestr('readme.txt', 'hello')
 
 
-@pytest.mark.parametrize('how', ['zeroed', 'truncated', 'random'])
+DAMAGES = 'zeroed', 'truncated', 'random', 'an archive of something else'
+
+
+@pytest.mark.parametrize('how', DAMAGES)
 def test_damaged_files_are_passed_over(tmp_path, how):
     for number in (8, 9, 10):
         torch.save(dict(a=torch.rand(1000)), tmp_path / f'iter_{number}.pth')

@@ -6,10 +6,10 @@ what was written or an error that names the file; whoever resumes must get it
 or the one before.
 """
 
-import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from mmmoca.checkpoints import (
@@ -20,7 +20,7 @@ from mmmoca.checkpoints import (
 
 from ...images import write_images
 from ...runs import NO_VALIDATION, demo_runner
-from ..test_checkpoints import damage
+from ..test_checkpoints import DAMAGES, damage
 from .trials import Trial, same, state_of
 
 NEWEST = 'iter_6.pth'
@@ -52,42 +52,32 @@ def damages(
     """What may have happened to a file."""
     size = path.stat().st_size
     chance = random.Random(random.random())  # runs seed the global one
-
-    def zero(path: Path, place: int) -> None:
-        overwrite(path, place, bytes(min(4096, size - place)))
-
-    def flip(path: Path, place: int) -> None:
-        byte = path.read_bytes()[place]
-        overwrite(path, place, bytes([byte ^ 1 << chance.randrange(8)]))
-
-    def overwrite(path: Path, place: int, content: bytes) -> None:
-        with path.open('r+b') as file:
-            file.seek(place)
-            file.write(content)
-
-    for name, spoil in (
-        ('truncated', os.truncate),
-        ('4 KB zeroed', zero),
-        ('a bit flipped', flip),
-    ):
+    for spoil in (truncate, zero, flip):
         # The last of them meet the archive's list of contents.
         places = [chance.randrange(size) for _ in range(count)]
         for place in (*places, *(size - n for n in (1, 100, 10000)), 0, 40):
-            yield (
-                f'{name}, at {place}',
-                lambda path, spoil=spoil, place=place: spoil(path, place),
-            )
-    for how in (
-        *('empty', 'random', 'zeroed', 'truncated'),
-        'an archive of something else',
-    ):
-        yield f'other, {how}', lambda path, how=how: damage(path, how)
+            yield f'{spoil.__name__}, at {place}', partial(spoil, place=place)
+    for how in DAMAGES:
+        yield f'other, {how}', partial(damage, how=how)
     yield 'other, a folder', lambda path: (path.unlink(), path.mkdir())
-    yield 'other, gone', lambda path: path.unlink()
-    yield (
-        'other, a link to nothing',
-        lambda path: (path.unlink(), path.symlink_to('nowhere')),
-    )
+    yield 'other, gone', Path.unlink
+
+
+def truncate(path: Path, place: int) -> None:
+    path.write_bytes(path.read_bytes()[:place])
+
+
+def zero(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    part = slice(place, min(place + 4096, len(content)))
+    content[part] = bytes(part.stop - place)
+    path.write_bytes(content)
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << place % 8
+    path.write_bytes(content)
 
 
 def judge(work_dir: Path, states: dict[str, dict]) -> str:
