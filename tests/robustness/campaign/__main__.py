@@ -44,11 +44,9 @@ def main() -> int:
     tried, lost = Counter(), Counter()
     for part in args.parts or PARTS:
         random.seed(args.seed)
-        module = importlib.import_module(f'.{part}', __package__)
+        trials = importlib.import_module(f'.{part}', __package__).trials
         with tempfile.TemporaryDirectory() as scratch:
-            for kind, name, problem in module.trials(
-                Path(scratch), args.trials
-            ):
+            for kind, name, problem in trials(Path(scratch), args.trials):
                 tried[kind] += 1
                 lost[kind] += bool(problem)
                 mark = 'LOST' if problem else 'ok  '

@@ -19,8 +19,8 @@ from mmmoca.checkpoints import (
 )
 
 from ...images import write_images
-from ...runs import NO_VALIDATION, demo_runner
-from ..test_checkpoints import DAMAGES, damage
+from ...runs import NO_VALIDATION
+from ..test_checkpoints import DAMAGES, build, damage
 from .trials import Trial, same, state_of
 
 NEWEST = 'iter_6.pth'
@@ -30,12 +30,8 @@ def trials(folder: Path, count: int) -> Iterator[Trial]:
     """Damage files at so many places."""
     write_images(folder)
     whole = folder / 'whole'
-    settings = NO_VALIDATION | {
-        'train_cfg.max_iters': 6,
-        'default_hooks.checkpoint.interval': 2,
-        'default_hooks.checkpoint.max_keep_ckpts': 3,
-    }
-    demo_runner(folder, whole.name, **settings).train()
+    keep = {'default_hooks.checkpoint.max_keep_ckpts': 3}
+    build(folder, whole.name, **NO_VALIDATION, **keep).train()
     states = {path.name: state_of(path) for path in whole.glob('*.pth')}
     for number, (name, spoil) in enumerate(damages(whole / NEWEST, count)):
         work_dir = folder / f'damaged_{number}'

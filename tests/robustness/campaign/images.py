@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.registry import DefaultScope
@@ -76,10 +75,10 @@ def judge(root: Path, name: str, fate: str) -> str:
     return '' if either or met == fate else f'{met} in place of {fate}'
 
 
-def encode(kind: str, mode: str = 'RGB', size=(80, 60), **options) -> bytes:
+def encode(kind: str, mode: str = 'RGB', **options) -> bytes:
     """The bytes of an image file."""
     file = io.BytesIO()
-    image = Image.linear_gradient('L').resize(size).convert(mode)
+    image = Image.linear_gradient('L').resize((80, 60)).convert(mode)
     image.save(file, kind, **options)
     return file.getvalue()
 
@@ -87,7 +86,6 @@ def encode(kind: str, mode: str = 'RGB', size=(80, 60), **options) -> bytes:
 def cases() -> Iterator[Case]:
     """What is tried, the file's name, what it holds, what must come of it."""
     yield 'empty', 'x.jpg', b'', 'named'
-    yield 'random', 'x.jpg', os.urandom(3000), 'named'
     yield 'a text', 'x.jpg', b'<html>404 Not Found</html>', 'named'
     bomb = bytearray(encode('PNG'))
     bomb[16:24] = struct.pack('>II', 20000, 20000)
@@ -104,21 +102,12 @@ def cases() -> Iterator[Case]:
         fate = 'named' if kind == 'PNG' else 'either'
         yield f'{kind}, zeros in the middle', name, zeroed, fate
         yield f'{kind}, more behind', name, whole + bytes(99), 'read'
-    deep = io.BytesIO()
-    wide = np.arange(4800, dtype=np.uint16).reshape(60, 80)
-    Image.fromarray(wide).save(deep, 'PNG')
     for what, name, content in (
-        ('1 x 1', 'x.png', encode('PNG', size=(1, 1))),
-        ('20000 x 10', 'x.jpg', encode('JPEG', size=(20000, 10))),
         ('a PNG named .jpg', 'x.jpg', encode('PNG')),
         ('CMYK', 'x.jpg', encode('JPEG', 'CMYK')),
-        ('grey', 'x.jpg', encode('JPEG', 'L')),
-        ('16 bits', 'x.png', deep.getvalue()),
-        ('1 bit', 'x.png', encode('PNG', '1')),
-        ('grey and alpha', 'x.png', encode('PNG', 'LA')),
+        ('16 bits', 'x.png', encode('PNG', 'I;16')),
         ('palette', 'x.png', encode('PNG', 'P')),
         ('broken EXIF', 'x.jpg', encode('JPEG', exif=b'Exif\0\0MM\0x')),
-        ('broken profile', 'x.jpg', encode('JPEG', icc_profile=b'x' * 200)),
     ):
         yield what, name, content, 'read'
     for name in (
@@ -129,14 +118,7 @@ def cases() -> Iterator[Case]:
         yield f'name {name[:20]!r}', name, b'no image', 'named'
     for what, make, fate in (
         ('a folder', Path.mkdir, 'left out'),
-        ('a link', lambda path: path.symlink_to(_good(path)), 'read'),
+        ('a link', lambda p: p.symlink_to(p.with_name('0.jpg')), 'read'),
         ('a link to nothing', lambda p: p.symlink_to('nowhere'), 'named'),
-        ('a link to itself', lambda p: p.symlink_to(p.name), 'named'),
-        ('a link above', lambda path: path.symlink_to('..'), 'left out'),
     ):
         yield f'{what} named x.jpg', 'x.jpg', make, fate
-    yield 'hidden', '.x.jpg', encode('JPEG'), 'left out'
-
-
-def _good(path: Path) -> Path:
-    return path.parents[1] / 'class_1' / '0.jpg'

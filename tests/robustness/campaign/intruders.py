@@ -10,24 +10,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...test_checkpoints.files import checkpoint
-from ..payloads import FORMS, write_payload
+from ..payloads import write_payload
 from .trials import Trial
 from .ways_in import ways_in
 
 
 def trials(folder: Path, count: int) -> Iterator[Trial]:
-    """A payload through every way in, in all forms.
+    """Two payloads through every way in.
 
-    A tool or a runner reads a file as the library does: it gets the form that
-    people try first, and the one that got through. With a small ``count``
-    only ``4 * count`` ways, evenly spread.
+    The form that people try first, and the one that got through. With a small
+    ``count`` only ``4 * count`` ways, evenly spread.
     """
     ways = ways_in(folder)
     marker = folder / 'it_ran'
     names = list(ways)
     for name in names[:: max(1, len(names) // (4 * count))]:
-        tool = name.partition('.py')[1] or 'Runner' in name
-        for form in ('archive', 'lookup') if tool else FORMS:
+        for form in ('archive', 'lookup'):
             path = folder / f'{form}_{len(name)}.pth'
             write_payload(path, marker, form, checkpoint('mmmoca')[0])
             problem = refused(name, path, marker, ways[name])

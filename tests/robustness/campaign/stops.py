@@ -18,9 +18,9 @@ from pathlib import Path
 
 from ...images import DEMO_CONFIG, write_images
 from ...runs import NO_VALIDATION
+from ...tools import ROOT
 from .trials import Trial, same, state_of
 
-ROOT = Path(__file__).resolve().parents[3]
 SIGNALS = ('SIGKILL', 'SIGKILL', 'SIGTERM', 'SIGINT', 'SIGUSR1')
 ITERATIONS = 30
 
@@ -114,9 +114,7 @@ def send(run: subprocess.Popen, name: str, processes: int) -> bool:
     targets = [run.pid]
     if processes > 1:
         # The shell's child is torchrun, whose children train.
-        targets = [
-            worker for child in children(run.pid) for worker in children(child)
-        ]
+        targets = [w for child in children(run.pid) for w in children(child)]
     if run.poll() is not None or not targets:
         return False
     os.kill(random.choice(targets), getattr(signal, name))
@@ -125,7 +123,5 @@ def send(run: subprocess.Popen, name: str, processes: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started."""
-    found = subprocess.run(
-        ['pgrep', '-P', str(pid)], capture_output=True, text=True
-    )
-    return [int(child) for child in found.stdout.split()]
+    found = Path(f'/proc/{pid}/task/{pid}/children')
+    return list(map(int, found.read_text().split() if found.exists() else ()))
