@@ -234,6 +234,16 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     assert not interrupted.exists()
 
 
+@pytest.mark.slow
+def test_a_signal_where_every_step_is_validated(root):
+    runner = build(root, 'validated', **{'train_cfg.val_interval': 1})
+    stop = partial(os.kill, os.getpid(), signal.SIGTERM)
+    at(runner, 'before_train_iter', 1, stop)
+    with pytest.raises(SystemExit):
+        runner.train()
+    assert runner.iter == 1
+
+
 def stop_one_of_two(root):
     """The second process gets the signal; how both end."""
     runner = build(root, 'together')

@@ -109,5 +109,8 @@ def _validation_is_next(runner: Runner) -> bool:
     # MMEngine sets loop.val_interval after this hook.
     stage = bisect.bisect(loop.dynamic_milestones, done + 1)
     interval = loop.dynamic_intervals[stage - 1]
+    # One after every step would put off the signal for ever.
+    if runner.optim_wrapper._accumulative_counts % interval == 0:
+        return False
     due = done % interval == 0 or done == loop.max_iters
     return due and done >= loop.val_begin
