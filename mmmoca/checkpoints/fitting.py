@@ -178,7 +178,7 @@ def loaded_names(checkpoint: dict) -> dict[str, Any]:
         checkpoint (dict): With or without a key ``state_dict``.
     """
     state = checkpoint.get('state_dict', checkpoint)
-    return {name.removeprefix('module.'): v for name, v in state.items()}
+    return {str(k).removeprefix('module.'): v for k, v in state.items()}
 
 
 def check_pretrained_inits(model: nn.Module) -> list[str]:
@@ -232,7 +232,11 @@ def _after_prefix(
 def _check_init(
     role: str, module: nn.Module, checkpoint: dict, init: dict
 ) -> str:
-    state = loaded_names(checkpoint)
+    state = {
+        name: value
+        for name, value in loaded_names(checkpoint).items()
+        if isinstance(value, Tensor)
+    }
     prefix = init.get('prefix')
     start = f'{prefix.rstrip(".")}.' if prefix else ''
     part = _after_prefix(state, start)

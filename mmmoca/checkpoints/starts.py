@@ -107,7 +107,7 @@ def _drop_other_shapes(
     state: dict[str, Tensor], own: Mapping[str, Tensor]
 ) -> list[str]:
     """Drop what is no encoder and has other shapes; say what it was."""
-    dropped = []
+    changes = []
     for part in dict.fromkeys(map(_part, state)):
         names = [n for n in state if _part(n) == part]
         if part not in _ENCODERS and not all(
@@ -115,11 +115,10 @@ def _drop_other_shapes(
         ):
             for name in names:
                 del state[name]
-            dropped.append(part)
-    return [
-        f'its {part} is of another size: the model keeps its own'
-        for part in dropped
-    ]
+            changes.append(
+                f'its {part} is of another size: the model keeps its own'
+            )
+    return changes
 
 
 def _part(name: str) -> str:

@@ -242,6 +242,12 @@ def test_a_signal_where_every_step_is_validated(root):
     with pytest.raises(SystemExit):
         runner.train()
     assert runner.iter == 1
+    resumed = build(
+        root, 'validated', resume=True, **{'train_cfg.val_interval': 1}
+    )
+    at(resumed, 'before_train_iter', 5, stop)
+    resumed.train()  # the last validation comes first, and nothing is left
+    assert len(scalars(resumed, 'val/knn/top1_k20')) == 5
 
 
 def stop_one_of_two(root):

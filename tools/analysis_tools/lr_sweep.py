@@ -118,8 +118,10 @@ def _train(
     command += [*shlex.split(args.train_args), '--cfg-options', *options]
     # The run gets Ctrl-C, too, and saves: wait for it.
     previous = signal.signal(signal.SIGINT, lambda *_: None)
-    run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGINT, previous)
+    try:
+        run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, previous)
     sys.stderr.write(run.stderr)
     # NonFiniteLossError, or NonFiniteStateError of a checkpoint.
     if run.returncode and 'NonFinite' not in run.stderr:

@@ -123,14 +123,15 @@ class AtomicCheckpointHook(CheckpointHook):
         folder, problems = Path(runner.work_dir), []
         for killed in folder.glob('.*.pth-*'):  # while it was written
             shutil.rmtree(killed, ignore_errors=True)
-        if runner._resume and not runner._load_from:
+        if runner._resume and runner._load_from:
+            return None
+        if runner._resume:
             newest, problems = newest_checkpoint(folder, self.filename_tmpl)
             for problem in problems:
                 runner.logger.warning(problem)
             if newest:
                 return str(newest)
-        if not (runner._resume and runner._load_from):
-            self._refuse_other_runs(folder, problems)
+        self._refuse_other_runs(folder, problems)
         return None
 
     def _refuse_other_runs(self, folder: Path, problems: list[str]) -> None:

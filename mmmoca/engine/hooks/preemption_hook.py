@@ -27,7 +27,8 @@ class PreemptionHook(Hook):
     writes ``interrupted.pth``. Then every process exits with status 75
     (EX_TEMPFAIL), so that a scheduler can start the run again. ``--resume``
     goes on as if nothing had happened. A validation that runs or is due, and
-    the step after it, come first. A second signal stops the run at once.
+    the step after it, come first, unless a validation follows every step. A
+    second signal stops the run at once.
 
     Raises:
         SystemExit: With status 75.
@@ -110,7 +111,6 @@ def _validation_is_next(runner: Runner) -> bool:
     stage = bisect.bisect(loop.dynamic_milestones, done + 1)
     interval = loop.dynamic_intervals[stage - 1]
     # One after every step would put off the signal for ever.
-    if runner.optim_wrapper._accumulative_counts % interval == 0:
-        return False
-    due = done % interval == 0 or done == loop.max_iters
-    return due and done >= loop.val_begin
+    every_step = runner.optim_wrapper._accumulative_counts % interval == 0
+    due = done % interval == 0 and not every_step
+    return (due or done == loop.max_iters) and done >= loop.val_begin
