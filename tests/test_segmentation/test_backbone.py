@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The backbone is the same inside mmseg, and configs the same inherited."""
 
-import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, MODELS, init_default_scope
@@ -17,51 +16,31 @@ MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
 
 
-@pytest.fixture
-def pretraining(tmp_path):
-    """A MOCA model with random weights, and a checkpoint of it."""
-    cfg = Config.fromfile(DEMO_CONFIG)
-    cfg.model.backbone.update(arch=ARCH, tap_layer=2)
-    init_default_scope('mmpretrain')
-    torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    path = tmp_path / 'epoch_1.pth'
-    save_checkpoint(dict(state_dict=model.state_dict()), str(path))
-    return model.eval(), path
-
-
-@pytest.mark.parametrize(
-    ('checkpoint', 'prefix'),
-    [('mmmoca-teacher://{}', 'backbone.'), ('{}', 'teacher.')],
-)
-def test_outputs_equal_those_of_the_teacher(
-    pretraining, tmp_path, checkpoint, prefix
-):
+def test_outputs_equal_those_of_the_teacher(tmp_path):
     """At a size that is neither square nor the one of the pretraining.
 
     Positions are resized as Segmenter does it, bilinearly.
     """
-    moca, path = pretraining
+    cfg = Config.fromfile(DEMO_CONFIG)
+    cfg.model.backbone.update(arch=ARCH, tap_layer=2)
+    init_default_scope('mmpretrain')
+    torch.manual_seed(0)
+    moca = MODELS.build(cfg.model).eval()
+    for parameter in moca.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    path = tmp_path / 'epoch_1.pth'
+    save_checkpoint(dict(state_dict=moca.state_dict()), str(path))
     moca.teacher.interpolate_mode = 'bilinear'
-    cfg = small_config(
-        MASK,
-        tmp_path,
-        tmp_path,
-        **{
-            'model.backbone.img_size': (64, 96),
-            'model.backbone.init_cfg': dict(
-                type='Pretrained',
-                checkpoint=checkpoint.format(path),
-                prefix=prefix,
-            ),
-        },
-    )
+
+    init = dict(checkpoint=f'mmmoca-teacher://{path}', prefix='backbone.')
+    options = {
+        'model.backbone.img_size': (64, 96),
+        'model.backbone.init_cfg': dict(type='Pretrained', **init),
+    }
+    cfg = small_config(MASK, tmp_path, tmp_path, **options)
     init_default_scope('mmseg')
     segmentor = MODELS.build(cfg.model).eval()
     segmentor.backbone.init_weights()
-
     images = torch.randn(2, 3, 64, 96)
     with torch.no_grad():
         (found,) = segmentor.extract_feat(images)
