@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The splits of Cityscapes, and the sweep of learning rates."""
+"""The splits of Cityscapes, the sweep of learning rates, and pictures."""
 
 import hashlib
 import json
@@ -9,6 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mmengine.registry import init_default_scope
+from mmengine.runner import save_checkpoint
+from mmseg.apis import MMSegInferencer
+from mmseg.registry import MODELS
 
 from ..cityscapes import small_config
 from ..tools import load_tool, run_tool
@@ -192,3 +196,16 @@ def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     values = [line['mIoU'] for line in lines if 'mIoU' in line]
     assert len(values) == 2 and result['lrs'] == {'0.3': max(values)}
+
+
+def test_mmseg_draws_pictures(streets, tmp_path):
+    """As docs/guides/segment.md says."""
+    cfg = small_config(LINEAR, streets, tmp_path)
+    cfg.dump(tmp_path / 'config.py')
+    init_default_scope('mmseg')
+    state = MODELS.build(cfg.model).state_dict()
+    save_checkpoint(dict(state_dict=state), f'{tmp_path}/model.pth')
+    files = f'{tmp_path}/config.py', f'{tmp_path}/model.pth'
+    image = next(streets.glob('leftImg8bit/train/jena/*.png'))
+    MMSegInferencer(*files, device='cpu')(str(image), out_dir=str(tmp_path))
+    assert [path.name for path in (tmp_path / 'vis').iterdir()] == [image.name]
