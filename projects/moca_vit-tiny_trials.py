@@ -15,7 +15,7 @@ train_pipeline[2].transforms[1].insert(
 )
 train_dataloader = dict(batch_size=64, dataset=dict(pipeline=train_pipeline))
 train_cfg = dict(max_iters=600, val_interval=120)
-auto_scale_lr = dict(base_batch_size=64)
+auto_scale_lr = dict(enable=False, base_batch_size=64)
 default_hooks = dict(
     logger=dict(interval=20),
     checkpoint=dict(interval=120),

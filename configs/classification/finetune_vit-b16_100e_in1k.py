@@ -109,7 +109,7 @@ param_scheduler = dict(
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=100, val_interval=1)
 val_cfg = dict()
 test_cfg = dict()
-auto_scale_lr = dict(base_batch_size=1024)
+auto_scale_lr = dict(enable=False, base_batch_size=1024)
 
 default_hooks = dict(
     checkpoint=dict(max_keep_ckpts=1, save_best='accuracy/top1'),

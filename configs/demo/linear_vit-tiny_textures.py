@@ -53,5 +53,5 @@ test_dataloader = val_dataloader
 
 optim_wrapper = dict(optimizer=dict(lr=batch_size / 256))
 train_cfg = dict(max_epochs=10)
-auto_scale_lr = dict(base_batch_size=batch_size)
+auto_scale_lr = dict(enable=False, base_batch_size=batch_size)
 default_hooks = dict(logger=dict(interval=10))

@@ -178,7 +178,7 @@ param_scheduler = dict(
     type='mmmoca.WarmupCosineLR', warmup=0.1, period=1.25, by_epoch=False
 )
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=1400, val_interval=280)
-auto_scale_lr = dict(base_batch_size=32)
+auto_scale_lr = dict(enable=False, base_batch_size=32)
 
 default_hooks = dict(
     logger=dict(interval=35, log_metric_by_epoch=False),

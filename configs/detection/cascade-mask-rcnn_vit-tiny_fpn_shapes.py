@@ -112,7 +112,7 @@ param_scheduler = [
     # It ends with the run.
     dict(type='CosineAnnealingLR', by_epoch=True, convert_to_iter_based=True),
 ]
-auto_scale_lr = dict(base_batch_size=4)
+auto_scale_lr = dict(enable=False, base_batch_size=4)
 default_hooks = dict(
     logger=dict(interval=30), checkpoint=dict(interval=max_epochs)
 )

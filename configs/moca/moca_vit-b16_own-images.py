@@ -10,7 +10,8 @@ data_root = None  # of the base, which is not the shorthand below
 # Short names of the settings that every run needs.
 shorthands = dict(
     data_root='train_dataloader.dataset.data_root',
-    knn_root='val_cfg.data_root',  # labelled: train/<class>/, val/<class>/
+    # Labelled images, in train/<class>/ and val/<class>/.
+    knn_root='val_cfg.data_root test_cfg.data_root',
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
 )

@@ -115,4 +115,4 @@ val_cfg = dict(bank_dataloader=bank_dataloader)
 test_cfg = dict(bank_dataloader=bank_dataloader)
 
 optim_wrapper = dict(optimizer=dict(lr=1.5e-4 * 512 / 256))
-auto_scale_lr = dict(base_batch_size=512)
+auto_scale_lr = dict(enable=False, base_batch_size=512)

@@ -112,4 +112,4 @@ default_hooks = dict(
     checkpoint=dict(by_epoch=False, interval=16000),
 )
 log_processor = dict(by_epoch=False)
-auto_scale_lr = dict(base_batch_size=16)
+auto_scale_lr = dict(enable=False, base_batch_size=16)

@@ -63,8 +63,9 @@ def load_config(
     used = [key for key in shorthands if cfg.get(key) is not None]
     settings = {key: cfg.pop(key) for key in used}
     overrides = {
-        shorthands.get(key, key): value
+        name: value
         for key, value in (settings | options).items()
+        for name in shorthands.get(key, key).split()
     }
     for key in overrides:
         section, dot, _ = key.partition('.')

@@ -60,11 +60,13 @@ def _read(path: Path) -> dict[str, dict[int, float]]:
     """Values of a file by name and step."""
     points: dict[str, dict[int, float]] = {}
     trained = dict(step=0)
-    for line in path.read_text(encoding='utf-8').splitlines():
-        record = json.loads(line)
-        if not isinstance(record, dict) or 'step' not in record:
-            raise ValueError(f'{path} is no file of scalars')
-        step = record.pop('step')
+    try:
+        with path.open(encoding='utf-8') as file:
+            records = [json.loads(line) for line in file]
+        steps = [record.pop('step') for record in records]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f'{path} is no file of scalars') from error
+    for step, record in zip(steps, records):
         if 'iter' in record:
             trained = dict(record, step=step)
         # The step of a validation may be an epoch, which is smaller.

@@ -91,6 +91,7 @@ def test_keys_that_nothing_reads():
     [
         ('optim_wrapper', 'optim_wrapepr'),
         ('train_cfg.max_iters', 'max_iterrs'),
+        ('auto_scale_lr.enable', 'enabled'),
         ('default_hooks.checkpoint.interval', 'intervl'),
         ('model.backbone.arch.num_layers', 'num_layesr'),
     ],

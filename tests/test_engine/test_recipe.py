@@ -115,6 +115,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
         'log_level': 'INFO',
     }
     cfg = own_config(root, tmp_path, knn_root=str(root), epochs=1, **options)
+    assert cfg.test_cfg.data_root == str(root)
     runner = train(cfg, prepare_training(cfg))
     said = capsys.readouterr().out
     assert 'chosen for 2048 images' in said

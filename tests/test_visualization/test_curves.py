@@ -78,3 +78,6 @@ def test_nothing_to_read(tmp_path):
     path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
     with pytest.raises(ValueError, match='nothing to draw'):
         draw_curves(read_scalars(path))
+    path.write_bytes(b'PK\x03\x80')  # a checkpoint, say
+    with pytest.raises(ValueError, match='scalars.json'):
+        read_scalars(path)

@@ -26,4 +26,4 @@ param_scheduler = dict(
 )
 
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=200, val_interval=20)
-auto_scale_lr = dict(base_batch_size=2048)
+auto_scale_lr = dict(enable=False, base_batch_size=2048)

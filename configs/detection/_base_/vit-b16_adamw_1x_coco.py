@@ -104,7 +104,7 @@ param_scheduler = [
     ),
     dict(type='MultiStepLR', by_epoch=True, milestones=[8, 11], gamma=0.1),
 ]
-auto_scale_lr = dict(base_batch_size=16)
+auto_scale_lr = dict(enable=False, base_batch_size=16)
 
 default_hooks = dict(
     checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2),

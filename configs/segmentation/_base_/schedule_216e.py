@@ -20,4 +20,4 @@ param_scheduler = [
 train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=216, val_interval=4)
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
-auto_scale_lr = dict(base_batch_size=8)
+auto_scale_lr = dict(enable=False, base_batch_size=8)

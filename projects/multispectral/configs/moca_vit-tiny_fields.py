@@ -49,7 +49,7 @@ optim_wrapper = dict(
 )
 param_scheduler = dict(warmup=0.1)
 train_cfg = dict(max_epochs=20)
-auto_scale_lr = dict(base_batch_size=64)
+auto_scale_lr = dict(enable=False, base_batch_size=64)
 default_hooks = dict(
     logger=dict(interval=18),
     checkpoint=dict(interval=5),
