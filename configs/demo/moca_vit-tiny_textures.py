@@ -37,56 +37,30 @@ model = dict(
     masking=dict(mask_ratios=(0.55,), decoder_mask_ratios=(0.35,)),
 )
 
-view_pipeline1 = [
-    dict(
-        type='mmmoca.RandomResizedCrop', scale=48, crop_ratio_range=(0.3, 1.0)
-    ),
-    dict(
-        type='RandomApply',
-        transforms=[
-            dict(
-                type='mmmoca.ColorJitter',
-                brightness=0.4,
-                contrast=0.4,
-                saturation=0.0,
-                hue=0.0,
-            )
-        ],
-        prob=0.8,
-    ),
-    dict(
-        type='mmmoca.GaussianBlur',
-        magnitude_range=(0.1, 1.0),
-        magnitude_std='inf',
-        prob=0.5,
-    ),
-    dict(type='RandomFlip', prob=0.5),
-]
-view_pipeline2 = [
-    dict(
-        type='mmmoca.RandomResizedCrop', scale=48, crop_ratio_range=(0.3, 1.0)
-    ),
-    dict(
-        type='RandomApply',
-        transforms=[
-            dict(
-                type='mmmoca.ColorJitter',
-                brightness=0.4,
-                contrast=0.4,
-                saturation=0.0,
-                hue=0.0,
-            )
-        ],
-        prob=0.8,
-    ),
-    dict(
-        type='mmmoca.GaussianBlur',
-        magnitude_range=(0.1, 1.0),
-        magnitude_std='inf',
-        prob=0.1,
-    ),
-    dict(type='RandomFlip', prob=0.5),
-]
+crop = dict(
+    type='mmmoca.RandomResizedCrop', scale=48, crop_ratio_range=(0.3, 1.0)
+)
+jitter = dict(
+    type='RandomApply',
+    transforms=[
+        dict(
+            type='mmmoca.ColorJitter',
+            brightness=0.4,
+            contrast=0.4,
+            saturation=0.0,
+            hue=0.0,
+        )
+    ],
+    prob=0.8,
+)
+blur = dict(
+    type='mmmoca.GaussianBlur',
+    magnitude_range=(0.1, 1.0),
+    magnitude_std='inf',
+)
+flip = dict(type='RandomFlip', prob=0.5)
+view_pipeline1 = [crop, jitter, dict(blur, prob=0.5), flip]
+view_pipeline2 = [crop, jitter, dict(blur, prob=0.1), flip]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     dict(type='mmmoca.LoadImage'),

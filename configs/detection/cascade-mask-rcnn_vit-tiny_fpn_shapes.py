@@ -4,21 +4,19 @@
 # on its training images.
 #   python tools/dataset_converters/make_shapes_coco.py data/shapes \
 #       --train 24 --val 8 --size 128
-_base_ = './cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py'
+_base_ = [
+    './cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py',
+    '../_base_/models/vit-tiny.py',
+]
 
 data_root = 'data/shapes/'
 max_epochs = 250
 
 model = dict(
     backbone=dict(
-        arch=dict(
-            _delete_=True,
-            embed_dims=128,
-            num_layers=4,
-            num_heads=4,
-            feedforward_channels=512,
-        ),
+        _base_.tiny_backbone,
         img_size=128,
+        patch_size=16,
         out_indices=[0, 1, 2, 3],
         drop_path_rate=0.0,
         init_cfg=None,

@@ -14,58 +14,13 @@ model = dict(
     neck=dict(embed_dims=384, num_heads=12),
 )
 
-view_pipeline1 = [
-    dict(
-        type='mmmoca.RandomResizedCrop', scale=32, crop_ratio_range=(0.2, 1.0)
-    ),
-    dict(
-        type='RandomApply',
-        transforms=[
-            dict(
-                type='mmmoca.ColorJitter',
-                brightness=0.4,
-                contrast=0.4,
-                saturation=0.2,
-                hue=0.1,
-            )
-        ],
-        prob=0.8,
-    ),
-    dict(type='mmmoca.RandomGrayscale', prob=0.2),
-    dict(
-        type='mmmoca.GaussianBlur',
-        magnitude_range=(0.1, 1.0),
-        magnitude_std='inf',
-        prob=0.5,
-    ),
-    dict(type='RandomFlip', prob=0.5),
-]
+crop = dict(_base_.crop, scale=32)
+jitter, grey, flip = _base_.jitter, _base_.grey, _base_.flip
+blur = dict(_base_.blur, magnitude_range=(0.1, 1.0))
+view_pipeline1 = [crop, jitter, grey, dict(blur, prob=0.5), flip]
 view_pipeline2 = [
-    dict(
-        type='mmmoca.RandomResizedCrop', scale=32, crop_ratio_range=(0.2, 1.0)
-    ),
-    dict(
-        type='RandomApply',
-        transforms=[
-            dict(
-                type='mmmoca.ColorJitter',
-                brightness=0.4,
-                contrast=0.4,
-                saturation=0.2,
-                hue=0.1,
-            )
-        ],
-        prob=0.8,
-    ),
-    dict(type='mmmoca.RandomGrayscale', prob=0.2),
-    dict(
-        type='mmmoca.GaussianBlur',
-        magnitude_range=(0.1, 1.0),
-        magnitude_std='inf',
-        prob=0.1,
-    ),
-    dict(type='Solarize', thr=128, prob=0.2),
-    dict(type='RandomFlip', prob=0.5),
+    *(crop, jitter, grey),
+    *(dict(blur, prob=0.1), _base_.solarize, flip),
 ]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),

@@ -3,7 +3,10 @@
 # pretraining, learns the masks of a small drawn set.
 #   python tools/dataset_converters/make_shapes_coco.py data/shapes \
 #       --train 24 --val 8 --size 128
-_base_ = './segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+_base_ = [
+    './segmenter_moca-vit-b16_mask_own-masks-512x512.py',
+    '../_base_/models/vit-tiny.py',
+]
 
 data_root = 'data/shapes/'
 classes = ('background', 'circle', 'cross', 'square', 'triangle')
@@ -16,15 +19,8 @@ size = (96, 96)
 model = dict(
     data_preprocessor=dict(size=size),
     backbone=dict(
-        arch=dict(
-            _delete_=True,
-            embed_dims=128,
-            num_layers=4,
-            num_heads=4,
-            feedforward_channels=512,
-        ),
+        _base_.tiny_backbone,
         img_size=size,
-        patch_size=8,
         drop_path_rate=0.0,
         init_cfg=None,
     ),

@@ -3,59 +3,32 @@
 dataset_type = 'mmmoca.ImageFolder'
 data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
 
-view_pipeline1 = [
-    dict(
-        type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
-    ),
-    dict(
-        type='RandomApply',
-        transforms=[
-            dict(
-                type='mmmoca.ColorJitter',
-                brightness=0.4,
-                contrast=0.4,
-                saturation=0.2,
-                hue=0.1,
-            )
-        ],
-        prob=0.8,
-    ),
-    dict(type='mmmoca.RandomGrayscale', prob=0.2),
-    dict(
-        type='mmmoca.GaussianBlur',
-        magnitude_range=(0.1, 2.0),
-        magnitude_std='inf',
-        prob=1.0,
-    ),
-    dict(type='RandomFlip', prob=0.5),
-]
-view_pipeline2 = [
-    dict(
-        type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
-    ),
-    dict(
-        type='RandomApply',
-        transforms=[
-            dict(
-                type='mmmoca.ColorJitter',
-                brightness=0.4,
-                contrast=0.4,
-                saturation=0.2,
-                hue=0.1,
-            )
-        ],
-        prob=0.8,
-    ),
-    dict(type='mmmoca.RandomGrayscale', prob=0.2),
-    dict(
-        type='mmmoca.GaussianBlur',
-        magnitude_range=(0.1, 2.0),
-        magnitude_std='inf',
-        prob=0.1,
-    ),
-    dict(type='Solarize', thr=128, prob=0.2),
-    dict(type='RandomFlip', prob=0.5),
-]
+crop = dict(
+    type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
+)
+jitter = dict(
+    type='RandomApply',
+    transforms=[
+        dict(
+            type='mmmoca.ColorJitter',
+            brightness=0.4,
+            contrast=0.4,
+            saturation=0.2,
+            hue=0.1,
+        )
+    ],
+    prob=0.8,
+)
+grey = dict(type='mmmoca.RandomGrayscale', prob=0.2)
+blur = dict(
+    type='mmmoca.GaussianBlur',
+    magnitude_range=(0.1, 2.0),
+    magnitude_std='inf',
+)
+solarize = dict(type='Solarize', thr=128, prob=0.2)
+flip = dict(type='RandomFlip', prob=0.5)
+view_pipeline1 = [crop, jitter, grey, dict(blur, prob=1.0), flip]
+view_pipeline2 = [crop, jitter, grey, dict(blur, prob=0.1), solarize, flip]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     # 224 / (3 / 4 * 0.2)**0.5: no crop gets smaller than its view.

@@ -1,24 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # The drawn fields on two CPU cores, in minutes. Sizes, rates and momentum are
 # those of the quick start, configs/demo/moca_vit-tiny_textures.py.
-_base_ = './moca_vit-b16_sentinel2.py'
+_base_ = [
+    './moca_vit-b16_sentinel2.py',
+    '../../../configs/_base_/models/vit-tiny.py',
+]
 
 fields = 'data/fields/'  # projects/multispectral/make_fields.py
 size = 48
 
 model = dict(
-    backbone=dict(
-        arch=dict(
-            _delete_=True,
-            embed_dims=128,
-            num_layers=4,
-            num_heads=4,
-            feedforward_channels=512,
-        ),
-        img_size=size,
-        patch_size=8,
-        tap_layer=3,
-    ),
+    backbone=dict(_base_.tiny_backbone, tap_layer=3),
     codebook=dict(num_words=256, num_new_words=4, border=1),
     neck=dict(embed_dims=96, depth=1, num_heads=4),
 )

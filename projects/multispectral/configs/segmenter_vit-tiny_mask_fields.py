@@ -1,7 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # The fields of projects/multispectral/make_fields.py, segmented by the
 # backbone of moca_vit-tiny_fields.py.
-_base_ = './segmenter_vit-b16_mask_sentinel2-512x512.py'
+_base_ = [
+    './segmenter_vit-b16_mask_sentinel2-512x512.py',
+    '../../../configs/_base_/models/vit-tiny.py',
+]
 
 data_root = 'data/fields'
 classes = ('crop', 'forest', 'grass', 'soil', 'urban', 'water')
@@ -14,15 +17,8 @@ size = (48, 48)
 model = dict(
     data_preprocessor=dict(size=size),
     backbone=dict(
-        arch=dict(
-            _delete_=True,
-            embed_dims=128,
-            num_layers=4,
-            num_heads=4,
-            feedforward_channels=512,
-        ),
+        _base_.tiny_backbone,
         img_size=size,
-        patch_size=8,
         init_cfg=dict(
             checkpoint='mmmoca-teacher://'
             'work_dirs/moca_vit-tiny_fields/epoch_20.pth'
