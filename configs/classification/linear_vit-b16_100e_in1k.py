@@ -4,27 +4,14 @@
 #   tools/dist_train.sh configs/classification/linear_vit-b16_100e_in1k.py 8 \
 #       --cfg-options load_from=CHECKPOINT
 _base_ = [
+    '../_base_/models/vit-b16_features.py',
     '../_base_/datasets/imagenet_classification.py',
     '../_base_/runtime.py',
 ]
 
+# On [AVG]. For [CLS]: model.backbone.out_type=cls_token model.neck=None.
 model = dict(
     type='mmmoca.LinearProbe',
-    data_preprocessor=dict(
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        to_rgb=True,
-    ),
-    # The mean patch token after the final norm, [AVG]. For [CLS]:
-    # out_type='cls_token', neck=None.
-    backbone=dict(
-        type='VisionTransformer',
-        arch='b',
-        img_size=224,
-        patch_size=16,
-        out_type='featmap',
-    ),
-    neck=dict(type='GlobalAveragePooling'),
     head=dict(
         type='mmmoca.BatchedLinearHead',
         num_classes=1000,
