@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Writing files whole or not at all, and paths of files."""
 
+import difflib
 import json
 import os
 import re
@@ -33,6 +34,41 @@ def shipped(name: str) -> Path | None:
         if (root / name).exists():
             return root / name
     return None
+
+
+def find_config(name: str | os.PathLike) -> Path:
+    """Find a config file.
+
+    Args:
+        name (str | os.PathLike): Its path, or the name of one of mmmoca, such
+            as 'moca_vit-b16_200e' or 'configs/demo/knn_vit-tiny_textures.py'.
+
+    Returns:
+        Path: The file.
+
+    Raises:
+        FileNotFoundError: If there is none. Names near ones.
+    """
+    path = Path(name).expanduser()
+    for file in (path, Path(f'{path}.py')):
+        if file.is_file():
+            return file
+    folder = shipped('configs')
+    # Not rglob: the folders of an installed package may be links.
+    files = *folder.glob('*.py'), *folder.glob('[!_]*/*.py')
+    known = {
+        file.relative_to(folder).with_suffix('').as_posix(): file
+        for file in sorted(files)
+    }
+    wanted = os.fspath(name).removeprefix('configs/').removesuffix('.py')
+    for key, file in known.items():
+        if wanted in (key, file.stem):
+            return file
+    like = difflib.get_close_matches(wanted, known, n=3, cutoff=0)
+    raise FileNotFoundError(
+        f'there is no config {name}: give the path of a file, or the name of '
+        f'one of mmmoca, such as {", ".join(like)}'
+    )
 
 
 def outside(folder: str, paths: Iterable[str]) -> list[str]:

@@ -7,7 +7,6 @@ a wrong argument or a missing file is reported before anything is built.
 """
 
 import argparse
-import difflib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-# Beside this folder both in a checkout and in an installed mmmoca/.mim.
-CONFIGS = Path(__file__).resolve().parent.parent / 'configs'
-
 
 def config_file(name: str) -> Path:
     """Type of an argument: a config file, or the name of one of mmmoca.
@@ -26,24 +22,12 @@ def config_file(name: str) -> Path:
     Raises:
         argparse.ArgumentTypeError: If there is none. Names near ones.
     """
-    path = Path(name)
-    places = [path, CONFIGS / path, CONFIGS.parent / path]
-    if path.parent.name in ('', 'configs'):
-        places.append(CONFIGS / 'moca' / path.name)
-    for place in places:
-        for file in (place, Path(f'{place}.py')):
-            if file.is_file():
-                return file
-    known = [
-        str(path.relative_to(CONFIGS))
-        for path in CONFIGS.rglob('*.py')
-        if '_base_' not in path.parts
-    ]
-    like = difflib.get_close_matches(name, known, n=3, cutoff=0)
-    raise argparse.ArgumentTypeError(
-        f'there is no config {name}: write its path, or the name of one of '
-        f'mmmoca, such as {", ".join(like)}'
-    )
+    from mmmoca.files import find_config
+
+    try:
+        return find_config(name)
+    except FileNotFoundError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _existing(what: str, found: Callable[[Path], bool]) -> Callable:

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -86,20 +85,20 @@ def ops_work() -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
-def pip(*arguments: object, **options) -> int:
-    """Run pip in this environment; its exit status."""
-    command = [sys.executable, '-m', 'pip', *map(str, arguments)]
-    return subprocess.run(command, **options).returncode
-
-
 def install(wheel: Path) -> bool:
     """Install a wheel over mmcv; whether its operators work."""
-    status = pip('install', '-q', '--force-reinstall', '--no-deps', wheel)
-    return status == 0 and ops_work()
+    options = '-q', '--force-reinstall', '--no-deps'
+    return run_pip('install', *options, wheel).returncode == 0 and ops_work()
 
 
-def build(name: str, version: str, folder: Path) -> Path:
-    """Build the wheel with operators, and install it.
+def run_pip(*arguments: object, **options) -> subprocess.CompletedProcess:
+    """Run pip in this environment."""
+    command = [sys.executable, '-m', 'pip', *map(str, arguments)]
+    return subprocess.run(command, **options)
+
+
+def build(name: str, version: str, folder: Path) -> str:
+    """Build the wheel with operators.
 
     Args:
         name (str): Distribution of mmcv.
@@ -107,11 +106,10 @@ def build(name: str, version: str, folder: Path) -> Path:
         folder (Path): Where to keep the wheel.
 
     Returns:
-        Path: The wheel.
+        str: What pip said.
 
     Raises:
-        SystemExit: If something is missing, the build failed, or the
-            operators do not work.
+        SystemExit: If something is missing.
     """
     import torch
 
@@ -132,32 +130,13 @@ def build(name: str, version: str, folder: Path) -> Path:
         'without a GPU, once for this machine ...',
         flush=True,
     )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix='.building-', dir=folder.parent
-    ) as temporary:
-        log = Path(temporary) / 'log'
-        with open(log, 'w') as output:
-            pip(
-                'wheel',
-                '-v',
-                '--no-build-isolation',
-                '--no-deps',
-                '--no-cache-dir',
-                f'--no-binary={name}',
-                '-w',
-                temporary,
-                f'{name}=={version}',
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        wheels = list(Path(temporary).glob('*.whl'))
-        if not wheels or not install(wheels[0]):
-            print(log.read_text(errors='replace')[-4000:], file=sys.stderr)
-            sys.exit(f'{name} {version} could not be built with operators')
-        folder.mkdir(exist_ok=True)
-        return Path(shutil.move(wheels[0], folder / wheels[0].name))
+    folder.mkdir(parents=True, exist_ok=True)
+    here = '--no-build-isolation', '--no-deps', '--no-cache-dir'
+    wheel = f'--no-binary={name}', '-w', folder, f'{name}=={version}'
+    output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return run_pip(
+        'wheel', '-v', *here, *wheel, env=environment, **output
+    ).stdout
 
 
 def install_ops() -> None:
@@ -174,14 +153,14 @@ def install_ops() -> None:
     folder = cache_folder(name, version)
     if find_spec('pip') is None:
         sys.exit('the build needs pip: install it first')
-    for wheel in folder.glob('*.whl'):
-        if install(wheel):
-            break
-        print(f'{wheel} does not work here: removed.')
-        wheel.unlink()
-    else:
-        wheel = build(name, version, folder)
-    print(f'Installed {wheel}')
+    if not any(map(install, folder.glob('*.whl'))):
+        shutil.rmtree(folder, ignore_errors=True)
+        log = build(name, version, folder)
+        if not any(map(install, folder.glob('*.whl'))):
+            shutil.rmtree(folder)
+            print(log[-4000:], file=sys.stderr)
+            sys.exit(f'{name} {version} could not be built with operators')
+    print(f'Installed {name} {version} with its operators.')
 
 
 if __name__ == '__main__':

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pretraining in one call: a config, and the runner of it."""
 
-import difflib
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from mmmoca.checkpoints import CheckpointError, newest_checkpoint
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.engine.launch import load_config
 from mmmoca.engine.training import prepare_training, train
-from mmmoca.files import shipped
+from mmmoca.files import find_config
 from mmmoca.progress import in_notebook
 
 
@@ -71,7 +70,7 @@ def pretrain(
         ValueError: If a setting is out of range, or the config has no such
             key, as those that are not for one's own images.
     """
-    file = _config_file(config)
+    file = find_config(config)
     settings = dict(
         data_root=os.path.abspath(os.path.expanduser(data)),
         epochs=epochs,
@@ -102,22 +101,3 @@ def pretrain(
             f'the run has left no checkpoint in {out}: {"; ".join(problems)}'
         )
     return last
-
-
-def _config_file(name: str | os.PathLike) -> Path:
-    """A config file, or the one of mmmoca that has this name."""
-    path = Path(name).expanduser()
-    if path.is_file():
-        return path
-    folder = shipped('configs')
-    # The folders of an installed package may be links.
-    found = folder and (*folder.glob('moca_*.py'), *folder.glob('*/moca_*.py'))
-    known = {file.stem: file for file in sorted(found or ())}
-    stem = os.fspath(name).removesuffix('.py')
-    if stem in known:
-        return known[stem]
-    like = difflib.get_close_matches(path.stem, known, n=3) or known
-    raise FileNotFoundError(
-        f'there is no config {name}: give the path of a file, or a name such '
-        f'as {", ".join(like)}'
-    )
