@@ -32,7 +32,7 @@ def place(root, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'tool, line, message',
     [
-        ('train', 'moca_vit-b16_200.py', f'no config .*{CONFIG}'),
+        ('train', 'moca_vit-b16_200.py', 'no config .*moca_vit-b16_200e'),
         ('train', f'{CONFIG} --resume b.pth', 'no checkpoint b.pth'),
         ('train', f'{CONFIG} --init empty', 'no file empty'),
         ('train', f'{CONFIG} --cfg-options a', 'a must be KEY=VALUE'),
