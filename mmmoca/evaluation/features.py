@@ -2,7 +2,7 @@
 """Features of all images of a loader, for the frozen protocols."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -34,93 +34,71 @@ class FeatureShard(NamedTuple):
     labels: Tensor
 
 
-def batch_features(
-    model: nn.Module,
-    data_batch: dict,
-    role: str,
-    which: str | None = None,
-    fp16: bool = False,
-) -> tuple[Tensor, Sequence]:
-    """Features of a batch of labelled images.
-
-    Args:
-        model (nn.Module): Has ``data_preprocessor`` and
-            ``extract_feat(inputs)``, which returns (B, D), or a tuple whose
-            last item is that.
-        data_batch (dict): Batch of a loader.
-        role (str): What the images are for, for messages.
-        which (str, optional): Handed on to ``extract_feat``; the model's own
-            default if not given.
-        fp16 (bool): Run under autocast (bfloat16 on a CPU).
-
-    Returns:
-        tuple[Tensor, Sequence]: Features (B, D), float32, and the data
-        samples.
-
-    Raises:
-        ValueError: If there is not one vector an image, or a sample lacks
-            its label or its index.
-    """
-    data = model.data_preprocessor(data_batch, False)
-    kwargs = {} if which is None else dict(which=which)
-    inputs = data['inputs']
-    with torch.autocast(inputs.device.type, enabled=fp16):
-        feats = model.extract_feat(inputs, **kwargs)
-    if isinstance(feats, (tuple, list)):
-        feats = feats[-1]
-    if feats.ndim != 2:
-        raise ValueError(
-            f'extract_feat of {type(model).__name__} must return one vector '
-            f'per image, (B, D), but gave {tuple(feats.shape)}: add '
-            "neck=dict(type='GlobalAveragePooling'), say"
-        )
-    samples = data.get('data_samples') or [{}]
-    for sample in samples:
-        class_label(sample, role)
-        if 'sample_idx' not in sample:
-            raise ValueError(
-                f'the {role} images have no sample_idx: keep it among the '
-                'meta_keys of PackInputs'
-            )
-    return feats.float(), samples
-
-
 @torch.no_grad()
 def extract_shard(
+    model: nn.Module,
     loader: DataLoader,
-    encode_batch: Callable[[dict], tuple[Tensor, Sequence]],
-    title: str = '',
-    logger: MMLogger | None = None,
+    role: str,
+    scale: Callable[[Tensor], Tensor],
+    which: str | None = None,
+    fp16: bool = False,
     dtype: torch.dtype = torch.float32,
+    logger: MMLogger | None = None,
 ) -> FeatureShard:
-    """Extract features of a loader's images, of this rank's share of them.
+    """Extract features of labelled images, of this rank's share of them.
 
     The features are written into one tensor made at the start, so that a
     large set needs its memory once. Called by all ranks together.
 
     Args:
+        model (nn.Module): Has ``data_preprocessor`` and
+            ``extract_feat(inputs)``, which returns (B, D), or a tuple whose
+            last item is that.
         loader (DataLoader): The images.
-        encode_batch (Callable): Batch -> features (B, D) and data samples.
-        title (str): Begins the log lines.
-        logger (MMLogger, optional): Where progress goes.
+        role (str): What they are for, for messages.
+        scale (Callable): Applied to the features of a batch, (B, D), float32.
+        which (str, optional): Handed on to ``extract_feat``; the model's own
+            default if not given.
+        fp16 (bool): Run under autocast (bfloat16 on a CPU).
         dtype (torch.dtype): What the features are kept in. Defaults to
             float32.
+        logger (MMLogger, optional): Where progress goes.
 
     Returns:
         FeatureShard: In the order of the loader.
 
     Raises:
-        ValueError: If a feature of any rank is not finite.
+        ValueError: If there is not one vector an image, a sample lacks its
+            label or its index, or a feature of any rank is not finite.
     """
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
     feats = torch.empty(0, 0, dtype=dtype)
     labels, ids = [], []
+    kwargs = {} if which is None else dict(which=which)
     start = time.time()
     for i, data_batch in enumerate(loader, 1):
-        batch, samples = encode_batch(data_batch)
+        data = model.data_preprocessor(data_batch, False)
+        inputs = data['inputs']
+        with torch.autocast(inputs.device.type, enabled=fp16):
+            batch = model.extract_feat(inputs, **kwargs)
+        if isinstance(batch, (tuple, list)):
+            batch = batch[-1]
+        if batch.ndim != 2:
+            raise ValueError(
+                f'extract_feat of {type(model).__name__} must return one '
+                f'vector per image, (B, D), but gave {tuple(batch.shape)}: '
+                "add neck=dict(type='GlobalAveragePooling'), say"
+            )
         seen = len(ids)
-        labels += [int(s.gt_label) for s in samples if 'gt_label' in s]
-        ids += [int(sample.sample_idx) for sample in samples]
+        for sample in data.get('data_samples') or [{}]:
+            labels.append(class_label(sample, role))
+            if 'sample_idx' not in sample:
+                raise ValueError(
+                    f'the {role} images have no sample_idx: keep it among '
+                    'the meta_keys of PackInputs'
+                )
+            ids.append(int(sample.sample_idx))
+        batch = scale(batch.float())
         if not seen:
             feats = batch.new_empty(len(sampler), batch.shape[1], dtype=dtype)
         feats[seen : len(ids)] = batch
@@ -128,7 +106,7 @@ def extract_shard(
             each = (time.time() - start) / i
             eta = timedelta(seconds=int(each * (len(loader) - i)))
             logger.info(
-                f'{title} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
+                f'{role} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
             )
     # In parts, as a mask of all would need much memory.
     parts = feats[: len(ids)].split(2**14)
@@ -146,6 +124,7 @@ def extract_shard(
     )
 
 
+@torch.no_grad()
 def extract_features(
     dataset: Dataset,
     data_preprocessor: nn.Module,
@@ -168,31 +147,16 @@ def extract_features(
         tuple[dict[str, Tensor], Tensor | None]: L2-normalised features of
         each encoder, (N, D), float32, on the CPU; and the class labels,
         (N,), int64, or None if the images have none.
-
-    Raises:
-        ValueError: If a feature is not finite.
     """
-    widths = {}
-
-    def encode_batch(data_batch: dict) -> tuple[Tensor, Sequence]:
+    options = dict(num_workers=num_workers, collate_fn=default_collate)
+    parts, labels = [], []
+    for data_batch in DataLoader(dataset, batch_size, **options):
         data = data_preprocessor(data_batch, False)
-        parts = []
-        for name, encode in encoders.items():
-            feats = encode(data['inputs']).float()
-            parts.append(F.normalize(feats, dim=1).cpu())
-            widths[name] = feats.shape[1]
-        return torch.cat(parts, dim=1), data['data_samples']
-
-    loader = DataLoader(
-        dataset,
-        batch_size,
-        num_workers=num_workers,
-        collate_fn=default_collate,
-    )
-    _, feats, labels = extract_shard(loader, encode_batch)
-    parts = feats.split(list(widths.values()), dim=1)
-    by_name = {name: part.contiguous() for name, part in zip(widths, parts)}
-    return by_name, labels if len(labels) else None
+        feats = [encode(data['inputs']) for encode in encoders.values()]
+        parts.append([F.normalize(x.float(), dim=1).cpu() for x in feats])
+        labels += [s.gt_label for s in data['data_samples'] if 'gt_label' in s]
+    by_name = dict(zip(encoders, map(torch.cat, zip(*parts))))
+    return by_name, torch.cat(labels) if labels else None
 
 
 def raw_pixels(inputs: Tensor, max_side: int = 48) -> Tensor:

@@ -26,20 +26,19 @@ def _loader(batch_size=4, sampler=None):
 
 
 def _extract(loader, feats=FEATS, **kwargs):
-    return extract_shard(
-        loader,
-        lambda batch: (feats[batch['inputs']], batch['data_samples']),
-        **kwargs,
-    )
+    model = torch.nn.Module()
+    model.data_preprocessor = lambda batch, training: batch
+    model.extract_feat = lambda inputs: feats[inputs]
+    return extract_shard(model, loader, 'test', torch.neg, **kwargs)
 
 
 def test_rows_in_order_of_the_loader():
     ids, feats, labels = _extract(_loader())
     assert ids.tolist() == list(range(0, 30, 3))
     assert labels.tolist() == [0, 1] * 5
-    assert torch.equal(feats, FEATS)
+    assert torch.equal(feats, -FEATS)
     half = _extract(_loader(), dtype=torch.float16).feats
-    assert torch.equal(half, FEATS.half())
+    assert torch.equal(half, -FEATS.half())
 
 
 def test_not_finite():

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The base of the loops that classify by frozen features."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from mmengine.evaluator import Evaluator
@@ -10,11 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.features import (
-    FeatureShard,
-    batch_features,
-    extract_shard,
-)
+from mmmoca.evaluation.features import FeatureShard, extract_shard
 from mmmoca.evaluation.loaders import (
     check_loader,
     rng_untouched,
@@ -119,13 +115,13 @@ class FeatureLoop(TestLoop):
         Returns:
             FeatureShard: In the order of the loader.
         """
-        model = unwrap_model(self.runner.model)
-
-        def encode_batch(data_batch: dict) -> tuple[Tensor, Sequence]:
-            feats, samples = batch_features(
-                model, data_batch, title, self.which, self.fp16
-            )
-            return scale(feats), samples
-
-        logger = self.runner.logger
-        return extract_shard(loader, encode_batch, title, logger, dtype)
+        return extract_shard(
+            unwrap_model(self.runner.model),
+            loader,
+            title,
+            scale,
+            self.which,
+            self.fp16,
+            dtype,
+            self.runner.logger,
+        )
