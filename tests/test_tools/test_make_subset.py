@@ -35,7 +35,9 @@ def test_command_line(tmp_path):
     assert written.keys() == sizes.keys()
     for name, size in sizes.items():
         # The loop reads what the tool writes.
-        found = read_subset(f'{tmp_path}/a/{name}', f'{tmp_path}/train', CLASSES)
+        found = read_subset(
+            f'{tmp_path}/a/{name}', f'{tmp_path}/train', CLASSES
+        )
         assert Counter(found.values()) == dict.fromkeys(range(3), size)
     assert written['4shot_set0.txt'] != written['4shot_set1.txt']
     _, again = lists('b', '--shots', 4, '--percent')
