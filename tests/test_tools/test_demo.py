@@ -14,13 +14,10 @@ from mmmoca.checkpoints import read_checkpoint
 
 from ..images import write_images
 from ..judges import knn_judge
-from ..robustness.payloads import write_payload
-from ..tools import TOOLS, python, run_tool
+from ..tools import run_tool
 
 TRAIN, VAL = 130, 36
 TRAINED = 'teacher', 'student'
-OVERVIEW = 'tools/visualization/overview.py'
-CURVES = 'tools/analysis_tools/plot_curves.py'
 
 
 @pytest.fixture(scope='module')
@@ -34,9 +31,7 @@ def demo(tmp_path_factory):
     meta = dict(experiment_name='moca_vit-tiny_textures_demo_20260101_000000')
     torch.save(dict(meta=meta), out / 'iter_9.pth')
     options = ['--out', out, '--iters', 4, '--seed', 3]
-    result = python(TOOLS / 'demo.py', *options, timeout=300)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return out, result.stdout
+    return out, run_tool('tools/demo.py', *options)
 
 
 @pytest.mark.slow
@@ -91,40 +86,27 @@ def test_pictures_and_output(demo):
 def test_pictures_of_any_run(demo, tmp_path):
     out, _ = demo
     picture = tmp_path / 'picture.png'
-    config, checkpoint = out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'
+    overview = 'tools/visualization/overview.py'
+    model = out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'
     options = ['--images', 2, '--bank', 30, '--num-workers', 0]
     for command in (
-        [OVERVIEW, config, checkpoint, '--data', out / 'textures' / 'val']
-        + options,
-        [OVERVIEW, config, checkpoint, *options, '--cfg-options']
+        [overview, *model, *options, '--data', out / 'textures' / 'val'],
+        [overview, *model, *options, '--cfg-options']
         + [f'val_cfg.data_root={out}/textures']
         + ['val_dataloader.dataset.data_root=nowhere'],
-        [CURVES, out, '--baseline', 'pixels', 20],
+        ['tools/analysis_tools/plot_curves.py', out]
+        + ['--baseline', 'pixels', 20],
     ):
         printed = run_tool(*command, '--out', picture)
         assert printed.endswith(f'{picture}\n')
         assert 'init_weights' not in printed
         assert cv2.imread(str(picture)).std() > 20
         picture.unlink()
-    weights = read_checkpoint(checkpoint)['state_dict']
+    weights = read_checkpoint(model[1])['state_dict']
     backbone = {n: weights[n] for n in weights if n.startswith('backbone.')}
     torch.save(backbone, tmp_path / 'backbone.pth')
-    printed = run_tool(OVERVIEW, config, tmp_path / 'backbone.pth', code=2)
+    printed = run_tool(overview, model[0], tmp_path / 'backbone.pth', code=2)
     assert 'codebook.words' in printed
-    write_payload(tmp_path / 'payload.pth', tmp_path / 'it_ran')
-    printed = run_tool(OVERVIEW, config, tmp_path / 'payload.pth', code=2)
-    assert 'payload.pth is refused' in printed
-    assert not (tmp_path / 'it_ran').exists()
-
-
-@pytest.mark.slow
-def test_own_classes(tool, tmp_path):
-    write_images(tmp_path, train=36)
-    out = tmp_path / 'out'
-    arguments = ['--data', str(tmp_path / 'train'), '--out', str(out)]
-    tool('demo').main([*arguments, '--iters', '2'])
-    result = json.loads((out / 'result.json').read_text())
-    assert set(result['knn']) == {'raw pixels', 'untrained', *TRAINED}
 
 
 @pytest.mark.slow
@@ -136,8 +118,7 @@ def test_own_images(tool, tmp_path, capfd):
     tool('demo').main(
         ['--data', str(images), '--out', str(out), '--iters', '2']
     )
-    result = json.loads((out / 'result.json').read_text())
-    assert result['knn'] == {}
+    assert json.loads((out / 'result.json').read_text())['knn'] == {}
     printed = capfd.readouterr().out
     assert '101 images of 102' in printed
     assert '1 left out' in printed and 'broken.jpg' in printed
@@ -151,8 +132,9 @@ def test_own_images(tool, tmp_path, capfd):
 
 
 def test_images_are_shrunk(tool, tmp_path, monkeypatch):
-    helpers = tool('demo')
-    monkeypatch.setattr(helpers, 'MAX_IMAGES', 101)
+    """A draw of them by the seed, in one folder, as there is one class."""
+    demo = tool('demo')
+    monkeypatch.setattr(demo, 'MAX_IMAGES', 101)
     rng = np.random.default_rng(0)
     source = tmp_path / 'images'
     source.mkdir()
@@ -164,13 +146,39 @@ def test_images_are_shrunk(tool, tmp_path, monkeypatch):
     for turn, seed in enumerate((0, 0, 1)):
         folder = tmp_path / f'copies{turn}'
         folder.mkdir()
-        assert helpers.shrink_images(str(source), folder, seed) == folder
+        assert demo.shrink_images(str(source), folder, seed) == folder
         drawn.append([cv2.imread(str(f)) for f in sorted(folder.iterdir())])
     sizes = {copy.shape[:2] for copy in drawn[0]}
     assert sizes == {(150, 104), (104, 500), (20, 30)}
     assert all((c == c[0, 0]).all() for c in drawn[0])
     one, two, three = ([tuple(c[0, 0]) for c in copies] for copies in drawn)
     assert one == two != three and len(set(one)) == 101
+
+
+@pytest.mark.parametrize('small', [11, 12])
+def test_folders_are_classes_if_each_has_images_enough(tool, tmp_path, small):
+    write_images(tmp_path / 'a', train=100, val=1, classes=1)
+    write_images(tmp_path / 'b', train=small, val=1, classes=2)
+    source = (tmp_path / 'b' / 'train').rename(tmp_path / 'source')
+    (source / 'class_0').rename(tmp_path / 'unused')
+    (tmp_path / 'a' / 'train' / 'class_0').rename(source / 'class_0')
+    folder = tmp_path / 'copies'
+    demo = tool('demo')
+    demo.shrink_images(str(source), folder, 0)
+    counts = {
+        path.relative_to(folder).as_posix(): len([*path.glob('*.png')])
+        for path in (folder, *folder.glob('*/*/'))
+    }
+    args = demo.parse_args(['--data', str(source)])[1]
+    cfg = demo.demo_config(folder, args)
+    if small < demo.MIN_CLASS:
+        assert counts == {'.': 111} and cfg.val_cfg is None
+    else:
+        assert counts == {
+            **{'.': 0, 'train/class_0': 83, 'val/class_0': 17},
+            **{'train/class_1': 10, 'val/class_1': 2},
+        }
+        assert cfg.val_cfg.data_root == str(folder)
 
 
 def test_checkpoints_of_other_runs_are_kept(tool, tmp_path, capsys):

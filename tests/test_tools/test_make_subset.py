@@ -25,19 +25,16 @@ def test_command_line(tmp_path):
 
     draw = '--shots', 1, 4, '--percent', 10, 50
     printed, written = lists('a', *draw, '--sets', 2)
-    sizes = {
-        **{f'{n}shot_set{i}.txt': n for n in (1, 4) for i in (0, 1)},
-        **{'10percent.txt': 2, '50percent.txt': 10},
-    }
+    sizes = {f'{n}shot_set{i}.txt': n for n in (1, 4) for i in (0, 1)}
+    sizes |= {'10percent.txt': 2, '50percent.txt': 10}
     # mmpretrain may say on its import what else it could not import.
     names = printed.split()[-len(sizes) :]
     assert names == [f'{tmp_path}/a/{name}' for name in sizes]
     assert written.keys() == sizes.keys()
     for name, size in sizes.items():
         # The loop reads what the tool writes.
-        found = read_subset(
-            f'{tmp_path}/a/{name}', f'{tmp_path}/train', CLASSES
-        )
+        path = str(tmp_path / 'a' / name)
+        found = read_subset(path, str(tmp_path / 'train'), CLASSES)
         assert Counter(found.values()) == dict.fromkeys(range(3), size)
     assert written['4shot_set0.txt'] != written['4shot_set1.txt']
     _, again = lists('b', '--shots', 4, '--percent')
