@@ -34,6 +34,7 @@ def place(root, tmp_path_factory):
     [
         ('train', 'moca_vit-b16_200.py', f'no config .*{CONFIG}'),
         ('train', f'{CONFIG} --init empty', 'no file empty'),
+        ('train', f'{CONFIG} --init a.pth --resume b.pth', 'a.pth, or b.pth'),
         ('train', f'{CONFIG} --cfg-options a', 'a must be KEY=VALUE'),
         ('train', f'{CONFIG} --cfg-options a=[1,2', '--cfg-options'),
         ('train', 'classification/knn_vit-b16_in1k.py', 'no train_cfg'),
