@@ -186,13 +186,9 @@ def test_checkpoints_on_the_command_line(tool, tmp_path):
     folder.mkdir()
     path = str(folder / 'a.pth')
     Path(path).touch()
-    for text, expected in (
-        (path, (None, path, None)),
-        (f'{path}:cls', (None, path, 'cls')),
-        (f'A b={path}:msn', ('A b', path, 'msn')),
-    ):
-        assert tool.parse_entry(text) == expected
-    for text in (f'A=B={path}', f'{path}:dense', f'{path}x'):
+    assert tool.parse_entry(path) == (None, path, None)
+    assert tool.parse_entry(f'A b={path}:msn') == ('A b', path, 'msn')
+    for text in (f'A=B={path}', f'{path}:dense'):
         with pytest.raises(ArgumentTypeError, match='no f(ile|eature)'):
             tool.parse_entry(text)
     Path(f'{path}:cls').touch()  # a file of that very name comes first

@@ -73,9 +73,7 @@ def test_extracted_backbones(convert, capsys):
     content, teacher, _ = checkpoint('mae')
     path = convert('extract_backbone', content)
     same(tokens(loaded(path), IMAGES), tokens(teacher, IMAGES))
-    output = capsys.readouterr().out
-    assert f'converted: {len(teacher.state_dict())};' in output
-    assert 'decoder_blocks.0.attn' in output  # left out
+    assert 'decoder_blocks.0.attn' in capsys.readouterr().out  # left out
     content, _, student = checkpoint('moca')
     path = convert('extract_backbone', content, '--which', 'student')
     same(tokens(loaded(path), IMAGES), tokens(student, IMAGES))

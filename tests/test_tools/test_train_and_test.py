@@ -63,18 +63,12 @@ def test_what_a_checkpoint_may_be(command, tmp_path):
 
 
 def test_options_are_those_of_mmengine(command):
-    options = ['a.b=1e-3', 'c=[(1,x),2]', 'd=None', '--amp']
-    options += ['--cfg-options', 'e=f=g', 'p=/my data/1 2', 'q= 3', 'r=1, 2']
-    _, args = command('train', CONFIG, '--cfg-options', *options)
-    assert args.amp and dict(args.cfg_options) == {
-        'a.b': 1e-3,
-        'c': [(1, 'x'), 2],
-        'd': None,
-        'e': 'f=g',
-        'p': '/my data/1 2',
-        'q': 3,
-        'r': [1, 2],
-    }
+    options = 'a.b=1e-3', 'c=[(1,x),2]', 'd=None', '--amp'
+    more = '--cfg-options', 'e=f=g', 'p=/my data/1 2', 'q= 3', 'r=1, 2'
+    _, args = command('train', CONFIG, '--cfg-options', *options, *more)
+    first = {'a.b': 1e-3, 'c': [(1, 'x'), 2], 'd': None, 'e': 'f=g'}
+    last = dict(p='/my data/1 2', q=3, r=[1, 2])
+    assert args.amp and dict(args.cfg_options) == first | last
 
 
 def test_arguments_of_training():
