@@ -92,6 +92,7 @@ def sweep(monkeypatch):
     tool.values = {
         (0.001, 'a.txt'): 30.0,
         (0.01, 'a.txt'): 50.0,
+        (0.1, 'a.txt'): 40.0,
         (0.01, 'b.txt'): 53.0,
         (0.01, 'c.txt'): 56.0,
     }
@@ -106,10 +107,9 @@ def sweep(monkeypatch):
         split = options['train_dataloader.dataset.ann_file'].split('/')[-1]
         tool.runs.append((lr, split))
         folder = Path(command[command.index('--work-dir') + 1])
-        best = tool.values.get((lr, split))
-        if best is None:
-            text = 'mmmoca...NonFiniteLossError: the step'
-            return subprocess.CompletedProcess(command, 1, None, text)
+        best = tool.values.get((lr, split), 'NonFiniteLossError: the step')
+        if isinstance(best, str):
+            return subprocess.CompletedProcess(command, 1, None, best)
         for part, values in (('1', (1.0, best)), ('2', (best - 2,))):
             logs = folder / part / 'vis_data'
             logs.mkdir(parents=True)
@@ -128,7 +128,7 @@ def run_sweep(tool, monkeypatch, folder, *arguments):
         'argv',
         [
             *('sweep', __file__, '--work-dir', str(folder)),
-            *('--lrs', '0.001', '0.01', '1'),
+            *('--lrs', '0.001', '0.01', '0.1', '1'),
             *('--splits', 'splits/a.txt', 'splits/b.txt', 'splits/c.txt'),
             *arguments,
         ],
@@ -140,10 +140,11 @@ def run_sweep(tool, monkeypatch, folder, *arguments):
 def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
     result = run_sweep(sweep, monkeypatch, tmp_path)
     assert sweep.runs == [
-        *((0.001, 'a.txt'), (0.01, 'a.txt'), (1.0, 'a.txt')),
+        *((lr, 'a.txt') for lr in (0.001, 0.01, 0.1, 1.0)),
         *((0.01, 'b.txt'), (0.01, 'c.txt')),
     ]
-    assert result['lrs'] == {'0.001': 30.0, '0.01': 50.0, '1.0': None}
+    scores = {'0.001': 30.0, '0.01': 50.0, '0.1': 40.0, '1.0': None}
+    assert result['lrs'] == scores
     assert result['best_lr'] == 0.01
     assert result['mean'] == pytest.approx(53)
     assert result['std'] == pytest.approx(np.std([50, 53, 56]))
@@ -154,7 +155,7 @@ def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
 
     # It goes on where it was, and refuses to mix settings.
     assert run_sweep(sweep, monkeypatch, tmp_path) == result
-    assert len(sweep.runs) == 5
+    assert len(sweep.runs) == 6
     with pytest.raises(SystemExit):
         run_sweep(
             sweep, monkeypatch, tmp_path, '--cfg-options', 'train_cfg.a=1'
@@ -166,9 +167,18 @@ def test_sweep_that_cannot_be_judged(sweep, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run_sweep(sweep, monkeypatch, tmp_path / 'a', '--metric', 'mDice')
     assert 'mDice' in capsys.readouterr().err
-    sweep.values.clear()
+    sweep.values[0.01, 'c.txt'] = 'KeyError: a typo'
     with pytest.raises(SystemExit):
         run_sweep(sweep, monkeypatch, tmp_path / 'b')
+    error = capsys.readouterr().err
+    assert 'c_lr_0.01 failed' in error and 'KeyError: a typo' in error
+    del sweep.values[0.01, 'c.txt']
+    with pytest.raises(SystemExit):
+        run_sweep(sweep, monkeypatch, tmp_path / 'b')
+    assert 'splits/c.txt with lr 0.01 diverged' in capsys.readouterr().err
+    sweep.values.clear()
+    with pytest.raises(SystemExit):
+        run_sweep(sweep, monkeypatch, tmp_path / 'c')
     assert 'all runs diverged' in capsys.readouterr().err
 
 

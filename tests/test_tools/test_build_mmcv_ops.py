@@ -46,7 +46,6 @@ def machine(tool, monkeypatch):
             return subprocess.CompletedProcess(command, 1)
         return subprocess.CompletedProcess(command, 0)
 
-    Machine.builds, Machine.installed = [], []
     monkeypatch.setattr(tool.subprocess, 'run', run)
     return Machine
 
@@ -69,10 +68,8 @@ def test_built_once(tool, machine):
     tool.install_ops()  # there already
     assert machine.installed == ['ops']
 
-
-def test_cached_wheel_that_does_not_work_is_replaced(tool, machine):
-    cached(tool).parent.mkdir(parents=True)
-    cached(tool).write_text('no ops')
+    cached(tool).write_text('no ops')  # it does not work, and is replaced
+    machine.installed.clear()
     tool.install_ops()
     assert machine.installed == ['no ops', 'ops']
     assert cached(tool).read_text() == 'ops'
@@ -87,21 +84,15 @@ def test_failed_build_leaves_nothing(tool, machine, content, capsys):
     assert 'what the build said' in capsys.readouterr().err
 
 
-def test_no_compiler_or_no_headers(tool, machine, monkeypatch, tmp_path):
-    monkeypatch.setenv('CXX', 'no-such-compiler')
-    with pytest.raises(SystemExit, match=r'no-such-compiler.*install g\+\+'):
-        tool.install_ops()
-    monkeypatch.setattr(tool.shutil, 'which', lambda name: f'/bin/{name}')
+def test_no_headers(tool, machine, monkeypatch, tmp_path):
     monkeypatch.setattr(tool.sysconfig, 'get_path', lambda name: str(tmp_path))
     with pytest.raises(SystemExit, match='Python.h.*python3-dev'):
         tool.install_ops()
     assert not machine.builds
 
 
-@pytest.mark.parametrize('there', ['', 'mmdet', 'mmcv._ext'])
+@pytest.mark.parametrize('there', ['mmdet', 'mmcv._ext'])
 def test_what_detection_needs(monkeypatch, there):
     monkeypatch.setattr(stack, 'find_spec', lambda name: name == there or None)
-    with pytest.raises(stack.MissingOpsError) as error:
+    with pytest.raises(stack.MissingOpsError, match='build_mmcv_ops.py'):
         stack.check_compiled_ops()
-    for word in ('onedl-mmdetection', 'tools/build_mmcv_ops.py'):
-        assert word in str(error.value)

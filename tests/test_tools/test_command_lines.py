@@ -33,7 +33,7 @@ WITHOUT_MMMOCA = {
     'dataset_converters/make_shapes_coco.py',
     'dataset_converters/make_textures.py',
 }
-# As if nothing heavy were installed.
+# As if nothing heavy were installed: how each command line ends.
 RUN = """
 import contextlib, io, json, runpy, sys
 from pathlib import Path
@@ -41,7 +41,7 @@ from pathlib import Path
 sys.modules.update(dict.fromkeys(
     'matplotlib mmcv mmdet mmengine mmpretrain mmseg sklearn torch'.split()
 ))
-result = {}
+ends = []
 for tool, *arguments in json.loads(sys.argv[1]):
     sys.argv = [tool, *arguments]
     sys.path.insert(0, str(Path(tool).parent))
@@ -50,40 +50,35 @@ for tool, *arguments in json.loads(sys.argv[1]):
         with contextlib.redirect_stdout(output):
             runpy.run_path(tool, run_name='__main__')
     except (Exception, SystemExit) as error:
-        result[tool] = f'{type(error).__name__}: {error}', output.getvalue()
+        ends.append(f'{output.getvalue()}{type(error).__name__}: {error}')
     del sys.path[0]
-print(json.dumps(result))
+print(json.dumps(ends))
 """
 
 
-def run_alone(lines, folder):
-    """The exception that ends each command line, and what it printed."""
-    commands = [[str(TOOLS / tool), *arguments] for tool, arguments in lines]
-    run = python('-c', RUN, json.dumps(commands), cwd=folder)
-    ends = json.loads(run.stdout)
-    return {tool: ends[str(TOOLS / tool)] for tool, _ in lines}
+def ends_alone(lines, folder):
+    """How command lines end without the stack: output and exception."""
+    run = python('-c', RUN, json.dumps(lines), cwd=folder)
+    return zip(lines, json.loads(run.stdout), strict=True)
 
 
 def check_help(tools, folder):
-    ends = run_alone([(tool, ['--help']) for tool in tools], folder)
-    for tool, (end, printed) in ends.items():
-        assert end == 'SystemExit: 0', f'{tool}: {end}'
-        assert printed.startswith(f'usage: {Path(tool).name}'), tool
+    for (tool, _), end in ends_alone([[t, '--help'] for t in tools], folder):
+        assert end.startswith(f'usage: {Path(tool).name}'), end
+        assert end.endswith('SystemExit: 0'), end
 
 
 def test_help_needs_no_stack(tmp_path):
-    tools = {
-        path.relative_to(TOOLS).as_posix()
-        for path in TOOLS.rglob('*.py')
-        if not path.name.startswith('_')
-    }
-    assert tools == WITHOUT_MMMOCA | WORK.keys()
-    check_help(tools, tmp_path)
+    files = {path.as_posix() for path in TOOLS.rglob('[!_]*.py')}
+    names = WITHOUT_MMMOCA | WORK.keys()
+    assert files == {(TOOLS / name).as_posix() for name in names}
+    check_help(files, tmp_path)
 
 
 def test_work_starts_with_a_check_of_the_installation(tmp_path):
     (tmp_path / 'FILE').touch()
     (tmp_path / 'FOLDER').mkdir()
-    for tool, (end, _) in run_alone(list(WORK.items()), tmp_path).items():
+    lines = [[f'{TOOLS / tool}', *line] for tool, line in WORK.items()]
+    for (tool, *_), end in ends_alone(lines, tmp_path):
         assert end.startswith('ImportError: mmmoca '), f'{tool}: {end}'
         assert 'needs torch>=2.6 (not installed), mmengine' in end, tool

@@ -2,6 +2,7 @@
 """The quick start, on sets that are much too small to learn from."""
 
 import json
+from collections import Counter
 
 import cv2
 import numpy as np
@@ -14,13 +15,10 @@ from mmmoca.checkpoints import read_checkpoint
 
 from ..images import write_images
 from ..judges import knn_judge
-from ..robustness.payloads import write_payload
-from ..tools import TOOLS, python, run_tool
+from ..tools import run_tool
 
 TRAIN, VAL = 130, 36
 TRAINED = 'teacher', 'student'
-OVERVIEW = 'tools/visualization/overview.py'
-CURVES = 'tools/analysis_tools/plot_curves.py'
 
 
 @pytest.fixture(scope='module')
@@ -33,17 +31,15 @@ def demo(tmp_path_factory):
     )
     meta = dict(experiment_name='moca_vit-tiny_textures_demo_20260101_000000')
     torch.save(dict(meta=meta), out / 'iter_9.pth')
-    options = ['--out', out, '--iters', 4, '--seed', 3]
-    result = python(TOOLS / 'demo.py', *options, timeout=300)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return out, result.stdout
+    options = ['--out', out, '--iters', 2, '--seed', 3]
+    return out, run_tool('tools/demo.py', *options)
 
 
 @pytest.mark.slow
 def test_accuracies(demo):
     out, _ = demo
     result = json.loads((out / 'result.json').read_text())
-    assert (result['seed'], result['iters']) == (3, 4)
+    assert (result['seed'], result['iters']) == (3, 2)
     assert not (out / 'iter_9.pth').exists()
     features, labels = {}, {}
     for split in ('train', 'val'):
@@ -54,7 +50,7 @@ def test_accuracies(demo):
         pixels -= pixels.mean(axis=1, keepdims=True)
         features['raw pixels', split] = pixels
         for which in TRAINED:
-            encoder = mmmoca.load(out / 'iter_4.pth', which, 'cpu')
+            encoder = mmmoca.load(out / 'iter_2.pth', which, 'cpu')
             found = encoder.embed(out / 'textures' / split, num_workers=0)
             features[which, split] = found.avg.numpy()
     for kind in ('raw pixels', *TRAINED):
@@ -66,7 +62,7 @@ def test_accuracies(demo):
         )
     scalars = next(out.glob('*/vis_data/scalars.json')).read_text()
     last = json.loads(scalars.splitlines()[-1])
-    assert last['step'] == 4
+    assert last['step'] == 2
     assert last['knn/top1_k20'] == pytest.approx(result['knn']['teacher'])
 
 
@@ -79,8 +75,7 @@ def test_pictures_and_output(demo):
         assert str(out / name) in printed
     lines = printed.splitlines()
     assert lines[0] == '1/4 images'
-    assert any(line.startswith('  step 4/4  loss') for line in lines)
-    assert 'eta' in printed and 'raw pixels' in printed
+    assert any(line.startswith('  step 2/2  loss') for line in lines)
     assert 'Config:' not in printed and 'INFO' not in printed
     # The log is kept in its file, and nothing else is left behind.
     assert 'Config:' in next(out.glob('*/*.log')).read_text()
@@ -91,40 +86,24 @@ def test_pictures_and_output(demo):
 def test_pictures_of_any_run(demo, tmp_path):
     out, _ = demo
     picture = tmp_path / 'picture.png'
-    config, checkpoint = out / 'moca_vit-tiny_textures.py', out / 'iter_4.pth'
-    options = ['--images', 2, '--bank', 30, '--num-workers', 0]
+    overview = 'tools/visualization/overview.py'
+    model = out / 'moca_vit-tiny_textures.py', out / 'iter_2.pth'
     for command in (
-        [OVERVIEW, config, checkpoint, '--data', out / 'textures' / 'val']
-        + options,
-        [OVERVIEW, config, checkpoint, *options, '--cfg-options']
-        + [f'val_cfg.data_root={out}/textures']
-        + ['val_dataloader.dataset.data_root=nowhere'],
-        [CURVES, out, '--baseline', 'pixels', 20],
+        [overview, *model, '--data', out / 'textures' / 'val']
+        + ['--images', 2, '--bank', 30, '--num-workers', 0],
+        ['tools/analysis_tools/plot_curves.py', out]
+        + ['--baseline', 'pixels', 20],
     ):
         printed = run_tool(*command, '--out', picture)
         assert printed.endswith(f'{picture}\n')
         assert 'init_weights' not in printed
         assert cv2.imread(str(picture)).std() > 20
         picture.unlink()
-    weights = read_checkpoint(checkpoint)['state_dict']
+    weights = read_checkpoint(model[1])['state_dict']
     backbone = {n: weights[n] for n in weights if n.startswith('backbone.')}
     torch.save(backbone, tmp_path / 'backbone.pth')
-    printed = run_tool(OVERVIEW, config, tmp_path / 'backbone.pth', code=2)
+    printed = run_tool(overview, model[0], tmp_path / 'backbone.pth', code=2)
     assert 'codebook.words' in printed
-    write_payload(tmp_path / 'payload.pth', tmp_path / 'it_ran')
-    printed = run_tool(OVERVIEW, config, tmp_path / 'payload.pth', code=2)
-    assert 'payload.pth is refused' in printed
-    assert not (tmp_path / 'it_ran').exists()
-
-
-@pytest.mark.slow
-def test_own_classes(tool, tmp_path):
-    write_images(tmp_path, train=36)
-    out = tmp_path / 'out'
-    arguments = ['--data', str(tmp_path / 'train'), '--out', str(out)]
-    tool('demo').main([*arguments, '--iters', '2'])
-    result = json.loads((out / 'result.json').read_text())
-    assert set(result['knn']) == {'raw pixels', 'untrained', *TRAINED}
 
 
 @pytest.mark.slow
@@ -136,8 +115,7 @@ def test_own_images(tool, tmp_path, capfd):
     tool('demo').main(
         ['--data', str(images), '--out', str(out), '--iters', '2']
     )
-    result = json.loads((out / 'result.json').read_text())
-    assert result['knn'] == {}
+    assert json.loads((out / 'result.json').read_text())['knn'] == {}
     printed = capfd.readouterr().out
     assert '101 images of 102' in printed
     assert '1 left out' in printed and 'broken.jpg' in printed
@@ -151,8 +129,9 @@ def test_own_images(tool, tmp_path, capfd):
 
 
 def test_images_are_shrunk(tool, tmp_path, monkeypatch):
-    helpers = tool('demo')
-    monkeypatch.setattr(helpers, 'MAX_IMAGES', 101)
+    """A draw of them by the seed, in one folder, as there is one class."""
+    demo = tool('demo')
+    monkeypatch.setattr(demo, 'MAX_IMAGES', 101)
     rng = np.random.default_rng(0)
     source = tmp_path / 'images'
     source.mkdir()
@@ -164,13 +143,34 @@ def test_images_are_shrunk(tool, tmp_path, monkeypatch):
     for turn, seed in enumerate((0, 0, 1)):
         folder = tmp_path / f'copies{turn}'
         folder.mkdir()
-        assert helpers.shrink_images(str(source), folder, seed) == folder
+        assert demo.shrink_images(str(source), folder, seed) == folder
         drawn.append([cv2.imread(str(f)) for f in sorted(folder.iterdir())])
     sizes = {copy.shape[:2] for copy in drawn[0]}
     assert sizes == {(150, 104), (104, 500), (20, 30)}
     assert all((c == c[0, 0]).all() for c in drawn[0])
     one, two, three = ([tuple(c[0, 0]) for c in copies] for copies in drawn)
     assert one == two != three and len(set(one)) == 101
+
+
+def test_folders_are_classes_if_large_enough(tool, tmp_path, monkeypatch):
+    write_images(tmp_path, train=60, val=1, classes=2)
+    demo, source = tool('demo'), str(tmp_path / 'train')
+    _, args = demo.parse_args(['--data', source])
+    counts = {}
+    for least in (60, 61):
+        monkeypatch.setattr(demo, 'MIN_CLASS', least)
+        folder = demo.shrink_images(source, tmp_path / f'{least}', 0)
+        counts[least] = Counter(
+            path.parent.relative_to(folder).as_posix()
+            for path in folder.rglob('*.png')
+        )
+        validates = demo.demo_config(folder, args).val_cfg is not None
+        assert validates == (least == 60)
+    split = dict(train=50, val=10)
+    assert counts[60] == {
+        f'{name}/class_{i}': split[name] for name in split for i in (0, 1)
+    }
+    assert counts[61] == {'.': 120}
 
 
 def test_checkpoints_of_other_runs_are_kept(tool, tmp_path, capsys):
@@ -185,12 +185,11 @@ def test_checkpoints_of_other_runs_are_kept(tool, tmp_path, capsys):
 
 
 def test_where_it_writes_by_default(tool, tmp_path):
+    parse = tool('demo').parse_args
     (tmp_path / 'Photos').mkdir()
-    for arguments, out in (
-        ([], 'work_dirs/demo'),
-        (['--data', f'{tmp_path}/Photos/'], 'work_dirs/demo_Photos'),
-    ):
-        assert str(tool('demo').parse_args(arguments)[1].out) == out
+    own = parse(['--data', f'{tmp_path}/Photos/'])[1]
+    assert str(own.out) == 'work_dirs/demo_Photos'
+    assert str(parse([])[1].out) == 'work_dirs/demo'
 
 
 def test_textures_are_drawn_at_first(tool, tmp_path, monkeypatch):

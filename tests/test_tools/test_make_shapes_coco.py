@@ -5,19 +5,18 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import pytest
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
 from ..tools import contents, load_tool
 
 
-@pytest.fixture(scope='module')
-def make():
-    return load_tool('dataset_converters/make_shapes_coco').make_shapes
+def make(*arguments, **options):
+    tool = load_tool('dataset_converters/make_shapes_coco')
+    return tool.make_shapes(*arguments, **options)
 
 
-def test_annotations_fit_the_images(make, tmp_path):
+def test_annotations_fit_the_images(tmp_path):
     out = tmp_path / 'set'
     assert make(out, train=30, val=10, size=96)
     kinds, empty = set(), 0
@@ -60,7 +59,7 @@ def test_annotations_fit_the_images(make, tmp_path):
     assert empty == 4
 
 
-def test_same_arguments_same_bytes(make, tmp_path):
+def test_same_arguments_same_bytes(tmp_path):
     for name, seed in (('a', 3), ('b', 3), ('c', 4)):
         make(tmp_path / name, train=4, val=2, size=64, seed=seed)
     first, again, other = (contents(tmp_path / name) for name in 'abc')

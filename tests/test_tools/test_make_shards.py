@@ -19,10 +19,8 @@ def test_command(root, tmp_path):
     (tmp_path / 'images').symlink_to(root / 'train')
     (root / 'train/class_1/missing.jpg').symlink_to('nowhere.jpg')
     options = ['--with-label', '--number', 40, '--megabytes', 0.03]
-    try:
-        printed = run_tool(TOOL, tmp_path / 'images', out, *options)
-    finally:
-        (root / 'train/class_1/missing.jpg').unlink()
+    printed = run_tool(TOOL, tmp_path / 'images', out, *options)
+    (root / 'train/class_1/missing.jpg').unlink()
     assert 'left out: ' in printed and 'missing.jpg' in printed
     assert printed.endswith(f'{out}: 48 images, 1 could not be read\n')
     dataset = ImageShards(str(out))

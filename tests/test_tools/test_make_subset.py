@@ -1,74 +1,51 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The tools that draw subset lists and write the digits."""
 
-import sys
 from collections import Counter
 
 import cv2
 import numpy as np
-import pytest
 from sklearn.datasets import load_digits
 
 from mmmoca.evaluation.subsets import read_subset
-from tests.images import write_images
-from tests.tools import load_tool
+
+from ..images import write_images
+from ..tools import contents, run_tool
 
 CLASSES = ('class_0', 'class_1', 'class_2')
 
 
-@pytest.fixture(scope='module')
-def tools():
-    return tuple(
-        load_tool(f'dataset_converters/make_{name}')
-        for name in ('subset', 'digits')
-    )
+def test_command_line(tmp_path):
+    write_images(tmp_path, train=20, val=1)
 
+    def lists(name, *options):
+        line = tmp_path / 'train', tmp_path / name, '--seed', 7, *options
+        printed = run_tool('tools/dataset_converters/make_subset.py', *line)
+        return printed, contents(tmp_path / name)
 
-@pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp('images')
-    write_images(root, train=20, val=1)
-    return root
-
-
-def test_command_line(tools, root, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        sys,
-        'argv',
-        f'make_subset {root}/train {tmp_path}/lists --shots 1 4 --sets 2 '
-        '--percent 10 50 --seed 7'.split(),
-    )
-    tools[0].main()
-    sizes = {
-        f'{shots}shot_set{number}.txt': shots
-        for shots in (1, 4)
-        for number in (0, 1)
-    } | {'10percent.txt': 2, '50percent.txt': 10}
+    draw = '--shots', 1, 4, '--percent', 10, 50
+    printed, written = lists('a', *draw, '--sets', 2)
+    sizes = {f'{n}shot_set{i}.txt': n for n in (1, 4) for i in (0, 1)}
+    sizes |= {'10percent.txt': 2, '50percent.txt': 10}
     # mmpretrain may say on its import what else it could not import.
-    printed = capsys.readouterr().out.split()[-len(sizes) :]
-    assert printed == [f'{tmp_path}/lists/{name}' for name in sizes]
-    assert {p.name for p in (tmp_path / 'lists').iterdir()} == set(sizes)
-    lists = {}
+    names = printed.split()[-len(sizes) :]
+    assert names == [f'{tmp_path}/a/{name}' for name in sizes]
+    assert written.keys() == sizes.keys()
     for name, size in sizes.items():
         # The loop reads what the tool writes.
-        lists[name] = read_subset(
-            f'{tmp_path}/lists/{name}', f'{root}/train', CLASSES
-        )
-        assert Counter(lists[name].values()) == dict.fromkeys(range(3), size)
-    assert lists['4shot_set0.txt'] != lists['4shot_set1.txt']
-
-    again = tools[0].make_subsets(
-        root / 'train', tmp_path / 'again', (4,), (), 2, 7
-    )
-    for path in again:
-        assert path.read_text() == (tmp_path / 'lists' / path.name).read_text()
+        path = str(tmp_path / 'a' / name)
+        found = read_subset(path, str(tmp_path / 'train'), CLASSES)
+        assert Counter(found.values()) == dict.fromkeys(range(3), size)
+    assert written['4shot_set0.txt'] != written['4shot_set1.txt']
+    _, again = lists('b', '--shots', 4, '--percent')
+    assert len(again) == 3  # sets
+    assert again['4shot_set1.txt'] == written['4shot_set1.txt']
 
 
-def test_digits(tools, tmp_path, capsys, monkeypatch):
+def test_digits(tmp_path):
     out = tmp_path / 'deep' / 'digits'
-    monkeypatch.setattr(sys, 'argv', f'make_digits {out} --size 8'.split())
-    tools[1].main()
-    assert '1347 training and 450 validation images' in capsys.readouterr().out
+    line = 'tools/dataset_converters/make_digits.py', out, '--size', 8
+    assert '1347 training and 450 validation images' in run_tool(*line)
     digits = load_digits()
     files = sorted(out.glob('*/*/*.png'), key=lambda path: path.stem)
     assert len(files) == 1797

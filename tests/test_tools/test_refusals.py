@@ -6,35 +6,35 @@ import re
 import pytest
 import torch
 
-from ..images import DEMO_CONFIG
 from ..test_checkpoints.files import checkpoint
 from ..tools import contents, run_tool
 
 CONFIG = 'moca_vit-b16_200e.py'
-DRAWN = 'dataset_converters'
+ANALYSIS, DRAWN = 'analysis_tools', 'dataset_converters'
+CONVERTERS = 'model_converters'
 
 
-@pytest.fixture
-def place(root, tmp_path, monkeypatch):
-    """The folder in which the tools run."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / 'a.pth').touch()
-    torch.save(checkpoint('timm')[0], tmp_path / 'timm.pth')
-    torch.save(checkpoint('timm', (16, 72))[0], tmp_path / 'flat.pth')
-    (tmp_path / 'same.pth').hardlink_to(tmp_path / 'timm.pth')
-    (tmp_path / 'empty').mkdir()
-    (tmp_path / 'images').symlink_to(root / 'train')
-    (tmp_path / 'untested.py').write_text('model = dict()\n')
-    (tmp_path / 'log.json').write_text('[]')
-    return tmp_path
+@pytest.fixture(scope='module')
+def place(root, tmp_path_factory):
+    """The folder in which the tools run; its files stay as they are."""
+    place = tmp_path_factory.mktemp('place')
+    (place / 'a.pth').touch()
+    torch.save(checkpoint('timm')[0], place / 'timm.pth')
+    torch.save(checkpoint('timm', (16, 72))[0], place / 'flat.pth')
+    (place / 'same.pth').hardlink_to(place / 'timm.pth')
+    (place / 'empty').mkdir()
+    (place / 'images').symlink_to(root / 'train')
+    (place / 'untested.py').write_text('model = dict()\n')
+    (place / 'log.json').write_text('[]')
+    return place
 
 
 @pytest.mark.parametrize(
     'tool, line, message',
     [
         ('train', 'moca_vit-b16_200.py', 'no config .*moca_vit-b16_200e'),
-        ('train', f'{CONFIG} --resume b.pth', 'no checkpoint b.pth'),
         ('train', f'{CONFIG} --init empty', 'no file empty'),
+        ('train', f'{CONFIG} --init a.pth --resume b.pth', 'a.pth, or b.pth'),
         ('train', f'{CONFIG} --cfg-options a', 'a must be KEY=VALUE'),
         ('train', f'{CONFIG} --cfg-options a=[1,2', '--cfg-options'),
         ('train', 'classification/knn_vit-b16_in1k.py', 'no train_cfg'),
@@ -45,66 +45,52 @@ def place(root, tmp_path, monkeypatch):
         ('test', 'untested.py a.pth', 'untested.py has no test_cfg'),
         ('demo', '--iters 1', '--iters must be at least 2'),
         ('demo', '--data none', 'there is no folder'),
-        ('demo', '--data empty --out out', 'no image in'),
-        ('demo', '--data images --out out', 'at least 100'),
-        ('analysis_tools/plot_curves', 'empty', 'no run'),
-        ('analysis_tools/plot_curves', 'log.json', 'no file of scalars'),
-        ('analysis_tools/band_statistics', 'empty', r'no image in .*\.npy'),
-        ('analysis_tools/band_statistics', str(DEMO_CONFIG), 'no folder'),
-        ('analysis_tools/band_statistics', 'empty --images 0', '--images: 0'),
+        ('demo', '--data images --out new', 'at least 100'),
+        (f'{ANALYSIS}/plot_curves', 'none', 'there is no none'),
+        (f'{ANALYSIS}/plot_curves', 'log.json', 'no file of scalars'),
+        (f'{ANALYSIS}/band_statistics', 'empty', r'no image in .*\.npy'),
         *(
-            ('analysis_tools/compare', f'{line} --data-root images', message)
+            (f'{ANALYSIS}/compare', f'{line} --data-root images', message)
             for line, message in (
-                ('a.pth --epochs 0', '--epochs'),
                 ('a.pth --sets 1.5', '--sets'),
+                ('a.pth --sets 0', '--sets'),
                 ('a.pth --shots --percent', '--shots'),
                 ('a.pth a.pth', 'repeat'),
             )
         ),
+        ('export', 'timm.pth out --to timm', '--num-heads'),
+        ('export', 'timm.pth out --to timm --license a:b', 'identifier'),
         *(
-            ('export', f'timm.pth out --to timm {options}', message)
-            for options, message in (
-                ('', '--num-heads'),
-                ('--num-heads 3 --source-grid 4 5', '--source-grid'),
-                ('--num-heads 3 --img-size 30 32', '--img-size'),
-                ('--license a:b', 'identifier'),
-            )
-        ),
-        *(
-            ('model_converters/extract_backbone', line, message)
+            (f'{CONVERTERS}/extract_backbone', f'timm.pth {line}', message)
             for line, message in (
-                ('timm.pth same.pth', 'DST is SRC'),
-                ('timm.pth out.onnx', r'\.safetensors'),
-                ('timm.pth out.pth --img-size 30 32', '--img-size'),
-                ('timm.pth out.pth --in-channels 0', '--in-channels'),
-                ('timm.pth out.pth --source-grid 4 5', '--source-grid'),
-                ('flat.pth out.pth --img-size 32 32', '--source-grid'),
+                ('same.pth', 'DST is SRC'),
+                ('out.onnx', r'\.safetensors'),
+                ('out.pth --img-size 30 32', '--img-size'),
+                ('out.pth --source-grid 4 5', '--source-grid'),
             )
         ),
-        *(
-            ('model_converters/moca_release', f'timm.pth out.pth {full}', word)
-            for full, word in (
-                ('', 'extract_backbone.py'),
-                ('--full', 'encoder_teacher'),
-            )
+        (
+            f'{CONVERTERS}/extract_backbone',
+            'flat.pth out.pth --img-size 32 32',
+            '--source-grid',
         ),
-        (f'{DRAWN}/make_shards', 'images out --number 0', '--number: 0'),
+        (f'{CONVERTERS}/moca_release', 'timm.pth out.pth', 'extract_backbone'),
+        (
+            f'{CONVERTERS}/moca_release',
+            'timm.pth out.pth --full',
+            'encoder_teacher',
+        ),
         (f'{DRAWN}/make_shards', 'images empty', 'empty exists'),
-        (f'{DRAWN}/make_subset', 'none out', 'no folder none'),
         (f'{DRAWN}/make_subset', 'images out --shots 99', 'fewer than 99'),
-        (f'{DRAWN}/make_subset', 'images out --sets 0', '--sets: 0'),
-        (f'{DRAWN}/make_subset', 'images out --percent 1 101', 'at most 100'),
         (f'{DRAWN}/make_subset', 'images out --seed -1', 'non-negative'),
         (f'{DRAWN}/make_digits', 'images', 'images exists'),
         (f'{DRAWN}/make_digits', 'out --size 7', 'at least 8'),
         (f'{DRAWN}/make_textures', 'out --train 11', 'train must be'),
-        (f'{DRAWN}/make_textures', 'out --size 23', 'size must be'),
-        (f'{DRAWN}/make_shapes_coco', 'out --val 0', 'val must be'),
         (f'{DRAWN}/make_shapes_coco', 'out --size 63', 'size must be'),
-        (f'{DRAWN}/make_shapes_coco', 'out --seed -1', 'seed must be'),
     ],
 )
-def test_refused(place, tool, line, message):
+def test_refused(place, monkeypatch, tool, line, message):
+    monkeypatch.chdir(place)
     before = contents(place)
     printed = run_tool(f'tools/{tool}.py', *line.split(), code=2)
     error = printed.splitlines()[-1]

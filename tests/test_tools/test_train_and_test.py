@@ -63,18 +63,12 @@ def test_what_a_checkpoint_may_be(command, tmp_path):
 
 
 def test_options_are_those_of_mmengine(command):
-    options = ['a.b=1e-3', 'c=[(1,x),2]', 'd=None', '--amp']
-    options += ['--cfg-options', 'e=f=g', 'p=/my data/1 2', 'q= 3', 'r=1, 2']
-    _, args = command('train', CONFIG, '--cfg-options', *options)
-    assert args.amp and dict(args.cfg_options) == {
-        'a.b': 1e-3,
-        'c': [(1, 'x'), 2],
-        'd': None,
-        'e': 'f=g',
-        'p': '/my data/1 2',
-        'q': 3,
-        'r': [1, 2],
-    }
+    options = 'a.b=1e-3', 'c=[(1,x),2]', 'd=None', '--amp'
+    more = '--cfg-options', 'e=f=g', 'p=/my data/1 2', 'q= 3', 'r=1, 2'
+    _, args = command('train', CONFIG, '--cfg-options', *options, *more)
+    first = {'a.b': 1e-3, 'c': [(1, 'x'), 2], 'd': None, 'e': 'f=g'}
+    last = dict(p='/my data/1 2', q=3, r=[1, 2])
+    assert args.amp and dict(args.cfg_options) == first | last
 
 
 def test_arguments_of_training():
@@ -87,9 +81,8 @@ def test_arguments_of_training():
     ours = 'mmmoca.MixedPrecisionOptimWrapper'
     cfg = dict(optim_wrapper=dict(type='OptimWrapper'))
     assert apply(cfg, amp=True).optim_wrapper.type == ours
-    for kind in (ours, 'AmpOptimWrapper'):
-        cfg = dict(optim_wrapper=dict(type=kind, dtype='bfloat16'))
-        assert apply(cfg, amp=True).optim_wrapper == cfg['optim_wrapper']
+    cfg = dict(optim_wrapper=dict(type='AmpOptimWrapper', dtype='bfloat16'))
+    assert apply(cfg, amp=True).optim_wrapper == cfg['optim_wrapper']
     cfg = dict(
         auto_scale_lr=dict(base_batch_size=64),
         optim_wrapper=dict(optimizer=dict(lr=1.0)),
@@ -217,6 +210,7 @@ def test_scripts_are_executable_and_say_what_is_missing(script):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     monkeypatch.chdir(workspace)
     folder = str(Path(sys.executable).parent)
@@ -226,34 +220,28 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv('OMP_NUM_THREADS', '1')
     monkeypatch.setenv('PORT', str(free_port()))
     options = ['--work-dir', tmp_path, '--cfg-options', *SMALL]
-
-    def run(tool, *arguments):
-        arguments = [CONFIG, *arguments, *options]
-        if tool.endswith('.py'):
-            return run_tool(f'tools/{tool}', *arguments)
-        return subprocess.check_output([TOOLS / tool, *arguments], text=True)
-
     options.append('train_cfg.max_epochs=1')
-    log = run('dist_train.sh', '2', '--auto-scale-lr')
+
+    def run(script, *arguments):
+        command = [TOOLS / script, CONFIG, *arguments, *options]
+        return subprocess.check_output(command, text=True)
+
+    switches = '--auto-scale-lr', '--amp', '--no-validate'
+    log = run('dist_train.sh', '2', *switches)
     (file,) = tmp_path.glob('*/*.log')
     for text in ("dist_cfg: {'backend': 'gloo'}", 'GPU number: 2', 'Config:'):
         assert text in file.read_text() and text not in log
     assert 'optim_wrapper.optimizer.lr=4.6875e-06' in log  # times 8 / 2048
-
-    options[-1] = 'train_cfg.max_epochs=2'
-    options.append('train_dataloader.batch_size=8')  # the same global batch
-    log = run('train.py', '--resume', '--amp', '--no-validate')
-    assert 'resumed epoch: 1, iter: 1' in log
+    assert 'Epoch(train) [1][1/1]' in log and 'Epoch(val)' not in log
     saved = (tmp_path / CONFIG).read_text()
     assert "type='mmmoca.MixedPrecisionOptimWrapper'" in saved
-    assert 'Epoch(train) [2][1/1]' in log and 'Epoch(val)' not in log
 
-    checkpoint = tmp_path / 'epoch_2.pth'
-    metrics, predictions = tmp_path / 'm.json', tmp_path / 'p.pkl'
-    log = run('test.py', checkpoint, '--out', metrics, '--out-item', 'metrics')
+    test, metrics = (CONFIG, tmp_path / 'epoch_1.pth'), tmp_path / 'm.json'
+    out = '--out', metrics, '--out-item', 'metrics'
+    log = run_tool('tools/test.py', *test, *out, *options)
     assert re.search(r'\| k-NN top-1 \(%\) \| +k = 2', log)
-    run('dist_test.sh', checkpoint, '2', '--out', predictions)
-    samples = load(predictions)
+    run('dist_test.sh', test[1], '2', '--out', tmp_path / 'p.pkl')
+    samples = load(tmp_path / 'p.pkl')
     hits = [int(s['pred_label']) == int(s['gt_label']) for s in samples]
     found = json.loads(metrics.read_text())['knn/top1_k2']
     assert len(hits) == 4 and found == 100 * sum(hits) / 4
