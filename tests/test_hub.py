@@ -50,7 +50,6 @@ def unmarked(value):
     'form, path',
     [
         ('moca/{}.py', 'moca/{}.py'),
-        ('_base_/../{}.py', '{}.py'),
         ('demo/moca_vit-tiny_textures.py', 'demo/moca_vit-tiny_textures.py'),
     ],
 )
@@ -134,9 +133,7 @@ def test_models_that_mmpretrain_lists():
     assert len(list_models('mae_vit*')) > 5  # mmpretrain's own
 
 
-@pytest.mark.parametrize(
-    'name, by_path', [(NAME, False), (V1, False), (V1, True)]
-)
+@pytest.mark.parametrize('name, by_path', [(NAME, False), (V1, True)])
 def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     """As if the authors' file had been downloaded; nothing is."""
     case = Case('two_rounds')

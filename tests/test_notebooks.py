@@ -21,7 +21,9 @@ def test_outputs_are_committed_and_small():
 
 
 @pytest.mark.slow
-def test_quickstart(tmp_path):
+def test_quickstart(tmp_path, monkeypatch):
+    # Threads of several tests would wait for each other.
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')
     notebook = nbformat.read(NOTEBOOKS / 'quickstart.ipynb', as_version=4)
     shown = len(notebook.cells)
     results = (

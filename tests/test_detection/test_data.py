@@ -12,10 +12,6 @@ from .conftest import CLASSES, shapes_config
 pytestmark = pytest.mark.ops
 
 
-def unchanged(content):
-    """Leave the annotations as they are."""
-
-
 def first_whole(content):
     """The first annotation with a polygon."""
     return next(
@@ -36,38 +32,29 @@ def test_empty_images_count_in_validation_only(shapes):
 
 
 @pytest.mark.parametrize(
-    'word, change, options',
+    'word, change',
     [
-        ('area', lambda content: first_whole(content).pop('area'), {}),
-        ('categories', lambda content: content.pop('categories'), {}),
+        ('area', lambda content: first_whole(content).pop('area')),
+        ('categories', lambda content: content.pop('categories')),
         (
             'segmentation.*with_mask',
             lambda content: first_whole(content).pop('segmentation'),
-            {},
-        ),
-        (
-            'circle, plus, square, triangle.*metainfo',
-            lambda content: content['categories'][1].update(name='plus'),
-            {},
         ),
         (
             'triangle, square, cross, circle.*order',
             lambda content: content['categories'].reverse(),
-            {},
         ),
-        # COCO's classes on another file.
-        ('person, bicycle, car and 77', unchanged, dict(metainfo=None)),
     ],
 )
-def test_annotation_files(altered, word, change, options):
+def test_annotation_files(altered, word, change):
     with pytest.raises(ValueError, match=word):
-        DATASETS.build(altered(change, **options))
+        DATASETS.build(altered(change))
 
 
-def test_some_of_the_classes(altered):
+def test_some_of_the_classes(shapes):
     """In the file's order they are allowed, the others are left out."""
-    chosen = (CLASSES[0], CLASSES[2])
-    cfg = altered(unchanged, metainfo=dict(classes=chosen))
+    cfg = shapes_config(shapes).train_dataloader.dataset
+    cfg.metainfo = dict(classes=(CLASSES[0], CLASSES[2]))
     dataset = DATASETS.build(cfg)
     assert dataset.cat_ids == [1, 3]
     assert {
@@ -78,9 +65,9 @@ def test_some_of_the_classes(altered):
 
 
 def test_missing_images(shapes, altered, tmp_path):
-    name = dict(file_name='../../x.jpg')
-    beyond = altered(lambda content: content['images'][0].update(name))
-    with pytest.raises(FileNotFoundError, match=r'\.\./\.\./x\.jpg'):
+    there = dict(file_name='../val/000000.jpg')
+    beyond = altered(lambda content: content['images'][0].update(there))
+    with pytest.raises(FileNotFoundError, match=r'1 of the 12 .*\.\./val'):
         DATASETS.build(beyond)
     copy = shutil.copytree(shapes, tmp_path / 'shapes')
     for number in (1, 4):
@@ -88,7 +75,4 @@ def test_missing_images(shapes, altered, tmp_path):
     dataset = shapes_config(copy).val_dataloader.dataset
     message = r'2 of the 12 images of .*train\.json .*000001'
     with pytest.raises(FileNotFoundError, match=message):
-        DATASETS.build(dataset)
-    dataset.data_prefix.img = 'trian/'
-    with pytest.raises(FileNotFoundError, match='12 of the 12.*data_prefix'):
         DATASETS.build(dataset)
