@@ -14,7 +14,9 @@ UV := $(PY) -m uv
 # start in the order that tests/conftest.py gives them. When a process crashes,
 # its test is named and the rest given up: with a new process in its place
 # pytest-xdist 3.8 waits for ever.
-PYTEST := $(PY) -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist loadfile \
+# Where each core has a process, threads would only wait for one another.
+PYTEST := $(if $(filter auto,$(WORKERS)),OMP_NUM_THREADS=1) \
+    $(PY) -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist loadfile \
     --no-loadscope-reorder --max-worker-restart 0
 
 # The marks of tests that are left out.

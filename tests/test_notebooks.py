@@ -21,9 +21,7 @@ def test_outputs_are_committed_and_small():
 
 
 @pytest.mark.slow
-def test_quickstart(tmp_path, monkeypatch):
-    # Threads of several tests would wait for each other.
-    monkeypatch.setenv('OMP_NUM_THREADS', '1')
+def test_quickstart(tmp_path):
     notebook = nbformat.read(NOTEBOOKS / 'quickstart.ipynb', as_version=4)
     shown = len(notebook.cells)
     results = (

@@ -9,6 +9,8 @@ from mmengine.registry import DefaultScope, Registry
 
 from mmmoca import registry
 
+from .tools import python
+
 ROOTS = {
     name: value
     for name, value in vars(mmengine.registry).items()
@@ -49,6 +51,20 @@ def test_names_that_are_gone_say_what_to_write(monkeypatch, name):
         ROOTS['MODELS'].get(f'mmmoca.{name}')
     with pytest.raises(KeyError, match=f'mmmoca.{name} is gone'):
         child.get(f'mmmoca.{name}')
+
+
+@pytest.mark.processes
+def test_prefix_resolves_without_an_import():
+    # Of all classes this one takes the fewest imports.
+    code = (
+        'import sys\n'
+        'from mmseg.registry import METRICS\n'
+        "print(METRICS.get('mmmoca.KNNAccuracy'))\n"
+        # Checkpoints of others are read by our reader from now on.
+        "print('mmmoca.checkpoints.scheme' in sys.modules)"
+    )
+    end = "mmmoca.evaluation.metrics.KNNAccuracy'>\nTrue\n"
+    assert python('-c', code).stdout.endswith(end)
 
 
 def test_scope_knows_mmpretrain_after_itself_and_mmengine():
