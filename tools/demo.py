@@ -84,10 +84,10 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
     Args:
         source (str): Folder of images, at any depth.
         target (Path): Folder for up to ``MAX_IMAGES`` of them, drawn by
-            chance. If all of them lie in two or more folders of ``source``
-            of at least ``MIN_CLASS``, these are taken for classes: their
-            copies go into ``train/<class>/``, one of six into
-            ``val/<class>/``.
+            chance. If all of them lie in two or more folders of ``source``,
+            or of ``train`` and ``val`` in it, of at least ``MIN_CLASS``,
+            these are taken for classes: their copies go into
+            ``train/<class>/``, one of six into ``val/<class>/``.
         seed (int): Seed of the draw.
 
     Returns:
@@ -105,7 +105,7 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
     found = ImageFolder(source, with_label=False, pipeline=[]).data_list
     order = np.random.default_rng(seed).permutation(len(found))[:MAX_IMAGES]
     paths = [found[index]['img_path'] for index in order.tolist()]
-    classes = [Path(path).relative_to(source).parts[0] for path in paths]
+    classes = [_class_of(Path(path).relative_to(source)) for path in paths]
     counts, seen = Counter(classes), Counter()
     labelled = len(counts) > 1 and min(counts.values()) >= MIN_CLASS
     copies = []
@@ -139,6 +139,12 @@ def shrink_images(source: str, target: Path, seed: int) -> Path:
             f'from: give a folder with at least {MIN_IMAGES}'
         )
     return target
+
+
+def _class_of(path: Path) -> str:
+    """The folder that may be the class of an image."""
+    first, *others = path.parts
+    return others[0] if others and first in ('train', 'val') else first
 
 
 def earlier_checkpoints(out: Path) -> list[Path]:

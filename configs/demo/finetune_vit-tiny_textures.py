@@ -42,6 +42,8 @@ val_dataloader = dict(
     dataset=dict(data_root=data_root, pipeline=test_pipeline),
 )
 test_dataloader = val_dataloader
+val_evaluator = dict(topk=(1,))
+test_evaluator = val_evaluator
 
 optim_wrapper = dict(optimizer=dict(lr=1e-3))
 train_cfg = dict(max_epochs=10)

@@ -85,6 +85,9 @@ def evaluate(
             f'{data_root} needs the same two classes or more, a folder each, '
             'in train/ and val/'
         )
+    subsets = {}
+    if 'lowshot' in protocols:
+        subsets = _subsets(images[0], shots, percent, sets, seed)
     labels, truth = (torch.from_numpy(i.get_gt_labels()) for i in images)
     train, val = (_features(encoder, i, cache, num_workers) for i in images)
     metainfo = encoder.metainfo
@@ -110,8 +113,7 @@ def evaluate(
             batch_size,
             seed,
         )
-    if 'lowshot' in protocols:
-        subsets = _subsets(images[0], shots, percent, sets, seed)
+    if subsets:
         known, query = (
             low_shot_features(_pick(part, preset.lowshot, 'raw_'))
             for part in (train, val)

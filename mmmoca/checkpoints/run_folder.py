@@ -97,7 +97,7 @@ def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
     Returns:
         list[Path]: Those of the largest number first.
     """
-    before, after = map(re.escape, template.split('{}'))
+    before, after = map(re.escape, re.split(r'{.*?}', template))
     pattern = re.compile(rf'{before}(\d+){after}')
     numbered = [
         (int(match[1]), path)

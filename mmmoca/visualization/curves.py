@@ -43,8 +43,9 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         if not files:
             raise FileNotFoundError(f'no run has written scalars in {path}')
     points: dict[str, dict[int, float]] = {}
-    for later in map(_read, files):
-        start = min((min(s) for s in later.values()), default=math.inf)
+    for file in files:
+        later = _read(file, max(points.get('iter', [0])))
+        start = min(later.get('iter', ()), default=math.inf)
         for name in points | later:
             before = points.get(name, {})
             kept = {step: v for step, v in before.items() if step < start}
@@ -56,10 +57,10 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
     }
 
 
-def _read(path: Path) -> dict[str, dict[int, float]]:
-    """Values of a file by name and step."""
+def _read(path: Path, step: int) -> dict[str, dict[int, float]]:
+    """Values of a file that begins at a step, by name and step."""
     points: dict[str, dict[int, float]] = {}
-    trained = dict(step=0)
+    trained = dict(step=step)
     try:
         with path.open(encoding='utf-8') as file:
             records = [json.loads(line) for line in file]

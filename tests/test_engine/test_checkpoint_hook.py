@@ -21,6 +21,7 @@ class Runner:
         self.logger = MMLogger.get_current_instance()
         self.message_hub = MessageHub(f'hub_{id(self)}')
         self.epoch = self.iter = 0
+        self.max_iters = 9
         self.optim_wrapper = mock.Mock()  # each iteration is a step
 
     def save_checkpoint(self, out_dir, filename, *_, backend_args, **__):
@@ -86,6 +87,22 @@ def test_a_write_that_stops_half_way(epoch, runner, monkeypatch, call):
         torch.load(Path(runner.work_dir, name), weights_only=True)
     last = Path(runner.work_dir, 'last_checkpoint').read_text()
     assert last.endswith('epoch_1.pth')
+
+
+def test_the_first_best_one_can_be_resumed(runner):
+    """Within a step of several micro-batches it is written at its end."""
+    hook = AtomicCheckpointHook(interval=5, save_best='top1', by_epoch=False)
+    hook.before_train(runner)
+    runner.train_loop = SimpleNamespace()
+    runner.iter = 1
+    runner.optim_wrapper.should_update.return_value = False
+    hook.after_val_epoch(runner, dict(top1=10.0))
+    assert files(runner) == {'best_top1_iter_1.pth'}
+    hook.after_train_iter(runner, 1)
+    runner.optim_wrapper.should_update.return_value = True
+    runner.iter = 2
+    hook.after_train_iter(runner, 2)
+    assert files(runner) == {'best_top1_iter_1.pth', 'iter_3.pth'}
 
 
 def test_a_run_that_ends_early_leaves_its_last(runner):

@@ -54,6 +54,8 @@ def test_best_so_far_is_kept(runner, tmp_path):
     assert meta['epoch'] == 2
     assert meta['linear_probe'] == dict(top1=60.0, base_lr=1.0, head=1)
     assert meta['dataset_meta'] == dict(classes=CLASSES)
+    vit = runner.model.backbone  # for mmmoca.load
+    assert meta['mmmoca']['num_heads'] == vit.arch_settings['num_heads']
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {'linear_best.pth', 'linear_best.py'}
     # A later result is none of the run that goes on from before it.

@@ -216,7 +216,8 @@ def test_bad_files_are_one_line_and_leave_nothing(compare, files, tmp_path):
     for name, options, message in (
         ('{}/mmmoca.pth', ['--data-root', tmp_path], 'no file or folder'),
         (f'{tmp_path}/no_norm.pth', [], 'no_norm.pth.* no final norm'),
+        ('{}/mmmoca.pth', ['--shots', 99], 'fewer than 99'),
     ):
         with pytest.raises(SystemExit, match=message):
             compare(tmp_path / 'out', [name], *options)
-    assert not (tmp_path / 'out' / 'compare.json').exists()
+    assert not (tmp_path / 'out').exists()

@@ -153,8 +153,9 @@ def test_images_are_shrunk(tool, tmp_path, monkeypatch):
 
 
 def test_folders_are_classes_if_large_enough(tool, tmp_path, monkeypatch):
-    write_images(tmp_path, train=60, val=1, classes=2)
-    demo, source = tool('demo'), str(tmp_path / 'train')
+    """Those of a set that is split, too, which is split anew."""
+    write_images(tmp_path / 'images', train=54, val=6, classes=2)
+    demo, source = tool('demo'), str(tmp_path / 'images')
     _, args = demo.parse_args(['--data', source])
     counts = {}
     for least in (60, 61):

@@ -61,6 +61,18 @@ def test_validations_counted_in_epochs(tmp_path):
     assert scalars['knn/top1_k20'] == [(100, 30)]
 
 
+def test_a_run_that_was_stopped_before_a_validation(tmp_path):
+    """The resumed one begins with it, counted in epochs."""
+    for name, *records in (
+        ('20260101_000000', train(3), train(6)),
+        ('20260102_000000', {'knn/top1_k20': 30, 'step': 2}, train(9)),
+    ):
+        write(tmp_path / name / 'vis_data' / 'scalars.json', *records)
+    found = curves(read_scalars(tmp_path))
+    assert [step for step, _ in found['loss']] == [3, 6, 9]
+    assert found['knn/top1_k20'] == [(6, 30)]
+
+
 def test_a_resumed_run(tmp_path):
     """It was at step 7, and went on from a checkpoint of step 4."""
     for name, *records in (

@@ -161,11 +161,13 @@ class AtomicCheckpointHook(CheckpointHook):
             elif key == 'keep_ckpt_ids':
                 hub.update_info(key, [int(step) for step in value])
         super().before_train(runner)
+        # None would keep MMEngine from writing a checkpoint with the first
+        # best one, which alone cannot be resumed.
+        self.last_ckpt = ''
 
     def after_train(self, runner: Runner) -> None:
         """Write the last checkpoint of a run that a hook ends early."""
-        early = getattr(runner.train_loop, 'stop_training', False)
-        if early and self.save_last:
+        if _ends_early(runner) and self.save_last:
             step = runner.epoch if self.by_epoch else runner.iter
             meta = dict(epoch=runner.epoch, iter=runner.iter)
             self._save_checkpoint_with_step(runner, step, meta)
@@ -202,15 +204,12 @@ class AtomicCheckpointHook(CheckpointHook):
             meta = dict(epoch=runner.epoch, iter=runner.iter + 1)
             self._save_checkpoint_with_step(runner, step, meta)
 
-    def _save_checkpoint(self, runner: Runner) -> None:
-        if stepped(runner):
-            super()._save_checkpoint(runner)
-        else:
-            self._is_due = True
-
     def _save_checkpoint_with_step(
         self, runner: Runner, step: int, meta: dict
     ) -> None:
+        if not (stepped(runner) or _ends_early(runner)):
+            self._is_due = True
+            return
         self.file_backend.remove(os.path.join(self.out_dir, INTERRUPTED))
         super()._save_checkpoint_with_step(runner, step, meta)
 
@@ -227,3 +226,8 @@ class AtomicCheckpointHook(CheckpointHook):
             by_epoch=False,
             backend_args=self.backend_args,
         )
+
+
+def _ends_early(runner: Runner) -> bool:
+    """Whether ``EarlyStoppingHook`` ends the run now."""
+    return getattr(runner.train_loop, 'stop_training', False)

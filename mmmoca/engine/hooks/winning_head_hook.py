@@ -6,7 +6,7 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmmoca.checkpoints import read_checkpoint, write_checkpoint
+from mmmoca.checkpoints import read_checkpoint, run_record, write_checkpoint
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.files import write_text
 from mmmoca.registry import HOOKS
@@ -75,6 +75,7 @@ class WinningHeadHook(Hook):
             linear_probe=result,
             cfg=config.pretty_text,
             dataset_meta=runner.train_dataloader.dataset.metainfo,
+            mmmoca=run_record(runner.cfg.to_dict(), model),
         )
         path = Path(runner.work_dir, f'{self.name}.pth')
         write_checkpoint(dict(meta=meta, state_dict=weights), path)
