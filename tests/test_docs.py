@@ -84,7 +84,7 @@ def three_lines(folder):
     code = next(c for c in snippets('README.md', 'python') if 'pretrain' in c)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr('mmmoca.apis.pretraining.shipped', Path)
+        patch.setattr('mmmoca.files.shipped', Path)
         names = {}
         exec(code.replace('epochs=200', 'epochs=1'), names)
     shutil.copy(folder / names['checkpoint'], folder / 'epoch_200.pth')
@@ -101,7 +101,7 @@ def test_three_lines(three_lines):
 def test_python(folder, three_lines, monkeypatch):
     """All lines of the guide, one after the other."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr('mmmoca.apis.pretraining.shipped', Path)
+    monkeypatch.setattr('mmmoca.files.shipped', Path)
     names = dict(three_lines)
     python = iter(snippets('docs/guides/embed.md', 'python'))
     exec(next(python), names)

@@ -163,6 +163,8 @@ def _read_headers(shard: str, endings: tuple[str, ...]) -> list[Member]:
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """The visible files of a tar file that is whole."""
+    if tar.firstmember is None:
+        return  # Python 3.10 cannot read on in an empty file
     while (member := tar.next()) is not None:
         # The list of those before would grow with the file.
         tar.members.clear()
