@@ -12,16 +12,25 @@ from torch.utils.flop_counter import FlopCounterMode
 from reference_step import ReferenceStep
 from tests.images import DEMO_CONFIG
 from tests.runs import NO_VALIDATION, demo_runner
-from training_step import MOMENTUM, TrainingStep, count_flops
+from training_step import MOMENTUM, RECIPE, TrainingStep, count_flops
 
-STEP = ('deit-tiny', 4, 'fp32', 'cpu')
+# The recipe with a small network and few words, on small images.
+SMALL = f"""
+_base_ = {str(RECIPE)!r}
+model = dict(
+    backbone=dict(arch='deit-tiny', img_size=96), codebook=dict(num_words=256)
+)
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('attention', ['fused', 'products'])
-def test_reference_step(attention):
-    ours = TrainingStep(*STEP)
-    reference = ReferenceStep(*STEP, attention=attention)
+def test_reference_step(tmp_path, attention):
+    config = tmp_path / 'small.py'
+    config.write_text(SMALL)
+    step = None, 4, 'fp32', 'cpu'
+    ours = TrainingStep(*step, config=config)
+    reference = ReferenceStep(*step, config=config, attention=attention)
     kernel = reference.attention = mock.Mock(wraps=reference.attention)
     masks = ours.model.masking.draw(8, torch.device('cpu'))
     for step in (ours, reference):
