@@ -100,7 +100,7 @@ MUTANTS = [
         "'encoder_teacher.': ('teacher.', '')",
         "'encoder_teacher.': ('backbone.', '')",
     ),
-    ('side**2 == patches else None', 'side**2 >= patches else None'),
+    ('side**2 == patches else None', 'side**2 <= patches else None'),
     ('return repeated * (old / channels)', 'return repeated'),
     (
         "(('weight', factors[:, None]), ('bias', factors))",
@@ -148,12 +148,14 @@ def find(old: str) -> tuple[Path, int] | None:
 
 
 def covering(data: CoverageData, path: Path, line: int) -> list[str]:
-    """Tests that run a line, those of the folder's own tests first."""
+    """Tests that run a line, those of the same folder and of tests/ first."""
     lines = data.contexts_by_lineno(str(path))
     near = min(lines, key=lambda other: abs(other - line), default=line)
     tests = {c.partition('|')[0] for c in lines.get(near, ()) if '::' in c}
     own = f'tests/test_{path.relative_to(ROOT).parts[1].removesuffix(".py")}'
-    return sorted(tests, key=lambda name: (not name.startswith(own), name))
+    first = own, 'tests/'
+    order = {t: ([not t.startswith(f) for f in first], t) for t in tests}
+    return sorted(tests, key=order.get)
 
 
 def caught(copy: Path, *arguments: str) -> bool:
