@@ -78,13 +78,18 @@ def folder(tmp_path_factory):
     return folder
 
 
+def own_config(name):
+    """That of the folder in which the code runs."""
+    return Path('configs', f'{name}.py')
+
+
 @pytest.fixture(scope='module')
 def three_lines(folder):
     """What the three lines of the README give."""
     code = next(c for c in snippets('README.md', 'python') if 'pretrain' in c)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr('mmmoca.files.shipped', Path)
+        patch.setattr('mmmoca.apis.pretraining.find_config', own_config)
         names = {}
         exec(code.replace('epochs=200', 'epochs=1'), names)
     shutil.copy(folder / names['checkpoint'], folder / 'epoch_200.pth')
@@ -101,7 +106,7 @@ def test_three_lines(three_lines):
 def test_python(folder, three_lines, monkeypatch):
     """All lines of the guide, one after the other."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr('mmmoca.files.shipped', Path)
+    monkeypatch.setattr('mmmoca.apis.pretraining.find_config', own_config)
     names = dict(three_lines)
     python = iter(snippets('docs/guides/embed.md', 'python'))
     exec(next(python), names)
