@@ -60,7 +60,7 @@ def find_config(name: str | os.PathLike) -> Path:
         file.relative_to(folder).with_suffix('').as_posix(): file
         for file in sorted(files)
     }
-    wanted = os.fspath(name).removeprefix('configs/').removesuffix('.py')
+    wanted = path.as_posix().removeprefix('configs/').removesuffix('.py')
     for key, file in known.items():
         if wanted in (key, file.stem):
             return file

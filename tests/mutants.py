@@ -153,9 +153,10 @@ def covering(data: CoverageData, path: Path, line: int) -> list[str]:
     near = min(lines, key=lambda other: abs(other - line), default=line)
     tests = {c.partition('|')[0] for c in lines.get(near, ()) if '::' in c}
     own = f'tests/test_{path.relative_to(ROOT).parts[1].removesuffix(".py")}'
-    first = own, 'tests/'
-    order = {t: ([not t.startswith(f) for f in first], t) for t in tests}
-    return sorted(tests, key=order.get)
+    return sorted(
+        tests,
+        key=lambda t: (not t.startswith(own), not t.startswith('tests/'), t),
+    )
 
 
 def caught(copy: Path, *arguments: str) -> bool:

@@ -17,6 +17,10 @@ from torch.utils.data import DataLoader, Dataset
 from .loaders import class_label
 
 LOG_INTERVAL = 50  # batches
+_DIVERGED = (
+    'The model gives features that are not finite: it has diverged or its '
+    'weights do not fit.'
+)
 
 
 class FeatureShard(NamedTuple):
@@ -113,10 +117,7 @@ def extract_shard(
     diverged = torch.tensor(not all(p.isfinite().all() for p in parts)).int()
     all_reduce(diverged, 'max')
     if diverged:
-        raise ValueError(
-            'The model gives features that are not finite: '
-            'it has diverged or its weights do not fit.'
-        )
+        raise ValueError(_DIVERGED)
     return FeatureShard(
         torch.tensor(ids, dtype=torch.int64),
         feats[: len(ids)],
@@ -147,6 +148,9 @@ def extract_features(
         tuple[dict[str, Tensor], Tensor | None]: L2-normalised features of
         each encoder, (N, D), float32, on the CPU; and the class labels,
         (N,), int64, or None if the images have none.
+
+    Raises:
+        ValueError: If a feature is not finite.
     """
     options = dict(num_workers=num_workers, collate_fn=default_collate)
     parts, labels = [], []
@@ -156,6 +160,8 @@ def extract_features(
         parts.append([F.normalize(x.float(), dim=1).cpu() for x in feats])
         labels += [s.gt_label for s in data['data_samples'] if 'gt_label' in s]
     by_name = dict(zip(encoders, map(torch.cat, zip(*parts))))
+    if not all(feats.isfinite().all() for feats in by_name.values()):
+        raise ValueError(_DIVERGED)
     return by_name, torch.cat(labels) if labels else None
 
 

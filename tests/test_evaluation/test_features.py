@@ -7,7 +7,11 @@ import torch
 from mmpretrain.structures import DataSample
 from torch.utils.data import DataLoader
 
-from mmmoca.evaluation.features import extract_shard, raw_pixels
+from mmmoca.evaluation.features import (
+    extract_features,
+    extract_shard,
+    raw_pixels,
+)
 
 FEATS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
 
@@ -46,6 +50,10 @@ def test_not_finite():
     feats[9, 2] = torch.inf
     with pytest.raises(ValueError, match='not finite'):
         _extract(_loader(), feats)
+    batch = dict(inputs=torch.zeros(1), data_samples=DataSample())
+    encoders = dict(of_zero=lambda inputs: 1 / inputs)
+    with pytest.raises(ValueError, match='not finite'):
+        extract_features([batch], lambda data, training: data, encoders)
 
 
 def test_raw_pixels():

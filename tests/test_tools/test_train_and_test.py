@@ -42,7 +42,8 @@ def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     by_name = load_config(*command('train', CONFIG))
     assert by_name.work_dir == os.path.join('work_dirs', 'moca_vit-b16_200e')
-    for config in (f'configs/{CONFIG}', CONFIGS / CONFIG):
+    near = f'configs/{CONFIG}', f'./configs/{CONFIG}'
+    for config in (*near, CONFIGS / CONFIG):
         same = load_config(*command('train', config))
         assert same._cfg_dict == by_name._cfg_dict
 

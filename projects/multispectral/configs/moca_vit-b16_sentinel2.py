@@ -24,9 +24,6 @@ model = dict(
 )
 
 load = dict(type='mmmoca.LoadBands', channels=channels)
-crop = dict(
-    type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
-)
 jitter = dict(
     type='RandomApply',
     transforms=[
@@ -41,11 +38,7 @@ jitter = dict(
     ],
     prob=0.8,
 )
-blur = dict(
-    type='mmmoca.GaussianBlur',
-    magnitude_range=(0.1, 2.0),
-    magnitude_std='inf',
-)
+crop, blur = _base_.crop, _base_.blur
 # Seen from above, no direction is up.
 flip = dict(
     type='RandomFlip',
