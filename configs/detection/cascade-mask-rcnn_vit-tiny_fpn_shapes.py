@@ -60,6 +60,7 @@ activation_checkpointing = None
 
 resize = dict(type='Resize', scale=(128, 128), keep_ratio=True)
 train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     resize,

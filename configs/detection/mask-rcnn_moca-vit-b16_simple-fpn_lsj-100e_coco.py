@@ -76,7 +76,16 @@ test_pipeline = [
     for step in _base_.test_pipeline
 ]
 train_dataloader = dict(
-    dataset=dict(dataset=dict(type='mmmoca.CheckedCocoDataset'))
+    sampler=dict(type='mmmoca.SeededSampler'),
+    dataset=dict(
+        dataset=dict(
+            type='mmmoca.CheckedCocoDataset',
+            pipeline=[
+                dict(type='mmmoca.SeedTransforms'),
+                *_base_.train_pipeline,
+            ],
+        )
+    ),
 )
 val_dataloader = dict(
     dataset=dict(type='mmmoca.CheckedCocoDataset', pipeline=test_pipeline)
@@ -110,6 +119,7 @@ default_hooks = dict(
     checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
+    reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     preemption=dict(type='mmmoca.PreemptionHook'),
     num_class_check=dict(type='mmdet.NumClassCheckHook'),
 )

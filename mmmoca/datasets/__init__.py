@@ -8,7 +8,12 @@ from .hf_images import HFImages
 from .image_folder import ImageFolder
 from .image_shards import ImageShards
 from .loading import LoadImage
-from .sampler import SeededIndex, SeededSampler, SeedTransforms
+from .sampler import (
+    ResumableBatchSampler,
+    SeededIndex,
+    SeededSampler,
+    SeedTransforms,
+)
 from .transforms import (
     ColorJitter,
     GaussianBlur,
@@ -28,6 +33,7 @@ __all__ = [
     'RandomGrayscale',
     'RandomResizedCrop',
     'ResizeBands',
+    'ResumableBatchSampler',
     'SeedTransforms',
     'SeededIndex',
     'SeededSampler',

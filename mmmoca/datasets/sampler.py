@@ -3,11 +3,13 @@
 
 import random
 from collections.abc import Iterator, Sized
+from itertools import islice
 
 import numpy as np
 import torch
 from mmcv.transforms import BaseTransform
 from mmengine.dataset import DefaultSampler
+from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.registry import DATA_SAMPLERS, TRANSFORMS
 
@@ -111,6 +113,47 @@ class SeededSampler(DefaultSampler):
             if not self.infinite:
                 return
             epoch, skip = epoch + 1, max(0, skip - len(places))
+
+
+@DATA_SAMPLERS.register_module()
+class ResumableBatchSampler(BatchSampler):
+    """Batches of another batch sampler, less those that a run has seen.
+
+    A batch sampler that groups images holds some of them back, so that the
+    number of batches does not tell which samples to skip. This class draws the
+    batches again, without loading them.
+    :class:`~mmmoca.engine.ReproducibilityHook` calls :meth:`skip`.
+
+    Args:
+        sampler (Sampler): The sampler, such as :class:`SeededSampler`.
+        batch_size (int): Samples of a batch.
+        batch_sampler (dict): Config of the batch sampler, such as
+            ``dict(type='mmdet.AspectRatioBatchSampler')``.
+    """
+
+    def __init__(
+        self, sampler: Sampler, batch_size: int, batch_sampler: dict
+    ) -> None:
+        self.batches = DATA_SAMPLERS.build(
+            batch_sampler,
+            default_args=dict(sampler=sampler, batch_size=batch_size),
+        )
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self._to_skip = 0
+
+    def skip(self, num_batches: int) -> None:
+        """Leave out batches at the next iteration."""
+        self._to_skip = num_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Iterate over the batches, the skipped ones left out."""
+        skip, self._to_skip = self._to_skip, 0
+        return islice(self.batches, skip, None)
+
+    def __len__(self) -> int:
+        """Number of batches of an epoch."""
+        return len(self.batches)
 
 
 @TRANSFORMS.register_module()

@@ -2,7 +2,11 @@
 import pytest
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
-from mmmoca.datasets import ImageFolder, SeededSampler
+from mmmoca.datasets import (
+    ImageFolder,
+    ResumableBatchSampler,
+    SeededSampler,
+)
 
 from .test_image_folder import write
 
@@ -38,3 +42,36 @@ def test_wrapped_data_sets_keep_the_seeds(tmp_path):
     for dataset in (ConcatDataset(parts), RepeatDataset(parts[0], 2)):
         for index in SeededSampler(dataset, seed=3):
             assert dataset[index]['sample_idx'].seed == index.seed
+
+
+class Sizes(list):
+    """A data set of sizes, as mmdet's batch sampler asks for them."""
+
+    def get_data_info(self, index):
+        width, height = self[index]
+        return dict(width=width, height=height)
+
+
+@pytest.mark.ops
+def test_grouped_batches_are_skipped():
+    """Some images of the batches before are held back."""
+    sizes = Sizes([(1, 2), (2, 1), (2, 1)] * 4)
+
+    def batches(skip):
+        sampler = ResumableBatchSampler(
+            SeededSampler(sizes, seed=3),
+            batch_size=3,
+            batch_sampler=dict(type='mmdet.AspectRatioBatchSampler'),
+        )
+        sampler.skip(skip)
+        seen = [[(int(i), i.seed) for i in batch] for batch in sampler]
+        assert len(list(sampler)) == len(sampler) == 4
+        return seen
+
+    whole = batches(0)
+    assert sorted(i for batch in whole for i, _ in batch) == list(range(12))
+    # They are not the batches of the order itself.
+    order = [int(i) for i in SeededSampler(sizes, seed=3)]
+    assert [i for batch in whole for i, _ in batch] != order
+    for skip in range(1, 5):
+        assert batches(skip) == whole[skip:]

@@ -17,12 +17,12 @@ from mmengine.runner import Runner
 from mmpretrain.models.utils import resize_pos_embed
 
 from ..distributed import free_port
-from ..runs import scalars
+from ..runs import assert_same, scalars, state_of
 from ..tools import run_tool as tool
 from .conftest import ROOT, SHAPES_CONFIG, shapes_config
 
 pytestmark = pytest.mark.ops
-EPOCHS = 5
+EPOCHS, LAST = 5, 'iter_15.pth'
 
 
 def run(cfg):
@@ -32,23 +32,31 @@ def run(cfg):
     return runner
 
 
+OPTIONS = {
+    'train_cfg.max_epochs': EPOCHS,
+    'train_cfg.val_interval': EPOCHS,
+    'param_scheduler': [],
+    'model.backbone.drop_path_rate': 0.1,
+    'randomness': dict(seed=0),
+    'default_hooks.logger.interval': 1,
+    'default_hooks.checkpoint.by_epoch': False,
+    'default_hooks.checkpoint.interval': 10,
+}
+
+
 @pytest.fixture(scope='module')
 def trained(shapes, tmp_path_factory):
-    """A runner after some epochs, and its folder."""
+    """A runner after some epochs of three iterations, and its folder."""
     work_dir = tmp_path_factory.mktemp('trained')
-    cfg = shapes_config(
-        shapes,
-        work_dir,
-        **{
-            'train_cfg.max_epochs': EPOCHS,
-            'train_cfg.val_interval': EPOCHS,
-            'param_scheduler': [],
-            'randomness': dict(seed=0),
-            'default_hooks.logger.interval': 1,
-            'default_hooks.checkpoint.interval': EPOCHS,
-        },
-    )
-    return run(cfg), work_dir
+    return run(shapes_config(shapes, work_dir, **OPTIONS)), work_dir
+
+
+def test_resumes_within_an_epoch(trained, shapes, tmp_path):
+    runner, work_dir = trained
+    start = dict(resume=True, load_from=str(work_dir / 'iter_10.pth'))
+    resumed = run(shapes_config(shapes, tmp_path, **OPTIONS, **start))
+    assert resumed.iter == runner.iter == EPOCHS * 3
+    assert_same(state_of(resumed), state_of(runner))
 
 
 def test_losses_fall(trained):
@@ -63,7 +71,7 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     runner, work_dir = trained
     metrics = tmp_path / 'metrics.json'
     tool(
-        *('tools/test.py', SHAPES_CONFIG, work_dir / f'epoch_{EPOCHS}.pth'),
+        *('tools/test.py', SHAPES_CONFIG, work_dir / LAST),
         *('--work-dir', tmp_path, '--out', metrics, '--out-item', 'metrics'),
         *('--cfg-options', f'test_dataloader.dataset.data_root={shapes}'),
         f'test_evaluator.ann_file={shapes}/annotations/train.json',
@@ -79,7 +87,7 @@ def test_mmdet_draws_predictions(trained, shapes, tmp_path):
 
     _, work_dir = trained
     (config,) = work_dir.glob('*.py')
-    checkpoint = work_dir / f'epoch_{EPOCHS}.pth'
+    checkpoint = work_dir / LAST
     inferencer = DetInferencer(str(config), str(checkpoint), device='cpu')
     image = shapes / 'val' / '000000.jpg'
     inferencer(str(image), out_dir=str(tmp_path), pred_score_thr=0)

@@ -36,6 +36,7 @@ activation_checkpointing = [f'backbone.layers.{i}' for i in range(12)]
 
 short_sides = [(side, 1333) for side in range(480, 801, 32)]
 train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
     dict(type='LoadImageFromFile', backend_args=None),
     dict(type='LoadAnnotations', with_bbox=True, with_mask=True),
     dict(type='RandomFlip', prob=0.5),
@@ -73,7 +74,12 @@ train_pipeline = [
 ]
 # 8 GPUs x 2 images.
 train_dataloader = dict(
-    dataset=dict(type='mmmoca.CheckedCocoDataset', pipeline=train_pipeline)
+    sampler=dict(type='mmmoca.SeededSampler'),
+    batch_sampler=dict(
+        type='mmmoca.ResumableBatchSampler',
+        batch_sampler=dict(type='mmdet.AspectRatioBatchSampler'),
+    ),
+    dataset=dict(type='mmmoca.CheckedCocoDataset', pipeline=train_pipeline),
 )
 val_dataloader = dict(dataset=dict(type='mmmoca.CheckedCocoDataset'))
 test_dataloader = dict(dataset=dict(type='mmmoca.CheckedCocoDataset'))
@@ -110,6 +116,7 @@ default_hooks = dict(
     checkpoint=dict(type='mmmoca.AtomicCheckpointHook', max_keep_ckpts=2),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
+    reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     preemption=dict(type='mmmoca.PreemptionHook'),
     num_class_check=dict(type='mmdet.NumClassCheckHook'),
 )

@@ -5,9 +5,10 @@ import numpy as np
 import torch
 from mmengine.dist import all_gather, get_rank, get_world_size
 from mmengine.hooks import Hook
-from mmengine.runner import EpochBasedTrainLoop, Runner
+from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
+from torch.utils.data import BatchSampler, Sampler
 
-from mmmoca.datasets import SeededSampler
+from mmmoca.datasets import ResumableBatchSampler, SeededSampler
 from mmmoca.engine.steps import is_training, mix_seed
 from mmmoca.registry import HOOKS
 
@@ -20,8 +21,9 @@ class ReproducibilityHook(Hook):
     generators from the run's seed, the rank and the iteration, so that no
     random state has to be saved. :class:`~mmmoca.datasets.SeededSampler` does
     the same for the data. An epoch-based run goes on within its epoch without
-    loading the images that it has seen. With another sampler the epoch starts
-    again.
+    loading the images that it has seen. With another sampler, or a batch
+    sampler of another package outside of
+    :class:`~mmmoca.datasets.ResumableBatchSampler`, the epoch starts again.
 
     The number of ranks may change at resume if the global batch stays the
     same. The order and the views of the images and the schedules go on
@@ -47,15 +49,22 @@ class ReproducibilityHook(Hook):
                     f'{now}: change train_dataloader or optim_wrapper.'
                     'accumulative_counts, or start a new run with load_from'
                 )
-        by_epoch = isinstance(loop, EpochBasedTrainLoop)
-        if by_epoch and not isinstance(loop.dataloader.sampler, SeededSampler):
-            meta['iter'] = meta['epoch'] * len(loop.dataloader)
+        if isinstance(loop, EpochBasedTrainLoop) and not _can_skip(loop):
+            start = meta['epoch'] * len(loop.dataloader)
+            if meta['iter'] != start:
+                runner.logger.warning(
+                    f'epoch {meta["epoch"] + 1} starts again, since the '
+                    'sampler cannot skip what the run has seen; schedules by '
+                    'iteration go on: set train_dataloader.sampler=dict('
+                    "type='mmmoca.SeededSampler') to resume exactly"
+                )
+                meta['iter'] = start
 
     def before_run(self, runner: Runner) -> None:
         """Tell the sampler the seed, and whether epochs are counted."""
         if not is_training(runner):
             return
-        sampler = runner.train_loop.dataloader.sampler
+        sampler = _sampler(runner.train_loop)
         if isinstance(sampler, SeededSampler):
             sampler.seed = runner.seed
             # An iteration-based loop counts no epochs and skips by itself.
@@ -72,8 +81,7 @@ class ReproducibilityHook(Hook):
                 'images of an epoch: leave out randomness.diff_rank_seed'
             )
         loop = runner.train_loop
-        sampler = loop.dataloader.sampler
-        if isinstance(sampler, SeededSampler) and not sampler.infinite:
+        if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
             batches = loop.iter - loop.epoch * len(loop.dataloader)
             if not 0 <= batches <= len(loop.dataloader):
                 raise ValueError(
@@ -81,7 +89,11 @@ class ReproducibilityHook(Hook):
                     f'{len(loop.dataloader)} iterations: resume with the loop '
                     'and the train_dataloader of the run'
                 )
-            sampler.skip(batches * loop.dataloader.batch_size)
+            batch_sampler = loop.dataloader.batch_sampler
+            if isinstance(batch_sampler, ResumableBatchSampler):
+                batch_sampler.skip(batches)
+            else:
+                _sampler(loop).skip(batches * batch_sampler.batch_size)
 
     def before_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict | None = None
@@ -95,6 +107,18 @@ class ReproducibilityHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Save the size of an iteration with the checkpoint."""
         checkpoint['meta'] |= _counts(runner)
+
+
+def _sampler(loop: BaseLoop) -> Sampler:
+    # The loader's own one is another if the config names a batch sampler.
+    return loop.dataloader.batch_sampler.sampler
+
+
+def _can_skip(loop: BaseLoop) -> bool:
+    batch_sampler = loop.dataloader.batch_sampler
+    return isinstance(_sampler(loop), SeededSampler) and (
+        type(batch_sampler) in (BatchSampler, ResumableBatchSampler)
+    )
 
 
 def _counts(runner: Runner) -> dict[str, int]:
