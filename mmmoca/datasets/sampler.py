@@ -44,8 +44,9 @@ class SeededSampler(DefaultSampler):
 
     With :class:`SeedTransforms` first in the pipeline, the views of a sample
     depend on the run's seed, the epoch and the sample alone: not on the
-    number of workers, nor on what they loaded before. So a run resumes
-    exactly, in the middle of an epoch, without loading what it skips.
+    number of workers, nor on what they loaded before. The order of all ranks
+    together does not depend on their number. So a run resumes exactly, in the
+    middle of an epoch, without loading what it skips.
     :class:`~mmmoca.engine.ReproducibilityHook` sets seed, skip and
     ``infinite``.
 
@@ -56,6 +57,10 @@ class SeededSampler(DefaultSampler):
             random one on every rank.
         infinite (bool): Continue with the next epoch for ever, for
             iteration-based loops. Defaults to False.
+        drop_last (bool): How all ranks get as many samples: without the last
+            ones, or else with the first ones again. With the ``drop_last`` of
+            the loader, the batches of an epoch do not depend on the number of
+            ranks. Defaults to False.
 
     Raises:
         ValueError: If the data set has a pipeline without
@@ -68,6 +73,7 @@ class SeededSampler(DefaultSampler):
         shuffle: bool = True,
         seed: int | None = None,
         infinite: bool = False,
+        drop_last: bool = False,
     ) -> None:
         pipeline = getattr(dataset, 'pipeline', None)
         transforms = getattr(pipeline, 'transforms', ())
@@ -81,6 +87,9 @@ class SeededSampler(DefaultSampler):
             )
         super().__init__(dataset, shuffle=shuffle, seed=seed)
         self.infinite = infinite
+        if drop_last:
+            self.num_samples = len(dataset) // self.world_size
+            self.total_size = self.num_samples * self.world_size
         self._to_skip = 0
 
     def skip(self, num_samples: int) -> None:
@@ -95,24 +104,28 @@ class SeededSampler(DefaultSampler):
     def __iter__(self) -> Iterator[SeededIndex]:
         """Iterate over this rank's indices, the skipped ones left out."""
         skip, self._to_skip = self._to_skip, 0
-        epoch = self.epoch
+        size, step = len(self.dataset), self.world_size
+        epoch, start = self.epoch, self.rank + skip * step
+        if self.infinite:
+            epoch, start = epoch + start // size, start % size
         while True:
             seeds = np.random.SeedSequence((self.seed, epoch)).generate_state(
-                len(self.dataset)
+                size
             )
             generator = torch.Generator().manual_seed(self.seed + epoch)
-            order = torch.arange(len(self.dataset))
+            order = torch.arange(size)
             if self.shuffle:
-                order = torch.randperm(len(order), generator=generator)
-            # All ranks get the same number: the first samples fill the gap.
-            places = torch.arange(self.rank, self.total_size, self.world_size)
+                order = torch.randperm(size, generator=generator)
+            # Without an end, the ranks share the samples across epochs.
+            end = size if self.infinite else self.total_size
+            places = torch.from_numpy(np.arange(start, end, step))
             # A list of all would take 40 bytes a sample.
-            for part in order[places[skip:] % len(order)].split(4096):
+            for part in order[places % size].split(4096):
                 for index in part.tolist():
                     yield SeededIndex(index, int(seeds[index]))
             if not self.infinite:
                 return
-            epoch, skip = epoch + 1, max(0, skip - len(places))
+            epoch, start = epoch + 1, start + len(places) * step - size
 
 
 @DATA_SAMPLERS.register_module()

@@ -200,6 +200,10 @@ def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
                 # Inheritance (`mmmoca::...`) adds _scope_ to dicts with a
                 # type, and MMEngine passes it to the function.
                 collate.pop('_scope_', None)
+            sampler = value.get('sampler') or {}
+            if sampler.get('type') == 'mmmoca.SeededSampler':
+                # The iterations of an epoch do not depend on the processes.
+                sampler.setdefault('drop_last', value.get('drop_last', False))
             value.setdefault('pin_memory', True)
             value.setdefault('persistent_workers', True)
             # PyTorch warns of pin_memory without a GPU, and refuses

@@ -172,13 +172,11 @@ def run_size(cfg: Config) -> RunSize:
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     iterations = cfg.train_cfg.get('max_iters')
     if iterations is None:
-        size = cfg.train_dataloader.batch_size
-        # Samplers round up, so that all processes have as many.
-        share = -(-images // _processes(cfg))
-        drop_last = cfg.train_dataloader.get('drop_last')
-        epoch = share // size if drop_last else -(-share // size)
-        most = cfg.train_dataloader.get('num_batch_per_epoch') or epoch
-        epoch = min(epoch, most)
+        loader, size = cfg.train_dataloader, batch // micro_batches
+        epoch = images // size
+        if not loader.get('drop_last'):
+            epoch = -(-images // size)
+        epoch = min(epoch, loader.get('num_batch_per_epoch') or epoch)
         iterations = epoch * cfg.train_cfg.max_epochs
     steps = iterations // micro_batches
     if not steps:

@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import itertools
+
 import pytest
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
@@ -11,26 +13,40 @@ from mmmoca.datasets import (
 from .test_image_folder import write
 
 
-@pytest.mark.parametrize('ranks', [2, 3])
-def test_order_and_seeds_do_not_depend_on_the_ranks(ranks):
-    def batches(ranks, skip, epoch=0):
-        parts = []
-        for rank in range(ranks):
-            sampler = SeededSampler(range(10_000), seed=3)
-            sampler.rank, sampler.world_size = rank, ranks
-            sampler.total_size = -(-10_000 // ranks) * ranks
-            sampler.set_epoch(epoch)
-            sampler.skip(skip // ranks)
-            parts.append([(int(i), i.seed) for i in sampler])
-        return [sample for step in zip(*parts) for sample in step]
+def order(monkeypatch, ranks, skip=0, epoch=0, **options):
+    """The samples of all ranks in turn, those of 2.5 epochs at most."""
+    parts = []
+    for rank in range(ranks):
+        name = 'mmengine.dataset.sampler.get_dist_info'
+        monkeypatch.setattr(name, lambda rank=rank: (rank, ranks))
+        sampler = SeededSampler(range(10_000), seed=3, **options)
+        sampler.set_epoch(epoch)
+        sampler.skip(skip // ranks)
+        part = itertools.islice(sampler, (25_000 - skip) // ranks)
+        parts.append([(int(i), i.seed) for i in part])
+        if not sampler.infinite:
+            assert len(parts[-1]) == len(sampler) - skip // ranks
+    return [sample for step in zip(*parts) for sample in step]
 
-    alone = batches(1, 0)
+
+@pytest.mark.parametrize('ranks', [2, 3])
+def test_order_and_seeds_do_not_depend_on_the_ranks(monkeypatch, ranks):
+    alone = order(monkeypatch, 1)
     assert sorted(i for i, _ in alone) == list(range(10_000))
-    (first, _), *_ = batches(1, 0, epoch=1)
+    (first, _), *_ = order(monkeypatch, 1, epoch=1)
     assert first != alone[0][0]
     # Some come twice at the end for a number that the ranks do not divide.
-    assert batches(ranks, 0)[:10_000] == alone
-    assert batches(ranks, 6000)[:4000] == alone[6000:]
+    assert order(monkeypatch, ranks)[:10_000] == alone
+    assert order(monkeypatch, ranks, 6000)[:4000] == alone[6000:]
+    last = 10_000 // ranks * ranks
+    assert order(monkeypatch, ranks, drop_last=True) == alone[:last]
+    endless = order(monkeypatch, 1, infinite=True)
+    found = order(monkeypatch, ranks, 6000, infinite=True)
+    assert found == endless[6000 : 6000 + len(found)] and len(found) > 18_000
+    assert (
+        order(monkeypatch, ranks, 24_000, infinite=True)[0]
+        == (endless[24_000])
+    )
 
 
 def test_wrapped_data_sets_keep_the_seeds(tmp_path):
@@ -71,7 +87,7 @@ def test_grouped_batches_are_skipped():
     whole = batches(0)
     assert sorted(i for batch in whole for i, _ in batch) == list(range(12))
     # They are not the batches of the order itself.
-    order = [int(i) for i in SeededSampler(sizes, seed=3)]
-    assert [i for batch in whole for i, _ in batch] != order
+    alone = [int(i) for i in SeededSampler(sizes, seed=3)]
+    assert [i for batch in whole for i, _ in batch] != alone
     for skip in range(1, 5):
         assert batches(skip) == whole[skip:]

@@ -46,6 +46,7 @@ def test_what_a_file_inherits(tmp_path):
     train, bank = cfg.train_dataloader, load().val_cfg.bank_dataloader
     assert (train.batch_size, train.dataset.data_root) == (16, 'mine')
     assert not train.persistent_workers and not train.pin_memory
+    assert train.sampler.drop_last and train.drop_last
     assert bank.persistent_workers and bank.num_workers > 0
     for loader in (train, bank):
         assert loader.collate_fn == dict(type='default_collate')
