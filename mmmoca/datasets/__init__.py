@@ -9,6 +9,7 @@ from .image_folder import ImageFolder
 from .image_shards import ImageShards
 from .loading import LoadImage
 from .sampler import (
+    ClassBalancedDataset,
     ResumableBatchSampler,
     SeededIndex,
     SeededSampler,
@@ -23,6 +24,7 @@ from .transforms import (
 
 __all__ = [
     'BandJitter',
+    'ClassBalancedDataset',
     'ColorJitter',
     'GaussianBlur',
     'HFImages',

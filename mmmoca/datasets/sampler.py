@@ -5,13 +5,14 @@ import random
 from collections.abc import Iterator, Sized
 from itertools import islice
 
+import mmengine.dataset
 import numpy as np
 import torch
 from mmcv.transforms import BaseTransform
 from mmengine.dataset import DefaultSampler
 from torch.utils.data import BatchSampler, Sampler
 
-from mmmoca.registry import DATA_SAMPLERS, TRANSFORMS
+from mmmoca.registry import DATA_SAMPLERS, DATASETS, TRANSFORMS
 
 
 class SeededIndex(int):
@@ -167,6 +168,19 @@ class ResumableBatchSampler(BatchSampler):
     def __len__(self) -> int:
         """Number of batches of an epoch."""
         return len(self.batches)
+
+
+@DATASETS.register_module()
+class ClassBalancedDataset(mmengine.dataset.ClassBalancedDataset):
+    """MMEngine's data set that repeats images of rare classes.
+
+    This one keeps the seeds of :class:`SeededSampler`.
+    """
+
+    def _get_ori_dataset_idx(self, idx: int) -> int:
+        image = super()._get_ori_dataset_idx(idx)
+        seed = getattr(idx, 'seed', None)
+        return image if seed is None else SeededIndex(image, seed)
 
 
 @TRANSFORMS.register_module()

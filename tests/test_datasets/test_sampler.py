@@ -5,6 +5,7 @@ import pytest
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
 from mmmoca.datasets import (
+    ClassBalancedDataset,
     ImageFolder,
     ResumableBatchSampler,
     SeededSampler,
@@ -55,7 +56,13 @@ def test_wrapped_data_sets_keep_the_seeds(tmp_path):
     parts = [
         ImageFolder(str(tmp_path / name), with_label=False) for name in 'ab'
     ]
-    for dataset in (ConcatDataset(parts), RepeatDataset(parts[0], 2)):
+    parts[0].get_cat_ids = lambda index: [index]
+    for dataset in (
+        ConcatDataset(parts),
+        RepeatDataset(parts[0], 2),
+        ClassBalancedDataset(parts[0], 1),
+    ):
+        assert len(dataset) > 2
         for index in SeededSampler(dataset, seed=3):
             assert dataset[index]['sample_idx'].seed == index.seed
 
