@@ -135,7 +135,8 @@ class ResumableBatchSampler(BatchSampler):
 
     A batch sampler that groups images holds some of them back, so that the
     number of batches does not tell which samples to skip. This class draws the
-    batches again, without loading them.
+    batches again, without loading them. On another number of ranks, the groups
+    differ: a few images of the epoch come twice or not at all.
     :class:`~mmmoca.engine.ReproducibilityHook` calls :meth:`skip`.
 
     Args:
