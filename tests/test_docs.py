@@ -36,13 +36,12 @@ log_level = 'ERROR'
 """
 
 # Pages whose commands are checked, and what their arguments name.
-GUIDES = ['README.md']
-for folder in ('get_started', 'guides'):
-    GUIDES += sorted(
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / 'docs' / folder).glob('*.md')
-        if '```shell' in path.read_text()
-    )
+GUIDES = [
+    path.relative_to(ROOT).as_posix()
+    for place in ('*.md', 'docs/get_started/*.md', 'docs/guides/*.md')
+    for path in sorted(ROOT.glob(place))
+    if '```shell' in path.read_text()
+]
 FILES = re.compile(r'[\w./-]+\.(?:pth|tar|jpg|npy|safetensors)\b|CHECKPOINT')
 FOLDERS = (
     'images',
@@ -63,51 +62,21 @@ def snippets(file, language):
     return re.findall(blocks, (ROOT / file).read_text(), re.S)
 
 
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    """A folder with the files that the documentation names."""
-    folder = tmp_path_factory.mktemp('docs')
-    write_images(folder / 'labelled')
-    shutil.copytree(folder / 'labelled' / 'train', folder / 'images')
-    for name in ('a', 'b'):
-        source = folder / 'images' / 'class_0' / '0.jpg'
-        shutil.copy(source, folder / f'{name}.jpg')
-    (folder / 'configs').mkdir()
-    name = 'moca_vit-s16_own-images.py'
-    (folder / 'configs' / name).write_text(CONFIG)
-    return folder
-
-
-def own_config(name):
-    """That of the folder in which the code runs."""
-    return Path('configs', f'{name}.py')
-
-
-@pytest.fixture(scope='module')
-def three_lines(folder):
-    """What the three lines of the README give."""
-    code = next(c for c in snippets('README.md', 'python') if 'pretrain' in c)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setattr('mmmoca.apis.pretraining.find_config', own_config)
-        names = {}
-        exec(code.replace('epochs=200', 'epochs=1'), names)
-    shutil.copy(folder / names['checkpoint'], folder / 'epoch_200.pth')
-    return names
-
-
-def test_three_lines(three_lines):
-    assert three_lines['features'].shape == (48, 32)
-    assert snippets('docs/index.md', 'python') == snippets(
-        'README.md', 'python'
-    )
-
-
-def test_python(folder, three_lines, monkeypatch):
-    """All lines of the guide, one after the other."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr('mmmoca.apis.pretraining.find_config', own_config)
-    names = dict(three_lines)
+def test_python(tmp_path, monkeypatch):
+    """The three lines of the README, then the guide, line after line."""
+    monkeypatch.chdir(tmp_path)
+    write_images(tmp_path / 'labelled')
+    shutil.copytree('labelled/train', 'images')
+    for name in ('a.jpg', 'b.jpg'):
+        shutil.copy('images/class_0/0.jpg', name)
+    Path('moca_vit-s16_own-images.py').write_text(CONFIG)
+    readme = snippets('README.md', 'python')
+    assert snippets('docs/index.md', 'python') == readme
+    code = next(c for c in readme if 'pretrain' in c)
+    names = {}
+    exec(code.replace('epochs=200', 'epochs=1'), names)
+    assert names['features'].shape == (48, 32)
+    shutil.copy(names['checkpoint'], 'epoch_200.pth')
     python = iter(snippets('docs/guides/embed.md', 'python'))
     exec(next(python), names)
     exec(next(python), names)

@@ -46,49 +46,34 @@ def unmarked(value):
     return value
 
 
-@pytest.mark.parametrize(
-    'form, path',
-    [
-        ('moca/{}.py', 'moca/{}.py'),
-        ('demo/moca_vit-tiny_textures.py', 'demo/moca_vit-tiny_textures.py'),
-    ],
-)
-def test_configs_by_name(monkeypatch, tmp_path, form, path):
+def test_configs_by_name(monkeypatch, tmp_path):
+    """And with their weights."""
     install_configs(monkeypatch, tmp_path)
-    name = f'mmmoca::{form.format(NAME)}'
-    (tmp_path / 'child.py').write_text(f'_base_ = {name!r}\na = 1\n')
-    wanted = Config.fromfile(CONFIGS / path.format(NAME))
-    child = Config.fromfile(tmp_path / 'child.py')
-    assert child.a == 1 and unmarked(child.model) == wanted.model.to_dict()
-    assert mmengine.hub.get_config(name).to_dict() == wanted.to_dict()
-
-
-def test_config_by_name_with_its_weights(monkeypatch, tmp_path):
-    install_configs(monkeypatch, tmp_path)
+    get_config = mmengine.hub.get_config
+    for path in (f'moca/{NAME}.py', 'demo/moca_vit-tiny_textures.py'):
+        name = f'mmmoca::{path}'
+        (tmp_path / 'child.py').write_text(f'_base_ = {name!r}\na = 1\n')
+        wanted = Config.fromfile(CONFIGS / path)
+        child = Config.fromfile(tmp_path / 'child.py')
+        assert child.a == 1 and unmarked(child.model) == wanted.model.to_dict()
+        assert get_config(name).to_dict() == wanted.to_dict()
     for name, file in ((NAME, 'mom99_wd05_v0p9'), (V1, 'mom994.*v1p0')):
-        cfg = mmengine.hub.get_config(
-            f'mmmoca::moca/{name}.py', pretrained=True
-        )
+        cfg = get_config(f'mmmoca::moca/{name}.py', pretrained=True)
         assert re.search(f'/v1.0.0/moca_vitb16_.*{file}.pth', cfg.model_path)
 
 
 def test_every_config_is_in_the_metafile_of_its_folder():
     index = yaml.safe_load((ROOT / 'model-index.yml').read_text())['Import']
-    files = [Path('configs', folder, 'metafile.yml') for folder in FOLDERS]
-    assert [Path(name) for name in index] == files
-    assert sorted(CONFIGS.rglob('metafile.yml')) == sorted(
-        ROOT / file for file in files
-    )
+    files = [CONFIGS / folder / 'metafile.yml' for folder in FOLDERS]
+    assert [ROOT / name for name in index] == files
+    assert sorted(CONFIGS.rglob('metafile.yml')) == sorted(files)
     for folder in FOLDERS:
         listed = [model['Config'] for model in models(folder)]
         shipped = (CONFIGS / (folder or 'moca')).glob('*.py')
-        assert sorted(listed) == sorted(
-            path.relative_to(ROOT).as_posix() for path in shipped
-        )
+        assert sorted(ROOT / name for name in listed) == sorted(shipped)
         (collection,) = metafile(folder)['Collections']
-        assert collection['README'] == f'configs/{folder}/README.md'.replace(
-            '//', '/'
-        )
+        readme = Path('configs', folder, 'README.md')
+        assert Path(collection['README']) == readme
         for model in models(folder):
             assert Path(model['Config']).stem == model['Name']
             assert model['In Collection'] == collection['Name']

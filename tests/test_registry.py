@@ -29,16 +29,13 @@ def test_every_registry_of_mmengine_has_a_child(name):
         assert import_module(location).__file__ is not None
 
 
-@pytest.mark.parametrize(
-    'registry_name, old, new',
-    [
+def test_old_names_of_what_is_built():
+    for kind, old, new in (
         ('DATASETS', 'coco', 'CheckedCocoDataset'),
         ('MODELS', 'detector', 'CheckedDetector'),
-    ],
-)
-def test_old_names_of_what_is_built(registry_name, old, new):
-    get = ROOTS[registry_name].get
-    assert get(f'mmmoca.{old}') is get(f'mmmoca.{new}') is not None
+    ):
+        get = ROOTS[kind].get
+        assert get(f'mmmoca.{old}') is get(f'mmmoca.{new}') is not None
 
 
 @pytest.mark.parametrize('name', registry.GONE)

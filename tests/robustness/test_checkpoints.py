@@ -50,9 +50,6 @@ def finished(root):
 def test_whoever_insists_can_run_it(tmp_path, monkeypatch):
     path, marker = tmp_path / 'a.pth', tmp_path / 'it_ran'
     write_payload(path, marker)
-    monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', '0')
-    with pytest.raises(CheckpointError):
-        read_checkpoint(path)
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', '1')
     read_checkpoint(path)
     assert marker.exists()
@@ -60,42 +57,35 @@ def test_whoever_insists_can_run_it(tmp_path, monkeypatch):
 
 def damage(path, how):
     content = bytearray(path.read_bytes())
-    if how == 'zeroed':
+    if how == 'truncated':
+        del content[len(content) // 2 :]
+    elif how == 'damaged':
         # The middle of the largest tensor.
         with zipfile.ZipFile(path) as archive:
             largest = max(archive.infolist(), key=lambda i: i.file_size)
         middle = largest.header_offset + largest.file_size // 2
         content[middle : middle + 64] = bytes(64)
-    elif how == 'truncated':
-        del content[len(content) // 2 :]
-    elif how == 'random':
-        content[:] = os.urandom(len(content))
     path.write_bytes(content)
-    if how == 'an archive of something else':
-        with zipfile.ZipFile(path, 'w') as archive:
-            archive.writestr('readme.txt', 'hello')
 
 
-DAMAGES = 'zeroed', 'truncated', 'random', 'an archive of something else'
-
-
-@pytest.mark.parametrize('how', DAMAGES)
+@pytest.mark.parametrize('how', ['damaged', 'truncated', 'not finite'])
 def test_damaged_files_are_passed_over(tmp_path, how):
+    state = dict(a=torch.rand(1000), b=torch.tensor(1))
     for number in (8, 9, 10):
-        torch.save(dict(a=torch.rand(1000)), tmp_path / f'iter_{number}.pth')
-    damage(tmp_path / 'iter_10.pth', how)
+        file = tmp_path / f'iter_{number}.pth'
+        if (number, how) == (10, 'not finite'):
+            state['a'][3] = float('nan')
+        torch.save(dict(state_dict=state if number == 10 else {}), file)
+    damage(file, how)
     torch.save(dict(a=torch.rand(10)), tmp_path / 'best_iter_12.pth')
     # The folder was moved here from another place.
     (tmp_path / 'last_checkpoint').write_text('/elsewhere/iter_10.pth')
-    newest, problems = newest_checkpoint(tmp_path, 'iter_{}.pth')
+    newest, (problem,) = newest_checkpoint(tmp_path, 'iter_{}.pth')
     assert newest.name == 'iter_9.pth'
-    (problem,) = problems
-    assert 'iter_10.pth' in problem and ('is damaged' in problem) == (
-        how == 'zeroed'
-    )
-    for lazy in (False, True) if how != 'random' else ():
+    assert str(file) in problem and how in problem
+    for lazy in (False, True) if how != 'not finite' else ():
         with pytest.raises(CheckpointError, match='iter_10.pth'):
-            read_checkpoint(tmp_path / 'iter_10.pth', lazy)
+            read_checkpoint(file, lazy)
 
 
 def test_resumes_the_newest_intact_one(root, finished, tmp_path):
@@ -153,24 +143,14 @@ def test_one_run_a_folder_within_a_process(tmp_path):
     assert python(*other).returncode == 0
 
 
-@pytest.mark.parametrize(
-    'name, resume', [('interrupted.pth', False), ('best_top1_4.pth', True)]
-)
-def test_nothing_starts_over_what_a_run_has_left(root, name, resume):
-    file = root / f'left_{resume}' / name
-    file.parent.mkdir()
-    file.touch()
-    with pytest.raises(CheckpointError, match='of another run'):
-        build(root, file.parent.name, resume=resume).train()
-    assert file.exists()
-
-
-def test_checkpoints_that_are_not_finite_are_passed_over(tmp_path):
-    for number, value in ((2, 1.0), (4, float('nan'))):
-        state = dict(a=torch.tensor([0.0, value]), b=torch.tensor(1))
-        torch.save(dict(state_dict=state), tmp_path / f'iter_{number}.pth')
-    newest, (problem,) = newest_checkpoint(tmp_path, 'iter_{}.pth')
-    assert newest.name == 'iter_2.pth' and 'iter_4.pth' in problem
+def test_nothing_starts_over_what_a_run_has_left(root):
+    for name, resume in (('interrupted', False), ('best_top1_4', True)):
+        file = root / f'left_{resume}' / f'{name}.pth'
+        file.parent.mkdir()
+        file.touch()
+        with pytest.raises(CheckpointError, match='of another run'):
+            build(root, file.parent.name, resume=resume).train()
+        assert file.exists()
 
 
 def at(runner, moment, iteration, act):
@@ -183,6 +163,11 @@ def at(runner, moment, iteration, act):
         call_hook(name, **kwargs)
 
     runner.call_hook = call
+
+
+def stop_before(runner, iteration, number=signal.SIGTERM):
+    stop = partial(os.kill, os.getpid(), number)
+    at(runner, 'before_train_iter', iteration, stop)
 
 
 @pytest.mark.parametrize('last', [True, False])
@@ -215,8 +200,7 @@ def test_a_signal_saves_the_run(root, finished, capfd):
         'train_cfg.dynamic_intervals': [(4, 3)],
     }
     runner = build(root, 'stopped', **options)
-    stop = partial(os.kill, os.getpid(), signal.SIGTERM)
-    at(runner, 'before_train_iter', 1, stop)
+    stop_before(runner, 1)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as exited:
         runner.train()
@@ -236,16 +220,14 @@ def test_a_signal_saves_the_run(root, finished, capfd):
 
 @pytest.mark.slow
 def test_a_signal_where_every_step_is_validated(root):
-    runner = build(root, 'validated', **{'train_cfg.val_interval': 1})
-    stop = partial(os.kill, os.getpid(), signal.SIGTERM)
-    at(runner, 'before_train_iter', 1, stop)
+    options = {'train_cfg.val_interval': 1}
+    runner = build(root, 'validated', **options)
+    stop_before(runner, 1)
     with pytest.raises(SystemExit):
         runner.train()
     assert runner.iter == 1
-    resumed = build(
-        root, 'validated', resume=True, **{'train_cfg.val_interval': 1}
-    )
-    at(resumed, 'before_train_iter', 5, stop)
+    resumed = build(root, 'validated', resume=True, **options)
+    stop_before(resumed, 5)
     resumed.train()  # the last validation comes first, and nothing is left
     assert len(scalars(resumed, 'val/knn/top1_k20')) == 5
 
@@ -253,8 +235,7 @@ def test_a_signal_where_every_step_is_validated(root):
 def stop_one_of_two(root):
     """The second process gets the signal; how both end."""
     runner = build(root, 'together')
-    number = signal.SIGUSR1 if get_rank() else 0
-    at(runner, 'before_train_iter', 1, partial(os.kill, os.getpid(), number))
+    stop_before(runner, 1, signal.SIGUSR1 if get_rank() else 0)
     with pytest.raises(SystemExit) as exited:
         runner.train()
     return exited.value.code, runner.iter

@@ -26,14 +26,11 @@ def part_of(cfg, key):
     'key, value',
     [
         ('train_dataloader.batch_size', '64'),
-        ('train_cfg.max_iters', 0),
         ('optim_wrapper.optimizer.lr', float('nan')),
         ('optim_wrapper.optimizer.lr', 1e9),
         ('model.data_preprocessor.std', [64, 0, 64]),
-        ('optim_wrapper.clip_grad.max_norm', 0),
         ('val_dataloader.dataset.pipeline', [dict(type='RandomFlip', prob=2)]),
         ('train_cfg', 3),
-        ('default_hooks.checkpoint', 5),
     ],
 )
 def test_values_that_make_no_sense(key, value):
@@ -91,9 +88,7 @@ def test_keys_that_nothing_reads():
     [
         ('optim_wrapper', 'optim_wrapepr'),
         ('train_cfg.max_iters', 'max_iterrs'),
-        ('auto_scale_lr.enable', 'enabled'),
         ('default_hooks.checkpoint.interval', 'intervl'),
-        ('model.backbone.arch.num_layers', 'num_layesr'),
     ],
 )
 def test_slips_beside_inherited_keys(key, slip):
@@ -108,12 +103,10 @@ def test_slips_beside_inherited_keys(key, slip):
 def test_schedules_by_epochs_of_a_loop_by_iterations():
     cfg = Config.fromfile(DEMO_CONFIG)
     message = r'param_scheduler\.by_epoch: must be False'
+    cosine = dict(type='CosineAnnealingLR', T_max=9)
     for schedule in (
         dict(cfg.param_scheduler, by_epoch=True),
-        [
-            dict(type='LinearLR', end=5),
-            dict(type='CosineAnnealingLR', T_max=9),
-        ],
+        [dict(type='LinearLR', end=5), cosine],
     ):
         cfg.param_scheduler = schedule
         with pytest.raises(ValueError, match=message):

@@ -93,15 +93,9 @@ def test_the_number_of_processes_is_a_number(tmp_path, script):
 
 def make(folder, *arguments, **environment):
     """What make would run, in an environment that is complete."""
+    dry = 'make', '-nf', ROOT / 'Makefile', '-o', '.venv/.complete'
     return subprocess.check_output(
-        [
-            'make',
-            '-nf',
-            ROOT / 'Makefile',
-            '-o',
-            '.venv/.complete',
-            *arguments,
-        ],
+        [*dry, *arguments],
         cwd=folder,
         env=dict(PATH='/bin:/usr/bin', **environment),
         text=True,

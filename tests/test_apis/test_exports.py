@@ -4,13 +4,14 @@
 import json
 import os
 import re
+from unittest import mock
 
-import numpy as np
 import pytest
 import timm
 import torch
 import yaml
 from PIL import Image
+from transformers import AutoImageProcessor, AutoModel
 
 import mmmoca
 from mmmoca.apis.exports import FORMATS
@@ -25,7 +26,6 @@ from mmmoca.checkpoints import (
 from ..test_checkpoints.files import SIZE, checkpoint, mm_vit, tokens
 from ..tools import run_tool
 
-FORMATS = tuple(FORMATS)
 # ONNX takes seconds.
 EVERY_FORMAT = [
     pytest.param(name, marks=[pytest.mark.slow] * (name == 'onnx'))
@@ -56,72 +56,32 @@ def export(tmp_path, monkeypatch):
     return run
 
 
-def of_timm(folder):
-    model = timm.create_model(f'local-dir:{folder}', pretrained=True).eval()
-    assert isinstance(model.head, torch.nn.Identity)
-    read = read_backbone(folder / 'model.safetensors')
-    feature = read.feature or 'cls'
-    place = ['cls', 'avg'].index(feature)
-
-    def run(images):
-        features = split(model.forward_features(images))
-        torch.testing.assert_close(model(images), features[place])
-        return features
-
-    return run
-
-
-def of_transformers(folder):
-    from transformers import AutoModel, ViTModel
-
-    model, report = ViTModel.from_pretrained(
-        folder, add_pooling_layer=False, output_loading_info=True
-    )
-    assert not any(report.values()), report
-    auto = AutoModel.from_pretrained(folder, add_pooling_layer=False)
-    assert type(auto) is ViTModel
-    return lambda images: split(model(images).last_hidden_state)
-
-
-def of_onnx(folder):
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(f'{folder}/model.onnx')
-    assert [o.name for o in session.get_outputs()] == ['cls', 'avg', 'patches']
-
-    def run(images):
-        found = session.run(None, dict(images=images.numpy()))
-        return [torch.tensor(part) for part in found]
-
-    return run
-
-
-def of_torch_export(folder):
-    return torch.export.load(f'{folder}/model.pt2').module()
-
-
-def of_safetensors(folder):
-    """As our reader builds it; test_pretrained has it as that of a config."""
-    vit = build_vit(read_backbone(folder / 'model.safetensors'))
-    return lambda images: split(vit(images)[0])
-
-
-READERS = dict(
-    zip(
-        FORMATS,
-        (of_timm, of_transformers, of_onnx, of_torch_export, of_safetensors),
-    )
-)
-
-
 def split(encoded):
     """[CLS], [AVG] and the patches of all tokens."""
     patches = encoded[:, 1:]
     return encoded[:, 0], patches.mean(dim=1), patches
 
 
-def assert_same_features(actual, encoded):
+def run_card(folder, images):
+    """What the code of a folder's card gives names to."""
+    (code,) = re.findall(r'```python\n(.*?)```', card_of(folder)[1], re.S)
+    names = dict(images=images)
+    with torch.no_grad():
+        exec(code.replace('FOLDER', str(folder)), names)
+    return names
+
+
+def assert_same_features(names, encoded):
+    """A card's code finds [CLS], [AVG] and patches, of all these tokens."""
+    if 'tokens' in names:
+        actual = split(names['tokens'])
+    elif 'found' in names:
+        found = names['found']
+        actual = found.cls, found.avg, found.patches.flatten(2).mT
+    else:
+        actual = [names[kind] for kind in ('cls', 'avg', 'patches')]
     for a, e in zip(actual, split(encoded), strict=True):
+        a = torch.as_tensor(a).cpu()
         torch.testing.assert_close(a, e, atol=1e-4, rtol=1e-4)
 
 
@@ -130,25 +90,20 @@ def test_features_in_other_libraries(export, to):
     """Those of the ViT that was trained, which resizes its positions."""
     content, teacher, _ = checkpoint('mmmoca', TRAINED)
     folder = export(content, to, '--img-size', *OTHER)
-    features = READERS[to](folder)
     for batch in (1, 3):
         images = pictures(OTHER, batch=batch)
+        names = run_card(folder, images)
+        assert_same_features(names, tokens(teacher, images))
+    if to == 'timm':
         with torch.no_grad():
-            actual = features(images)
-        assert_same_features(actual, tokens(teacher, images))
-    # Nor does the code of its card give others.
-    (code,) = re.findall(r'```python\n(.*?)```', card_of(folder)[1], re.S)
-    names = dict(images=images)
-    with torch.no_grad():
-        exec(code.replace('FOLDER', str(folder)), names)
-    if 'tokens' in names:
-        found = names['tokens'][:, 1:]
-    elif 'found' in names:
-        found = names['found'].patches.flatten(2).mT.cpu()
-    else:
-        found = torch.as_tensor(names['patches'])
-    expected = tokens(teacher, images)[:, 1:]
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+            pooled = names['model'](images)
+        torch.testing.assert_close(pooled, split(names['tokens'])[1])
+    elif to == 'transformers':
+        auto = AutoModel.from_pretrained(folder, add_pooling_layer=False)
+        assert type(auto) is names['ViTModel']
+    elif to == 'onnx':
+        outputs = names['session'].get_outputs()
+        assert [o.name for o in outputs] == ['cls', 'avg', 'patches']
 
 
 def run_content(img_size=SIZE, channels=3, **config):
@@ -167,10 +122,8 @@ def run_content(img_size=SIZE, channels=3, **config):
 NUMBERS = dict(mean=[100.0, 120.0, 140.0], std=[50.0, 60.0, 70.0])
 
 
-def test_images_are_prepared_as_in_the_evaluation(export, tmp_path):
+def test_images_are_prepared_as_in_the_evaluation(root, export, tmp_path):
     """Files are resized, cropped and normalised alike by three libraries."""
-    from transformers import AutoImageProcessor
-
     resize = dict(type='ResizeEdge', scale=40, edge='short', backend='pillow')
     pipeline = [
         dict(type='LoadImageFromFile'),
@@ -182,10 +135,7 @@ def test_images_are_prepared_as_in_the_evaluation(export, tmp_path):
         model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True)),
         test_dataloader=dict(dataset=dict(pipeline=pipeline)),
     )
-    rng = np.random.default_rng(0)
-    low = rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    image = Image.fromarray(low).resize((80, 60), Image.BICUBIC)
-
+    image = Image.open(root / 'val/class_0/0.jpg')
     folder = export(content, 'transformers')
     encoder = mmmoca.load(tmp_path / 'in.pth', device='cpu')
     inputs = open_images([image], encoder.pipeline)[0][None]
@@ -210,12 +160,10 @@ def test_models_of_bgr_images(export, to):
     """Others load RGB; OpenMMLab goes on loading BGR."""
     content, teacher = run_content(model=dict(data_preprocessor=NUMBERS))
     folder = export(content, to)
-    features = READERS[to](folder)
     images = pictures((SIZE, SIZE))
     kept = to == 'safetensors'
-    with torch.no_grad():
-        actual = features(images if kept else images.flip(1))
-    assert_same_features(actual, tokens(teacher, images))
+    names = run_card(folder, images if kept else images.flip(1))
+    assert_same_features(names, tokens(teacher, images))
     said = preprocessing_in(folder)
     assert said['channel_order'] == ('bgr' if kept else 'rgb')
     assert said['mean'] == NUMBERS['mean'][:: 1 if kept else -1]
@@ -230,9 +178,7 @@ def test_many_bands(export):
     )
     folder = export(content, 'transformers')
     images = pictures((SIZE, SIZE), channels=13)
-    with torch.no_grad():
-        actual = of_transformers(folder)(images)
-    assert_same_features(actual, tokens(teacher, images))
+    assert_same_features(run_card(folder, images), tokens(teacher, images))
     # transformers has no image processor for them.
     assert not (folder / 'preprocessor_config.json').exists()
     assert '13 channels (bands)' in card_of(folder)[1]
@@ -246,16 +192,17 @@ def test_exports_are_checkpoints(export, to):
     content, teacher = run_content(
         TRAINED, model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True))
     )
-    content['meta']['mmmoca']['feature'] = 'avg'
+    content['meta']['mmmoca']['feature'] = 'cls'
     folder = export(content, to)
     read = read_backbone(folder / 'model.safetensors')
     images = pictures(TRAINED)
     assert torch.equal(
         tokens(build_vit(read), images), tokens(teacher, images)
     )
-    assert read[1:3] == ('mmmoca', 'teacher') and read.feature == 'avg'
-    if to == 'timm':
-        of_timm(folder)(images)  # which pools them so
+    assert read[1:3] == ('mmmoca', 'teacher') and read.feature == 'cls'
+    if to == 'timm':  # which pools them so
+        pooled = run_card(folder, images)['model'](images)
+        torch.testing.assert_close(pooled, tokens(teacher, images)[:, 0])
     known = preprocessing_of(read)
     assert (list(known.mean), list(known.std)) == tuple(NUMBERS.values())
     assert (known.img_size, known.resize) == (TRAINED, None)
@@ -282,26 +229,17 @@ def test_cards(export):
         export(content, 'timm', '--num-heads', 3, '--license', 'CC-BY-4.0')
     )
     assert front['license'] == 'cc-by-4.0' and 'Gidaris' not in text
-
-
-def test_missing_packages(export, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        'mmmoca.apis.exports.find_spec', lambda name: name != 'onnxscript'
-    )
-    assert 'onnxscript' in export(checkpoint('timm')[0], 'onnx', code=2)
-    assert os.listdir(tmp_path) == ['in.pth']
+    assert "ImageNet's mean and std, as the checkpoint records none" in text
 
 
 def test_nothing_is_overwritten_or_half_written(export, tmp_path, monkeypatch):
     content = run_content()[0]
     (tmp_path / 'timm').mkdir()
-    message = export(content, 'timm', code=2)
-    assert 'timm exists' in message
-
-    def fail(*_, **__):
-        raise RuntimeError('disk')
-
+    assert 'timm exists' in export(content, 'timm', code=2)
+    fail = mock.Mock(side_effect=RuntimeError('disk'))
     monkeypatch.setattr('torch.onnx.export', fail)
     with pytest.raises(RuntimeError, match='disk'):
         export(content, 'onnx')
+    monkeypatch.setattr('mmmoca.apis.exports.find_spec', lambda _: None)
+    assert 'needs onnx, onnxscript' in export(content, 'onnx', code=2)
     assert sorted(os.listdir(tmp_path)) == ['in.pth', 'timm']

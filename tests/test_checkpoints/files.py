@@ -18,21 +18,6 @@ from mmmoca.checkpoints import run_record
 from mmmoca.engine import CheckpointFitHook
 
 SIZE, PATCH, DIMS, DEPTH, HEADS = 32, 8, 24, 2, 3
-LAYOUTS = (
-    'mmmoca',
-    'moca',
-    'mmpretrain',
-    'classifier',
-    'dino',
-    'dino-backbone',
-    'ibot-backbone',
-    'mae',
-    'msn',
-    'mocov3',
-    'deit',
-    'timm',
-)
-PAIRED = ('mmmoca', 'moca', 'dino', 'msn', 'mocov3')
 
 
 def randomise(model, seed):
@@ -105,6 +90,7 @@ def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
         logger=logger,
         optim_wrapper=wrapper,
         _load_from=address,
+        _has_loaded=False,
         _resume=resume,
         _train_loop=mock.Mock(spec=BaseLoop, dataloader=[]) if trains else {},
         _val_loop=None,
@@ -112,6 +98,9 @@ def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
     )
     hook = CheckpointFitHook()
     hook.before_run(runner)
+    if runner._load_from is None:  # from START_SCHEME
+        hook.before_train(runner)
+        return [call.args[0] for call in logger.method_calls]
     loaded = CheckpointLoader.load_checkpoint(runner._load_from)
     hook.after_load_checkpoint(runner, loaded)
     _load_checkpoint_to_model(model, loaded, revise_keys=[(r'^module\.', '')])
@@ -171,71 +160,60 @@ def checkpoint(layout, img_size=SIZE):
         Tuple[dict, nn.Module, nn.Module]: What to save; the teacher (or the
         only encoder) and the student, both as models of its library.
     """
-    vit = timm_vit
-    if layout in ('mmmoca', 'mmpretrain', 'classifier'):
-        vit = mm_vit
+    vit = mm_vit if layout in ('mmmoca', 'classifier') else timm_vit
     models = vit(img_size=img_size, seed=1), vit(img_size=img_size, seed=2)
     teacher, student = (model.state_dict() for model in models)
-    return _contents(layout, teacher, student, img_size), *models
-
-
-def _contents(layout, teacher, student, img_size):
     extra = torch.ones(3, 2)
     args = Namespace(lr=0.1, arch='vit_small', paths=['a', 'b'], seed=None)
+    decoder = 'mask_token', 'decoder_blocks.0.attn.qkv.weight'
+    fc, head = {'fc.fc1.weight': extra}, {'head.mlp.0.weight': extra}
+    codebook, mask = {'codebook.words': extra}, {'mask_token_cls_pt': extra}
+    backbone = with_prefix('backbone.', teacher)
+    heads = 'base_encoder.head', 'momentum_encoder.head', 'predictor'
+    heads = {f'{name}.0.weight': extra for name in heads}
 
     def both(student_prefix, teacher_prefix, **others):
-        return {
-            **with_prefix(student_prefix, student),
-            **others,
-            **with_prefix(teacher_prefix, teacher),
-        }
+        first = with_prefix(student_prefix, student)
+        return first | others | with_prefix(teacher_prefix, teacher)
 
-    if layout == 'mmmoca':
-        return dict(
-            state_dict=both(
-                'backbone.', 'teacher.', **{'codebook.words': extra}
-            ),
-            meta=dict(mmmoca=run_record({}, mm_vit(img_size)), iter=7),
-        )
-    if layout == 'moca':
-        state = both('encoder.', 'encoder_teacher.', mask_token_cls_pt=extra)
-        optimizer = dict(state={}, param_groups=[dict(lr=0.1)])
-        return dict(model=state, optimizer=optimizer, epoch=199, args=args)
-    if layout == 'dino':
-        head = {'head.mlp.0.weight': extra}
-        return dict(
+    contents = {
+        'mmmoca': dict(
+            state_dict=both('backbone.', 'teacher.', **codebook),
+            meta=dict(mmmoca=run_record({}, models[0]), iter=7),
+        ),
+        'moca': dict(
+            model=both('encoder.', 'encoder_teacher.', **mask),
+            optimizer=dict(state={}, param_groups=[dict(lr=0.1)]),
+            epoch=199,
+            args=args,
+        ),
+        'dino': dict(
             student=with_prefix('module.backbone.', student)
             | with_prefix('module.', head),
-            teacher=with_prefix('backbone.', teacher) | head,
+            teacher=backbone | head,
             dino_loss={'center': extra},
             args=args,
-        )
-    if layout == 'msn':
-        fc = {'fc.fc1.weight': extra}
-        return dict(
+        ),
+        'msn': dict(
             encoder=with_prefix('module.', student | fc),
             target_encoder=with_prefix('module.', teacher | fc),
             prototypes=extra,
-        )
-    if layout == 'mocov3':
-        heads = ('base_encoder.head', 'momentum_encoder.head', 'predictor')
-        others = {f'{name}.0.weight': extra for name in heads}
-        state = both('base_encoder.', 'momentum_encoder.', **others)
-        return dict(arch='vit_small', state_dict=with_prefix('module.', state))
-    decoder = ('mask_token', 'decoder_pos_embed')
-    decoder += ('decoder_blocks.0.attn.qkv.weight',)
-    backbone = with_prefix('backbone.', teacher)
-    return {
-        'mmpretrain': dict(state_dict=backbone, meta={}),
-        'classifier': dict(
-            state_dict=backbone | {'head.layers.head.weight': extra}
         ),
-        'dino-backbone': teacher,
+        'mocov3': dict(
+            arch='vit_small',
+            state_dict=both(
+                'module.base_encoder.',
+                'module.momentum_encoder.',
+                **with_prefix('module.', heads),
+            ),
+        ),
+        'classifier': dict(state_dict=backbone | head),
         'ibot-backbone': dict(state_dict=teacher | dict(masked_embed=extra)),
         'mae': dict(model=teacher | dict.fromkeys(decoder, extra)),
         'deit': dict(model=teacher | {'head.weight': extra}, args=args),
         'timm': teacher | {'head.weight': extra},
-    }[layout]
+    }
+    return contents[layout], *models
 
 
 def tokens(model, images):
@@ -245,3 +223,14 @@ def tokens(model, images):
             return model.forward_features(images)
         # The others return a tuple, in transformers with names.
         return model(images)[0]
+
+
+def assert_close(actual, expected):
+    """But for the order of sums."""
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def assert_same_tokens(*models):
+    """Two models, each of either library, compute the same."""
+    images = torch.randn(2, 3, SIZE, SIZE)
+    assert_close(*(tokens(model, images) for model in models))

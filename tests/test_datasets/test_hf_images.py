@@ -11,24 +11,16 @@ from mmmoca.datasets import HFImages, LoadImage
 
 from ..errors import raises
 from ..stores import write_arrow
-from .test_image_folder import write
 
 datasets = pytest.importorskip('datasets')
 LOAD = [LoadImage()]
 
 
 @pytest.fixture(scope='module')
-def root(tmp_path_factory):
-    """The splits ``train`` and ``val`` with columns of several kinds."""
-    root = tmp_path_factory.mktemp('arrow')
-    for i in range(4):
-        write(root / f'images/{"ab"[i % 2]}/{i}.png', i)
-    write_arrow(
-        root / 'images',
-        root / 'one',
-        gap=[0, 1, None, 1],
-        score=[0.5, 1.0, 0.0, 1.0],
-    )
+def root(root):
+    """Also a set, and splits, of images with columns of several kinds."""
+    columns = dict(gap=[0, 1, None, *[1] * 12], score=[0.5, *[1.0] * 14])
+    write_arrow(root / 'val', root / 'one', **columns)
     one = datasets.load_from_disk(root / 'one')
     few = one.filter(lambda row: row['score'] > 1)
     pair = one.add_column('other', one['label']).cast_column(
@@ -43,8 +35,8 @@ def root(tmp_path_factory):
 def test_splits_and_columns(root):
     train = HFImages(str(root / 'splits'), 'train', pipeline=LOAD)
     one = HFImages(str(root / 'one'), label_column='label', pipeline=LOAD)
-    assert train.CLASSES == one.CLASSES == ('a', 'b')
-    assert train.get_gt_labels().tolist() == [0, 0, 1, 1]
+    assert train.CLASSES == one.CLASSES == ('class_0', 'class_1', 'class_2')
+    assert train.get_gt_labels().tolist() == sorted([0, 1, 2] * 5)
     assert (train[2]['img'] == one[2]['img']).all()
     options = dict(indices=3, with_label=False, pipeline=LOAD)
     few = HFImages(str(root / 'one'), **options)
@@ -52,7 +44,7 @@ def test_splits_and_columns(root):
 
 
 def test_rows_name_files_of_their_folder_only(tmp_path, root):
-    image, folder = root / 'images/a/0.png', tmp_path / 'a'
+    image, folder = root / 'val/class_0/0.jpg', tmp_path / 'a'
     (tmp_path / 'beside.png').write_bytes(image.read_bytes())
     rows = ['files/0.png', '../beside.png', str(image), image.as_uri()]
     # The library itself would put the bytes into the set.
@@ -80,7 +72,7 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
         (dict(data_prefix='none'), FileNotFoundError, ('no image', 'none')),
         (dict(data_root='beans'), FileNotFoundError, ('save_to_disk',)),
         (dict(image_column='img'), ValueError, ('image_column', '(Image)')),
-        (dict(image_column='label'), OSError, ('#3/label',)),
+        (dict(image_column='label'), OSError, ('#14/label',)),
         (dict(label_column='gap'), ValueError, ('#2/image', 'no label')),
         (dict(label_column='score'), ValueError, ('no class numbers',)),
         (dict(data_prefix='pair'), ValueError, ('label_column', '2 columns')),

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import cv2
 import pytest
-from mmpretrain.registry import DATASETS
 
 from mmmoca.datasets import ImageFolder, LoadImage, image_folder
 from mmmoca.datasets.image_set import ImageSet
@@ -58,13 +57,7 @@ def test_class_folders(classes):
 def test_without_labels_any_depth_counts(classes, monkeypatch):
     monkeypatch.setenv('HOME', str(classes.parent))
     write(classes / 'top.png')
-    cfg = dict(
-        type='mmmoca.ImageFolder',
-        data_root='~',
-        data_prefix=classes.name,
-        with_label=False,
-    )
-    dataset = DATASETS.build(cfg)
+    dataset = ImageFolder('~', classes.name, with_label=False)
     assert len(dataset) == 7
     assert 'top.png' in names(dataset, classes)
     assert 'gt_label' not in dataset.get_data_info(0)
@@ -95,24 +88,20 @@ def test_list_of_images(classes):
     dataset = ImageFolder(str(classes), ann_file='list.txt')
     assert names(dataset, classes) == ['dog/b.JPG', 'cat/a.JPEG']
     assert dataset.get_gt_labels().tolist() == [4, 2]
-    (classes / 'list.txt').write_text('a.jpg 1\nb.jpg\n')
-    with raises(ValueError, 'b.jpg'):
-        ImageFolder(str(classes), ann_file='list.txt')
 
 
 def test_what_is_refused(classes, tmp_path):
     write(tmp_path / 'flat/a.jpg')
     flat, nowhere = str(tmp_path / 'flat'), str(tmp_path / 'nowhere')
-    for root, options, error, words in (
-        (nowhere, {}, FileNotFoundError, (nowhere, 'data_root')),
-        (flat, {}, FileNotFoundError, (flat, '.webp', 'with_label=False')),
-        (
-            *(classes / 'cat', dict(metainfo=dict(classes='abc')), ValueError),
-            ('3 classes', '1 folders'),
-        ),
-    ):
-        with raises(error, *words):
-            ImageFolder(str(root), **options)
+    with raises(FileNotFoundError, nowhere, 'data_root'):
+        ImageFolder(nowhere)
+    with raises(FileNotFoundError, flat, '.webp', 'with_label=False'):
+        ImageFolder(flat)
+    (tmp_path / 'list.txt').write_text('a.jpg 1\nb.jpg\n')
+    with raises(ValueError, 'b.jpg'):
+        ImageFolder(flat, ann_file=str(tmp_path / 'list.txt'))
+    with raises(ValueError, '3 classes', '1 folders'):
+        ImageFolder(str(classes / 'cat'), metainfo=dict(classes='abc'))
 
 
 def test_check_reads_one_good_file_and_not_too_many_bad_ones(
@@ -124,14 +113,12 @@ def test_check_reads_one_good_file_and_not_too_many_bad_ones(
     )
     ImageFolder(str(classes), pipeline=LOAD)
     assert len(paths) == 1
-    paths.clear()
     (classes / 'bad').mkdir()
     for i in range(60):
         (classes / f'bad/{i:03}.jpg').touch()
     bad = dict(data_prefix='bad', with_label=False, pipeline=LOAD)
     with raises(OSError, '20 images tried of 60', str(classes), '059.jpg'):
         ImageFolder(str(classes), **bad)
-    assert len(paths) == 20
     write(classes / 'bad/059.jpg')
     assert len(ImageFolder(str(classes), **bad)) == 60
 

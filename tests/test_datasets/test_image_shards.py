@@ -117,31 +117,24 @@ def test_a_file_or_a_pattern(shards):
     some = ImageShards(str(shards), 'images-{000001..000002}.tar', **options)
     assert (len(one), len(some)) == (4, 7)
     assert 'gt_label' not in some.get_data_info(0)
-    for name, error, word in (
-        ('no.tar', FileNotFoundError, 'no.tar'),
-        ('s3://b/a.tar', ValueError, 'not on a disk'),
-    ):
-        with raises(error, word):
-            ImageShards('' if ':' in name else str(shards), name, **options)
+    with raises(FileNotFoundError, 'no.tar'):
+        ImageShards(str(shards), 'no.tar', **options)
+    with raises(ValueError, 'not on a disk'):
+        ImageShards('', 's3://b/a.tar', **options)
     with raises(ValueError, 'ann_file'):
         ImageShards(str(shards), ann_file='list.txt', **options)
 
 
-@pytest.mark.parametrize('how', ['cut', 'cut at a header', 'gzip'])
-def test_broken_shards_are_named(shards, how):
+def test_broken_shards_are_named(shards):
     first, *_ = sorted(shards.glob('*.tar'))
     whole = first.read_bytes()
     with tarfile.open(first) as tar:
         last = tar.getmembers()[-1]
-    first.write_bytes(
-        {
-            'cut': whole[: last.offset_data + last.size - 1],
-            'cut at a header': whole[: last.offset + 100],
-            'gzip': gzip.compress(whole),
-        }[how]
-    )
-    with raises(OSError, first.name, 'not compressed'):
-        ImageShards(str(shards), pipeline=LOAD)
+    in_header, in_file = last.offset + 100, last.offset_data + last.size - 1
+    for broken in (whole[:in_file], whole[:in_header], gzip.compress(whole)):
+        first.write_bytes(broken)
+        with raises(OSError, first.name, 'not compressed'):
+            ImageShards(str(shards))
 
 
 def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
@@ -174,30 +167,23 @@ def write_tar(path, files):
             tar.addfile(member, io.BytesIO(content))
 
 
-@pytest.fixture(scope='module')
-def image(root):
-    return next((root / 'folder/dog').iterdir()).read_bytes()
-
-
-def test_labels(tmp_path, image):
+def test_labels(tmp_path):
     path = tmp_path / 'a.tar'
-    files = {'a.jpg': image, 'a.cls': b'3\n', 'a.json': b'{"label": 4}'}
-    files |= {'dir/b.JSON': b'{"label": 5}', 'dir/b.left.jpg': image}
-    files |= {'./.hidden.jpg': image, './c.jpg': image, './c.cls': b'06'}
+    files = {'a.jpg': b'', 'a.cls': b'3\n', 'a.json': b'{"label": 4}'}
+    files |= {'dir/b.JSON': b'{"label": 5}', 'dir/b.left.jpg': b''}
+    files |= {'./.hidden.jpg': b'', './c.jpg': b'', './c.cls': b'06'}
     write_tar(path, files)
-    tar = ImageShards(str(path), pipeline=LOAD)
+    tar = ImageShards(str(path))
     names = [info['img_path'][-6:] for info in tar.data_list]
     assert names == ['/a.jpg', 'ft.jpg', '/c.jpg']
     assert tar.get_gt_labels().tolist() == [3, 5, 6]
-
-
-@pytest.mark.parametrize('files', [{}, {'a.cls': b'cat'}, {'a.json': b'[]'}])
-def test_no_labels(tmp_path, image, files):
-    write_tar(tmp_path / 'a.tar', {'a.jpg': image, **files})
-    with raises(ValueError, 'a.jpg', 'KEY.cls', 'with_label=False'):
-        ImageShards(str(tmp_path), pipeline=LOAD)
-    options = dict(with_label=False, pipeline=LOAD)
-    assert len(ImageShards(str(tmp_path), **options)) == 1
+    without = {}, {'a.cls': b'cat'}, {'a.json': b'[]'}
+    for number, label in enumerate(without):
+        path = tmp_path / f'{number}.tar'
+        write_tar(path, {'a.jpg': b'', **label})
+        with raises(ValueError, 'a.jpg', 'KEY.cls', 'with_label=False'):
+            ImageShards(str(path))
+        assert len(ImageShards(str(path), with_label=False)) == 1
 
 
 def test_none_is_read_beyond_its_end(shards):

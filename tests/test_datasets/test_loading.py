@@ -17,38 +17,27 @@ def write(path, img, *params):
 
 
 def test_loads_what_is_in_the_file(tmp_path):
-    img = photo()
-    path = write(tmp_path / 'a.png', img)
-    results = LoadImage()({'img_path': path, 'sample_idx': 3})
-    np.testing.assert_array_equal(results['img'], img)
-    assert results['img_shape'] == results['ori_shape'] == (180, 240)
-    assert results['sample_idx'] == 3
-    pillow = LoadImage(imdecode_backend='pillow').read(path)
-    np.testing.assert_array_equal(pillow, img)
-
-
-@pytest.mark.parametrize('channels', [1, 4])
-def test_unchanged_keeps_channels_and_depth(tmp_path, channels):
+    """By each decoder, and of any channels and depth."""
     rng = np.random.default_rng(0)
-    img = rng.integers(0, 65536, (12, 16, channels), dtype=np.uint16)
-    path = write(tmp_path / 'a.png', img)
-    img = img.reshape(12, 16, channels) if channels > 1 else img[..., 0]
-    results = LoadImage(color_type='unchanged', to_float32=True)(
-        {'img_path': path}
-    )
-    assert results['img'].dtype == np.float32
-    np.testing.assert_array_equal(results['img'], img)
-
-
-def test_grayscale_and_five_channels(tmp_path):
-    img = photo()
-    path = write(tmp_path / 'a.png', img)
+    img, path = photo(), tmp_path / 'a.png'
+    deep = rng.integers(0, 65536, (12, 16, 4), np.uint16)
+    bands = rng.integers(0, 256, (9, 7, 5), np.uint8)
+    write(path, img)
+    write(tmp_path / 'deep.png', deep)
+    tifffile.imwrite(tmp_path / 'bands.tif', bands)
+    for name, expected, options in (
+        ('a.png', img, {}),
+        ('a.png', img, dict(imdecode_backend='pillow')),
+        ('deep.png', deep, dict(color_type='unchanged')),
+        ('bands.tif', bands, dict(imdecode_backend='tifffile')),
+    ):
+        for dtype in (expected.dtype, np.float32):
+            load = LoadImage(**options, to_float32=dtype == np.float32)
+            found = load.read(tmp_path / name)
+            wanted = expected.astype(dtype)
+            np.testing.assert_array_equal(found, wanted, strict=True)
     grey = LoadImage(color_type='grayscale').read(path)
     np.testing.assert_allclose(grey, functional.grayscale(img)[..., 0], atol=1)
-    bands = np.random.default_rng(0).integers(0, 256, (9, 7, 5), np.uint8)
-    tifffile.imwrite(tmp_path / 'a.tif', bands)
-    loader = LoadImage(imdecode_backend='tifffile')
-    np.testing.assert_array_equal(loader.read(tmp_path / 'a.tif'), bands)
 
 
 def test_unreadable_is_named_or_skipped_and_counted(tmp_path, caplog):
@@ -69,6 +58,18 @@ def test_unreadable_is_named_or_skipped_and_counted(tmp_path, caplog):
     for count, (path, record) in enumerate(zip(paths, caplog.records), 1):
         assert path in record.getMessage()
         assert f'; {count} unreadable so far' in record.getMessage()
+
+
+def test_too_many_unreadable_stop_the_run(tmp_path):
+    good, bad = write(tmp_path / 'a.png', photo()), f'{tmp_path}/missing'
+    load = LoadImage(max_unreadable=0.5)
+    for index in range(60):
+        result = load.transform(dict(img_path=(good, bad)[index % 2]))
+        assert (result is None) == (index % 2)
+    with pytest.raises(OSError, match='31 of the 61.*max_unreadable='):
+        load.transform(dict(img_path=bad))
+    with pytest.raises(ValueError, match='between 0 and 1'):
+        LoadImage(max_unreadable=2)
 
 
 def test_an_error_of_the_pipeline_is_not_taken_for_a_bad_image():

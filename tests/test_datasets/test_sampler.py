@@ -11,8 +11,6 @@ from mmmoca.datasets import (
     SeededSampler,
 )
 
-from .test_image_folder import write
-
 
 def order(monkeypatch, ranks, skip=0, epoch=0, **options):
     """The samples of all ranks in turn, those of 2.5 epochs at most."""
@@ -50,12 +48,9 @@ def test_order_and_seeds_do_not_depend_on_the_ranks(monkeypatch, ranks):
     )
 
 
-def test_wrapped_data_sets_keep_the_seeds(tmp_path):
-    for name in ('a/0.png', 'a/1.png', 'b/0.png'):
-        write(tmp_path / name)
-    parts = [
-        ImageFolder(str(tmp_path / name), with_label=False) for name in 'ab'
-    ]
+def test_wrapped_data_sets_keep_the_seeds(root):
+    places = root / 'val' / 'class_0', root / 'val' / 'class_1'
+    parts = [ImageFolder(str(place), with_label=False) for place in places]
     parts[0].get_cat_ids = lambda index: [index]
     for dataset in (
         ConcatDataset(parts),

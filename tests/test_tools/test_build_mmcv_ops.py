@@ -15,80 +15,71 @@ WHEEL = 'onedl_mmcv-2.3.6-py3-none-any.whl'
 
 @pytest.fixture
 def tool(monkeypatch, tmp_path):
-    """The tool, with a cache of its own and mmcv 2.3.6 installed."""
-    module = load_tool('build_mmcv_ops')
+    """The tool, with a cache of its own and mmcv 2.3.6 installed.
+
+    What pip builds is kept, and what was installed, without either happening.
+    """
+    tool = load_tool('build_mmcv_ops')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     mmcv = 'onedl-mmcv', '2.3.6'
-    monkeypatch.setattr(module, 'installed_mmcv', lambda: mmcv)
-    return module
-
-
-@pytest.fixture
-def machine(tool, monkeypatch):
-    """What pip builds and what was installed, without either happening."""
-
-    class Machine:
-        content = 'ops'  # of the wheel that pip builds, None without one
-        builds = []
-        installed = []
+    monkeypatch.setattr(tool, 'installed_mmcv', lambda: mmcv)
+    tool.cached = tool.cache_folder(*mmcv) / WHEEL
+    tool.content = 'ops'  # of the wheel that pip builds, None without one
+    tool.builds, tool.installed = [], []
 
     def run(command, **options):
+        works = True
         if 'wheel' in command:
-            Machine.builds.append((command, options['env']))
-            if Machine.content is not None:
+            tool.builds.append((command, options['env']))
+            if tool.content is not None:
                 folder = Path(command[command.index('-w') + 1])
-                (folder / WHEEL).write_text(Machine.content)
-            said = 'what the build said'
-            return subprocess.CompletedProcess(command, 0, said)
-        if 'install' in command:
-            Machine.installed.append(Path(command[-1]).read_text())
-        elif Machine.installed[-1:] != ['ops']:  # the import
-            return subprocess.CompletedProcess(command, 1)
-        return subprocess.CompletedProcess(command, 0)
+                (folder / WHEEL).write_text(tool.content)
+        elif 'install' in command:
+            tool.installed.append(Path(command[-1]).read_text())
+        else:  # the import
+            works = tool.installed[-1:] == ['ops']
+        said = 'what the build said'
+        return subprocess.CompletedProcess(command, not works, said)
 
     monkeypatch.setattr(tool.subprocess, 'run', run)
-    return Machine
+    return tool
 
 
-def cached(tool):
-    return tool.cache_folder('onedl-mmcv', '2.3.6') / WHEEL
-
-
-def test_built_once(tool, machine):
+def test_built_once(tool):
     tool.install_ops()
-    ((command, environment),) = machine.builds
+    ((command, environment),) = tool.builds
     for option in ('--no-build-isolation', '--no-cache-dir', '--no-deps'):
         assert option in command
     assert command[-1] == 'onedl-mmcv==2.3.6'
     assert environment['CFLAGS'] == '-O1 -g0 -w'
-    assert [*cached(tool).parents[1].iterdir()] == [cached(tool).parent]
-    machine.installed.clear()  # another environment
+    assert [*tool.cached.parents[1].iterdir()] == [tool.cached.parent]
+    tool.installed.clear()  # another environment
     tool.install_ops()
-    assert len(machine.builds) == 1 and machine.installed == ['ops']
+    assert len(tool.builds) == 1 and tool.installed == ['ops']
     tool.install_ops()  # there already
-    assert machine.installed == ['ops']
+    assert tool.installed == ['ops']
 
-    cached(tool).write_text('no ops')  # it does not work, and is replaced
-    machine.installed.clear()
+    tool.cached.write_text('no ops')  # it does not work, and is replaced
+    tool.installed.clear()
     tool.install_ops()
-    assert machine.installed == ['no ops', 'ops']
-    assert cached(tool).read_text() == 'ops'
+    assert tool.installed == ['no ops', 'ops']
+    assert tool.cached.read_text() == 'ops'
 
 
 @pytest.mark.parametrize('content', ['no ops', None])
-def test_failed_build_leaves_nothing(tool, machine, content, capsys):
-    machine.content = content
+def test_failed_build_leaves_nothing(tool, content, capsys):
+    tool.content = content
     with pytest.raises(SystemExit, match='could not be built'):
         tool.install_ops()
-    assert not cached(tool).exists()
+    assert not tool.cached.exists()
     assert 'what the build said' in capsys.readouterr().err
 
 
-def test_no_headers(tool, machine, monkeypatch, tmp_path):
+def test_no_headers(tool, monkeypatch, tmp_path):
     monkeypatch.setattr(tool.sysconfig, 'get_path', lambda name: str(tmp_path))
     with pytest.raises(SystemExit, match='Python.h.*python3-dev'):
         tool.install_ops()
-    assert not machine.builds
+    assert not tool.builds
 
 
 @pytest.mark.parametrize('there', ['mmdet', 'mmcv._ext'])

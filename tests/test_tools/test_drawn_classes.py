@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The tool that draws class folders of textures."""
 
-import json
 from collections import Counter
 
 import cv2
@@ -21,15 +20,12 @@ def test_what_is_written(tmp_path):
     assert files == contents(tmp_path / 'again')
     # Not one image is drawn twice.
     assert len(files) == len(set(files.values())) == 125 + 30 + 1
-    assert list(tool.CLASSES) == sorted(tool.CLASSES)
-    assert len(tool.CLASSES) == 12
     for split, count in COUNTS.items():
         number = Counter(p.parent.name for p in out.glob(f'{split}/*/*'))
-        assert set(number) == set(tool.CLASSES)
-        assert sum(number.values()) == count
+        assert number.keys() == set(tool.CLASSES)
+        assert number.total() == count
         assert max(number.values()) - min(number.values()) == 1
     for path in (out / 'val').glob('*/*.jpg'):
-        assert path.read_bytes()[:3] == b'\xff\xd8\xff'
         image = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
         assert image.shape == (32, 32, 3)
         assert np.ptp(image, axis=2).max() == 0
@@ -42,6 +38,3 @@ def test_what_is_written(tmp_path):
         # JPEG is lossy, at quality 95 by a few grey levels.
         error = np.abs(image.astype(float) - tool.draw(5, rng, 32))
         assert error.mean() < 4 and error.max() < 32
-    about = json.loads((out / 'meta.json').read_text())
-    told = dict(size=32, seed=3, classes=list(tool.CLASSES))
-    assert about == dict(format=tool.FORMAT, **COUNTS, **told)

@@ -9,43 +9,36 @@ from sklearn.datasets import load_digits
 
 from mmmoca.evaluation.subsets import read_subset
 
-from ..images import write_images
 from ..tools import contents, run_tool
 
 CLASSES = ('class_0', 'class_1', 'class_2')
 
 
-def test_command_line(tmp_path):
-    write_images(tmp_path, train=20, val=1)
-
+def test_command_line(root, tmp_path):
     def lists(name, *options):
-        line = tmp_path / 'train', tmp_path / name, '--seed', 7, *options
-        printed = run_tool('tools/dataset_converters/make_subset.py', *line)
-        return printed, contents(tmp_path / name)
+        line = root / 'train', tmp_path / name, '--seed', 7, *options
+        run_tool('tools/dataset_converters/make_subset.py', *line)
+        return contents(tmp_path / name)
 
     draw = '--shots', 1, 4, '--percent', 10, 50
-    printed, written = lists('a', *draw, '--sets', 2)
+    written = lists('a', *draw, '--sets', 2)
     sizes = {f'{n}shot_set{i}.txt': n for n in (1, 4) for i in (0, 1)}
-    sizes |= {'10percent.txt': 2, '50percent.txt': 10}
-    # mmpretrain may say on its import what else it could not import.
-    names = printed.split()[-len(sizes) :]
-    assert names == [f'{tmp_path}/a/{name}' for name in sizes]
+    sizes |= {'10percent.txt': 2, '50percent.txt': 8}
     assert written.keys() == sizes.keys()
     for name, size in sizes.items():
         # The loop reads what the tool writes.
         path = str(tmp_path / 'a' / name)
-        found = read_subset(path, str(tmp_path / 'train'), CLASSES)
+        found = read_subset(path, str(root / 'train'), CLASSES)
         assert Counter(found.values()) == dict.fromkeys(range(3), size)
     assert written['4shot_set0.txt'] != written['4shot_set1.txt']
-    _, again = lists('b', '--shots', 4, '--percent')
+    again = lists('b', '--shots', 4, '--percent')
     assert len(again) == 3  # sets
     assert again['4shot_set1.txt'] == written['4shot_set1.txt']
 
 
 def test_digits(tmp_path):
     out = tmp_path / 'deep' / 'digits'
-    line = 'tools/dataset_converters/make_digits.py', out, '--size', 8
-    assert '1347 training and 450 validation images' in run_tool(*line)
+    run_tool('tools/dataset_converters/make_digits.py', out, '--size', 8)
     digits = load_digits()
     files = sorted(out.glob('*/*/*.png'), key=lambda path: path.stem)
     assert len(files) == 1797

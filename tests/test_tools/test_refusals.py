@@ -11,7 +11,9 @@ from ..tools import contents, run_tool
 
 CONFIG = 'moca_vit-b16_200e.py'
 ANALYSIS, DRAWN = 'analysis_tools', 'dataset_converters'
-CONVERTERS = 'model_converters'
+EXTRACT = 'model_converters/extract_backbone'
+RELEASE = 'model_converters/moca_release'
+DATA = '--data-root images'
 
 
 @pytest.fixture(scope='module')
@@ -44,48 +46,27 @@ def place(root, tmp_path_factory):
         ('test', f'{CONFIG} a.pth --out a.json', r'must end in \.pkl'),
         ('test', 'untested.py a.pth', 'untested.py has no test_cfg'),
         ('demo', '--iters 1', '--iters must be at least 2'),
-        ('demo', '--data none', 'there is no folder'),
         ('demo', '--data images --out new', 'at least 100'),
         (f'{ANALYSIS}/plot_curves', 'none', 'there is no none'),
         (f'{ANALYSIS}/plot_curves', 'log.json', 'no file of scalars'),
         (f'{ANALYSIS}/band_statistics', 'empty', r'no image in .*\.npy'),
-        *(
-            (f'{ANALYSIS}/compare', f'{line} --data-root images', message)
-            for line, message in (
-                ('a.pth --sets 1.5', '--sets'),
-                ('a.pth --sets 0', '--sets'),
-                ('a.pth --shots --percent', '--shots'),
-                ('a.pth a.pth', 'repeat'),
-            )
-        ),
+        (f'{ANALYSIS}/compare', f'a.pth {DATA} --sets 0', '--sets'),
+        (f'{ANALYSIS}/compare', f'a.pth {DATA} --shots --percent', '--shots'),
+        (f'{ANALYSIS}/compare', f'a.pth a.pth {DATA}', 'repeat'),
         ('export', 'timm.pth out --to timm', '--num-heads'),
         ('export', 'timm.pth out --to timm --license a:b', 'identifier'),
-        *(
-            (f'{CONVERTERS}/extract_backbone', f'timm.pth {line}', message)
-            for line, message in (
-                ('same.pth', 'DST is SRC'),
-                ('out.onnx', r'\.safetensors'),
-                ('out.pth --img-size 30 32', '--img-size'),
-                ('out.pth --source-grid 4 5', '--source-grid'),
-            )
-        ),
-        (
-            f'{CONVERTERS}/extract_backbone',
-            'flat.pth out.pth --img-size 32 32',
-            '--source-grid',
-        ),
-        (f'{CONVERTERS}/moca_release', 'timm.pth out.pth', 'extract_backbone'),
-        (
-            f'{CONVERTERS}/moca_release',
-            'timm.pth out.pth --full',
-            'encoder_teacher',
-        ),
+        (EXTRACT, 'timm.pth same.pth', 'DST is SRC'),
+        (EXTRACT, 'timm.pth out.onnx', r'\.safetensors'),
+        (EXTRACT, 'timm.pth out.pth --img-size 30 32', '--img-size'),
+        (EXTRACT, 'timm.pth out.pth --source-grid 4 5', '--source-grid'),
+        (EXTRACT, 'flat.pth out.pth --img-size 32 32', '--source-grid'),
+        (RELEASE, 'timm.pth out.pth', 'extract_backbone'),
+        (RELEASE, 'timm.pth out.pth --full', 'encoder_teacher'),
         (f'{DRAWN}/make_shards', 'images empty', 'empty exists'),
         (f'{DRAWN}/make_subset', 'images out --shots 99', 'fewer than 99'),
         (f'{DRAWN}/make_subset', 'images out --seed -1', 'non-negative'),
         (f'{DRAWN}/make_digits', 'images', 'images exists'),
         (f'{DRAWN}/make_digits', 'out --size 7', 'at least 8'),
-        (f'{DRAWN}/make_textures', 'out --train 11', 'train must be'),
         (f'{DRAWN}/make_shapes_coco', 'out --size 63', 'size must be'),
     ],
 )
