@@ -29,18 +29,27 @@ print(json.dumps(ends))
 """
 
 
-def test_without_the_stack(tmp_path):
-    """``--help`` answers, and work starts with a check of the stack."""
+def ends_alone(lines, folder):
+    """How command lines end without the stack: output and exception."""
+    run = python('-c', RUN, json.dumps(lines), cwd=folder)
+    return json.loads(run.stdout)
+
+
+def check_help(programs, folder):
+    lines = [[f'{program}', '--help'] for program in programs]
+    for (program, _), end in zip(lines, ends_alone(lines, folder)):
+        assert end.startswith(f'usage: {Path(program).name}'), end
+        assert end.endswith('SystemExit: 0'), end
+
+
+def test_help_needs_no_stack(tmp_path):
+    check_help(TOOLS.rglob('[!_]*.py'), tmp_path)
+
+
+def test_work_starts_with_a_check_of_the_installation(tmp_path):
     (tmp_path / 'FILE').touch()
-    lines = [[f'{tool}', '--help'] for tool in TOOLS.rglob('[!_]*.py')]
-    lines.append([f'{TOOLS}/train.py', 'demo/moca_vit-tiny_textures.py'])
-    lines.append([f'{TOOLS}/embed.py', 'FILE', 'images', 'out.npy'])
-    run = python('-c', RUN, json.dumps(lines), cwd=tmp_path)
-    ends = json.loads(run.stdout)
-    for (tool, *arguments), end in zip(lines, ends, strict=True):
-        if arguments == ['--help']:
-            assert end.startswith(f'usage: {Path(tool).name}'), end
-            assert end.endswith('SystemExit: 0'), end
-        else:
-            assert end.startswith('ImportError: mmmoca '), end
-            assert 'needs torch>=2.6 (not installed), mmengine' in end
+    train = [f'{TOOLS}/train.py', 'demo/moca_vit-tiny_textures.py']
+    embed = [f'{TOOLS}/embed.py', 'FILE', 'images', 'out.npy']
+    for end in ends_alone([train, embed], tmp_path):
+        assert end.startswith('ImportError: mmmoca '), end
+        assert 'needs torch>=2.6 (not installed), mmengine' in end
