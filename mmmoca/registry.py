@@ -9,7 +9,7 @@ from ``locations`` on first use, so no ``custom_imports`` is needed.
 from typing import Any
 
 from mmengine import registry as mmengine
-from mmengine.registry import Registry
+from mmengine.registry import DefaultScope, Registry
 
 _WARMUP_COSINE = (
     "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
@@ -54,10 +54,11 @@ GONE = {
 
 
 class _Registry(Registry):
-    """A registry that looks up names in mmpretrain, too.
+    """A registry that looks up names in the scope of the run, too.
 
-    MMEngine builds a config inherited by ``_base_ = 'mmmoca::...'`` in the
-    scope ``mmmoca``, but it was written for the scope ``mmpretrain``.
+    MMEngine builds what a config takes from ``_base_ = 'mmmoca::...'`` in the
+    scope ``mmmoca``, but it was written for the scope ``mmpretrain``, or for
+    ``mmseg`` or ``mmdet``, which have other classes of MMCV's names.
     """
 
     def get(self, key: str) -> Any:
@@ -65,7 +66,7 @@ class _Registry(Registry):
 
         Args:
             key (str): Its name. Without a scope the order is this package,
-                MMEngine, mmpretrain.
+                the scope of the run, MMEngine, mmpretrain.
 
         Returns:
             The class or function, or None if the name is unknown.
@@ -78,8 +79,13 @@ class _Registry(Registry):
         name = key.removeprefix('mmmoca.')
         if found is None and name in GONE:
             raise KeyError(f'mmmoca.{name} is gone: {GONE[name]}')
-        if found is None and '.' not in key:
-            found = super().get(f'mmpretrain.{key}')
+        if '.' not in key and key not in self.module_dict:
+            # MMEngine has no public list of the scopes around this one.
+            scopes = DefaultScope._instance_dict.values()
+            run = [s.scope_name for s in scopes if s.scope_name != self.scope]
+            if run and run[-1] != 'mmengine':
+                found = super().get(f'{run[-1]}.{key}') or found
+            found = found or super().get(f'mmpretrain.{key}')
         return found
 
 

@@ -85,7 +85,7 @@ MUTANTS = [
         '        pass',
     ),
     # datasets
-    ('places[skip:] % len(order)', 'places % len(order)'),
+    ('self.rank + skip * step', 'self.rank'),
     ('manual_seed(self.seed + epoch)', 'manual_seed(self.seed)'),
     ('mode=interpolation, antialias=True', 'mode=interpolation'),
     ('variance = sigma**2 / 3', 'variance = sigma**2'),

@@ -80,6 +80,17 @@ def test_scope_knows_mmpretrain_after_itself_and_mmengine():
     assert wrapper is MMDistributedDataParallel
 
 
+@pytest.mark.parametrize('scope', ['mmseg', 'mmpretrain'])
+def test_scope_knows_that_of_the_run(scope):
+    """As MMEngine builds what a config takes from ``_base_``."""
+    pytest.importorskip('mmseg')
+    step = dict(type='LoadAnnotations', _scope_='mmmoca')
+    with DefaultScope.overwrite_default_scope(scope):
+        built = mmengine.registry.TRANSFORMS.build(step)
+    package = 'mmseg' if scope == 'mmseg' else 'mmcv'
+    assert type(built).__module__.startswith(f'{package}.')
+
+
 def test_types_of_mmpretrain_build_in_the_scope():
     # The inner one carries no scope: it is looked up in the outer one.
     pipeline = dict(
