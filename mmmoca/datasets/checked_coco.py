@@ -73,7 +73,7 @@ class CheckedCocoDataset(CocoDataset):
         data = super().load_data_list()
         if self.backend_args is None:
             self._check_images({info['img_path'] for info in data})
-        wants_masks = not self.test_mode and any(
+        wants_masks = any(
             getattr(transform, 'with_mask', False)
             for transform in self.pipeline.transforms
         )
@@ -82,9 +82,30 @@ class CheckedCocoDataset(CocoDataset):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
                     f'the image {printable(info["img_path"])}: add it, or '
-                    'leave out with_mask=True of LoadAnnotations and train a '
+                    'leave out with_mask=True of LoadAnnotations, for a '
                     'detector without masks'
                 )
+        return data
+
+    def parse_data_info(self, raw_data_info: dict) -> dict:
+        """Check an image's objects for what the evaluation reads."""
+        objects = raw_data_info['raw_ann_info']
+        if self.test_mode and any('iscrowd' not in one for one in objects):
+            raise ValueError(
+                f'{self.ann_file} has an object without iscrowd, which the '
+                'evaluation needs: write "iscrowd": 0'
+            )
+        return super().parse_data_info(raw_data_info)
+
+    def filter_data(self) -> list[dict]:
+        """Leave out images without objects, not all of them."""
+        data = super().filter_data()
+        if self.data_list and not data:
+            raise ValueError(
+                f'filter_cfg={self.filter_cfg} leaves none of the '
+                f'{len(self.data_list)} images of {self.ann_file}: they have '
+                'no object of the classes, or are too small'
+            )
         return data
 
     def _check_images(self, paths: set[str]) -> None:

@@ -39,6 +39,17 @@ class SeededIndex(int):
         return SeededIndex(int(self) % other, self.seed)
 
 
+def members(dataset: Sized) -> Iterator[Sized]:
+    """The data sets that MMEngine's wrappers consist of."""
+    if hasattr(dataset, 'dataset'):
+        yield from members(dataset.dataset)
+    elif hasattr(dataset, 'datasets'):
+        for part in dataset.datasets:
+            yield from members(part)
+    else:
+        yield dataset
+
+
 @DATA_SAMPLERS.register_module()
 class SeededSampler(DefaultSampler):
     """:class:`DefaultSampler` whose indices carry seeds.
@@ -64,8 +75,8 @@ class SeededSampler(DefaultSampler):
             ranks. Defaults to False.
 
     Raises:
-        ValueError: If the data set has a pipeline without
-            :class:`SeedTransforms`.
+        ValueError: If the data set, or one that it wraps, has a pipeline
+            without :class:`SeedTransforms`.
     """
 
     def __init__(
@@ -76,16 +87,17 @@ class SeededSampler(DefaultSampler):
         infinite: bool = False,
         drop_last: bool = False,
     ) -> None:
-        pipeline = getattr(dataset, 'pipeline', None)
-        transforms = getattr(pipeline, 'transforms', ())
-        if transforms and not any(
-            isinstance(transform, SeedTransforms) for transform in transforms
-        ):
-            raise ValueError(
-                "the pipeline must begin with dict(type='mmmoca."
-                "SeedTransforms'), or a run that was resumed would see other "
-                'views'
-            )
+        for member in members(dataset):
+            pipeline = getattr(member, 'pipeline', None)
+            transforms = getattr(pipeline, 'transforms', ())
+            if transforms and not any(
+                isinstance(step, SeedTransforms) for step in transforms
+            ):
+                raise ValueError(
+                    "the pipeline must begin with dict(type='mmmoca."
+                    "SeedTransforms'), or a run that was resumed would see "
+                    'other views'
+                )
         super().__init__(dataset, shuffle=shuffle, seed=seed)
         self.infinite = infinite
         if drop_last:

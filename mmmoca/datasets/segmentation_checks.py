@@ -5,18 +5,19 @@ mmsegmentation is not imported here.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
 from PIL import Image
-from torch.utils.data import Dataset
 
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
+
+from .sampler import members
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
@@ -39,22 +40,12 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     for stage in stages:
         if loader := cfg.get(f'{stage}_dataloader'):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
-            for dataset in _members(DATASETS.build(built)):
+            for dataset in members(DATASETS.build(built)):
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
+                _check_ignored(cfg, dataset)
                 check_files(dataset)
                 check_masks(dataset, 200)
-
-
-def _members(dataset: Dataset) -> Iterator[BaseDataset]:
-    """The data sets that MMEngine's wrappers consist of."""
-    if hasattr(dataset, 'dataset'):
-        yield from _members(dataset.dataset)
-    elif hasattr(dataset, 'datasets'):
-        for part in dataset.datasets:
-            yield from _members(part)
-    else:
-        yield dataset
 
 
 def _check_sizes(model: dict, dataset: BaseDataset) -> None:
@@ -88,6 +79,30 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
                     f'write model.{name}.num_classes={found}, or its classes '
                     "in metainfo=dict(classes=('background', ...))"
                 )
+
+
+def _check_ignored(cfg: Config, dataset: BaseDataset) -> None:
+    """Refuse parts that leave out another label id than the data set."""
+    model = cfg.model
+    parts = {
+        'model.data_preprocessor.seg_pad_val': (
+            model.get('data_preprocessor') or {}
+        ).get('seg_pad_val', 255)
+    }
+    for part, name in (
+        *((model, name) for name in ('decode_head', 'auxiliary_head')),
+        *((cfg, name) for name in ('val_evaluator', 'test_evaluator')),
+    ):
+        if isinstance(part.get(name), dict):
+            place = f'model.{name}' if part is model else name
+            index = part[name].get('ignore_index', 255)
+            parts[f'{place}.ignore_index'] = index
+    wrong = [name for name, v in parts.items() if v != dataset.ignore_index]
+    if wrong:
+        raise ValueError(
+            f'the data set {dataset.data_root} leaves out the label id '
+            f'{dataset.ignore_index}: write it for {listed(wrong, 9)}, too'
+        )
 
 
 def check_files(dataset: BaseDataset) -> None:

@@ -44,11 +44,19 @@ def test_empty_images_count_in_validation_only(shapes):
             'triangle, square, cross, circle.*order',
             lambda content: content['categories'].reverse(),
         ),
+        ('leaves none', lambda content: content.update(annotations=[])),
     ],
 )
 def test_annotation_files(altered, word, change):
     with pytest.raises(ValueError, match=word):
         DATASETS.build(altered(change))
+
+
+@pytest.mark.parametrize('key', ['segmentation', 'iscrowd'])
+def test_what_the_evaluation_reads(altered, key):
+    dataset = altered(lambda content: first_whole(content).pop(key))
+    with pytest.raises(ValueError, match=key):
+        DATASETS.build(dict(dataset, test_mode=True))
 
 
 def test_some_of_the_classes(shapes):

@@ -51,6 +51,7 @@ def refused(root, work_dir, message, **options):
             'labelTrainIds',
         ),
         ('model.decode_head.num_classes', 5, 'decode_head.num_classes=19'),
+        (f'{TRAIN}.ignore_index', 254, 'seg_pad_val, model.decode_head.'),
         # 7.5 patches round to 8.
         *((key, (64, 60), WHOLE_PATCHES) for key in (CROP, *SIZES)),
     ],

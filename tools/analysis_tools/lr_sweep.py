@@ -8,6 +8,7 @@ does for Cityscapes (appendix on evaluation protocols).
 
 import argparse
 import json
+import os
 import shlex
 import signal
 import statistics
@@ -123,6 +124,9 @@ def _train(
     finally:
         signal.signal(signal.SIGINT, previous)
     sys.stderr.write(run.stderr)
+    if run.returncode == os.EX_TEMPFAIL:
+        print('The sweep was stopped: the same command goes on.')
+        sys.exit(run.returncode)
     # NonFiniteLossError, or NonFiniteStateError of a checkpoint.
     if run.returncode and 'NonFinite' not in run.stderr:
         raise ValueError(f'the training in {folder} failed, see above')
