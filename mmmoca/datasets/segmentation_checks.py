@@ -6,6 +6,7 @@ mmsegmentation is not imported here.
 
 import os
 from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 from mmengine.config import Config
@@ -18,6 +19,15 @@ from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
 from .sampler import members
+
+# What names a label id to leave out, by default 255.
+_IGNORED = (
+    'model.data_preprocessor.seg_pad_val',
+    'model.decode_head.ignore_index',
+    'model.auxiliary_head.ignore_index',
+    'val_evaluator.ignore_index',
+    'test_evaluator.ignore_index',
+)
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
@@ -83,21 +93,14 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
 
 def _check_ignored(cfg: Config, dataset: BaseDataset) -> None:
     """Refuse parts that leave out another label id than the data set."""
-    model = cfg.model
-    parts = {
-        'model.data_preprocessor.seg_pad_val': (
-            model.get('data_preprocessor') or {}
-        ).get('seg_pad_val', 255)
-    }
-    for part, name in (
-        *((model, name) for name in ('decode_head', 'auxiliary_head')),
-        *((cfg, name) for name in ('val_evaluator', 'test_evaluator')),
-    ):
-        if isinstance(part.get(name), dict):
-            place = f'model.{name}' if part is model else name
-            index = part[name].get('ignore_index', 255)
-            parts[f'{place}.ignore_index'] = index
-    wrong = [name for name, v in parts.items() if v != dataset.ignore_index]
+    wrong = []
+    for key in _IGNORED:
+        *places, name = key.split('.')
+        part = reduce(lambda outer, place: outer.get(place, {}), places, cfg)
+        # There may be none of these parts, or a list of them.
+        there = isinstance(part, dict) and part
+        if there and part.get(name, 255) != dataset.ignore_index:
+            wrong.append(key)
     if wrong:
         raise ValueError(
             f'the data set {dataset.data_root} leaves out the label id '
