@@ -64,7 +64,7 @@ def test_prefix_resolves_without_an_import():
     assert python('-c', code).stdout.endswith(end)
 
 
-def test_scope_knows_mmpretrain_after_itself_and_mmengine():
+def test_scope_knows_itself_mmengine_and_mmpretrain():
     from mmengine.model import MMDistributedDataParallel
     from mmpretrain.models import SelfSupDataPreprocessor
 

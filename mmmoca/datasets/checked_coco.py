@@ -92,8 +92,8 @@ class CheckedCocoDataset(CocoDataset):
         objects = raw_data_info['raw_ann_info']
         if self.test_mode and any('iscrowd' not in one for one in objects):
             raise ValueError(
-                f'{self.ann_file} has an object without iscrowd, which the '
-                'evaluation needs: write "iscrowd": 0'
+                f"{self.ann_file} has an object without iscrowd, which COCO's "
+                'evaluation reads: write "iscrowd": 0'
             )
         return super().parse_data_info(raw_data_info)
 

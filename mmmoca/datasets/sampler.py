@@ -40,14 +40,14 @@ class SeededIndex(int):
 
 
 def members(dataset: Sized) -> Iterator[Sized]:
-    """The data sets that MMEngine's wrappers consist of."""
-    if hasattr(dataset, 'dataset'):
-        yield from members(dataset.dataset)
-    elif hasattr(dataset, 'datasets'):
-        for part in dataset.datasets:
-            yield from members(part)
-    else:
+    """The data sets with a pipeline that MMEngine's wrappers consist of."""
+    if hasattr(getattr(dataset, 'pipeline', None), 'transforms'):
         yield dataset
+    elif hasattr(dataset, 'dataset'):
+        yield from members(dataset.dataset)
+    else:
+        for part in getattr(dataset, 'datasets', ()):
+            yield from members(part)
 
 
 @DATA_SAMPLERS.register_module()
@@ -88,8 +88,7 @@ class SeededSampler(DefaultSampler):
         drop_last: bool = False,
     ) -> None:
         for member in members(dataset):
-            pipeline = getattr(member, 'pipeline', None)
-            transforms = getattr(pipeline, 'transforms', ())
+            transforms = member.pipeline.transforms
             if transforms and not any(
                 isinstance(step, SeedTransforms) for step in transforms
             ):
@@ -175,8 +174,10 @@ class ResumableBatchSampler(BatchSampler):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Iterate over the batches, the skipped ones left out."""
+        # A generator: a loader with workers asks for two iterators, and draws
+        # from the second one alone.
         skip, self._to_skip = self._to_skip, 0
-        return islice(self.batches, skip, None)
+        yield from islice(self.batches, skip, None)
 
     def __len__(self) -> int:
         """Number of batches of an epoch."""

@@ -20,13 +20,11 @@ from mmmoca.registry import DATASETS
 
 from .sampler import members
 
-# What names a label id to leave out, by default 255.
+# What names the label id that a training leaves out, by default 255.
 _IGNORED = (
     'model.data_preprocessor.seg_pad_val',
     'model.decode_head.ignore_index',
     'model.auxiliary_head.ignore_index',
-    'val_evaluator.ignore_index',
-    'test_evaluator.ignore_index',
 )
 
 
@@ -53,7 +51,7 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
             for dataset in members(DATASETS.build(built)):
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
-                _check_ignored(cfg, dataset)
+                _check_ignored(cfg, stage, dataset)
                 check_files(dataset)
                 check_masks(dataset, 200)
 
@@ -91,15 +89,25 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
                 )
 
 
-def _check_ignored(cfg: Config, dataset: BaseDataset) -> None:
-    """Refuse parts that leave out another label id than the data set."""
+def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:
+    """Refuse parts that do not know of the data set's own ``ignore_index``.
+
+    It only tells :func:`check_masks` what may occur: mmsegmentation does not
+    read it.
+    """
+    if dataset.ignore_index == 255:
+        return
+    keys = (
+        _IGNORED if stage == 'train' else [f'{stage}_evaluator.ignore_index']
+    )
     wrong = []
-    for key in _IGNORED:
+    for key in keys:
         *places, name = key.split('.')
         part = reduce(lambda outer, place: outer.get(place, {}), places, cfg)
         # There may be none of these parts, or a list of them.
         there = isinstance(part, dict) and part
-        if there and part.get(name, 255) != dataset.ignore_index:
+        ignored = None, dataset.ignore_index
+        if there and part.get(name, 255) not in ignored:
             wrong.append(key)
     if wrong:
         raise ValueError(

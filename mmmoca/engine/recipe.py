@@ -172,10 +172,12 @@ def run_size(cfg: Config) -> RunSize:
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     iterations = cfg.train_cfg.get('max_iters')
     if iterations is None:
-        loader, size = cfg.train_dataloader, batch // micro_batches
-        epoch = images // size
-        if not loader.get('drop_last'):
-            epoch = -(-images // size)
+        loader, processes = cfg.train_dataloader, _processes(cfg)
+        # Other samplers round up, so that all processes have as many.
+        rounds_down = (loader.get('sampler') or {}).get('drop_last')
+        share = images // processes if rounds_down else -(-images // processes)
+        size = loader.batch_size
+        epoch = share // size if loader.get('drop_last') else -(-share // size)
         epoch = min(epoch, loader.get('num_batch_per_epoch') or epoch)
         iterations = epoch * cfg.train_cfg.max_epochs
     steps = iterations // micro_batches

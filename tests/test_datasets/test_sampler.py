@@ -91,6 +91,7 @@ def test_grouped_batches_are_skipped():
             batch_sampler=dict(type='mmdet.AspectRatioBatchSampler'),
         )
         sampler.skip(skip)
+        iter(sampler)  # as a loader with workers does
         seen = [[(int(i), i.seed) for i in batch] for batch in sampler]
         assert len(list(sampler)) == len(sampler) == 4
         return seen

@@ -53,8 +53,12 @@ def trained(shapes, tmp_path_factory):
 
 def test_resumes_within_an_epoch(trained, shapes, tmp_path):
     runner, work_dir = trained
-    start = dict(resume=True, load_from=str(work_dir / 'iter_10.pth'))
-    resumed = run(shapes_config(shapes, tmp_path, **OPTIONS, **start))
+    start = {
+        'resume': True,
+        'load_from': str(work_dir / 'iter_10.pth'),
+        'train_dataloader.num_workers': 2,
+    }
+    resumed = run(shapes_config(shapes, tmp_path, **OPTIONS | start))
     assert resumed.iter == runner.iter == EPOCHS * 3
     assert_same(state_of(resumed), state_of(runner))
 

@@ -118,15 +118,17 @@ def _train(
     command += ['--work-dir', str(folder), '--resume']
     command += [*shlex.split(args.train_args), '--cfg-options', *options]
     # The run gets Ctrl-C, too, and saves: wait for it.
-    previous = signal.signal(signal.SIGINT, lambda *_: None)
+    stopped = []
+    previous = signal.signal(signal.SIGINT, lambda *_: stopped.append(True))
     try:
         run = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     finally:
         signal.signal(signal.SIGINT, previous)
     sys.stderr.write(run.stderr)
-    if run.returncode == os.EX_TEMPFAIL:
+    # torchrun has a status of its own.
+    if stopped or run.returncode == os.EX_TEMPFAIL:
         print('The sweep was stopped: the same command goes on.')
-        sys.exit(run.returncode)
+        sys.exit(os.EX_TEMPFAIL)
     # NonFiniteLossError, or NonFiniteStateError of a checkpoint.
     if run.returncode and 'NonFinite' not in run.stderr:
         raise ValueError(f'the training in {folder} failed, see above')

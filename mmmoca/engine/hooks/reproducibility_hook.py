@@ -27,7 +27,8 @@ class ReproducibilityHook(Hook):
 
     The number of ranks may change at resume if the global batch stays the
     same. The order and the views of the images and the schedules go on
-    exactly. The codebook's draws, masks and rounding depend on the ranks.
+    exactly. The codebook's draws, masks and rounding depend on the ranks, and
+    so do the batches of a sampler that groups images.
 
     Raises:
         ValueError: Before training, if the processes have different seeds. At
@@ -55,8 +56,9 @@ class ReproducibilityHook(Hook):
                 runner.logger.warning(
                     f'epoch {meta["epoch"] + 1} starts again, since the '
                     'sampler cannot skip what the run has seen; schedules by '
-                    'iteration go on: set train_dataloader.sampler=dict('
-                    "type='mmmoca.SeededSampler') to resume exactly"
+                    'iteration go on. To resume exactly, the train_dataloader '
+                    'needs mmmoca.SeededSampler, and mmmoca.'
+                    'ResumableBatchSampler around a batch_sampler'
                 )
                 meta['iter'] = start
 
@@ -131,6 +133,6 @@ def _counts(runner: Runner) -> dict[str, int]:
         num_images=len(loader.dataset),
     )
     if isinstance(runner.train_loop, EpochBasedTrainLoop):
-        # It may depend on the number of processes.
+        # With other samplers it may depend on the number of processes.
         counts['iterations_per_epoch'] = len(loader)
     return counts
