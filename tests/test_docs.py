@@ -62,6 +62,7 @@ def snippets(file, language):
     return re.findall(blocks, (ROOT / file).read_text(), re.S)
 
 
+@pytest.mark.slow
 def test_python(tmp_path, monkeypatch):
     """The three lines of the README, then the guide, line after line."""
     monkeypatch.chdir(tmp_path)

@@ -71,6 +71,7 @@ def test_an_epoch_of_another_length_is_refused(root, epochs):
         train(root, 'longer', **epochs | longer)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_cannot_be_skipped_into(root):
     """It starts anew, and steps still count."""
     sampler = dict(_delete_=True, type='DefaultSampler', shuffle=True)

@@ -23,6 +23,7 @@ def step_log_of(runner):
     return next(h for h in runner.hooks if isinstance(h, StepLogHook))
 
 
+@pytest.mark.slow
 def test_same_numbers_as_without(root):
     with_hook = build(root, 'with')
     with_hook.train()

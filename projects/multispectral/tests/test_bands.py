@@ -94,6 +94,7 @@ def test_fields_of_a_kind_are_alike():
         assert low < np.median(ratios) < high, kind
 
 
+@pytest.mark.slow
 def test_an_overview_without_labels(fields, work_dir, tmp_path):
     """Of the training's images, and of a folder's."""
     for number, options in enumerate([(), ('--data', fields / 'val')]):
