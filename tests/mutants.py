@@ -202,8 +202,9 @@ def measure(number: int, copy: Path, data: CoverageData) -> str:
         else:
             # Nobody traces what other processes run.
             marks = QUICK, 'processes'
-            found = [m for m in marks if caught(copy, '-n', 'auto', '-m', m)]
-            result = f'caught by -m {found[0]!r}' if found else 'SURVIVES'
+            notice = (m for m in marks if caught(copy, '-n', 'auto', '-m', m))
+            found = next(notice, None)
+            result = f'caught by -m {found!r}' if found else 'SURVIVES'
     finally:
         target.write_text(source)
     return f'{result} ({name}:{line}, {len(tests)} tests run it)'

@@ -6,7 +6,6 @@ mmsegmentation is not imported here.
 
 import os
 from collections.abc import Iterable
-from functools import reduce
 
 import numpy as np
 from mmengine.config import Config
@@ -19,13 +18,6 @@ from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
 from .sampler import members
-
-# What names the label id that a training leaves out, by default 255.
-_IGNORED = (
-    'model.data_preprocessor.seg_pad_val',
-    'model.decode_head.ignore_index',
-    'model.auxiliary_head.ignore_index',
-)
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
@@ -97,18 +89,22 @@ def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:
     """
     if dataset.ignore_index == 255:
         return
-    keys = (
-        _IGNORED if stage == 'train' else [f'{stage}_evaluator.ignore_index']
-    )
+    outer, prefix = cfg, ''
+    keys = {f'{stage}_evaluator': 'ignore_index'}
+    if stage == 'train':
+        outer, prefix = cfg.model, 'model.'
+        keys = dict(
+            data_preprocessor='seg_pad_val',
+            decode_head='ignore_index',
+            auxiliary_head='ignore_index',
+        )
     wrong = []
-    for key in keys:
-        *places, name = key.split('.')
-        part = reduce(lambda outer, place: outer.get(place, {}), places, cfg)
-        # There may be none of these parts, or a list of them.
-        there = isinstance(part, dict) and part
-        ignored = None, dataset.ignore_index
-        if there and part.get(name, 255) not in ignored:
-            wrong.append(key)
+    for name, key in keys.items():
+        part = outer.get(name)
+        # It may be None, or a list.
+        there = part and isinstance(part, dict)
+        if there and part.get(key, 255) not in (None, dataset.ignore_index):
+            wrong.append(f'{prefix}{name}.{key}')
     if wrong:
         raise ValueError(
             f'the data set {dataset.data_root} leaves out the label id '

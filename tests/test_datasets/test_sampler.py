@@ -42,10 +42,8 @@ def test_order_and_seeds_do_not_depend_on_the_ranks(monkeypatch, ranks):
     endless = order(monkeypatch, 1, infinite=True)
     found = order(monkeypatch, ranks, 6000, infinite=True)
     assert found == endless[6000 : 6000 + len(found)] and len(found) > 18_000
-    assert (
-        order(monkeypatch, ranks, 24_000, infinite=True)[0]
-        == (endless[24_000])
-    )
+    found = order(monkeypatch, ranks, 24_000, infinite=True)
+    assert found[0] == endless[24_000]
 
 
 def test_pipeline_without_seeds(root):
