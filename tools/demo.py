@@ -224,9 +224,9 @@ def accuracies(
         )
         for loader in (cfg.val_dataloader, loop.bank_dataloader)
     )
-    votes = int(labels.max()) + 1, loop.k, loop.temperature
+    votes = int(labels.max()) + 1, [loop.k], loop.temperature
     return {
-        name: knn_top1(queries[name], bank[name], truth, labels, *votes)
+        name: knn_top1(queries[name], bank[name], truth, labels, *votes)[0]
         for name in encoders
     }
 

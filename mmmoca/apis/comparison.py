@@ -100,10 +100,10 @@ def evaluate(
             F.normalize(_pick(part, preset.knn).to(get_device()), dim=1)
             for part in (val, train)
         )
+        ks = 10, 20
         data = query, bank, truth, labels, len(classes)
-        result['knn'] = {
-            f'k={k}': knn_top1(*data, k, preset.temperature) for k in (10, 20)
-        }
+        found = knn_top1(*data, ks, preset.temperature)
+        result['knn'] = {f'k={k}': top1 for k, top1 in zip(ks, found)}
     if 'linear' in protocols:
         result['linear'] = linear_accuracy(
             (_pick(train, preset.linear), labels),

@@ -208,10 +208,11 @@ class SeedTransforms(BaseTransform):
     """
 
     def transform(self, results: dict) -> dict:
-        """Seed Python's, NumPy's and PyTorch's generators."""
+        """Seed Python's, NumPy's and PyTorch's generators on the CPU."""
         seed = getattr(results['sample_idx'], 'seed', None)
         if seed is not None:
             random.seed(seed)
             np.random.seed(seed)
-            torch.manual_seed(seed)
+            # torch.manual_seed visits every device: .2 ms for each image.
+            torch.default_generator.manual_seed(seed)
         return results

@@ -81,8 +81,17 @@ def extract_shard(
     kwargs = {} if which is None else dict(which=which)
     start = time.time()
     for i, data_batch in enumerate(loader, 1):
-        data = model.data_preprocessor(data_batch, False)
-        inputs = data['inputs']
+        seen = len(ids)
+        # Before they go to the device: the host would wait for each of them.
+        for sample in data_batch.get('data_samples') or [{}]:
+            labels.append(class_label(sample, role))
+            if 'sample_idx' not in sample:
+                raise ValueError(
+                    f'the {role} images have no sample_idx: keep it among '
+                    'the meta_keys of PackInputs'
+                )
+            ids.append(int(sample.sample_idx))
+        inputs = model.data_preprocessor(data_batch, False)['inputs']
         with torch.autocast(inputs.device.type, enabled=fp16):
             batch = model.extract_feat(inputs, **kwargs)
         if isinstance(batch, (tuple, list)):
@@ -93,15 +102,6 @@ def extract_shard(
                 f'vector per image, (B, D), but gave {tuple(batch.shape)}: '
                 "add neck=dict(type='GlobalAveragePooling'), say"
             )
-        seen = len(ids)
-        for sample in data.get('data_samples') or [{}]:
-            labels.append(class_label(sample, role))
-            if 'sample_idx' not in sample:
-                raise ValueError(
-                    f'the {role} images have no sample_idx: keep it among '
-                    'the meta_keys of PackInputs'
-                )
-            ids.append(int(sample.sample_idx))
         batch = scale(batch.float())
         if not seen:
             feats = batch.new_empty(len(sampler), batch.shape[1], dtype=dtype)
@@ -155,10 +155,11 @@ def extract_features(
     options = dict(num_workers=num_workers, collate_fn=default_collate)
     parts, labels = [], []
     for data_batch in DataLoader(dataset, batch_size, **options):
-        data = data_preprocessor(data_batch, False)
-        feats = [encode(data['inputs']) for encode in encoders.values()]
+        samples = data_batch['data_samples']
+        labels += [s.gt_label for s in samples if 'gt_label' in s]
+        inputs = data_preprocessor(data_batch, False)['inputs']
+        feats = [encode(inputs) for encode in encoders.values()]
         parts.append([F.normalize(x.float(), dim=1).cpu() for x in feats])
-        labels += [s.gt_label for s in data['data_samples'] if 'gt_label' in s]
     by_name = dict(zip(encoders, map(torch.cat, zip(*parts))))
     if not all(feats.isfinite().all() for feats in by_name.values()):
         raise ValueError(_DIVERGED)

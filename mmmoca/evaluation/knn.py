@@ -135,9 +135,9 @@ def knn_top1(
     truth: Tensor,
     labels: Tensor,
     num_classes: int,
-    k: int,
+    ks: Sequence[int],
     temperature: float,
-) -> float:
+) -> list[float]:
     """Share of the queries that weighted k-NN classifies rightly.
 
     Args:
@@ -146,14 +146,19 @@ def knn_top1(
         truth (Tensor): Classes of the queries, int64, (Q,).
         labels (Tensor): Classes of the bank, int64, (N,).
         num_classes (int): C, number of classes.
-        k (int): Number of neighbours.
+        ks (Sequence[int]): Numbers of neighbours, for one search.
         temperature (float): T of the votes.
 
     Returns:
-        float: In percent.
+        list[float]: For each number, in percent.
     """
-    sims, rows = knn_search(query, bank, k)
-    near = labels.to(rows.device)[rows]
-    scores = knn_vote(sims, near, num_classes, temperature)
-    hits = scores.argmax(dim=1).to(truth.device) == truth
-    return 100 * hits.cpu().double().mean().item()
+    sims, rows = knn_search(query, bank, max(ks))
+    near, truth = labels.to(rows.device)[rows], truth.to(rows.device)
+    votes = [
+        knn_vote(sims[:, :k], near[:, :k], num_classes, temperature)
+        for k in ks
+    ]
+    return [
+        100 * (vote.argmax(dim=1) == truth).cpu().double().mean().item()
+        for vote in votes
+    ]

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pipelines of two views, from the file on."""
+"""Pipelines of two views, from the file on, seeded as in a training."""
 
 import sys
 from collections.abc import Callable
@@ -13,6 +13,8 @@ from mmengine.dataset import Compose
 from mmengine.registry import init_default_scope
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
+
+from mmmoca.datasets.sampler import SeededIndex
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))
@@ -74,6 +76,6 @@ def all_pipelines() -> dict[str, Callable[[str], object]]:
     for name, config in CONFIGS.items():
         compose = Compose(Config.fromfile(config).train_pipeline)
         pipelines[name] = lambda path, compose=compose: compose(
-            dict(img_path=path, sample_idx=0)
+            dict(img_path=path, sample_idx=SeededIndex(0, 0))
         )
     return pipelines

@@ -90,7 +90,7 @@ def accuracies(
         asked[:, None] == known, query @ unit.T
     )
     values = (
-        knn_top1(query, unit, asked, known, count, 20, 0.07),
+        *knn_top1(query, unit, asked, known, count, [20], 0.07),
         probe['top1'],
         100 * float(retrieval),
     )

@@ -10,6 +10,7 @@ rehearsed on fake tensors, which pretend to lie on a GPU.
 import functools
 import traceback
 from collections import Counter
+from unittest import mock
 
 import pytest
 import torch
@@ -17,10 +18,16 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmpretrain.registry import MODELS
 from mmpretrain.structures import DataSample
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensorMode,
+)
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
+
+from mmmoca.evaluation.features import extract_shard
 
 from ..images import CONFIGS
 from ..runs import demo_runner
@@ -167,3 +174,56 @@ def test_recipe_fits_together_on_a_gpu(cuda_autocast, allow_tf32):
     # L_IMG, and the mean similarity of tokens.
     others = seen.flops[torch.float32] - (0 if allow_tf32 else objective)
     assert 0 < others < 0.001 * seen.flops[torch.float16]
+
+
+def classifier_on_a_gpu(name):
+    """The model of a config, on fake tensors."""
+    config = CONFIGS / 'classification' / f'{name}_in1k.py'
+    with torch.device('cuda'):
+        model = MODELS.build(Config.fromfile(config).model).train()
+    model.data_preprocessor.to('cuda')
+    return model
+
+
+def labelled_batch():
+    """Two images with labels, on the host."""
+    samples = [
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i)
+        for i in range(2)
+    ]
+    images = torch.empty(2, 3, 224, 224, dtype=torch.uint8)
+    return dict(inputs=images, data_samples=samples)
+
+
+# mmpretrain's preprocessor waits for images and labels, its Mixup and CutMix
+# index by an order on the host.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'name, waits', [('linear_vit-b16_100e', 2), ('finetune_vit-b16_100e', 4)]
+)
+def test_classifiers_wait_for_a_batch_not_for_images(
+    cuda_autocast, name, waits
+):
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = classifier_on_a_gpu(name)
+        with Transfers() as seen, torch.autocast('cuda', torch.float16):
+            data = model.data_preprocessor(labelled_batch(), True)
+            losses = model(**data, mode='loss')
+    assert {loss.device.type for loss in losses.values()} == {'cuda'}
+    assert len(seen.waiting) == waits
+
+
+class Loader(list):
+    batch_sampler, sampler = None, range(4)
+
+
+def test_a_bank_waits_after_its_last_batch_alone():
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model = classifier_on_a_gpu('knn_vit-b16')
+        batches = Loader([labelled_batch(), labelled_batch()])
+        watched = mock.Mock(wraps=model)
+        watched.data_preprocessor = model.data_preprocessor
+        # Whether all features are finite.
+        with pytest.raises(DataDependentOutputException):
+            extract_shard(watched, batches, 'bank', F.normalize)
+    assert watched.extract_feat.call_count == 2

@@ -37,9 +37,12 @@ def test_scores_equal_sklearn(k, temperature, chunk_size):
     predicted = torch.from_numpy(judge.predict(query.numpy()))
     assert torch.equal(single.argmax(1), predicted)
     truth = torch.arange(61) % 9
-    top1 = knn_top1(query, bank, truth, labels, 9, k, temperature)
+    # One search for two numbers of neighbours.
+    data = query, bank, truth, labels, 9
+    top1, more = knn_top1(*data, [k, 2 * k], temperature)
     hits = predicted == truth
     assert top1 == pytest.approx(100 * hits.double().mean().item())
+    assert [more] == knn_top1(*data, [2 * k], temperature)
 
 
 @pytest.mark.parametrize(
