@@ -8,12 +8,28 @@ from statistics import median
 
 import torch
 from mmengine.config import Config
+from mmengine.hooks import Hook
 
 from .launch import build_runner
 from .recipe import run_size
 from .steps import unwrap_model
 
 STEPS = 3
+
+
+def wait_for_device() -> None:
+    """Wait until a GPU, if there is one, has done its work."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+
+
+class _WaitHook(Hook):
+    """Waits for the device before MMEngine's timer reads the clock."""
+
+    priority = 'VERY_HIGH'
+
+    def after_train_iter(self, *args, **kwargs) -> None:
+        wait_for_device()
 
 
 def dry_run(cfg: Config) -> dict[str, str]:
@@ -44,6 +60,7 @@ def dry_run(cfg: Config) -> dict[str, str]:
     short.resume, short.log_level = False, 'ERROR'
     with tempfile.TemporaryDirectory() as short.work_dir:
         runner = build_runner(short)
+        runner.register_hook(_WaitHook())
         runner.train()
     # The first step starts loaders and kernels.
     times = runner.message_hub.get_scalar('train/time').data[0]

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
+import time
+
 import pytest
 from mmengine.runner import Runner
 
@@ -146,12 +148,19 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
         scale_lr(cfg)
 
 
-def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
+def test_dry_run_takes_three_steps_and_keeps_nothing(
+    root, tmp_path, monkeypatch
+):
     options = {'optim_wrapper.accumulative_counts': 2}
     cfg = own_config(root, tmp_path / 'work', **options)
     complete_recipe(cfg)
     before = cfg.to_dict()
+    # A device that lags behind counts.
+    monkeypatch.setattr(
+        'mmmoca.engine.dry_run.wait_for_device', lambda: time.sleep(0.2)
+    )
     report = dry_run(cfg)
+    assert float(report['a step'].split()[0]) >= 0.2
     assert cfg.to_dict() == before and not list(tmp_path.iterdir())
     assert report['images'] == '58'
     assert (report['images a step'], report['steps']) == ('16', '14')
