@@ -31,7 +31,7 @@ unexport DATA
 quoted = '$(subst ','\'',$(value $(1)))'
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quick docs demo gpu ops lint format lock clean
+.PHONY: help test test-quick docs demo gpu wheels ops lint format lock clean
 
 help:
 	@echo 'make test             run the linter and all tests'
@@ -44,6 +44,8 @@ help:
 	@echo 'make demo DATA=DIR    the same on your own images'
 	@echo 'make gpu              tests and benchmarks on a GPU, 9 minutes'
 	@echo 'make gpu ARGS=--list  its parts; ARGS="--parts step" takes one'
+	@echo 'make wheels           what a machine with PyTorch alone lacks, in .wheels'
+	@echo 'make wheels PYVER=3.11  for another Python than 3.12'
 	@echo 'make ops              build what detection needs, once for a machine'
 	@echo 'make lint             run the linter'
 	@echo 'make format           format the code'
@@ -63,13 +65,27 @@ docs: $(STAMP)
 demo: $(STAMP)
 	$(PY) tools/demo.py $(if $(value DATA),--data=$(call quoted,DATA))
 
-# Without .venv or a network: PYTHON is taken as it is where it has all that
-# the benchmarks import.
-gpu:
-	@if [ -n '$(PYTHON)' ] && PYTHONPATH=".:$$PYTHONPATH" $(PYTHON) -c \
-	    'import mmmoca.models, pytest, rich, sklearn'; then python='$(PYTHON)'; \
-	else $(MAKE) $(STAMP) && python=$(PY); fi && \
-	PYTHONPATH=".:$$PYTHONPATH" $$python projects/performance/gpu.py $(ARGS)
+# A PYTHON that is given is taken as it is: nothing is fetched.
+gpu: $(if $(PYTHON),,$(STAMP))
+	PYTHONPATH=".:$$PYTHONPATH" $(or $(PYTHON),$(PY)) \
+	    projects/performance/gpu.py $(ARGS)
+
+# What a machine with PyTorch and without a network lacks, for Linux on x86-64:
+# docs/get_started/install.md. mmcv is built apart from PyTorch, so without its
+# operators, and serves any Python.
+PYVER ?= 3.12
+SOURCES := onedl-mmcv onedl-mmengine onedl-mmpretrain
+WHEELS := addict huggingface-hub importlib-metadata mat4py model-index \
+    ordered-set platformdirs termcolor terminaltables tokenizers transformers \
+    yapf
+wheels: $(STAMP)
+	rm -rf .wheels
+	$(PY) -m pip download -q --no-deps -c requirements.txt -d .wheels \
+	    --only-binary=:all: --implementation cp --python-version $(PYVER) \
+	    $(foreach tag,manylinux_2_28 manylinux_2_17 manylinux2014,\
+	    --platform $(tag)_x86_64) $(WHEELS)
+	MMCV_WITH_OPS=0 $(PY) -m pip wheel -q --no-deps --no-cache-dir \
+	    -c requirements.txt -w .wheels $(SOURCES)
 
 ops: $(OPS_STAMP)
 
@@ -89,7 +105,7 @@ lock: $(STAMP)
 	    $(foreach extra,onedl seg det dev,--extra $(extra)) $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/_generated *.egg-info \
+	rm -rf $(VENV) .wheels build dist docs/_build docs/_generated *.egg-info \
 	    .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,37 +1,55 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All that a GPU can show, in minutes: tests, steps, runs.
 
-The parts run one after the other, the most useful first. Each is a command
-that can be typed alone. A part that fails is named at the end, and the others
-go on; a part is skipped if no time is left. Their output is also written to
-``report.txt`` of the ``--out`` folder. Nothing needs a network.
+The parts run one after the other, what is least known first. Each is a command
+that can be typed alone. It prints its rows of the table as it ends; what it
+printed itself is in ``report.txt`` of the ``--out`` folder, and its last lines
+follow its row if it failed. A part that fails or takes too long costs its own
+time only. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
-    python projects/performance/gpu.py --parts step reference --minutes 5
+    python projects/performance/gpu.py --parts eager compiled --minutes 5
     python projects/performance/gpu.py --device cpu --tiny
 """
 
 import argparse
+import json
 import os
 import shlex
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
-MARKED = 'gpu and not processes'
+NEEDED = 'matplotlib', 'mmmoca', 'pytest', 'rich', 'sklearn', 'timm', 'torch'
+# The files of the mark: others import what a bare machine lacks.
+TESTS = (
+    'tests/test_models/test_devices.py',
+    'projects/gpu_views/tests/test_preprocessor.py',
+    'tests/test_engine/test_precision.py',
+    'tests/test_engine/test_loss_scaling.py',
+)
+BATCH, TINY_BATCH = 256, 4
+SECONDS = dict(tests=60)  # at most, and of each other part:
+OTHERS = 180
+COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s'
 # Arguments at the end of a command, where the last of a kind counts, that
 # only show that it runs.
 TINY = {
-    'step.py': '--arch deit-tiny --batch-size 4 --repeats 1 --dtype fp32',
+    'matrix.py': '--size 64',
+    'step.py': '--arch deit-tiny --repeats 1 --dtype fp32 '
+    f'--batch-size {TINY_BATCH}',
     'demo.py': '--iters 2',
     'data.py': '--number 8',
-    'train.py': 'train_dataloader.batch_size=4 train_cfg.max_epochs=1 '
+    'train.py': f'train_dataloader.batch_size={TINY_BATCH} '
+    'train_cfg.max_epochs=1 default_hooks.logger.interval=1 '
     'train_dataloader.num_workers=0 '
+    'train_dataloader.persistent_workers=False '
     'model.backbone.arch=deit-tiny model.backbone.tap_layer=8 '
     'model.codebook.num_words=64',
     'embedding.py': '--arch vit_tiny_patch16_224 --number 4 --batch-size 2 '
@@ -42,38 +60,54 @@ TINY = {
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     """The command of each part, tiny ones for a rehearsal."""
     programs = 'projects/performance'
-    step = f'{programs}/step.py --device {device} --batch-size 256 --dtype'
-    # Compiling takes a minute or two.
-    compiled = '' if tiny else ' --compile'
+    step = f'{programs}/step.py --device {device} --batch-size {BATCH} --dtype'
     workers = min(16, os.cpu_count() or 1)
-    train = 'tools/train.py configs/moca_vit-b16_200e.py --no-validate'
     options = (
         f'--cfg-options train_dataloader.dataset.data_root={out}/photos '
         'train_dataloader.dataset.data_prefix= '
         f'train_dataloader.num_workers={workers} '
-        'train_cfg.max_epochs=10 param_scheduler=None '
+        f'train_dataloader.batch_size={BATCH} '
+        'train_cfg.max_epochs=3 param_scheduler=None '
+        'optim_wrapper.dtype=bfloat16 '
         'default_hooks.checkpoint=None default_hooks.logger.interval=8'
     )
+    recipe = 'configs/moca_vit-b16_200e.py'
+    views = 'projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
+
+    def train(config: str, name: str, more: str = '') -> str:
+        return (
+            f'tools/train.py {config} --no-validate {more} --work-dir '
+            f'{out}/{name} {options}'
+        )
+
+    one_rank = '-m torch.distributed.run --nproc-per-node 1'
+    ddp = train(recipe, 'distributed', '--launcher pytorch')
+    side_by_side = '-n 4' if find_spec('xdist') else ''
     commands = {
-        'tests': f'-m pytest -q -p no:cacheprovider -m {MARKED!r} tests',
-        'step': f'{step} bf16{compiled}',
-        'reference': f'{step} bf16 --reference',
-        'eager': f'{step} bf16',
-        'float16': f'{step} fp16',
-        'large': f'{step} bf16 --arch l --batch-size 128{compiled}',
-        'demo': f'tools/demo.py --out {out}/demo --iters 840',
-        'photos': f'{programs}/data.py --write {out}/photos --number 2048',
-        'runner': f'{train} --work-dir {out}/runner {options}',
-        'distributed': '-m torch.distributed.run --nproc-per-node 1 '
-        f'{train} --launcher pytorch --work-dir {out}/distributed {options}',
+        'matrix': f'{programs}/matrix.py --device {device}',
+        'tests': f'-m pytest -v -p no:cacheprovider {side_by_side} -m '
+        f'"gpu and not processes" {" ".join(TESTS)}',
+        'eager': f'{step} bf16 --forms ours reference',
+        'photos': f'{programs}/data.py --write {out}/photos --number 8192',
+        'views-on-cpu': train(recipe, 'views-on-cpu'),
+        'views-on-gpu': train(views, 'views-on-gpu'),
+        'blocks': f'{step} bf16 --compile blocks',
+        'compiled': f'{step} bf16 --compile whole',
         'embedding': f'{programs}/embedding.py --device {device} --number '
         f'2048 --batch-size 256 --repeats 3 --workers {workers}',
+        'large': f'{step} bf16 --arch l --batch-size 128 --forms ours '
+        'reference',
+        'demo': f'tools/demo.py --out {out}/demo --iters 840',
+        'distributed': f'{one_rank} {ddp}',
+        'float16': f'{step} fp16 --forms ours reference',
     }
-    if tiny:
-        for name, command in commands.items():
+    for name, command in commands.items():
+        if tiny:
             for program, arguments in TINY.items():
                 if f'/{program} ' in command:
                     commands[name] += f' {arguments}'
+        if f'{programs}/' in command and 'data.py' not in command:
+            commands[name] += f' --json {out}/{name}.json'
     return commands
 
 
@@ -99,7 +133,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.list:
         print('\n'.join(f'{name}: {commands[name]}' for name in args.parts))
         return 0
-    import mmmoca  # noqa: F401  checks the installation before all else
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        parser.error(
+            f'{sys.executable} lacks {", ".join(missing)}. Without a network, '
+            'see `make wheels`'
+        )
+    import mmmoca.models  # noqa: F401  and all of OpenMMLab that it needs
 
     # isort: split
     import torch
@@ -108,41 +148,98 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error('PyTorch sees no GPU; rehearse by --device cpu --tiny')
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.time() + 60 * args.minutes
-    with (args.out / 'report.txt').open('a', buffering=1) as report:
-        missed = [
-            name
-            for name in args.parts
-            if not run(name, commands[name], end, report)
-        ]
-    print(f'{args.out}/report.txt')
+    missed, table = [], Table(args.out, TINY_BATCH if args.tiny else BATCH)
+    for name in args.parts:
+        limit = min(SECONDS.get(name, OTHERS), end - time.time())
+        if not run(name, commands[name], limit, table):
+            missed.append(name)
+    table.say(f'{args.out}/report.txt\n')
     if missed:
-        print('Failed, or no time was left: --parts', *missed)
+        table.say(f'Failed, or no time was left: --parts {" ".join(missed)}\n')
     return int(bool(missed))
 
 
-def run(name: str, command: str, end: float, report: TextIO) -> bool:
-    """Run a part until it ends or the time is over; whether it ended well."""
+class Table:
+    """The rows so far, on the screen and in ``report.txt``.
 
-    def say(line: str) -> None:
-        print(line, end='', flush=True)
-        report.write(line)
+    Args:
+        out (Path): Folder of the report, and of what the parts write.
+        batch (int): Images of a step.
+    """
 
+    def __init__(self, out: Path, batch: int) -> None:
+        self.out, self.batch = out, batch
+        self.report = (out / 'report.txt').open('a', buffering=1)
+        self.product = None
+        self.row('', {name: name for name in COLUMNS}, 's')
+
+    def say(self, text: str) -> None:
+        """Print it, and write it to the report."""
+        print(text, end='', flush=True)
+        self.report.write(text)
+
+    def row(self, name: str, figures: dict, seconds: object) -> None:
+        """Print a row, and write it to the report."""
+        cells = [
+            f'{value:.3g}' if isinstance(value, float) else f'{value}'
+            for value in (*(figures.get(c, '') for c in COLUMNS), seconds)
+        ]
+        self.say(f'{name:36}' + ''.join(f'{cell:>15}' for cell in cells))
+        self.say('\n')
+
+    def add(self, name: str, seconds: float, status: int) -> None:
+        """Add what a part has measured."""
+        found = [*self.figures(name)] if status == 0 else []
+        for figures in found or [{}]:
+            rate = figures.get('TFLOP/s')
+            if name == 'matrix':
+                self.product = rate
+            elif rate and self.product:
+                figures['% of a product'] = 100 * rate / self.product
+            title = f'{name} {figures.get("part", "")}'
+            if status:
+                title += f'FAILED ({status})'
+            self.row(title, figures, round(seconds))
+
+    def figures(self, name: str) -> Iterator[dict]:
+        """What a part wrote: its own figures, or the log of a run."""
+        file = self.out / f'{name}.json'
+        if file.is_file():
+            yield from json.loads(file.read_text())
+        for log in self.out.glob(f'{name}/*/vis_data/scalars.json'):
+            lines = [json.loads(line) for line in log.open()]
+            # The first ones have the start of loaders and compilers in them.
+            lines = lines[len(lines) // 2 :]
+            step, data = (
+                statistics.median(line[key] for line in lines)
+                for key in ('time', 'data_time')
+            )
+            yield {
+                'images/s': self.batch / step,
+                'GiB': lines[-1].get('memory', 0) / 1024,
+                'data s': data,
+            }
+
+
+def run(name: str, command: str, limit: float, table: Table) -> bool:
+    """Run a part until it ends or its time is over; whether it ended well."""
     start = time.time()
-    say(f'\n=== {name}: python {command}\n')
-    limit = 'timeout', f'{max(1, end - start):.0f}', sys.executable
+    table.report.write(f'\n=== {name}: python {command}\n')
+    written = table.report.tell()
     paths = f'{ROOT}{os.pathsep}{os.environ.get("PYTHONPATH", "")}'
-    process = subprocess.Popen(
-        [*limit, *shlex.split(command)],
+    timeout = 'timeout', '-k', '5', f'{max(1, limit):.0f}', sys.executable
+    status = subprocess.run(
+        [*timeout, *shlex.split(command)],
         cwd=ROOT,
-        stdout=subprocess.PIPE,
+        stdout=table.report,
         stderr=subprocess.STDOUT,
         env=dict(os.environ, PYTHONPATH=paths),
-        text=True,
-    )
-    for line in process.stdout:
-        say(line)
-    status = process.wait()
-    say(f'=== {name}: status {status}, {time.time() - start:.0f} s\n')
+    ).returncode
+    table.report.write(f'=== {name}: status {status}\n')
+    table.add(name, time.time() - start, status)
+    if status:
+        said = (table.out / 'report.txt').read_bytes()[written:]
+        print(said[-2000:].decode(errors='replace'), flush=True)
     return status == 0
 
 

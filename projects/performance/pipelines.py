@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pipelines of two views, from the file on, seeded as in a training."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -64,9 +65,12 @@ def paper_pipeline(path: str) -> list[torch.Tensor]:
 def write_photos(folder: str, number: int) -> None:
     """Write scikit-learn's two photographs, 500 x 375, as JPEG files."""
     photos = load_sample_images().images
-    for index in range(number):
-        photo = Image.fromarray(photos[index % len(photos)])
-        photo.resize((500, 375)).save(f'{folder}/{index}.jpg', quality=90)
+    for index, photo in enumerate(photos[:number]):
+        image = Image.fromarray(photo).resize((500, 375))
+        image.save(f'{folder}/{index}.jpg', quality=90)
+    for index in range(len(photos), number):
+        original = f'{folder}/{index % len(photos)}.jpg'
+        shutil.copyfile(original, f'{folder}/{index}.jpg')
 
 
 def all_pipelines() -> dict[str, Callable[[str], object]]:

@@ -6,7 +6,7 @@ Builds the model, the parameter groups and the optimiser wrapper of
 operations of the matrix products and memory.
 
 ``--reference`` adds the same step as the authors' code takes it, from the same
-weights.
+weights; ``--forms`` chooses what is measured.
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
@@ -14,6 +14,14 @@ Example:
 """
 
 import argparse
+import json
+from pathlib import Path
+
+OURS, NOT_LEAN = 'ours', 'ours, lean_mlp=False'
+FUSED, PRODUCTS = (
+    f'reference, attention {kind}' for kind in ('fused', 'products')
+)
+FORMS = dict(ours=OURS, mlp=NOT_LEAN, reference=FUSED, products=PRODUCTS)
 
 
 def main() -> None:
@@ -26,11 +34,14 @@ def main() -> None:
     add('--arch', default='b', help='of mmpretrain (b)')
     add('--batch-size', type=int, help='16; on a GPU 256')
     add('--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16'])
-    add('--compile', action='store_true')
+    compiled = 'our forward pass, or each of its transformer layers'
+    add('--compile', choices=['whole', 'blocks'], help=compiled)
     add('--device', choices=['cpu', 'cuda'])
     add('--repeats', type=int, default=5)
     add('--rounds', type=int, default=1, help='of processes')
-    add('--reference', action='store_true', help="against the authors' step")
+    add('--forms', nargs='+', choices=[*FORMS], default=['ours'])
+    add('--reference', action='store_true', help='all of the forms')
+    add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
 
@@ -39,9 +50,10 @@ def main() -> None:
 
     from mmengine.device import get_device
 
+    import reference_step
     from measure import measure_apart, name_of
     from mmmoca.evaluation.report import render_table
-    from reference_step import ATTENTIONS, NOT_LEAN, ReferenceStep
+    from reference_step import ReferenceStep
     from training_step import TrainingStep, count_flops
 
     found = get_device()
@@ -58,16 +70,18 @@ def main() -> None:
         parser.error('--batch-size must be 4 or more, for as many new words')
     setting = args.arch, batch, args.dtype, args.device
     ours = partial(TrainingStep, *setting, compiled=args.compile)
-    forms = {'ours': ours}
-    if args.reference:
-        forms['ours, lean_mlp=False'] = partial(ours, options=NOT_LEAN)
-        for name in ATTENTIONS:
-            forms[f'reference, attention {name}'] = partial(
-                ReferenceStep, *setting, attention=name
-            )
+    reference = partial(ReferenceStep, *setting)
+    forms = {
+        OURS: ours,
+        NOT_LEAN: partial(ours, options=reference_step.NOT_LEAN),
+        FUSED: partial(reference, attention='fused'),
+        PRODUCTS: partial(reference, attention='products'),
+    }
+    if not args.reference:
+        forms = {FORMS[name]: forms[FORMS[name]] for name in args.forms}
     costs = measure_apart(forms, args.device, args.repeats, args.rounds)
     products = count_flops(args.arch, batch) / 1e12
-    seconds, memory = costs['ours']
+    seconds, memory = next(iter(costs.values()))
     rows = [
         (
             *(name, f'{cost.seconds:.3f}', f'{seconds / cost.seconds:.2f}'),
@@ -78,12 +92,24 @@ def main() -> None:
     ]
     print(
         f'\nViT-{args.arch}, batch {batch}, {args.dtype}, '
-        f'{"compiled" if args.compile else "eager"}, {name_of(args.device)}; '
+        f'{args.compile or "eager"}, {name_of(args.device)}; '
         'medians\nTFLOP/s: matrix products of ours; MiB: what the tensors '
         'of a step take besides weights and optimiser state\n'
     )
-    columns = 'step', 's', 'ours / it', 'images/s', 'TFLOP/s', 'MiB'
-    print(render_table((*columns, 'ours / it'), rows))
+    columns = 'step', 's', 'first / it', 'images/s', 'TFLOP/s', 'MiB'
+    print(render_table((*columns, 'first / it'), rows))
+
+    if args.json:
+        figures = [
+            {
+                'part': name,
+                'images/s': batch / cost.seconds,
+                'TFLOP/s': products / cost.seconds,
+                'GiB': cost.mebibytes / 1024,
+            }
+            for name, cost in costs.items()
+        ]
+        args.json.write_text(json.dumps(figures))
 
 
 if __name__ == '__main__':

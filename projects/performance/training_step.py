@@ -9,6 +9,9 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
+from mmpretrain.models.backbones.vision_transformer import (
+    TransformerEncoderLayer,
+)
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -52,7 +55,9 @@ class TrainingStep:
         batch_size (int): B, images of two views each, K_new or more.
         dtype (str): 'fp32', 'bf16' or 'fp16'.
         device (str): 'cpu' or 'cuda'.
-        compiled (bool): Whether the forward pass is compiled.
+        compiled (str | None): 'whole' to compile the forward pass into one
+            graph, as ``compile=True`` of a config; 'blocks' to compile each
+            transformer layer.
         options (dict, optional): Settings that override those of the recipe,
             with dotted keys.
         config (Path | str): The recipe. Defaults to the paper's.
@@ -64,7 +69,7 @@ class TrainingStep:
         batch_size: int,
         dtype: str,
         device: str,
-        compiled: bool = False,
+        compiled: str | None = None,
         options: dict | None = None,
         config: Path | str = RECIPE,
     ) -> None:
@@ -87,7 +92,12 @@ class TrainingStep:
         views = torch.randint(256, shape, dtype=torch.uint8, device=device)
         self.batch = dict(inputs=list(views), data_samples=None)
         self.generator = torch.Generator().manual_seed(0)
-        compile_forward(self.model, compiled)
+        compile_forward(self.model, compiled == 'whole')
+        if compiled == 'blocks':
+            for module in self.model.modules():
+                if isinstance(module, TransformerEncoderLayer):
+                    # Of few shapes: [CLS] and all or the visible patches.
+                    module.compile(dynamic=False)
 
     def __call__(self) -> None:
         """Do one whole step."""
