@@ -168,6 +168,8 @@ def test_recipe_on_a_gpu(root, dtype):
     recipe = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py')
     options = {**HALF, 'model': recipe.model}
     options['optim_wrapper'] = recipe.optim_wrapper | dict(dtype=dtype)
+    # The first steps of a run are warm-up.
+    options['optim_wrapper'].optimizer.lr = 1e-4
     for view in range(2):
         pipeline = f'train_dataloader.dataset.pipeline.2.transforms.{view}'
         options[f'{pipeline}.0.scale'] = 224

@@ -11,6 +11,7 @@ from ..builders import build_moca, random_views
 DEVICE = 'cuda'
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.slow,  # compiles
     pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU'),
 ]
 
