@@ -92,6 +92,7 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
         'views-on-cpu': train(recipe, 'views-on-cpu'),
         'views-on-gpu': train(views, 'views-on-gpu'),
         'blocks': f'{step} bf16 --compile blocks',
+        'recipe-blocks': train(recipe, 'recipe-blocks') + ' compile=blocks',
         'compiled': f'{step} bf16 --compile whole',
         'embedding': f'{programs}/embedding.py --device {device} --number '
         f'2048 --batch-size 256 --repeats 3 --workers {workers}',

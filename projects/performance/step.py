@@ -69,7 +69,8 @@ def main() -> None:
     if batch < 4:
         parser.error('--batch-size must be 4 or more, for as many new words')
     setting = args.arch, batch, args.dtype, args.device
-    ours = partial(TrainingStep, *setting, compiled=args.compile)
+    compiled = args.compile == 'whole' or args.compile
+    ours = partial(TrainingStep, *setting, compiled=compiled)
     reference = partial(ReferenceStep, *setting)
     forms = {
         OURS: ours,

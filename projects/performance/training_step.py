@@ -9,9 +9,6 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
-from mmpretrain.models.backbones.vision_transformer import (
-    TransformerEncoderLayer,
-)
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -55,9 +52,7 @@ class TrainingStep:
         batch_size (int): B, images of two views each, K_new or more.
         dtype (str): 'fp32', 'bf16' or 'fp16'.
         device (str): 'cpu' or 'cuda'.
-        compiled (str | None): 'whole' to compile the forward pass into one
-            graph, as ``compile=True`` of a config; 'blocks' to compile each
-            transformer layer.
+        compiled (bool | str): ``compile`` of a config.
         options (dict, optional): Settings that override those of the recipe,
             with dotted keys.
         config (Path | str): The recipe. Defaults to the paper's.
@@ -69,7 +64,7 @@ class TrainingStep:
         batch_size: int,
         dtype: str,
         device: str,
-        compiled: str | None = None,
+        compiled: bool | str = False,
         options: dict | None = None,
         config: Path | str = RECIPE,
     ) -> None:
@@ -92,12 +87,7 @@ class TrainingStep:
         views = torch.randint(256, shape, dtype=torch.uint8, device=device)
         self.batch = dict(inputs=list(views), data_samples=None)
         self.generator = torch.Generator().manual_seed(0)
-        compile_forward(self.model, compiled == 'whole')
-        if compiled == 'blocks':
-            for module in self.model.modules():
-                if isinstance(module, TransformerEncoderLayer):
-                    # Of few shapes: [CLS] and all or the visible patches.
-                    module.compile(dynamic=False)
+        compile_forward(self.model, compiled)
 
     def __call__(self) -> None:
         """Do one whole step."""

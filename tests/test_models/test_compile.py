@@ -93,10 +93,14 @@ COMPILED = {
 }
 
 
+BLOCKS = COMPILED | {'compile': COMPILED['compile'] | dict(blocks=True)}
+
+
 def train(root):
     """Scalars of each step, state and compiled graphs of each variant."""
     results = []
-    for options in ({}, COMPILED):
+    for options in ({}, COMPILED, BLOCKS):
+        torch.compiler.reset()
         counters.clear()
         name = f'run_{get_world_size()}_{len(results)}'
         runner = demo_runner(root, name, **TWO_EPOCHS | options)
@@ -121,18 +125,26 @@ def test_trains_as_eager_does(root):
     DDP sends a bucket while the rest of the backward pass is still to come:
     PyTorch splits the graph that has been traced where a bucket ends.
     """
-    for (expected, eager, _), compiled in run_processes(train, 2, root):
-        logs, state, (traced, parts) = compiled
-        assert len(logs['loss']) == 6
+    for eager, whole, blocks in run_processes(train, 2, root):
+        traced, parts = whole[2]
         assert traced == 1  # once, and in one piece
         assert parts > 1
-        for name, values in expected.items():
-            assert logs[name] == pytest.approx(values, rel=1e-5), name
-        assert list(state) == list(eager)
-        for name, value in eager.items():
-            # Adam makes steps of a gradient that is next to nothing, too:
-            # that of the keys' biases is rounding alone.
-            noise = 1e-3 if 'bias' in name else 1e-4
-            atol = noise * value.abs().max().item()
-            found = state[name]
-            torch.testing.assert_close(found, value, rtol=1e-4, atol=atol)
+        # Encoder and decoder, with and without gradients; each for its first
+        # number of tokens and for any.
+        assert 1 < blocks[2][0] <= 8
+        assert_close(whole, eager)
+        assert_close(blocks, eager)
+
+
+def assert_close(found, expected):
+    """Compare what two trainings logged, and their states."""
+    assert len(found[0]['loss']) == 6
+    for name, values in expected[0].items():
+        assert found[0][name] == pytest.approx(values, rel=1e-5), name
+    assert list(found[1]) == list(expected[1])
+    for name, value in expected[1].items():
+        # Adam makes steps of a gradient that is next to nothing, too: that of
+        # the keys' biases is rounding alone.
+        noise = 1e-3 if 'bias' in name else 1e-4
+        atol = noise * value.abs().max().item()
+        torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=atol)
