@@ -2,13 +2,14 @@
 """What hooks have in common: seeds, and who moves which state."""
 
 import itertools
+from multiprocessing import active_children
 
 import pytest
 
 from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
 from mmmoca.engine.steps import mix_seed
 
-from ..runs import demo_runner
+from ..runs import demo_runner, scalars
 
 
 def test_no_two_draws_share_a_seed():
@@ -34,3 +35,18 @@ def test_hooks_that_move_a_state_never_or_twice(root, kind, other, count):
         runner.register_hook(hook())
     with pytest.raises(ValueError, match=f'{kind.__name__} .* has {count}'):
         runner.train()
+
+
+def test_no_worker_outlives_a_run(root):
+    """PyTorch would wait for each when a program on a GPU ends."""
+    loader = dict(num_workers=1, persistent_workers=True)
+    parts = 'train_dataloader', 'val_dataloader', 'val_cfg.bank_dataloader'
+    options = {f'{part}.{k}': v for part in parts for k, v in loader.items()}
+    options |= {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1}
+    runner = demo_runner(
+        root, 'workers', runner_type='mmmoca.ConsoleRunner', **options
+    )
+    runner.train()
+    assert scalars(runner, 'val/knn/top1_k20').size == 1
+    assert active_children() == []
+    assert next(iter(runner.train_dataloader))

@@ -8,6 +8,7 @@ from torch import nn
 
 from mmmoca.checkpoints import guarded
 from mmmoca.engine.compile import compile_forward
+from mmmoca.engine.steps import stop_workers
 from mmmoca.registry import RUNNERS
 
 # Messages that start like these describe MMEngine and the machine, not the
@@ -27,8 +28,9 @@ class ConsoleRunner(Runner):
     """The runner of this package's tools.
 
     It keeps environment, config and the list of hooks off the terminal (the
-    log file has them), trains on processes without a GPU, and compiles the
-    forward pass where MMEngine compiles ``train_step``.
+    log file has them), trains on processes without a GPU, compiles the
+    forward pass where MMEngine compiles ``train_step``, and leaves no worker
+    of a loader behind.
     """
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
@@ -62,6 +64,20 @@ class ConsoleRunner(Runner):
             if str(kind).endswith('DataParallel'):
                 model_wrapper_cfg.setdefault('device_ids', None)
         return super().wrap_model(model_wrapper_cfg, model)
+
+    def train(self) -> nn.Module:
+        """Train, and end the processes that read."""
+        try:
+            return super().train()
+        finally:
+            stop_workers(self)
+
+    def test(self) -> dict[str, float]:
+        """Test, and end the processes that read."""
+        try:
+            return super().test()
+        finally:
+            stop_workers(self)
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""
