@@ -1,6 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The command for GPUs, rehearsed without one."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -9,15 +12,18 @@ import gpu
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_rehearsal(tmp_path):
+def test_rehearsal(tmp_path, capsys):
     """Each program that the parts run, once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
-    names = 'step', 'photos', 'distributed', 'embedding'
+    names = 'matrix', 'eager', 'photos', 'distributed', 'embedding'
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
-    report = (tmp_path / 'report.txt').read_text()
-    assert code == 0, report
-    for name in names:
-        assert f'=== {name}: status 0' in report
+    assert code == 0, (tmp_path / 'report.txt').read_text()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed = [row[0] for row in rows if row and row[0] in names]
+    assert list(dict.fromkeys(printed)) == [*names]
+    numbers = {row[0]: row for row in rows if row}['distributed']
+    images, operations, share = map(float, numbers[1:4])
+    assert min(images, operations, share) > 0
 
 
 @pytest.mark.processes
@@ -31,13 +37,32 @@ def test_a_part_that_fails_or_has_no_time(tmp_path, monkeypatch, capsys):
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
     assert gpu.main([*arguments, '--minutes', '.05']) == 1
     printed = capsys.readouterr().out
-    assert '\n7\n=== good: status 0' in printed
+    assert 'bad FAILED (3)' in printed and 'late FAILED (124)' in printed
     assert printed.endswith('--parts bad late\n')
+    assert '\n7\n=== good' in (tmp_path / 'report.txt').read_text()
+
+
+def test_parts_name_files_that_are_there():
+    """Those of all tests that are marked for GPUs, too."""
+    for command in gpu.parts('cuda', False, Path()).values():
+        for word in command.split():
+            assert not word.endswith('.py') or (gpu.ROOT / word).is_file()
+    marked = {
+        str(file.relative_to(gpu.ROOT))
+        for folder in ('tests', 'projects')
+        for file in (gpu.ROOT / folder).rglob('test_*.py')
+        if re.search(r'pytest\.mark\.gpu,?$', file.read_text(), re.M)
+    }
+    assert marked == {*gpu.TESTS}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason='there is a GPU')
-def test_no_gpu(tmp_path, capsys):
+def test_what_is_missing(tmp_path, monkeypatch, capsys):
     for arguments in ([], ['--device', 'cpu']):
         with pytest.raises(SystemExit):
             gpu.main([*arguments, '--out', str(tmp_path)])
     assert 'add --tiny' in capsys.readouterr().err
+    monkeypatch.setattr(gpu, 'NEEDED', ('torch', 'no_such_module'))
+    with pytest.raises(SystemExit):
+        gpu.main(['--out', str(tmp_path)])
+    assert 'no_such_module' in capsys.readouterr().err
