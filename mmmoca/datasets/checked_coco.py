@@ -1,20 +1,25 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """mmdet's COCO dataset with checks; importing this needs mmdet."""
 
+import copy
+import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
+from mmengine.logging import print_log
 
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 
-_REQUIRED = dict(
-    images=('id', 'file_name', 'height', 'width'),
-    annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
-    categories=('id', 'name'),
-)
+from .coco_entries import by_problem, check_entries, counted, why_left_out
+
+LOOKS = 200  # images that are decoded before a run
 
 
 class CheckedCOCO(COCO):
@@ -22,25 +27,31 @@ class CheckedCOCO(COCO):
 
     Args:
         path (str): Path of the annotation file.
+        masks (bool): Whether masks are loaded. Defaults to False.
+        evaluated (bool): Whether it is for an evaluation. A list of images
+            without annotations is accepted then: predictions may be all that
+            is wanted. Defaults to False.
 
     Raises:
-        ValueError: If a list or a key of COCO's format is missing.
+        ValueError: If it is no JSON file. See also :func:`check_entries`.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, masks: bool = False, evaluated: bool = False
+    ) -> None:
+        super().__init__()
         self.path = path
-        super().__init__(path)
-
-    def createIndex(self) -> None:
-        """Check the annotations before they are indexed."""
-        for name, keys in _REQUIRED.items():
-            entries = self.dataset.get(name, [{}])
-            if not all(key in entry for entry in entries for key in keys):
-                raise ValueError(
-                    f'{self.path} is no annotation file of COCO: it needs '
-                    f'a list {name!r} whose entries have {", ".join(keys)}'
-                )
-        super().createIndex()
+        try:
+            self.dataset = json.loads(Path(path).read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f'cannot read the annotation file {printable(path)}: {error}'
+            ) from error
+        if evaluated and isinstance(self.dataset, dict):
+            self.dataset.setdefault('annotations', [])
+        check_entries(path, self.dataset, masks, evaluated)
+        self.createIndex()
+        self.img_ann_map, self.cat_img_map = self.imgToAnns, self.catToImgs
 
     def get_cat_ids(self, cat_names: Sequence[str] = ()) -> list[int]:
         """Ids of the classes, in their order.
@@ -66,35 +77,52 @@ class CheckedCOCO(COCO):
 class CheckedCocoDataset(CocoDataset):
     """See :func:`mmmoca.datasets.coco`."""
 
-    COCOAPI = CheckedCOCO
-
     def load_data_list(self) -> list[dict]:
-        """Load the annotations; check images and masks."""
-        data = super().load_data_list()
-        if self.backend_args is None:
-            self._check_images({info['img_path'] for info in data})
-        wants_masks = any(
-            getattr(transform, 'with_mask', False)
-            for transform in self.pipeline.transforms
+        """Load the annotations; check objects, images and masks."""
+        steps = self.pipeline.transforms
+        masks = any(getattr(step, 'with_mask', False) for step in steps)
+        self.COCOAPI = partial(
+            CheckedCOCO, masks=masks, evaluated=self.test_mode
         )
-        for info in data if wants_masks else ():
-            if any('mask' not in instance for instance in info['instances']):
-                raise ValueError(
-                    f'{self.ann_file} has an object without segmentation, on '
-                    f'the image {printable(info["img_path"])}: add it, or '
-                    'leave out with_mask=True of LoadAnnotations, for a '
-                    'detector without masks'
-                )
+        self._objects, self._left_out, self._masks = 0, [], masks
+        data = super().load_data_list()
+        left = self._objects - len(self._left_out)
+        if self._left_out:
+            found = (
+                f'{left} of the {self._objects} objects of {self.ann_file} '
+                f'are left; without {counted(by_problem(self._left_out))}'
+            )
+            if not left:
+                raise ValueError(found)
+            print_log(found, 'current', logging.WARNING)
+        self._check_images({info['img_path'] for info in data})
+        if maskless := masks and [
+            info['img_path']
+            for info in data
+            if any('mask' not in instance for instance in info['instances'])
+        ]:
+            raise ValueError(
+                f'{self.ann_file} has objects without segmentation, on '
+                f'{listed(maskless, 3)}: add it, or leave out with_mask=True '
+                'of LoadAnnotations, for a detector without masks'
+            )
+        names = [type(step).__name__ for step in steps]
+        loads = [i for i, n in enumerate(names) if n.startswith('LoadImage')]
+        if loads and check_size not in steps:
+            steps.insert(loads[0] + 1, check_size)
+            self._look_at_images(copy.deepcopy(steps[loads[0]]), data)
         return data
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
-        """Check an image's objects for what the evaluation reads."""
-        objects = raw_data_info['raw_ann_info']
-        if self.test_mode and any('iscrowd' not in one for one in objects):
-            raise ValueError(
-                f"{self.ann_file} has an object without iscrowd, which COCO's "
-                'evaluation reads: write "iscrowd": 0'
-            )
+        """Parse an image's objects; count those that are left out."""
+        image, objects = (
+            raw_data_info[f'raw_{name}_info'] for name in ('img', 'ann')
+        )
+        self._objects += len(objects)
+        for one in objects:
+            reason = why_left_out(one, image, self.cat2label, self._masks)
+            if reason:
+                self._left_out.append((f'objects {reason}', one['id']))
         return super().parse_data_info(raw_data_info)
 
     def filter_data(self) -> list[dict]:
@@ -106,12 +134,20 @@ class CheckedCocoDataset(CocoDataset):
                 f'{len(self.data_list)} images of {self.ann_file}: they have '
                 'no object of the classes, or are too small'
             )
+        if len(data) < len(self.data_list):
+            print_log(
+                f'filter_cfg={self.filter_cfg} leaves {len(data)} of the '
+                f'{len(self.data_list)} images of {self.ann_file}',
+                'current',
+            )
         return data
 
     def _check_images(self, paths: set[str]) -> None:
-        """Check that images exist, by one listing of each folder."""
-        folders = filter(os.path.isdir, set(map(os.path.dirname, paths)))
-        there = {entry.path for f in folders for entry in os.scandir(f)}
+        """Check that images exist, by one listing of each local folder."""
+        there = paths
+        if self.backend_args is None:
+            folders = filter(os.path.isdir, set(map(os.path.dirname, paths)))
+            there = {entry.path for f in folders for entry in os.scandir(f)}
         beyond = outside(self.data_prefix.get('img') or '', paths)
         if missing := sorted(paths - there | set(beyond)):
             raise FileNotFoundError(
@@ -120,3 +156,43 @@ class CheckedCocoDataset(CocoDataset):
                 f'({listed(missing, 3)}): correct data_root and '
                 'data_prefix.img of the dataset, or the file'
             )
+
+    def _look_at_images(self, load: Callable, data: list[dict]) -> None:
+        """Check that some images, evenly spaced, are those of the file."""
+        number = min(LOOKS if self.backend_args is None else 20, len(data))
+        wrong = []
+        for index in np.linspace(0, len(data) - 1, number).astype(int):
+            try:
+                if (loaded := load(dict(data[index]))) is not None:
+                    check_size(loaded)
+            except Exception as error:  # each decoder has errors of its own
+                wrong.append(f'{data[index]["img_path"]}: {error}')
+        if wrong:
+            raise ValueError(
+                f'{len(wrong)} of {number} images that were tried cannot be '
+                f'read or do not fit {self.ann_file}: {listed(wrong, 2)}'
+            )
+
+
+def check_size(results: dict) -> dict:
+    """Check that an image has the size that the annotations say.
+
+    Args:
+        results (dict): With ``img`` as decoded, (H, W, ...), and ``height``
+            and ``width`` of the annotation file.
+
+    Returns:
+        dict: The same.
+
+    Raises:
+        ValueError: If the sizes differ.
+    """
+    found = results['img'].shape[:2]
+    said = results['height'], results['width']
+    if found != said:
+        raise ValueError(
+            f'{printable(results["img_path"])} has the (height, width) '
+            f'{found}, as its EXIF orientation turns it, but its entry says '
+            f'{said}: correct the entry and its objects'
+        )
+    return results
