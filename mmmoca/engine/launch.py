@@ -164,7 +164,8 @@ def check_files(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
-        ValueError: See :func:`check_segmentation`.
+        ValueError: If an evaluator's file has no annotations. See also
+            :func:`check_segmentation`.
     """
     # MMEngine reads remote files, such as s3://...
     start = os.fspath(cfg.get('load_from') or '')
@@ -184,7 +185,27 @@ def check_files(cfg: Config, *stages: str) -> None:
                 f'there is no folder {root}: name yours by '
                 f'--cfg-options {key}.data_root=DIR'
             )
+        _check_truth(cfg, stage)
     check_segmentation(cfg, stages)
+
+
+def _check_truth(cfg: Config, stage: str) -> None:
+    """Refuse to evaluate by a list of images without annotations."""
+    evaluators = cfg.get(f'{stage}_evaluator') or []
+    if isinstance(evaluators, dict):
+        evaluators = [evaluators]
+    for evaluator in evaluators:
+        file = evaluator.get('ann_file') or ''
+        if evaluator.get('format_only') or not os.path.isfile(file):
+            continue
+        # COCO's evaluation would give -1.
+        some = rb'"annotations"\s*:\s*\[\s*[^\s\]]'
+        if re.search(some, Path(file).read_bytes()) is None:
+            raise ValueError(
+                f'{file} has no annotations to evaluate by: write '
+                f'{stage}_evaluator.format_only=True and '
+                f'{stage}_evaluator.outfile_prefix=PATH for predictions alone'
+            )
 
 
 def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
