@@ -40,9 +40,21 @@ def with_data_root(
 
 
 def class_names(loader: DataLoader) -> tuple[str, ...]:
-    """Names of the classes of a loader's data set; () if it has none."""
-    metainfo = getattr(loader.dataset, 'metainfo', {})
-    return tuple(metainfo.get('classes') or ())
+    """Names of the classes of a loader's data set; () if it has none.
+
+    Args:
+        loader (DataLoader): The loader.
+
+    Raises:
+        ValueError: If they are a text, whose letters would be classes.
+    """
+    classes = getattr(loader.dataset, 'metainfo', {}).get('classes') or ()
+    if isinstance(classes, str):
+        raise ValueError(
+            f'classes={classes!r} is a text: write (NAME,) for one class, '
+            'with the comma'
+        )
+    return tuple(classes)
 
 
 def class_label(sample, role: str) -> int:
