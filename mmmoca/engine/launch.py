@@ -4,6 +4,7 @@
 import logging
 import os
 import re
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,14 +19,23 @@ from mmmoca.stack import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .hooks.progress_hook import ProgressHook
+from .options import read_option
 from .processes import collective_timeout
+from .recipe import PROCESSES
 from .runners.console_runner import ConsoleRunner
+
+# What is set in each of the processes that were started together.
+_STARTED = dict(
+    pytorch=('LOCAL_RANK', 'WORLD_SIZE'),
+    slurm=('SLURM_STEP_ID', 'SLURM_STEP_NUM_TASKS'),
+    mpi=('OMPI_COMM_WORLD_LOCAL_RANK', 'OMPI_COMM_WORLD_SIZE'),
+)
 
 
 def load_config(
     file: str | os.PathLike,
     work_dir: str | None = None,
-    cfg_options: dict | None = None,
+    cfg_options: dict | Sequence[str] = (),
     launcher: str = 'none',
 ) -> Config:
     """Load a config, check it and complete its data loaders.
@@ -34,8 +44,9 @@ def load_config(
         file (str | os.PathLike): The config file.
         work_dir (str, optional): Where the run writes. Defaults to the
             config's, or else ``work_dirs/<name of the file>``.
-        cfg_options (dict, optional): Settings that override the config's,
-            with dotted keys.
+        cfg_options (dict | Sequence[str]): Settings that override the
+            config's, with dotted keys; or the texts ``KEY=VALUE`` of a
+            command line.
         launcher (str): What started the processes: 'none', 'pytorch',
             'slurm' or 'mpi'. Defaults to 'none'.
 
@@ -47,7 +58,9 @@ def load_config(
             operators.
         ValueError: If an option names a key that nothing reads, or one of a
             part that is None. See also :func:`check_config`.
+        RuntimeError: If the launcher is not what started this process.
     """
+    _check_launcher(launcher)
     cfg = Config.fromfile(file)
     cfg.launcher = launcher
     if work_dir is not None:
@@ -56,6 +69,12 @@ def load_config(
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
     cfg.work_dir = os.path.expanduser(cfg.work_dir)
     shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
+    if not isinstance(options, dict):
+        pairs = dict(text.split('=', 1) for text in options)
+        options = {
+            key: read_option(cfg, shorthands.get(key, key).split()[0], text)
+            for key, text in pairs.items()
+        }
     # Variables that a config computes other keys with are read no more.
     sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
     known = {*sections, *shorthands, *RUN_KEYS}
@@ -94,6 +113,24 @@ def load_config(
     # images differ in size.
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
     return cfg
+
+
+def _check_launcher(launcher: str) -> None:
+    """Refuse processes that would each run alone, or wait for others."""
+    if launcher != 'none' and PROCESSES[launcher] not in os.environ:
+        raise RuntimeError(
+            f'--launcher {launcher} did not start this process, as '
+            f'{PROCESSES[launcher]} is not set: take tools/dist_train.sh, '
+            'tools/slurm_train.sh or torchrun, or leave it out'
+        )
+    for name, (place, number) in _STARTED.items():
+        several = place in os.environ and os.environ.get(number, '1') != '1'
+        if launcher == 'none' and several:
+            raise RuntimeError(
+                f'{os.environ[number]} processes were started, and each would '
+                f'do the whole run: add --launcher {name} to the command '
+                '(mmmoca.pretrain is for one process)'
+            )
 
 
 def leave_out_hooks(cfg: Config) -> None:
