@@ -2,6 +2,8 @@
 """Pretraining in one call: a config, and the runner of it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,37 @@ from mmmoca.engine.training import prepare_training, train
 from mmmoca.files import find_config
 from mmmoca.progress import in_notebook
 
+# Names of a command line or of a config, and the arguments that they are.
+_ARGUMENTS = {
+    '--cfg-options ': '',
+    'train_dataloader.dataset.data_root': 'data',
+    'val_cfg.data_root': 'knn',
+    'train_cfg.max_epochs': 'epochs',
+    'train_dataloader.batch_size': 'batch_size',
+    '--work-dir': 'out',
+    '--init ': 'init=',
+    '--resume (resume=True)': 'resume=True',
+    '--resume ': 'resume=',
+    '--amp (amp=True)': 'amp=True',
+    'load_from: ': 'init or resume: ',
+}
 
+
+@contextmanager
+def _own_arguments() -> Iterator[None]:
+    """Let errors speak of the arguments of :func:`pretrain`."""
+    try:
+        yield
+    except Exception as error:
+        if len(error.args) == 1 and isinstance(error.args[0], str):
+            text = error.args[0]
+            for name, argument in _ARGUMENTS.items():
+                text = text.replace(name, argument)
+            error.args = (text,)
+        raise
+
+
+@_own_arguments()
 def pretrain(
     data: str | os.PathLike,
     out: str | os.PathLike,

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
+import shutil
+
 import pytest
 from mmengine.runner import Runner
 
@@ -157,3 +159,25 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(root, tmp_path):
     assert (report['images a step'], report['steps']) == ('16', '14')
     assert report['learning rates'] == '0.0001, 9.37e-06'
     assert report['codebook'] == '64 words, 3.5 times renewed'
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (lambda knn: shutil.rmtree(knn / 'train'), 'train'),
+        (lambda knn: shutil.rmtree(knn / 'train/class_1'), 'one class'),
+        (lambda knn: (knn / 'val/class_0/1.jpg').write_bytes(b'1'), '1.jpg'),
+        (lambda knn: (knn / 'train/class_1/2.jpg').write_bytes(b''), '2.jpg'),
+    ],
+)
+def test_dry_run_refuses_what_a_validation_would(
+    root, tmp_path, change, message
+):
+    write_images(tmp_path / 'knn', train=3, val=2, classes=2)
+    change(tmp_path / 'knn')
+    if message == 'one class':
+        shutil.rmtree(tmp_path / 'knn/val/class_1')
+    cfg = own_config(root, tmp_path, knn_root=str(tmp_path / 'knn'))
+    complete_recipe(cfg)
+    with pytest.raises((OSError, ValueError), match=message):
+        dry_run(cfg)

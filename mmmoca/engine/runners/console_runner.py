@@ -3,11 +3,13 @@ import logging
 
 from mmengine.device import get_device
 from mmengine.model import revert_sync_batchnorm
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import nn
 
 from mmmoca.checkpoints import guarded
 from mmmoca.engine.compile import compile_forward
+from mmmoca.engine.processes import on_main_process
+from mmmoca.evaluation.loaders import check_readable
 from mmmoca.registry import RUNNERS
 
 # Messages that start like these describe MMEngine and the machine, not the
@@ -62,6 +64,14 @@ class ConsoleRunner(Runner):
             if str(kind).endswith('DataParallel'):
                 model_wrapper_cfg.setdefault('device_ids', None)
         return super().wrap_model(model_wrapper_cfg, model)
+
+    def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the validation; look at its images before the run."""
+        loop = super().build_val_loop(loop)
+        for name in ('bank_dataloader', 'dataloader'):
+            if (loader := getattr(loop, name, None)) is not None:
+                on_main_process(check_readable, loader.dataset)
+        return loop
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""

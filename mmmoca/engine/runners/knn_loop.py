@@ -9,7 +9,11 @@ from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
-from mmmoca.evaluation.loaders import check_same_classes, class_names
+from mmmoca.evaluation.loaders import (
+    check_same_classes,
+    check_several_classes,
+    class_names,
+)
 from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
@@ -71,6 +75,7 @@ class KNNValLoop(FeatureLoop):
         check_same_classes(
             self.bank_dataloader, self.dataloader, ('bank', 'query')
         )
+        check_several_classes(self.bank_dataloader, 'bank')
         names = [
             f'knn/top{n}_{s}' for s, _, _ in self.settings for n in (1, 5)
         ]
