@@ -17,20 +17,17 @@ from mmmoca.engine.training import prepare_training, train
 from mmmoca.files import find_config
 from mmmoca.progress import in_notebook
 
-# Names of a command line or of a config, and the arguments that they are.
-_ARGUMENTS = {
-    '--cfg-options ': '',
-    'train_dataloader.dataset.data_root': 'data',
-    'val_cfg.data_root': 'knn',
-    'train_cfg.max_epochs': 'epochs',
-    'train_dataloader.batch_size': 'batch_size',
-    '--work-dir': 'out',
-    '--init ': 'init=',
-    '--resume (resume=True)': 'resume=True',
-    '--resume ': 'resume=',
-    '--amp (amp=True)': 'amp=True',
-    'load_from: ': 'init or resume: ',
-}
+# What errors call its arguments elsewhere, and their names here.
+_ARGUMENTS = (
+    ('--cfg-options ', ''),
+    ('train_dataloader.dataset.data_root', 'data'),
+    ('val_cfg.data_root', 'knn'),
+    ('train_cfg.max_epochs', 'epochs'),
+    ('train_dataloader.batch_size', 'batch_size'),
+    ('load_from:', 'init or resume:'),
+    ('--work-dir', 'out'),
+    ('--init ', 'init='),
+)
 
 
 @contextmanager
@@ -38,12 +35,11 @@ def _own_arguments() -> Iterator[None]:
     """Let errors speak of the arguments of :func:`pretrain`."""
     try:
         yield
-    except Exception as error:
-        if len(error.args) == 1 and isinstance(error.args[0], str):
-            text = error.args[0]
-            for name, argument in _ARGUMENTS.items():
-                text = text.replace(name, argument)
-            error.args = (text,)
+    except (OSError, ValueError) as error:
+        text = str(error)
+        for name, argument in _ARGUMENTS:
+            text = text.replace(name, argument)
+        error.args = (text,)
         raise
 
 

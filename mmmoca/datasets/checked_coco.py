@@ -1,15 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """mmdet's COCO dataset with checks; importing this needs mmdet."""
 
-import copy
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
+from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
@@ -17,7 +16,8 @@ from mmengine.logging import print_log
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 
-from .coco_entries import by_problem, check_entries, counted, why_left_out
+from .coco_entries import check_entries
+from .looks import look_at_some
 
 LOOKS = 200  # images that are decoded before a run
 
@@ -84,45 +84,56 @@ class CheckedCocoDataset(CocoDataset):
         self.COCOAPI = partial(
             CheckedCOCO, masks=masks, evaluated=self.test_mode
         )
-        self._objects, self._left_out, self._masks = 0, [], masks
+        self._masks, self._taken, self._left_out = masks, 0, []
         data = super().load_data_list()
-        left = self._objects - len(self._left_out)
         if self._left_out:
-            found = (
-                f'{left} of the {self._objects} objects of {self.ann_file} '
-                f'are left; without {counted(by_problem(self._left_out))}'
+            left_out = (
+                f'{len(self._left_out)} objects of {self.ann_file} are left '
+                f'out (id {listed(self._left_out, 3)}), {self._taken} are '
+                'left: mmdet takes none that is of no class, ignored, of no '
+                'area, outside of its image, of less than a pixel (as shares '
+                'of 1 are) or, for masks, without a polygon of three points'
             )
-            if not left:
-                raise ValueError(found)
-            print_log(found, 'current', logging.WARNING)
+            if not self._taken:
+                raise ValueError(left_out)
+            print_log(left_out, 'current', logging.WARNING)
         self._check_images({info['img_path'] for info in data})
-        if maskless := masks and [
-            info['img_path']
-            for info in data
-            if any('mask' not in instance for instance in info['instances'])
-        ]:
-            raise ValueError(
-                f'{self.ann_file} has objects without segmentation, on '
-                f'{listed(maskless, 3)}: add it, or leave out with_mask=True '
-                'of LoadAnnotations, for a detector without masks'
+        for info in data if masks else ():
+            if any('mask' not in instance for instance in info['instances']):
+                raise ValueError(
+                    f'{self.ann_file} has an object without segmentation, on '
+                    f'the image {printable(info["img_path"])}: add it, or '
+                    'leave out with_mask=True of LoadAnnotations, for a '
+                    'detector without masks'
+                )
+        if check_size not in steps:
+            most = LOOKS if self.backend_args is None else LOOKS // 10
+            look_at_some(
+                self.pipeline,
+                lambda index: dict(data[index]),
+                len(data),
+                most,
+                check_size,
             )
-        names = [type(step).__name__ for step in steps]
-        loads = [i for i, n in enumerate(names) if n.startswith('LoadImage')]
-        if loads and check_size not in steps:
-            steps.insert(loads[0] + 1, check_size)
-            self._look_at_images(copy.deepcopy(steps[loads[0]]), data)
+            # Each image, where it is decoded.
+            for load in steps[:]:
+                if isinstance(load, LoadImageFromFile):
+                    steps.insert(steps.index(load) + 1, check_size)
         return data
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
         """Parse an image's objects; count those that are left out."""
-        image, objects = (
-            raw_data_info[f'raw_{name}_info'] for name in ('img', 'ann')
-        )
-        self._objects += len(objects)
-        for one in objects:
-            reason = why_left_out(one, image, self.cat2label, self._masks)
-            if reason:
-                self._left_out.append((f'objects {reason}', one['id']))
+        for one in raw_data_info['raw_ann_info']:
+            alone = dict(raw_data_info, raw_ann_info=[one])
+            mask = self._masks and one.get('segmentation')
+            # mmdet leaves out the object where it loads the mask.
+            drawn = not isinstance(mask, list) or any(
+                len(part) > 5 and len(part) % 2 == 0 for part in mask
+            )
+            if drawn and super().parse_data_info(alone)['instances']:
+                self._taken += 1
+            else:
+                self._left_out.append(one['id'])
         return super().parse_data_info(raw_data_info)
 
     def filter_data(self) -> list[dict]:
@@ -134,12 +145,8 @@ class CheckedCocoDataset(CocoDataset):
                 f'{len(self.data_list)} images of {self.ann_file}: they have '
                 'no object of the classes, or are too small'
             )
-        if len(data) < len(self.data_list):
-            print_log(
-                f'filter_cfg={self.filter_cfg} leaves {len(data)} of the '
-                f'{len(self.data_list)} images of {self.ann_file}',
-                'current',
-            )
+        left = f'{len(data)} of {len(self.data_list)} images'
+        print_log(f'filter_cfg leaves {left} of {self.ann_file}', 'current')
         return data
 
     def _check_images(self, paths: set[str]) -> None:
@@ -155,22 +162,6 @@ class CheckedCocoDataset(CocoDataset):
                 f'{self.ann_file} are missing or not below data_prefix.img '
                 f'({listed(missing, 3)}): correct data_root and '
                 'data_prefix.img of the dataset, or the file'
-            )
-
-    def _look_at_images(self, load: Callable, data: list[dict]) -> None:
-        """Check that some images, evenly spaced, are those of the file."""
-        number = min(LOOKS if self.backend_args is None else 20, len(data))
-        wrong = []
-        for index in np.linspace(0, len(data) - 1, number).astype(int):
-            try:
-                if (loaded := load(dict(data[index]))) is not None:
-                    check_size(loaded)
-            except Exception as error:  # each decoder has errors of its own
-                wrong.append(f'{data[index]["img_path"]}: {error}')
-        if wrong:
-            raise ValueError(
-                f'{len(wrong)} of {number} images that were tried cannot be '
-                f'read or do not fit {self.ann_file}: {listed(wrong, 2)}'
             )
 
 
@@ -191,8 +182,8 @@ def check_size(results: dict) -> dict:
     said = results['height'], results['width']
     if found != said:
         raise ValueError(
-            f'{printable(results["img_path"])} has the (height, width) '
-            f'{found}, as its EXIF orientation turns it, but its entry says '
-            f'{said}: correct the entry and its objects'
+            f'{printable(results["img_path"])} has the height and width '
+            f'{found}, as its EXIF orientation turns it, not {said} as its '
+            'entry says: correct the entry and its objects'
         )
     return results

@@ -7,7 +7,7 @@ at once, in plain Python.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from mmmoca.messages import listed, printable
@@ -49,52 +49,29 @@ def check_entries(
                 f'a list {name!r} whose entries have {", ".join(keys)}'
             )
     for found in (_names(content), _values(content, masks, evaluated)):
-        if problems := by_problem(found):
-            raise ValueError(f'{printable(path)} has {counted(problems)}')
-
-
-def by_problem(found: Iterable[tuple[str, Any]]) -> dict[str, list]:
-    """Collect the ids of entries by their problem.
-
-    Args:
-        found (Iterable[tuple[str, Any]]): Problems and ids.
-
-    Returns:
-        dict[str, list]: The ids of each problem.
-    """
-    problems = defaultdict(list)
-    for problem, entry in found:
-        problems[problem].append(entry)
-    return problems
-
-
-def counted(problems: Mapping[str, list]) -> str:
-    """Count problems and name the first entries of each.
-
-    Args:
-        problems (Mapping[str, list]): Of :func:`by_problem`.
-
-    Returns:
-        str: For example ``2 annotations without area (id 3, 7)``.
-    """
-    return '; '.join(
-        f'{len(ids)} {problem} (id {listed(ids, 3)})'
-        for problem, ids in problems.items()
-    )
+        problems = defaultdict(list)
+        for problem, name in found:
+            problems[problem].append(name)
+        if problems:
+            counts = (
+                f'{len(ids)} {problem} ({listed(ids, 3)})'
+                for problem, ids in problems.items()
+            )
+            raise ValueError(f'{printable(path)} has {"; ".join(counts)}')
 
 
 def _names(content: dict) -> Iterator[tuple[str, Any]]:
     """Ids and names that are none or occur twice."""
-    words = {int: 'whole number', str: 'text'}
     for name, keys in _UNIQUE.items():
         for key in keys:
             kind, seen = int if key == 'id' else str, set()
             for entry in content[name]:
                 value = entry[key]
-                if type(value) is not kind:
-                    yield f'{name} whose {key} is no {words[kind]}', value
-                elif value in seen:
-                    yield f'{name} whose {key} occurs before', entry['id']
+                if type(value) is not kind or value in seen:
+                    yield (
+                        f'{name} whose {key} repeats or is no {kind.__name__}',
+                        value,
+                    )
                 else:
                     seen.add(value)
 
@@ -109,31 +86,28 @@ def _values(
         if not all(type(side) is int and side > 0 for side in size):
             yield 'images whose height or width is no number of pixels', index
     for one in content['annotations']:
-        for key, known in (('image_id', sizes), ('category_id', categories)):
-            if type(one[key]) is not int or one[key] not in known:
-                yield f'annotations whose {key} does not exist', one['id']
-                break
+        image, category = one['image_id'], one['category_id']
+        if type(image) is not int or image not in sizes:
+            problem = 'image_id does not exist'
+        elif type(category) is not int or category not in categories:
+            problem = 'category_id does not exist'
         else:
-            problem = _problem(one, masks and sizes[one['image_id']])
-            if problem:
-                yield f'annotations whose {problem}', one['id']
-        if evaluated and 'iscrowd' not in one:
-            missing = 'annotations without iscrowd (write 0), which is read'
-            yield missing, one['id']
-        if evaluated and one['id'] == 0:
-            yield "annotations of id 0, pycocotools' 'no match'", 0
+            problem = _problem(one, sizes[image] if masks else None)
+        # pycocotools takes 0 for "no match".
+        if evaluated and ('iscrowd' not in one or one['id'] == 0):
+            problem = 'iscrowd is missing or id 0, which the evaluation reads'
+        if problem:
+            yield f'annotations whose {problem}', one['id']
 
 
-def _problem(one: dict, size: list[int] | bool) -> str | None:
-    """What makes no sense in an object; of its mask, if it has a size."""
-    box = one['bbox']
+def _problem(one: dict, size: list[int] | None) -> str | None:
+    """What makes no sense in an object; of its mask, if there is a size."""
+    box, mask = one['bbox'], one.get('segmentation')
     if not _numbers(box) or len(box) != 4 or not _numbers([one['area']]):
         return 'bbox or area is not finite'
-    for key in ('iscrowd', 'ignore'):
-        if one.get(key, 0) not in (0, 1):
-            return f'{key} is not 0 or 1'
-    mask = one.get('segmentation')
-    if not size or not mask:
+    if any(one.get(key, 0) not in (0, 1) for key in ('iscrowd', 'ignore')):
+        return 'iscrowd or ignore is not 0 or 1'
+    if size is None or not mask:
         return None
     if isinstance(mask, dict):
         same = mask.get('size') == size and 'counts' in mask
@@ -152,38 +126,3 @@ def _numbers(values: Any) -> bool:
         return isinstance(values, list) and math.isfinite(sum(values))
     except TypeError:
         return False
-
-
-def why_left_out(
-    one: dict, image: dict, classes: Mapping[int, int], masks: bool
-) -> str | None:
-    """Why mmdet leaves out an object, None if it does not.
-
-    Args:
-        one (dict): The annotation, checked by :func:`check_entries`.
-        image (dict): The entry of its image.
-        classes (Mapping[int, int]): Category id -> label.
-        masks (bool): Whether masks are loaded.
-
-    Returns:
-        str | None: The reason.
-    """
-    x, y, width, height = one['bbox']
-    mask = one.get('segmentation')
-    if one.get('ignore'):
-        return 'with ignore=1'
-    if one['category_id'] not in classes:
-        return 'of a category that is no class'
-    if min(x + width, image['width']) <= max(x, 0) or (
-        min(y + height, image['height']) <= max(y, 0)
-    ):
-        return 'with a box outside of the image'
-    if width < 1 or height < 1:
-        return 'with a box of less than a pixel (write pixels, not shares)'
-    if one['area'] <= 0:
-        return 'without area'
-    if not masks or not mask or isinstance(mask, dict):
-        return None
-    if not any(len(p) >= 6 and len(p) % 2 == 0 for p in mask):
-        return 'without a polygon of three points or more'
-    return None

@@ -78,9 +78,8 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
     classes = dataset.metainfo.get('classes') or ()
     if isinstance(classes, str):
         raise ValueError(
-            f'the data set {dataset.data_root} has the text {classes!r} as '
-            'its classes: write metainfo=dict(classes=(NAME,)) for one class, '
-            'with the comma'
+            f'metainfo.classes={classes!r} of {dataset.data_root} must be '
+            f'names: ({classes!r},) is one'
         )
     found = len(classes)
     for name in ('decode_head', 'auxiliary_head'):
@@ -143,9 +142,8 @@ def check_files(dataset: BaseDataset) -> None:
             f'({counted(left_out) or "nor another file"}): correct '
             'data_root, data_prefix or img_suffix'
         )
-    wanted = f'NAME{dataset.img_suffix} and NAME{dataset.seg_map_suffix}'
-    remedy = f'an image and its mask are {wanted}, or correct the suffixes'
-    say_left_out(left_out, folder, remedy)
+    wanted = f'NAME{dataset.img_suffix}, NAME{dataset.seg_map_suffix}'
+    say_left_out(left_out, folder, f'names of images and masks are {wanted}')
     for key in _PATHS:
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''
@@ -228,12 +226,10 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
         )
     if loaded is not None and _turned(info['img_path'], loaded['img']):
         raise ValueError(
-            f'the EXIF orientation of {printable(info["img_path"])} turns it '
-            'when it is loaded, its mask has none, and their size does not '
-            'tell which pixels belong together: save the image as it is '
-            'shown, without the tag, or write color_type='
-            "'color_ignore_orientation' for the loader if the mask is of the "
-            'image as it is stored'
+            f'the EXIF orientation of {printable(info["img_path"])} turns it, '
+            'but not its mask: save the image as it is shown, without the '
+            "tag, or write color_type='color_ignore_orientation' for the "
+            'loader, whichever the mask is of'
         )
     labels = set(np.unique(mask).astype(int).tolist())
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
@@ -267,9 +263,9 @@ def _turned(path: str, loaded: np.ndarray) -> bool:
             if image.getexif().get(_ORIENTATION, 1) == 1:
                 return False
             stored = image.convert('L')
-            shown = ImageOps.exif_transpose(stored)
-    except (OSError, ValueError):
+    except OSError:
         return False
+    shown = ImageOps.exif_transpose(stored)
     if not stored.size == shown.size == loaded.shape[1::-1]:
         return False
     grey = loaded.reshape(*loaded.shape[:2], -1).mean(-1)

@@ -14,22 +14,15 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmmoca.datasets.coco import check_annotations
 from mmmoca.datasets.segmentation_checks import check_segmentation
 from mmmoca.stack import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .hooks.progress_hook import ProgressHook
 from .options import read_option
-from .processes import collective_timeout
-from .recipe import PROCESSES
+from .processes import check_launcher, collective_timeout
 from .runners.console_runner import ConsoleRunner
-
-# What is set in each of the processes that were started together.
-_STARTED = dict(
-    pytorch=('LOCAL_RANK', 'WORLD_SIZE'),
-    slurm=('SLURM_STEP_ID', 'SLURM_STEP_NUM_TASKS'),
-    mpi=('OMPI_COMM_WORLD_LOCAL_RANK', 'OMPI_COMM_WORLD_SIZE'),
-)
 
 
 def load_config(
@@ -58,9 +51,9 @@ def load_config(
             operators.
         ValueError: If an option names a key that nothing reads, or one of a
             part that is None. See also :func:`check_config`.
-        RuntimeError: If the launcher is not what started this process.
+        RuntimeError: See :func:`check_launcher`.
     """
-    _check_launcher(launcher)
+    check_launcher(launcher)
     cfg = Config.fromfile(file)
     cfg.launcher = launcher
     if work_dir is not None:
@@ -113,24 +106,6 @@ def load_config(
     # images differ in size.
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
     return cfg
-
-
-def _check_launcher(launcher: str) -> None:
-    """Refuse processes that would each run alone, or wait for others."""
-    if launcher != 'none' and PROCESSES[launcher] not in os.environ:
-        raise RuntimeError(
-            f'--launcher {launcher} did not start this process, as '
-            f'{PROCESSES[launcher]} is not set: take tools/dist_train.sh, '
-            'tools/slurm_train.sh or torchrun, or leave it out'
-        )
-    for name, (place, number) in _STARTED.items():
-        several = place in os.environ and os.environ.get(number, '1') != '1'
-        if launcher == 'none' and several:
-            raise RuntimeError(
-                f'{os.environ[number]} processes were started, and each would '
-                f'do the whole run: add --launcher {name} to the command '
-                '(mmmoca.pretrain is for one process)'
-            )
 
 
 def leave_out_hooks(cfg: Config) -> None:
@@ -201,7 +176,7 @@ def check_files(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
-        ValueError: If an evaluator's file has no annotations. See also
+        ValueError: See :func:`check_annotations` and
             :func:`check_segmentation`.
     """
     # MMEngine reads remote files, such as s3://...
@@ -222,27 +197,8 @@ def check_files(cfg: Config, *stages: str) -> None:
                 f'there is no folder {root}: name yours by '
                 f'--cfg-options {key}.data_root=DIR'
             )
-        _check_truth(cfg, stage)
+    check_annotations(cfg, stages)
     check_segmentation(cfg, stages)
-
-
-def _check_truth(cfg: Config, stage: str) -> None:
-    """Refuse to evaluate by a list of images without annotations."""
-    evaluators = cfg.get(f'{stage}_evaluator') or []
-    if isinstance(evaluators, dict):
-        evaluators = [evaluators]
-    for evaluator in evaluators:
-        file = evaluator.get('ann_file') or ''
-        if evaluator.get('format_only') or not os.path.isfile(file):
-            continue
-        # COCO's evaluation would give -1.
-        some = rb'"annotations"\s*:\s*\[\s*[^\s\]]'
-        if re.search(some, Path(file).read_bytes()) is None:
-            raise ValueError(
-                f'{file} has no annotations to evaluate by: write '
-                f'{stage}_evaluator.format_only=True and '
-                f'{stage}_evaluator.outfile_prefix=PATH for predictions alone'
-            )
 
 
 def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:

@@ -17,7 +17,7 @@ MOMENTUM = 'default_hooks.teacher_ema.momentum'
 WORDS = 'model.codebook.num_words'
 NEW_WORDS = 'model.codebook.num_new_words'
 
-PROCESSES = dict(
+_PROCESSES = dict(
     pytorch='WORLD_SIZE', slurm='SLURM_NTASKS', mpi='OMPI_COMM_WORLD_SIZE'
 )
 
@@ -150,7 +150,7 @@ def global_batch_size(cfg: Config) -> int:
 
 def _processes(cfg: Config) -> int:
     """Number of processes that the config's launcher has started."""
-    return int(os.environ.get(PROCESSES.get(cfg.get('launcher'), ''), 1))
+    return int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
 
 
 def run_size(cfg: Config) -> RunSize:

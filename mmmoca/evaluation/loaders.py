@@ -8,14 +8,10 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from mmcv.transforms import LoadImageFromFile
 from mmengine.dataset import InfiniteSampler
-from torch.utils.data import ConcatDataset, DataLoader, Dataset
+from torch.utils.data import ConcatDataset, DataLoader
 
-from mmmoca.datasets.sampler import members
 from mmmoca.messages import listed
-
-LOOKS = 500  # images of a validation that are decoded before a run
 
 
 def with_data_root(
@@ -44,21 +40,9 @@ def with_data_root(
 
 
 def class_names(loader: DataLoader) -> tuple[str, ...]:
-    """Names of the classes of a loader's data set; () if it has none.
-
-    Args:
-        loader (DataLoader): The loader.
-
-    Raises:
-        ValueError: If they are a text, whose letters would be classes.
-    """
-    classes = getattr(loader.dataset, 'metainfo', {}).get('classes') or ()
-    if isinstance(classes, str):
-        raise ValueError(
-            f'classes={classes!r} is a text: write (NAME,) for one class, '
-            'with the comma'
-        )
-    return tuple(classes)
+    """Names of the classes of a loader's data set; () if it has none."""
+    metainfo = getattr(loader.dataset, 'metainfo', {})
+    return tuple(metainfo.get('classes') or ())
 
 
 def class_label(sample, role: str) -> int:
@@ -135,61 +119,6 @@ def check_same_classes(
             f'but these differ: {listed(differ) or "order"}. Make the '
             'same folders on both sides, empty ones for absent classes.'
         )
-
-
-def check_several_classes(loader: DataLoader, role: str) -> None:
-    """Refuse labelled images of one class only.
-
-    Args:
-        loader (DataLoader): The images.
-        role (str): What they are for, for messages.
-
-    Raises:
-        ValueError: If all have the same label, or an image has none.
-    """
-    dataset, labels = loader.dataset, set()
-    if not hasattr(dataset, 'get_data_info'):
-        return
-    for index in range(len(dataset)):
-        labels.add(class_label(dataset.get_data_info(index), role))
-        if len(labels) > 1:
-            return
-    raise ValueError(
-        f'the {len(dataset)} {role} images are of one class, but there must '
-        'be two classes: put the images of each into a folder, '
-        '<data_root>/<class>/<image>'
-    )
-
-
-def check_readable(dataset: Dataset) -> None:
-    """Decode some images of a set that an evaluation will read.
-
-    Args:
-        dataset (Dataset): The set, or a wrapper of sets.
-
-    Raises:
-        OSError: If images cannot be read. Counts and names them.
-    """
-    for part in members(dataset):
-        steps, unreadable = part.pipeline.transforms, []
-        loads = [t for t in steps if isinstance(t, LoadImageFromFile)]
-        if not loads or not len(part):
-            continue
-        load = copy.deepcopy(loads[0])
-        load.skip_unreadable = False
-        number = min(len(part), LOOKS)
-        for index in np.linspace(0, len(part) - 1, number).astype(int):
-            info = part.get_data_info(index)
-            path = info['img_path']
-            try:
-                load(info)
-            except Exception as error:  # each decoder has errors of its own
-                unreadable.append(f'{path}: {error}')
-        if unreadable:
-            raise OSError(
-                f'{len(unreadable)} of {number} images that the validation '
-                f'reads cannot be read: {listed(unreadable, 2)}'
-            )
 
 
 @contextmanager

@@ -2,14 +2,15 @@
 """Good and bad annotation files, before and in the pipeline."""
 
 import json
+import re
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from mmengine.registry import DATASETS
 from PIL import Image
 
-from mmmoca.datasets import coco_entries
 from mmmoca.engine import launch
 
 from .conftest import CLASSES, shapes_config
@@ -82,9 +83,9 @@ def test_empty_images_count_in_validation_only(shapes):
         ('segmentation', first(segmentation=[9, 9, 20, 9, 20, 20])),
         ('segmentation', first(segmentation=[[0.1, 0.1, 0.2, 0.1, 0.2, 0.2]])),
         ('RLE', first(segmentation=dict(size=[9, 9], counts=[81]))),
-        (' of the .*ignore', each(ignore=1)),
-        ('polygon', each(segmentation=lambda a: [a['bbox']])),
-        ('shares', each(bbox=[0.1, 0.1, 0.2, 0.2])),
+        ('23 .* 0 are left', each(ignore=1)),
+        (' 0 are left', each(segmentation=lambda a: [a['bbox']])),
+        (' 0 are left', each(bbox=[0.1, 0.1, 0.2, 0.2])),
     ],
 )
 def test_annotation_files(altered, word, change):
@@ -107,32 +108,29 @@ def test_what_the_evaluation_reads(altered, key, change):
         DATASETS.build(dict(altered(change), test_mode=True))
 
 
-def test_objects_that_are_left_out_are_counted(altered, monkeypatch):
+def test_objects_that_are_left_out_are_named(altered, monkeypatch):
     """Those that mmdet does not give to a detector, no others."""
     bad = (
         *(dict(area=0), dict(bbox=[0, 0, 0.5, 9]), dict(bbox=[96, 0, 9, 9])),
         *(dict(ignore=1), dict(segmentation=[[1, 1, 9, 9]])),
     )
+    objects = []
 
     def change(content):
-        objects = content['annotations']
-        for one, values in zip(objects, bad):
+        for one, values in zip(content['annotations'], bad):
             one.update(values)
-        objects[len(bad)]['bbox'][0] = -1  # partly outside: kept
-        content['objects'] = [one for one in objects if not one['iscrowd']]
+        content['annotations'][len(bad)]['bbox'][0] = -1  # partly outside
+        objects.extend(content['annotations'])
 
-    dataset, left_out = altered(change), []
-    monkeypatch.setattr(
-        'mmmoca.datasets.checked_coco.counted',
-        lambda found: left_out.append(found) or coco_entries.counted(found),
-    )
-    dataset = DATASETS.build(dataset)
+    log = mock.Mock()
+    monkeypatch.setattr('mmmoca.datasets.checked_coco.print_log', log)
+    dataset = DATASETS.build(altered(change))
     found = sum(len(x['data_samples'].gt_instances) for x in dataset)
-    objects = json.loads(Path(dataset.ann_file).read_text())['objects']
-    assert found == len(objects) - len(bad)
-    assert sorted(sum(left_out[0].values(), [])) == [
-        one['id'] for one in objects[: len(bad)]
-    ]
+    whole = sum(not one['iscrowd'] for one in objects)
+    assert found == whole - len(bad)
+    ids = ', '.join(str(one['id']) for one in objects[:3])
+    left = f'{len(bad)} .* {ids} and 2 more.* {len(objects) - len(bad)} are'
+    assert re.search(left, log.call_args_list[0].args[0])
 
 
 def test_damaged_file(altered):
@@ -164,7 +162,7 @@ def test_size_is_that_of_the_decoded_image(shapes, tmp_path, monkeypatch):
     with Image.open(path) as image:
         image.crop((0, 0, 96, 80)).save(path, exif=exif)
     cfg = shapes_config(root).val_dataloader.dataset
-    with pytest.raises(ValueError, match=r'1 of 12 .*000003.*\(96, 80\)'):
+    with pytest.raises(OSError, match=r'1 of 12 .*000003.*\(96, 80\)'):
         DATASETS.build(cfg)
     monkeypatch.setattr('mmmoca.datasets.checked_coco.LOOKS', 1)
     dataset = DATASETS.build(cfg)

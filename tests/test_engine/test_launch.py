@@ -105,8 +105,6 @@ def test_options_of_a_command_line():
 
 
 def test_the_launcher_is_what_started_the_processes(monkeypatch):
-    with pytest.raises(RuntimeError, match='--launcher mpi'):
-        launch.load_config(CONFIG, launcher='mpi')
     for name, variables in dict(
         pytorch=dict(LOCAL_RANK='0', WORLD_SIZE='2'),
         slurm=dict(SLURM_STEP_ID='0', SLURM_STEP_NUM_TASKS='2'),

@@ -7,9 +7,10 @@ from mmengine.runner import BaseLoop, Runner
 from torch import nn
 
 from mmmoca.checkpoints import guarded
+from mmmoca.datasets.looks import look_at_some
+from mmmoca.datasets.sampler import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.processes import on_main_process
-from mmmoca.evaluation.loaders import check_readable
 from mmmoca.registry import RUNNERS
 
 # Messages that start like these describe MMEngine and the machine, not the
@@ -18,6 +19,7 @@ _DUMPS = (
     *('\n------', 'Config:', 'Hooks will be executed', 'Exp name:'),
     *('Distributed training is not used', '"FileClient"', '"HardDiskBackend"'),
 )
+LOOKS = 500  # images of a validation that are decoded before a run
 
 
 def _is_of_the_run(record: logging.LogRecord) -> bool:
@@ -68,9 +70,11 @@ class ConsoleRunner(Runner):
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the validation; look at its images before the run."""
         loop = super().build_val_loop(loop)
-        for name in ('bank_dataloader', 'dataloader'):
-            if (loader := getattr(loop, name, None)) is not None:
-                on_main_process(check_readable, loader.dataset)
+        names = 'bank_dataloader', 'dataloader'
+        for loader in filter(None, (getattr(loop, n, None) for n in names)):
+            for part in members(loader.dataset):
+                look = part.pipeline, part.get_data_info, len(part), LOOKS
+                on_main_process(look_at_some, *look)
         return loop
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
