@@ -107,14 +107,8 @@ class CheckedCocoDataset(CocoDataset):
                     'detector without masks'
                 )
         if check_size not in steps:
-            most = LOOKS if self.backend_args is None else LOOKS // 10
-            look_at_some(
-                self.pipeline,
-                lambda index: dict(data[index]),
-                len(data),
-                most,
-                check_size,
-            )
+            look = self.pipeline, lambda index: dict(data[index]), len(data)
+            look_at_some(*look, LOOKS, check_size)
             # Each image, where it is decoded.
             for load in steps[:]:
                 if isinstance(load, LoadImageFromFile):
