@@ -46,9 +46,13 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     # MMEngine removes the blanks from every value.
     if ' ' in bare and ',' not in bare and bare[0] not in '([':
         return bare
+    hint = (
+        f'--cfg-options {key}={text} cannot be read: write KEY.NAME=VALUE for '
+        'each part of a dict, and key="[a,b]" for a list'
+    )
+    if re.match(r'dict\(|\{', bare):
+        raise ValueError(hint)
     try:
-        if re.match(r'dict\(|\{', bare):
-            raise ValueError('write KEY.NAME=VALUE for each part of a dict')
         return DictAction._parse_iterable(text)
-    except (AssertionError, RecursionError, ValueError) as error:
-        raise ValueError(f'--cfg-options {key}={text}: {error}') from error
+    except (AssertionError, RecursionError) as error:
+        raise ValueError(hint) from error
