@@ -60,33 +60,24 @@ def positive_integer(text: str) -> int:
     return number
 
 
-def _option(text: str) -> tuple[str, object]:
-    """Type of an argument: a key and its value, as MMEngine reads them.
+def _option(text: str) -> str:
+    """Type of an argument: a key and its value.
 
     Raises:
         argparse.ArgumentTypeError: If it is no ``KEY=VALUE``.
     """
-    key, equals, value = text.partition('=')
-    if not equals:
+    if text.find('=') < 1:
         raise argparse.ArgumentTypeError(f'{text} must be KEY=VALUE')
-    bare = value.strip('\'" ')
-    # MMEngine removes the spaces from every value, even from a path.
-    if ' ' in bare and ',' not in bare and bare[0] not in '([':
-        return key, bare
-    from mmengine.config import DictAction  # loads PyTorch
-
-    try:
-        return key, DictAction._parse_iterable(value)
-    except AssertionError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --cfg-options, a list of pairs."""
+    """Add the argument --cfg-options, a list of ``KEY=VALUE``."""
     options = (
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
-        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks'
+        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks. Where '
+        'the config has a text or a path, VALUE is taken as it is'
     )
     many = dict(nargs='+', action='extend', default=[], metavar='KEY=VALUE')
     parser.add_argument('--cfg-options', type=_option, help=options, **many)
@@ -200,8 +191,7 @@ def load_config(
     from mmmoca.engine import launch
     from mmmoca.stack import MissingOpsError
 
-    options = dict(args.cfg_options)
     with one_line_errors(parser, MissingOpsError, ValueError):
         return launch.load_config(
-            args.config, args.work_dir, options, args.launcher
+            args.config, args.work_dir, args.cfg_options, args.launcher
         )

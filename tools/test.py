@@ -50,7 +50,7 @@ def main() -> None:
             'test_evaluator: it can be trained only'
         )
     cfg.load_from, cfg.resume = args.checkpoint, False
-    with one_line_errors(parser, FileNotFoundError):
+    with one_line_errors(parser, FileNotFoundError, ValueError):
         check_files(cfg, 'test')
     runner = build_runner(cfg)
     if args.out is None:

@@ -2,6 +2,8 @@
 """Pretraining in one call: a config, and the runner of it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,33 @@ from mmmoca.engine.training import prepare_training, train
 from mmmoca.files import find_config
 from mmmoca.progress import in_notebook
 
+# What errors call its arguments elsewhere, and their names here.
+_ARGUMENTS = (
+    ('--cfg-options ', ''),
+    ('train_dataloader.dataset.data_root', 'data'),
+    ('val_cfg.data_root', 'knn'),
+    ('train_cfg.max_epochs', 'epochs'),
+    ('train_dataloader.batch_size', 'batch_size'),
+    ('load_from:', 'init or resume:'),
+    ('--work-dir', 'out'),
+    ('--init ', 'init='),
+)
 
+
+@contextmanager
+def _own_arguments() -> Iterator[None]:
+    """Let errors speak of the arguments of :func:`pretrain`."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        text = str(error)
+        for name, argument in _ARGUMENTS:
+            text = text.replace(name, argument)
+        error.args = (text,)
+        raise
+
+
+@_own_arguments()
 def pretrain(
     data: str | os.PathLike,
     out: str | os.PathLike,

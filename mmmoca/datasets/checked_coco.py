@@ -1,20 +1,25 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """mmdet's COCO dataset with checks; importing this needs mmdet."""
 
+import json
+import logging
 import os
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
+from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
+from mmengine.logging import print_log
 
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 
-_REQUIRED = dict(
-    images=('id', 'file_name', 'height', 'width'),
-    annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
-    categories=('id', 'name'),
-)
+from .coco_entries import check_entries
+from .looks import look_at_some
+
+LOOKS = 200  # images that are decoded before a run
 
 
 class CheckedCOCO(COCO):
@@ -22,25 +27,31 @@ class CheckedCOCO(COCO):
 
     Args:
         path (str): Path of the annotation file.
+        masks (bool): Whether masks are loaded. Defaults to False.
+        evaluated (bool): Whether it is for an evaluation. A list of images
+            without annotations is accepted then: predictions may be all that
+            is wanted. Defaults to False.
 
     Raises:
-        ValueError: If a list or a key of COCO's format is missing.
+        ValueError: If it is no JSON file. See also :func:`check_entries`.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, masks: bool = False, evaluated: bool = False
+    ) -> None:
+        super().__init__()
         self.path = path
-        super().__init__(path)
-
-    def createIndex(self) -> None:
-        """Check the annotations before they are indexed."""
-        for name, keys in _REQUIRED.items():
-            entries = self.dataset.get(name, [{}])
-            if not all(key in entry for entry in entries for key in keys):
-                raise ValueError(
-                    f'{self.path} is no annotation file of COCO: it needs '
-                    f'a list {name!r} whose entries have {", ".join(keys)}'
-                )
-        super().createIndex()
+        try:
+            self.dataset = json.loads(Path(path).read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f'cannot read the annotation file {printable(path)}: {error}'
+            ) from error
+        if evaluated and isinstance(self.dataset, dict):
+            self.dataset.setdefault('annotations', [])
+        check_entries(path, self.dataset, masks, evaluated)
+        self.createIndex()
+        self.img_ann_map, self.cat_img_map = self.imgToAnns, self.catToImgs
 
     def get_cat_ids(self, cat_names: Sequence[str] = ()) -> list[int]:
         """Ids of the classes, in their order.
@@ -66,18 +77,28 @@ class CheckedCOCO(COCO):
 class CheckedCocoDataset(CocoDataset):
     """See :func:`mmmoca.datasets.coco`."""
 
-    COCOAPI = CheckedCOCO
-
     def load_data_list(self) -> list[dict]:
-        """Load the annotations; check images and masks."""
-        data = super().load_data_list()
-        if self.backend_args is None:
-            self._check_images({info['img_path'] for info in data})
-        wants_masks = any(
-            getattr(transform, 'with_mask', False)
-            for transform in self.pipeline.transforms
+        """Load the annotations; check objects, images and masks."""
+        steps = self.pipeline.transforms
+        masks = any(getattr(step, 'with_mask', False) for step in steps)
+        self.COCOAPI = partial(
+            CheckedCOCO, masks=masks, evaluated=self.test_mode
         )
-        for info in data if wants_masks else ():
+        self._masks, self._taken, self._left_out = masks, 0, []
+        data = super().load_data_list()
+        if self._left_out:
+            left_out = (
+                f'{len(self._left_out)} objects of {self.ann_file} are left '
+                f'out (id {listed(self._left_out, 3)}), {self._taken} are '
+                'left: mmdet takes none that is of no class, ignored, of no '
+                'area, outside of its image, of less than a pixel (as shares '
+                'of 1 are) or, for masks, without a polygon of three points'
+            )
+            if not self._taken:
+                raise ValueError(left_out)
+            print_log(left_out, 'current', logging.WARNING)
+        self._check_images({info['img_path'] for info in data})
+        for info in data if masks else ():
             if any('mask' not in instance for instance in info['instances']):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
@@ -85,16 +106,28 @@ class CheckedCocoDataset(CocoDataset):
                     'leave out with_mask=True of LoadAnnotations, for a '
                     'detector without masks'
                 )
+        if check_size not in steps:
+            look = self.pipeline, lambda index: dict(data[index]), len(data)
+            look_at_some(*look, LOOKS, check_size)
+            # Each image, where it is decoded.
+            for load in steps[:]:
+                if isinstance(load, LoadImageFromFile):
+                    steps.insert(steps.index(load) + 1, check_size)
         return data
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
-        """Check an image's objects for what the evaluation reads."""
-        objects = raw_data_info['raw_ann_info']
-        if self.test_mode and any('iscrowd' not in one for one in objects):
-            raise ValueError(
-                f"{self.ann_file} has an object without iscrowd, which COCO's "
-                'evaluation reads: write "iscrowd": 0'
+        """Parse an image's objects; count those that are left out."""
+        for one in raw_data_info['raw_ann_info']:
+            alone = dict(raw_data_info, raw_ann_info=[one])
+            mask = self._masks and one.get('segmentation')
+            # mmdet leaves out the object where it loads the mask.
+            drawn = not isinstance(mask, list) or any(
+                len(part) > 5 and len(part) % 2 == 0 for part in mask
             )
+            if drawn and super().parse_data_info(alone)['instances']:
+                self._taken += 1
+            else:
+                self._left_out.append(one['id'])
         return super().parse_data_info(raw_data_info)
 
     def filter_data(self) -> list[dict]:
@@ -106,12 +139,16 @@ class CheckedCocoDataset(CocoDataset):
                 f'{len(self.data_list)} images of {self.ann_file}: they have '
                 'no object of the classes, or are too small'
             )
+        left = f'{len(data)} of {len(self.data_list)} images'
+        print_log(f'filter_cfg leaves {left} of {self.ann_file}', 'current')
         return data
 
     def _check_images(self, paths: set[str]) -> None:
-        """Check that images exist, by one listing of each folder."""
-        folders = filter(os.path.isdir, set(map(os.path.dirname, paths)))
-        there = {entry.path for f in folders for entry in os.scandir(f)}
+        """Check that images exist, by one listing of each local folder."""
+        there = paths
+        if self.backend_args is None:
+            folders = filter(os.path.isdir, set(map(os.path.dirname, paths)))
+            there = {entry.path for f in folders for entry in os.scandir(f)}
         beyond = outside(self.data_prefix.get('img') or '', paths)
         if missing := sorted(paths - there | set(beyond)):
             raise FileNotFoundError(
@@ -120,3 +157,27 @@ class CheckedCocoDataset(CocoDataset):
                 f'({listed(missing, 3)}): correct data_root and '
                 'data_prefix.img of the dataset, or the file'
             )
+
+
+def check_size(results: dict) -> dict:
+    """Check that an image has the size that the annotations say.
+
+    Args:
+        results (dict): With ``img`` as decoded, (H, W, ...), and ``height``
+            and ``width`` of the annotation file.
+
+    Returns:
+        dict: The same.
+
+    Raises:
+        ValueError: If the sizes differ.
+    """
+    found = results['img'].shape[:2]
+    said = results['height'], results['width']
+    if found != said:
+        raise ValueError(
+            f'{printable(results["img_path"])} has the height and width '
+            f'{found}, as its EXIF orientation turns it, not {said} as its '
+            'entry says: correct the entry and its objects'
+        )
+    return results

@@ -5,19 +5,25 @@ mmsegmentation is not imported here.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
-from PIL import Image
+from PIL import Image, ImageOps
 
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
+from .file_endings import counted, say_left_out, with_ending
+from .image_folder import visible_files
 from .sampler import members
+
+_PATHS = 'img_path', 'seg_map_path'
+_ORIENTATION = 0x0112  # the tag of EXIF
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
@@ -69,7 +75,13 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
 
 def _check_classes(model: dict, dataset: BaseDataset) -> None:
     """Refuse heads with another number of classes than the data set."""
-    found = len(dataset.metainfo.get('classes') or ())
+    classes = dataset.metainfo.get('classes') or ()
+    if isinstance(classes, str):
+        raise ValueError(
+            f'metainfo.classes={classes!r} of {dataset.data_root} must be '
+            f'names: ({classes!r},) is one'
+        )
+    found = len(classes)
     for name in ('decode_head', 'auxiliary_head'):
         heads = model.get(name) or []
         for head in [heads] if isinstance(heads, dict) else heads:
@@ -122,13 +134,17 @@ def check_files(dataset: BaseDataset) -> None:
         ValueError: Names the first files that are missing.
     """
     infos = dataset.load_data_list()
+    left_out = Counter() if dataset.ann_file else _left_out(dataset, infos)
+    folder = dataset.data_prefix['img_path']
     if not infos:
         raise ValueError(
-            f'there is no image *{dataset.img_suffix} in '
-            f'{dataset.data_prefix["img_path"]}: correct data_root, '
-            'data_prefix or img_suffix'
+            f'there is no image *{dataset.img_suffix} in {folder} '
+            f'({counted(left_out) or "nor another file"}): correct '
+            'data_root, data_prefix or img_suffix'
         )
-    for key in ('img_path', 'seg_map_path'):
+    wanted = f'NAME{dataset.img_suffix}, NAME{dataset.seg_map_suffix}'
+    say_left_out(left_out, folder, f'names of images and masks are {wanted}')
+    for key in _PATHS:
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''
         missing = outside(root, paths) if dataset.ann_file else []
@@ -142,6 +158,23 @@ def check_files(dataset: BaseDataset) -> None:
                 f'or the split {dataset.ann_file} (docs/guides/segment.md '
                 'says how those of Cityscapes are made)'
             )
+
+
+def _left_out(dataset: BaseDataset, infos: list[dict]) -> Counter[str]:
+    """Count images of other endings, and masks without an image."""
+    taken = {info[key] for info in infos for key in _PATHS if key in info}
+    images, masks = (dataset.data_prefix.get(key) or '' for key in _PATHS)
+    left_out = Counter()
+    for place in {images, masks}:
+        files = visible_files(place) if os.path.isdir(place) else ()
+        others = [path for path in files if path not in taken]
+        orphans = [p for p in others if p.endswith(dataset.seg_map_suffix)]
+        if place == masks:
+            left_out['masks without an image'] += len(orphans)
+            others = sorted(set(others) - set(orphans))
+        if place == images:
+            list(with_ending(others, (), left_out))  # counts all of them
+    return +left_out
 
 
 def check_masks(dataset: BaseDataset, number: int) -> None:
@@ -191,6 +224,13 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
             f'{loaded["img"].shape[:2]}: a mask has one channel, with the '
             'index of the class of each pixel, and the size of its image'
         )
+    if loaded is not None and _turned(info['img_path'], loaded['img']):
+        raise ValueError(
+            f'the EXIF orientation of {printable(info["img_path"])} turns it, '
+            'but not its mask: save the image as it is shown, without the '
+            "tag, or write color_type='color_ignore_orientation' for the "
+            'loader, whichever the mask is of'
+        )
     labels = set(np.unique(mask).astype(int).tolist())
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
     # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
@@ -206,3 +246,28 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
             'csCreateTrainIdLabelImgs makes labelTrainIds of raw labelIds'
         )
     return labels
+
+
+def _turned(path: str, loaded: np.ndarray) -> bool:
+    """Whether an image is turned, or mirrored, within the size it has.
+
+    Args:
+        path (str): The file.
+        loaded (np.ndarray): What the pipeline has loaded, (H, W, ...).
+
+    Returns:
+        bool: False also for files that Pillow does not read.
+    """
+    try:
+        with Image.open(path) as image:
+            if image.getexif().get(_ORIENTATION, 1) == 1:
+                return False
+            stored = image.convert('L')
+    except OSError:
+        return False
+    shown = ImageOps.exif_transpose(stored)
+    if not stored.size == shown.size == loaded.shape[1::-1]:
+        return False
+    grey = loaded.reshape(*loaded.shape[:2], -1).mean(-1)
+    far, near = (np.abs(grey - np.asarray(x)).mean() for x in (stored, shown))
+    return bool(near < far)

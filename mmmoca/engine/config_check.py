@@ -8,6 +8,7 @@ nonsense. This package's own classes check their arguments themselves.
 import inspect
 import itertools
 import math
+import os
 import re
 from collections.abc import Iterable, Iterator
 from numbers import Real
@@ -90,6 +91,10 @@ def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
             low, high = _RANGES[key]
             if not _between(value, low, high):
                 yield f'{inner}={value!r}: must be from {low:g} to {high:g}'
+        elif key == 'classes' and isinstance(value, str):
+            # A text may be the name of a file that lists them.
+            if not os.path.isfile(value):
+                yield f'{inner}={value!r}: must be names: ({value!r},) is one'
         elif isinstance(value, (dict, list, tuple)):
             yield from _problems(value, f'{inner}.')
 

@@ -4,6 +4,7 @@
 import logging
 import os
 import re
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,19 +14,21 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from mmmoca.datasets.coco import check_annotations
 from mmmoca.datasets.segmentation_checks import check_segmentation
 from mmmoca.stack import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .hooks.progress_hook import ProgressHook
-from .processes import collective_timeout
+from .options import read_option
+from .processes import check_launcher, collective_timeout
 from .runners.console_runner import ConsoleRunner
 
 
 def load_config(
     file: str | os.PathLike,
     work_dir: str | None = None,
-    cfg_options: dict | None = None,
+    cfg_options: dict | Sequence[str] = (),
     launcher: str = 'none',
 ) -> Config:
     """Load a config, check it and complete its data loaders.
@@ -34,8 +37,9 @@ def load_config(
         file (str | os.PathLike): The config file.
         work_dir (str, optional): Where the run writes. Defaults to the
             config's, or else ``work_dirs/<name of the file>``.
-        cfg_options (dict, optional): Settings that override the config's,
-            with dotted keys.
+        cfg_options (dict | Sequence[str]): Settings that override the
+            config's, with dotted keys; or the texts ``KEY=VALUE`` of a
+            command line.
         launcher (str): What started the processes: 'none', 'pytorch',
             'slurm' or 'mpi'. Defaults to 'none'.
 
@@ -47,7 +51,9 @@ def load_config(
             operators.
         ValueError: If an option names a key that nothing reads, or one of a
             part that is None. See also :func:`check_config`.
+        RuntimeError: See :func:`check_launcher`.
     """
+    check_launcher(launcher)
     cfg = Config.fromfile(file)
     cfg.launcher = launcher
     if work_dir is not None:
@@ -56,6 +62,12 @@ def load_config(
         cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
     cfg.work_dir = os.path.expanduser(cfg.work_dir)
     shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
+    if not isinstance(options, dict):
+        pairs = dict(text.split('=', 1) for text in options)
+        options = {
+            key: read_option(cfg, shorthands.get(key, key).split()[0], text)
+            for key, text in pairs.items()
+        }
     # Variables that a config computes other keys with are read no more.
     sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
     known = {*sections, *shorthands, *RUN_KEYS}
@@ -164,7 +176,8 @@ def check_files(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
-        ValueError: See :func:`check_segmentation`.
+        ValueError: See :func:`check_annotations` and
+            :func:`check_segmentation`.
     """
     # MMEngine reads remote files, such as s3://...
     start = os.fspath(cfg.get('load_from') or '')
@@ -184,6 +197,7 @@ def check_files(cfg: Config, *stages: str) -> None:
                 f'there is no folder {root}: name yours by '
                 f'--cfg-options {key}.data_root=DIR'
             )
+    check_annotations(cfg, stages)
     check_segmentation(cfg, stages)
 
 

@@ -1,11 +1,38 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What the processes of a run share."""
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from mmengine.dist import broadcast_object_list, is_main_process
+
+# What is set in each of the processes that were started together.
+_TOGETHER = dict(
+    pytorch=('LOCAL_RANK', 'WORLD_SIZE'),
+    slurm=('SLURM_STEP_ID', 'SLURM_STEP_NUM_TASKS'),
+    mpi=('OMPI_COMM_WORLD_LOCAL_RANK', 'OMPI_COMM_WORLD_SIZE'),
+)
+
+
+def check_launcher(launcher: str) -> None:
+    """Refuse processes that would each do the whole run.
+
+    Args:
+        launcher (str): What is said to have started them, or 'none'.
+
+    Raises:
+        RuntimeError: If it is 'none', and there are several of them.
+    """
+    for name, (place, number) in _TOGETHER.items():
+        several = place in os.environ and os.environ.get(number, '1') != '1'
+        if launcher == 'none' and several:
+            raise RuntimeError(
+                f'{os.environ[number]} processes were started, and each would '
+                f'do the whole run: add --launcher {name} to the command '
+                '(mmmoca.pretrain is for one process)'
+            )
 
 
 def on_main_process(function: Callable, *args) -> Any:

@@ -31,6 +31,7 @@ def part_of(cfg, key):
         ('model.data_preprocessor.std', [64, 0, 64]),
         ('val_dataloader.dataset.pipeline', [dict(type='RandomFlip', prob=2)]),
         ('train_cfg', 3),
+        ('val_dataloader.dataset.metainfo', dict(classes='shape')),
     ],
 )
 def test_values_that_make_no_sense(key, value):

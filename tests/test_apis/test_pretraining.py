@@ -104,8 +104,11 @@ def test_starts_from_others(root, run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'settings, error, parts',
     [
-        (dict(data='nowhere'), FileNotFoundError, ['no folder', 'nowhere']),
-        (dict(init='a.pth'), FileNotFoundError, ['no checkpoint a.pth']),
+        (dict(data='nowhere'), FileNotFoundError, ['nowhere', ' data=']),
+        (dict(knn='nowhere'), FileNotFoundError, ['nowhere', ' knn=']),
+        (dict(init='a.pth'), FileNotFoundError, ['init', 'checkpoint a.pth']),
+        (dict(init='a', resume='b'), ValueError, [' init=a', 'b']),
+        (dict(epochs=0), ValueError, ['epochs=0']),
         (dict(config='no_vit'), FileNotFoundError, ['config no_vit', 'moca_']),
         (dict(config='moca_vit-b16_200e'), ValueError, ['no shorthand']),
         (dict(epoch=3), ValueError, ['epoch', 'did you mean epochs']),

@@ -2,10 +2,16 @@
 """Good and bad annotation files, before and in the pipeline."""
 
 import json
+import re
 import shutil
+from pathlib import Path
+from unittest import mock
 
 import pytest
 from mmengine.registry import DATASETS
+from PIL import Image
+
+from mmmoca.engine import launch
 
 from .conftest import CLASSES, shapes_config
 
@@ -19,6 +25,22 @@ def first_whole(content):
         for annotation in content['annotations']
         if isinstance(annotation['segmentation'], list)
     )
+
+
+def first(entries='annotations', /, **values):
+    """A change of the first entry of a list."""
+    return lambda content: content[entries][0].update(values)
+
+
+def each(**values):
+    """A change of all objects; functions get the object."""
+
+    def change(content):
+        for one in content['annotations']:
+            for key, v in values.items():
+                one[key] = v(one) if callable(v) else v
+
+    return change
 
 
 def test_empty_images_count_in_validation_only(shapes):
@@ -45,6 +67,25 @@ def test_empty_images_count_in_validation_only(shapes):
             lambda content: content['categories'].reverse(),
         ),
         ('leaves none', lambda content: content.update(annotations=[])),
+        ('1 .*images.* id .*2', first('images', id=2)),
+        ('1 .*images.* id .*a', first('images', id='a')),
+        ('file_name', first('images', file_name='000001.jpg')),
+        ('height', first('images', height='96')),
+        ('1 .*annotations.* id .*2', first(id=2)),
+        ('1 .*image_id', first(image_id='1')),
+        ('1 .*image_id', first(image_id=99)),
+        ('category_id .*more', each(category_id=lambda a: a['id'] + 90)),
+        ('name', first('categories', name='cross')),
+        ('bbox', first(bbox=[0, 0, 10])),
+        ('bbox', first(bbox=[0, 0, float('nan'), 9])),
+        ('area', first(area=None)),
+        ('iscrowd', first(iscrowd='0')),
+        ('segmentation', first(segmentation=[9, 9, 20, 9, 20, 20])),
+        ('segmentation', first(segmentation=[[0.1, 0.1, 0.2, 0.1, 0.2, 0.2]])),
+        ('RLE', first(segmentation=dict(size=[9, 9], counts=[81]))),
+        ('23 .* 0 are left', each(ignore=1)),
+        (' 0 are left', each(segmentation=lambda a: [a['bbox']])),
+        (' 0 are left', each(bbox=[0.1, 0.1, 0.2, 0.2])),
     ],
 )
 def test_annotation_files(altered, word, change):
@@ -52,11 +93,82 @@ def test_annotation_files(altered, word, change):
         DATASETS.build(altered(change))
 
 
-@pytest.mark.parametrize('key', ['segmentation', 'iscrowd'])
-def test_what_the_evaluation_reads(altered, key):
-    dataset = altered(lambda content: first_whole(content).pop(key))
+@pytest.mark.parametrize(
+    'key, change',
+    [
+        *(
+            (key, lambda content, key=key: first_whole(content).pop(key))
+            for key in ('segmentation', 'iscrowd')
+        ),
+        ('id 0', each(id=lambda one: one['id'] - 1)),
+    ],
+)
+def test_what_the_evaluation_reads(altered, key, change):
     with pytest.raises(ValueError, match=key):
-        DATASETS.build(dict(dataset, test_mode=True))
+        DATASETS.build(dict(altered(change), test_mode=True))
+
+
+def test_objects_that_are_left_out_are_named(altered, monkeypatch):
+    """Those that mmdet does not give to a detector, no others."""
+    bad = (
+        *(dict(area=0), dict(bbox=[0, 0, 0.5, 9]), dict(bbox=[96, 0, 9, 9])),
+        *(dict(ignore=1), dict(segmentation=[[1, 1, 9, 9]])),
+    )
+    objects = []
+
+    def change(content):
+        for one, values in zip(content['annotations'], bad):
+            one.update(values)
+        content['annotations'][len(bad)]['bbox'][0] = -1  # partly outside
+        objects.extend(content['annotations'])
+
+    log = mock.Mock()
+    monkeypatch.setattr('mmmoca.datasets.checked_coco.print_log', log)
+    dataset = DATASETS.build(altered(change))
+    found = sum(len(x['data_samples'].gt_instances) for x in dataset)
+    whole = sum(not one['iscrowd'] for one in objects)
+    assert found == whole - len(bad)
+    ids = ', '.join(str(one['id']) for one in objects[:3])
+    left = f'{len(bad)} .* {ids} and 2 more.* {len(objects) - len(bad)} are'
+    assert re.search(left, log.call_args_list[0].args[0])
+
+
+def test_damaged_file(altered):
+    dataset = altered(lambda content: None)
+    for text in ('[]', '{"images": [', '[' * 100_000):
+        Path(dataset.ann_file).write_text(text)
+        with pytest.raises(ValueError, match=r'altered\.json'):
+            DATASETS.build(dataset)
+
+
+def test_images_without_annotations(shapes, altered, tmp_path):
+    """A test set is for predictions alone."""
+    dataset = altered(lambda content: content.pop('annotations'))
+    assert len(DATASETS.build(dict(dataset, test_mode=True))) == 12
+    cfg = shapes_config(shapes, tmp_path)
+    cfg.test_evaluator.ann_file = dataset.ann_file
+    with pytest.raises(ValueError, match='format_only'):
+        launch.check_files(cfg, 'test')
+    cfg.test_evaluator.format_only = True
+    launch.check_files(cfg, 'test')
+
+
+def test_size_is_that_of_the_decoded_image(shapes, tmp_path, monkeypatch):
+    """Before a run for some of the images, in it for each."""
+    root = shutil.copytree(shapes, tmp_path / 'shapes')
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = root / 'train/000003.jpg'
+    with Image.open(path) as image:
+        image.crop((0, 0, 96, 80)).save(path, exif=exif)
+    cfg = shapes_config(root).val_dataloader.dataset
+    with pytest.raises(OSError, match=r'1 of 12 .*000003.*\(96, 80\)'):
+        DATASETS.build(cfg)
+    monkeypatch.setattr('mmmoca.datasets.checked_coco.LOOKS', 1)
+    dataset = DATASETS.build(cfg)
+    assert dataset[0]
+    with pytest.raises(ValueError, match=r'000003.*\(96, 80\)'):
+        dataset[3]
 
 
 def test_some_of_the_classes(shapes):
@@ -75,8 +187,10 @@ def test_some_of_the_classes(shapes):
 def test_missing_images(shapes, altered, tmp_path):
     there = dict(file_name='../val/000000.jpg')
     beyond = altered(lambda content: content['images'][0].update(there))
-    with pytest.raises(FileNotFoundError, match=r'1 of the 12 .*\.\./val'):
-        DATASETS.build(beyond)
+    for backend in (None, dict(backend='local')):
+        beyond.backend_args = backend
+        with pytest.raises(FileNotFoundError, match=r'1 of the .*\.\./val'):
+            DATASETS.build(beyond)
     copy = shutil.copytree(shapes, tmp_path / 'shapes')
     for number in (1, 4):
         (copy / 'train' / f'{number:06d}.jpg').unlink()

@@ -134,7 +134,7 @@ NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
         ('query', 'val .* no class label', dict(with_label=False)),
         ('bank', 'never end', dict(sampler=dict(type='InfiniteSampler'))),
         ('bank', 'meta_keys of PackInputs', dict(pipeline=NO_INDEX)),
-        ('bank', 'same classes', dict(metainfo=dict(classes='uvwxyz'))),
+        ('bank', 'same classes', dict(metainfo=dict(classes=[*'uvwxyz']))),
     ],
 )
 def test_bad_loaders(root, tmp_path, part, word, changes):

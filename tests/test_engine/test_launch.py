@@ -10,6 +10,7 @@ from mmengine.config import Config
 from torch import distributed
 
 from mmmoca.engine import launch, processes
+from mmmoca.engine.options import read_option
 from mmmoca.engine.runners import ConsoleRunner
 
 from ..images import CONFIGS, DEMO_CONFIG, point_to
@@ -58,6 +59,52 @@ def test_what_a_file_inherits(tmp_path):
     # A variable of the file is no setting.
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')
+
+
+def test_texts_stay_texts_where_the_config_has_them():
+    held = dict(lr=0.1, auto='auto', size=3, mode='max', data_root='data')
+    pipeline = [dict(type='A'), dict(file='x')]
+    cfg = Config(dict(part=dict(held, load_from=None, pipeline=pipeline)))
+
+    def read(key, text):
+        return read_option(cfg, f'part.{key}', text)
+
+    for text in ('a,b', '2024', '1e3', '[x]', '(a', 'my data, too', ''):
+        for key in ('data_root', 'load_from', 'new_root', 'pipeline.1.file'):
+            assert read(key, text) == text
+    assert read('data_root', 'None') == 'None'
+    assert read('mode', 'a,(b') == 'a,(b'
+    assert read('mode', 'None') is read('load_from', 'None') is None
+    assert read('lr', '1e-3') == read('auto', '1e-3') == 1e-3
+    assert read('size', '[(1,x),2]') == [(1, 'x'), 2]
+    assert read('size', '1, 2') == [1, 2] and read('size', ' 3') == 3
+    assert read('new', '/my data/1 2') == '/my data/1 2'
+
+
+def test_options_of_a_command_line():
+    """A shorthand stands for its keys; what cannot be read is one error."""
+    own = CONFIGS / 'moca_vit-b16_own-images.py'
+    options = ['data_root=a,b', 'knn_root=1', 'epochs=3', 'model.a=[1,2]']
+    cfg = launch.load_config(own, None, options)
+    assert cfg.train_dataloader.dataset.data_root == 'a,b'
+    assert cfg.val_cfg.data_root == cfg.test_cfg.data_root == '1'
+    assert (cfg.train_cfg.max_epochs, cfg.model.a) == (3, [1, 2])
+    for value in ('dict(a=1,b=2)', 'f(1,2)', '{a:1,b:2}', '[1,2'):
+        with pytest.raises(ValueError, match='model.a='):
+            launch.load_config(own, None, [f'model.a={value}'])
+
+
+def test_the_launcher_is_what_started_the_processes(monkeypatch):
+    for name, variables in dict(
+        pytorch=dict(LOCAL_RANK='0', WORLD_SIZE='2'),
+        slurm=dict(SLURM_STEP_ID='0', SLURM_STEP_NUM_TASKS='2'),
+        mpi=dict(OMPI_COMM_WORLD_LOCAL_RANK='0', OMPI_COMM_WORLD_SIZE='2'),
+    ).items():
+        refused = pytest.raises(RuntimeError, match=f'2 .*--launcher {name}')
+        with mock.patch.dict('os.environ', variables), refused:
+            load()
+    monkeypatch.setenv('WORLD_SIZE', '2')  # of some job around this process
+    load()
 
 
 def test_a_part_that_a_run_has_left_out(tmp_path):

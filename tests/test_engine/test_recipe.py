@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The config of one's own images: what follows from its few numbers."""
 
+import shutil
 import time
 
 import pytest
@@ -166,3 +167,27 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert (report['images a step'], report['steps']) == ('16', '14')
     assert report['learning rates'] == '0.0001, 9.37e-06'
     assert report['codebook'] == '64 words, 3.5 times renewed'
+
+
+@pytest.mark.parametrize(
+    'gone, broken, message',
+    [
+        ('train', None, 'train'),
+        ('*/class_1', None, 'two classes'),
+        (None, 'val/class_0/1.jpg', r'1 of 4 .*class_0/1\.jpg'),
+        (None, 'train/class_1/2.jpg', r'1 of 6 .*class_1/2\.jpg'),
+    ],
+)
+def test_dry_run_refuses_what_a_validation_would(
+    root, tmp_path, gone, broken, message
+):
+    knn = tmp_path / 'knn'
+    write_images(knn, train=3, val=2, classes=2)
+    for folder in knn.glob(gone) if gone else ():
+        shutil.rmtree(folder)
+    if broken:
+        (knn / broken).write_bytes(b'no image')
+    cfg = own_config(root, tmp_path, knn_root=str(knn))
+    complete_recipe(cfg)
+    with pytest.raises((OSError, ValueError), match=message):
+        dry_run(cfg)

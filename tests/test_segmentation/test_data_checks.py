@@ -2,14 +2,17 @@
 """Bad input is one clear error before the training starts."""
 
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
 import tifffile
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
+from mmmoca.datasets import segmentation_checks
 from mmmoca.datasets.segmentation_checks import (
     check_files,
     check_masks,
@@ -169,6 +172,56 @@ def test_missing_mask_and_empty_folder(tmp_path):
     dataset = own_masks(tmp_path / 'b', [mask(0, 1)], **options)
     with pytest.raises(ValueError, match=r'no image \*\.jpeg in'):
         check_files(dataset)
+
+
+def test_what_suffixes_leave_out_is_said(tmp_path, monkeypatch):
+    said = mock.Mock()
+    monkeypatch.setattr(segmentation_checks, 'say_left_out', said)
+    dataset = own_masks(tmp_path, [mask(0, 1)] * 5)
+    images, masks = tmp_path / 'images/train', tmp_path / 'masks/train'
+    (images / '1.jpg').rename(images / '1.JPG')
+    (images / '2.jpg').rename(images / '2.webp')
+    (images / 'notes').touch()
+    (masks / '9.png').touch()
+    (masks / 'notes.txt').touch()  # as Cityscapes has other files there
+    check_files(dataset)
+    left_out = said.call_args.args[0]
+    assert left_out['of .JPG'] == left_out['of .webp'] == 1
+    assert left_out.total() == 6  # three masks have no image
+    dataset.ann_file = str(tmp_path / 'some.txt')  # leaves out on purpose
+    (tmp_path / 'some.txt').write_text('0\n')
+    check_files(dataset)
+    assert not said.call_args.args[0]
+
+
+@pytest.mark.parametrize(
+    ('orientation', 'shape', 'turned'),
+    [(3, (6, 8), True), (2, (6, 8), True), (6, (8, 8), True), (6, (6, 8), 0)],
+)
+def test_images_that_are_turned_within_their_size(
+    tmp_path, orientation, shape, turned
+):
+    """Size does not tell that the mask is not turned as its image is."""
+    dataset = own_masks(tmp_path, [np.ones(shape, np.uint8)])
+    pixels = np.arange(shape[0] * shape[1], dtype=np.uint8).reshape(shape)
+    photo = Image.fromarray(pixels if turned else pixels.T.copy())
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    photo.save(tmp_path / 'images/train/0.jpg', exif=exif)
+    if turned:
+        with pytest.raises(ValueError, match='0.jpg'):
+            check_masks(dataset, 1)
+        load = dict(type='LoadImageFromFile')
+        load['color_type'] = 'color_ignore_orientation'
+        dataset.pipeline = Compose([load])
+    check_masks(dataset, 1)
+
+
+def test_one_class_as_a_text(streets, tmp_path):
+    cfg = small_config(OWN, streets, tmp_path)
+    cfg.train_dataloader.dataset.metainfo = dict(classes='ab')
+    with pytest.raises(ValueError, match="classes='ab'"):
+        check_segmentation(cfg, ['train'])
 
 
 def test_repeated_and_concatenated_sets(streets, tmp_path):

@@ -46,7 +46,7 @@ def main() -> None:
     from mmmoca.visualization.checkpoint_overview import draw_checkpoint
 
     with one_line_errors(parser, OSError, RuntimeError, TypeError, ValueError):
-        cfg = load_config(args.config, cfg_options=dict(args.cfg_options))
+        cfg = load_config(args.config, cfg_options=args.cfg_options)
         figure = draw_checkpoint(
             cfg,
             args.checkpoint,

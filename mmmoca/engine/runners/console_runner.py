@@ -3,11 +3,14 @@ import logging
 
 from mmengine.device import get_device
 from mmengine.model import revert_sync_batchnorm
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from torch import nn
 
 from mmmoca.checkpoints import guarded
+from mmmoca.datasets.looks import look_at_some
+from mmmoca.datasets.sampler import members
 from mmmoca.engine.compile import compile_forward
+from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import stop_workers
 from mmmoca.registry import RUNNERS
 
@@ -17,6 +20,7 @@ _DUMPS = (
     *('\n------', 'Config:', 'Hooks will be executed', 'Exp name:'),
     *('Distributed training is not used', '"FileClient"', '"HardDiskBackend"'),
 )
+LOOKS = 200  # images of a validation that are decoded before a run
 
 
 def _is_of_the_run(record: logging.LogRecord) -> bool:
@@ -78,6 +82,16 @@ class ConsoleRunner(Runner):
             return super().test()
         finally:
             stop_workers(self)
+
+    def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
+        """Build the validation; look at its images before the run."""
+        loop = super().build_val_loop(loop)
+        names = 'bank_dataloader', 'dataloader'
+        for loader in filter(None, (getattr(loop, n, None) for n in names)):
+            for part in members(loader.dataset):
+                look = part.pipeline, part.get_data_info, len(part), LOOKS
+                on_main_process(look_at_some, *look)
+        return loop
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""

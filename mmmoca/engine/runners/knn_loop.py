@@ -2,6 +2,7 @@
 """Weighted k-NN classification as a validation and as a test."""
 
 from collections.abc import Sequence
+from itertools import groupby, islice
 
 import torch
 import torch.nn.functional as F
@@ -9,11 +10,20 @@ from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
-from mmmoca.evaluation.loaders import check_same_classes, class_names
+from mmmoca.evaluation.loaders import (
+    check_same_classes,
+    class_label,
+    class_names,
+)
 from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
 from .feature_loop import FeatureLoop
+
+_ONE_CLASS = (
+    'k-NN needs labelled images of at least two classes: put those of each '
+    'into a folder, <data_root>/<class>/<image>'
+)
 
 
 @LOOPS.register_module()
@@ -71,6 +81,12 @@ class KNNValLoop(FeatureLoop):
         check_same_classes(
             self.bank_dataloader, self.dataloader, ('bank', 'query')
         )
+        bank = self.bank_dataloader.dataset
+        if hasattr(bank, 'get_data_info'):
+            infos = map(bank.get_data_info, range(len(bank)))
+            labels = (class_label(info, 'bank') for info in infos)
+            if len([*islice(groupby(labels), 2)]) < 2:
+                raise ValueError(_ONE_CLASS)
         names = [
             f'knn/top{n}_{s}' for s, _, _ in self.settings for n in (1, 5)
         ]
@@ -90,10 +106,7 @@ class KNNValLoop(FeatureLoop):
         )
         labels = bank.class_labels
         if len(labels) < 2 or labels[0] < 0:
-            raise ValueError(
-                'k-NN needs labelled images of at least two classes: put '
-                'those of each into a folder, <data_root>/<class>/<image>'
-            )
+            raise ValueError(_ONE_CLASS)
         names = class_names(self.bank_dataloader)
         num_classes = max(len(names), int(labels[-1]) + 1)
         queries = self.extract(self.dataloader, 'k-NN query', F.normalize)

@@ -1,0 +1,128 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What makes no sense in an annotation file of COCO's format, by value.
+
+mmdet is not imported here. A file has up to a million objects: each is looked
+at once, in plain Python.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from mmmoca.messages import listed, printable
+
+_REQUIRED = dict(
+    images=('id', 'file_name', 'height', 'width'),
+    annotations=('id', 'image_id', 'category_id', 'bbox', 'area'),
+    categories=('id', 'name'),
+)
+# What may occur once. The objects of an image that is listed twice would be
+# background of the other one.
+_UNIQUE = dict(
+    images=('id', 'file_name'), annotations=('id',), categories=('id', 'name')
+)
+
+
+def check_entries(
+    path: str, content: Any, masks: bool, evaluated: bool
+) -> None:
+    """Check the entries of an annotation file.
+
+    Args:
+        path (str): The file, for messages.
+        content (Any): What it contains.
+        masks (bool): Whether ``segmentation`` is read.
+        evaluated (bool): Whether COCO's evaluation reads it.
+
+    Raises:
+        ValueError: Counts and names the entries that make no sense.
+    """
+    for name, keys in _REQUIRED.items():
+        entries = content.get(name) if isinstance(content, dict) else None
+        if not isinstance(entries, list) or not all(
+            isinstance(entry, dict) and all(key in entry for key in keys)
+            for entry in entries
+        ):
+            raise ValueError(
+                f'{printable(path)} is no annotation file of COCO: it needs '
+                f'a list {name!r} whose entries have {", ".join(keys)}'
+            )
+    for found in (_names(content), _values(content, masks, evaluated)):
+        problems = defaultdict(list)
+        for problem, name in found:
+            problems[problem].append(name)
+        if problems:
+            counts = (
+                f'{len(ids)} {problem} ({listed(ids, 3)})'
+                for problem, ids in problems.items()
+            )
+            raise ValueError(f'{printable(path)} has {"; ".join(counts)}')
+
+
+def _names(content: dict) -> Iterator[tuple[str, Any]]:
+    """Ids and names that are none or occur twice."""
+    for name, keys in _UNIQUE.items():
+        for key in keys:
+            kind, seen = int if key == 'id' else str, set()
+            for entry in content[name]:
+                value = entry[key]
+                if type(value) is not kind or value in seen:
+                    yield (
+                        f'{name} whose {key} repeats or is no {kind.__name__}',
+                        value,
+                    )
+                else:
+                    seen.add(value)
+
+
+def _values(
+    content: dict, masks: bool, evaluated: bool
+) -> Iterator[tuple[str, Any]]:
+    """Sizes, references, boxes and masks that make no sense."""
+    sizes = {i['id']: [i['height'], i['width']] for i in content['images']}
+    categories = {category['id'] for category in content['categories']}
+    for index, size in sizes.items():
+        if not all(type(side) is int and side > 0 for side in size):
+            yield 'images whose height or width is no number of pixels', index
+    for one in content['annotations']:
+        image, category = one['image_id'], one['category_id']
+        if type(image) is not int or image not in sizes:
+            problem = 'image_id does not exist'
+        elif type(category) is not int or category not in categories:
+            problem = 'category_id does not exist'
+        else:
+            problem = _problem(one, sizes[image] if masks else None)
+        # pycocotools takes 0 for "no match".
+        if evaluated and ('iscrowd' not in one or one['id'] == 0):
+            problem = 'iscrowd is missing or id 0, which the evaluation reads'
+        if problem:
+            yield f'annotations whose {problem}', one['id']
+
+
+def _problem(one: dict, size: list[int] | None) -> str | None:
+    """What makes no sense in an object; of its mask, if there is a size."""
+    box, mask = one['bbox'], one.get('segmentation')
+    if not _numbers(box) or len(box) != 4 or not _numbers([one['area']]):
+        return 'bbox or area is not finite'
+    if any(one.get(key, 0) not in (0, 1) for key in ('iscrowd', 'ignore')):
+        return 'iscrowd or ignore is not 0 or 1'
+    if size is None or not mask:
+        return None
+    if isinstance(mask, dict):
+        same = mask.get('size') == size and 'counts' in mask
+        return None if same else 'RLE has not the size of the image'
+    if not isinstance(mask, list) or not all(map(_numbers, mask)):
+        return 'segmentation is no list of polygons, each a list of numbers'
+    # Polygons of the corner pixel have a small box.
+    if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
+        return 'segmentation has shares of 1 for pixels'
+    return None
+
+
+def _numbers(values: Any) -> bool:
+    """Whether these are finite numbers in a list."""
+    try:  # sum() looks at all of them at once
+        return isinstance(values, list) and math.isfinite(sum(values))
+    except TypeError:
+        return False
