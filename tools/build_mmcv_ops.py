@@ -36,11 +36,16 @@ def installed_mmcv() -> tuple[str, str]:
 
 
 def with_cuda() -> bool:
-    """Whether operators for GPUs can be built here."""
+    """Whether to build operators for GPUs.
+
+    There must be a CUDA toolkit, and a GPU; or the environment names the
+    toolkit, as where a container's image is built without a GPU.
+    """
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
-    return torch.cuda.is_available() and CUDA_HOME is not None
+    asked = {'CUDA_HOME', 'FORCE_CUDA'} & os.environ.keys()
+    return CUDA_HOME is not None and bool(asked or torch.cuda.is_available())
 
 
 def cache_folder(name: str, version: str) -> Path:
@@ -80,9 +85,14 @@ def check_compiler() -> None:
 
 
 def ops_work() -> bool:
-    """Whether a fresh process can import the operators."""
-    command = [sys.executable, '-c', 'import torch, mmcv._ext']
-    return subprocess.run(command, capture_output=True).returncode == 0
+    """Whether a fresh process can import the operators that belong here."""
+    code = (
+        'import torch, mmcv._ext; from mmcv.ops import '
+        'get_compiling_cuda_version as version; print(version())'
+    )
+    found = run_python('-c', code, capture_output=True, text=True)
+    on_cpu = 'not available' in (found.stdout or '')
+    return found.returncode == 0 and not (on_cpu and with_cuda())
 
 
 def install(wheel: Path) -> bool:
@@ -93,8 +103,12 @@ def install(wheel: Path) -> bool:
 
 def run_pip(*arguments: object, **options) -> subprocess.CompletedProcess:
     """Run pip in this environment."""
-    command = [sys.executable, '-m', 'pip', *map(str, arguments)]
-    return subprocess.run(command, **options)
+    return run_python('-m', 'pip', *map(str, arguments), **options)
+
+
+def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
+    """Run the Python of this environment."""
+    return subprocess.run([sys.executable, *arguments], **options)
 
 
 def build(name: str, version: str, folder: Path) -> str:
@@ -111,8 +125,6 @@ def build(name: str, version: str, folder: Path) -> str:
     Raises:
         SystemExit: If something is missing.
     """
-    import torch
-
     check_compiler()
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:
         sys.exit("mmcv is built by setuptools<82: pip install 'setuptools<82'")
@@ -122,8 +134,9 @@ def build(name: str, version: str, folder: Path) -> str:
     # mmcv's build script asks for ninja, which may be in the environment only.
     programs = Path(sys.executable).parent
     environment['PATH'] = f'{programs}{os.pathsep}{environment["PATH"]}'
-    if torch.cuda.is_available() and not with_cuda():
-        print('No CUDA toolkit (nvcc) found: operators for the CPU only.')
+    cuda = with_cuda()
+    environment['FORCE_CUDA'] = str(int(cuda))
+    if not cuda:
         environment['CUDA_VISIBLE_DEVICES'] = ''
     print(
         f'Building {name} {version} with its operators: 5 to 15 minutes '
@@ -145,9 +158,18 @@ def install_ops() -> None:
     Raises:
         SystemExit: If it cannot be done; says what to do.
     """
+    import torch
+
     name, version = installed_mmcv()
+    device = 'the GPU' if with_cuda() else 'the CPU'
+    has = f'{name} {version} has its operators for {device}.'
+    if torch.cuda.is_available() and not with_cuda():
+        has += (
+            ' For the GPU, install the CUDA toolkit (nvcc) of PyTorch '
+            f'({torch.version.cuda}) and repeat.'
+        )
     if ops_work():
-        print(f'{name} {version} has its operators.')
+        print(has)
         return
     # First: once pip is looked for, setuptools can no longer be imported.
     folder = cache_folder(name, version)
@@ -160,7 +182,7 @@ def install_ops() -> None:
             shutil.rmtree(folder)
             print(log[-4000:], file=sys.stderr)
             sys.exit(f'{name} {version} could not be built with operators')
-    print(f'Installed {name} {version} with its operators.')
+    print(has)
 
 
 if __name__ == '__main__':

@@ -28,7 +28,7 @@ def tool(monkeypatch, tmp_path):
     tool.builds, tool.installed = [], []
 
     def run(command, **options):
-        works = True
+        works, said = True, 'what the build said'
         if 'wheel' in command:
             tool.builds.append((command, options['env']))
             if tool.content is not None:
@@ -37,8 +37,10 @@ def tool(monkeypatch, tmp_path):
         elif 'install' in command:
             tool.installed.append(Path(command[-1]).read_text())
         else:  # the import
-            works = tool.installed[-1:] == ['ops']
-        said = 'what the build said'
+            works = tool.installed[-1:] in (['ops'], ['CUDA'])
+            said = (
+                '13.0' if tool.installed[-1:] == ['CUDA'] else 'not available'
+            )
         return subprocess.CompletedProcess(command, not works, said)
 
     monkeypatch.setattr(tool.subprocess, 'run', run)
@@ -64,6 +66,17 @@ def test_built_once(tool):
     tool.install_ops()
     assert tool.installed == ['no ops', 'ops']
     assert tool.cached.read_text() == 'ops'
+
+
+def test_a_toolkit_replaces_operators_for_cpus(tool, monkeypatch, tmp_path):
+    """As in the image of a container, which is built without a GPU."""
+    tool.install_ops()
+    monkeypatch.setenv('CUDA_HOME', str(tmp_path))
+    monkeypatch.setattr('torch.utils.cpp_extension.CUDA_HOME', str(tmp_path))
+    tool.installed[:], tool.content = ['ops'], 'CUDA'
+    tool.install_ops()
+    assert [env['FORCE_CUDA'] for _, env in tool.builds] == ['0', '1']
+    assert tool.installed[-1] == 'CUDA'
 
 
 @pytest.mark.parametrize('content', ['no ops', None])
