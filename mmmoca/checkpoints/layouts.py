@@ -12,7 +12,12 @@ from torch import Tensor
 from mmmoca.messages import listed
 
 from .keys import HUGGINGFACE, TIMM
-from .reading import CheckpointError, read_checkpoint, tensors_of
+from .reading import (
+    CheckpointError,
+    is_averaged,
+    read_checkpoint,
+    tensors_of,
+)
 from .weights import (
     PROJECTION,
     fold_layer_scale,
@@ -43,7 +48,8 @@ _ENCODER = re.compile(
 # Heads and decoders that follow the encoder, in files that do not tell them
 # apart by a prefix; anything else unknown changes what the encoder computes.
 _OTHER = re.compile(
-    r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred)'
+    r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred'
+    r'|n_averaged$|steps$)'  # counters of averages
 )
 
 
@@ -64,7 +70,8 @@ class Backbone(NamedTuple):
             embedding: as the file records, else square where their number
             allows it, else None.
         changes (Tuple[str, ...]): How ``state_dict`` differs from the file's
-            encoder, in words for a log.
+            encoder and which of two sets of weights it is, in words for a
+            log.
         meta (Dict): The ``meta`` of the file, such as :func:`run_record`
             inside; {} if there is none.
     """
@@ -119,7 +126,11 @@ def record_of(meta: object) -> dict:
     return record if isinstance(record, dict) else {}
 
 
-def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
+def read_backbone(
+    path: str | os.PathLike,
+    which: str = 'teacher',
+    weights: str | None = None,
+) -> Backbone:
     """Read the ViT of a checkpoint file of any known layout.
 
     Args:
@@ -127,6 +138,9 @@ def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
         which (str): 'teacher' (default, as in all of the paper's
             evaluations) or 'student'. A file with one encoder has no
             student, unless it was extracted as one.
+        weights (str, optional): 'raw' or 'averaged' (EMA), of a file that
+            has both. Defaults to None, those that other programs load: those
+            under ``state_dict`` or ``model``.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
@@ -136,7 +150,9 @@ def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
             :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)
-    backbone = find_backbone(checkpoint, which, os.fspath(path))
+    backbone = find_backbone(
+        checkpoint, which, os.fspath(path), weights=weights
+    )
     state_dict = {k: v.clone() for k, v in backbone.state_dict.items()}
     return backbone._replace(state_dict=state_dict)
 
@@ -146,6 +162,7 @@ def find_backbone(
     which: str = 'teacher',
     source: str = 'the checkpoint',
     drop_registers: bool = False,
+    weights: str | None = None,
 ) -> Backbone:
     """Find the ViT in a checkpoint that was read.
 
@@ -159,16 +176,18 @@ def find_backbone(
         drop_registers (bool): Leave registers out, although the encoder
             computes something else without them. Defaults to False, an
             error.
+        weights (str, optional): As in :func:`read_backbone`.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
 
     Raises:
         CheckpointError: If the file has no ViT, not the one asked for, or
-            one without [CLS] or positions, or with parts that a plain ViT
-            does not have. A final norm is not required: some files have
-            none, and :func:`check_fit` is for their users.
-        ValueError: If ``which`` is neither of its choices.
+            one without [CLS] or positions, whose weights are no floating
+            point numbers, or with parts that a plain ViT does not have. A
+            final norm is not required: some files have none, and
+            :func:`check_fit` is for their users.
+        ValueError: If ``which`` or ``weights`` is none of its choices.
     """
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
@@ -189,6 +208,8 @@ def find_backbone(
             'timm, patch_embed.projection as in mmpretrain, or embeddings.'
             f'patch_embeddings as in transformers): it has {listed(names)}'
         )
+    swapped = 'message_hub' in checkpoint and 'ema_state_dict' in checkpoint
+    found, taken = _choose_weights(found, weights, swapped, source)
     place, role = _choose_encoder(found, which, record.get('which'), source)
     container, prefix, naming = place
     _, convert = _NAMINGS[naming]
@@ -210,6 +231,7 @@ def find_backbone(
             ignored.append(name)
         else:
             unknown.append(name)
+    _check_numbers(state_dict, source)
     join_qkv(state_dict, source)
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
@@ -228,7 +250,7 @@ def find_backbone(
         role,
         ignored,
         position_grid(record.get('grid'), state_dict['pos_embed']),
-        tuple(changes),
+        (*changes, *taken),
         meta,
     )
 
@@ -242,6 +264,33 @@ class _Place(NamedTuple):
 
     def __str__(self) -> str:
         return f'{self.container} {self.prefix}'.strip() or 'one'
+
+
+def _choose_weights(
+    found: list[_Place], weights: str | None, swapped: bool, source: str
+) -> tuple[list[_Place], list[str]]:
+    """The places of raw or of averaged weights, and a line that says which.
+
+    ``swapped``: MMEngine's EMAHook saves the averaged ones as ``state_dict``
+    and the raw ones as ``ema_state_dict``.
+    """
+    kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
+    if weights not in (None, *kinds):
+        raise ValueError(
+            f"weights must be 'raw' or 'averaged', but got {weights!r}"
+        )
+    beside = [place for place in found if is_averaged(str(place))]
+    sets = [place for place in found if place not in beside], beside
+    taken = weights or kinds[not sets[0]]
+    chosen, others = sets if taken == kinds[0] else reversed(sets)
+    if not chosen:
+        raise CheckpointError(
+            f'{source} has no {taken} weights: it has {listed(found)}'
+        )
+    told = f'its {taken} weights are taken, of {listed(chosen)}'
+    if others:
+        told += f'; others are in {listed(others)}: choose by weights='
+    return chosen, [told] if beside else []
 
 
 def _choose_encoder(
@@ -298,6 +347,16 @@ def _layout_of(
         if fits:
             return layout
     return 'timm'
+
+
+def _check_numbers(state_dict: dict[str, Tensor], source: str) -> None:
+    """Refuse integer, boolean and complex weights."""
+    wrong = [n for n, v in state_dict.items() if not v.is_floating_point()]
+    if wrong:
+        raise CheckpointError(
+            f'the encoder in {source} has {listed(wrong)} of '
+            f'{state_dict[wrong[0]].dtype}: save floating point numbers'
+        )
 
 
 def _check_plain(
