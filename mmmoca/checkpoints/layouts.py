@@ -183,11 +183,11 @@ def find_backbone(
 
     Raises:
         CheckpointError: If the file has no ViT, not the one asked for, or
-            one without [CLS] or positions, whose weights are no floating
-            point numbers, or with parts that a plain ViT does not have. A
-            final norm is not required: some files have none, and
-            :func:`check_fit` is for their users.
-        ValueError: If ``which`` or ``weights`` is none of its choices.
+            one without [CLS] or positions, with integer or complex weights,
+            or with parts that a plain ViT does not have. A final norm is not
+            required: some files have none, and :func:`check_fit` is for
+            their users.
+        ValueError: If ``which`` is neither of its choices.
     """
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
@@ -274,23 +274,18 @@ def _choose_weights(
     ``swapped``: MMEngine's EMAHook saves the averaged ones as ``state_dict``
     and the raw ones as ``ema_state_dict``.
     """
-    kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
-    if weights not in (None, *kinds):
-        raise ValueError(
-            f"weights must be 'raw' or 'averaged', but got {weights!r}"
-        )
     beside = [place for place in found if is_averaged(str(place))]
-    sets = [place for place in found if place not in beside], beside
-    taken = weights or kinds[not sets[0]]
-    chosen, others = sets if taken == kinds[0] else reversed(sets)
-    if not chosen:
+    main = [place for place in found if place not in beside]
+    kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
+    sets = {k: places for k, places in zip(kinds, (main, beside)) if places}
+    taken = weights or next(iter(sets))
+    if taken not in sets:
         raise CheckpointError(
-            f'{source} has no {taken} weights: it has {listed(found)}'
+            f'{source} has no {taken} weights, only {listed(sets)} ones'
         )
-    told = f'its {taken} weights are taken, of {listed(chosen)}'
-    if others:
-        told += f'; others are in {listed(others)}: choose by weights='
-    return chosen, [told] if beside else []
+    told = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
+    told = f'its {taken} weights are taken, to choose by weights= of: {told}'
+    return sets[taken], [told] if beside else []
 
 
 def _choose_encoder(

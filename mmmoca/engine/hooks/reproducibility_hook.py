@@ -9,7 +9,9 @@ from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.datasets import ResumableBatchSampler, SeededSampler
+from mmmoca.engine.resume_check import changed_settings
 from mmmoca.engine.steps import is_training, mix_seed
+from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 
 
@@ -30,6 +32,9 @@ class ReproducibilityHook(Hook):
     exactly. The codebook's draws, masks and rounding depend on the ranks, and
     so do the batches of a sampler that groups images.
 
+    The seed of a resumed run is that of its checkpoint. A warning names the
+    settings of the training that differ from those that it was saved with.
+
     Raises:
         ValueError: Before training, if the processes have different seeds. At
             resume, if the global batch, the number of micro-batches, of
@@ -42,6 +47,18 @@ class ReproducibilityHook(Hook):
         if not (runner._resume and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
+        changes = changed_settings(
+            str(meta.get('cfg', '')), runner.cfg.pretty_text
+        )
+        processes = meta.get('num_processes', get_world_size())
+        if processes != get_world_size():
+            changes.append(f'{get_world_size()} processes, not {processes}')
+        if changes:
+            runner.logger.warning(
+                'the run goes on with other settings than it was saved with, '
+                'and ends otherwise than one that was not stopped: '
+                f'{listed(changes, 20)}'
+            )
         for name, now in _counts(runner).items():
             before = meta.get(name)
             if before not in (None, now):
@@ -63,19 +80,18 @@ class ReproducibilityHook(Hook):
                 meta['iter'] = start
 
     def before_run(self, runner: Runner) -> None:
-        """Tell the sampler the seed, and whether epochs are counted."""
+        """Tell the sampler whether epochs are counted."""
         if not is_training(runner):
             return
         sampler = _sampler(runner.train_loop)
         if isinstance(sampler, SeededSampler):
-            sampler.seed = runner.seed
             # An iteration-based loop counts no epochs and skips by itself.
             sampler.infinite = not isinstance(
                 runner.train_loop, EpochBasedTrainLoop
             )
 
     def before_train(self, runner: Runner) -> None:
-        """Check the seeds; let the sampler skip the images it has seen."""
+        """Check the seeds; tell the sampler the seed and what to skip."""
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
         if len(seeds.unique()) > 1:
             raise ValueError(
@@ -83,6 +99,9 @@ class ReproducibilityHook(Hook):
                 'images of an epoch: leave out randomness.diff_rank_seed'
             )
         loop = runner.train_loop
+        if hasattr(_sampler(loop), 'seed'):
+            # Not before: a resumed run has the seed of its checkpoint.
+            _sampler(loop).seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
             batches = loop.iter - loop.epoch * len(loop.dataloader)
             if not 0 <= batches <= len(loop.dataloader):
@@ -109,6 +128,7 @@ class ReproducibilityHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Save the size of an iteration with the checkpoint."""
         checkpoint['meta'] |= _counts(runner)
+        checkpoint['meta']['num_processes'] = get_world_size()
 
 
 def _sampler(loop: BaseLoop) -> Sampler:
