@@ -15,9 +15,11 @@ from mmmoca.checkpoints import (
     guarded,
     newest_checkpoint,
     not_finite,
+    read_checkpoint,
     run_record,
 )
 from mmmoca.engine.processes import on_main_process
+from mmmoca.engine.resume_check import changed_settings
 from mmmoca.engine.steps import (
     advice_to_go_on,
     is_training,
@@ -131,10 +133,12 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.logger.warning(problem)
             if newest:
                 return str(newest)
-        self._refuse_other_runs(folder, problems)
+        self._refuse_other_runs(runner, folder, problems)
         return None
 
-    def _refuse_other_runs(self, folder: Path, problems: list[str]) -> None:
+    def _refuse_other_runs(
+        self, runner: Runner, folder: Path, problems: list[str]
+    ) -> None:
         left = [
             *problems,
             *find_checkpoints(folder, self.filename_tmpl),
@@ -143,15 +147,32 @@ class AtomicCheckpointHook(CheckpointHook):
             *folder.glob(INTERRUPTED),
             *folder.glob('best_*.pth'),
         ]
-        if left:
-            raise CheckpointError(
-                f'{folder} has checkpoints of another run, or damaged ones '
-                f'({left[0]}): go on by --resume (resume=True) or --resume '
-                'FILE, or give another --work-dir'
-            )
+        if not left:
+            return
+        whose = 'another run, or damaged ones'
+        newest, _ = newest_checkpoint(folder, self.filename_tmpl)
+        if newest is not None:
+            meta = read_checkpoint(newest, lazy=True).get('meta', {})
+            settings = str(meta.get('cfg', ''))
+            if not changed_settings(settings, runner.cfg.pretty_text):
+                whose = (
+                    'this run, which was stopped after iteration '
+                    f'{meta.get("iter")} of {runner.max_iters}'
+                )
+        raise CheckpointError(
+            f'{folder} has checkpoints of {whose} ({left[0]}): go on by '
+            '--resume (resume=True) or --resume FILE, or give another '
+            '--work-dir'
+        )
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""
+        if runner.iter >= runner.max_iters:
+            runner.logger.warning(
+                f'the run is complete, with {runner.iter} of '
+                f'{runner.max_iters} iterations: to train longer, raise '
+                'max_epochs or max_iters in train_cfg'
+            )
         # A checkpoint could name any file as the best one, to be removed.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):
