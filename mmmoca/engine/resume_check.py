@@ -13,6 +13,8 @@ from torch import Tensor
 from mmmoca.checkpoints import CheckpointError
 
 _ADVICE = 'start from its weights by load_from=FILE with resume=False'
+# Which have the shape of the parameter in any optimiser.
+_MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
 # Settings that a training depends on, and parts of these that it does not:
 # `check_optimizer` compares rates, and validations change nothing.
 _TRAINS = re.compile(
@@ -109,7 +111,8 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
             state = states.get(number, {})
             without += parameter.requires_grad and not state
             for name, value in state.items():
-                if 'fused' in own and not _fits(value, parameter):
+                exact = 'fused' in own or name in _MOMENTS
+                if exact and not _fits(value, parameter):
                     raise CheckpointError(
                         f'{name} of the optimiser is no dense tensor of the '
                         f'shape of its parameter: {_ADVICE}'
@@ -132,14 +135,14 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
     """Numbers of a group that are others in the config; flags must not be."""
     changed = {}
     for key in (group | own).keys() - {'params', 'param_names'}:
-        group.setdefault(key, own.get(key))
-        if key.startswith('initial_'):
-            continue
+        if key in own and isinstance(own[key], bool | None):
+            # Versions of PyTorch differ in their flags.
+            group.setdefault(key, own[key])
+        elif key not in own and isinstance(group[key], Real | None):
+            continue  # some optimisers count steps in a group
         # A schedule moves the number itself.
         pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
-        # Versions of PyTorch differ in the flags that they have.
-        off = all(value is None or value is False for value in pair)
-        if off or repr(pair[0]) == repr(pair[1]):
+        if repr(pair[0]) == repr(pair[1]) or key.startswith('initial_'):
             continue
         if {*map(type, pair)} - {int, float}:
             raise CheckpointError(

@@ -156,8 +156,8 @@ class AtomicCheckpointHook(CheckpointHook):
             settings = str(meta.get('cfg', ''))
             if not changed_settings(settings, runner.cfg.pretty_text):
                 whose = (
-                    'this run, which was stopped after iteration '
-                    f'{meta.get("iter")} of {runner.max_iters}'
+                    f'this run, which has done {meta.get("iter")} of '
+                    f'{runner.max_iters} iterations'
                 )
         raise CheckpointError(
             f'{folder} has checkpoints of {whose} ({left[0]}): go on by '
