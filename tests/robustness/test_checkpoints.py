@@ -268,7 +268,11 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     assert 'SIGTERM' in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
     interrupted = root / 'stopped' / 'interrupted.pth'
-    assert read_checkpoint(interrupted)['meta']['iter'] == 4
+    saved = read_checkpoint(interrupted)
+    assert saved['meta']['iter'] == 4
+    # Also those since the last line of the log.
+    logged = saved['message_hub']['log_scalars']
+    assert len(logged['train/loss'].data[0]) == 4
     resumed = build(root, 'stopped', resume=True, **options)
     resumed.train()
     assert resumed._load_from == guarded(interrupted)
