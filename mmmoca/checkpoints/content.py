@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Whether what a checkpoint holds can be used, before anything uses it."""
 
+import math
 from collections.abc import Iterator
 from numbers import Real
 
@@ -9,10 +10,13 @@ from torch import Tensor
 
 # PyTorch does not compress. What was compressed later stays far below this.
 MOST_PACKED = 50
-# What a record has, see `run_record`; it has other keys, too.
-_NUMBERS = 'num_heads', 'resize', 'cropped'
-_SEQUENCES = 'grid', 'mean', 'std'
-_TEXTS = 'channel_order', 'interpolation', 'backend'
+# What a record has, see `run_record`. Other keys are not used.
+_RECORD = {
+    **dict.fromkeys(('mmmoca', 'preprocessing', 'loader'), dict),
+    **dict.fromkeys(('channel_order', 'interpolation', 'backend'), str),
+    **dict.fromkeys(('num_heads', 'resize', 'cropped'), Real),
+    **dict.fromkeys(('grid', 'mean', 'std'), list | tuple),  # of numbers
+}
 
 
 def unusable(checkpoint: dict, size: int) -> str | None:
@@ -25,9 +29,9 @@ def unusable(checkpoint: dict, size: int) -> str | None:
     Returns:
         str | None: What it is, after the file's name. None if all is well.
     """
-    if not isinstance(checkpoint.get('state_dict', {}), dict):
-        kind = type(checkpoint['state_dict']).__name__
-        return f'has a {kind} as state_dict, which must be a dict of tensors'
+    state = checkpoint.get('state_dict', {})
+    if not isinstance(state, dict):
+        return f'has a {type(state).__name__} as state_dict, not a dict'
     total = 0
     for name, tensor in _tensors(checkpoint):
         if problem := _problem(tensor):
@@ -69,17 +73,18 @@ def _broken_record(meta: object) -> str | None:
     """The first setting of ``meta.mmmoca`` that is of another kind."""
     record = meta.get('mmmoca') if isinstance(meta, dict) else None
     known = record.get('preprocessing') if isinstance(record, dict) else None
-    if not all(isinstance(part or {}, dict) for part in (record, known)):
-        return f'has a broken meta.mmmoca: {str(known or record)[:80]}'
-    settings = {**(record or {}), **(known or {})}
-    for key in settings.keys() & {*_NUMBERS, *_SEQUENCES, *_TEXTS}:
-        value, kind = settings[key], str if key in _TEXTS else Real
-        several = isinstance(value, list | tuple)
-        if value is not None and not (
-            several == (key in _SEQUENCES)
-            and all(
-                isinstance(v, kind) for v in (value if several else [value])
-            )
-        ):
-            return f'has a broken meta.mmmoca: {key}={str(value)[:80]!r}'
+    for part in (dict(mmmoca=record), record or {}, known or {}):
+        for key in part.keys() & _RECORD.keys():
+            value, kind = part[key], _RECORD[key]
+            if value is not None and not _is_of(value, kind, key):
+                return f'has a broken meta.mmmoca: {key}={str(value)[:80]!r}'
     return None
+
+
+def _is_of(value: object, kind: object, key: str) -> bool:
+    numbers = value if isinstance(value, list | tuple) else [value]
+    lowest = -math.inf if key == 'mean' else 0
+    return isinstance(value, kind) and (
+        kind in (dict, str)
+        or all(isinstance(n, Real) and lowest < n < math.inf for n in numbers)
+    )

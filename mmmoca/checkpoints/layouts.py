@@ -12,12 +12,7 @@ from torch import Tensor
 from mmmoca.messages import listed
 
 from .keys import HUGGINGFACE, TIMM
-from .reading import (
-    CheckpointError,
-    is_averaged,
-    read_checkpoint,
-    tensors_of,
-)
+from .reading import CheckpointError, is_averaged, read_checkpoint, tensors_of
 from .weights import (
     PROJECTION,
     fold_layer_scale,
@@ -127,9 +122,7 @@ def record_of(meta: object) -> dict:
 
 
 def read_backbone(
-    path: str | os.PathLike,
-    which: str = 'teacher',
-    weights: str | None = None,
+    path: str | os.PathLike, which: str = 'teacher', weights: str | None = None
 ) -> Backbone:
     """Read the ViT of a checkpoint file of any known layout.
 
@@ -150,9 +143,7 @@ def read_backbone(
             :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)
-    backbone = find_backbone(
-        checkpoint, which, os.fspath(path), weights=weights
-    )
+    backbone = find_backbone(checkpoint, which, os.fspath(path), weights)
     state_dict = {k: v.clone() for k, v in backbone.state_dict.items()}
     return backbone._replace(state_dict=state_dict)
 
@@ -161,8 +152,8 @@ def find_backbone(
     checkpoint: dict,
     which: str = 'teacher',
     source: str = 'the checkpoint',
-    drop_registers: bool = False,
     weights: str | None = None,
+    drop_registers: bool = False,
 ) -> Backbone:
     """Find the ViT in a checkpoint that was read.
 
@@ -173,10 +164,10 @@ def find_backbone(
         checkpoint (dict): What :func:`read_checkpoint` returned.
         which (str): As in :func:`read_backbone`.
         source (str): What to call it in errors.
+        weights (str, optional): As in :func:`read_backbone`.
         drop_registers (bool): Leave registers out, although the encoder
             computes something else without them. Defaults to False, an
             error.
-        weights (str, optional): As in :func:`read_backbone`.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.

@@ -155,9 +155,8 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
 
 def _fits(value: object, parameter: Tensor) -> bool:
     """Whether a fused kernel can take it as a state of a parameter."""
-    if not isinstance(value, Tensor) or value.ndim == 0:
-        return value is None or isinstance(value, Real | Tensor)
-    alike = value.stride() == parameter.stride()
-    alike |= value.is_contiguous() and parameter.is_contiguous()
-    floating = value.is_floating_point()
-    return alike and floating and value.shape == parameter.shape
+    if not isinstance(value, Tensor):
+        return value is None or isinstance(value, Real)
+    dense = value.is_contiguous() or value.stride() == parameter.stride()
+    alike = dense and value.shape == parameter.shape
+    return value.ndim == 0 or (alike and value.is_floating_point())

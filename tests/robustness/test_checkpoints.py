@@ -171,7 +171,7 @@ def test_nothing_starts_over_what_a_run_has_left(root):
         file = root / f'left_{resume}' / f'{name}.pth'
         file.parent.mkdir()
         file.touch()
-        with pytest.raises(CheckpointError, match='of another run'):
+        with pytest.raises(CheckpointError, match='of this run.*--resume '):
             build(root, file.parent.name, resume=resume).train()
         assert file.exists()
 
@@ -183,15 +183,8 @@ def warnings_of(runner):
     return ' '.join(call.args[0] for call in warning.call_args_list)
 
 
-def test_whose_checkpoints_are_in_the_folder(root, finished):
-    """Those of this run, complete or not, or of one with other settings."""
-    for options, told in (
-        ({'train_dataloader.num_workers': 1}, 'this run.*6 of 6.*--resume'),
-        ({'model.head.lambda_img': 0.5}, 'another run'),
-    ):
-        with pytest.raises(CheckpointError, match=told):
-            build(root, 'finished', **options).train()
-    assert 'complete' in warnings_of(build(root, 'finished', resume=True))
+def test_a_run_that_is_complete_says_so(root, finished):
+    assert '6 of 6' in warnings_of(build(root, 'finished', resume=True))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,9 @@ def test_what_no_reader_can_use(tmp_path, reason):
         dict(preprocessing=[1]),
         dict(preprocessing=dict(mean=0.5)),
         dict(preprocessing=dict(std=['1', '1', '1'])),
+        dict(preprocessing=dict(std=[1, 1, 0])),
         dict(preprocessing=dict(resize=(256, 256))),
+        dict(preprocessing=dict(cropped=0)),
         dict(preprocessing=dict(interpolation=3)),
     ],
 )

@@ -15,11 +15,9 @@ from mmmoca.checkpoints import (
     guarded,
     newest_checkpoint,
     not_finite,
-    read_checkpoint,
     run_record,
 )
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.resume_check import changed_settings
 from mmmoca.engine.steps import (
     advice_to_go_on,
     is_training,
@@ -133,12 +131,10 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.logger.warning(problem)
             if newest:
                 return str(newest)
-        self._refuse_other_runs(runner, folder, problems)
+        self._refuse_other_runs(folder, problems)
         return None
 
-    def _refuse_other_runs(
-        self, runner: Runner, folder: Path, problems: list[str]
-    ) -> None:
+    def _refuse_other_runs(self, folder: Path, problems: list[str]) -> None:
         left = [
             *problems,
             *find_checkpoints(folder, self.filename_tmpl),
@@ -147,23 +143,13 @@ class AtomicCheckpointHook(CheckpointHook):
             *folder.glob(INTERRUPTED),
             *folder.glob('best_*.pth'),
         ]
-        if not left:
-            return
-        whose = 'another run, or damaged ones'
-        newest, _ = newest_checkpoint(folder, self.filename_tmpl)
-        if newest is not None:
-            meta = read_checkpoint(newest, lazy=True).get('meta', {})
-            settings = str(meta.get('cfg', ''))
-            if not changed_settings(settings, runner.cfg.pretty_text):
-                whose = (
-                    f'this run, which has done {meta.get("iter")} of '
-                    f'{runner.max_iters} iterations'
-                )
-        raise CheckpointError(
-            f'{folder} has checkpoints of {whose} ({left[0]}): go on by '
-            '--resume (resume=True) or --resume FILE, or give another '
-            '--work-dir'
-        )
+        if left:
+            raise CheckpointError(
+                f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
+                'they are of this run, which was stopped, go on by --resume '
+                '(resume=True); if of another run, give another --work-dir, '
+                'or --resume FILE'
+            )
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""

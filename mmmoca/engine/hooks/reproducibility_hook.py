@@ -50,9 +50,6 @@ class ReproducibilityHook(Hook):
         changes = changed_settings(
             str(meta.get('cfg', '')), runner.cfg.pretty_text
         )
-        processes = meta.get('num_processes', get_world_size())
-        if processes != get_world_size():
-            changes.append(f'{get_world_size()} processes, not {processes}')
         if changes:
             runner.logger.warning(
                 'the run goes on with other settings than it was saved with, '
@@ -128,7 +125,6 @@ class ReproducibilityHook(Hook):
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Save the size of an iteration with the checkpoint."""
         checkpoint['meta'] |= _counts(runner)
-        checkpoint['meta']['num_processes'] = get_world_size()
 
 
 def _sampler(loop: BaseLoop) -> Sampler:
