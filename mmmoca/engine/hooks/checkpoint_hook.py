@@ -153,12 +153,6 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""
-        if runner.iter >= runner.max_iters:
-            runner.logger.warning(
-                f'the run is complete, with {runner.iter} of '
-                f'{runner.max_iters} iterations: to train longer, raise '
-                'max_epochs or max_iters in train_cfg'
-            )
         # A checkpoint could name any file as the best one, to be removed.
         hub = runner.message_hub
         for key, value in list(hub.runtime_info.items()):

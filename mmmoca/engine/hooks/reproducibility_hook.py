@@ -88,7 +88,10 @@ class ReproducibilityHook(Hook):
             )
 
     def before_train(self, runner: Runner) -> None:
-        """Check the seeds; tell the sampler the seed and what to skip."""
+        """Check the seeds; tell the sampler the seed and what to skip.
+
+        Warn of a resumed run that has nothing left to do.
+        """
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
         if len(seeds.unique()) > 1:
             raise ValueError(
@@ -96,6 +99,12 @@ class ReproducibilityHook(Hook):
                 'images of an epoch: leave out randomness.diff_rank_seed'
             )
         loop = runner.train_loop
+        if runner.iter >= runner.max_iters:
+            runner.logger.warning(
+                f'the run is complete, with {runner.iter} of '
+                f'{runner.max_iters} iterations: to train longer, raise '
+                'max_epochs or max_iters in train_cfg'
+            )
         if hasattr(_sampler(loop), 'seed'):
             # Not before: a resumed run has the seed of its checkpoint.
             _sampler(loop).seed = runner.seed
