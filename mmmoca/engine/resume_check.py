@@ -86,7 +86,7 @@ def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
             pairs = [(saved[name], part) for name, part in wrapper.items()]
             return [line for pair in pairs for line in check_optimizer(*pair)]
         return _check_groups(saved, wrapper.optimizer.param_groups)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(
             f'the optimiser in the checkpoint is broken: {_ADVICE}'
         ) from error

@@ -80,6 +80,7 @@ class ReproducibilityHook(Hook):
         """Tell the sampler whether epochs are counted."""
         if not is_training(runner):
             return
+        self._seed = runner.seed  # which MMEngine built the sampler with
         sampler = _sampler(runner.train_loop)
         if isinstance(sampler, SeededSampler):
             # An iteration-based loop counts no epochs and skips by itself.
@@ -105,9 +106,12 @@ class ReproducibilityHook(Hook):
                 f'{runner.max_iters} iterations: to train longer, raise '
                 'max_epochs or max_iters in train_cfg'
             )
-        if hasattr(_sampler(loop), 'seed'):
-            # Not before: a resumed run has the seed of its checkpoint.
-            _sampler(loop).seed = runner.seed
+        sampler = _sampler(loop)
+        own = isinstance(sampler, SeededSampler)
+        # Not before: a resumed run has the seed of its checkpoint. Samplers
+        # of others may have one of the config.
+        if own or getattr(sampler, 'seed', None) == self._seed:
+            sampler.seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
             batches = loop.iter - loop.epoch * len(loop.dataloader)
             if not 0 <= batches <= len(loop.dataloader):
@@ -120,7 +124,7 @@ class ReproducibilityHook(Hook):
             if isinstance(batch_sampler, ResumableBatchSampler):
                 batch_sampler.skip(batches)
             else:
-                _sampler(loop).skip(batches * batch_sampler.batch_size)
+                sampler.skip(batches * batch_sampler.batch_size)
 
     def before_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict | None = None
