@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from mmengine.model import PretrainedInit, initialize
 from mmengine.runner.checkpoint import CheckpointLoader
 from mmpretrain.models.backbones import VisionTransformer
@@ -55,14 +56,16 @@ def check_fit(
     """
     own = module.state_dict()
     shared = saved.keys() & own.keys()
-    for name in sorted(shared):
-        kind = getattr(saved[name], 'dtype', type(saved[name]))
-        if own[name].is_floating_point() > getattr(
-            kind, 'is_floating_point', False
-        ):
-            raise CheckpointError(
-                f'{source}: {name} is of {kind}: save floating point numbers'
-            )
+    types = {n: getattr(saved[n], 'dtype', torch.bool) for n in shared}
+    wrong = [
+        name
+        for name in sorted(shared)
+        if own[name].is_floating_point() > types[name].is_floating_point
+    ]
+    if wrong:
+        raise CheckpointError(
+            f'{source}: {listed(wrong)} are no floating point numbers'
+        )
     misshapen = sorted(
         name
         for name in shared

@@ -47,9 +47,8 @@ class ReproducibilityHook(Hook):
         if not (runner._resume and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
-        changes = changed_settings(
-            str(meta.get('cfg', '')), runner.cfg.pretty_text
-        )
+        text = runner.cfg.pretty_text
+        changes = changed_settings(str(meta.get('cfg', text)), text)
         if changes:
             runner.logger.warning(
                 'the run goes on with other settings than it was saved with, '
