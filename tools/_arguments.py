@@ -116,6 +116,8 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     add('--img-size', help=size, **sides)
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
+    weights = 'which weights, of a file that also has averaged ones (EMA)'
+    add('--weights', choices=['raw', 'averaged'], help=weights)
     channels = 'of each channel, if the checkpoint does not say it (ImageNet)'
     for name in ('--mean', '--std'):
         add(name, type=float, nargs='+', metavar='X', help=channels)
@@ -123,8 +125,8 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
 
 def encoder_arguments(args: argparse.Namespace) -> dict[str, object]:
     """The arguments of :func:`add_encoder_arguments`, for mmmoca.load."""
-    names = 'which', 'source_grid', 'img_size', 'num_heads', 'mean', 'std'
-    return {name: getattr(args, name) for name in names}
+    names = 'which', 'weights', 'source_grid', 'img_size', 'num_heads'
+    return {name: getattr(args, name) for name in (*names, 'mean', 'std')}
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:

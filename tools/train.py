@@ -2,6 +2,9 @@
 """Train a model by a config: ``python tools/train.py CONFIG``."""
 
 import argparse
+import os
+import sys
+import traceback
 from typing import TYPE_CHECKING
 
 from _arguments import (
@@ -71,6 +74,7 @@ def main() -> None:
     """Run the training."""
     parser, args = parse_args()
     import_stack()
+    from mmmoca.engine import NonFiniteLossError, NonFiniteStateError
     from mmmoca.engine.training import prepare_training, train
 
     cfg = load_config(parser, args)
@@ -87,8 +91,13 @@ def main() -> None:
         )
     if args.check:
         check(cfg, written)
-    else:
+        return
+    try:
         train(cfg, written)
+    except (NonFiniteLossError, NonFiniteStateError):
+        # A status of its own, for whoever tries rates.
+        traceback.print_exc()
+        sys.exit(os.EX_DATAERR)
 
 
 if __name__ == '__main__':

@@ -340,6 +340,7 @@ def load(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     source_grid: tuple[int, int] | None = None,
+    weights: str | None = None,
 ) -> Encoder:
     """Load the encoder of a checkpoint of any known layout.
 
@@ -367,6 +368,8 @@ def load(
         std (Sequence[float], optional): Likewise.
         source_grid (Tuple[int, int], optional): Patch rows and columns of
             the file; by default as it records, else square.
+        weights (str, optional): 'raw' or 'averaged', where a file has both;
+            a log line says which are taken by default.
 
     Returns:
         Encoder: Ready to :meth:`~Encoder.embed` images.
@@ -385,7 +388,7 @@ def load(
             )
         # Where torch.hub keeps them.
         path = local_file(url.removeprefix(FILE_SCHEME))
-    backbone = read_backbone(path, which)
+    backbone = read_backbone(path, which, weights)
     if img_size is not None:
         height, width = to_2tuple(img_size)
         img_size = height, width

@@ -8,10 +8,11 @@ file or prefix would leave a model untrained without an error.
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from mmengine.model import PretrainedInit
+import torch
+from mmengine.model import PretrainedInit, initialize
 from mmengine.runner.checkpoint import CheckpointLoader
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
@@ -55,6 +56,16 @@ def check_fit(
     """
     own = module.state_dict()
     shared = saved.keys() & own.keys()
+    types = {n: getattr(saved[n], 'dtype', torch.bool) for n in shared}
+    wrong = [
+        name
+        for name in sorted(shared)
+        if own[name].is_floating_point() > types[name].is_floating_point
+    ]
+    if wrong:
+        raise CheckpointError(
+            f'{source}: {listed(wrong)} are no floating point numbers'
+        )
     misshapen = sorted(
         name
         for name in shared
@@ -184,7 +195,9 @@ def loaded_names(checkpoint: dict) -> dict[str, Any]:
 def check_pretrained_inits(model: nn.Module) -> list[str]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
-    After this MMEngine reads the files with our reader.
+    After this MMEngine reads the files with our reader, and a class that
+    would overwrite what is loaded from a list, or by the class
+    ``PretrainedInit``, finds the form that it knows.
 
     Args:
         model (nn.Module): A model before its ``init_weights``. Modules that
@@ -198,24 +211,30 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
     """
     load = functools.cache(CheckpointLoader.load_checkpoint)
     reports = []
-    for name, module, init in _pretrained_inits(model):
-        path = init['checkpoint']
-        init['checkpoint'] = guarded(path)
-        role = f'Pretrained init of {name or type(model).__name__} ({path})'
-        reports.append(_check_init(role, module, load(guarded(path)), init))
+    for name, module in model.named_modules():
+        inits = getattr(module, 'init_cfg', None) or []
+        inits = [inits] if isinstance(inits, dict) else inits
+        pretrained = [init for init in inits if _is_pretrained(init['type'])]
+        if getattr(module, 'is_init', False) or not pretrained:
+            continue
+        for init in pretrained:
+            path, init['type'] = init['checkpoint'], 'Pretrained'
+            init['checkpoint'] = guarded(path)
+            role = (
+                f'Pretrained init of {name or type(module).__name__} ({path})'
+            )
+            checkpoint = load(guarded(path))
+            reports.append(_check_init(role, module, checkpoint, init))
+        if len(pretrained) == 1:
+            # So many classes know that they must not overwrite weights.
+            initialize(module, [i for i in inits if i not in pretrained])
+            (module.init_cfg,) = pretrained
     return reports
 
 
-def _pretrained_inits(
-    model: nn.Module,
-) -> Iterator[tuple[str, nn.Module, dict]]:
-    for name, module in model.named_modules():
-        if getattr(module, 'is_init', False):
-            continue
-        init_cfg = getattr(module, 'init_cfg', None) or []
-        for init in [init_cfg] if isinstance(init_cfg, dict) else init_cfg:
-            if init['type'] in ('Pretrained', PretrainedInit):
-                yield name, module, init
+def _is_pretrained(kind: str | type) -> bool:
+    # Its name may have a scope.
+    return kind is PretrainedInit or str(kind).split('.')[-1] == 'Pretrained'
 
 
 def _after_prefix(

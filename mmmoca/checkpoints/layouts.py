@@ -12,7 +12,7 @@ from torch import Tensor
 from mmmoca.messages import listed
 
 from .keys import HUGGINGFACE, TIMM
-from .reading import CheckpointError, read_checkpoint, tensors_of
+from .reading import CheckpointError, is_averaged, read_checkpoint, tensors_of
 from .weights import (
     PROJECTION,
     fold_layer_scale,
@@ -43,7 +43,8 @@ _ENCODER = re.compile(
 # Heads and decoders that follow the encoder, in files that do not tell them
 # apart by a prefix; anything else unknown changes what the encoder computes.
 _OTHER = re.compile(
-    r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred)'
+    r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred'
+    r'|n_averaged$|steps$)'  # counters of averages
 )
 
 
@@ -64,7 +65,8 @@ class Backbone(NamedTuple):
             embedding: as the file records, else square where their number
             allows it, else None.
         changes (Tuple[str, ...]): How ``state_dict`` differs from the file's
-            encoder, in words for a log.
+            encoder and which of two sets of weights it is, in words for a
+            log.
         meta (Dict): The ``meta`` of the file, such as :func:`run_record`
             inside; {} if there is none.
     """
@@ -119,7 +121,9 @@ def record_of(meta: object) -> dict:
     return record if isinstance(record, dict) else {}
 
 
-def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
+def read_backbone(
+    path: str | os.PathLike, which: str = 'teacher', weights: str | None = None
+) -> Backbone:
     """Read the ViT of a checkpoint file of any known layout.
 
     Args:
@@ -127,6 +131,9 @@ def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
         which (str): 'teacher' (default, as in all of the paper's
             evaluations) or 'student'. A file with one encoder has no
             student, unless it was extracted as one.
+        weights (str, optional): 'raw' or 'averaged' (EMA), of a file that
+            has both. Defaults to None, those that other programs load: those
+            under ``state_dict`` or ``model``.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
@@ -136,7 +143,7 @@ def read_backbone(path: str | os.PathLike, which: str = 'teacher') -> Backbone:
             :func:`find_backbone`.
     """
     checkpoint = read_checkpoint(path, lazy=True)
-    backbone = find_backbone(checkpoint, which, os.fspath(path))
+    backbone = find_backbone(checkpoint, which, os.fspath(path), weights)
     state_dict = {k: v.clone() for k, v in backbone.state_dict.items()}
     return backbone._replace(state_dict=state_dict)
 
@@ -145,6 +152,7 @@ def find_backbone(
     checkpoint: dict,
     which: str = 'teacher',
     source: str = 'the checkpoint',
+    weights: str | None = None,
     drop_registers: bool = False,
 ) -> Backbone:
     """Find the ViT in a checkpoint that was read.
@@ -156,6 +164,7 @@ def find_backbone(
         checkpoint (dict): What :func:`read_checkpoint` returned.
         which (str): As in :func:`read_backbone`.
         source (str): What to call it in errors.
+        weights (str, optional): As in :func:`read_backbone`.
         drop_registers (bool): Leave registers out, although the encoder
             computes something else without them. Defaults to False, an
             error.
@@ -165,9 +174,10 @@ def find_backbone(
 
     Raises:
         CheckpointError: If the file has no ViT, not the one asked for, or
-            one without [CLS] or positions, or with parts that a plain ViT
-            does not have. A final norm is not required: some files have
-            none, and :func:`check_fit` is for their users.
+            one without [CLS] or positions, with integer or complex weights,
+            or with parts that a plain ViT does not have. A final norm is not
+            required: some files have none, and :func:`check_fit` is for
+            their users.
         ValueError: If ``which`` is neither of its choices.
     """
     meta = checkpoint.get('meta')
@@ -189,6 +199,8 @@ def find_backbone(
             'timm, patch_embed.projection as in mmpretrain, or embeddings.'
             f'patch_embeddings as in transformers): it has {listed(names)}'
         )
+    swapped = 'message_hub' in checkpoint and 'ema_state_dict' in checkpoint
+    found, taken = _choose_weights(found, weights, swapped, source)
     place, role = _choose_encoder(found, which, record.get('which'), source)
     container, prefix, naming = place
     _, convert = _NAMINGS[naming]
@@ -210,6 +222,7 @@ def find_backbone(
             ignored.append(name)
         else:
             unknown.append(name)
+    _check_numbers(state_dict, source)
     join_qkv(state_dict, source)
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
@@ -228,7 +241,7 @@ def find_backbone(
         role,
         ignored,
         position_grid(record.get('grid'), state_dict['pos_embed']),
-        tuple(changes),
+        (*changes, *taken),
         meta,
     )
 
@@ -242,6 +255,28 @@ class _Place(NamedTuple):
 
     def __str__(self) -> str:
         return f'{self.container} {self.prefix}'.strip() or 'one'
+
+
+def _choose_weights(
+    found: list[_Place], weights: str | None, swapped: bool, source: str
+) -> tuple[list[_Place], list[str]]:
+    """The places of raw or of averaged weights, and a line that says which.
+
+    ``swapped``: MMEngine's EMAHook saves the averaged ones as ``state_dict``
+    and the raw ones as ``ema_state_dict``.
+    """
+    beside = [place for place in found if is_averaged(str(place))]
+    main = [place for place in found if place not in beside]
+    kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
+    sets = {k: places for k, places in zip(kinds, (main, beside)) if places}
+    taken = weights or next(iter(sets))
+    if taken not in sets:
+        raise CheckpointError(
+            f'{source} has no {taken} weights, only {listed(sets)} ones'
+        )
+    told = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
+    told = f'its {taken} weights are taken, to choose by weights= of: {told}'
+    return sets[taken], [told] if beside else []
 
 
 def _choose_encoder(
@@ -298,6 +333,16 @@ def _layout_of(
         if fits:
             return layout
     return 'timm'
+
+
+def _check_numbers(state_dict: dict[str, Tensor], source: str) -> None:
+    """Refuse integer, boolean and complex weights."""
+    wrong = [n for n, v in state_dict.items() if not v.is_floating_point()]
+    if wrong:
+        raise CheckpointError(
+            f'the encoder in {source} has {listed(wrong)} of '
+            f'{state_dict[wrong[0]].dtype}: save floating point numbers'
+        )
 
 
 def _check_plain(

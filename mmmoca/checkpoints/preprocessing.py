@@ -180,7 +180,7 @@ def preprocessing_of(
         key: tuple(value) if isinstance(value, list) else value
         for key, value in recorded.items()
     }
-    if any(len(known.get(k, ())) != channels for k in ('mean', 'std')):
+    if any(len(known.get(k) or ()) != channels for k in ('mean', 'std')):
         # None, or of other images.
         for name in ('mean', 'std', 'channel_order', 'loader', 'source'):
             known.pop(name, None)

@@ -16,6 +16,7 @@ from torch import Tensor, hub
 
 from mmmoca.messages import printable
 
+from .content import MOST_PACKED, unusable
 from .unpickling import safe_unpickling
 
 # Where known layouts keep their tensors, most specific first. '' is the file
@@ -30,13 +31,16 @@ _CONTAINERS = (
     'model',
     '',
 )
-# What DistributedDataParallel and torch.compile put before every name.
-_WRAPPERS = re.compile(r'^(module\.|_orig_mod\.)+')
+# What wrappers put before the names of what they wrap: data parallelism,
+# torch.compile, FSDP, activation checkpointing, DeepSpeed.
+_WRAPPERS = re.compile(
+    r'(?<![^.])(module|_orig_mod|_fsdp_wrapped_module'
+    r'|_checkpoint_wrapped_module|_forward_module)\.'
+)
+# Keys and prefixes of averaged weights, as timm's state_dict_ema.
+_AVERAGED = re.compile(r'(?<![a-z])(ema|swa|averaged?)(?![a-z])', re.I)
 # What PyTorch says that it does not let in.
 _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
-# PyTorch does not compress. What was compressed later stays far below this.
-_MOST_PACKED = 50
-
 # Raised for files that are truncated, damaged or of other kinds.
 _READING_ERRORS = (
     *(RuntimeError, EOFError, ValueError, KeyError, OverflowError),
@@ -76,7 +80,7 @@ def check_intact(path: str | os.PathLike) -> bool:
         with zipfile.ZipFile(path) as archive:
             parts = archive.infolist()
             unpacked = sum(part.file_size for part in parts)
-            bomb = unpacked > _MOST_PACKED * os.path.getsize(path)
+            bomb = unpacked > MOST_PACKED * os.path.getsize(path)
             if not bomb:
                 damaged = archive.testzip()
     # zipfile raises any of these for headers that make no sense.
@@ -85,7 +89,7 @@ def check_intact(path: str | os.PathLike) -> bool:
     if bomb:
         raise CheckpointError(
             f'{path} is refused: it would unpack to {unpacked} bytes, more '
-            f'than {_MOST_PACKED} times its size'
+            f'than {MOST_PACKED} times its size'
         )
     if damaged is not None:
         raise CheckpointError(
@@ -104,7 +108,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
     Args:
         path (str | os.PathLike): A file of ``torch.save`` in any format, or
-            ``.safetensors``.
+            of safetensors, whatever its name.
         lazy (bool): Map tensors into memory as they are used, so that those
             of the optimiser take none. The file must not be overwritten in
             place while they live. Defaults to False.
@@ -115,7 +119,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
     Raises:
         CheckpointError: If there is no such file, it is truncated, damaged
-            or no checkpoint at all, or pickles anything else.
+            or no checkpoint at all, pickles anything else, or has tensors
+            that are not plain ones; see :func:`unusable`.
     """
     path = os.path.expanduser(os.fspath(path))
     if not os.path.isfile(path):
@@ -123,21 +128,32 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
             f'{path} is no file on this machine: give the path of a local '
             'file (download a URL first)'
         )
-    if path.endswith('.safetensors'):
-        return _read_safetensors(path)
+    reader = _read_safetensors if _is_safetensors(path) else _read_pickled
+    checkpoint = reader(path, lazy)
+    if not isinstance(checkpoint, dict):
+        raise CheckpointError(
+            f'{path} holds a {type(checkpoint).__name__} where a checkpoint '
+            'is a dict: save model.state_dict() instead'
+        )
+    problem = unusable(checkpoint, os.path.getsize(path))
+    if problem is not None:
+        raise CheckpointError(f'{path} {problem}')
+    return checkpoint
+
+
+def _read_pickled(path: str, lazy: bool) -> object:
     # Older formats cannot be mapped.
     mappable = zipfile.is_zipfile(path) and check_intact(path)
     try:
         with safe_unpickling():
-            checkpoint = torch.load(
-                path, map_location='cpu', mmap=lazy and mappable
-            )
+            return torch.load(path, map_location='cpu', mmap=lazy and mappable)
     except (OSError, MemoryError):
         raise
     except UnpicklingError as error:
         kind = _REFUSED.search(str(error))
         if kind is None:
-            raise _unreadable(path) from error
+            # PyTorch wraps what our stand-ins say.
+            raise _unreadable(path, error.__context__) from error
         raise CheckpointError(
             f'{path} is refused: besides tensors it pickles {kind[1]}, and '
             'unpickling can run any code. If you trust the file, set the '
@@ -147,33 +163,41 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     # A damaged file calls the allowed functions with any arguments.
     except Exception as error:
         raise _unreadable(path) from error
-    if not isinstance(checkpoint, dict):
-        raise CheckpointError(
-            f'{path} holds a {type(checkpoint).__name__} where a checkpoint '
-            'is a dict: save model.state_dict() instead'
-        )
-    return checkpoint
 
 
-def _read_safetensors(path: str) -> dict:
+def _is_safetensors(path: str) -> bool:
+    """Whether a file begins with the length of its header, and a header."""
+    with open(path, 'rb') as file:
+        length, brace = file.read(8), file.read(1)
+    size = os.path.getsize(path)
+    return brace == b'{' and int.from_bytes(length, 'little') < size
+
+
+def _read_safetensors(path: str, lazy: bool) -> dict:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework='pt') as file:
             meta = dict(file.metadata() or {})
             state_dict = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if 'mmmoca' in meta:  # metadata are strings
-            meta['mmmoca'] = json.loads(meta['mmmoca'])
-    except (SafetensorError, ValueError, RecursionError) as error:
+    except (SafetensorError, ValueError) as error:
         raise _unreadable(path) from error
+    if 'mmmoca' in meta:  # metadata are strings
+        try:
+            meta['mmmoca'] = json.loads(meta['mmmoca'])
+        except (ValueError, RecursionError) as error:
+            raise _unreadable(path, 'mmmoca in it is no JSON') from error
     return dict(state_dict=state_dict, meta=meta)
 
 
-def _unreadable(path: str | os.PathLike) -> CheckpointError:
+def _unreadable(
+    path: str | os.PathLike, reason: object = None
+) -> CheckpointError:
+    told = '' if reason is None else f' ({str(reason).splitlines()[0]})'
     return CheckpointError(
         f'{path} is truncated or no checkpoint, or has more in it than '
-        'tensors, numbers and text: copy or download it again, or save its '
-        'state dict alone'
+        f'tensors, numbers and text{told}: copy or download it again, or '
+        'save its state dict alone'
     )
 
 
@@ -185,11 +209,12 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
 
     Returns:
         Dict[str, Dict[str, Tensor]]: For each key of the file that known
-        layouts use ('' for the file itself) its tensors, their names without
-        the prefixes of DDP and ``torch.compile``.
+        layouts use ('' for the file itself), or that is of averaged weights,
+        its tensors, their names without what wrappers add.
     """
     found = {}
-    for key in _CONTAINERS:
+    averaged = filter(is_averaged, checkpoint)
+    for key in dict.fromkeys((*_CONTAINERS, *averaged)):
         values = checkpoint if key == '' else checkpoint.get(key)
         if isinstance(values, dict):
             found[key] = {
@@ -198,6 +223,11 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
                 if isinstance(name, str) and isinstance(value, Tensor)
             }
     return {key: tensors for key, tensors in found.items() if tensors}
+
+
+def is_averaged(place: object) -> bool:
+    """Whether a key of a file, or a prefix there, is of averaged weights."""
+    return isinstance(place, str) and bool(_AVERAGED.search(place))
 
 
 def local_file(source: str) -> str:

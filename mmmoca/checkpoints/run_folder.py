@@ -14,6 +14,8 @@ from typing import IO, ClassVar
 import torch
 from torch import Tensor
 
+from mmmoca.messages import printable
+
 from .reading import CheckpointError, read_checkpoint
 
 # A run writes it if it is asked to stop between two checkpoints.
@@ -149,12 +151,23 @@ def newest_checkpoint(
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:
         try:
-            checkpoint = read_checkpoint(path, lazy=True)
-        except CheckpointError as error:
-            problems.append(str(error))
-            continue
-        names = not_finite(checkpoint.get('state_dict', {}))
-        if not names:
+            problem = _problem(read_checkpoint(path, lazy=True))
+        except (CheckpointError, RuntimeError) as error:
+            problem = str(error)
+        if problem is None:
             return path, problems
-        problems.append(f'{path} has numbers that are not finite: {names[0]}')
+        problems.append(printable(f'{path} is passed over: {problem}'))
     return None, problems
+
+
+def _problem(checkpoint: dict) -> str | None:
+    """Why a run cannot go on from a checkpoint that was read."""
+    for key in ('state_dict', 'meta', 'optimizer', 'message_hub'):
+        if not isinstance(checkpoint.get(key, {}), dict):
+            return f'its {key} is no dict'
+    state = checkpoint.get('state_dict', {})
+    for name, value in state.items():
+        if not isinstance(value, Tensor) and 'extra_state' not in str(name):
+            return f'{name} in it is no tensor'
+    names = not_finite(state)
+    return f'it has numbers that are not finite: {names[0]}' if names else None

@@ -8,6 +8,7 @@ encoder. They work wherever MMEngine takes a checkpoint, for URLs too.
 import os
 from typing import Any
 
+from mmengine.logging import print_log
 from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
@@ -78,4 +79,6 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     scheme, path = filename.split('://', 1)
     path = local_file(path)
     backbone = read_backbone(path, scheme.removeprefix('mmmoca-'))
+    for change in backbone.changes:
+        print_log(f'{path}: {change}', logger='current')
     return backbone_checkpoint(backbone, path)

@@ -49,7 +49,7 @@ class _DType:
         self.value = np.dtype(code) if isinstance(code, str) else None
         if self.value is None or self.value.kind not in 'biuf':
             raise UnpicklingError(
-                f'A checkpoint may hold arrays of numbers, not of {code!r}.'
+                f"NumPy's type {code!r} is not read: text, dates, objects"
             )
 
     def __setstate__(self, state: tuple) -> None:

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 import torch
 from mmcv.cnn.bricks import DropPath
-from mmengine.model import ModuleList
+from mmengine.model import ModuleList, PretrainedInit
 from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor, nn
@@ -103,14 +103,14 @@ class MOCAViT(VisionTransformer):
 
     def init_weights(self) -> None:
         """Initialise as MAE does. Positions keep their values."""
-        positions = self.pos_embed.detach().clone()
-        pretrained = (
-            isinstance(self.init_cfg, dict)
-            and self.init_cfg['type'] == 'Pretrained'
-        )
-        super().init_weights()
-        if pretrained:
+        inits = self.init_cfg or []
+        inits = [inits] if isinstance(inits, dict) else inits
+        if any(i['type'] in ('Pretrained', PretrainedInit) for i in inits):
+            # mmpretrain's own method overwrites what a list has loaded.
+            super(VisionTransformer, self).init_weights()
             return
+        positions = self.pos_embed.detach().clone()
+        super().init_weights()
         init_transformer(self)
         self.pos_embed.data.copy_(positions)
         nn.init.normal_(self.cls_token, std=0.02)

@@ -9,6 +9,7 @@ import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from unittest import mock
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from mmmoca.checkpoints import (
 from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
 from ..distributed import run_processes
+from ..images import DEMO_CONFIG
 from ..runs import assert_same, demo_runner, scalars
 from ..tools import python
 from .payloads import write_payload
@@ -37,6 +39,16 @@ OPTIONS = {
 
 def build(root, name, **options):
     return demo_runner(root, name, **OPTIONS | options)
+
+
+# Content of a file that no run can go on from, and what its error names.
+NO_WEIGHTS = {
+    'state_dict.a': dict(state_dict=dict(a=torch.rand(3, device='meta'))),
+    'list': dict(state_dict=[torch.rand(3)]),
+    'b in it': dict(state_dict=dict(a=torch.rand(3), b=[1.0])),
+    'meta': dict(meta='epoch 3'),
+    'optimizer': dict(optimizer=None),
+}
 
 
 @pytest.fixture(scope='module')
@@ -68,7 +80,9 @@ def damage(path, how):
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize('how', ['damaged', 'truncated', 'not finite'])
+@pytest.mark.parametrize(
+    'how', ['damaged', 'truncated', 'not finite', *NO_WEIGHTS]
+)
 def test_damaged_files_are_passed_over(tmp_path, how):
     state = dict(a=torch.rand(1000), b=torch.tensor(1))
     for number in (8, 9, 10):
@@ -76,6 +90,8 @@ def test_damaged_files_are_passed_over(tmp_path, how):
         if (number, how) == (10, 'not finite'):
             state['a'][3] = float('nan')
         torch.save(dict(state_dict=state if number == 10 else {}), file)
+    if how in NO_WEIGHTS:
+        torch.save(dict(state_dict=state) | NO_WEIGHTS[how], file)
     damage(file, how)
     torch.save(dict(a=torch.rand(10)), tmp_path / 'best_iter_12.pth')
     # The folder was moved here from another place.
@@ -83,7 +99,7 @@ def test_damaged_files_are_passed_over(tmp_path, how):
     newest, (problem,) = newest_checkpoint(tmp_path, 'iter_{}.pth')
     assert newest.name == 'iter_9.pth'
     assert str(file) in problem and how in problem
-    for lazy in (False, True) if how != 'not finite' else ():
+    for lazy in (False, True) if how in ('damaged', 'truncated') else ():
         with pytest.raises(CheckpointError, match='iter_10.pth'):
             read_checkpoint(file, lazy)
 
@@ -117,17 +133,24 @@ def hold(folder, held):
 
 @pytest.mark.processes
 def test_one_run_a_folder(root):
+    """The other one, refused, leaves the config of the first."""
     folder = root / 'shared'
     context = multiprocessing.get_context('forkserver')
     held = context.Event()
     holder = context.Process(target=hold, args=(folder, held))
     holder.start()
     assert held.wait(60)
+    config = folder / DEMO_CONFIG.name
+    config.write_text('first')
+    ours = dict(runner_type='mmmoca.ConsoleRunner')
     with pytest.raises(RuntimeError, match=f'process {holder.pid} on'):
-        build(root, 'shared').train()
+        build(root, 'shared', **ours).train()
     holder.kill()
     holder.join()
     FolderLock(folder).release()
+    assert config.read_text() == 'first'
+    build(root, 'shared', **ours | {'train_cfg.max_iters': 1}).train()
+    assert 'max_iters=1' in config.read_text()
 
 
 def test_one_run_a_folder_within_a_process(tmp_path):
@@ -148,9 +171,39 @@ def test_nothing_starts_over_what_a_run_has_left(root):
         file = root / f'left_{resume}' / f'{name}.pth'
         file.parent.mkdir()
         file.touch()
-        with pytest.raises(CheckpointError, match='of another run'):
+        with pytest.raises(CheckpointError, match='of this run.*--resume '):
             build(root, file.parent.name, resume=resume).train()
         assert file.exists()
+
+
+def warnings_of(runner):
+    """What a run warns of."""
+    with mock.patch.object(runner.logger, 'warning') as warning:
+        runner.train()
+    return ' '.join(call.args[0] for call in warning.call_args_list)
+
+
+def test_a_run_that_is_complete_says_so(root, finished):
+    assert '6 of 6' in warnings_of(build(root, 'finished', resume=True))
+
+
+@pytest.mark.parametrize(
+    ('key', 'value'),
+    [
+        ('default_hooks.teacher_ema.momentum', 0.5),
+        ('model.masking.mask_ratios', (0.6,)),
+        ('model.head.lambda_img', 0.5),
+        ('optim_wrapper.clip_grad.max_norm', 9),
+        ('param_scheduler.warmup', 0),
+        ('train_dataloader.dataset.pipeline.2.num_views', [2, 1]),
+        ('randomness.seed', 3),
+    ],
+)
+def test_settings_that_change_a_resumed_run(root, finished, key, value):
+    """Are warned of; all but the seed, which is that of the checkpoint."""
+    again = dict(resume=True, load_from=f'{finished}/iter_6.pth')
+    said = warnings_of(build(root, f'as_{key}', **again | {key: value}))
+    assert (key in said) == (key != 'randomness.seed')
 
 
 def at(runner, moment, iteration, act):
@@ -208,7 +261,11 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     assert 'SIGTERM' in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
     interrupted = root / 'stopped' / 'interrupted.pth'
-    assert read_checkpoint(interrupted)['meta']['iter'] == 4
+    saved = read_checkpoint(interrupted)
+    assert saved['meta']['iter'] == 4
+    # Also those since the last line of the log.
+    logged = saved['message_hub']['log_scalars']
+    assert len(logged['train/loss'].data[0]) == 4
     resumed = build(root, 'stopped', resume=True, **options)
     resumed.train()
     assert resumed._load_from == guarded(interrupted)

@@ -9,6 +9,7 @@ from mmpretrain.models.selfsup.mocov3 import MoCoV3ViT
 from mmmoca.checkpoints import (
     CheckpointError,
     backbone_checkpoint,
+    check_fit,
     find_backbone,
     read_backbone,
     read_checkpoint,
@@ -16,6 +17,7 @@ from mmmoca.checkpoints import (
 )
 from mmmoca.checkpoints.vits import num_heads_of
 
+from ..runs import assert_same
 from .files import (
     assert_same_tokens,
     checkpoint,
@@ -39,6 +41,7 @@ TWO_TEACHERS = {
     for name, value in with_prefix(prefix, timm_state()).items()
 }
 EXTRA = torch.ones(3)
+CHOICES = dict(raw=0, averaged=1)
 GATED = torch.ones(192, 24)  # twice as many rows as the next layer takes
 
 
@@ -96,6 +99,85 @@ def test_files_that_are_not_read(content, message):
         find_backbone(content)
 
 
+WRAPPERS = {
+    'torch.compile': ('blocks.0', 'blocks.0._orig_mod'),
+    'FSDP': ('blocks', 'blocks._fsdp_wrapped_module'),
+    'checkpointing': ('attn', '_checkpoint_wrapped_module.attn'),
+    'several': ('mlp', 'module._orig_mod.mlp.module'),
+    'a module': ('', 'model.'),
+    'DDP in it': ('', 'model.module.backbone._orig_mod.'),
+}
+
+
+@pytest.mark.parametrize('wrapper', WRAPPERS)
+def test_names_that_wrappers_lengthen(wrapper):
+    old, new = WRAPPERS[wrapper]
+    state = {k.replace(old, new, 1): v for k, v in timm_state().items()}
+    found = find_backbone(dict(state_dict=state))
+    assert_same(found.state_dict, find_backbone(timm_state()).state_dict)
+
+
+def averaged(state):
+    return {name: value + 1 for name, value in state.items()}
+
+
+TIMM = timm_state()
+COUNTED = with_prefix('module.', averaged(TIMM)) | dict(
+    n_averaged=torch.tensor(3)
+)
+BOTH = {
+    'timm': dict(state_dict=TIMM, state_dict_ema=averaged(TIMM)),
+    'DeiT': dict(model=TIMM, model_ema=averaged(TIMM)),
+    'counted': dict(model=TIMM, swa_model=COUNTED),
+    'prefixes': dict(
+        state_dict=with_prefix('model.', TIMM)
+        | with_prefix('model_ema.module.', averaged(TIMM))
+    ),
+    # Its hook swaps the two.
+    'mmengine': dict(
+        state_dict=with_prefix('backbone.', averaged(TIMM)),
+        ema_state_dict=with_prefix('module.backbone.', TIMM)
+        | dict(steps=torch.tensor(3)),
+        message_hub={},
+    ),
+}
+
+
+@pytest.mark.parametrize('kind', BOTH)
+def test_raw_and_averaged_weights(tmp_path, kind):
+    """One of the two is taken and named, either can be chosen."""
+    path = tmp_path / 'a.pth'
+    torch.save(BOTH[kind], path)
+    raw = TIMM['cls_token']
+    for weights, shift in ((None, kind == 'mmengine'), *CHOICES.items()):
+        found = read_backbone(path, weights=weights)
+        assert torch.equal(found.state_dict['cls_token'], raw + shift)
+        (said,) = found.changes
+        assert ('averaged', 'raw')[not shift] in said
+
+
+def test_weights_that_a_file_lacks():
+    only = dict(state_dict_ema=TIMM)
+    (said,) = find_backbone(only).changes
+    assert 'averaged' in said
+    assert find_backbone(TIMM, weights='raw').changes == ()
+    for content, missing in ((TIMM, 'averaged'), (only, 'raw')):
+        with pytest.raises(CheckpointError, match=f'no {missing}'):
+            find_backbone(content, weights=missing)
+
+
+@pytest.mark.parametrize('kind', [torch.int8, torch.bool, torch.complex64])
+def test_weights_that_are_no_real_numbers(kind):
+    wrong = TIMM['blocks.1.attn.proj.weight'].to(kind)
+    with pytest.raises(CheckpointError, match='layers.1.attn.proj.weight'):
+        find_backbone(timm_state(**{'blocks.1.attn.proj.weight': wrong}))
+    model = mm_vit()
+    state = model.state_dict()
+    state['ln1.bias'] = state['ln1.bias'].to(kind)
+    with pytest.raises(CheckpointError, match='ln1.bias'):
+        check_fit(model, state, None, 'a')
+
+
 def test_a_file_without_its_teacher():
     content = checkpoint('dino')[0]
     del content['teacher']
@@ -120,6 +202,15 @@ def test_files_of_other_kinds(tmp_path):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(CheckpointError, match='truncated or no checkpo'):
             read_checkpoint(tmp_path / name)
+    # Formats go by the content, not by the name.
+    state = checkpoint('timm')[0]
+    write_checkpoint(
+        dict(state_dict=state, meta={}), tmp_path / 'a.safetensors'
+    )
+    (tmp_path / 'a.safetensors').rename(tmp_path / 'a.bin')
+    torch.save(state, tmp_path / 'b.safetensors')
+    assert_same(read_checkpoint(tmp_path / 'a.bin')['state_dict'], state)
+    assert_same(read_checkpoint(tmp_path / 'b.safetensors'), state)
     torch.save([torch.ones(1)], tmp_path / 'list.pth')
     with pytest.raises(CheckpointError, match='holds a list'):
         read_checkpoint(tmp_path / 'list.pth')

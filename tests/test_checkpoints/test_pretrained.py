@@ -3,12 +3,27 @@
 
 import pytest
 import torch
+from mmengine.model import PretrainedInit
+from mmpretrain.registry import MODELS
 
 from mmmoca.checkpoints import CheckpointError, check_pretrained_inits
 from mmmoca.checkpoints.keys import TIMM
 
 from ..runs import assert_same
-from .files import DIMS, checkpoint, classifier, mm_vit
+from .files import (
+    DIMS,
+    checkpoint,
+    classifier,
+    mm_config,
+    mm_vit,
+    randomise,
+)
+
+KINDS = dict(
+    VisionTransformer='mmpretrain.VisionTransformer',
+    DeiT='mmpretrain.DistilledVisionTransformer',
+    MOCAViT='mmmoca.MOCAViT',
+)
 
 
 @pytest.fixture
@@ -47,6 +62,29 @@ def test_pretrained_backbones(build, layout, scheme, prefix):
     model.init_weights()
     assert check_pretrained_inits(model) == []
     assert_same(model.backbone.state_dict(), expected)
+
+
+@pytest.mark.parametrize('kind', ['VisionTransformer', 'DeiT', 'MOCAViT'])
+@pytest.mark.parametrize(
+    'types',
+    [[PretrainedInit], ['mmengine.Pretrained'], ['Normal', 'Pretrained']],
+)
+def test_no_initialisation_overwrites_them(tmp_path, kind, types):
+    """Whatever the form of ``init_cfg``; our ViT needs no check for that."""
+    config = mm_config(type=KINDS[kind], out_type='cls_token')
+    source = randomise(MODELS.build(config), 3).state_dict()
+    torch.save(source, tmp_path / 'a.pth')
+    file = dict(checkpoint=str(tmp_path / 'a.pth'))
+    inits = [
+        dict(type=name, **dict(layer='Linear') if name == 'Normal' else file)
+        for name in types
+    ]
+    config['init_cfg'] = inits if len(inits) > 1 else inits[0]
+    model = MODELS.build(config)
+    if kind != 'MOCAViT' or types[0] == 'mmengine.Pretrained':
+        check_pretrained_inits(model)
+    model.init_weights()
+    assert_same(model.state_dict(), source)
 
 
 def test_prefixes_that_fit_nothing(build):

@@ -1,15 +1,22 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What our reader lets in beside tensors."""
 
+import datetime
 from pickle import UnpicklingError
 
 import numpy as np
 import pytest
 import torch
 from mmengine.logging import HistoryBuffer
+from safetensors.torch import save_file
 
-from mmmoca.checkpoints import CheckpointError, read_checkpoint
+from mmmoca.checkpoints import (
+    CheckpointError,
+    read_checkpoint,
+    write_checkpoint,
+)
 
+from ..errors import raises
 from ..robustness.payloads import Call
 
 
@@ -59,3 +66,58 @@ def test_what_the_process_allows_does_not_count(tmp_path):
     finally:
         torch.serialization.clear_safe_globals()
         torch.serialization.add_safe_globals(before)
+
+
+EYE, BIG = torch.eye(3), torch.zeros(10**5)
+UNUSABLE = {
+    "'U3'": np.str_('abc'),
+    "'U1'": np.array(['a', 'b']),
+    "'M8'": np.datetime64('2020-01-01'),
+    'datetime.date': datetime.date(2020, 1, 1),
+    'expanded tensor: (1000000, 1000000)': EYE[0, :1].expand(10**6, 10**6),
+    'device meta': EYE.to('meta'),
+    'sparse': EYE.to_sparse(),
+    'or nested': torch.nested.nested_tensor([EYE[0, :2], EYE[0]]),
+    'quantised': torch.quantize_per_tensor(EYE, 0.1, 0, torch.qint8),
+    'tensors of': [BIG.view(1, -1) for _ in range(99)],
+}
+
+
+@pytest.mark.parametrize('reason', UNUSABLE)
+def test_what_no_reader_can_use(tmp_path, reason):
+    """Is refused, wherever it is in the file, with the file's name."""
+    path = tmp_path / 'odd.pth'
+    torch.save(dict(state_dict=dict(a=EYE), more=[UNUSABLE[reason]]), path)
+    for lazy in (False, True):
+        with raises(CheckpointError, 'odd.pth', reason):
+            read_checkpoint(path, lazy)
+
+
+@pytest.mark.parametrize(
+    'record',
+    [
+        'none',
+        dict(num_heads='six'),
+        dict(grid=7),
+        dict(grid=['a', 'b']),
+        dict(preprocessing=[1]),
+        dict(preprocessing=dict(mean=0.5)),
+        dict(preprocessing=dict(std=['1', '1', '1'])),
+        dict(preprocessing=dict(std=[1, 1, 0])),
+        dict(preprocessing=dict(resize=(256, 256))),
+        dict(preprocessing=dict(cropped=0)),
+        dict(preprocessing=dict(interpolation=3)),
+    ],
+)
+def test_broken_records(tmp_path, record):
+    """In both formats."""
+    meta = dict(mmmoca=record)
+    torch.save(dict(state_dict=dict(a=EYE), meta=meta), tmp_path / 'a.pth')
+    state = dict(state_dict=dict(a=EYE), meta=meta)
+    write_checkpoint(state, tmp_path / 'a.safetensors')
+    for file in ('a.pth', 'a.safetensors'):
+        with raises(CheckpointError, file, 'meta.mmmoca'):
+            read_checkpoint(tmp_path / file)
+    save_file(dict(a=EYE), tmp_path / 'b.safetensors', dict(mmmoca='{'))
+    with raises(CheckpointError, 'b.safetensors', 'mmmoca'):
+        read_checkpoint(tmp_path / 'b.safetensors')

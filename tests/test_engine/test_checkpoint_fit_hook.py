@@ -9,7 +9,8 @@ import copy
 
 import pytest
 import torch
-from mmengine.optim import OptimWrapper
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmpretrain.engine.optimizers import Lamb
 from torch import nn
 
 from mmmoca.checkpoints import CheckpointError, resize_positions
@@ -57,28 +58,87 @@ def test_fitting_checkpoints(load):
         load(model, run | dict(state_dict=part), resume=True)
 
 
-def test_what_goes_on_of_the_optimizer(load):
-    """The rates of the file, of which is said that they are others."""
+def stepped(kind=torch.optim.AdamW, **settings):
+    """A model, its optimiser after a step, and what a run saves of both."""
     model = nn.Linear(2, 3)
-    wrapper = OptimWrapper(torch.optim.AdamW(model.parameters(), lr=0.125))
+    wrapper = OptimWrapper(kind(model.parameters(), lr=0.125, **settings))
     wrapper.update_params(model(torch.ones(1, 2)).sum())
+    optimizer = copy.deepcopy(wrapper.state_dict())
     run = dict(state_dict=copied(model), meta=dict(iter=1))
+    return model, wrapper, run | dict(optimizer=optimizer)
+
+
+def test_what_goes_on_of_the_optimizer(load):
+    """The numbers of the file, of which is said that they are others."""
+    model, wrapper, run = stepped()
 
     def resume(**parts):
         return load(model, run | parts, resume=True, wrapper=wrapper)
 
-    optimizer = copy.deepcopy(wrapper.state_dict())
-    optimizer['param_groups'][0] |= dict(lr=0.5, initial_lr=0.125)
-    assert resume(optimizer=optimizer) == ''  # a schedule has moved it
-    optimizer['param_groups'][0]['initial_lr'] = 0.25
-    said = resume(optimizer=optimizer)
+    optimizer = run['optimizer']
+    group = optimizer['param_groups'][0]
+    del group['foreach']  # an older version of PyTorch
+    group |= dict(lr=0.5, initial_lr=0.125)
+    assert resume() == ''  # a schedule has moved it
+    group['initial_lr'] = 0.25
+    said = resume()
     assert '0.25' in said and '0.125' in said
-    for parts in ({}, dict(optimizer=optimizer, meta={})):
+    for parts in (dict(optimizer=None), dict(meta={})):
         with pytest.raises(CheckpointError, match='no run'):
             resume(**parts)
-    optimizer['state'][0]['exp_avg'] = torch.zeros(3, 3)
-    with pytest.raises(CheckpointError, match='exp_avg'):
-        resume(optimizer=optimizer)
+    group['initial_lr'] = 0.125
+    assert '2 of 2' in resume(optimizer=optimizer | dict(state={0: {}}))
+    wrapper = OptimWrapperDict(a=wrapper)  # several
+    assert resume(optimizer=dict(a=optimizer)) == ''
+    with pytest.raises(CheckpointError, match='optimiser'):
+        resume()
+
+
+def test_other_optimizers_go_on(load):
+    """Without states, of other shapes, with counters in a group."""
+    for kind, settings in (
+        (torch.optim.SGD, {}),
+        (torch.optim.Adafactor, {}),
+        (Lamb, {}),
+        (torch.optim.Adam, dict(amsgrad=True)),
+    ):
+        model, wrapper, run = stepped(kind, **settings)
+        fresh = OptimWrapper(kind(model.parameters(), lr=0.125, **settings))
+        assert load(model, run, resume=True, wrapper=fresh) == ''
+
+
+@pytest.mark.parametrize(
+    ('place', 'value'),
+    [
+        ('state.0.exp_avg', torch.zeros(3, 3)),
+        ('state.0.exp_avg', torch.zeros(2, 3).T),
+        ('state.0.exp_avg', torch.zeros(3, 2, dtype=torch.int64)),
+        ('state.0.exp_avg_sq', torch.zeros(6).as_strided((3, 2), (1, 1))),
+        ('state.1.exp_avg', torch.zeros(0)),
+        ('state.1.step', torch.zeros(7)),
+        ('state.1.step', 'one'),
+        ('state.5', {}),
+        ('state.0', []),
+        ('state', []),
+        ('param_groups.0.fused', True),
+        ('param_groups.0.maximize', True),
+        ('param_groups.0.betas', (0.9,)),
+        ('param_groups.0.lr', torch.ones(9)),
+        ('param_groups.0.params', [0, 0]),
+        ('param_groups', []),
+        ('loss_scaler', dict(scale='inf')),
+    ],
+)
+def test_optimizers_that_do_not_fit(load, place, value):
+    """What is no dense state of a parameter, and flags of other kernels."""
+    model, wrapper, run = stepped()
+    part = run['optimizer']
+    *path, last = [int(k) if k.isdigit() else k for k in place.split('.')]
+    for key in path:
+        part = part[key]
+    part[last] = value
+    with pytest.raises(CheckpointError, match='optimiser'):
+        load(model, run, resume=True, wrapper=wrapper)
 
 
 def test_checkpoints_that_do_not_fit(load):

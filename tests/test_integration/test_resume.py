@@ -16,7 +16,7 @@ from ..stores import write_arrow, write_shards
 pytestmark = pytest.mark.slow
 # Of 16 images a step: an epoch has three.
 ITERATIONS, EPOCHS = {'train_cfg.max_iters': 5}, by_epochs(2)
-WORKERS = 'train_dataloader.num_workers'
+WORKERS, SEED = 'train_dataloader.num_workers', 'randomness.seed'
 
 
 def end(root, name, options, batch_size=16):
@@ -52,9 +52,11 @@ def whole(root):
     return end(root, 'whole', ITERATIONS)
 
 
-def test_resumed_on_another_number_of_workers(root, whole):
-    options = ITERATIONS | {WORKERS: 2} | resume(root, 'whole')
-    assert_same_end(end(root, 'workers', options), whole)
+@pytest.mark.parametrize('seed', [None, 7])
+def test_resumed_on_other_workers_with_another_seed(root, whole, seed):
+    """The seed is the checkpoint's."""
+    options = ITERATIONS | {WORKERS: 2, SEED: seed} | resume(root, 'whole')
+    assert_same_end(end(root, f'seed_{seed}', options), whole)
 
 
 def test_resumed_after_an_epoch_within_a_step(root):
@@ -95,7 +97,7 @@ def test_resumed_from_another_store(root, whole, kind, write):
 def stop_and_resume(root):
     """The whole run of a rank, and the one that goes on."""
     whole = end(root, 'ranks', EPOCHS, batch_size=8)
-    options = EPOCHS | resume(root, 'ranks')
+    options = EPOCHS | resume(root, 'ranks') | {SEED: None}
     return whole, end(root, 'ranks_resumed', options, batch_size=8)
 
 

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,9 +108,10 @@ def sweep(monkeypatch):
         split = options['train_dataloader.dataset.ann_file'].split('/')[-1]
         tool.runs.append((lr, split))
         folder = Path(command[command.index('--work-dir') + 1])
-        best = tool.values.get((lr, split), 'NonFiniteLossError: the step')
-        if isinstance(best, str):
-            return subprocess.CompletedProcess(command, 1, None, best)
+        best = tool.values.get((lr, split), (os.EX_DATAERR, 'diverged'))
+        if isinstance(best, tuple):
+            status, printed = best
+            return subprocess.CompletedProcess(command, status, None, printed)
         for part, values in (('1', (1.0, best)), ('2', (best - 2,))):
             logs = folder / part / 'vis_data'
             logs.mkdir(parents=True)
@@ -167,19 +169,25 @@ def test_sweep_that_cannot_be_judged(sweep, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run_sweep(sweep, monkeypatch, tmp_path / 'a', '--metric', 'mDice')
     assert 'mDice' in capsys.readouterr().err
-    sweep.values[0.01, 'c.txt'] = 'KeyError: a typo'
-    with pytest.raises(SystemExit):
+    typo = 'KeyError: NonFinite'
+    sweep.values[0.01, 'c.txt'] = 1, typo
+    with pytest.raises(SystemExit) as ended:
         run_sweep(sweep, monkeypatch, tmp_path / 'b')
     error = capsys.readouterr().err
-    assert 'c_lr_0.01 failed' in error and 'KeyError: a typo' in error
-    del sweep.values[0.01, 'c.txt']
-    with pytest.raises(SystemExit):
-        run_sweep(sweep, monkeypatch, tmp_path / 'b')
+    assert 'c_lr_0.01 failed' in error and typo in error
+    assert ended.value.code == 2
+    # torchrun has a status of its own.
+    several = '--gpus', '2'
+    sweep.values[0.01, 'c.txt'] = 1, '  exitcode  : 65 (pid: 123)'
+    with pytest.raises(SystemExit) as ended:
+        run_sweep(sweep, monkeypatch, tmp_path / 'b', *several)
     assert 'splits/c.txt with lr 0.01 diverged' in capsys.readouterr().err
+    assert ended.value.code == os.EX_DATAERR
     sweep.values.clear()
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         run_sweep(sweep, monkeypatch, tmp_path / 'c')
     assert 'all runs diverged' in capsys.readouterr().err
+    assert ended.value.code == os.EX_DATAERR
 
 
 def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):

@@ -8,13 +8,19 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from mmengine.config import Config
 from mmengine.fileio import load
 
 from mmmoca import stack
-from mmmoca.engine import launch
+from mmmoca.engine import (
+    NonFiniteLossError,
+    NonFiniteStateError,
+    launch,
+    training,
+)
 from mmmoca.engine.training import prepare_training
 
 from ..distributed import free_port
@@ -113,6 +119,17 @@ def test_what_a_run_starts_from(tmp_path, monkeypatch):
     for other in (dict(load_from='b.pth'), dict(resume='b.pth')):
         with pytest.raises(ValueError, match='a.pth, or .*b.pth'):
             chosen(init='a.pth', **other)
+
+
+@pytest.mark.parametrize('kind', [NonFiniteLossError, NonFiniteStateError])
+def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
+    """Ends with a status of its own."""
+    end = mock.Mock(side_effect=kind('iteration 3'))
+    monkeypatch.setattr(training, 'prepare_training', mock.Mock())
+    monkeypatch.setattr(training, 'train', end)
+    line = CONFIG, '--work-dir', tmp_path
+    printed = run_tool('tools/train.py', *line, code=os.EX_DATAERR)
+    assert 'iteration 3' in printed.splitlines()[-1]
 
 
 @pytest.mark.processes

@@ -9,6 +9,7 @@ does for Cityscapes (appendix on evaluation protocols).
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import statistics
@@ -22,13 +23,16 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import (
     config_file,
     import_stack,
-    one_line_errors,
     positive_integer,
 )
 
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
 SPLIT = 'train_dataloader.dataset.ann_file'
+
+
+class DivergedError(ValueError):
+    """No run has a result to choose or to report."""
 
 
 def sweep(args: argparse.Namespace) -> dict:
@@ -43,19 +47,22 @@ def sweep(args: argparse.Namespace) -> dict:
         rate), their ``mean`` and ``std``.
 
     Raises:
-        ValueError: If runs fail, or all of them diverge.
+        DivergedError: If all runs of a split diverge.
+        ValueError: If a run fails.
     """
     first, *others = args.splits or [None]
     rates = {lr: _best_of_run(args, lr, first) for lr in args.lrs}
     finite = {lr: value for lr, value in rates.items() if value is not None}
     if not finite:
-        raise ValueError('all runs diverged: try lower rates')
+        raise DivergedError('all runs diverged: try lower rates')
     best = max(finite, key=finite.get)
     results = {first or 'all': finite[best]}
     for split in others:
         results[split] = _best_of_run(args, best, split)
         if results[split] is None:
-            raise ValueError(f'the run on {split} with lr {best:g} diverged')
+            raise DivergedError(
+                f'the run on {split} with lr {best:g} diverged'
+            )
     return dict(
         config=str(args.config),
         metric=args.metric,
@@ -125,14 +132,17 @@ def _train(
     finally:
         signal.signal(signal.SIGINT, previous)
     sys.stderr.write(run.stderr)
-    # torchrun has a status of its own.
-    if stopped or run.returncode == os.EX_TEMPFAIL:
+    status = run.returncode
+    # torchrun has a status of its own, and prints that of the processes.
+    printed = re.findall(r'exitcode *: (\d+)', run.stderr)
+    if args.gpus > 1 and str(os.EX_DATAERR) in printed:
+        status = os.EX_DATAERR
+    if stopped or status == os.EX_TEMPFAIL:
         print('The sweep was stopped: the same command goes on.')
         sys.exit(os.EX_TEMPFAIL)
-    # NonFiniteLossError, or NonFiniteStateError of a checkpoint.
-    if run.returncode and 'NonFinite' not in run.stderr:
+    if status not in (0, os.EX_DATAERR):
         raise ValueError(f'the training in {folder} failed, see above')
-    return run.returncode == 0
+    return status == 0
 
 
 def format_table(result: dict) -> str:
@@ -175,8 +185,12 @@ def main() -> None:
     import_stack()
     from mmmoca.files import write_json, write_text
 
-    with one_line_errors(parser, ValueError):
+    try:
         result = sweep(args)
+    except DivergedError as error:
+        parser.exit(os.EX_DATAERR, f'{parser.prog}: error: {error}\n')
+    except ValueError as error:
+        parser.error(str(error))
     table = format_table(result)
     write_json(args.work_dir / 'sweep.json', result)
     write_text(args.work_dir / 'sweep.md', table)

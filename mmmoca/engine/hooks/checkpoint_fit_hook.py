@@ -19,6 +19,7 @@ from mmmoca.checkpoints import (
     local_file,
     resize_positions,
 )
+from mmmoca.engine.resume_check import check_optimizer
 from mmmoca.engine.steps import is_training, unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
@@ -48,9 +49,9 @@ class CheckpointFitHook(Hook):
     - a test of a part without weights from the file, such as a head;
     - a frozen or tested ViT that lacks weights, such as those of the final
       norm, or that has no LayerScale although the file has it;
-    - a resumed file whose weights or optimiser state do not match. (The run
-      keeps the learning rate and weight decay of the file. A warning says so
-      if the config has others.)
+    - a resumed file whose weights or optimiser do not match. (The run keeps
+      the numbers of the file, such as the learning rate. A warning says so if
+      the config has others.)
 
     The hook also compares the classes of the data sets with each other and
     with the head of a classifier.
@@ -127,8 +128,17 @@ class CheckpointFitHook(Hook):
         if runner._resume:
             if partial:
                 raise CheckpointError(f'{report}: resume by its own config')
-            for warning in _check_optimizer(runner, checkpoint):
-                runner.logger.warning(warning)
+            if 'iter' not in (meta or {}) or not checkpoint.get('optimizer'):
+                raise CheckpointError(
+                    'there is no run in the checkpoint: start from its '
+                    'weights by load_from=FILE with resume=False'
+                )
+            wrapper = runner.optim_wrapper
+            if isinstance(wrapper, OptimWrapper):  # a training
+                for warning in check_optimizer(
+                    checkpoint['optimizer'], wrapper
+                ):
+                    runner.logger.warning(warning)
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not self._training:
             raise CheckpointError(
@@ -187,41 +197,3 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
     checkpoint.clear()
     checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
     return [done, *backbone.changes]
-
-
-def _check_optimizer(runner: Runner, checkpoint: dict) -> list[str]:
-    """Compare a resumed optimiser with that of the config.
-
-    Returns warnings of settings that the file overrides. Raises
-    CheckpointError if the file is no run, or has moments of other shapes.
-    """
-    advice = 'start from its weights by load_from=FILE with resume=False'
-    saved = checkpoint.get('optimizer')
-    if 'iter' not in checkpoint.get('meta', {}) or not saved:
-        raise CheckpointError(f'there is no run in the checkpoint: {advice}')
-    wrapper = runner.optim_wrapper
-    if not isinstance(wrapper, OptimWrapper):
-        return []  # several optimisers, or no training
-    changed = {}
-    for group, own in zip(saved['param_groups'], wrapper.param_groups):
-        for index, parameter in zip(group['params'], own['params']):
-            for name in ('exp_avg', 'exp_avg_sq', 'momentum_buffer'):
-                moment = saved['state'].get(index, {}).get(name)
-                # PyTorch's fused kernels do not check shapes.
-                if moment is not None and moment.shape != parameter.shape:
-                    raise CheckpointError(
-                        f'{name} of the optimiser has another shape than its '
-                        f'parameter: {advice}'
-                    )
-        for key in ('lr', 'weight_decay'):
-            before, now = (
-                settings.get(f'initial_{key}', settings.get(key))
-                for settings in (group, own)
-            )
-            if before != now:
-                changed.setdefault(key, (before, now))
-    return [
-        f'{key} is {before:g} as in the checkpoint, not {now:g} as in the '
-        f'config: for that, {advice}'
-        for key, (before, now) in changed.items()
-    ]

@@ -145,9 +145,10 @@ class AtomicCheckpointHook(CheckpointHook):
         ]
         if left:
             raise CheckpointError(
-                f'{folder} has checkpoints of another run, or damaged ones '
-                f'({left[0]}): go on by --resume (resume=True) or --resume '
-                'FILE, or give another --work-dir'
+                f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
+                'they are of this run, which was stopped, go on by --resume '
+                '(resume=True); if of another run, give another --work-dir, '
+                'or --resume FILE'
             )
 
     def before_train(self, runner: Runner) -> None:

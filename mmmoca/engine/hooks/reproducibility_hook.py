@@ -9,7 +9,9 @@ from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.datasets import ResumableBatchSampler, SeededSampler
+from mmmoca.engine.resume_check import changed_settings
 from mmmoca.engine.steps import is_training, mix_seed
+from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 
 
@@ -30,6 +32,9 @@ class ReproducibilityHook(Hook):
     exactly. The codebook's draws, masks and rounding depend on the ranks, and
     so do the batches of a sampler that groups images.
 
+    The seed of a resumed run is that of its checkpoint. A warning names the
+    settings of the training that differ from those that it was saved with.
+
     Raises:
         ValueError: Before training, if the processes have different seeds. At
             resume, if the global batch, the number of micro-batches, of
@@ -42,6 +47,14 @@ class ReproducibilityHook(Hook):
         if not (runner._resume and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
+        text = runner.cfg.pretty_text
+        changes = changed_settings(str(meta.get('cfg', text)), text)
+        if changes:
+            runner.logger.warning(
+                'the run goes on with other settings than it was saved with, '
+                'and ends otherwise than one that was not stopped: '
+                f'{listed(changes, 20)}'
+            )
         for name, now in _counts(runner).items():
             before = meta.get(name)
             if before not in (None, now):
@@ -63,19 +76,22 @@ class ReproducibilityHook(Hook):
                 meta['iter'] = start
 
     def before_run(self, runner: Runner) -> None:
-        """Tell the sampler the seed, and whether epochs are counted."""
+        """Tell the sampler whether epochs are counted."""
         if not is_training(runner):
             return
+        self._seed = runner.seed  # which MMEngine built the sampler with
         sampler = _sampler(runner.train_loop)
         if isinstance(sampler, SeededSampler):
-            sampler.seed = runner.seed
             # An iteration-based loop counts no epochs and skips by itself.
             sampler.infinite = not isinstance(
                 runner.train_loop, EpochBasedTrainLoop
             )
 
     def before_train(self, runner: Runner) -> None:
-        """Check the seeds; let the sampler skip the images it has seen."""
+        """Check the seeds; tell the sampler the seed and what to skip.
+
+        Warn of a resumed run that has nothing left to do.
+        """
         seeds = torch.stack(all_gather(torch.tensor(runner.seed)))
         if len(seeds.unique()) > 1:
             raise ValueError(
@@ -83,6 +99,18 @@ class ReproducibilityHook(Hook):
                 'images of an epoch: leave out randomness.diff_rank_seed'
             )
         loop = runner.train_loop
+        if runner.iter >= runner.max_iters:
+            runner.logger.warning(
+                f'the run is complete, with {runner.iter} of '
+                f'{runner.max_iters} iterations: to train longer, raise '
+                'max_epochs or max_iters in train_cfg'
+            )
+        sampler = _sampler(loop)
+        own = isinstance(sampler, SeededSampler)
+        # Not before: a resumed run has the seed of its checkpoint. Samplers
+        # of others may have one of the config.
+        if own or getattr(sampler, 'seed', None) == self._seed:
+            sampler.seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
             batches = loop.iter - loop.epoch * len(loop.dataloader)
             if not 0 <= batches <= len(loop.dataloader):
@@ -95,7 +123,7 @@ class ReproducibilityHook(Hook):
             if isinstance(batch_sampler, ResumableBatchSampler):
                 batch_sampler.skip(batches)
             else:
-                _sampler(loop).skip(batches * batch_sampler.batch_size)
+                sampler.skip(batches * batch_sampler.batch_size)
 
     def before_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict | None = None

@@ -104,8 +104,13 @@ class StepLogHook(Hook):
             self._read(runner)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Stop before a checkpoint of a non-finite step is written."""
+        """Stop before a checkpoint of a non-finite step is written.
+
+        The checkpoint gets the scalars since the last line of the log.
+        """
         self._read(runner)
+        scalars = runner.message_hub.state_dict()['log_scalars']
+        checkpoint['message_hub']['log_scalars'] = scalars
 
     def _read(self, runner: Runner) -> None:
         steps, self._steps = self._steps, []

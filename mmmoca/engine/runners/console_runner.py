@@ -34,7 +34,8 @@ class ConsoleRunner(Runner):
     It keeps environment, config and the list of hooks off the terminal (the
     log file has them), trains on processes without a GPU, compiles the
     forward pass where MMEngine compiles ``train_step``, and leaves no worker
-    of a loader behind.
+    of a loader behind. It writes the config to the work dir once no hook has
+    refused the run.
     """
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
@@ -44,6 +45,15 @@ class ConsoleRunner(Runner):
             if not isinstance(handler, logging.FileHandler):
                 handler.addFilter(_is_of_the_run)
         return logger
+
+    def dump_config(self) -> None:
+        """Do nothing yet: the folder may be that of another run."""
+
+    def call_hook(self, fn_name: str, **kwargs) -> None:
+        """Call the hooks; write the config when none has refused the run."""
+        super().call_hook(fn_name, **kwargs)
+        if fn_name in ('before_train', 'before_test'):
+            super().dump_config()
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module

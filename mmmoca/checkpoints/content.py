@@ -1,0 +1,90 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Whether what a checkpoint holds can be used, before anything uses it."""
+
+import math
+from collections.abc import Iterator
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+# PyTorch does not compress. What was compressed later stays far below this.
+MOST_PACKED = 50
+# What a record has, see `run_record`. Other keys are not used.
+_RECORD = {
+    **dict.fromkeys(('mmmoca', 'preprocessing', 'loader'), dict),
+    **dict.fromkeys(('channel_order', 'interpolation', 'backend'), str),
+    **dict.fromkeys(('num_heads', 'resize', 'cropped'), Real),
+    **dict.fromkeys(('grid', 'mean', 'std'), list | tuple),  # of numbers
+}
+
+
+def unusable(checkpoint: dict, size: int) -> str | None:
+    """Find what in a checkpoint no reader of it can use.
+
+    Args:
+        checkpoint (dict): What was read, of any content.
+        size (int): Bytes of its file.
+
+    Returns:
+        str | None: What it is, after the file's name. None if all is well.
+    """
+    state = checkpoint.get('state_dict', {})
+    if not isinstance(state, dict):
+        return f'has a {type(state).__name__} as state_dict, not a dict'
+    total = 0
+    for name, tensor in _tensors(checkpoint):
+        if problem := _problem(tensor):
+            return f'has {name}, {problem}: save plain tensors'
+        total += tensor.nbytes
+    if total > MOST_PACKED * size:
+        return f'has tensors of {total} bytes, which the file does not hold'
+    return _broken_record(checkpoint.get('meta'))
+
+
+def _tensors(content: object) -> Iterator[tuple[str, Tensor]]:
+    """All tensors in nested containers, with their places as names."""
+    seen, left = set(), [('', content)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, Tensor):
+            yield name.removeprefix('.'), value
+        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))  # a container may hold itself
+            keys = value if isinstance(value, dict) else range(len(value))
+            left += [(f'{name}.{key}', value[key]) for key in keys]
+
+
+def _problem(tensor: Tensor) -> str | None:
+    """Why a tensor does not have a number of its own for each element."""
+    if tensor.is_meta:
+        return 'a tensor without values (device meta)'
+    if tensor.is_nested or tensor.layout != torch.strided:
+        return 'a sparse or nested tensor'
+    if tensor.is_quantized:
+        return 'a quantised tensor'
+    held = tensor.untyped_storage().nbytes()
+    if tensor.numel() * tensor.element_size() > held:
+        return f'an expanded tensor: {tuple(tensor.shape)} of {held} bytes'
+    return None
+
+
+def _broken_record(meta: object) -> str | None:
+    """The first setting of ``meta.mmmoca`` that is of another kind."""
+    record = meta.get('mmmoca') if isinstance(meta, dict) else None
+    known = record.get('preprocessing') if isinstance(record, dict) else None
+    for part in (dict(mmmoca=record), record or {}, known or {}):
+        for key in part.keys() & _RECORD.keys():
+            value, kind = part[key], _RECORD[key]
+            if value is not None and not _is_of(value, kind, key):
+                return f'has a broken meta.mmmoca: {key}={str(value)[:80]!r}'
+    return None
+
+
+def _is_of(value: object, kind: object, key: str) -> bool:
+    numbers = value if isinstance(value, list | tuple) else [value]
+    lowest = -math.inf if key == 'mean' else 0
+    return isinstance(value, kind) and (
+        kind in (dict, str)
+        or all(isinstance(n, Real) and lowest < n < math.inf for n in numbers)
+    )

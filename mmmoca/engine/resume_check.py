@@ -1,0 +1,162 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a run that goes on has to share with the run in its checkpoint."""
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from numbers import Real
+
+from mmengine.optim import OptimWrapper, OptimWrapperDict
+from torch import Tensor
+
+from mmmoca.checkpoints import CheckpointError
+
+_ADVICE = 'start from its weights by load_from=FILE with resume=False'
+# Which have the shape of the parameter in any optimiser.
+_MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
+# Settings that a training depends on, and parts of these that it does not:
+# `check_optimizer` compares rates, and validations change nothing.
+_TRAINS = re.compile(
+    r'(model|optim_wrapper|param_scheduler|train_cfg|custom_hooks|compile'
+    r'|data_preprocessor|default_hooks\.(teacher_ema|codebook)'
+    r'|train_dataloader\.(dataset\.pipeline|sampler|batch_sampler|drop_last))'
+    r'\b(?!\.(optimizer|paramwise_cfg)\b|\.(val|dynamic)_|.*\.init_cfg)'
+)
+
+
+def changed_settings(before: str, now: str) -> list[str]:
+    """Compare what a training depends on in two configs.
+
+    Args:
+        before (str): The text of a config, as a checkpoint has it. It is not
+            run.
+        now (str): That of the run.
+
+    Returns:
+        list[str]: ``key=value, not value`` of each setting that differs, the
+        value of ``now`` first. None stands for one that is not there.
+    """
+    try:
+        old, new = (dict(_settings(text)) for text in (before, now))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ['the config in the checkpoint cannot be read']
+    return [
+        f'{key}={new.get(key)}, not {old.get(key)}'
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and _TRAINS.match(key)
+    ]
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """The settings of a config by dotted keys, as Python writes them."""
+    lines = (s for s in ast.parse(text).body if isinstance(s, ast.Assign))
+    left = [(ast.unparse(line.targets), line.value) for line in lines]
+    while left:
+        key, value = left.pop()
+        if isinstance(value, ast.Call):  # dict(...)
+            left += [(f'{key}.{k.arg}', k.value) for k in value.keywords]
+        elif isinstance(value, ast.List):
+            left += [(f'{key}.{i}', v) for i, v in enumerate(value.elts)]
+        else:
+            yield key, ast.unparse(value)
+
+
+def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
+    """Compare the optimiser in a checkpoint with that of the run.
+
+    PyTorch's fused kernels take any state for dense tensors of the shape of
+    their parameter, and the flags are those of the file.
+
+    Args:
+        saved (dict): State of an optimiser wrapper. Settings that it lacks
+            are added in place: older versions of PyTorch have fewer.
+        wrapper (OptimWrapper): That of the run, or several by name.
+
+    Returns:
+        list[str]: Warnings of numbers that the file overrides, and of states
+        that it lacks.
+
+    Raises:
+        CheckpointError: If the file is of another optimiser or of other
+            parameters, or has a state that does not fit them.
+    """
+    try:
+        if isinstance(wrapper, OptimWrapperDict):
+            pairs = [(saved[name], part) for name, part in wrapper.items()]
+            return [line for pair in pairs for line in check_optimizer(*pair)]
+        return _check_groups(saved, wrapper.optimizer.param_groups)
+    except (AttributeError, KeyError, RuntimeError, TypeError) as error:
+        raise CheckpointError(
+            f'the optimiser in the checkpoint is broken: {_ADVICE}'
+        ) from error
+
+
+def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
+    count = itertools.count()
+    numbers = [[next(count) for _ in own['params']] for own in owns]
+    groups, states = saved['param_groups'], saved['state']
+    known = {*itertools.chain(*numbers)}
+    scaler = saved.get('loss_scaler', {}).values()
+    if (
+        [group['params'] for group in groups] != numbers
+        or states.keys() - known
+        or not all(isinstance(value, Real) for value in scaler)
+    ):
+        raise TypeError('other parameters')
+    changed, without = {}, 0
+    for group, own in zip(groups, owns):
+        changed |= _changed_numbers(group, own)
+        for number, parameter in zip(group['params'], own['params']):
+            state = states.get(number, {})
+            without += parameter.requires_grad and not state
+            for name, value in state.items():
+                exact = 'fused' in own or name in _MOMENTS
+                if exact and not _fits(value, parameter):
+                    raise CheckpointError(
+                        f'{name} of the optimiser is no dense tensor of the '
+                        f'shape of its parameter: {_ADVICE}'
+                    )
+    warnings = [
+        f'{key} is {before} as in the checkpoint, not {now} as in the config: '
+        f'for that, {_ADVICE}'
+        for key, (before, now) in changed.items()
+    ]
+    # SGD without momentum has none.
+    if without and any(own.get('momentum') != 0 for own in owns):
+        warnings.append(
+            f'the checkpoint has no state of the optimiser for {without} of '
+            f'{len(known)} parameters, which begin anew'
+        )
+    return warnings
+
+
+def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
+    """Numbers of a group that are others in the config; flags must not be."""
+    changed = {}
+    for key in (group | own).keys() - {'params', 'param_names'}:
+        if key in own and isinstance(own[key], bool | None):
+            # Versions of PyTorch differ in their flags.
+            group.setdefault(key, own[key])
+        elif key not in own and isinstance(group[key], Real | None):
+            continue  # some optimisers count steps in a group
+        # A schedule moves the number itself.
+        pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
+        if repr(pair[0]) == repr(pair[1]) or key.startswith('initial_'):
+            continue
+        if {*map(type, pair)} - {int, float}:
+            raise CheckpointError(
+                f'the optimiser in the checkpoint has {key}={pair[0]!r}, '
+                f'that of the config {pair[1]!r}: write it so, or {_ADVICE}'
+            )
+        changed[key] = pair
+    return changed
+
+
+def _fits(value: object, parameter: Tensor) -> bool:
+    """Whether a fused kernel can take it as a state of a parameter."""
+    if not isinstance(value, Tensor):
+        return value is None or isinstance(value, Real)
+    dense = value.is_contiguous() or value.stride() == parameter.stride()
+    alike = dense and value.shape == parameter.shape
+    return value.ndim == 0 or (alike and value.is_floating_point())
