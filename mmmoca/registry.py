@@ -11,47 +11,6 @@ from typing import Any
 from mmengine import registry as mmengine
 from mmengine.registry import DefaultScope, Registry
 
-_WARMUP_COSINE = (
-    "write one dict(type='mmmoca.WarmupCosineLR', warmup=..., "
-    'convert_to_iter_based=True) for the warm-up and the cosine'
-)
-# Names that old configs have, and what to write instead.
-GONE = {
-    'AugmentingViewsPreprocessor': (
-        'inherit projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
-    ),
-    'BackboneCheckpointHook': (
-        "leave it out; for which='student', load_from='mmmoca-student://FILE'"
-    ),
-    'BackboneRetriever': 'compare features of mmmoca.load(FILE).embed(IMAGES)',
-    'BatchSizeHook': 'leave it out: our tools scale the learning rate',
-    'ClassifierCheckHook': (
-        'write default_hooks.checkpoint_fit.needs_checkpoint=True'
-    ),
-    'CompileHook': 'write compile=True in the config',
-    'ConfigCheckHook': 'leave it out: our tools check the config',
-    'FrozenBackboneHook': (
-        'write frozen_stages (the number of layers), drop_rate=0 and '
-        'drop_path_rate=0 in model.backbone'
-    ),
-    'GainHook': (
-        'leave it out; tools/analysis_tools/compare.py compares checkpoints '
-        'by k-NN'
-    ),
-    'MOCAFSDPStrategy': (
-        'leave out strategy, and raise optim_wrapper.accumulative_counts'
-    ),
-    'MainGroupsCosineAnnealingLR': _WARMUP_COSINE,
-    'MainGroupsLinearLR': _WARMUP_COSINE,
-    'MaskFolder': "write type='mmseg.BaseSegDataset'",
-    'PackCanvas': (
-        "write custom_imports=dict(imports=['projects.gpu_views.canvas'])"
-    ),
-    'QuietRunner': "write runner_type='mmmoca.ConsoleRunner'",
-    'SegDataCheckHook': 'leave it out: our tools check the masks',
-    'mask_folder': "write type='mmseg.BaseSegDataset'",
-}
-
 
 class _Registry(Registry):
     """A registry that looks up names in the scope of the run, too.
@@ -70,15 +29,8 @@ class _Registry(Registry):
 
         Returns:
             The class or function, or None if the name is unknown.
-
-        Raises:
-            KeyError: If this package had the name. Says what to write
-                instead.
         """
         found = super().get(key)
-        name = key.removeprefix('mmmoca.')
-        if found is None and name in GONE:
-            raise KeyError(f'mmmoca.{name} is gone: {GONE[name]}')
         if '.' not in key and key not in self.module_dict:
             # MMEngine has no public list of the scopes around this one.
             scopes = DefaultScope._instance_dict.values()

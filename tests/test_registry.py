@@ -29,27 +29,6 @@ def test_every_registry_of_mmengine_has_a_child(name):
         assert import_module(location).__file__ is not None
 
 
-def test_old_names_of_what_is_built():
-    for kind, old, new in (
-        ('DATASETS', 'coco', 'CheckedCocoDataset'),
-        ('MODELS', 'detector', 'CheckedDetector'),
-    ):
-        get = ROOTS[kind].get
-        assert get(f'mmmoca.{old}') is get(f'mmmoca.{new}') is not None
-
-
-@pytest.mark.parametrize('name', registry.GONE)
-def test_names_that_are_gone_say_what_to_write(monkeypatch, name):
-    child = registry.MODELS
-    # Projects may have registered them.
-    left = {k: v for k, v in child.module_dict.items() if k != name}
-    monkeypatch.setattr(child, '_module_dict', left)
-    with pytest.raises(KeyError, match=f'mmmoca.{name} is gone'):
-        ROOTS['MODELS'].get(f'mmmoca.{name}')
-    with pytest.raises(KeyError, match=f'mmmoca.{name} is gone'):
-        child.get(f'mmmoca.{name}')
-
-
 @pytest.mark.processes
 def test_prefix_resolves_without_an_import():
     # Of all classes this one takes the fewest imports.

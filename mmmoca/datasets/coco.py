@@ -12,7 +12,7 @@ from mmmoca.registry import DATASETS
 
 # A function, because a class would have to inherit from mmdet's: whoever
 # pretrains needs neither mmdet nor its compiled operators.
-@DATASETS.register_module(name=['CheckedCocoDataset', 'coco'])
+@DATASETS.register_module(name='CheckedCocoDataset')
 def coco(**dataset) -> BaseDataset:
     """Build mmdet's ``CocoDataset`` and check its files.
 

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from .loaders import class_label
 
 LOG_INTERVAL = 50  # batches
+PIXELS = 48  # of the longer side, whose values are the baseline
 _DIVERGED = (
     'The model gives features that are not finite: it has diverged or its '
     'weights do not fit.'
@@ -166,19 +167,18 @@ def extract_features(
     return by_name, torch.cat(labels) if labels else None
 
 
-def raw_pixels(inputs: Tensor, max_side: int = 48) -> Tensor:
+def raw_pixels(inputs: Tensor) -> Tensor:
     """The pixels of each image as its feature, the baseline of k-NN.
 
     Args:
-        inputs (Tensor): Images, (B, C, H, W), float.
-        max_side (int): Larger images are shrunk to this longer side, in
-            pixels. Defaults to 48.
+        inputs (Tensor): Images, (B, C, H, W), float. Larger ones are shrunk
+            to a longer side of 48 pixels.
 
     Returns:
         Tensor: Pixels of zero mean and unit variance within each image,
         (B, D).
     """
-    shrink = max_side / max(inputs.shape[-2:])
+    shrink = PIXELS / max(inputs.shape[-2:])
     if shrink < 1:
         size = [max(1, round(side * shrink)) for side in inputs.shape[-2:]]
         inputs = F.interpolate(inputs, size, mode='bilinear', antialias=True)

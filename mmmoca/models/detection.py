@@ -13,7 +13,7 @@ HEADS = ('bbox_head', 'mask_head')
 
 # A function, since a class would inherit from mmdet's, and pretraining must
 # not need mmdet.
-@MODELS.register_module(name=['CheckedDetector', 'detector'])
+@MODELS.register_module(name='CheckedDetector')
 def detector(detector: str, num_classes: int, **model) -> nn.Module:
     """Build a detector of mmdet from one number of classes.
 

@@ -32,8 +32,6 @@ class ViTFeaturePyramid(BaseModule):
             patch times 1/4, 1/2, 1, 2 or 4. Defaults to (4, 8, 16, 32).
         patch_size (int): Patch of the backbone in pixels.
             :func:`mmmoca.models.detector` fills it in. Defaults to 16.
-        scales (Sequence[float], optional): The scales themselves, instead of
-            ``strides``. Defaults to None.
         init_cfg (dict | List[dict], optional): See :class:`BaseModule`.
             Defaults to None, PyTorch's own initialisation.
 
@@ -47,7 +45,6 @@ class ViTFeaturePyramid(BaseModule):
         norm_cfg: dict | None = None,
         strides: Sequence[float] = (4, 8, 16, 32),
         patch_size: int = 16,
-        scales: Sequence[float] | None = None,
         init_cfg: dict | list[dict] | None = None,
     ) -> None:
         super().__init__(init_cfg)
@@ -67,10 +64,7 @@ class ViTFeaturePyramid(BaseModule):
             0.5: partial(nn.MaxPool2d, 2),
             0.25: partial(nn.MaxPool2d, 4),
         }
-        if scales is None:
-            scales = [patch_size / stride for stride in strides]
-        else:
-            strides = [patch_size / scale for scale in scales]
+        scales = [patch_size / stride for stride in strides]
         if not set(scales) <= set(known):
             possible = [patch_size / scale for scale in known]
             raise ValueError(
