@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Break runs of the quick start on purpose, and see what is lost. Linux.
 
-python -m tests.robustness.campaign stops files --trials 5
+python -m tests.robustness.campaign stops --trials 5
 """
 
 import argparse
@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-PARTS = 'stops', 'files', 'intruders', 'images'
+PARTS = 'stops', 'intruders'
 
 
 def parse_args() -> argparse.Namespace:
@@ -25,7 +25,7 @@ def parse_args() -> argparse.Namespace:
         '--trials',
         type=int,
         default=25,
-        help='stops for each number of processes, places for each damage',
+        help='stops for each number of processes',
     )
     parser.add_argument('--seed', type=int, default=0)
     args = parser.parse_args()
