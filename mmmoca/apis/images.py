@@ -14,13 +14,9 @@ from torch.utils.data import Dataset
 
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
+from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of
-from mmmoca.datasets.image_set import (
-    BAND_EXTENSIONS,
-    EXTENSIONS,
-    ImageSet,
-    image_problem,
-)
+from mmmoca.datasets.image_set import ImageSet, image_problem
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:

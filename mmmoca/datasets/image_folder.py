@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import io
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from mmmoca.files import outside
 from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
+from .file_endings import with_ending
 from .image_set import ImageSet
 
 
@@ -93,6 +95,10 @@ class ImageFolder(ImageSet):
     def _classes(self) -> list[str]:
         """The folders that are classes, in order."""
         names = visible_folders(self.img_prefix)
+        with os.scandir(self.img_prefix) as entries:
+            beside = [e.name for e in entries if e.is_file()]
+        for _ in with_ending(beside, self.extensions, Counter()):
+            self.left_out['beside the class folders'] += 1
         if self.CLASSES is None:
             self._metainfo['classes'] = tuple(names)
         if len(self.CLASSES) != len(names):
@@ -104,7 +110,8 @@ class ImageFolder(ImageSet):
 
     def _files(self, folder: str) -> list[str]:
         """Paths of the images at any depth of a folder, sorted."""
-        return sorted(filter(self.is_valid_file, visible_files(folder)))
+        files = visible_files(folder, self.left_out)
+        return sorted(with_ending(files, self.extensions, self.left_out))
 
     def _searched(self) -> str:
         place = super()._searched()
@@ -126,36 +133,46 @@ def visible_folders(root: str) -> list[str]:
         )
 
 
-def visible_files(root: str) -> Iterator[str]:
-    """Find the files below a folder.
+def visible_files(
+    root: str, left_out: Counter[str] | None = None
+) -> Iterator[str]:
+    """Find the files below a folder, at any depth.
 
     Nothing hidden is listed, nor what lies in a hidden folder. Links are
     followed, but no folder is entered twice, nor one that the root is in. A
     link that leads nowhere is listed, so that whoever reads it can say so.
+    Pipes, devices and sockets, whose reading may never end, are not.
 
     Args:
         root: The folder.
+        left_out: Where such files are counted, see :func:`with_ending`.
 
     Yields:
         Their paths, in no order.
 
     Raises:
-        PermissionError: If a folder may not be read.
+        OSError: If a folder may not be read, or its path is too long for the
+            system. It names the folder.
     """
-
-    def fail(error: OSError) -> None:
-        raise error
-
     above = Path(os.path.abspath(root)).parents
     seen = {(s.st_dev, s.st_ino) for s in map(os.stat, above)}
-    for place, folders, files in os.walk(root, onerror=fail, followlinks=True):
+    places = [root]
+    while places:
+        place = places.pop()
         status = os.stat(place)
         if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
+        folders = []
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if entry.name.startswith('.'):
+                    continue
+                if entry.is_dir():
+                    folders.append(entry.path)
+                elif entry.is_file() or not os.path.exists(entry.path):
+                    yield entry.path
+                elif left_out is not None:
+                    left_out['that are no regular files'] += 1
         # The order decides which of two links is followed.
-        folders[:] = sorted(f for f in folders if not f.startswith('.'))
-        for file in files:
-            if not file.startswith('.'):
-                yield os.path.join(place, file)
+        places += sorted(folders, reverse=True)

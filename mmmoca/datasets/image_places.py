@@ -4,9 +4,10 @@
 import os
 import re
 
+from .file_endings import EXTENSIONS
 from .hf_images import HFImages
 from .image_folder import ImageFolder
-from .image_set import EXTENSIONS, ImageSet
+from .image_set import ImageSet
 from .image_shards import ImageShards
 
 

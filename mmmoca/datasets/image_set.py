@@ -4,6 +4,7 @@
 import copy
 import pickle
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,14 +14,9 @@ from mmpretrain.datasets.base_dataset import expanduser
 
 from mmmoca.messages import printable
 
+from .file_endings import EXTENSIONS, counted, say_left_out
 from .loading import LoadImage
 
-EXTENSIONS = (
-    *('.bmp', '.gif', '.jpeg', '.jpg', '.pgm', '.png', '.ppm', '.tif'),
-    *('.tiff', '.webp'),
-)
-# LoadBands reads arrays of NumPy, too.
-BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
 PROBES = 20
@@ -58,6 +54,7 @@ class ImageSet(CustomDataset):
         **kwargs,
     ) -> None:
         kwargs['serialize_data'] = True
+        self.left_out: Counter[str] = Counter()
         super().__init__(
             expanduser(data_root), *args, extensions=extensions, **kwargs
         )
@@ -101,7 +98,16 @@ class ImageSet(CustomDataset):
             ends.append(len(content))
         self.data_list = _Infos(self)
         if not ends:
-            raise FileNotFoundError(f'no image in {self._searched()}')
+            found = f'; there are files {counted(self.left_out)}'
+            raise FileNotFoundError(
+                f'no image in {self._searched()}{found * bool(self.left_out)}'
+            )
+        say_left_out(
+            self.left_out,
+            self.img_prefix,
+            "set the data set's extensions, of which '' takes all files, or "
+            'give a list of files',
+        )
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
     def _searched(self) -> str:

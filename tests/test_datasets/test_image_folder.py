@@ -124,7 +124,7 @@ def test_check_reads_one_good_file_and_not_too_many_bad_ones(
 
 
 def test_an_image_takes_some_dozen_bytes(monkeypatch):
-    def files(folder):
+    def files(folder, *_):
         for i in reversed(range(200)):
             yield f'{folder}/{Path(folder).name}_{i:06}.JPEG'
 

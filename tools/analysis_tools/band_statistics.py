@@ -7,6 +7,7 @@ Keeps a few of them in memory at a time.
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,7 +85,7 @@ def read_moments(
     from rich.progress import track
 
     from mmmoca.datasets import ImageFolder
-    from mmmoca.datasets.image_set import BAND_EXTENSIONS
+    from mmmoca.datasets.file_endings import BAND_EXTENSIONS
 
     folder = ImageFolder(
         root, with_label=False, extensions=BAND_EXTENSIONS, pipeline=[loader]
@@ -114,13 +115,12 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
             shorter axis of the first and the last.
     """
     from mmmoca.datasets import LoadBands
-    from mmmoca.datasets.image_set import BAND_EXTENSIONS
+    from mmmoca.datasets.file_endings import BAND_EXTENSIONS, with_ending
+    from mmmoca.datasets.image_folder import visible_files
 
-    for path in root.rglob('*'):
-        if path.suffix.lower() not in BAND_EXTENSIONS:
-            continue
+    for path in with_ending(visible_files(root), BAND_EXTENSIONS, Counter()):
         try:
-            shape = LoadBands(1).decode(path.read_bytes()).shape
+            shape = LoadBands(1).decode(Path(path).read_bytes()).shape
         except Exception:  # ImageFolder names what cannot be read
             continue
         ends = dict(first=shape[0], last=shape[-1])

@@ -1,0 +1,69 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Which files are taken by their endings, and what is said of the others."""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from mmengine.logging import print_log
+
+from mmmoca.messages import listed, printable
+
+# What OpenCV decodes without options.
+EXTENSIONS = (
+    *('.avif', '.bmp', '.gif', '.jfif', '.jp2', '.jpe', '.jpeg', '.jpg'),
+    *('.pbm', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'),
+)
+# LoadBands reads arrays of NumPy, too.
+BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
+
+
+def with_ending(
+    paths: Iterable[str],
+    endings: tuple[str, ...],
+    left_out: Counter[str],
+    any_case: bool = True,
+) -> Iterator[str]:
+    """Take the files with one of some endings, and count the others.
+
+    Args:
+        paths: Names or paths of files.
+        endings: Such as ``('.jpg', '_mask.png')``, lower-case if
+            ``any_case``; ``('',)`` takes all.
+        left_out: Number of files by what they are, as ``of .avif`` and
+            ``without an ending``. The others are added to it.
+        any_case: Whether capitals do not matter.
+
+    Yields:
+        The paths with one of the endings, in the given order.
+    """
+    for path in paths:
+        if (path.lower() if any_case else path).endswith(endings):
+            yield path
+        else:
+            ending = os.path.splitext(path)[1]
+            kind = f'of {ending}' if ending else 'without an ending'
+            left_out[kind] += 1
+
+
+def counted(left_out: Counter[str]) -> str:
+    """Numbers of files by ending, as ``3 of .avif, 1 without an ending``."""
+    return listed(f'{n} {kind}' for kind, n in left_out.most_common())
+
+
+def say_left_out(left_out: Counter[str], place: str, remedy: str) -> None:
+    """Log what is left out of a folder, if there is something.
+
+    Args:
+        left_out: See :func:`with_ending`.
+        place: The folder.
+        remedy: What to write to take those files.
+    """
+    if left_out:
+        print_log(
+            f'{left_out.total()} files in {printable(place)} are left out '
+            f'({counted(left_out)}): {remedy}',
+            logger='current',
+            level=logging.WARNING,
+        )
