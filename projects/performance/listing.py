@@ -45,7 +45,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
 
     from mmmoca.datasets import ImageFolder, ImageShards, image_folder
 
-    def files(root: str) -> Iterator[str]:
+    def files(root: str, *_: object) -> Iterator[str]:
         count = images if form == 'flat' else images // 1000
         # Neighbours are far apart, as on a disk.
         for i in (i * 7919 % count for i in range(count)):
