@@ -16,7 +16,7 @@ from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of
-from mmmoca.datasets.image_set import ImageSet, image_problem
+from mmmoca.datasets.image_set import ImageSet
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
@@ -210,12 +210,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
                 'normalised tensor (B, C, H, W), but got '
                 f'{type(image).__name__}'
             )
-    found = Images(sources, pipeline)
-    if isinstance(sources[0], str):
-        problem = image_problem(found.loader, dict(img_path=sources[0]))
-        if isinstance(problem, ValueError):  # 16 bits read as 8, say
-            raise problem
-    return found
+    return Images(sources, pipeline)
 
 
 def collate_images(
