@@ -66,7 +66,7 @@ class ImageSet(CustomDataset):
             **kwargs,
         )
         steps = self.pipeline.transforms
-        steps[:] = map(_judging, steps)
+        steps[:] = map(judging, steps)
         if not lazy_init:
             self.full_init()
 
@@ -183,7 +183,7 @@ class _Infos(Sequence):
         return self.images.get_data_info(range(len(self))[index])
 
 
-def _judging(transform: Callable) -> Callable:
+def judging(transform: Callable) -> Callable:
     """Our loader in the place of MMCV's, which looks at no image's bits.
 
     MMPreTrain's inferencers know how to replace MMCV's in a config.

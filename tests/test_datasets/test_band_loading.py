@@ -78,7 +78,9 @@ def test_16_bits_are_not_read_as_8_unasked(tmp_path):
         return ImageFolder(tmp_path, with_label=False, pipeline=[loader])
 
     for loader in (LoadImageFromFile(), LoadImage(color_type='grayscale')):
-        with pytest.raises(ValueError, match=r'2.png is uint16, .*LoadBands\(cha'):
+        with pytest.raises(
+            ValueError, match=r'2.png is uint16, .*LoadBands\(cha'
+        ):
             folder(loader)
     for loader in (
         LoadImage(cut_to_8_bits=True),
