@@ -100,7 +100,7 @@ class ImageSet(CustomDataset):
             if self.with_label:
                 if label is None:
                     raise ValueError(
-                        f'{image["img_path"]} has no label: add a number in '
+                        f'{printable(image["img_path"])} has no label: add a number in '
                         'KEY.cls or KEY.json (shards), set label_column '
                         '(Hugging Face), or write with_label=False'
                     )
@@ -145,7 +145,8 @@ class ImageSet(CustomDataset):
         kind = ValueError if isinstance(problem, ValueError) else OSError
         raise kind(
             f'none of the {number} images tried of {len(self)} in '
-            f'{self.img_prefix!r} can be used, the last because {problem}'
+            f'{self.img_prefix!r} can be used, the last because '
+            f'{printable(problem)}'
         ) from problem
 
     def prepare_data(self, idx: int) -> dict | None:

@@ -1,26 +1,38 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Images in tar files: the data set, an index of each file, the reader."""
 
+import io
 import json
 import os
 import re
 import tarfile
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from glob import escape, glob
+from operator import add
 from pathlib import Path
 
 from mmengine.fileio import BaseStorageBackend, register_backend
 
 from mmmoca.files import write_text
+from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 
+from .file_endings import count_left_out
 from .image_set import ImageSet
 
 # Name of an image in a tar file, where its bytes begin, how many they are,
 # and its class, None without one.
 Member = tuple[str, int, int, int | None]
+# Of a header, a label, or a description in JSON.
+_MOST_BYTES = 2**24
+# What Python's readers raise for files that are damaged, or made to harm.
+_ABSURD = (
+    *(tarfile.TarError, OSError, ValueError, ArithmeticError),
+    *(RecursionError, MemoryError),
+)
 
 
 @DATASETS.register_module()
@@ -63,9 +75,8 @@ class ImageShards(ImageSet):
         if self.with_label and self.CLASSES is None and names.is_file():
             self._metainfo['classes'] = tuple(names.read_text().splitlines())
         for shard in shards:
-            for name, offset, size, label in read_index(
-                shard, self.extensions
-            ):
+            members = read_index(shard, self.extensions, self.left_out)
+            for name, offset, size, label in members:
                 # MMEngine splits a URL at each ://.
                 name = name.replace('://', ':/')
                 url = f'tar://{shard}#{offset}+{size}/{name}'
@@ -94,14 +105,18 @@ class ImageShards(ImageSet):
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is no file {missing[0]}. Set data_root to a folder of '
-                '*.tar, a file, or a pattern such as train-{000..009}.tar; '
-                'tools/dataset_converters/make_shards.py writes some'
+                f'there is no file {printable(missing[0])}. Set data_root to '
+                'a folder of *.tar, a file, or a pattern such as '
+                'train-{000..009}.tar; tools/dataset_converters/make_shards.py writes some'
             )
         return shards
 
 
-def read_index(shard: str, extensions: Sequence[str]) -> Iterator[Member]:
+def read_index(
+    shard: str,
+    extensions: Sequence[str],
+    left_out: Counter[str] | None = None,
+) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
     Its headers are read once; what they say is kept beside it, in
@@ -111,65 +126,119 @@ def read_index(shard: str, extensions: Sequence[str]) -> Iterator[Member]:
     Args:
         shard: Path of the tar file.
         extensions: Endings of images, lower-case.
+        left_out: Where files that are neither images nor labels are counted,
+            see :func:`with_ending`.
 
     Returns:
         The images, in the order of the file.
 
     Raises:
         OSError: If the file cannot be read, is compressed, damaged or cut
-            off.
+            off, or a member is sparse, larger than the rest of the file, or a
+            label that is no number below 2**31. It names the member.
     """
     status, file = os.stat(shard), Path(f'{shard}.index.json')
     made_from = [status.st_size, status.st_mtime_ns, sorted(extensions)]
+    kept = _kept_index(file, made_from)
+    if kept is None:
+        others: Counter[str] = Counter()
+        try:
+            images = _read_headers(shard, tuple(extensions), others)
+        except _ABSURD as error:
+            raise OSError(
+                f'{printable(shard)} cannot be used: {printable(error)}. '
+                'Write or copy it again, not compressed'
+            ) from error
+        kept = dict(
+            made_from=made_from, columns=[*zip(*images)], left_out=others
+        )
+        try:
+            write_text(file, json.dumps(kept))
+        except OSError:
+            warnings.warn(
+                f'no index can be written in {printable(file.parent)}: each '
+                'start reads the headers of the tar files',
+                stacklevel=2,
+            )
+    if left_out is not None:
+        left_out.update(kept['left_out'])
+    return zip(*kept['columns'])
+
+
+def _kept_index(file: Path, made_from: list) -> dict | None:
+    """The index that is kept of a shard, None unless it can be used."""
+    # It is shorter than the headers that it is of.
+    if not file.is_file() or file.stat().st_size > made_from[0]:
+        return None
     try:
         kept = json.loads(file.read_text())
-    except (OSError, ValueError):
-        kept = {}
-    if isinstance(kept, dict) and kept.get('made_from') == made_from:
-        return zip(*kept['columns'])
-    try:
-        images = _read_headers(shard, tuple(extensions))
-    except tarfile.TarError as error:
-        raise OSError(
-            f'{shard} cannot be used: {error}. Write or copy it again, not '
-            'compressed'
-        ) from error
-    try:
-        kept = dict(made_from=made_from, columns=[*zip(*images)])
-        write_text(file, json.dumps(kept))
-    except OSError:
-        warnings.warn(
-            f'no index can be written in {file.parent}: each start reads the '
-            'headers of the tar files',
-            stacklevel=2,
+        names, offsets, sizes, labels = kept['columns']
+        fits = (
+            kept['made_from'] == made_from
+            and len(names) == len(offsets) == len(sizes) == len(labels)
+            and {*map(type, names)} == {str}
+            and {*map(type, offsets), *map(type, sizes)} == {int}
+            and {*map(type, labels)} <= {int, type(None)}
+            and min(min(offsets), min(sizes)) >= 0
+            and max(map(add, offsets, sizes)) <= made_from[0]
+            and {*map(type, kept['left_out'].values())} <= {int}
         )
-    return iter(images)
+    except (*_ABSURD, TypeError, LookupError, AttributeError):
+        return None
+    return kept if fits else None
 
 
-def _read_headers(shard: str, endings: tuple[str, ...]) -> list[Member]:
+class _ShardFile(io.BufferedReader):
+    """A file that reads no header of more bytes than one may have."""
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MOST_BYTES:
+            raise tarfile.ReadError(f'a header says that it has {size} bytes')
+        return super().read(size)
+
+
+def _read_headers(
+    shard: str, endings: tuple[str, ...], left_out: Counter[str]
+) -> list[Member]:
     images, labels = [], {}
-    with tarfile.open(shard, 'r:') as tar:
-        for member in _members(tar):
-            key, suffix = _key_of(member.name)
-            if member.name.lower().endswith(endings):
-                images.append((member.name, member.offset_data, member.size))
+    with (
+        _ShardFile(io.FileIO(shard)) as file,
+        tarfile.open(fileobj=file, mode='r:') as tar,
+    ):
+        for member in _members(tar, os.fstat(file.fileno()).st_size):
+            name = member.name
+            key, suffix = _key_of(name)
+            if name.lower().endswith(endings):
+                images.append((name, member.offset_data, member.size))
             elif suffix == 'cls':
-                labels[key] = _label_of(tar.extractfile(member).read())
+                labels[key] = _label_of(tar, member)
             elif suffix == 'json':
-                content = tar.extractfile(member).read()
-                labels.setdefault(key, _label_of(content))
+                labels.setdefault(key, _label_of(tar, member))
+            else:
+                count_left_out(name, left_out)
     return [(*image, labels.get(_key_of(image[0])[0])) for image in images]
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The visible files of a tar file that is whole."""
+def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
+    """The visible files of a tar file that is whole, of a number of bytes."""
     if tar.firstmember is None:
         return  # Python 3.10 cannot read on in an empty file
-    while (member := tar.next()) is not None:
+    name = 'its begin'
+    while True:
+        try:
+            member = tar.next()
+        except _ABSURD as error:
+            raise tarfile.ReadError(f'after {name}: {error}') from error
+        if member is None:
+            break
         # The list of those before would grow with the file.
         tar.members.clear()
-        hidden = '/.' in f'/{member.name.removeprefix("./")}'
-        if member.isreg() and not hidden:
+        name, size = member.name, member.size
+        if not 0 <= size <= end - member.offset_data * member.isreg():
+            raise tarfile.ReadError(f'{name} says that it has {size} bytes')
+        if member.isreg() and '/.' not in f'/{name.removeprefix("./")}':
+            if member.issparse():
+                raise tarfile.ReadError(f'{name} is sparse')
             yield member
     # Python takes a header that it cannot read for the end.
     tar.fileobj.seek(tar.offset)
@@ -187,15 +256,26 @@ def _key_of(name: str) -> tuple[str, str]:
     return folder + slash + key, suffix.lower()
 
 
-def _label_of(content: bytes) -> int | None:
+def _label_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> int | None:
     """The number in KEY.cls, or that of ``label`` in KEY.json."""
-    if content.strip().isdigit():
-        return int(content)
+    name, size = member.name, member.size
+    if size > _MOST_BYTES:
+        raise tarfile.ReadError(f'{name} has {size} bytes, too many for it')
+    content = tar.extractfile(member).read().strip()
     try:
-        label = json.loads(content)['label']
+        if content.isdigit():
+            label = int(content[:20])  # Python refuses thousands of digits
+        else:
+            label = json.loads(content)['label']
+    except RecursionError as error:
+        raise tarfile.ReadError(f'{name} is nested too deeply') from error
     except (KeyError, TypeError, ValueError):
         return None
-    return label if isinstance(label, int) else None
+    if type(label) is not int or label < 0:
+        return None
+    if label >= 2**31:
+        raise tarfile.ReadError(f'{name} is no class: 2**31 or more')
+    return label
 
 
 class TarBackend(BaseStorageBackend):
@@ -221,16 +301,19 @@ class TarBackend(BaseStorageBackend):
         match = re.fullmatch(r'tar://(.+?)#(\d+)\+(\d+)/.*', filepath, re.S)
         if not match:
             raise ValueError(
-                f'{filepath} is not of the form tar://SHARD#OFFSET+SIZE/NAME'
+                f'{printable(filepath)} is not of the form '
+                'tar://SHARD#OFFSET+SIZE/NAME'
             )
         shard, offset, size = match[1], int(match[2]), int(match[3])
-        content = os.pread(_open(shard).fileno(), size, offset)
-        if len(content) < size:
+        # Kept, lest another thread's shard close it.
+        file = _open(shard)
+        there = max(0, os.fstat(file.fileno()).st_size - offset)
+        if there < size:
             raise OSError(
-                f'{shard} has {len(content)} of its {size} bytes. The file '
-                'was cut off or changed'
+                f'{printable(shard)} has {there} of its {size} bytes. The '
+                'file was cut off or changed'
             )
-        return content
+        return os.pread(file.fileno(), size, offset)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         """The text of one member, see :meth:`get`."""
