@@ -78,7 +78,7 @@ class ImageFolder(ImageSet):
                 continue
             if self.with_label:
                 name, _, label = name.strip().rpartition(' ')
-                if not label.isdecimal():
+                if not label.isdecimal() or len(label) > 9:
                     raise ValueError(
                         f'{self.ann_file!r} has the line {line!r}: write '
                         '"<path> <number of its class>", or with_label=False'

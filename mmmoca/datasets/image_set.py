@@ -99,10 +99,11 @@ class ImageSet(CustomDataset):
             label = image.pop('gt_label', None)
             if self.with_label:
                 if label is None:
+                    path = printable(image['img_path'])
                     raise ValueError(
-                        f'{printable(image["img_path"])} has no label: add a number in '
-                        'KEY.cls or KEY.json (shards), set label_column '
-                        '(Hugging Face), or write with_label=False'
+                        f'{path} has no label: add a number in KEY.cls or '
+                        'KEY.json (shards), set label_column (Hugging Face), '
+                        'or write with_label=False'
                     )
                 image['gt_label'] = label
             content += pickle.dumps(image, protocol=4)

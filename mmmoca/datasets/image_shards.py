@@ -107,7 +107,8 @@ class ImageShards(ImageSet):
             raise FileNotFoundError(
                 f'there is no file {printable(missing[0])}. Set data_root to '
                 'a folder of *.tar, a file, or a pattern such as '
-                'train-{000..009}.tar; tools/dataset_converters/make_shards.py writes some'
+                'train-{000..009}.tar; '
+                'tools/dataset_converters/make_shards.py writes some'
             )
         return shards
 
