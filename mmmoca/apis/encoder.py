@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Encoders of checkpoints, and their features of images."""
 
+import copy
 import hashlib
 import logging
 import os
@@ -15,7 +16,6 @@ from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
-from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -168,7 +168,10 @@ class Encoder(BaseModel):
                 f'but got {tuple(images.shape)}'
             )
         grid = height // patch[0], width // patch[1]
-        raw = self._raw_tokens(images)  # (B, 1 + L, D)
+        # Threads share the backbone, but not a shallow copy of it.
+        unnormed = copy.copy(self.backbone)
+        unnormed.final_norm = False
+        raw = unnormed(images)[-1]  # (B, 1 + L, D)
         tokens = self.backbone.ln1(raw)
         patches = tokens[:, 1:]
         return Embeddings(
@@ -178,27 +181,6 @@ class Encoder(BaseModel):
             raw_cls=raw[:, 0],
             raw_avg=raw[:, 1:].mean(dim=1),
         )
-
-    def _raw_tokens(self, images: Tensor) -> Tensor:
-        """Tokens before the final norm, (B, C, H, W) -> (B, 1 + L, D).
-
-        As ``VisionTransformer.forward``, which gives those after it. A hook
-        would be shared by threads.
-        """
-        vit = self.backbone
-        x, grid = vit.patch_embed(images)
-        x = torch.cat((vit.cls_token.expand(len(x), -1, -1), x), dim=1)
-        x = x + resize_pos_embed(
-            vit.pos_embed,
-            vit.patch_resolution,
-            grid,
-            mode=vit.interpolate_mode,
-            num_extra_tokens=vit.num_extra_tokens,
-        )
-        x = vit.pre_norm(vit.drop_after_pos(x))
-        for layer in vit.layers:
-            x = layer(x)
-        return x
 
     def open(self, images: Any) -> Images:
         """Find images, see :meth:`embed`, that fit the encoder's channels."""

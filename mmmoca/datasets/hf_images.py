@@ -118,13 +118,23 @@ class HFRows(Sequence):
         return len(self.rows)
 
     def __getitem__(self, index: int) -> bytes:
-        image = self.rows[range(len(self))[index]][self.column] or {}
-        if image.get('bytes') is None and image.get('path') is None:
-            raise OSError(f'there is no image in row {index}')
-        return image.get('bytes') or _file(image['path'])
+        return _content(self.rows[range(len(self))[index]][self.column], index)
 
 
-def _file(path: str) -> bytes:
+def _content(image: dict | None, row: int, folder: str = '') -> bytes:
+    """The bytes in a row, or those of the file that it names in a folder."""
+    content, name = map((image or {}).get, ('bytes', 'path'))
+    if content is not None:
+        return content
+    if name is None:
+        raise OSError(f'there is no image in row {row}')
+    path = os.path.join(folder, name)
+    # Whoever made the set chose the name: it is not to lead elsewhere.
+    if outside(folder, [path]):
+        raise OSError(
+            f'row {row} names {name}, which is not in the folder of the data '
+            "set: save the image's bytes with it, or copy the file there"
+        )
     check_regular(path)
     return Path(path).read_bytes()
 
@@ -204,20 +214,7 @@ class ArrowBackend(BaseStorageBackend):
                 f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
             )
         folder, row, column = match[1], int(match[2]), match[3]
-        image = _images(folder, column)[row][column] or {}
-        if image.get('bytes') is not None:
-            return image['bytes']
-        if image.get('path') is None:
-            raise OSError(f'there is no image in row {row}')
-        # Whoever made the set chose the name: it is not to lead elsewhere.
-        path = os.path.join(folder, image['path'])
-        if outside(folder, [path]):
-            raise OSError(
-                f'row {row} names {image["path"]}, which is not in the '
-                "folder of the data set: save the image's bytes with it, or "
-                'copy the file there'
-            )
-        return _file(path)
+        return _content(_images(folder, column)[row][column], row, folder)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         """The same as a text, see :meth:`get`."""

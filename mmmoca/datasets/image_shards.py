@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from glob import escape, glob
-from operator import add
 from pathlib import Path
 
 from mmengine.fileio import BaseStorageBackend, register_backend
@@ -173,16 +172,14 @@ def _kept_index(file: Path, made_from: list) -> dict | None:
         return None
     try:
         kept = json.loads(file.read_text())
-        names, offsets, sizes, labels = kept['columns']
-        fits = (
-            kept['made_from'] == made_from
-            and len(names) == len(offsets) == len(sizes) == len(labels)
-            and {*map(type, names)} == {str}
-            and {*map(type, offsets), *map(type, sizes)} == {int}
-            and {*map(type, labels)} <= {int, type(None)}
-            and min(min(offsets), min(sizes)) >= 0
-            and max(map(add, offsets, sizes)) <= made_from[0]
-            and {*map(type, kept['left_out'].values())} <= {int}
+        sum(kept['left_out'].values())
+        fits = kept['columns'] and kept['made_from'] == made_from
+        fits = fits and all(
+            type(name) is str
+            and type(offset) is type(size) is int
+            and 0 <= offset <= offset + size <= made_from[0]
+            and type(label) in (int, type(None))
+            for name, offset, size, label in zip(*kept['columns'], strict=True)
         )
     except (*_ABSURD, TypeError, LookupError, AttributeError):
         return None
@@ -265,7 +262,7 @@ def _label_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> int | None:
     content = tar.extractfile(member).read().strip()
     try:
         if content.isdigit():
-            label = int(content[:20])  # Python refuses thousands of digits
+            label = int(content[:20])  # of thousands Python refuses
         else:
             label = json.loads(content)['label']
     except RecursionError as error:
