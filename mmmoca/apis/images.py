@@ -237,7 +237,7 @@ def open_images(
     sources = []
     for image in items_of(images):
         if isinstance(image, (str, os.PathLike)):
-            path = os.path.expanduser(os.fspath(image))
+            path = str(os.path.expanduser(image))  # NumPy's, too
             several = _is_place(path) and image_set(path, pipeline).data_list
             sources += several or [path]
         elif isinstance(image, (bytes, Image.Image, np.ndarray)):
