@@ -31,7 +31,7 @@ from mmmoca.checkpoints import (
 )
 from mmmoca.evaluation.presets import Preset, choose_preset
 from mmmoca.hub import ModelHub
-from mmmoca.messages import listed
+from mmmoca.messages import listed, printable
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
@@ -461,6 +461,6 @@ def load(
             "taken to be ImageNet's; give others by mean= and std="
         )
     for change in changes:
-        print_log(f'{path}: {change}', logger='current')
+        print_log(printable(f'{path}: {change}'), logger='current')
     encoder = Encoder(vit, settings, preset, metainfo)
     return encoder.to(device or get_device())

@@ -8,6 +8,7 @@ from torch import nn
 
 from mmmoca.checkpoints import guarded
 from mmmoca.engine.compile import compile_forward
+from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
 
 # Messages that start like these describe MMEngine and the machine, not the
@@ -34,6 +35,7 @@ class ConsoleRunner(Runner):
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
         logger = super().build_logger(*args, **kwargs)
+        logger.addFilter(escape_record)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
                 handler.addFilter(_is_of_the_run)
