@@ -2,7 +2,6 @@
 """Images from files and from memory, prepared for an encoder."""
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch.utils.data import Dataset
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
-from mmmoca.datasets.hf_images import HFRows
+from mmmoca.datasets.hf_images import HFRows, is_opened
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import ImageSet, judging
 from mmmoca.messages import printable
@@ -226,8 +225,7 @@ def open_images(
     """
     if isinstance(images, Images):
         return images
-    hugging_face = sys.modules.get('datasets')
-    if hugging_face and isinstance(images, hugging_face.Dataset):
+    if is_opened(images):
         return Images(HFRows(images), pipeline, channels)
     if isinstance(images, (str, os.PathLike)):
         place = os.path.expanduser(images)

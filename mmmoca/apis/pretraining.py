@@ -3,8 +3,7 @@
 
 import hashlib
 import os
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,8 @@ from mmengine.hooks import CheckpointHook
 
 from mmmoca.checkpoints import CheckpointError, newest_checkpoint
 from mmmoca.datasets import ImageFolder
+from mmmoca.datasets.file_endings import EXTENSIONS
+from mmmoca.datasets.hf_images import is_opened
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.engine.launch import load_config
 from mmmoca.engine.training import prepare_training, train
@@ -85,7 +86,9 @@ def pretrain(
     """
     file = find_config(config)
     out = os.path.expanduser(out)
-    root, source = _stored(data, out)
+    cfg = Config.fromfile(file)
+    kinds = cfg.train_dataloader.dataset.get('extensions', EXTENSIONS)
+    root, source = _stored(data, out, kinds)
     settings = dict(
         data_root=root,
         epochs=epochs,
@@ -93,7 +96,7 @@ def pretrain(
         knn_root=knn and os.path.abspath(os.path.expanduser(knn)),
     )
     settings = {key: v for key, v in settings.items() if v is not None}
-    known = Config.fromfile(file).get('shorthands') or {}
+    known = cfg.get('shorthands') or {}
     if missing := sorted(settings.keys() - known.keys()):
         raise ValueError(
             f'{file.name} has no shorthand {", ".join(missing)}: choose a '
@@ -117,14 +120,16 @@ def pretrain(
     return last
 
 
-def _stored(data: Any, out: str) -> tuple[str, dict]:
+def _stored(
+    data: Any, out: str, extensions: Sequence[str]
+) -> tuple[str, dict]:
     """Where a run finds its images again, and further settings of it.
 
     What is kept in ``out`` is named by its content, so that no call changes
     the images of another.
     """
-    hugging_face = sys.modules.get('datasets')
-    if hugging_face and isinstance(data, hugging_face.Dataset):
+    if is_opened(data):
+        # It has no public name for its rows.
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):
             with atomic_write(root) as folder:
@@ -145,7 +150,9 @@ def _stored(data: Any, out: str) -> tuple[str, dict]:
         if os.path.isfile(place):
             files.append(place)
         else:
-            images = ImageFolder(place, with_label=False)
+            images = ImageFolder(
+                place, with_label=False, extensions=extensions
+            )
             files += [image['img_path'] for image in images.data_list]
     text = '\n'.join(files)
     if not files or '\r' in text or text.split('\n') != files:

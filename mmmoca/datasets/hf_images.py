@@ -99,6 +99,15 @@ class HFImages(ImageSet):
         return repr(self.img_prefix)
 
 
+def is_opened(data: object) -> bool:
+    """Whether it is a data set of Hugging Face, without their library."""
+    kind = type(data)
+    return (kind.__module__, kind.__name__) == (
+        'datasets.arrow_dataset',
+        'Dataset',
+    )
+
+
 class HFRows(Sequence):
     """Bytes of the images of a data set of Hugging Face that is opened.
 
