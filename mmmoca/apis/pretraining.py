@@ -87,10 +87,8 @@ def pretrain(
     file = find_config(config)
     out = os.path.expanduser(out)
     cfg = Config.fromfile(file)
-    kinds = cfg.train_dataloader.dataset.get('extensions', EXTENSIONS)
-    root, source = _stored(data, out, kinds)
     settings = dict(
-        data_root=root,
+        data_root=data,
         epochs=epochs,
         batch_size=batch_size,
         knn_root=knn and os.path.abspath(os.path.expanduser(knn)),
@@ -102,6 +100,9 @@ def pretrain(
             f'{file.name} has no shorthand {", ".join(missing)}: choose a '
             "config for one's own images, such as moca_vit-s16_own-images"
         )
+    extensions = cfg.train_dataloader.dataset.get('extensions', EXTENSIONS)
+    root, source = _stored(data, out, extensions)
+    settings['data_root'] = root
     kind = image_set_of(root)
     source['train_dataloader.dataset.type'] = f'mmmoca.{kind.__name__}'
     cfg = load_config(file, out, source | settings | overrides)
