@@ -26,13 +26,13 @@ def open_image(content: bytes) -> Image.Image:
     Image.init()
     stream = io.BytesIO(content)
     for opener, accept in map(Image.OPEN.get, Image.ID):
-        known = accept is None or accept(content[:16])
-        if known and not isinstance(known, str):  # a text is a warning
-            stream.seek(0)
-            try:
+        try:
+            known = accept is None or accept(content[:16])
+            if known and not isinstance(known, str):  # a text is a warning
+                stream.seek(0)
                 return opener(stream, '')
-            except (SyntaxError, IndexError, TypeError, struct.error):
-                continue  # as Pillow does: another one may know it
+        except (SyntaxError, IndexError, TypeError, struct.error):
+            continue  # as Pillow does: another one may know it
     raise Image.UnidentifiedImageError('Pillow knows no such format')
 
 

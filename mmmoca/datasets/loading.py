@@ -11,6 +11,7 @@ from mmcv.transforms import LoadImageFromFile
 from mmengine import fileio
 from mmengine.dist import get_rank
 from mmengine.logging import print_log
+from PIL import Image
 
 from mmmoca.files import check_regular
 from mmmoca.messages import printable
@@ -165,6 +166,13 @@ class LoadImage(LoadImageFromFile):
         fits = (n for n in (8, 4, 2) if side >= n * self.reduce_to)
         return next(fits, 1)
 
+    def _of_pillow(self, image: Image.Image) -> np.ndarray:
+        deep = image.mode[0] in 'IF' or ';16' in str(image.tile)
+        if deep and self._eight and not self.cut_to_8_bits:
+            return np.asarray(image, np.uint16)  # refused later
+        # It has no public function for an image that is open.
+        return _pillow2array(image, self.color_type)
+
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; None if the backend cannot."""
         if self.imdecode_backend == 'tifffile':
@@ -177,10 +185,7 @@ class LoadImage(LoadImageFromFile):
             header = open_image(content)
             self.check_size(header.size)
         if pillow:
-            deep = header.mode[0] in 'IF' or ';16' in str(header.tile)
-            if deep and self._eight and not self.cut_to_8_bits:
-                return np.asarray(header, np.uint16)  # refused later
-            return _pillow2array(header, self.color_type)
+            return self._of_pillow(header)
         flag = mmcv.image.io.imread_flags[self.color_type]
         if self._eight and not self.cut_to_8_bits:
             flag |= cv2.IMREAD_ANYDEPTH  # the same for files of 8 bits
@@ -190,9 +195,13 @@ class LoadImage(LoadImageFromFile):
             flag |= getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
         try:
             img = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
-        except cv2.error:
-            self.check_size(open_image(content).size)
-            raise
+        except cv2.error as error:
+            if 'CV_IO_MAX_IMAGE' not in str(error):
+                raise
+            raise ValueError(
+                f'it has more than {OPENCV_PIXELS} pixels, or 2**20 on a '
+                'side, which is the limit of OpenCV and of max_pixels'
+            ) from error
         if turn and img is not None:
             img = upright(img, header.getexif().get(_TURN, 1))
         return img
