@@ -19,7 +19,7 @@ from mmengine import fileio
 from mmpretrain.registry import DATASETS
 
 from mmmoca.apis.embedding import list_digest
-from mmmoca.datasets import ImageShards, image_shards
+from mmmoca.datasets import ImageShards, shard_index
 from mmmoca.evaluation.subsets import images_by_class
 
 from ..errors import raises
@@ -140,8 +140,8 @@ def test_broken_shards_are_named(shards):
 
 
 def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
-    headers = mock.Mock(side_effect=image_shards._read_headers)
-    monkeypatch.setattr(image_shards, '_read_headers', headers)
+    headers = mock.Mock(side_effect=shard_index._read_headers)
+    monkeypatch.setattr(shard_index, '_read_headers', headers)
 
     def count(**options):
         headers.reset_mock()
@@ -156,7 +156,7 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     assert count() == (11, 1)
     assert count(extensions=['.png']) == (6, 3)
     refused = mock.Mock(side_effect=PermissionError('read-only'))
-    monkeypatch.setattr(image_shards, 'write_text', refused)
+    monkeypatch.setattr(shard_index, 'write_text', refused)
     with pytest.warns(UserWarning, match=str(shards)):
         assert count() == (11, 3)
 
