@@ -5,6 +5,7 @@ import difflib
 import json
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,24 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
             and _LEADS_OUT.search(path, len(begin) - 1) is None
         )
     ]
+
+
+def check_regular(path: str | os.PathLike) -> None:
+    """Refuse a pipe, a device or a folder, whose reading may never end.
+
+    Args:
+        path (str | os.PathLike): What is to be read. A URL, and what is
+            missing, is left to its reader.
+
+    Raises:
+        OSError: If it is there and no regular file.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # the latter for a null byte
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError(f'{path} is no regular file')
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Foreign names in messages."""
 
+import logging
 from collections.abc import Iterable
 
 
@@ -35,3 +36,17 @@ def listed(names: Iterable[object], limit: int = 5) -> str:
     rest = len(names) - limit
     more = f' and {rest} more' if rest > 0 else ''
     return ', '.join(map(printable, names[:limit])) + more
+
+
+def escape_record(record: logging.LogRecord) -> bool:
+    """Escape control characters of a log record; a filter of loggers.
+
+    Args:
+        record (logging.LogRecord): Of any package. Its lines are kept.
+
+    Returns:
+        bool: True, the record is logged.
+    """
+    lines = record.getMessage().expandtabs().split('\n')
+    record.msg, record.args = '\n'.join(map(printable, lines)), None
+    return True

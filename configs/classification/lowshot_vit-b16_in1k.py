@@ -14,7 +14,7 @@ model = dict(backbone=dict(final_norm=False))
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(
-        type='ResizeEdge',
+        type='mmmoca.ResizeEdge',
         scale=256,
         edge='short',
         backend='pillow',

@@ -73,7 +73,7 @@ train_pipeline = [
 ]
 test_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=48, edge='short'),
+    dict(type='mmmoca.ResizeEdge', scale=48, edge='short'),
     dict(type='CenterCrop', crop_size=48),
     dict(type='PackInputs'),
 ]

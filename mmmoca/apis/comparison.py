@@ -70,7 +70,8 @@ def evaluate(
         dict: The file, its settings, and what each protocol gave.
 
     Raises:
-        OSError: If there are no images, or one cannot be read.
+        OSError: If there are no images, or none can be read. Some are left
+            out, and counted in ``unreadable`` of the result.
         ValueError: If the sets have other classes or only one, or a class
             has too few images.
     """
@@ -85,15 +86,24 @@ def evaluate(
             f'{data_root} needs the same two classes or more, a folder each, '
             'in train/ and val/'
         )
+    draw = shots, percent, sets, seed
     subsets = {}
     if 'lowshot' in protocols:
-        subsets = _subsets(images[0], shots, percent, sets, seed)
+        subsets = _subsets(images[0], *draw)
+    number = sum(map(len, images))
+    images, (train, val) = zip(
+        *(_features(encoder, i, cache, num_workers) for i in images)
+    )
+    unreadable = number - sum(map(len, images))
+    if unreadable and subsets:
+        subsets = _subsets(images[0], *draw)
     labels, truth = (torch.from_numpy(i.get_gt_labels()) for i in images)
-    train, val = (_features(encoder, i, cache, num_workers) for i in images)
     metainfo = encoder.metainfo
     settings = dict(layout=metainfo['layout'], which=metainfo['which'])
     result = dict(
-        checkpoint=metainfo['checkpoint'], settings=preset._asdict() | settings
+        checkpoint=metainfo['checkpoint'],
+        settings=preset._asdict() | settings,
+        unreadable=unreadable,
     )
     if 'knn' in protocols:
         query, bank = (
@@ -148,8 +158,11 @@ def _features(
     images: ImageSet,
     cache: str | os.PathLike,
     num_workers: int | None,
-) -> dict[str, np.ndarray]:
-    """[CLS] and mean patch token, after the final norm and before it."""
+) -> tuple[ImageSet, dict[str, np.ndarray]]:
+    """The images that can be read, and their features.
+
+    [CLS] and mean patch token, after the final norm and before it.
+    """
     kinds = 'cls', 'avg', 'raw_cls', 'raw_avg'
     found = Images(images.data_list, encoder.pipeline)
     paths = [found.path(i) for i in range(len(found))]
@@ -157,9 +170,21 @@ def _features(
     name = hashlib.sha256(made_from.encode()).hexdigest()
     path = Path(cache) / f'{name}.npy'
     embed_to_file(
-        encoder, found, path, feature='-'.join(kinds), num_workers=num_workers
+        encoder,
+        found,
+        path,
+        feature='-'.join(kinds),
+        num_workers=num_workers,
+        skip_unreadable=True,
     )
-    return dict(zip(kinds, np.split(np.load(path), len(kinds), axis=1)))
+    rows = np.load(path)
+    good = np.isfinite(rows[:, 0])
+    if not good.all():
+        rows, images = (
+            rows[good],
+            images.get_subset(np.flatnonzero(good).tolist()),
+        )
+    return images, dict(zip(kinds, np.split(rows, len(kinds), axis=1)))
 
 
 def _subsets(

@@ -21,8 +21,8 @@ from mmmoca.messages import listed
 from mmmoca.progress import progress_bar
 from mmmoca.version import __version__
 
-from .encoder import KINDS, Encoder, check_batch_size
-from .images import Images, open_images
+from .encoder import KINDS, Encoder, check_batch_size, refuse
+from .images import Images
 
 # Images in a part. A killed process loses at most one part.
 PART = 512
@@ -85,7 +85,7 @@ def embed_to_file(
     out = Path(out).expanduser()
     feature = feature or encoder.feature
     _check_arguments(out, feature, batch_size)
-    found = open_images(images, encoder.pipeline)
+    found = encoder.open(images)
     is_place = isinstance(images, (str, os.PathLike))
     place = os.path.expanduser(images) if is_place else ''
     paths = [found.path(i) for i in range(len(found))]
@@ -136,7 +136,7 @@ def embed_to_file(
             for batch, embeddings, errors in islice(
                 stream, -(-len(span) // batch_size)
             ):
-                _refuse(errors, OSError if skip_unreadable else ())
+                refuse(errors, skip_unreadable)
                 good = [i for i in range(len(batch)) if i not in errors]
                 if good:
                     places = batch.start - span.start + np.array(good)
@@ -185,15 +185,6 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
                 f'a list of names cannot hold {name!r}: write .parquet'
             )
     return names
-
-
-def _refuse(
-    errors: dict[int, Exception],
-    accepted: type[Exception] | tuple[type[Exception], ...],
-) -> None:
-    for error in errors.values():
-        if not isinstance(error, accepted):
-            raise error
 
 
 def _accept(record: dict, skip_unreadable: bool) -> dict:

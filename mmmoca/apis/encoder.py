@@ -1,10 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Encoders of checkpoints, and their features of images."""
 
+import copy
 import hashlib
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +31,7 @@ from mmmoca.checkpoints import (
 )
 from mmmoca.evaluation.presets import Preset, choose_preset
 from mmmoca.hub import ModelHub
+from mmmoca.messages import listed, printable
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
@@ -40,6 +44,34 @@ def check_batch_size(batch_size: int) -> None:
     """Refuse a number of images at a time that is below 1."""
     if batch_size < 1:
         raise ValueError(f'batch_size must be 1 or more but got {batch_size}')
+
+
+def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:
+    """Raise what is wrong with images, unless they may be skipped."""
+    for error in errors.values():
+        if not isinstance(error, OSError):
+            raise error
+        if not skip_unreadable:
+            raise type(error)(
+                f'{error}. Take it out, or write skip_unreadable=True '
+                '(--skip-unreadable) for NaN in its place'
+            ) from error
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, its quota of a cgroup."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+        group = Path('/proc/self/cgroup').read_text().rpartition('::')[2]
+        limit = Path(f'/sys/fs/cgroup{group.strip()}', 'cpu.max').read_text()
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+    except OSError:  # no control group, or one of version 1
+        return cores
+    quota, period = limit.split()
+    return (
+        cores if quota == 'max' else min(cores, -(-int(quota) // int(period)))
+    )
 
 
 class Embeddings(NamedTuple):
@@ -136,20 +168,24 @@ class Encoder(BaseModel):
                 f'but got {tuple(images.shape)}'
             )
         grid = height // patch[0], width // patch[1]
-        raw = []
-        before_norm = self.backbone.ln1.register_forward_pre_hook(
-            lambda _, inputs: raw.append(inputs[0])
-        )
-        with before_norm:
-            tokens = self.backbone(images)[-1]  # (B, 1 + L, D)
+        # Threads share the backbone, but not a shallow copy of it.
+        unnormed = copy.copy(self.backbone)
+        unnormed.final_norm = False
+        raw = unnormed(images)[-1]  # (B, 1 + L, D)
+        tokens = self.backbone.ln1(raw)
         patches = tokens[:, 1:]
         return Embeddings(
             tokens[:, 0],
             patches.mean(dim=1),
             patches.mT.unflatten(2, grid),  # (B, L, D) -> (B, D, h, w)
-            raw_cls=raw[0][:, 0],
-            raw_avg=raw[0][:, 1:].mean(dim=1),
+            raw_cls=raw[:, 0],
+            raw_avg=raw[:, 1:].mean(dim=1),
         )
+
+    def open(self, images: Any) -> Images:
+        """Find images, see :meth:`embed`, that fit the encoder's channels."""
+        channels = self.backbone.patch_embed.projection.in_channels
+        return open_images(images, self.pipeline, channels)
 
     def embed(
         self,
@@ -159,21 +195,25 @@ class Encoder(BaseModel):
         num_workers: int | None = None,
         amp: bool = False,
         progress: bool = False,
+        skip_unreadable: bool = False,
     ) -> Embeddings:
         """Features of images.
 
         Args:
             images: A folder of images at any depth, or of shards, or a data
-                set of Hugging Face; a file; a PIL image, or an array, uint8,
-                (H, W, 3) in RGB or (H, W); or a list of files, PIL images or
-                arrays. A tensor (B, C, H, W) is taken as normalised.
+                set of Hugging Face, on a disk or opened; a file, or its
+                bytes; a PIL image, or an array, uint8, (H, W, 3) in RGB or
+                (H, W); or a list or an array of these. A tensor (B, C, H, W)
+                is taken as normalised.
             batch_size (int): Images at a time. Defaults to 64.
             features (Sequence[str]): What to keep, of 'cls', 'avg' and
                 'patches', and before the final norm 'raw_cls' and 'raw_avg'.
             num_workers (int, optional): Processes that read files; by
-                default as many as there are cores, up to 8.
+                default as many as this process may use cores, up to 8.
             amp (bool): Compute in half precision (bfloat16 on a CPU).
             progress (bool): Show a progress bar.
+            skip_unreadable (bool): Give NaN for an image that cannot be
+                read, and log their number, instead of an error.
 
         Returns:
             Embeddings: On the CPU, None for what was not asked for. They are
@@ -182,6 +222,7 @@ class Encoder(BaseModel):
         Raises:
             FileNotFoundError: If there is no such file or no image.
             OSError: For an image that cannot be read. It names the file.
+                Also if none of them can be.
             TypeError: If ``images`` is none of these.
             ValueError: For an unknown feature, images of other channels,
                 features that are not finite, or a batch size below 1.
@@ -194,24 +235,34 @@ class Encoder(BaseModel):
             )
         if isinstance(images, Tensor):
             return self._embed_tensor(images, batch_size, kinds, amp)
-        found = open_images(images, self.pipeline)
+        found = self.open(images)
         stream = self.stream(found, batch_size, kinds, num_workers, amp)
         kept: dict[str, Tensor] = {}
+        failed: dict[int, Exception] = {}
         with (
             progress_bar('images', len(found), progress) as update,
             closing(stream),
         ):
             for rows, embeddings, errors in stream:
-                for error in errors.values():
-                    raise error
-                for kind in kinds:
+                refuse(errors, skip_unreadable)
+                failed |= {rows[i]: error for i, error in errors.items()}
+                good = [row for row in rows if row not in failed]
+                for kind in kinds if good else ():
                     part = getattr(embeddings, kind)
                     if kind not in kept:
                         # Made once: parts of it would need twice the memory.
                         shape = len(found), *part.shape[1:]
-                        kept[kind] = part.new_empty(shape)
-                    kept[kind][rows.start : rows.stop] = part
+                        kept[kind] = part.new_full(shape, torch.nan)
+                    kept[kind][good] = part
                 update(rows.stop)
+        if failed:
+            message = (
+                f'{len(failed)} of {len(found)} images cannot be read: '
+                f'{listed(failed.values())}'
+            )
+            if not kept:
+                raise OSError(message)
+            print_log(message, 'current', level=logging.WARNING)
         paths = [found.path(i) for i in range(len(found))]
         return Embeddings(**kept, paths=paths)
 
@@ -268,7 +319,7 @@ class Encoder(BaseModel):
         ]
         if num_workers is None:
             several = len(batches) > 1
-            num_workers = min(8, os.cpu_count() or 1) if several else 0
+            num_workers = min(8, usable_cores()) if several else 0
         loader = DataLoader(
             images,
             batch_sampler=batches,
@@ -413,6 +464,6 @@ def load(
             "taken to be ImageNet's; give others by mean= and std="
         )
     for change in changes:
-        print_log(f'{path}: {change}', logger='current')
+        print_log(printable(f'{path}: {change}'), logger='current')
     encoder = Encoder(vit, settings, preset, metainfo)
     return encoder.to(device or get_device())

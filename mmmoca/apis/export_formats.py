@@ -88,6 +88,9 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
             input_size=[projection.in_channels, *settings.img_size],
             fixed_input_size=True,
             num_classes=0,
+            # What timm replaces for other classes, or channels.
+            classifier='head',
+            first_conv='patch_embed.proj',
             mean=[value / scale for value in settings.mean],
             std=[value / scale for value in settings.std],
             interpolation=_resampling(settings.interpolation).name.lower(),

@@ -2,11 +2,12 @@
 """Images from files and from memory, prepared for an encoder."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from mmcv.transforms import BaseTransform
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -15,8 +16,10 @@ from torch.utils.data import Dataset
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
+from mmmoca.datasets.hf_images import HFRows, is_opened
 from mmmoca.datasets.image_places import image_set_of
-from mmmoca.datasets.image_set import ImageSet, image_problem
+from mmmoca.datasets.image_set import ImageSet, judging
+from mmmoca.messages import printable
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
@@ -56,27 +59,45 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
     if bands or loader.get('to_float32'):
         step['type'] = 'mmmoca.ResizeBands'
     else:
-        step['type'] = 'ResizeEdge' if edge else 'Resize'
+        step['type'] = 'mmmoca.ResizeEdge' if edge else 'mmpretrain.Resize'
         step['backend'] = settings.backend
     return [
         dict(loader, skip_unreadable=False),
         step,
-        dict(type='CenterCrop', crop_size=(width, height)),
+        dict(type='mmpretrain.CenterCrop', crop_size=(width, height)),
     ]
+
+
+def build_transform(config: dict) -> BaseTransform:
+    """Build a transform of MMPreTrain, of MMCV or ours.
+
+    ``TRANSFORMS.build`` would look names up in MMEngine's current scope,
+    which any package of the process may have set.
+    """
+    config = {k: v for k, v in config.items() if k != '_scope_'}
+    return TRANSFORMS.get(config.pop('type'))(**config)
 
 
 class Images(Dataset):
     """Images of equal size, or the error of one that cannot be read.
 
     Args:
-        sources: Paths, URLs of MMEngine's file backends, PIL images, arrays,
-            or what a data set says of an image.
+        sources: Paths, URLs of MMEngine's file backends, contents of files,
+            PIL images, arrays, or what a data set says of an image.
         pipeline: Configs of transforms, the loader first.
+        channels: Those of every image; None takes any.
     """
 
-    def __init__(self, sources: Sequence[Any], pipeline: list[dict]) -> None:
-        self.sources = sources
-        self.loader, *self.transforms = map(TRANSFORMS.build, pipeline)
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        pipeline: list[dict],
+        channels: int | None = None,
+    ) -> None:
+        self.sources, self.channels = sources, channels
+        loader, *self.transforms = map(build_transform, pipeline)
+        self.loader = judging(loader)
+        self.loader.skip_unreadable = False
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -84,22 +105,33 @@ class Images(Dataset):
     def __getitem__(self, index: int) -> Tensor | Exception:
         """An image, (C, H, W), not normalised."""
         try:
-            path = self.path(index)
-            if path is None:
-                img = self._of_memory(self.sources[index], f'image {index}')
-                results = dict(img=img, img_shape=img.shape[:2])
-            else:
+            source = self.sources[index]
+            path, name = self.path(index), f'image {index}'
+            if path is not None:
                 results = self.loader(dict(img_path=path))
+            else:
+                read = self._of_memory
+                if isinstance(source, bytes):
+                    read = self.loader.read_bytes
+                img = read(source, name)
+                results = dict(img=img, img_shape=img.shape[:2])
             for transform in self.transforms:
                 results = transform(results)
+            img = np.atleast_3d(results['img'])
+            if self.channels not in (None, img.shape[2]):
+                raise ValueError(
+                    f'{printable(path or name)} has {img.shape[2]} channels, '
+                    f'but the encoder takes {self.channels}'
+                )
         except (OSError, TypeError, ValueError) as error:
             # Raised in a worker it would bring the worker's traceback along.
             return error
-        img = np.atleast_3d(results['img'])
         return torch.from_numpy(np.ascontiguousarray(img.transpose(2, 0, 1)))
 
     def path(self, index: int) -> str | None:
         """Path or URL of an image, None of one in memory."""
+        if isinstance(self.sources, HFRows):
+            return None
         source = self.sources[index]
         if isinstance(source, dict):
             return source['img_path']
@@ -109,10 +141,13 @@ class Images(Dataset):
         self, image: Image.Image | np.ndarray, name: str
     ) -> np.ndarray:
         """An image in memory, in the form in which the loader gives a file."""
+        shape = getattr(image, 'shape', None) or image.size
+        self.loader.check_size(shape)
         if isinstance(self.loader, LoadBands):
             return self.loader.check(np.asarray(image), name)
         if isinstance(image, Image.Image):
-            image = ImageOps.exif_transpose(image)
+            if self.loader.color_type in ('color', 'grayscale'):
+                image = ImageOps.exif_transpose(image)
             # Of 16 bits or more: as RGB, PIL would clip them at 255.
             if image.mode[0] not in 'IF':
                 image = image.convert('RGB')
@@ -161,20 +196,23 @@ def image_set(
     return image_set_of(place)(
         place,
         with_label=with_label,
-        pipeline=pipeline,
+        pipeline=[build_transform(pipeline[0])],
         extensions=BAND_EXTENSIONS if bands else EXTENSIONS,
         test_mode=True,
     )
 
 
-def open_images(images: Any, pipeline: list[dict]) -> Images:
+def open_images(
+    images: Any, pipeline: list[dict], channels: int | None = None
+) -> Images:
     """Find images.
 
     Args:
         images: A folder of images at any depth, or of shards, or a data set
-            of Hugging Face; a file; a PIL image, an array; or a list of
-            files, PIL images or arrays.
+            of Hugging Face, on a disk or in memory; a file, or its bytes; a
+            PIL image, an array; or a list of these.
         pipeline: See :func:`pipeline_of`.
+        channels: Those of every image; None takes any.
 
     Returns:
         The images.
@@ -183,39 +221,47 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         FileNotFoundError: If there is no such file or no image.
         OSError: If none of the images of a folder can be read.
         TypeError: If it is none of these.
-        ValueError: If a list is empty, or its first file has 16 bits a
-            channel and the loader reads 8.
+        ValueError: If a list is empty.
     """
     if isinstance(images, Images):
         return images
+    if is_opened(images):
+        return Images(HFRows(images), pipeline, channels)
     if isinstance(images, (str, os.PathLike)):
-        place = os.path.expanduser(os.fspath(images))
-        if place.endswith('.tar') or not os.path.isfile(place):
-            return Images(image_set(place, pipeline).data_list, pipeline)
-        images = [place]
-    if not isinstance(images, Sequence) and getattr(images, 'ndim', 0) < 4:
-        images = [images]
-    sources = [
-        os.path.expanduser(image)
-        if isinstance(image, (str, os.PathLike))
-        else image
-        for image in images
-    ]
+        place = os.path.expanduser(images)
+        if _is_place(place) or not os.path.exists(place):
+            found = image_set(place, pipeline)
+            return Images(found.data_list, pipeline, channels)
+    sources = []
+    for image in items_of(images):
+        if isinstance(image, (str, os.PathLike)):
+            path = str(os.path.expanduser(image))  # NumPy's, too
+            several = _is_place(path) and image_set(path, pipeline).data_list
+            sources += several or [path]
+        elif isinstance(image, (bytes, Image.Image, np.ndarray)):
+            sources.append(image)
+        else:
+            raise TypeError(
+                'images are folders, files, their bytes, PIL images, arrays, '
+                'one split of a data set of Hugging Face, or a normalised '
+                f'tensor (B, C, H, W), but got {type(image).__name__}'
+            )
     if not sources:
         raise ValueError('there are no images in an empty list')
-    for image in sources:
-        if not isinstance(image, (str, Image.Image, np.ndarray)):
-            raise TypeError(
-                'images are a folder, files, PIL images, arrays, or a '
-                'normalised tensor (B, C, H, W), but got '
-                f'{type(image).__name__}'
-            )
-    found = Images(sources, pipeline)
-    if isinstance(sources[0], str):
-        problem = image_problem(found.loader, dict(img_path=sources[0]))
-        if isinstance(problem, ValueError):  # 16 bits read as 8, say
-            raise problem
-    return found
+    return Images(sources, pipeline, channels)
+
+
+def items_of(images: Any) -> Iterable[Any]:
+    """The items of a list, of an array of paths or images; or of one image."""
+    texts = getattr(getattr(images, 'dtype', None), 'kind', None) in (*'OUT',)
+    one = (str, os.PathLike, bytes, Image.Image, Mapping)
+    if isinstance(images, one) or not isinstance(images, Iterable):
+        return [images]
+    return [images] if getattr(images, 'ndim', 4) < 4 and not texts else images
+
+
+def _is_place(path: str) -> bool:
+    return path.endswith('.tar') or os.path.isdir(path)
 
 
 def collate_images(

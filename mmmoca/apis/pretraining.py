@@ -1,21 +1,31 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pretraining in one call: a config, and the runner of it."""
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 
 from mmmoca.checkpoints import CheckpointError, newest_checkpoint
+from mmmoca.datasets import ImageFolder
+from mmmoca.datasets.file_endings import EXTENSIONS
+from mmmoca.datasets.hf_images import is_opened
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.engine.launch import load_config
 from mmmoca.engine.training import prepare_training, train
-from mmmoca.files import find_config
+from mmmoca.files import atomic_write, find_config, write_text
 from mmmoca.progress import in_notebook
+
+from .images import items_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
 
 # What errors call its arguments elsewhere, and their names here.
 _ARGUMENTS = (
@@ -45,7 +55,7 @@ def _own_arguments() -> Iterator[None]:
 
 @_own_arguments()
 def pretrain(
-    data: str | os.PathLike,
+    data: 'str | os.PathLike | Iterable | Dataset',
     out: str | os.PathLike,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -63,8 +73,11 @@ def pretrain(
     its folder, where all tools can take it from.
 
     Args:
-        data (str | os.PathLike): Folder of images, at any depth and without
-            labels, or of shards, or a data set of Hugging Face.
+        data (str | os.PathLike | Iterable | Dataset): Folder of images, at
+            any depth and without labels, or of shards, or a data set of
+            Hugging Face; or a list or an array of such folders and of image
+            files, which is kept in ``out``; or a data set of Hugging Face
+            that is opened, which is saved there.
         out (str | os.PathLike): Where checkpoints, log and config go.
         epochs (int, optional): Passes over the images; by default those of
             the config.
@@ -92,6 +105,7 @@ def pretrain(
     Raises:
         CheckpointError: If ``out`` has the checkpoints of another run.
         FileNotFoundError: If there is no such config, checkpoint or folder.
+        TypeError: If ``data`` holds what is neither a folder nor a file.
         RuntimeError: If another run writes to ``out``.
         SystemExit: If it is asked to stop (Ctrl-C, SIGTERM, the stop button
             of a notebook). ``resume=True`` goes on from there.
@@ -99,22 +113,26 @@ def pretrain(
             key, as those that are not for one's own images.
     """
     file = find_config(config)
+    out = os.path.expanduser(out)
+    cfg = Config.fromfile(file)
     settings = dict(
-        data_root=os.path.abspath(os.path.expanduser(data)),
+        data_root=data,
         epochs=epochs,
         batch_size=batch_size,
         knn_root=knn and os.path.abspath(os.path.expanduser(knn)),
     )
     settings = {key: v for key, v in settings.items() if v is not None}
-    known = Config.fromfile(file).get('shorthands') or {}
+    known = cfg.get('shorthands') or {}
     if missing := sorted(settings.keys() - known.keys()):
         raise ValueError(
             f'{file.name} has no shorthand {", ".join(missing)}: choose a '
             "config for one's own images, such as moca_vit-s16_own-images"
         )
-    kind = image_set_of(settings['data_root'])
-    source = {'train_dataloader.dataset.type': f'mmmoca.{kind.__name__}'}
-    out = os.path.expanduser(out)
+    extensions = cfg.train_dataloader.dataset.get('extensions', EXTENSIONS)
+    root, source = _stored(data, out, extensions)
+    settings['data_root'] = root
+    kind = image_set_of(root)
+    source['train_dataloader.dataset.type'] = f'mmmoca.{kind.__name__}'
     cfg = load_config(file, out, source | settings | overrides)
     written = prepare_training(
         cfg, init, 'auto' if resume is True else resume or None, amp
@@ -129,3 +147,46 @@ def pretrain(
             f'the run has left no checkpoint in {out}: {"; ".join(problems)}'
         )
     return last
+
+
+def _stored(
+    data: Any, out: str, extensions: Sequence[str]
+) -> tuple[str, dict]:
+    """Where a run finds its images again, and further settings of it.
+
+    What is kept in ``out`` is named by its content, so that no call changes
+    the images of another.
+    """
+    if is_opened(data):
+        # It has no public name for its rows.
+        root = os.path.abspath(f'{out}/images-{data._fingerprint}')
+        if not os.path.exists(root):
+            with atomic_write(root) as folder:
+                data.save_to_disk(folder)
+        return root, {}
+    if isinstance(data, (str, os.PathLike)):
+        return os.path.abspath(os.path.expanduser(data)), {}
+    files = []
+    for place in items_of(data):
+        if not isinstance(place, (str, os.PathLike)):
+            raise TypeError(
+                'pretrain takes folders, image files, or a data set of '
+                f'Hugging Face, but got {type(place).__name__}: save it first'
+            )
+        place = os.path.abspath(os.path.expanduser(place))
+        if image_set_of(place) is not ImageFolder:
+            raise ValueError(f'{place} holds no image files: give it alone')
+        if os.path.isfile(place):
+            files.append(place)
+        else:
+            images = ImageFolder(
+                place, with_label=False, extensions=extensions
+            )
+            files += [image['img_path'] for image in images.data_list]
+    text = '\n'.join(files)
+    if not files or '\r' in text or text.split('\n') != files:
+        raise ValueError('the list is empty, or a name in it has line breaks')
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    path = os.path.abspath(f'{out}/images-{name}.txt')
+    write_text(path, text)
+    return '/', {'train_dataloader.dataset.ann_file': path}

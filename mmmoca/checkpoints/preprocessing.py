@@ -19,7 +19,7 @@ _LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
 # nor taken from a file.
 _LOADER_KEYS = (
     *('type', 'color_type', 'imdecode_backend', 'to_float32'),
-    *('channels', 'channel_axis', 'nodata', 'fill'),
+    *('channels', 'channel_axis', 'nodata', 'fill', 'cut_to_8_bits'),
 )
 
 

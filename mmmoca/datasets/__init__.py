@@ -20,6 +20,7 @@ from .transforms import (
     GaussianBlur,
     RandomGrayscale,
     RandomResizedCrop,
+    ResizeEdge,
 )
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     'RandomGrayscale',
     'RandomResizedCrop',
     'ResizeBands',
+    'ResizeEdge',
     'ResumableBatchSampler',
     'SeedTransforms',
     'SeededIndex',

@@ -1,12 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import io
+import math
 
 import numpy as np
 
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-from .loading import LoadImage, read_tiff
+from .decoding import read_tiff
+from .loading import LoadImage
 
 NPY = b'\x93NUMPY'
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
@@ -74,9 +76,9 @@ class LoadBands(LoadImage):
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; its shape is that of the file."""
         if content.startswith(NPY):
-            img = np.load(io.BytesIO(content), allow_pickle=False)
+            img = self._decode_npy(content)
         elif content.startswith(TIFF):
-            img = read_tiff(content)
+            img = read_tiff(content, self.check_size)
         else:
             img = super().decode(content)
             if img is not None and img.ndim == 3:  # BGR or BGRA
@@ -85,21 +87,35 @@ class LoadBands(LoadImage):
             raise TypeError(f'its values are {img.dtype}, no real numbers')
         return img
 
-    def read(self, path: str) -> np.ndarray:
-        """Read, decode and check one file.
+    def _decode_npy(self, content: bytes) -> np.ndarray:
+        stream = io.BytesIO(content)
+        old = np.lib.format.read_magic(stream) == (1, 0)
+        read = np.lib.format.read_array_header_1_0
+        read = read if old else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        self.check_size(shape)
+        # NumPy would make room for what the header says.
+        if math.prod(shape) * dtype.itemsize > len(content):
+            raise ValueError(f'the file is too short for {shape} of {dtype}')
+        stream.seek(0)
+        return np.load(stream, allow_pickle=False)
+
+    def read_bytes(self, content: bytes, name: str) -> np.ndarray:
+        """Decode and check the bytes of one file.
 
         Args:
-            path: Path or URL of the file.
+            content: The bytes.
+            name: What to call it in errors.
 
         Returns:
             The image, float32, (H, W, C).
 
         Raises:
-            OSError: If the file cannot be read or has values that are not
-                finite.
+            OSError: If they cannot be decoded, have other bits, or values
+                that are not finite.
             ValueError: If its channels are others, or not clear.
         """
-        return self.check(super().read(path), path)
+        return self.check(super().read_bytes(content, name), name)
 
     def check(self, img: np.ndarray, path: str) -> np.ndarray:
         """Check an image that is read, and bring it into its form.

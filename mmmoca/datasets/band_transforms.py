@@ -5,11 +5,11 @@ import numpy as np
 import torch
 from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
-from mmpretrain.datasets.transforms import ResizeEdge
 
 from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
+from .transforms import ResizeEdge
 
 
 def _mean(x: np.ndarray) -> np.ndarray:

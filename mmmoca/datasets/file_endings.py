@@ -42,9 +42,13 @@ def with_ending(
         if (path.lower() if any_case else path).endswith(endings):
             yield path
         else:
-            ending = os.path.splitext(path)[1]
-            kind = f'of {ending}' if ending else 'without an ending'
-            left_out[kind] += 1
+            count_left_out(path, left_out)
+
+
+def count_left_out(path: str, left_out: Counter[str]) -> None:
+    """Count a file by its ending, see :func:`with_ending`."""
+    ending = os.path.splitext(path)[1]
+    left_out[f'of {ending}' if ending else 'without an ending'] += 1
 
 
 def counted(left_out: Counter[str]) -> str:

@@ -1,9 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Images of Hugging Face data sets: the data set, and the reader."""
 
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from mmengine.fileio import BaseStorageBackend, register_backend
 
-from mmmoca.files import outside
-from mmmoca.messages import listed
+from mmmoca.files import check_regular, outside
+from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
 from .image_set import ImageSet
@@ -98,6 +99,55 @@ class HFImages(ImageSet):
         return repr(self.img_prefix)
 
 
+def is_opened(data: object) -> bool:
+    """Whether it is a data set of Hugging Face, without their library."""
+    kind = type(data)
+    return (kind.__module__, kind.__name__) == (
+        'datasets.arrow_dataset',
+        'Dataset',
+    )
+
+
+class HFRows(Sequence):
+    """Bytes of the images of a data set of Hugging Face that is opened.
+
+    Args:
+        dataset: The data set, with one column of images. Whoever opened it
+            trusts the paths that it names.
+
+    Raises:
+        ValueError: If there is no such column, or several.
+    """
+
+    def __init__(self, dataset: 'Dataset') -> None:
+        column = _choose(dataset, 'image_column', None, 'Image')
+        self.column, self.rows = column, _undecoded(dataset, column)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> bytes:
+        return _content(self.rows[range(len(self))[index]][self.column], index)
+
+
+def _content(image: dict | None, row: int, folder: str = '') -> bytes:
+    """The bytes in a row, or those of the file that it names in a folder."""
+    content, name = map((image or {}).get, ('bytes', 'path'))
+    if content is not None:
+        return content
+    if name is None:
+        raise OSError(f'there is no image in row {row}')
+    path = os.path.join(folder, name)
+    # Whoever made the set chose the name: it is not to lead elsewhere.
+    if outside(folder, [path]):
+        raise OSError(
+            f'row {row} names {name}, which is not in the folder of the data '
+            "set: save the image's bytes with it, or copy the file there"
+        )
+    check_regular(path)
+    return Path(path).read_bytes()
+
+
 def _load(folder: str) -> 'Dataset':
     """Load what ``save_to_disk`` of Hugging Face's datasets wrote."""
     try:
@@ -112,7 +162,21 @@ def _load(folder: str) -> 'Dataset':
             'load_dataset(NAME).save_to_disk(FOLDER) wrote. data_root and '
             f'data_prefix can name: {listed(near)}'
         )
-    return load_from_disk(folder)
+    try:
+        state = json.loads(Path(folder, 'state.json').read_text())
+        # Whoever made the set chose the names: none is to lead elsewhere.
+        files = [f['filename'] for f in state['_data_files']]
+        for path in (os.path.join(folder, name) for name in files):
+            if outside(folder, [path]):
+                raise ValueError(f'its state.json names {path}')
+            check_regular(path)
+        return load_from_disk(folder)
+    except Exception as error:  # pyarrow and datasets have errors of their own
+        raise OSError(
+            f'the data set in {printable(folder)} cannot be read '
+            f'({printable(error) or type(error).__name__}): save or copy it '
+            'again'
+        ) from error
 
 
 def _choose(
@@ -159,20 +223,7 @@ class ArrowBackend(BaseStorageBackend):
                 f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
             )
         folder, row, column = match[1], int(match[2]), match[3]
-        image = _images(folder, column)[row][column] or {}
-        if image.get('bytes') is not None:
-            return image['bytes']
-        if image.get('path') is None:
-            raise OSError(f'there is no image in row {row}')
-        # Whoever made the set chose the name: it is not to lead elsewhere.
-        path = os.path.join(folder, image['path'])
-        if outside(folder, [path]):
-            raise OSError(
-                f'row {row} names {image["path"]}, which is not in the '
-                "folder of the data set: save the image's bytes with it, or "
-                'copy the file there'
-            )
-        return Path(path).read_bytes()
+        return _content(_images(folder, column)[row][column], row, folder)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         """The same as a text, see :meth:`get`."""
@@ -184,8 +235,12 @@ register_backend('arrow', ArrowBackend, prefixes='arrow')
 
 @lru_cache(8)
 def _images(folder: str, column: str) -> 'Dataset':
+    return _undecoded(_load(folder), column)
+
+
+def _undecoded(dataset: 'Dataset', column: str) -> 'Dataset':
     from datasets import Image
 
-    images = _load(folder).select_columns([column])
+    images = dataset.with_format(None).select_columns([column])
     # Decoding would open any path or URL.
     return images.cast_column(column, Image(decode=False))

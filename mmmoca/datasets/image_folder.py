@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mmengine import fileio
 
-from mmmoca.files import outside
-from mmmoca.messages import listed
+from mmmoca.files import check_regular, outside
+from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
 from .file_endings import with_ending
@@ -70,6 +70,7 @@ class ImageFolder(ImageSet):
 
     def _read_list(self) -> Iterator[dict]:
         """The images of ``ann_file``."""
+        check_regular(self.ann_file)
         # Lines are taken from one block of bytes.
         for line in io.BytesIO(fileio.get(self.ann_file)):
             name, image = line.decode().rstrip('\r\n'), {}
@@ -77,7 +78,7 @@ class ImageFolder(ImageSet):
                 continue
             if self.with_label:
                 name, _, label = name.strip().rpartition(' ')
-                if not label.isdecimal():
+                if not label.isdecimal() or len(label) > 9:
                     raise ValueError(
                         f'{self.ann_file!r} has the line {line!r}: write '
                         '"<path> <number of its class>", or with_label=False'
@@ -86,7 +87,8 @@ class ImageFolder(ImageSet):
             path = os.path.join(self.img_prefix, name)
             if outside(self.img_prefix, [path]):
                 raise ValueError(
-                    f'images of {self.ann_file} lead out of {self.img_prefix}'
+                    f'images of {printable(self.ann_file)} lead out of '
+                    f'{printable(self.img_prefix)}'
                     f' ({listed([path])}): set data_root to a folder that '
                     "holds them all, '/' for absolute paths"
                 )

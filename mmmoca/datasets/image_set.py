@@ -5,7 +5,7 @@ import copy
 import pickle
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from mmcv.transforms import LoadImageFromFile
@@ -15,7 +15,7 @@ from mmpretrain.datasets.base_dataset import expanduser
 from mmmoca.messages import printable
 
 from .file_endings import EXTENSIONS, counted, say_left_out
-from .loading import LoadImage
+from .loading import BACKENDS, LoadImage
 
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
@@ -29,6 +29,8 @@ class ImageSet(CustomDataset):
     does it, but one at a time, so that a list of millions of dicts is never
     in memory. ``data_list`` reads them back. A loader reads the path or URL
     of an image by MMEngine's file backends, wherever the image is stored.
+    MMCV's loader in a pipeline is replaced by :class:`LoadImage`, which looks
+    at the bits, the size and the orientation of each image.
 
     Args:
         data_root: Where the images are; ``~`` is understood.
@@ -55,9 +57,18 @@ class ImageSet(CustomDataset):
     ) -> None:
         kwargs['serialize_data'] = True
         self.left_out: Counter[str] = Counter()
+        lazy_init = kwargs.pop('lazy_init', False)
         super().__init__(
-            expanduser(data_root), *args, extensions=extensions, **kwargs
+            expanduser(data_root),
+            *args,
+            extensions=extensions,
+            lazy_init=True,
+            **kwargs,
         )
+        steps = self.pipeline.transforms
+        steps[:] = map(judging, steps)
+        if not lazy_init:
+            self.full_init()
 
     def find_images(self) -> Iterator[dict]:
         """Yield each image: ``img_path``, and ``gt_label`` if it has one."""
@@ -88,10 +99,11 @@ class ImageSet(CustomDataset):
             label = image.pop('gt_label', None)
             if self.with_label:
                 if label is None:
+                    path = printable(image['img_path'])
                     raise ValueError(
-                        f'{image["img_path"]} has no label: add a number in '
-                        'KEY.cls or KEY.json (shards), set label_column '
-                        '(Hugging Face), or write with_label=False'
+                        f'{path} has no label: add a number in KEY.cls or '
+                        'KEY.json (shards), set label_column (Hugging Face), '
+                        'or write with_label=False'
                     )
                 image['gt_label'] = label
             content += pickle.dumps(image, protocol=4)
@@ -122,17 +134,20 @@ class ImageSet(CustomDataset):
         if not loaders:
             return
         loader = copy.deepcopy(loaders[0])
-        # Errors are for this check, and the type is to be the decoder's.
-        loader.skip_unreadable = loader.to_float32 = False
+        loader.skip_unreadable = False
         number = min(len(self), PROBES)
         for index in np.linspace(0, len(self) - 1, number).astype(int):
-            problem = image_problem(loader, self.get_data_info(index))
-            if problem is None:
-                return
+            try:
+                if loader.transform(self.get_data_info(index)) is not None:
+                    return
+                problem = OSError('it is skipped')
+            except Exception as error:  # each loader has errors of its own
+                problem = error
         kind = ValueError if isinstance(problem, ValueError) else OSError
         raise kind(
             f'none of the {number} images tried of {len(self)} in '
-            f'{self.img_prefix!r} can be used, the last because {problem}'
+            f'{self.img_prefix!r} can be used, the last because '
+            f'{printable(problem)}'
         ) from problem
 
     def prepare_data(self, idx: int) -> dict | None:
@@ -170,39 +185,15 @@ class _Infos(Sequence):
         return self.images.get_data_info(range(len(self))[index])
 
 
-def image_problem(loader: LoadImageFromFile, info: dict) -> Exception | None:
-    """Why a loader cannot use an image, None if it can.
+def judging(transform: Callable) -> Callable:
+    """Our loader in the place of MMCV's, which looks at no image's bits.
 
-    Args:
-        loader: The first transform of a pipeline.
-        info: With ``img_path``.
-
-    Returns:
-        A ValueError for images that the loader would change, such as 16 bits
-        to 8; any other error of reading it.
+    MMPreTrain's inferencers know how to replace MMCV's in a config.
     """
-    path = info['img_path']
-    try:
-        results = loader.transform(info)
-    except Exception as error:  # each decoder has errors of its own
-        return error
-    if results is None:
-        return OSError(f'{path} is skipped')
-    cut = getattr(loader, 'cut_to_8_bits', False)
-    if cut or results['img'].dtype != np.uint8:
-        return None
-    unchanged = LoadImage(
-        color_type='unchanged', backend_args=loader.backend_args
-    )
-    try:
-        depth = unchanged.read(path).dtype
-    except OSError:  # a file that this decoder alone cannot read
-        return None
-    if depth == np.uint8:
-        return None
-    return ValueError(
-        f'{path} has more than 8 bits a channel, but '
-        f'color_type={loader.color_type!r} of the loader reads 8: write '
-        'mmmoca.LoadBands(channels=...), or if 8 suffice, '
-        'mmmoca.LoadImage(cut_to_8_bits=True)'
-    )
+    if type(transform) is not LoadImageFromFile or (
+        transform.imdecode_backend not in BACKENDS
+    ):
+        return transform
+    names = 'color_type', 'imdecode_backend', 'to_float32', 'backend_args'
+    options = {name: getattr(transform, name) for name in names}
+    return LoadImage(**options, skip_unreadable=transform.ignore_empty)

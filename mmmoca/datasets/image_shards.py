@@ -1,26 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Images in tar files: the data set, an index of each file, the reader."""
+"""Images in tar files: the data set, and the reader."""
 
-import json
 import os
 import re
-import tarfile
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from glob import escape, glob
 from pathlib import Path
 
 from mmengine.fileio import BaseStorageBackend, register_backend
 
-from mmmoca.files import write_text
+from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 
 from .image_set import ImageSet
-
-# Name of an image in a tar file, where its bytes begin, how many they are,
-# and its class, None without one.
-Member = tuple[str, int, int, int | None]
+from .shard_index import read_index
 
 
 @DATASETS.register_module()
@@ -63,9 +57,8 @@ class ImageShards(ImageSet):
         if self.with_label and self.CLASSES is None and names.is_file():
             self._metainfo['classes'] = tuple(names.read_text().splitlines())
         for shard in shards:
-            for name, offset, size, label in read_index(
-                shard, self.extensions
-            ):
+            members = read_index(shard, self.extensions, self.left_out)
+            for name, offset, size, label in members:
                 # MMEngine splits a URL at each ://.
                 name = name.replace('://', ':/')
                 url = f'tar://{shard}#{offset}+{size}/{name}'
@@ -94,108 +87,12 @@ class ImageShards(ImageSet):
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is no file {missing[0]}. Set data_root to a folder of '
-                '*.tar, a file, or a pattern such as train-{000..009}.tar; '
+                f'there is no file {printable(missing[0])}. Set data_root to '
+                'a folder of *.tar, a file, or a pattern such as '
+                'train-{000..009}.tar; '
                 'tools/dataset_converters/make_shards.py writes some'
             )
         return shards
-
-
-def read_index(shard: str, extensions: Sequence[str]) -> Iterator[Member]:
-    """Find the images of a tar file in the layout of WebDataset.
-
-    Its headers are read once; what they say is kept beside it, in
-    ``SHARD.index.json``, and read again as long as size and time of change of
-    the shard are the same.
-
-    Args:
-        shard: Path of the tar file.
-        extensions: Endings of images, lower-case.
-
-    Returns:
-        The images, in the order of the file.
-
-    Raises:
-        OSError: If the file cannot be read, is compressed, damaged or cut
-            off.
-    """
-    status, file = os.stat(shard), Path(f'{shard}.index.json')
-    made_from = [status.st_size, status.st_mtime_ns, sorted(extensions)]
-    try:
-        kept = json.loads(file.read_text())
-    except (OSError, ValueError):
-        kept = {}
-    if isinstance(kept, dict) and kept.get('made_from') == made_from:
-        return zip(*kept['columns'])
-    try:
-        images = _read_headers(shard, tuple(extensions))
-    except tarfile.TarError as error:
-        raise OSError(
-            f'{shard} cannot be used: {error}. Write or copy it again, not '
-            'compressed'
-        ) from error
-    try:
-        kept = dict(made_from=made_from, columns=[*zip(*images)])
-        write_text(file, json.dumps(kept))
-    except OSError:
-        warnings.warn(
-            f'no index can be written in {file.parent}: each start reads the '
-            'headers of the tar files',
-            stacklevel=2,
-        )
-    return iter(images)
-
-
-def _read_headers(shard: str, endings: tuple[str, ...]) -> list[Member]:
-    images, labels = [], {}
-    with tarfile.open(shard, 'r:') as tar:
-        for member in _members(tar):
-            key, suffix = _key_of(member.name)
-            if member.name.lower().endswith(endings):
-                images.append((member.name, member.offset_data, member.size))
-            elif suffix == 'cls':
-                labels[key] = _label_of(tar.extractfile(member).read())
-            elif suffix == 'json':
-                content = tar.extractfile(member).read()
-                labels.setdefault(key, _label_of(content))
-    return [(*image, labels.get(_key_of(image[0])[0])) for image in images]
-
-
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The visible files of a tar file that is whole."""
-    if tar.firstmember is None:
-        return  # Python 3.10 cannot read on in an empty file
-    while (member := tar.next()) is not None:
-        # The list of those before would grow with the file.
-        tar.members.clear()
-        hidden = '/.' in f'/{member.name.removeprefix("./")}'
-        if member.isreg() and not hidden:
-            yield member
-    # Python takes a header that it cannot read for the end.
-    tar.fileobj.seek(tar.offset)
-    if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
-        raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
-
-
-def _key_of(name: str) -> tuple[str, str]:
-    """What the files of a sample share, and the rest: up to the first dot.
-
-    As :func:`webdataset.tariterators.base_plus_ext`.
-    """
-    folder, slash, file = name.rpartition('/')
-    key, _, suffix = file.partition('.')
-    return folder + slash + key, suffix.lower()
-
-
-def _label_of(content: bytes) -> int | None:
-    """The number in KEY.cls, or that of ``label`` in KEY.json."""
-    if content.strip().isdigit():
-        return int(content)
-    try:
-        label = json.loads(content)['label']
-    except (KeyError, TypeError, ValueError):
-        return None
-    return label if isinstance(label, int) else None
 
 
 class TarBackend(BaseStorageBackend):
@@ -221,16 +118,19 @@ class TarBackend(BaseStorageBackend):
         match = re.fullmatch(r'tar://(.+?)#(\d+)\+(\d+)/.*', filepath, re.S)
         if not match:
             raise ValueError(
-                f'{filepath} is not of the form tar://SHARD#OFFSET+SIZE/NAME'
+                f'{printable(filepath)} is not of the form '
+                'tar://SHARD#OFFSET+SIZE/NAME'
             )
         shard, offset, size = match[1], int(match[2]), int(match[3])
-        content = os.pread(_open(shard).fileno(), size, offset)
-        if len(content) < size:
+        # Kept, lest another thread's shard close it.
+        file = _open(shard)
+        there = max(0, os.fstat(file.fileno()).st_size - offset)
+        if there < size:
             raise OSError(
-                f'{shard} has {len(content)} of its {size} bytes. The file '
-                'was cut off or changed'
+                f'{printable(shard)} has {there} of its {size} bytes. The '
+                'file was cut off or changed'
             )
-        return content
+        return os.pread(file.fileno(), size, offset)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         """The text of one member, see :meth:`get`."""

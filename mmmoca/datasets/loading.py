@@ -1,24 +1,35 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import io
 import logging
+import math
+from collections.abc import Sequence
 
 import cv2
 import mmcv
 import numpy as np
+from mmcv.image.io import _pillow2array
 from mmcv.transforms import LoadImageFromFile
 from mmengine import fileio
 from mmengine.dist import get_rank
 from mmengine.logging import print_log
-from PIL.JpegImagePlugin import JpegImageFile
+from PIL import Image
 
+from mmmoca.files import check_regular
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
+
+from .decoding import open_image, read_tiff, upright
 
 COLOR_TYPES = (
     *('color', 'grayscale', 'unchanged'),
     *('color_ignore_orientation', 'grayscale_ignore_orientation'),
 )
 BACKENDS = ('cv2', 'pillow', 'tifffile')
+OPENCV_PIXELS = 2**30  # OpenCV's own limit
+_TURN = 0x112  # of EXIF: how to hold the camera
+
+
+class DepthError(OSError, ValueError):
+    """An image of other bits than its loader, or its set, is for."""
 
 
 @TRANSFORMS.register_module()
@@ -57,9 +68,13 @@ class LoadImage(LoadImageFromFile):
             an error instead.
         max_unreadable: Largest share of unreadable images in a process. It
             is checked from the 50th image on. Defaults to 0.2.
-        cut_to_8_bits: Allow 16-bit files although the loader reads 8 bits.
-            Only ``'unchanged'`` and tifffile keep 16. By default
-            :class:`ImageFolder` refuses a set of 16-bit files.
+        cut_to_8_bits: Allow files of more than 8 bits a channel although the
+            loader reads 8. By default such a file counts as unreadable. Only
+            ``'unchanged'`` and tifffile keep its values, and refuse a file
+            of other bits than those before it.
+        max_pixels: Most pixels of an image, judged before it is decoded. Of
+            more than four channels, a quarter of its values. OpenCV takes
+            no more than the default, 2**30.
         backend_args: Storage backend, see :func:`mmengine.fileio.get`.
 
     Raises:
@@ -67,7 +82,8 @@ class LoadImage(LoadImageFromFile):
             ``reduce_to`` without ``color_type='color'`` and
             ``imdecode_backend='cv2'``, or a number out of its range.
         OSError: For an unreadable image if ``skip_unreadable`` is False, or
-            there are too many of them.
+            there are too many of them; for an image of other bits it is a
+            ValueError, too.
     """
 
     def __init__(
@@ -80,6 +96,7 @@ class LoadImage(LoadImageFromFile):
         skip_unreadable: bool = True,
         max_unreadable: float = 0.2,
         cut_to_8_bits: bool = False,
+        max_pixels: int = OPENCV_PIXELS,
         backend_args: dict | None = None,
     ) -> None:
         for name, value, known in (
@@ -99,6 +116,8 @@ class LoadImage(LoadImageFromFile):
                 "works with color_type='color' and imdecode_backend='cv2' "
                 'only: leave it out, or leave these two at their defaults'
             )
+        if max_pixels < 1:
+            raise ValueError(f'max_pixels must be 1 or more, got {max_pixels}')
         if not 0 <= max_unreadable <= 1:
             raise ValueError(
                 'max_unreadable is a share of the images, between 0 and 1, '
@@ -114,28 +133,78 @@ class LoadImage(LoadImageFromFile):
         self.skip_unreadable = skip_unreadable
         self.max_unreadable = max_unreadable
         self.cut_to_8_bits = cut_to_8_bits
+        self.max_pixels = max_pixels
         self._unreadable: set[str] = set()
         self._read = self._failed = 0
+        self._first: tuple[int, str] | None = None  # bits, and the file
+        self._eight = color_type != 'unchanged' and (
+            imdecode_backend != 'tifffile'
+        )
 
-    def _flag(self, content: bytes) -> str | int:
-        """Decoding flag for the bytes of a file."""
+    def check_size(self, shape: Sequence[int]) -> None:
+        """Refuse an image of too many pixels.
+
+        Args:
+            shape: Its (H, W), or with channels at either end, or pages.
+
+        Raises:
+            ValueError: If there are more than ``max_pixels``.
+        """
+        values = math.prod(shape)
+        pixels = values // max(1, min(shape)) if len(shape) == 3 else values
+        if max(pixels, values // 4) > self.max_pixels:
+            raise ValueError(
+                f'its shape is {tuple(shape)}, which is more than '
+                f'max_pixels={self.max_pixels} of {type(self).__name__}'
+            )
+
+    def _reduction(self, content: bytes) -> int:
+        """By what number the size of a JPEG file may be divided."""
         if self.reduce_to is None or not content.startswith(b'\xff\xd8'):
-            return self.color_type
-        # Image.open would refuse more than 179 megapixels.
-        with JpegImageFile(io.BytesIO(content)) as header:
-            side = min(header.size)
-        for divisor in (8, 4, 2):
-            if side >= divisor * self.reduce_to:
-                return getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
-        return self.color_type
+            return 1
+        side = min(open_image(content).size)
+        fits = (n for n in (8, 4, 2) if side >= n * self.reduce_to)
+        return next(fits, 1)
+
+    def _of_pillow(self, image: Image.Image) -> np.ndarray:
+        deep = image.mode[0] in 'IF' or ';16' in str(image.tile)
+        if deep and self._eight and not self.cut_to_8_bits:
+            return np.asarray(image, np.uint16)  # refused later
+        # It has no public function for an image that is open.
+        return _pillow2array(image, self.color_type)
 
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; None if the backend cannot."""
         if self.imdecode_backend == 'tifffile':
-            return read_tiff(content)
-        return mmcv.imfrombytes(
-            content, flag=self._flag(content), backend=self.imdecode_backend
-        )
+            return read_tiff(content, self.check_size)
+        pillow = self.imdecode_backend == 'pillow'
+        # OpenCV reads the orientation of neither WebP nor AVIF.
+        turn = content[8:16] == b'WEBPVP8X' or content[4:8] == b'ftyp'
+        turn &= not pillow and self.color_type in ('color', 'grayscale')
+        if pillow or turn or self.max_pixels < OPENCV_PIXELS:
+            header = open_image(content)
+            self.check_size(header.size)
+        if pillow:
+            return self._of_pillow(header)
+        flag = mmcv.image.io.imread_flags[self.color_type]
+        if self._eight and not self.cut_to_8_bits:
+            flag |= cv2.IMREAD_ANYDEPTH  # the same for files of 8 bits
+        if turn:
+            flag |= cv2.IMREAD_IGNORE_ORIENTATION
+        if (divisor := self._reduction(content)) > 1:
+            flag |= getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
+        try:
+            img = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
+        except cv2.error as error:
+            if 'CV_IO_MAX_IMAGE' not in str(error):
+                raise
+            raise ValueError(
+                f'it has more than {OPENCV_PIXELS} pixels, or 2**20 on a '
+                'side, which is the limit of OpenCV and of max_pixels'
+            ) from error
+        if turn and img is not None:
+            img = upright(img, header.getexif().get(_TURN, 1))
+        return img
 
     def read(self, path: str) -> np.ndarray:
         """Read and decode one file.
@@ -151,18 +220,53 @@ class LoadImage(LoadImageFromFile):
                 file and says why.
         """
         try:
+            check_regular(path)
             content = fileio.get(path, backend_args=self.backend_args)
+        except Exception as error:  # each backend has errors of its own
+            raise _unreadable(path, error) from error
+        return self.read_bytes(content, path)
+
+    def read_bytes(self, content: bytes, name: str) -> np.ndarray:
+        """Decode and check the bytes of one file.
+
+        Args:
+            content: The bytes.
+            name: What to call it in errors.
+
+        Returns:
+            The image, see the class.
+
+        Raises:
+            OSError: If they cannot be decoded, or have other bits.
+        """
+        try:
             img = self.decode(content)
         except Exception as error:  # each decoder has errors of its own
-            raise OSError(
-                f'cannot read the image {printable(path)}: {printable(error)}'
-            ) from error
+            raise _unreadable(name, error) from error
         if img is None:
-            raise OSError(
-                f'cannot read the image {printable(path)}: it is damaged or '
-                f'no image that {self.imdecode_backend} knows'
-            )
+            reason = f'damaged or no image that {self.imdecode_backend} knows'
+            raise _unreadable(name, f'it is {reason}')
+        self._check_depth(img.dtype, name)
         return img.astype(np.float32) if self.to_float32 else img
+
+    def _check_depth(self, dtype: np.dtype, name: str) -> None:
+        if not self._eight:
+            bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
+            self._first = self._first or (bits, name)
+            if bits != self._first[0]:
+                raise DepthError(
+                    f'{printable(name)} is {dtype}, unlike '
+                    f'{printable(self._first[1])}: images of 1, of 8 and of '
+                    'more bits mean different things by a number. Convert '
+                    'one kind, or take it out'
+                )
+        elif dtype != np.uint8:
+            raise DepthError(
+                f'{printable(name)} is {dtype}, but '
+                f'color_type={self.color_type!r} of the loader reads 8 bits: '
+                'write mmmoca.LoadBands(channels=...), or if 8 suffice, '
+                'mmmoca.LoadImage(cut_to_8_bits=True)'
+            )
 
     def transform(self, results: dict) -> dict | None:
         """Load ``results['img_path']``; None for an unreadable file."""
@@ -200,14 +304,7 @@ class LoadImage(LoadImageFromFile):
             )
 
 
-def read_tiff(content: bytes) -> np.ndarray:
-    """Decode a TIFF file as it is.
-
-    Raises:
-        ImportError: If tifffile is missing.
-    """
-    try:
-        import tifffile
-    except ImportError as error:
-        raise ImportError('TIFF needs: pip install tifffile') from error
-    return tifffile.imread(io.BytesIO(content))
+def _unreadable(name: str, reason: object) -> OSError:
+    return OSError(
+        f'cannot read the image {printable(name)}: {printable(reason)}'
+    )

@@ -14,6 +14,7 @@ from mmpretrain.datasets.transforms import GaussianBlur as _GaussianBlur
 from mmpretrain.datasets.transforms import (
     RandomResizedCrop as _RandomResizedCrop,
 )
+from mmpretrain.datasets.transforms import ResizeEdge as _ResizeEdge
 
 from mmmoca.registry import TRANSFORMS
 
@@ -80,6 +81,40 @@ class RandomResizedCrop(_RandomResizedCrop):
         results['img'] = F.resize(box, tuple(self.scale), self.interpolation)
         results['img_shape'] = tuple(self.scale)
         return results
+
+
+@TRANSFORMS.register_module()
+class ResizeEdge(_ResizeEdge):
+    """Resize to a length of one edge; of a thin strip only the middle.
+
+    MMPreTrain's, for a crop of the middle that follows. A strip of 1 x 6000
+    pixels would grow to a million columns, of which the crop takes a few
+    hundred. So an image that has to grow is cut along its longer side first,
+    if that is more than eight times the other one.
+
+    **Required Keys:** ``img``, (H, W) or (H, W, C).
+
+    **Modified Keys:** ``img``, ``img_shape``; ``scale`` and ``scale_factor``
+    are added, width first.
+
+    Args:
+        *args: MMPreTrain's. ``scale`` is the length of the edge in pixels.
+        **kwargs: Likewise: ``edge``, of which only ``'short'`` cuts strips,
+            ``backend`` and ``interpolation``.
+    """
+
+    def transform(self, results: dict) -> dict:
+        """Cut and resize ``results['img']``."""
+        img = results['img']
+        short, long = sorted(img.shape[:2])
+        if self.edge == 'short' and short < self.scale and long > 8 * short:
+            kept = 8 * short + long % 2  # the middle stays where it is
+            start = (long - kept) // 2
+            part = slice(start, start + kept)
+            results['img'] = (
+                img[:, part] if img.shape[1] == long else img[part]
+            )
+        return super().transform(results)
 
 
 @TRANSFORMS.register_module()

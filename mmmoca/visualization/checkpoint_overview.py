@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The overview of a checkpoint, from its config and image folders."""
 
+import warnings
+
 import torch
 from matplotlib.figure import Figure
 from mmengine.config import Config, ConfigDict
@@ -50,6 +52,8 @@ def draw_checkpoint(
         ValueError: If the config has neither a ``val_dataloader`` nor a
             ``test_dataloader``.
         RuntimeError: If the checkpoint is of another model.
+        OSError: If none of the images can be read. Some are left out with a
+            warning that counts them.
     """
     # MMEngine would log the initialisation of each parameter.
     MMLogger.get_instance('overview', log_level='ERROR')
@@ -61,14 +65,14 @@ def draw_checkpoint(
         model, guarded(checkpoint), map_location='cpu', strict=True
     )
 
-    members = torch.randperm(len(bank))[:bank_size].tolist()
+    members = _readable(bank, torch.randperm(len(bank))[:bank_size].tolist())
     own_rows = classes = None
     if queries is bank:
         queries = Subset(bank, members)
         own_rows = picked = pick_images(None, len(queries), images)
     else:
         truth = torch.from_numpy(queries.get_gt_labels())
-        picked = pick_images(truth, len(queries), images)
+        picked = _readable(queries, pick_images(truth, len(queries), images))
         classes = bank.metainfo.get('classes')
     bank = Subset(bank, members)
     encoders = {'MOCA': model.extract_feat, 'raw pixels': raw_pixels}
@@ -102,6 +106,27 @@ def _build_model(cfg: Config) -> MOCA:
         )
     model.init_weights()
     return model.eval().to(get_device())
+
+
+def _readable(dataset: Dataset, rows: list[int]) -> list[int]:
+    """Those of some rows whose images can be read."""
+    dataset.test_mode = True  # else another image would take its place
+    good, problem = [], None
+    for row in rows:
+        try:
+            dataset[row]
+            good.append(row)
+        except OSError as error:
+            problem = error
+    if problem is not None:
+        if not good:
+            raise problem
+        warnings.warn(
+            f'{len(rows) - len(good)} of {len(rows)} images are left out, the '
+            f'last because {problem}',
+            stacklevel=3,
+        )
+    return good
 
 
 def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:

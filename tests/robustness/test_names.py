@@ -4,6 +4,7 @@
 import re
 import shlex
 import subprocess
+import tarfile
 from unittest import mock
 
 import pytest
@@ -11,7 +12,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from mmmoca.checkpoints import CheckpointError
-from mmmoca.datasets import ImageFolder, LoadImage
+from mmmoca.datasets import ImageFolder, ImageShards, LoadImage
+from mmmoca.engine import ConsoleRunner
 from mmmoca.evaluation.report import render_table
 from mmmoca.evaluation.subsets import read_subset
 from mmmoca.files import outside, write_figure
@@ -126,3 +128,23 @@ def test_the_sweep_hands_on_quoted_arguments(tmp_path):
         run.return_value = mock.Mock(returncode=0, stderr='')
         tool._train(args, tmp_path, [])
     assert 'a b' in run.call_args.args[0]
+
+
+def test_names_in_shards_and_logs(tmp_path, caplog):
+    with tarfile.open(tmp_path / 'a.tar', 'w') as tar:
+        tar.addfile(tarfile.TarInfo(f'{HOSTILE}.png'))
+    with pytest.raises(ValueError, match='no label') as raised:
+        ImageShards(str(tmp_path / 'a.tar'))
+    assert HOSTILE not in str(raised.value)
+    path = tmp_path / f'{HOSTILE}.png'
+    Image.new('I;16', (8, 8)).save(path)
+    with pytest.raises(ValueError, match='uint16') as raised:
+        ImageFolder(str(tmp_path), with_label=False, pipeline=[LoadImage()])
+    assert HOSTILE not in str(raised.value)
+    runner = ConsoleRunner.__new__(ConsoleRunner)  # of which a log is all
+    runner._log_dir, runner._timestamp = str(tmp_path), 't'
+    runner._experiment_name = 'names'
+    logger = runner.build_logger()
+    logger.addHandler(caplog.handler)
+    logger.warning('%s\nin two lines', HOSTILE)
+    assert caplog.messages == [r'a\x1b[2J\u202eb' + '\nin two lines']

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """An encoder in a line: its features are those of the protocols."""
 
+import os
+import shutil
 from pathlib import Path
 from unittest import mock
 from urllib.error import URLError
@@ -9,6 +11,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import torch
+from mmengine.registry import DefaultScope
 from mmpretrain import ModelHub
 from mmpretrain.registry import DATASETS
 from PIL import Image
@@ -16,6 +19,9 @@ from torch.nn import functional as F
 from torchvision import transforms
 
 import mmmoca
+from mmmoca.apis.comparison import evaluate
+from mmmoca.apis.encoder import usable_cores
+from mmmoca.apis.exports import export_encoder
 from mmmoca.apis.images import open_images
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.evaluation import extract_features
@@ -269,3 +275,93 @@ def test_files_that_say_too_little(tmp_path, channels, options, message):
     torch.save(content, tmp_path / 'a.pth')
     with raises(CheckpointError, 'a.pth', message):
         mmmoca.load(tmp_path / 'a.pth', **dict(num_heads=3) | options)
+
+
+def test_calls_share_no_state(encoder):
+    """One that begins while another runs, as in another thread."""
+    one, other = torch.randn(2, 1, 3, 48, 48)
+    expected, between = encoder(one).raw_avg, []
+
+    def call(*_):
+        if not between:
+            between.append(None)
+            between.append(encoder(other).raw_avg)
+
+    with encoder.backbone.ln1.register_forward_pre_hook(call):
+        assert torch.equal(encoder(one).raw_avg, expected)
+    assert torch.equal(between[1], encoder(other).raw_avg)
+
+
+@pytest.mark.parametrize('scope', ['mmengine', 'mmseg', 'nowhere'])
+def test_no_scope_of_others_matters(root, encoder, tmp_path, scope):
+    expected = encoder.embed(root / 'val', num_workers=0).avg
+    with DefaultScope.overwrite_default_scope(scope):
+        again = mmmoca.load(root / 'run.pth', device='cpu')
+        found = again.embed(root / 'val', num_workers=0).avg
+        assert torch.equal(found, expected)
+        options = dict(protocols=['knn'], num_workers=0)
+        assert evaluate(again, root, tmp_path, **options)['knn']
+        export_encoder(again, tmp_path / 'out', 'safetensors')
+
+
+def test_lists_of_all_kinds(root, encoder):
+    folder = root / 'val' / 'class_0'
+    expected = encoder.embed(folder)
+    paths = expected.paths
+    contents = [Path(path).read_bytes() for path in paths]
+    same = expected.avg.repeat(2, 1)
+    for images in (
+        [folder, str(folder)],
+        np.array([folder, folder]),
+        np.array([*paths, *paths]),
+        iter([*paths, folder]),
+        [*contents, folder],
+        [contents[0], *map(Image.open, paths[1:]), *paths],
+    ):
+        found = encoder.embed(images, num_workers=0)
+        torch.testing.assert_close(found.avg, same)
+    torch.testing.assert_close(encoder.embed(contents[2]).avg, same[2:3])
+    datasets = pytest.importorskip('datasets')
+    rows = datasets.Dataset.from_dict(dict(picture=paths))
+    rows = rows.cast_column('picture', datasets.Image())
+    found = encoder.embed(rows.select([3, 1]), num_workers=0)
+    torch.testing.assert_close(found.avg, same[[3, 1]])
+
+
+def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
+    shutil.copytree(root / 'val' / 'class_0', tmp_path, dirs_exist_ok=True)
+    (tmp_path / '1.jpg').write_text('none')
+    os.mkfifo(tmp_path / '9.jpg')
+    pipe = tmp_path / '9.jpg'
+    with raises(OSError, '1.jpg', 'skip_unreadable'):
+        encoder.embed(tmp_path)
+    with raises(OSError, '9.jpg', 'no regular file'):
+        encoder.embed(pipe)
+    images = [tmp_path, pipe, b'none']
+    found = encoder.embed(images, 2, skip_unreadable=True)
+    bad = found.avg.isnan().all(dim=1)
+    assert bad.tolist() == [False, True] + [False] * 3 + [True] * 2
+    expected = encoder.embed(root / 'val' / 'class_0').avg[[0, 2, 3, 4]]
+    torch.testing.assert_close(found.avg[~bad], expected)
+    with raises(OSError, '2 of 2'):
+        encoder.embed(images[1:], skip_unreadable=True)
+
+
+def test_images_of_other_channels_are_named(tmp_path):
+    loader = {'val_dataloader.dataset.pipeline': [UNCHANGED, PACK]}
+    write_run(tmp_path / 'run.pth', **loader)
+    encoder = mmmoca.load(tmp_path / 'run.pth', device='cpu')
+    for name, mode in (('a', 'RGB'), ('grey', 'L')):
+        Image.new(mode, (60, 60)).save(tmp_path / f'{name}.png')
+    with raises(ValueError, 'grey.png', '1 channels'):
+        encoder.embed([tmp_path / 'a.png', tmp_path / 'grey.png'])
+
+
+def test_workers_are_as_many_as_usable_cores(monkeypatch):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(6))
+    texts = dict(cgroup='0::/a\n')
+    read = lambda path: texts[path.name]  # noqa: E731
+    monkeypatch.setattr(Path, 'read_text', read)
+    for limit, cores in (('max 100000', 6), ('250000 100000', 3)):
+        texts['cpu.max'] = limit
+        assert usable_cores() == cores

@@ -98,6 +98,13 @@ def test_features_in_other_libraries(export, to):
         with torch.no_grad():
             pooled = names['model'](images)
         torch.testing.assert_close(pooled, split(names['tokens'])[1])
+        place = f'local-dir:{folder}'
+        other = timm.create_model(place, True, num_classes=5, in_chans=1)
+        assert other(images[:, :1]).shape == (3, 5)
+        weights = names['model'].patch_embed.proj.weight.sum(1, keepdim=True)
+        torch.testing.assert_close(other.patch_embed.proj.weight, weights)
+        last = [m.blocks[-1].mlp.fc2.weight for m in (other, names['model'])]
+        assert torch.equal(*last)
     elif to == 'transformers':
         auto = AutoModel.from_pretrained(folder, add_pooling_layer=False)
         assert type(auto) is names['ViTModel']

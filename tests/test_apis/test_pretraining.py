@@ -2,11 +2,15 @@
 """Pretraining in a call is what tools/train.py does."""
 
 import signal
+from pathlib import Path
 from unittest import mock
 
 import pytest
+from mmengine import fileio
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
+from mmengine.registry import DefaultScope
+from mmpretrain.registry import DATASETS
 
 import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
@@ -130,3 +134,28 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match='out of memory'):
         mmmoca.pretrain(root / 'train', tmp_path, **RUN, **tiny())
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
+    """The run finds the same images again, in the same order."""
+    train = mock.Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr('mmmoca.apis.pretraining.train', train)
+    folder = root / 'train'
+    paths = sorted(map(str, folder.glob('*/*.jpg')))
+    datasets = pytest.importorskip('datasets')
+    rows = datasets.Dataset.from_dict(dict(image=paths))
+    rows = rows.cast_column('image', datasets.Image())
+    for data, count in (([folder, paths[0]], 49), (paths, 48), (rows, 48)):
+        with (
+            DefaultScope.overwrite_default_scope('mmseg'),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            mmmoca.pretrain(data, tmp_path, **RUN, **tiny())
+        found = DATASETS.build(
+            train.call_args.args[0].train_dataloader.dataset
+        )
+        contents = [fileio.get(image['img_path']) for image in found.data_list]
+        expected = [Path(path).read_bytes() for path in [*paths, paths[0]]]
+        assert contents == expected[:count]
+    with raises(TypeError, 'bytes'):
+        mmmoca.pretrain([b'png'], tmp_path)

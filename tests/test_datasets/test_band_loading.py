@@ -78,7 +78,9 @@ def test_16_bits_are_not_read_as_8_unasked(tmp_path):
         return ImageFolder(tmp_path, with_label=False, pipeline=[loader])
 
     for loader in (LoadImageFromFile(), LoadImage(color_type='grayscale')):
-        with pytest.raises(ValueError, match=r'2.png .* 8: .*LoadBands\(cha'):
+        with pytest.raises(
+            ValueError, match=r'2.png is uint16, .*LoadBands\(cha'
+        ):
             folder(loader)
     for loader in (
         LoadImage(cut_to_8_bits=True),
@@ -135,3 +137,15 @@ def test_missing_tifffile(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'tifffile', None)
     with pytest.raises(OSError, match='a.tif: TIFF needs: pip install tifff'):
         LoadBands(1).read(path)
+
+
+def test_bands_of_mixed_depth(tmp_path):
+    for name, dtype in (('a', np.uint8), ('b', np.uint16), ('c', bool)):
+        np.save(tmp_path / f'{name}.npy', np.ones((9, 12, 5), dtype))
+    load = LoadBands(5)
+    load.read(tmp_path / 'a.npy')
+    for name in 'bc':
+        with pytest.raises(ValueError, match=f'{name}.npy.*a.npy'):
+            load.read(tmp_path / f'{name}.npy')
+    np.save(tmp_path / 'd.npy', np.ones((9, 12, 5), np.int8))
+    load.read(tmp_path / 'd.npy')

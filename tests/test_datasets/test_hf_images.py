@@ -2,7 +2,10 @@
 """Data sets of Hugging Face that are on a disk, and what is wrong."""
 
 import json
+import os
+import shutil
 import sys
+from functools import partial
 
 import pytest
 from mmengine import fileio
@@ -89,3 +92,38 @@ def test_without_the_library(root, monkeypatch):
     monkeypatch.setitem(sys.modules, 'datasets', None)
     with raises(ImportError, 'HFImages needs: pip install datasets'):
         HFImages(str(root / 'one'))
+
+
+def _state(folder, **changes):
+    state = json.loads((folder / 'state.json').read_text())
+    (folder / 'state.json').write_text(json.dumps(state | changes))
+
+
+def _pipe(folder):
+    file = folder / 'data-00000-of-00001.arrow'
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _cut(folder):
+    file = folder / 'data-00000-of-00001.arrow'
+    file.write_bytes(file.read_bytes()[:-300])
+
+
+@pytest.mark.parametrize(
+    'spoil',
+    [
+        partial(_state, _data_files=[dict(filename='../one/a.arrow')]),
+        partial(_state, _data_files=[dict(filename='/etc/passwd')]),
+        partial(_state, _data_files=3),
+        lambda folder: (folder / 'state.json').write_text('[' * 100_000),
+        lambda folder: (folder / 'dataset_info.json').write_text('{'),
+        _cut,
+        _pipe,
+    ],
+)
+def test_damaged_sets_end_in_one_error(root, tmp_path, spoil):
+    folder = shutil.copytree(root / 'one', tmp_path / 'spoiled')
+    spoil(folder)
+    with raises(OSError, str(folder), 'cannot be read'):
+        HFImages(str(folder), pipeline=LOAD)

@@ -1,9 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import os
+import shutil
+import subprocess
 import tracemalloc
 from pathlib import Path
 
 import cv2
 import pytest
+from mmengine.logging import MMLogger
 
 from mmmoca.datasets import ImageFolder, LoadImage, image_folder
 from mmmoca.datasets.image_set import ImageSet
@@ -141,3 +145,54 @@ def test_an_image_takes_some_dozen_bytes(monkeypatch):
     assert len(dataset) == 20_000
     # 35 of the path, 45 of the dict, 8 of its place; a buffer that grows.
     assert kept < 110 * len(dataset) and peak < 130 * len(dataset)
+
+
+def test_what_is_left_out_is_counted(classes, caplog):
+    MMLogger.get_current_instance().addHandler(caplog.handler)
+    for name in ('cat/a.psd', 'dog/b.psd', 'dog/none', 'beside.png'):
+        write(classes / 'cat/d.tiff')
+        shutil.copy(classes / 'cat/d.tiff', classes / name)
+    os.mkfifo(classes / 'dog/pipe.png')
+    (classes / 'cat/device.jpg').symlink_to('/dev/zero')
+    for name in ('e.jfif', 'f.jpe', 'g.AVIF', 'h.jp2'):
+        shutil.copy(classes / 'cat/a.JPEG', classes / 'cat' / name)
+    dataset = ImageFolder(str(classes), pipeline=LOAD)
+    assert len(dataset) == 10
+    assert dataset.left_out == {
+        'of .psd': 2,
+        'of .txt': 1,
+        'without an ending': 1,
+        'beside the class folders': 1,
+        'that are no regular files': 2,
+    }
+    assert '7 files' in caplog.text and '2 of .psd' in caplog.text
+    assert len(ImageFolder(str(classes), extensions=[''])) == 14
+    with raises(FileNotFoundError, '2 of .psd'):
+        ImageFolder(str(classes), extensions=['.xyz'], with_label=False)
+
+
+@pytest.mark.parametrize('name', ['pipe', '/dev/zero'])
+def test_lists_name_regular_files(tmp_path, name):
+    os.mkfifo(tmp_path / 'pipe')
+    (tmp_path / 'list.txt').write_text(f'{tmp_path / name}\n')
+    options = dict(with_label=False, pipeline=LOAD)
+    with raises(OSError, name, 'no regular file'):
+        ImageFolder('/', ann_file=f'{tmp_path}/list.txt', **options)
+    with raises(OSError, name, 'no regular file'):
+        ImageFolder('/', ann_file=str(tmp_path / name), **options)
+
+
+def test_deep_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        for depth in range(2100):
+            if depth == 1900:
+                write(Path('a.png'))
+            os.mkdir('d')
+            os.chdir('d')
+        assert len(ImageFolder(str(tmp_path / 'd'), with_label=False)) == 1
+    except OSError as error:
+        assert str(tmp_path / 'd') in str(error)
+    finally:
+        os.chdir(tmp_path)
+        subprocess.run(['rm', '-rf', 'd'], check=True)

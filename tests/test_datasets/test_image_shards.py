@@ -6,9 +6,11 @@ A run that changes its store is in test_integration/test_resume.
 
 import gzip
 import io
+import json
 import os
 import shutil
 import tarfile
+import tracemalloc
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +19,7 @@ from mmengine import fileio
 from mmpretrain.registry import DATASETS
 
 from mmmoca.apis.embedding import list_digest
-from mmmoca.datasets import ImageShards, image_shards
+from mmmoca.datasets import ImageShards, shard_index
 from mmmoca.evaluation.subsets import images_by_class
 
 from ..errors import raises
@@ -138,8 +140,8 @@ def test_broken_shards_are_named(shards):
 
 
 def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
-    headers = mock.Mock(side_effect=image_shards._read_headers)
-    monkeypatch.setattr(image_shards, '_read_headers', headers)
+    headers = mock.Mock(side_effect=shard_index._read_headers)
+    monkeypatch.setattr(shard_index, '_read_headers', headers)
 
     def count(**options):
         headers.reset_mock()
@@ -154,7 +156,7 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     assert count() == (11, 1)
     assert count(extensions=['.png']) == (6, 3)
     refused = mock.Mock(side_effect=PermissionError('read-only'))
-    monkeypatch.setattr(image_shards, 'write_text', refused)
+    monkeypatch.setattr(shard_index, 'write_text', refused)
     with pytest.warns(UserWarning, match=str(shards)):
         assert count() == (11, 3)
 
@@ -193,3 +195,57 @@ def test_none_is_read_beyond_its_end(shards):
         fileio.get(f'tar://{shard}#{end - 10}+20/a')
     with raises(ValueError, 'tar://SHARD#OFFSET+SIZE/NAME'):
         fileio.get('tar://a.tar')
+
+
+def header(name, size, kind=b'0'):
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    'name, content, kind, said',
+    [
+        ('b.png', 2**62, b'0', 'b.png'),
+        ('b.txt', 2**63, b'0', 'b.txt'),
+        ('b.json', 2**40, b'0', 'b.json'),
+        ('b.png', -1024, b'0', 'b.png'),
+        ('b', 2**61, b'x', 'a.png'),  # of an extended header, after a.png
+        ('b', 2**50, b'L', 'a.png'),
+        ('b', -512, b'x', 'a.png'),
+        ('b.png', b'1', tarfile.GNUTYPE_SPARSE, 'b.png'),
+        ('b.cls', b'9' * 5000, b'0', 'b.cls'),
+        ('b.cls', b'2147483648', b'0', 'b.cls'),
+        ('b.json', b'[' * 100_000, b'0', 'b.json'),
+    ],
+)
+def test_absurd_members_are_named(tmp_path, name, content, kind, said):
+    """And no more is read than is there."""
+    parts = [header('a.png', 3), b'png'.ljust(512, b'\0')]
+    if isinstance(content, int):
+        parts.append(header(name, content, kind))
+    else:
+        padded = content + bytes(-len(content) % 512)
+        parts += [header(name, len(content), kind), padded]
+    shard = tmp_path / 'hostile.tar'
+    shard.write_bytes(b''.join([*parts, bytes(1024)]))
+    tracemalloc.start()
+    with raises(OSError, 'hostile.tar', said):
+        ImageShards(str(shard), with_label=False)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    'columns',
+    [3, [[1], [2], [3], [4]], [['a'], [-1], [3], [0]]]
+    + [[['a'], [0], [2**60], [0]], [['a', 'b'], [0], [1], [0]], None],
+)
+def test_an_index_of_other_types_is_made_again(shards, columns):
+    index = shards / 'images-000000.tar.index.json'
+    kept = dict(json.loads(index.read_text()), columns=columns)
+    index.write_text(json.dumps(kept) if columns else '[' * 50_000)
+    assert len(ImageShards(str(shards), pipeline=LOAD)) == 11
+    index.unlink()
+    os.mkfifo(index)
+    assert len(ImageShards(str(shards), pipeline=LOAD)) == 11

@@ -1,12 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import io
+from functools import partial
+
 import cv2
 import numpy as np
 import pytest
 import tifffile
 from mmengine.logging import MMLogger
-from PIL import Image
+from PIL import Image, ImageOps
 
-from mmmoca.datasets import LoadImage, functional
+from mmmoca.datasets import LoadBands, LoadImage, functional
 
 from .photos import photo
 
@@ -94,3 +97,66 @@ def test_jpeg_is_decoded_at_the_scale_that_suffices(tmp_path, monkeypatch):
         assert results['img'].shape == (*shape, 3)
         assert results['img_shape'] == results['ori_shape'] == shape
         assert loader.read(png).shape == img.shape
+
+
+@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
+@pytest.mark.parametrize('suffix', ['jpg', 'png', 'webp', 'tif', 'avif'])
+def test_a_file_and_an_image_of_it_are_the_same_way_up(suffix, backend):
+    load = LoadImage(imdecode_backend=backend)
+    kind = Image.registered_extensions()[f'.{suffix}']
+    for turn in range(1, 9):
+        exif = Image.Exif()
+        exif[0x112] = turn
+        Image.fromarray(photo(0, 32, 48)).save(
+            file := io.BytesIO(), kind, exif=exif
+        )
+        upright = ImageOps.exif_transpose(Image.open(file)).convert('RGB')
+        img = load.read_bytes(file.getvalue(), 'a')
+        np.testing.assert_allclose(img[..., ::-1], upright, atol=1)
+
+
+@pytest.mark.parametrize('mode', ['L', 'RGB', 'RGBA', 'I;16', 'F'])
+@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
+def test_each_image_is_looked_at_for_its_bits(tmp_path, mode, backend):
+    """Grey, coloured or not, of 16 bits or floats, behind one of 8 bits."""
+    path, good = tmp_path / 'deep.tif', write(tmp_path / 'a.png', photo())
+    shape = (9, 12) + (len(mode),) * (mode in ('RGB', 'RGBA'))
+    dtype = np.float32 if mode == 'F' else np.uint16
+    tifffile.imwrite(path, np.full(shape, 4000, dtype))
+    for color in ('color', 'grayscale'):
+        load = LoadImage(color_type=color, imdecode_backend=backend)
+        assert load(dict(img_path=good))['img'].dtype == np.uint8
+        for error in (OSError, ValueError)[: 1 if mode == 'F' else 2]:
+            with pytest.raises(error, match='deep.tif'):
+                load.read(path)
+        assert load(dict(img_path=str(path))) is None  # counted
+
+
+def test_one_limit_of_pixels_for_all_readers(tmp_path, monkeypatch):
+    img = photo(0, 30, 40)
+    for kind in ('png', 'jpg', 'webp', 'avif'):
+        write(tmp_path / f'a.{kind}', img)
+    tifffile.imwrite(tmp_path / 'a.tif', img)
+    np.save(tmp_path / 'a.npy', img)
+    for path in sorted(tmp_path.iterdir()):
+        # That of Pillow, which its readers of WebP and TIFF have, too.
+        own = None if path.suffix in ('.webp', '.tif') else 100
+        monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', own)
+        loaders = [LoadBands] * (path.suffix in ('.tif', '.npy', '.png'))
+        if path.suffix != '.npy':
+            pillow = partial(LoadImage, imdecode_backend='pillow')
+            loaders += [LoadImage, pillow]
+        for kind in loaders:
+            args = [3] * (kind is LoadBands)
+            kind(*args, max_pixels=1200).read(path)
+            with pytest.raises(OSError, match=f'{path.name}.*max_pixels'):
+                kind(*args, max_pixels=1199).read(path)
+    # What a file only says that it has is not made room for.
+    head = (
+        (tmp_path / 'a.npy')
+        .read_bytes()
+        .replace(b'(30, 40, 3)', b'(1 << 40, )')
+    )
+    huge = head.replace(b'(1 << 40, )', b'(99999, 9)  ')
+    with pytest.raises(OSError, match='too short'):
+        LoadBands(3, max_pixels=2**40).read_bytes(huge, 'a')

@@ -9,6 +9,7 @@ import torchvision.transforms.functional as tv
 from mmcv.transforms import Compose
 from mmengine import Config
 from mmengine.registry import DefaultScope
+from mmpretrain.registry import TRANSFORMS
 from PIL import Image, ImageFilter, ImageOps
 from scipy.stats import ks_2samp
 
@@ -127,3 +128,25 @@ def test_colour_operations_refuse_other_images(make):
         img = np.zeros(shape, np.float32 if shape[2:] == (3,) else np.uint8)
         with pytest.raises(ValueError, match="color_type='color'"):
             make()({'img': img})
+
+
+@pytest.mark.parametrize('shape', [(30, 200), (200, 30), (3, 77), (91, 3)])
+@pytest.mark.parametrize('kind', ['mmmoca.ResizeEdge', 'mmmoca.ResizeBands'])
+def test_strips_are_cut_before_they_grow(shape, kind):
+    """The crop of the middle is that of the whole image."""
+    img = photo(0, 200, 200)[: shape[0], : shape[1]]
+    step = dict(scale=64, interpolation='bicubic')
+    if kind == 'mmmoca.ResizeEdge':
+        step |= dict(edge='short', backend='pillow')
+    crop = dict(type='mmpretrain.CenterCrop', crop_size=56)
+    found, whole = (
+        Compose(
+            [TRANSFORMS.build(dict(step, type=t)), TRANSFORMS.build(crop)]
+        )(dict(img=img))['img']
+        for t in (kind, 'mmpretrain.ResizeEdge')
+    )
+    assert found.shape == (56, 56, 3)
+    exact = min(shape) == 30 and kind == 'mmmoca.ResizeEdge'
+    np.testing.assert_allclose(found, whole, atol=0 if exact else 2)
+    strip = dict(img=np.zeros((1, 6000, 3), np.uint8))
+    assert TRANSFORMS.build(dict(step, type=kind))(strip)['img'].size < 1e6

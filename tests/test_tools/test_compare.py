@@ -2,6 +2,7 @@
 """Comparing checkpoints on scikit-learn's digits."""
 
 import json
+import shutil
 from argparse import ArgumentTypeError
 from pathlib import Path
 
@@ -209,3 +210,20 @@ def test_bad_files_are_one_line_and_leave_nothing(compare, files, tmp_path):
         with pytest.raises(SystemExit, match=message):
             compare(tmp_path / 'out', [name], *options)
     assert not (tmp_path / 'out').exists()
+
+
+def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
+    """The result is that of folders without them."""
+    options = '--protocols', 'knn', 'lowshot', '--shots', '2'
+    tables = []
+    for name in ('damaged', 'without'):
+        folder = shutil.copytree(files / 'digits', tmp_path / name)
+        for split in ('train', 'val'):
+            path = sorted((folder / split).glob('*/*.png'))[7]
+            path.write_text('none') if name == 'damaged' else path.unlink()
+        out, root = tmp_path / f'out_{name}', ('--data-root', folder)
+        tables += compare(out, ['{}/mmmoca.pth'], *options, *root)
+    damaged, without = tables
+    assert (damaged.pop('unreadable'), without.pop('unreadable')) == (2, 0)
+    assert damaged == without
+    assert '2 images' in (tmp_path / 'out_damaged/compare.md').read_text()

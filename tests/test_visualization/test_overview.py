@@ -6,7 +6,10 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
+from PIL import Image
 
+from mmmoca.datasets import ImageFolder, LoadImage
+from mmmoca.visualization.checkpoint_overview import _readable
 from mmmoca.visualization.neighbours import Neighbours
 from mmmoca.visualization.overview import draw_overview
 from mmmoca.visualization.pictures import to_picture
@@ -59,3 +62,14 @@ def test_overview():
     assert model.training and not model.teacher.training
     with pytest.raises(ValueError, match=r'\(16, 32\).*\(32, 16\)'):
         draw_overview(model, untrained, packed.mT)
+
+
+def test_unreadable_images_are_left_out(tmp_path):
+    for name in 'abcd':
+        Image.new('RGB', (8, 8)).save(tmp_path / f'{name}.png')
+    (tmp_path / 'b.png').write_text('none')
+    images = ImageFolder(tmp_path, with_label=False, pipeline=[LoadImage()])
+    with pytest.warns(UserWarning, match='1 of 3 images.*b.png'):
+        assert _readable(images, [2, 1, 3]) == [2, 3]
+    with pytest.raises(OSError, match='b.png'):
+        _readable(images, [1])

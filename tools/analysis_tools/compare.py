@@ -182,6 +182,8 @@ def comparison_table(results: list[dict]) -> str:
             '{linear}, low-shot {lowshot} before the final norm (lambda = '
             '{regularization:g}); preset {method}\n'
         ).format(**dict(result['settings'], method=method))
+        if number := result.get('unreadable'):
+            notes += f'- {number} images that cannot be read are left out\n'
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
     return f'{table}\n{notes}'
 

@@ -64,7 +64,7 @@ def make_shards(
     from webdataset import ShardWriter
 
     from mmmoca.datasets import ImageFolder
-    from mmmoca.datasets.image_shards import read_index
+    from mmmoca.datasets.shard_index import read_index
     from mmmoca.files import atomic_write
 
     folder = ImageFolder(str(images), with_label=with_label, pipeline=[])

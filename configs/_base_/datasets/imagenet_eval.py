@@ -7,7 +7,7 @@ data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(
-        type='ResizeEdge',
+        type='mmmoca.ResizeEdge',
         scale=256,
         edge='short',
         backend='pillow',

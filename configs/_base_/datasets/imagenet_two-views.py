@@ -44,7 +44,7 @@ train_pipeline = [
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(
-        type='ResizeEdge',
+        type='mmmoca.ResizeEdge',
         scale=256,
         edge='short',
         backend='pillow',

@@ -17,7 +17,7 @@ tiny_crop = dict(
 )
 tiny_pipeline = [
     dict(type='LoadImageFromFile'),
-    dict(type='ResizeEdge', scale=48, edge='short'),
+    dict(type='mmmoca.ResizeEdge', scale=48, edge='short'),
     dict(type='CenterCrop', crop_size=48),
     dict(type='PackInputs'),
 ]

@@ -12,6 +12,7 @@ from mmmoca.datasets.sampler import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import stop_workers
+from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
 
 # Messages that start like these describe MMEngine and the machine, not the
@@ -41,6 +42,7 @@ class ConsoleRunner(Runner):
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
         logger = super().build_logger(*args, **kwargs)
+        logger.addFilter(escape_record)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
                 handler.addFilter(_is_of_the_run)

@@ -1,0 +1,191 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Which images a tar file holds, whoever wrote it."""
+
+import io
+import json
+import os
+import tarfile
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mmmoca.files import write_text
+from mmmoca.messages import printable
+
+from .file_endings import count_left_out
+
+# Name of an image in a tar file, where its bytes begin, how many they are,
+# and its class, None without one.
+Member = tuple[str, int, int, int | None]
+# Of a header, a label, or a description in JSON.
+_MOST_BYTES = 2**24
+# What Python's readers raise for files that are damaged, or made to harm.
+_ABSURD = (
+    *(tarfile.TarError, OSError, ValueError, ArithmeticError),
+    *(RecursionError, MemoryError),
+)
+
+
+def read_index(
+    shard: str,
+    extensions: Sequence[str],
+    left_out: Counter[str] | None = None,
+) -> Iterator[Member]:
+    """Find the images of a tar file in the layout of WebDataset.
+
+    Its headers are read once; what they say is kept beside it, in
+    ``SHARD.index.json``, and read again as long as size and time of change of
+    the shard are the same.
+
+    Args:
+        shard: Path of the tar file.
+        extensions: Endings of images, lower-case.
+        left_out: Where files that are neither images nor labels are counted,
+            see :func:`with_ending`.
+
+    Returns:
+        The images, in the order of the file.
+
+    Raises:
+        OSError: If the file cannot be read, is compressed, damaged or cut
+            off, or a member is sparse, larger than the rest of the file, or a
+            label that is no number below 2**31. It names the member.
+    """
+    status, file = os.stat(shard), Path(f'{shard}.index.json')
+    made_from = [status.st_size, status.st_mtime_ns, sorted(extensions)]
+    kept = _kept_index(file, made_from)
+    if kept is None:
+        others: Counter[str] = Counter()
+        try:
+            images = _read_headers(shard, tuple(extensions), others)
+        except _ABSURD as error:
+            raise OSError(
+                f'{printable(shard)} cannot be used: {printable(error)}. '
+                'Write or copy it again, not compressed'
+            ) from error
+        kept = dict(
+            made_from=made_from, columns=[*zip(*images)], left_out=others
+        )
+        try:
+            write_text(file, json.dumps(kept))
+        except OSError:
+            warnings.warn(
+                f'no index can be written in {printable(file.parent)}: each '
+                'start reads the headers of the tar files',
+                stacklevel=2,
+            )
+    if left_out is not None:
+        left_out.update(kept['left_out'])
+    return zip(*kept['columns'])
+
+
+def _kept_index(file: Path, made_from: list) -> dict | None:
+    """The index that is kept of a shard, None unless it can be used."""
+    # It is shorter than the headers that it is of.
+    if not file.is_file() or file.stat().st_size > made_from[0]:
+        return None
+    try:
+        kept = json.loads(file.read_text())
+        sum(kept['left_out'].values())
+        fits = kept['columns'] and kept['made_from'] == made_from
+        fits = fits and all(
+            type(name) is str
+            and type(offset) is type(size) is int
+            and 0 <= offset <= offset + size <= made_from[0]
+            and type(label) in (int, type(None))
+            for name, offset, size, label in zip(*kept['columns'], strict=True)
+        )
+    except (*_ABSURD, TypeError, LookupError, AttributeError):
+        return None
+    return kept if fits else None
+
+
+class _ShardFile(io.BufferedReader):
+    """A file that reads no header of more bytes than one may have."""
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _MOST_BYTES:
+            raise tarfile.ReadError(f'a header says that it has {size} bytes')
+        return super().read(size)
+
+
+def _read_headers(
+    shard: str, endings: tuple[str, ...], left_out: Counter[str]
+) -> list[Member]:
+    images, labels = [], {}
+    with (
+        _ShardFile(io.FileIO(shard)) as file,
+        tarfile.open(fileobj=file, mode='r:') as tar,
+    ):
+        for member in _members(tar, os.fstat(file.fileno()).st_size):
+            name = member.name
+            key, suffix = _key_of(name)
+            if name.lower().endswith(endings):
+                images.append((name, member.offset_data, member.size))
+            elif suffix == 'cls':
+                labels[key] = _label_of(tar, member)
+            elif suffix == 'json':
+                labels.setdefault(key, _label_of(tar, member))
+            else:
+                count_left_out(name, left_out)
+    return [(*image, labels.get(_key_of(image[0])[0])) for image in images]
+
+
+def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
+    """The visible files of a tar file that is whole, of a number of bytes."""
+    if tar.firstmember is None:
+        return  # Python 3.10 cannot read on in an empty file
+    name = 'its begin'
+    while True:
+        try:
+            member = tar.next()
+        except _ABSURD as error:
+            raise tarfile.ReadError(f'after {name}: {error}') from error
+        if member is None:
+            break
+        # The list of those before would grow with the file.
+        tar.members.clear()
+        name, size = member.name, member.size
+        if not 0 <= size <= end - member.offset_data * member.isreg():
+            raise tarfile.ReadError(f'{name} says that it has {size} bytes')
+        if member.isreg() and '/.' not in f'/{name.removeprefix("./")}':
+            if member.issparse():
+                raise tarfile.ReadError(f'{name} is sparse')
+            yield member
+    # Python takes a header that it cannot read for the end.
+    tar.fileobj.seek(tar.offset)
+    if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b'\0'):
+        raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
+
+
+def _key_of(name: str) -> tuple[str, str]:
+    """What the files of a sample share, and the rest: up to the first dot.
+
+    As :func:`webdataset.tariterators.base_plus_ext`.
+    """
+    folder, slash, file = name.rpartition('/')
+    key, _, suffix = file.partition('.')
+    return folder + slash + key, suffix.lower()
+
+
+def _label_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> int | None:
+    """The number in KEY.cls, or that of ``label`` in KEY.json."""
+    name, size = member.name, member.size
+    if size > _MOST_BYTES:
+        raise tarfile.ReadError(f'{name} has {size} bytes, too many for it')
+    content = tar.extractfile(member).read().strip()
+    try:
+        if content.isdigit():
+            label = int(content[:20])  # of thousands Python refuses
+        else:
+            label = json.loads(content)['label']
+    except RecursionError as error:
+        raise tarfile.ReadError(f'{name} is nested too deeply') from error
+    except (KeyError, TypeError, ValueError):
+        return None
+    if type(label) is not int or label < 0:
+        return None
+    if label >= 2**31:
+        raise tarfile.ReadError(f'{name} is no class: 2**31 or more')
+    return label
