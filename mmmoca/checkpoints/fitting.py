@@ -81,7 +81,7 @@ def check_fit(
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
     advice = (
         "load its backbone alone, by an init_cfg with prefix='backbone.' "
-        '(tools/model_converters/extract_backbone.py --in-channels N adapts '
+        '(tools/model_converters/convert.py --in-channels N adapts '
         'it to other images)'
     )
     if misshapen:
@@ -134,7 +134,7 @@ def _check_grid(
         f'the positions of {role} were trained on a grid that is {known}, '
         'and mmpretrain cannot resize it to '
         '{} x {}: resize it by '.format(*vit.patch_resolution)
-        + 'tools/model_converters/extract_backbone.py --img-size '
+        + 'tools/model_converters/convert.py --img-size '
         f'{height} {width}{option}'
     )
 

@@ -127,7 +127,7 @@ def convert_release(
         raise CheckpointError(
             f"{source} is not the authors' full model, which has names after "
             'encoder_teacher. and encoder.: convert a backbone alone by '
-            'tools/model_converters/extract_backbone.py'
+            'tools/model_converters/convert.py'
         )
     converted = convert_release_state_dict(state)
     dropped = [name for name in state if convert_release_name(name) is None]

@@ -32,10 +32,10 @@ def convert(tmp_path):
     With an exit status it must fail, and gives the line that says why.
     """
 
-    def run(tool, content, *options, suffix='pth', code=0):
+    def run(content, *options, suffix='pth', code=0):
         source, target = tmp_path / 'in.pth', tmp_path / f'out.{suffix}'
         torch.save(content, source)
-        script = f'tools/model_converters/{tool}.py'
+        script = 'tools/model_converters/convert.py'
         printed = run_tool(script, source, target, *options, code=code)
         print(printed)  # for capsys
         return printed.splitlines()[-1] if code else target
@@ -53,11 +53,11 @@ def loaded(path, **kwargs):
 
 def test_extracted_backbones(convert, capsys):
     content, teacher, _ = files.checkpoint('mae')
-    path = convert('extract_backbone', content)
+    path = convert(content)
     files.assert_same_tokens(loaded(path), teacher)
     assert 'decoder_blocks.0.attn' in capsys.readouterr().out  # left out
     content, _, student = files.checkpoint('moca')
-    path = convert('extract_backbone', content, '--which', 'student')
+    path = convert(content, '--which', 'student')
     files.assert_same_tokens(loaded(path), student)
     for which in ('teacher', 'student'):  # the only one of the file
         assert read_backbone(path, which)[1:3] == ('moca', 'student')
@@ -69,7 +69,7 @@ def test_records_of_what_was_made(convert, tmp_path):
     content['meta']['mmmoca']['preprocessing'] = dict(
         mean=[1.0, 2.0, 3.0], std=[4.0, 5.0, 6.0], resize=40, cropped=32
     )
-    path = convert('extract_backbone', content, suffix='safetensors')
+    path = convert(content, suffix='safetensors')
     before, after = map(read_backbone, (tmp_path / 'in.pth', path))
     assert preprocessing_of(after) == preprocessing_of(before)
     assert preprocessing_of(after).resize == 40
@@ -85,7 +85,7 @@ def test_records_of_what_was_made(convert, tmp_path):
     content = read_checkpoint(path)
     assert made.items() <= content['meta']['mmmoca'].items()
     # What was made is a source itself.
-    again = convert('extract_backbone', content)
+    again = convert(content)
     assert_same(read_checkpoint(again)['state_dict'], content['state_dict'])
 
 
@@ -101,7 +101,7 @@ def test_records_of_what_was_made(convert, tmp_path):
 def test_resized_positions(convert, layout, trained, options):
     """The positions at another size, computed here."""
     content, teacher, _ = files.checkpoint(layout, trained)
-    path = convert('extract_backbone', content, '--img-size', 48, 80, *options)
+    path = convert(content, '--img-size', 48, 80, *options)
     grid = (trained[0] // 8, trained[1] // 8)
     patches = teacher.pos_embed[:, 1:].unflatten(1, grid).permute(0, 3, 1, 2)
     mode = 'bilinear' if 'bilinear' in options else 'bicubic'
@@ -117,7 +117,7 @@ def test_resized_positions(convert, layout, trained, options):
 @pytest.mark.parametrize('channels', [1, 7])
 def test_other_input_channels(convert, channels):
     content, teacher, _ = files.checkpoint('timm')
-    path = convert('extract_backbone', content, '--in-channels', channels)
+    path = convert(content, '--in-channels', channels)
     files.assert_close(
         loaded(path, in_channels=channels).patch_embed.projection.weight,
         adapt_input_conv(channels, teacher.patch_embed.proj.weight),
@@ -128,12 +128,12 @@ def test_backbones_in_timm(convert):
     """What test_layouts reads loads in timm strictly."""
     content, teacher, _ = files.checkpoint('mmmoca')
     for suffix in ('pth', 'safetensors'):
-        path = convert('timm_vit', content, '--to', 'timm', suffix=suffix)
+        path = convert(content, '--to', 'timm', suffix=suffix)
         model = files.timm_vit(seed=9)
         timm_load_checkpoint(model, str(path), strict=True)
         files.assert_same_tokens(model, teacher)
     # And back again.
-    back = convert('timm_vit', read_checkpoint(path))
+    back = convert(read_checkpoint(path))
     files.assert_same_tokens(loaded(back), teacher)
 
 
@@ -141,7 +141,7 @@ def test_an_encoder_of_bgr_images_is_not_one_of_timm(convert):
     content, *_ = files.checkpoint('mmmoca')
     images = dict(channel_order='bgr', mean=[1.0] * 3, std=[1.0] * 3)
     content['meta']['mmmoca']['preprocessing'] = images
-    assert 'export.py' in convert('timm_vit', content, '--to', 'timm', code=2)
+    assert 'export.py' in convert(content, '--to', 'timm', code=2)
 
 
 def released(case, **changes):
@@ -160,7 +160,7 @@ def test_the_full_released_model(convert, tmp_path, capsys, name):
     """Every tensor of the model that test_golden compares with theirs."""
     case = Case(name)
     expected = build(case).state_dict()
-    path = convert('moca_release', released(case), '--full')
+    path = convert(released(case), '--to', 'moca')
     output = capsys.readouterr().out
     assert f'converted: {len(expected)}; left out: 11' in output
     model = build(case)
@@ -184,5 +184,5 @@ def test_the_full_released_model(convert, tmp_path, capsys, name):
 def test_a_release_of_other_shapes(convert, tmp_path):
     name = 'decoder_blocks_full.0.norm1.weight'
     content = released(Case('two_rounds'), **{name: torch.ones(3)})
-    assert name in convert('moca_release', content, '--full', code=2)
+    assert name in convert(content, '--to', 'moca', code=2)
     assert [path.name for path in tmp_path.iterdir()] == ['in.pth']

@@ -11,8 +11,7 @@ from ..tools import contents, run_tool
 
 CONFIG = 'moca_vit-b16_200e.py'
 ANALYSIS, DRAWN = 'analysis_tools', 'dataset_converters'
-EXTRACT = 'model_converters/extract_backbone'
-RELEASE = 'model_converters/moca_release'
+CONVERT = 'model_converters/convert'
 DATA = '--data-root images'
 
 
@@ -55,13 +54,12 @@ def place(root, tmp_path_factory):
         (f'{ANALYSIS}/compare', f'a.pth a.pth {DATA}', 'repeat'),
         ('export', 'timm.pth out --to timm', '--num-heads'),
         ('export', 'timm.pth out --to timm --license a:b', 'identifier'),
-        (EXTRACT, 'timm.pth same.pth', 'DST is SRC'),
-        (EXTRACT, 'timm.pth out.onnx', r'\.safetensors'),
-        (EXTRACT, 'timm.pth out.pth --img-size 30 32', '--img-size'),
-        (EXTRACT, 'timm.pth out.pth --source-grid 4 5', '--source-grid'),
-        (EXTRACT, 'flat.pth out.pth --img-size 32 32', '--source-grid'),
-        (RELEASE, 'timm.pth out.pth', 'extract_backbone'),
-        (RELEASE, 'timm.pth out.pth --full', 'encoder_teacher'),
+        (CONVERT, 'timm.pth same.pth', 'DST is SRC'),
+        (CONVERT, 'timm.pth out.onnx', r'\.safetensors'),
+        (CONVERT, 'timm.pth out.pth --img-size 30 32', '--img-size'),
+        (CONVERT, 'timm.pth out.pth --source-grid 4 5', '--source-grid'),
+        (CONVERT, 'flat.pth out.pth --img-size 32 32', '--source-grid'),
+        (CONVERT, 'timm.pth out.pth --to moca', 'encoder_teacher'),
         (f'{DRAWN}/make_shards', 'images empty', 'empty exists'),
         (f'{DRAWN}/make_subset', 'images out --shots 99', 'fewer than 99'),
         (f'{DRAWN}/make_subset', 'images out --seed -1', 'non-negative'),

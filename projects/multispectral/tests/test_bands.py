@@ -73,7 +73,7 @@ def work_dir(fields):
 def backbone(work_dir):
     path = work_dir / 'backbone.pth'
     run_tool(
-        'tools/model_converters/extract_backbone.py',
+        'tools/model_converters/convert.py',
         *(work_dir / 'epoch_1.pth', path),
     )
     return path

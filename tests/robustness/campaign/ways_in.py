@@ -127,9 +127,9 @@ def _tools(folder: Path) -> Iterator[tuple[str, Way]]:
         ('plot_curves.py', 'analysis_tools/plot_curves'),
         ('embed.py', 'embed', image.parent, folder / 'a.npy', '--workers', 0),
         ('export.py', 'export', folder / 'exported', '--to', 'onnx'),
-        ('extract_backbone', 'model_converters/extract_backbone', pth),
-        ('moca_release', 'model_converters/moca_release', pth),
-        ('timm_vit', 'model_converters/timm_vit', tensors, '--to', 'timm'),
+        ('convert.py', 'model_converters/convert', pth),
+        ('... --to moca', 'model_converters/convert', pth, '--to', 'moca'),
+        ('... --to timm', 'model_converters/convert', tensors, '--to', 'timm'),
     ):
         yield (
             name,

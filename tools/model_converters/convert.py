@@ -1,0 +1,143 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Convert a checkpoint of any layout known.
+
+``--to mmpretrain``, the default, writes its ViT in mmpretrain's names after
+``backbone.``, for ``load_from`` and ``Pretrained`` (with
+``prefix='backbone.'``) in mmpretrain, mmseg and mmdet. ``--to timm`` writes
+what ``timm.create_model(..., num_classes=0, checkpoint_path=DST)`` loads.
+``--to moca`` writes the authors' whole model, for ``load_from`` of a
+pretraining config; optimiser and schedules start anew.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from _arguments import (
+    add_source_grid,
+    add_which,
+    import_stack,
+    local_file,
+    one_line_errors,
+    positive_integer,
+)
+
+
+def parse_args(
+    argv: Sequence[str] | None,
+) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add('src', type=local_file, help='the checkpoint to convert')
+    add('dst', type=Path, help='what to write: .safetensors, or .pth')
+    add('--to', choices=['mmpretrain', 'timm', 'moca'], default='mmpretrain')
+    add_which(parser)
+    size = 'resize the position embedding for images of this size'
+    sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
+    add('--img-size', help=size, **sides)
+    way = (
+        "of --img-size: the interpolate_mode of the config's backbone "
+        '(default: bicubic; Segmenter has bilinear)'
+    )
+    ways = dict(choices=['bicubic', 'bilinear'], default='bicubic')
+    add('--interpolation', help=way, **ways)
+    add_source_grid(parser)
+    channels = (
+        'adapt the patch projection to N channels: for 1 the sum over the old '
+        'ones, else the old ones in turn, scaled by their number / N'
+    )
+    add('--in-channels', type=positive_integer, metavar='N', help=channels)
+    args = parser.parse_args(argv)
+    if args.dst.suffix not in ('.pth', '.safetensors'):
+        parser.error(f'{args.dst} must end in .pth or .safetensors')
+    if args.dst.exists() and os.path.samefile(args.src, args.dst):
+        parser.error('DST is SRC: give the result a name of its own')
+    if args.to == 'moca' and (args.img_size or args.in_channels):
+        parser.error('--to moca takes the whole model as it is')
+    return parser, args
+
+
+def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
+    """Read and adapt.
+
+    Args:
+        args (argparse.Namespace): The command line.
+
+    Returns:
+        tuple[dict, list[str]]: The checkpoint to write, and names of the
+        source that are not in it.
+
+    Raises:
+        CheckpointError: If the file is of another kind.
+    """
+    from mmmoca.checkpoints import (
+        CheckpointError,
+        adapt_backbone,
+        backbone_checkpoint,
+        convert_release,
+        read_backbone,
+        read_checkpoint,
+    )
+    from mmmoca.checkpoints.keys import TIMM
+    from mmmoca.checkpoints.layouts import record_of
+
+    if args.to == 'moca':
+        return convert_release(read_checkpoint(args.src), args.src)
+    source = read_backbone(args.src, args.which)
+    backbone = adapt_backbone(
+        source,
+        img_size=args.img_size,
+        mode=args.interpolation,
+        source_grid=args.source_grid,
+        in_channels=args.in_channels,
+    )
+    print(f'{args.src}: layout {backbone.layout}, {backbone.which} encoder')
+    for change in backbone.changes:
+        print(change)
+    if args.img_size is not None:
+        grid = args.source_grid or source.grid
+        print(f'positions: {tuple(grid)} -> {backbone.grid} patches')
+    checkpoint = backbone_checkpoint(backbone, args.src)
+    if args.to == 'timm':
+        images = record_of(backbone.meta).get('preprocessing') or {}
+        if images.get('channel_order') == 'bgr':
+            raise CheckpointError(
+                f'{args.src} is of BGR images, and timm loads RGB: write it '
+                'by tools/export.py --to timm, which turns the patch '
+                'projection'
+            )
+        checkpoint['state_dict'] = {
+            TIMM.from_mmpretrain(name): value
+            for name, value in backbone.state_dict.items()
+        }
+    return checkpoint, backbone.ignored
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Convert, say what is left out, and write."""
+    parser, args = parse_args(argv)
+    import_stack()
+    from mmmoca.checkpoints import CheckpointError
+    from mmmoca.checkpoints.writing import file_sha256, write_checkpoint
+
+    with one_line_errors(parser, CheckpointError, OSError):
+        checkpoint, left_out = convert(args)
+        converted = len(checkpoint['state_dict'])
+        print(f'converted: {converted}; left out: {len(left_out)}')
+        for name in left_out:
+            print(f'  {name}')
+        checkpoint['meta']['mmmoca']['sha256'] = file_sha256(args.src)
+        write_checkpoint(checkpoint, args.dst)
+        print(f'wrote {args.dst}')
+
+
+if __name__ == '__main__':
+    main()
