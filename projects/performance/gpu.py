@@ -42,7 +42,7 @@ COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s'
 # only show that it runs.
 TINY = {
     'matrix.py': '--size 64',
-    'step.py': '--arch deit-tiny --repeats 1 --dtype fp32 '
+    'step.py': '--arch deit-tiny --repeats 1 --dtype fp32 --forms ours '
     f'--batch-size {TINY_BATCH}',
     'demo.py': '--iters 2',
     'data.py': '--number 8',
@@ -184,7 +184,7 @@ class Table:
     def row(self, name: str, figures: dict, seconds: object) -> None:
         """Print a row, and write it to the report."""
         cells = [
-            f'{value:.3g}' if isinstance(value, float) else f'{value}'
+            f'{value:.4g}' if isinstance(value, float) else f'{value}'
             for value in (*(figures.get(c) or '' for c in COLUMNS), seconds)
         ]
         line = ''.join(f'{cell:>15}' for cell in cells)

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The command for GPUs, rehearsed without one."""
 
+import json
 import re
 from pathlib import Path
 
@@ -15,15 +16,26 @@ import gpu
 def test_rehearsal(tmp_path, capsys):
     """Each program that the parts run, once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
-    names = 'matrix', 'eager', 'photos', 'distributed', 'embedding'
+    names = 'eager', 'photos', 'distributed', 'embedding'
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     assert code == 0, (tmp_path / 'report.txt').read_text()
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     printed = [row[0] for row in rows if row and row[0] in names]
     assert list(dict.fromkeys(printed)) == [*names]
     numbers = {row[0]: row for row in rows if row}['distributed']
-    images, operations, share = map(float, numbers[1:4])
-    assert min(images, operations, share) > 0
+    images, operations, waited = map(float, numbers[1:4])
+    assert min(images, operations, waited) > 0
+
+
+def test_share_of_the_rate_of_a_product(tmp_path, capsys):
+    table = gpu.Table(tmp_path, 4)
+    rates = dict(matrix={'TFLOP/s': 800.0}, eager={'TFLOP/s': 200.0})
+    rates['eager'] |= {'images/s': 1000.0, 'part': 'ours'}
+    for name, figures in rates.items():
+        (tmp_path / f'{name}.json').write_text(json.dumps([figures]))
+        table.add(name, 7.2, 0)
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.split() == ['eager', 'ours', '1000', '200', '25', '7']
 
 
 @pytest.mark.processes
