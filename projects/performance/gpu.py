@@ -98,7 +98,7 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
         f'2048 --batch-size 256 --repeats 3 --workers {workers}',
         'large': f'{step} bf16 --arch l --batch-size 128 --forms ours '
         'reference',
-        'demo': f'tools/demo.py --out {out}/demo --iters 840',
+        'demo': f'tools/demo.py --out {out}/shown --iters 840',
         'distributed': f'{one_rank} {ddp}',
         'float16': f'{step} fp16 --forms ours reference',
     }
@@ -207,7 +207,7 @@ class Table:
             self.row(title, figures, round(seconds))
 
     def figures(self, name: str) -> Iterator[dict]:
-        """What a part wrote: its own figures, or the log of a run."""
+        """What a part wrote by its name: figures, or the log of a run."""
         file = self.out / f'{name}.json'
         if file.is_file():
             yield from json.loads(file.read_text())
