@@ -22,7 +22,7 @@ shorthands = dict(
     f'edge:{sets[2]}.pipeline.ResizeEdge.scale',
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
-    arch='model.backbone.arch width:model.head.in_channels',
+    arch='model.backbone.arch arch:model.head.in_channels',
 )
 
 own = dict(dataset=dict(data_root='data/own-classes/'))

@@ -99,18 +99,16 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
                 found[_place(cfg, name)[0]] = form, key, settings[key]
             elif name == names[0]:  # others need not be there
                 raise ValueError(
-                    f'{name} belongs to {section}, which is None in '
-                    f'{cfg.filename}: write all of it, or take the config '
-                    'that this one was made from'
+                    f'{name}: {section} is None in {cfg.filename}: write all '
+                    'of it, or take the config that this one was made from'
                 )
     cfg.merge_from_dict({name: found[2] for name, found in plain.items()})
-    for name in [name for name in derived if name not in plain]:
-        form, key, value = derived[name]
+    for name, (form, key, value) in derived.items():
         try:
             made = FORMS[form](value, cfg, name)
         except (LookupError, OSError, TypeError) as error:
             raise ValueError(f'{key} cannot be {value!r}: {error}') from error
-        if made is not None:
+        if name not in plain:
             cfg.merge_from_dict({name: made})
 
 
@@ -134,8 +132,7 @@ def _place(cfg: Config, key: str) -> tuple[str, Any]:
 
 
 def _count(classes: Any, *_: Any) -> int:
-    if isinstance(classes, str):
-        classes = list_from_file(classes)
+    classes = list_from_file(classes) if type(classes) is str else classes
     return classes if isinstance(classes, int) else len(classes)
 
 
@@ -144,14 +141,18 @@ def _file(root: str, cfg: Config, name: str) -> str:
     return os.path.join(root, cfg[loader].dataset.ann_file)
 
 
-def _folders(root: str, cfg: Config, name: str) -> int | None:
+def _folders(root: str, cfg: Config, name: str) -> int:
+    held = _place(cfg, name)[1]
     folder = os.path.join(root, cfg.train_dataloader.dataset.data_prefix)
-    return len(visible_folders(folder)) if os.path.isdir(folder) else None
+    return len(visible_folders(folder)) if os.path.isdir(folder) else held
 
 
-def _width(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
-    zoo, held = VisionTransformer.arch_zoo, _place(cfg, name)[1]
-    width = (arch if isinstance(arch, dict) else zoo[arch])['embed_dims']
+def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
+    held = _place(cfg, name)[1]
+    arch = VisionTransformer.arch_zoo[arch] if type(arch) is str else arch
+    width, depth = arch['embed_dims'], arch['num_layers']
+    if name.endswith('out_indices'):
+        return [(i + 1) * depth // (held[-1] + 1) - 1 for i in held]
     return [width] * len(held) if isinstance(held, list) else width
 
 
@@ -163,5 +164,5 @@ FORMS: dict[str, Callable] = dict(
     edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224
     file=_file,  # the annotations of the evaluator's own data set
     folders=_folders,  # classes, where they are on this machine
-    width=_width,  # of a ViT, as the channels of what reads it
+    arch=_arch,  # channels of what reads a ViT, and the layers that it reads
 )
