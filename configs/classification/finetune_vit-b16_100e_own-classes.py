@@ -12,7 +12,7 @@ shorthands = dict(
     data_root=' '.join(f'{part}.data_root' for part in sets)
     + ' folders:model.head.num_classes'
     ' folders:model.data_preprocessor.num_classes',
-    # Names or a number, where it does not: in shards, or on a server.
+    # Names, where it does not: in shards, or on a server.
     classes='count:model.head.num_classes '
     'count:model.data_preprocessor.num_classes',
     img_size=f'{sets[0]}.pipeline.RandomResizedCrop.scale '

@@ -122,8 +122,8 @@ def _arch_advice(vits: list[tuple[str, VisionTransformer, dict]]) -> str:
             known = [key for key, v in zoo if arch.items() <= v.items()]
             return (
                 f'its ViT has {arch}: write model.backbone.arch='
-                f'{(known or [arch])[0]}, out_indices, and in_channels of neck '
-                'and head (the shorthand arch, if any, writes them all); or '
+                f'{(known or [arch])[0]}, out_indices and in_channels of neck '
+                'and head (the shorthand arch, if any, writes them); or '
             )
     return ''
 

@@ -89,7 +89,8 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
             of a type, or nothing follows from the value of a shorthand.
     """
     shorthands, plain, derived = cfg.get('shorthands') or {}, {}, {}
-    for key in sorted(settings, key=lambda key: key not in shorthands):
+    # In the order of the config, then whole keys.
+    for key in sorted(settings, key=[*shorthands, *settings].index):
         names = shorthands.get(key, key).split()
         for name in names:
             form, _, name = name.rpartition(':')
@@ -131,18 +132,13 @@ def _place(cfg: Config, key: str) -> tuple[str, Any]:
     return '.'.join(names), held
 
 
-def _count(classes: Any, *_: Any) -> int:
-    classes = list_from_file(classes) if type(classes) is str else classes
-    return classes if isinstance(classes, int) else len(classes)
-
-
 def _file(root: str, cfg: Config, name: str) -> str:
     loader = name.replace('_evaluator.ann_file', '_dataloader')
     return os.path.join(root, cfg[loader].dataset.ann_file)
 
 
 def _folders(root: str, cfg: Config, name: str) -> int:
-    held = _place(cfg, name)[1]
+    root, held = os.path.expanduser(root), _place(cfg, name)[1]
     folder = os.path.join(root, cfg.train_dataloader.dataset.data_prefix)
     return len(visible_folders(folder)) if os.path.isdir(folder) else held
 
@@ -158,7 +154,8 @@ def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
 
 # What may follow from a shorthand: (its value, config, key) -> value.
 FORMS: dict[str, Callable] = dict(
-    count=_count,  # of names, or of the lines of a file
+    # Of names, or of the lines of a file.
+    count=lambda x, *_: len(list_from_file(x) if type(x) is str else x),
     pair=lambda size, *_: tuple(to_2tuple(size)),  # height and width
     stride=lambda size, *_: tuple(2 * side // 3 for side in to_2tuple(size)),
     edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224
