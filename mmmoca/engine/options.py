@@ -10,6 +10,7 @@ of the classes given. :data:`FORMS` has all of these.
 import os
 import re
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import Any
 
 from mmengine.config import Config, DictAction
@@ -50,7 +51,8 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     texts = isinstance(held, (list, tuple)) and {*map(type, held)} == {str}
     if texts and text.strip('()[]') and text != 'None':
         # A name may be a number, or have blanks; a file may have all names.
-        parts = [t.strip('\'" ') for t in text.strip(' ()[],').split(',')]
+        inner = re.sub(r'^\s*[(\[](.*)[)\]]\s*$', r'\1', text).rstrip(', ')
+        parts = [part.strip('\'" ') for part in inner.split(',')]
         return text if os.path.isfile(text) else parts
     is_path = _PATH.search(key)
     is_text = isinstance(held, str) and held not in _WORDS
@@ -156,7 +158,7 @@ def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
 FORMS: dict[str, Callable] = dict(
     # Of names, or of the lines of a file.
     count=lambda x, *_: len(list_from_file(x) if type(x) is str else x),
-    pair=lambda size, *_: tuple(to_2tuple(size)),  # height and width
+    pair=lambda size, *_: tuple(map(index, to_2tuple(size))),
     stride=lambda size, *_: tuple(2 * side // 3 for side in to_2tuple(size)),
     edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224
     file=_file,  # the annotations of the evaluator's own data set

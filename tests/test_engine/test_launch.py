@@ -16,7 +16,7 @@ from mmmoca.engine.runners import ConsoleRunner
 from ..images import CONFIGS, DEMO_CONFIG, point_to
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
-SEGMENTATION = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+SEGMENTATION = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 
 
 def load(**options):
@@ -54,17 +54,16 @@ def test_what_a_file_inherits(tmp_path):
     cfg = launch.load_config(file, cfg_options=dict(epochs=5))
     assert cfg.train_cfg.max_epochs == 5
     # Images of segmentation differ in size.
-    cfg = launch.load_config(CONFIGS / 'segmentation' / SEGMENTATION)
+    cfg = launch.load_config(CONFIGS / SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
     # A variable of the file is no setting.
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')
 
 
-OWN_MASKS = f'segmentation/{SEGMENTATION}'
 # What follows from the shorthands of a template.
 OWN = {
-    OWN_MASKS: {
+    SEGMENTATION: {
         'train_dataloader.dataset.pipeline[4].crop_size': (64, 64),
         'model.data_preprocessor.size': (64, 64),
         'model.test_cfg.stride': (42, 42),
@@ -74,7 +73,6 @@ OWN = {
     'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py': {
         'val_dataloader.dataset.pipeline[1].scale': (64, 64),
         'test_evaluator.ann_file': 'mine/annotations/val.json',
-        'model.num_classes': 3,
         'model.neck[1].in_channels': [1024] * 4,
         'model.backbone.out_indices': [7, 11, 15, 23],
         'param_scheduler[0].warmup': 0.05,
@@ -90,7 +88,7 @@ OWN = {
 @pytest.mark.parametrize('name', OWN)
 def test_what_follows_from_the_shorthands_of_a_template(name, tmp_path):
     """On a command line, and in a file that inherits it."""
-    size = 'crop_size' if name == OWN_MASKS else 'img_size'
+    size = 'crop_size' if name == SEGMENTATION else 'img_size'
     values = {'data_root': 'mine', 'epochs': 3, 'arch': 'l', size: 64}
     texts = ['classes=a b,2,c', *(f'{k}={v}' for k, v in values.items())]
     values |= {'_base_': str(CONFIGS / name), 'classes': ['a b', '2', 'c']}
@@ -107,7 +105,7 @@ def test_what_follows_from_the_shorthands_of_a_template(name, tmp_path):
 
 def test_shorthands_and_whole_keys(tmp_path):
     """Whole keys go first. The folders of classes count."""
-    own, (*_, classes) = CONFIGS / OWN_MASKS, OWN
+    own, (*_, classes) = CONFIGS / SEGMENTATION, OWN
     crop = 'train_dataloader.dataset.pipeline.RandomCrop.crop_size'
     off = dict.fromkeys(('val_dataloader', 'val_evaluator', 'val_cfg'))
     options = {crop: 16, 'crop_size': 32, 'data_root': 'mine'}
