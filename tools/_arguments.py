@@ -7,6 +7,7 @@ a wrong argument or a missing file is reported before anything is built.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -143,8 +144,15 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     launchers = dict(choices=['none', 'pytorch', 'slurm', 'mpi'])
     started = 'what started the processes'
     add('--launcher', default='none', help=started, **launchers)
+    add_debug(parser)
     # torch.distributed.launch adds it, and sets LOCAL_RANK, too.
     add('--local_rank', '--local-rank', help=argparse.SUPPRESS)
+
+
+def add_debug(parser: argparse.ArgumentParser) -> None:
+    """Add the argument --debug, which :func:`end_by` looks for."""
+    text = 'show where an error comes from'
+    parser.add_argument('--debug', action='store_true', help=text)
 
 
 def import_stack() -> None:
@@ -172,28 +180,88 @@ def one_line_errors(
     try:
         yield
     except kinds as error:
-        parser.error(str(error))
+        end_by(parser, str(error))
+
+
+def end_by(parser: argparse.ArgumentParser, message: str) -> None:
+    """End the program by one line; with --debug raise the error again.
+
+    In the handler of the error.
+    """
+    if '--debug' in sys.argv:
+        raise
+    parser.exit(2, f'{parser.prog}: error: {message}\n')
+
+
+@contextmanager
+def run_errors(
+    parser: argparse.ArgumentParser, cfg: 'Config'
+) -> Iterator[None]:
+    """End the program with one line where a run is refused.
+
+    Errors of a run that has begun keep their traceback.
+
+    Args:
+        parser (argparse.ArgumentParser): To report errors by.
+        cfg (Config): The config of the run.
+    """
+    from mmmoca.engine.refusals import refusal
+
+    try:
+        yield
+    except Exception as error:
+        message = refusal(cfg, error)
+        if message is None:
+            raise
+        end_by(parser, message)
 
 
 def load_config(
-    parser: argparse.ArgumentParser, args: argparse.Namespace
+    parser: argparse.ArgumentParser,
+    args: argparse.Namespace,
+    *stages: str,
+    start: str | None = None,
 ) -> 'Config':
-    """Load the config that these arguments describe.
+    """Load the config that these arguments describe, then import OpenMMLab.
 
-    Ends the program with one line where a number or a key makes no sense, or
-    detection lacks what it needs.
+    Ends the program with one line where a number or a key makes no sense, a
+    file is missing, or detection lacks what it needs.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
         args (argparse.Namespace): Of :func:`add_common_arguments`.
+        *stages (str): The stages to run; the config must have the first.
+        start (str, optional): The checkpoint, for ``load_from``. 'auto' is
+            looked for later.
 
     Returns:
         Config: See :func:`mmmoca.engine.launch.load_config`.
     """
-    from mmmoca.engine import launch
-    from mmmoca.stack import MissingOpsError
+    from mmmoca.engine.launch import (
+        check_folders,
+        check_start,
+        complete_config,
+        read_config,
+    )
 
-    with one_line_errors(parser, MissingOpsError, ValueError):
-        return launch.load_config(
+    try:
+        cfg = read_config(
             args.config, args.work_dir, args.cfg_options, args.launcher
         )
+    except (RuntimeError, ValueError) as error:
+        end_by(parser, str(error))
+    except Exception as error:  # of the code in the file
+        end_by(parser, f'{args.config}: {error}')
+    if cfg.get(f'{stages[0]}_cfg') is None:
+        parser.error(
+            f'{args.config} has no {stages[0]}_cfg, and what belongs to it'
+        )
+    with one_line_errors(parser, FileNotFoundError):
+        if start != 'auto':
+            cfg.load_from = start or cfg.get('load_from')
+            check_start(cfg)
+        check_folders(cfg, *stages)
+    import_stack()
+    with one_line_errors(parser, Exception):
+        complete_config(cfg)
+    return cfg

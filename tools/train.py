@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from _arguments import (
     add_common_arguments,
-    import_stack,
     load_config,
     local_file,
-    one_line_errors,
+    run_errors,
 )
 
 if TYPE_CHECKING:
@@ -73,14 +72,12 @@ def check(cfg: 'Config', written: dict[str, float]) -> None:
 def main() -> None:
     """Run the training."""
     parser, args = parse_args()
-    import_stack()
+    stages = ['train'] if args.no_validate else ['train', 'val']
+    cfg = load_config(parser, args, *stages, start=args.resume)
     from mmmoca.engine import NonFiniteLossError, NonFiniteStateError
     from mmmoca.engine.training import prepare_training, train
 
-    cfg = load_config(parser, args)
-    if cfg.get('train_cfg') is None:
-        parser.error(f'{args.config} has no train_cfg: it can be tested only')
-    with one_line_errors(parser, FileNotFoundError, ValueError):
+    with run_errors(parser, cfg):
         written = prepare_training(
             cfg,
             init=args.init,
@@ -89,11 +86,12 @@ def main() -> None:
             validate=not args.no_validate,
             auto_scale_lr=args.auto_scale_lr,
         )
-    if args.check:
-        check(cfg, written)
-        return
     try:
-        train(cfg, written)
+        with run_errors(parser, cfg):
+            if args.check:
+                check(cfg, written)
+            else:
+                train(cfg, written)
     except (NonFiniteLossError, NonFiniteStateError):
         # A status of its own, for whoever tries rates.
         traceback.print_exc()

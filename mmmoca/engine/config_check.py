@@ -5,7 +5,6 @@ OpenMMLab's classes accept most arguments, and fail later or train on
 nonsense. This package's own classes check their arguments themselves.
 """
 
-import inspect
 import itertools
 import math
 import os
@@ -15,7 +14,6 @@ from numbers import Real
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.runner import Runner
 
 # Lowest and highest value of an argument that has the same name in all
 # packages. Many accept sequences.
@@ -36,12 +34,18 @@ _PARTS = re.compile(
     r'model|optim_wrapper|default_hooks(\.\w+)?|auto_scale_lr|'
     r'(train|val|test)_(cfg|dataloader)|env_cfg'
 )
-# The top-level keys that a run reads.
-RUN_KEYS = {
-    *inspect.signature(Runner).parameters,
-    *('activation_checkpointing', 'compile', 'efficient_conv_bn_eval'),
-    *('find_unused_parameters', 'model_wrapper_cfg', 'runner_type', 'sync_bn'),
-}
+# The top-level keys that a run reads: those of MMEngine's Runner, which takes
+# PyTorch to be imported, and those of its parts and ours.
+_KEYS = (
+    'auto_scale_lr cfg custom_hooks data_preprocessor default_hooks '
+    'default_scope env_cfg experiment_name launcher load_from log_level '
+    'log_processor model optim_wrapper param_scheduler randomness resume '
+    'test_cfg test_dataloader test_evaluator train_cfg train_dataloader '
+    'val_cfg val_dataloader val_evaluator visualizer work_dir '
+    'activation_checkpointing compile efficient_conv_bn_eval '
+    'find_unused_parameters model_wrapper_cfg runner_type sync_bn'
+)
+RUN_KEYS = set(_KEYS.split())
 
 
 def check_config(cfg: Config) -> None:

@@ -1,28 +1,30 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""From a config file to a runner, on GPUs or without any."""
+"""From a config file to a runner, on GPUs or without any.
+
+What a config gets wrong by itself is refused before PyTorch is loaded.
+"""
 
 import logging
 import os
 import re
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from mmengine.config import Config, ConfigDict
-from mmengine.device import get_device
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
+from mmengine.utils import import_modules_from_strings
 
-from mmmoca.datasets.coco import check_annotations
-from mmmoca.datasets.segmentation_checks import check_segmentation
-from mmmoca.stack import check_compiled_ops, import_quietly
+from mmmoca.stack import check_compiled_ops, import_mmpretrain, import_quietly
 
 from .config_check import RUN_KEYS, check_config
-from .hooks.progress_hook import ProgressHook
 from .options import read_option
 from .processes import check_launcher, collective_timeout
-from .runners.console_runner import ConsoleRunner
+
+if TYPE_CHECKING:
+    from mmengine.runner import Runner
 
 
 def load_config(
@@ -32,6 +34,8 @@ def load_config(
     launcher: str = 'none',
 ) -> Config:
     """Load a config, check it and complete its data loaders.
+
+    The folder of the file can be imported from, by its ``custom_imports``.
 
     Args:
         file (str | os.PathLike): The config file.
@@ -49,12 +53,62 @@ def load_config(
     Raises:
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
+        ImportError: If ``custom_imports`` names no module.
+        See also :func:`read_config`.
+    """
+    cfg = read_config(file, work_dir, cfg_options, launcher)
+    complete_config(cfg)
+    return cfg
+
+
+def complete_config(cfg: Config) -> None:
+    """Import what a config names, and complete its data loaders.
+
+    Args:
+        cfg (Config): Of :func:`read_config`, changed in place.
+
+    Raises:
+        ImportError: See :func:`load_config`.
+        MissingOpsError: See there.
+    """
+    import_mmpretrain()
+    if own := cfg.get('custom_imports'):
+        sys.path.append(os.path.dirname(os.path.abspath(cfg.filename)))
+        import_modules_from_strings(**own)
+    scope = cfg.get('default_scope')
+    if scope == 'mmdet':
+        check_compiled_ops()
+    if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
+        import_quietly(f'{scope}.datasets')
+    # Segmentation and detection need MMEngine's default collate_fn: their
+    # images differ in size.
+    _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
+
+
+def read_config(
+    file: str | os.PathLike,
+    work_dir: str | None = None,
+    cfg_options: dict | Sequence[str] = (),
+    launcher: str = 'none',
+) -> Config:
+    """Read a config and check it, without PyTorch.
+
+    Args:
+        file (str | os.PathLike): See :func:`load_config`.
+        work_dir (str, optional): See there.
+        cfg_options (dict | Sequence[str]): See there.
+        launcher (str): See there.
+
+    Returns:
+        Config: The config, whose data loaders are not complete.
+
+    Raises:
         ValueError: If an option names a key that nothing reads, or one of a
             part that is None. See also :func:`check_config`.
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
-    cfg = Config.fromfile(file)
+    cfg = Config.fromfile(file, import_custom_modules=False)
     cfg.launcher = launcher
     if work_dir is not None:
         cfg.work_dir = work_dir
@@ -97,14 +151,6 @@ def load_config(
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
         # Without labelled images there is no k-NN.
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    scope = cfg.get('default_scope')
-    if scope == 'mmdet':
-        check_compiled_ops()
-    if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
-        import_quietly(f'{scope}.datasets')
-    # Segmentation and detection need MMEngine's default collate_fn: their
-    # images differ in size.
-    _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
     return cfg
 
 
@@ -124,7 +170,7 @@ def leave_out_hooks(cfg: Config) -> None:
             del hooks[name]
 
 
-def build_runner(cfg: Config, progress: bool = False) -> Runner:
+def build_runner(cfg: Config, progress: bool = False) -> 'Runner':
     """Build the runner, on processes without a GPU too.
 
     Args:
@@ -139,6 +185,12 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
         RuntimeError: If several processes on CPUs were not started by
             torchrun, or would share an Apple GPU.
     """
+    import torch
+    from mmengine.device import get_device
+
+    from .hooks.progress_hook import ProgressHook
+    from .runners.console_runner import ConsoleRunner
+
     launcher = cfg.get('launcher', 'none')
     if launcher != 'none' and get_device() in ('cpu', 'mps'):
         if (launcher, get_device()) != ('pytorch', 'cpu'):
@@ -164,26 +216,55 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
 
 
 def check_files(cfg: Config, *stages: str) -> None:
-    """Check that the files of a config exist.
-
-    MMEngine would look for them after it has joined the processes and built
-    the model. Data sets check what lies in their ``data_root``.
+    """Check that the files of a config exist, and what data sets list.
 
     Args:
         cfg (Config): The config.
         *stages (str): The stages to run: 'train', 'val' or 'test'.
 
     Raises:
-        FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
-            images is missing.
+        FileNotFoundError: See :func:`check_start` and :func:`check_folders`.
         ValueError: See :func:`check_annotations` and
             :func:`check_segmentation`.
+    """
+    from mmmoca.datasets.coco import check_annotations
+    from mmmoca.datasets.segmentation_checks import check_segmentation
+
+    check_start(cfg)
+    check_folders(cfg, *stages)
+    check_annotations(cfg, stages)
+    check_segmentation(cfg, stages)
+
+
+def check_start(cfg: Config) -> None:
+    """Check that the checkpoint of a config exists.
+
+    MMEngine would look for it after it has joined the processes and built
+    the model.
+
+    Args:
+        cfg (Config): The config.
+
+    Raises:
+        FileNotFoundError: If that of ``load_from`` is missing.
     """
     # MMEngine reads remote files, such as s3://...
     start = os.fspath(cfg.get('load_from') or '')
     path = re.sub(r'^mmmoca-\w+://', '', start)
     if path and '://' not in path and not Path(path).expanduser().exists():
         raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
+
+
+def check_folders(cfg: Config, *stages: str) -> None:
+    """Check that a config's folders exist; data sets check what is in them.
+
+    Args:
+        cfg (Config): The config.
+        *stages (str): The stages to run: 'train', 'val' or 'test'.
+
+    Raises:
+        FileNotFoundError: If a folder of images is missing.
+    """
     for stage in stages:
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
         if not part.get('data_root'):  # of a loop, for all its sets
@@ -197,11 +278,11 @@ def check_files(cfg: Config, *stages: str) -> None:
                 f'there is no folder {root}: name yours by '
                 f'--cfg-options {key}.data_root=DIR'
             )
-    check_annotations(cfg, stages)
-    check_segmentation(cfg, stages)
 
 
 def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
+    import torch
+
     # mmpretrain's base configs rely on these defaults of its tools.
     for key, value in cfg.items():
         if not isinstance(value, ConfigDict):

@@ -1,7 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from mmengine.device import get_device
+from mmengine.dist import is_main_process
 from mmengine.model import revert_sync_batchnorm
 from mmengine.runner import BaseLoop, Runner
 from torch import nn
@@ -35,8 +40,30 @@ class ConsoleRunner(Runner):
     log file has them), trains on processes without a GPU, compiles the
     forward pass where MMEngine compiles ``train_step``, and leaves no worker
     of a loader behind. It writes the config to the work dir once no hook has
-    refused the run.
+    refused the run. A refused one leaves no files.
+
+    Attributes:
+        begun (bool): Whether no hook has refused the run.
     """
+
+    begun = False
+
+    def __init__(self, *args, **kwargs) -> None:
+        with self._refusals():
+            super().__init__(*args, **kwargs)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Remove the log of a run that does not begin."""
+        try:
+            yield
+        except Exception:
+            if not self.begun and is_main_process():
+                shutil.rmtree(getattr(self, '_log_dir', ''), True)
+                left = {path.name for path in Path(self.work_dir).glob('*')}
+                if left <= {'.lock'}:
+                    shutil.rmtree(self.work_dir, True)
+            raise
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
@@ -54,6 +81,7 @@ class ConsoleRunner(Runner):
         super().call_hook(fn_name, **kwargs)
         if fn_name in ('before_train', 'before_test'):
             super().dump_config()
+            self.begun = True
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module
@@ -82,14 +110,16 @@ class ConsoleRunner(Runner):
     def train(self) -> nn.Module:
         """Train, and end the processes that read."""
         try:
-            return super().train()
+            with self._refusals():
+                return super().train()
         finally:
             stop_workers(self)
 
     def test(self) -> dict[str, float]:
         """Test, and end the processes that read."""
         try:
-            return super().test()
+            with self._refusals():
+                return super().test()
         finally:
             stop_workers(self)
 
