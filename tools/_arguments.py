@@ -150,7 +150,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_debug(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --debug, which :func:`end_by` looks for."""
+    """Add the argument --debug, which :func:`one_line_errors` looks for."""
     text = 'show where an error comes from'
     parser.add_argument('--debug', action='store_true', help=text)
 
@@ -169,58 +169,33 @@ def import_stack() -> None:
 
 @contextmanager
 def one_line_errors(
-    parser: argparse.ArgumentParser, *kinds: type[Exception]
+    parser: argparse.ArgumentParser,
+    *kinds: type[Exception],
+    cfg: 'Config | None' = None,
 ) -> Iterator[None]:
-    """End the program with one line, as for a wrong argument.
+    """End the program with one line, unless --debug is given.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
         *kinds (type[Exception]): The exceptions whose message says it all.
+        cfg (Config, optional): The config of a run. Its errors are named by
+            their keys; those of a run that has begun keep their traceback.
     """
     try:
         yield
     except kinds as error:
-        end_by(parser, str(error))
+        message = str(error)
+        if cfg is not None:
+            from mmmoca.engine.config_check import refusal
 
-
-def end_by(parser: argparse.ArgumentParser, message: str) -> None:
-    """End the program by one line; with --debug raise the error again.
-
-    In the handler of the error.
-    """
-    if '--debug' in sys.argv:
-        raise
-    parser.exit(2, f'{parser.prog}: error: {message}\n')
-
-
-@contextmanager
-def run_errors(
-    parser: argparse.ArgumentParser, cfg: 'Config'
-) -> Iterator[None]:
-    """End the program with one line where a run is refused.
-
-    Errors of a run that has begun keep their traceback.
-
-    Args:
-        parser (argparse.ArgumentParser): To report errors by.
-        cfg (Config): The config of the run.
-    """
-    from mmmoca.engine.refusals import refusal
-
-    try:
-        yield
-    except Exception as error:
-        message = refusal(cfg, error)
-        if message is None:
+            message = refusal(cfg, error)
+        if message is None or '--debug' in sys.argv:
             raise
-        end_by(parser, message)
+        parser.exit(2, f'{parser.prog}: error: {message}\n')
 
 
 def load_config(
-    parser: argparse.ArgumentParser,
-    args: argparse.Namespace,
-    *stages: str,
-    start: str | None = None,
+    parser: argparse.ArgumentParser, args: argparse.Namespace, *stages: str
 ) -> 'Config':
     """Load the config that these arguments describe, then import OpenMMLab.
 
@@ -231,37 +206,23 @@ def load_config(
         parser (argparse.ArgumentParser): To report errors by.
         args (argparse.Namespace): Of :func:`add_common_arguments`.
         *stages (str): The stages to run; the config must have the first.
-        start (str, optional): The checkpoint, for ``load_from``. 'auto' is
-            looked for later.
 
     Returns:
         Config: See :func:`mmmoca.engine.launch.load_config`.
     """
-    from mmmoca.engine.launch import (
-        check_folders,
-        check_start,
-        complete_config,
-        read_config,
-    )
+    import mmmoca.engine.launch as launch
 
-    try:
-        cfg = read_config(
-            args.config, args.work_dir, args.cfg_options, args.launcher
-        )
-    except (RuntimeError, ValueError) as error:
-        end_by(parser, str(error))
-    except Exception as error:  # of the code in the file
-        end_by(parser, f'{args.config}: {error}')
-    if cfg.get(f'{stages[0]}_cfg') is None:
-        parser.error(
-            f'{args.config} has no {stages[0]}_cfg, and what belongs to it'
-        )
-    with one_line_errors(parser, FileNotFoundError):
-        if start != 'auto':
-            cfg.load_from = start or cfg.get('load_from')
-            check_start(cfg)
-        check_folders(cfg, *stages)
+    given = args.config, args.work_dir, args.cfg_options, args.launcher
+    with one_line_errors(parser, Exception):
+        cfg = launch.load_config(*given, complete=False)
+        if cfg.get(f'{stages[0]}_cfg') is None:
+            raise ValueError(f'{args.config} has no {stages[0]}_cfg')
+        if hasattr(args, 'checkpoint'):
+            cfg.load_from, cfg.resume = args.checkpoint, False
+        # A resumed run may leave load_from alone.
+        if getattr(args, 'resume', None) is None:
+            launch.check_paths(cfg, *stages)
     import_stack()
     with one_line_errors(parser, Exception):
-        complete_config(cfg)
+        launch.complete_config(cfg)
     return cfg

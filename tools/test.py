@@ -6,7 +6,7 @@ import argparse
 from _arguments import (
     add_common_arguments,
     load_config,
-    run_errors,
+    one_line_errors,
 )
 
 
@@ -34,7 +34,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 def main() -> None:
     """Run the test."""
     parser, args = parse_args()
-    cfg = load_config(parser, args, 'test', start=args.checkpoint)
+    cfg = load_config(parser, args, 'test')
     import mmengine
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults
@@ -42,8 +42,7 @@ def main() -> None:
     from mmmoca.engine.launch import build_runner, check_files
     from mmmoca.files import atomic_write
 
-    cfg.resume = False
-    with run_errors(parser, cfg):
+    with one_line_errors(parser, Exception, cfg=cfg):
         check_files(cfg, 'test')
         runner = build_runner(cfg)
         if args.out is not None and args.out_item != 'metrics':

@@ -11,7 +11,7 @@ from _arguments import (
     add_common_arguments,
     load_config,
     local_file,
-    run_errors,
+    one_line_errors,
 )
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def main() -> None:
     """Run the training."""
     parser, args = parse_args()
     stages = ['train'] if args.no_validate else ['train', 'val']
-    cfg = load_config(parser, args, *stages, start=args.resume)
+    cfg = load_config(parser, args, *stages)
     from mmmoca.engine import NonFiniteLossError, NonFiniteStateError
     from mmmoca.engine.training import prepare_training, train
 
-    with run_errors(parser, cfg):
+    with one_line_errors(parser, Exception, cfg=cfg):
         written = prepare_training(
             cfg,
             init=args.init,
@@ -87,7 +87,7 @@ def main() -> None:
             auto_scale_lr=args.auto_scale_lr,
         )
     try:
-        with run_errors(parser, cfg):
+        with one_line_errors(parser, Exception, cfg=cfg):
             if args.check:
                 check(cfg, written)
             else:

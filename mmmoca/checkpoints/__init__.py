@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import mmmoca.quietly  # noqa: F401
+
 from .fitting import check_fit, check_pretrained_inits, loaded_names
 from .keys import convert_release_name, convert_release_state_dict
 from .layouts import Backbone, find_backbone, read_backbone

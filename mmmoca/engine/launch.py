@@ -32,6 +32,7 @@ def load_config(
     work_dir: str | None = None,
     cfg_options: dict | Sequence[str] = (),
     launcher: str = 'none',
+    complete: bool = True,
 ) -> Config:
     """Load a config, check it and complete its data loaders.
 
@@ -46,6 +47,8 @@ def load_config(
             command line.
         launcher (str): What started the processes: 'none', 'pytorch',
             'slurm' or 'mpi'. Defaults to 'none'.
+        complete (bool): Whether to call :func:`complete_config`. Without it
+            PyTorch is not loaded. Defaults to True.
 
     Returns:
         Config: The argument of :func:`build_runner`.
@@ -54,55 +57,6 @@ def load_config(
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
         ImportError: If ``custom_imports`` names no module.
-        See also :func:`read_config`.
-    """
-    cfg = read_config(file, work_dir, cfg_options, launcher)
-    complete_config(cfg)
-    return cfg
-
-
-def complete_config(cfg: Config) -> None:
-    """Import what a config names, and complete its data loaders.
-
-    Args:
-        cfg (Config): Of :func:`read_config`, changed in place.
-
-    Raises:
-        ImportError: See :func:`load_config`.
-        MissingOpsError: See there.
-    """
-    import_mmpretrain()
-    if own := cfg.get('custom_imports'):
-        sys.path.append(os.path.dirname(os.path.abspath(cfg.filename)))
-        import_modules_from_strings(**own)
-    scope = cfg.get('default_scope')
-    if scope == 'mmdet':
-        check_compiled_ops()
-    if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
-        import_quietly(f'{scope}.datasets')
-    # Segmentation and detection need MMEngine's default collate_fn: their
-    # images differ in size.
-    _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
-
-
-def read_config(
-    file: str | os.PathLike,
-    work_dir: str | None = None,
-    cfg_options: dict | Sequence[str] = (),
-    launcher: str = 'none',
-) -> Config:
-    """Read a config and check it, without PyTorch.
-
-    Args:
-        file (str | os.PathLike): See :func:`load_config`.
-        work_dir (str, optional): See there.
-        cfg_options (dict | Sequence[str]): See there.
-        launcher (str): See there.
-
-    Returns:
-        Config: The config, whose data loaders are not complete.
-
-    Raises:
         ValueError: If an option names a key that nothing reads, or one of a
             part that is None. See also :func:`check_config`.
         RuntimeError: See :func:`check_launcher`.
@@ -151,7 +105,33 @@ def read_config(
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
         # Without labelled images there is no k-NN.
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    if complete:
+        complete_config(cfg)
     return cfg
+
+
+def complete_config(cfg: Config) -> None:
+    """Import what a config names, and complete its data loaders.
+
+    Args:
+        cfg (Config): Of :func:`load_config`, changed in place.
+
+    Raises:
+        ImportError: See :func:`load_config`.
+        MissingOpsError: See there.
+    """
+    import_mmpretrain()
+    if own := cfg.get('custom_imports'):
+        sys.path.append(os.path.dirname(os.path.abspath(cfg.filename)))
+        import_modules_from_strings(**own)
+    scope = cfg.get('default_scope')
+    if scope == 'mmdet':
+        check_compiled_ops()
+    if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
+        import_quietly(f'{scope}.datasets')
+    # Segmentation and detection need MMEngine's default collate_fn: their
+    # images differ in size.
+    _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
 
 
 def leave_out_hooks(cfg: Config) -> None:
@@ -223,48 +203,37 @@ def check_files(cfg: Config, *stages: str) -> None:
         *stages (str): The stages to run: 'train', 'val' or 'test'.
 
     Raises:
-        FileNotFoundError: See :func:`check_start` and :func:`check_folders`.
+        FileNotFoundError: See :func:`check_paths`.
         ValueError: See :func:`check_annotations` and
             :func:`check_segmentation`.
     """
     from mmmoca.datasets.coco import check_annotations
     from mmmoca.datasets.segmentation_checks import check_segmentation
 
-    check_start(cfg)
-    check_folders(cfg, *stages)
+    check_paths(cfg, *stages)
     check_annotations(cfg, stages)
     check_segmentation(cfg, stages)
 
 
-def check_start(cfg: Config) -> None:
-    """Check that the checkpoint of a config exists.
+def check_paths(cfg: Config, *stages: str) -> None:
+    """Check that the checkpoint and the folders of a config exist.
 
-    MMEngine would look for it after it has joined the processes and built
-    the model.
-
-    Args:
-        cfg (Config): The config.
-
-    Raises:
-        FileNotFoundError: If that of ``load_from`` is missing.
-    """
-    # MMEngine reads remote files, such as s3://...
-    start = os.fspath(cfg.get('load_from') or '')
-    path = re.sub(r'^mmmoca-\w+://', '', start)
-    if path and '://' not in path and not Path(path).expanduser().exists():
-        raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
-
-
-def check_folders(cfg: Config, *stages: str) -> None:
-    """Check that a config's folders exist; data sets check what is in them.
+    MMEngine would look for them after it has joined the processes and built
+    the model. Data sets check what lies in their ``data_root``.
 
     Args:
         cfg (Config): The config.
         *stages (str): The stages to run: 'train', 'val' or 'test'.
 
     Raises:
-        FileNotFoundError: If a folder of images is missing.
+        FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
+            images is missing.
     """
+    # MMEngine reads remote files, such as s3://...
+    start = os.fspath(cfg.get('load_from') or '')
+    path = re.sub(r'^mmmoca-\w+://', '', start)
+    if path and '://' not in path and not Path(path).expanduser().exists():
+        raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
     for stage in stages:
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
         if not part.get('data_root'):  # of a loop, for all its sets

@@ -75,6 +75,24 @@ class LinearProbe(ImageClassifier):
             module.eval()
         return self
 
+    def parse_losses(
+        self, losses: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Log the best classifier's loss, not the sum over all of them.
+
+        Args:
+            losses (Dict[str, Tensor]): Of :meth:`loss`.
+
+        Returns:
+            Tuple[Tensor, Dict[str, Tensor]]: The sum, (), and what is logged.
+        """
+        total, log = super().parse_losses(losses)
+        # A sum that is not finite stops the run.
+        log['loss'] = torch.where(
+            total.isfinite(), log['best_cross_entropy'], total
+        )
+        return total, log
+
     @torch.no_grad()
     def extract_feat(self, inputs: Tensor) -> Tensor:
         """Extract frozen features.

@@ -158,7 +158,9 @@ def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
 def test_processes_without_cuda(monkeypatch):
     cfg = Config(dict(launcher='slurm'))
     for device in ('cpu', 'mps'):
-        monkeypatch.setattr(launch, 'get_device', lambda device=device: device)
+        monkeypatch.setattr(
+            'mmengine.device.get_device', lambda device=device: device
+        )
         with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
             launch.build_runner(cfg)
 
@@ -166,8 +168,8 @@ def test_processes_without_cuda(monkeypatch):
 def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
     join = mock.Mock()
     monkeypatch.setattr(distributed, 'init_process_group', join)
-    monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
-    monkeypatch.setattr(launch, 'ConsoleRunner', mock.Mock())
+    monkeypatch.setattr('mmengine.device.get_device', lambda: 'cpu')
+    monkeypatch.setattr(ConsoleRunner, 'from_cfg', mock.Mock())
     env_cfg = dict(dist_cfg=dict(backend='nccl', timeout=90))
     cfg = Config(dict(launcher='pytorch', env_cfg=env_cfg))
     launch.build_runner(cfg)

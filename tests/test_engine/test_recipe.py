@@ -150,8 +150,11 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
 
 
 def test_dry_run_takes_three_steps_and_keeps_nothing(
-    root, tmp_path, monkeypatch
+    tmp_path_factory, tmp_path, monkeypatch
 ):
+    root = tmp_path_factory.mktemp('damaged')
+    write_images(root)
+    (root / 'train' / 'damaged.jpg').write_bytes(b'no image')
     options = {'optim_wrapper.accumulative_counts': 2}
     cfg = own_config(root, tmp_path / 'work', **options)
     complete_recipe(cfg)
@@ -163,9 +166,15 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     report = dry_run(cfg)
     assert float(report['a step'].split()[0]) >= 0.2
     assert cfg.to_dict() == before and not list(tmp_path.iterdir())
-    assert report['images'] == '58'
+    counted, _, named = report['images'].partition('; 1 of 59 ')
+    assert counted == '58' and 'damaged.jpg' in named
     assert (report['images a step'], report['steps']) == ('16', '14')
-    assert report['learning rates'] == '0.0001, 9.37e-06'
+    assert report['learning rate'] == '9.37e-06'
+    assert report['learning rate of prototypes'] == '0.0001'
+    first, step = (
+        float(report[k].split()[0]) for k in ('the first step', 'a step')
+    )
+    assert first > step
     assert report['codebook'] == '64 words, 3.5 times renewed'
 
 
