@@ -20,6 +20,7 @@ from .weights import resize_positions
 from .writing import (
     backbone_checkpoint,
     convert_release,
+    plain,
     write_checkpoint,
 )
 
@@ -47,6 +48,7 @@ __all__ = [
     'local_file',
     'newest_checkpoint',
     'not_finite',
+    'plain',
     'preprocessing_of',
     'read_backbone',
     'read_checkpoint',

@@ -75,14 +75,14 @@ def dry_run(cfg: Config) -> dict[str, str]:
     first = sum(times[:micro_batches])
     seconds = micro_batches * median(times[micro_batches:])
     whole = first + (run.steps - 1) * seconds
-    images, wrong = f'{run.images}', []
+    images, tried = f'{run.images}', min(run.images, LOOKS)
+    wrong = []
     for part in members(runner.train_dataloader.dataset):
-        look = part.pipeline, part.get_data_info, len(part)
-        wrong += unusable(*look, LOOKS)
+        wrong += unusable(part.pipeline, part.get_data_info, len(part), LOOKS)
     if wrong:
-        tried = min(run.images, LOOKS)
+        files = listed(line.partition(': ')[0] for line in wrong)
         images = f'{run.images - len(wrong)}; {len(wrong)} of {tried} tried '
-        images += f'cannot be read: {listed(wrong)}'
+        images += f'cannot be read: {files}'
     report = {
         'images': images,
         'images a step': f'{run.batch}',
