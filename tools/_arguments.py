@@ -73,7 +73,8 @@ def _option(text: str) -> str:
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --cfg-options, a list of ``KEY=VALUE``."""
+    """Add the arguments --debug and --cfg-options, a list ``KEY=VALUE``."""
+    add_debug(parser)
     options = (
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
@@ -105,7 +106,8 @@ def add_source_grid(parser: argparse.ArgumentParser) -> None:
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that complete what a checkpoint says."""
+    """Add --debug and the arguments that complete what a checkpoint says."""
+    add_debug(parser)
     add_which(parser)
     add_source_grid(parser)
     add = parser.add_argument
@@ -144,7 +146,6 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     launchers = dict(choices=['none', 'pytorch', 'slurm', 'mpi'])
     started = 'what started the processes'
     add('--launcher', default='none', help=started, **launchers)
-    add_debug(parser)
     # torch.distributed.launch adds it, and sets LOCAL_RANK, too.
     add('--local_rank', '--local-rank', help=argparse.SUPPRESS)
 
@@ -184,11 +185,9 @@ def one_line_errors(
     try:
         yield
     except kinds as error:
-        message = str(error)
-        if cfg is not None:
-            from mmmoca.engine.config_check import refusal
+        from mmmoca.engine.config_check import refusal
 
-            message = refusal(cfg, error)
+        message = refusal(cfg or {}, error)
         if message is None or '--debug' in sys.argv:
             raise
         parser.exit(2, f'{parser.prog}: error: {message}\n')
@@ -215,7 +214,7 @@ def load_config(
     given = args.config, args.work_dir, args.cfg_options, args.launcher
     with one_line_errors(parser, Exception):
         cfg = launch.load_config(*given, complete=False)
-        if cfg.get(f'{stages[0]}_cfg') is None:
+        if stages and cfg.get(f'{stages[0]}_cfg') is None:
             raise ValueError(f'{args.config} has no {stages[0]}_cfg')
         if hasattr(args, 'checkpoint'):
             cfg.load_from, cfg.resume = args.checkpoint, False

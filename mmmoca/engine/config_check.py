@@ -129,11 +129,11 @@ def _with_slips(name: Any) -> Iterator[str]:
                 yield name[:i] + name[i + 1 :]
 
 
-def refusal(cfg: Config, error: Exception) -> str | None:
+def refusal(cfg: Config | dict, error: Exception) -> str | None:
     """Say in one line why a run does not start.
 
     Args:
-        cfg (Config): Its config.
+        cfg (Config | dict): Its config, or nothing.
         error (Exception): What was raised.
 
     Returns:
@@ -150,19 +150,18 @@ def refusal(cfg: Config, error: Exception) -> str | None:
                 built = part
     text = ' '.join(str(error).split()) or repr(error)
     # The constructor may have got the part with changes.
-    alike = [
-        (sum(part.get(k) == v for k, v in built.items()), key)
-        for key, part in _parts(cfg.to_dict(), '')
-        if part.get('type') == built.get('type', 0)
-    ]
-    key = max(alike, default=(0, ''), key=lambda pair: pair[0])[1]
+    best, key = 0, ''
+    for place, part in _parts(cfg, ''):
+        alike = sum(part.get(k) == v for k, v in built.items())
+        if part.get('type') == built.get('type') and alike > best:
+            best, key = alike, place
     return f'{key}: {text}' if key and key not in text else text
 
 
-def _parts(value: dict | list | tuple, path: str) -> Iterator[tuple]:
+def _parts(value: Any, path: str) -> Iterator[tuple]:
     """All dicts in a part, after their keys."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, inner in items:
+    is_list = isinstance(value, (list, tuple))
+    for key, inner in enumerate(value) if is_list else value.items():
         if isinstance(inner, dict):
             yield f'{path}{key}', inner
         if isinstance(inner, (dict, list, tuple)):

@@ -75,9 +75,7 @@ class LinearProbe(ImageClassifier):
             module.eval()
         return self
 
-    def parse_losses(
-        self, losses: dict[str, Tensor]
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def parse_losses(self, losses: dict) -> tuple[Tensor, dict]:
         """Log the best classifier's loss, not the sum over all of them.
 
         Args:
@@ -87,10 +85,9 @@ class LinearProbe(ImageClassifier):
             Tuple[Tensor, Dict[str, Tensor]]: The sum, (), and what is logged.
         """
         total, log = super().parse_losses(losses)
+        best = log['best_cross_entropy']
         # A sum that is not finite stops the run.
-        log['loss'] = torch.where(
-            total.isfinite(), log['best_cross_entropy'], total
-        )
+        log['loss'] = torch.where(total.isfinite(), best, total)
         return total, log
 
     @torch.no_grad()

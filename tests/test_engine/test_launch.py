@@ -1,15 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """From a config file to a runner, before anything is built."""
 
+import inspect
+import sys
 from datetime import timedelta
 from unittest import mock
 
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.runner import Runner
 from torch import distributed
 
 from mmmoca.engine import launch, processes
+from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.options import read_option
 from mmmoca.engine.runners import ConsoleRunner
 
@@ -56,9 +60,21 @@ def test_what_a_file_inherits(tmp_path):
     # Images of segmentation differ in size.
     cfg = launch.load_config(CONFIGS / 'segmentation' / SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
+    # Of the runner, whose keys are listed without importing it.
+    assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
     # A variable of the file is no setting.
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')
+
+
+def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
+    (tmp_path / 'own_part.py').write_text('')
+    (tmp_path / 'own.py').write_text(
+        f"_base_ = '{CONFIG}'\ncustom_imports = dict(imports=['own_part'])\n"
+    )
+    launch.load_config(tmp_path / 'own.py')
+    assert sys.path.pop() == str(tmp_path)
+    assert sys.modules.pop('own_part')
 
 
 def test_texts_stay_texts_where_the_config_has_them():

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 from mmengine.device import get_device
 from mmengine.dist import is_main_process
@@ -96,15 +97,15 @@ class ConsoleRunner(Runner):
     def dump_config(self) -> None:
         """Do nothing yet: the folder may be that of another run."""
 
-    def build_visualizer(
-        self, visualizer: Visualizer | dict | None = None
-    ) -> Visualizer:
+    def build_visualizer(self, visualizer: Any = None) -> Visualizer:
         """Build it; TensorBoard has one folder for a run and its resumes."""
-        if isinstance(visualizer, dict):
-            visualizer = copy.deepcopy(visualizer)
-            for backend in visualizer.get('vis_backends') or ():
-                if backend.get('type') == 'TensorboardVisBackend':
-                    backend.setdefault('save_dir', f'{self.work_dir}/{BOARD}')
+        visualizer = copy.deepcopy(visualizer)
+        backends = isinstance(visualizer, dict) and visualizer.get(
+            'vis_backends'
+        )
+        for backend in backends or ():
+            if backend.get('type') == 'TensorboardVisBackend':
+                backend.setdefault('save_dir', f'{self.work_dir}/{BOARD}')
         return super().build_visualizer(visualizer)
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
@@ -113,10 +114,10 @@ class ConsoleRunner(Runner):
         In a resumed epoch MMEngine counts batches from 0, and so would write
         other lines of the log.
         """
-        if fn_name.endswith('train_iter') and isinstance(
-            loop := self.train_loop, EpochBasedTrainLoop
-        ):
-            kwargs['batch_idx'] = self.iter - self.epoch * len(loop.dataloader)
+        epochs = isinstance(self._train_loop, EpochBasedTrainLoop)
+        if epochs and fn_name.endswith('train_iter'):
+            done = self.epoch * len(self.train_dataloader)
+            kwargs['batch_idx'] = self.iter - done
         super().call_hook(fn_name, **kwargs)
         if fn_name in ('before_train', 'before_test'):
             super().dump_config()
@@ -129,15 +130,11 @@ class ConsoleRunner(Runner):
         # There is no public list of them.
         for backend in self.visualizer._vis_backends.values():
             if isinstance(backend, TensorboardVisBackend):
-                from tensorboard.compat.proto.event_pb2 import (
-                    Event,
-                    SessionLog,
-                )
+                from torch.utils.tensorboard.writer import Event, SessionLog
 
-                start = SessionLog(status=SessionLog.START)
-                backend.experiment.file_writer.add_event(
-                    Event(step=self.iter + 1, session_log=start)
-                )
+                log = SessionLog(status=SessionLog.START)
+                event = Event(step=self.iter + 1, session_log=log)
+                backend.experiment.file_writer.add_event(event)
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module
