@@ -86,16 +86,15 @@ def main() -> None:
             validate=not args.no_validate,
             auto_scale_lr=args.auto_scale_lr,
         )
-    try:
-        with one_line_errors(parser, Exception, cfg=cfg):
-            if args.check:
-                check(cfg, written)
-            else:
-                train(cfg, written)
-    except (NonFiniteLossError, NonFiniteStateError):
-        # A status of its own, for whoever tries rates.
-        traceback.print_exc()
-        sys.exit(os.EX_DATAERR)
+        if args.check:
+            check(cfg, written)
+            return
+        try:
+            train(cfg, written)
+        except (NonFiniteLossError, NonFiniteStateError):
+            # A status of its own, for whoever tries rates.
+            traceback.print_exc()
+            sys.exit(os.EX_DATAERR)
 
 
 if __name__ == '__main__':

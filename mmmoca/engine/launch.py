@@ -105,6 +105,8 @@ def load_config(
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
         # Without labelled images there is no k-NN.
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+    if cfg.get('default_scope') == 'mmdet':
+        check_compiled_ops()
     if complete:
         complete_config(cfg)
     return cfg
@@ -118,15 +120,16 @@ def complete_config(cfg: Config) -> None:
 
     Raises:
         ImportError: See :func:`load_config`.
-        MissingOpsError: See there.
     """
     import_mmpretrain()
     if own := cfg.get('custom_imports'):
         sys.path.append(os.path.dirname(os.path.abspath(cfg.filename)))
-        import_modules_from_strings(**own)
+        try:
+            import_modules_from_strings(**own)
+        except ImportError as error:
+            text = f'custom_imports: {error}: {error.__context__}'
+            raise ImportError(text) from error
     scope = cfg.get('default_scope')
-    if scope == 'mmdet':
-        check_compiled_ops()
     if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
         import_quietly(f'{scope}.datasets')
     # Segmentation and detection need MMEngine's default collate_fn: their
