@@ -1,36 +1,65 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The command ``mmmoca``, which runs the main programs of ``tools/``."""
+"""The command ``mmmoca``, which runs the programs of ``tools/``."""
 
 import argparse
 import sys
+import textwrap
 from importlib import import_module
 
-from .files import shipped
+from .files import first_comment, shipped, shipped_configs
+from .version import __version__
 
 # The program and its options for each command, and its purpose.
 COMMANDS = dict(
-    pretrain=(['train'], 'train by a config'),
-    embed=(['embed'], 'write features of images'),
-    export=(['export'], 'write an encoder for other libraries'),
+    configs=([], 'list the configs'),
     check=(['train', '--check'], 'say what a training would be'),
+    pretrain=(['train'], 'train by a config'),
+    train=(['train'], 'the same, for linear probing and other tasks'),
+    test=(['test'], 'test a checkpoint by a config'),
+    embed=(['embed'], 'write features of images'),
+    compare=(['analysis_tools/compare'], 'compare checkpoints'),
+    export=(['export'], 'write an encoder for other libraries'),
+    curves=(['analysis_tools/plot_curves'], 'draw the curves of a run'),
+    overview=(['visualization/overview'], 'show what a model learnt'),
 )
+
+
+def list_configs() -> None:
+    """Print the name of each config and what it says of itself."""
+    # Those outside of the folders inherit the one of their name.
+    files = [f for name, f in shipped_configs().items() if '/' in name]
+    width = max(len(file.stem) for file in files)
+    for file in files:
+        said = textwrap.shorten(first_comment(file), 100, placeholder=' ...')
+        print(f'{file.stem:{width}}  {said}')
 
 
 def main() -> None:
     """Run the program of a command with the other arguments."""
+    lines = [f'  {name:9} {what}' for name, (_, what) in COMMANDS.items()]
     parser = argparse.ArgumentParser(
         'mmmoca',
-        description='; '.join(f'{k}: {v}' for k, (_, v) in COMMANDS.items()),
-        epilog='Arguments of a command: mmmoca COMMAND --help',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description='\n'.join(['Commands:', *lines]),
+        epilog='Arguments of a command: mmmoca COMMAND --help\n'
+        f'Configs, by name or path: {shipped("configs")}',
     )
-    parser.add_argument('command', choices=COMMANDS)
-    parser.add_argument('arguments', nargs=argparse.REMAINDER)
+    parser.add_argument('--version', action='version', version=__version__)
+    add = parser.add_argument
+    add('command', choices=COMMANDS, nargs='?', metavar='COMMAND')
+    add('arguments', nargs=argparse.REMAINDER, metavar='...')
     args = parser.parse_args()
-    (tool, *options), _ = COMMANDS[args.command]
-    sys.argv = [f'mmmoca {args.command}', *options, *args.arguments]
-    # Programs import modules from their own folder.
-    sys.path[0] = str(shipped('tools'))
-    import_module(tool).main()
+    if args.command is None:
+        parser.print_help()
+    elif args.command == 'configs':
+        list_configs()
+    else:
+        (tool, *options), _ = COMMANDS[args.command]
+        program = shipped(f'tools/{tool}.py')
+        sys.argv = [f'mmmoca {args.command}', *options, *args.arguments]
+        # Programs import modules from their own folder.
+        sys.path[0] = str(program.parent)
+        import_module(program.stem).main()
 
 
 if __name__ == '__main__':

@@ -54,13 +54,7 @@ def find_config(name: str | os.PathLike) -> Path:
     for file in (path, Path(f'{path}.py')):
         if file.is_file():
             return file
-    folder = shipped('configs')
-    # Not rglob: the folders of an installed package may be links.
-    files = *folder.glob('*.py'), *folder.glob('[!_]*/*.py')
-    known = {
-        file.relative_to(folder).with_suffix('').as_posix(): file
-        for file in sorted(files)
-    }
+    known = shipped_configs()
     wanted = path.as_posix().removeprefix('configs/').removesuffix('.py')
     for key, file in known.items():
         if wanted in (key, file.stem):
@@ -70,6 +64,32 @@ def find_config(name: str | os.PathLike) -> Path:
         f'there is no config {name}: give the path of a file, or the name of '
         f'one of mmmoca, such as {", ".join(like)}'
     )
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The configs of mmmoca.
+
+    Returns:
+        dict[str, Path]: The files by their names, such as
+        'moca/moca_vit-b16_200e'.
+    """
+    folder = shipped('configs')
+    # Not rglob: the folders of an installed package may be links.
+    files = *folder.glob('*.py'), *folder.glob('[!_]*/*.py')
+    return {
+        file.relative_to(folder).with_suffix('').as_posix(): file
+        for file in sorted(files)
+    }
+
+
+def first_comment(file: Path) -> str:
+    """The first sentence of what a config says of itself below its licence."""
+    text = ''
+    for line in file.read_text(encoding='utf-8').splitlines()[1:]:
+        if not re.match('# [^ ]', line) or text.endswith(':'):
+            break
+        text += line[1:]
+    return re.split(r'\.\s', f'{text} ')[0].strip(' :')
 
 
 def outside(folder: str, paths: Iterable[str]) -> list[str]:

@@ -5,9 +5,9 @@
 names. Our reader reads the authors' released weights for our models.
 """
 
+from .checkpoints import guarded  # isort: skip, mmpretrain quietly
 from mmpretrain.apis.model import ModelHub
 
-from .checkpoints import guarded
 from .files import shipped
 
 # The models that mmpretrain can build. model-index.yml, which mim reads, also

@@ -58,19 +58,21 @@ MODEL_WRAPPERS = _child(mmengine.MODEL_WRAPPERS, 'mmmoca.models')
 WEIGHT_INITIALIZERS = _child(mmengine.WEIGHT_INITIALIZERS, 'mmmoca.models')
 TASK_UTILS = _child(mmengine.TASK_UTILS, 'mmmoca.models')
 
-RUNNERS = _child(mmengine.RUNNERS, 'mmmoca.engine')
-RUNNER_CONSTRUCTORS = _child(mmengine.RUNNER_CONSTRUCTORS, 'mmmoca.engine')
-LOOPS = _child(mmengine.LOOPS, 'mmmoca.engine')
-HOOKS = _child(mmengine.HOOKS, 'mmmoca.engine')
-LOG_PROCESSORS = _child(mmengine.LOG_PROCESSORS, 'mmmoca.engine')
-STRATEGIES = _child(mmengine.STRATEGIES, 'mmmoca.engine')
-OPTIMIZERS = _child(mmengine.OPTIMIZERS, 'mmmoca.engine')
-OPTIM_WRAPPERS = _child(mmengine.OPTIM_WRAPPERS, 'mmmoca.engine')
-OPTIM_WRAPPER_CONSTRUCTORS = _child(
-    mmengine.OPTIM_WRAPPER_CONSTRUCTORS, 'mmmoca.engine'
+RUNNERS = _child(mmengine.RUNNERS, 'mmmoca.engine.parts')
+RUNNER_CONSTRUCTORS = _child(
+    mmengine.RUNNER_CONSTRUCTORS, 'mmmoca.engine.parts'
 )
-PARAM_SCHEDULERS = _child(mmengine.PARAM_SCHEDULERS, 'mmmoca.engine')
-INFERENCERS = _child(mmengine.INFERENCERS, 'mmmoca.engine')
+LOOPS = _child(mmengine.LOOPS, 'mmmoca.engine.parts')
+HOOKS = _child(mmengine.HOOKS, 'mmmoca.engine.parts')
+LOG_PROCESSORS = _child(mmengine.LOG_PROCESSORS, 'mmmoca.engine.parts')
+STRATEGIES = _child(mmengine.STRATEGIES, 'mmmoca.engine.parts')
+OPTIMIZERS = _child(mmengine.OPTIMIZERS, 'mmmoca.engine.parts')
+OPTIM_WRAPPERS = _child(mmengine.OPTIM_WRAPPERS, 'mmmoca.engine.parts')
+OPTIM_WRAPPER_CONSTRUCTORS = _child(
+    mmengine.OPTIM_WRAPPER_CONSTRUCTORS, 'mmmoca.engine.parts'
+)
+PARAM_SCHEDULERS = _child(mmengine.PARAM_SCHEDULERS, 'mmmoca.engine.parts')
+INFERENCERS = _child(mmengine.INFERENCERS, 'mmmoca.engine.parts')
 
 DATASETS = _child(mmengine.DATASETS, 'mmmoca.datasets')
 DATA_SAMPLERS = _child(mmengine.DATA_SAMPLERS, 'mmmoca.datasets')

@@ -106,3 +106,4 @@ assert all(scheme.startswith('mmmoca-') for scheme, _ in own)
 def test_import_changes_nothing_of_the_process_and_loads_nothing_big():
     done = python('-c', CODE)
     assert done.returncode == 0, done.stderr
+    assert not done.stdout

@@ -10,6 +10,7 @@ import mmmoca
 
 FLOORS = (
     (*('registry', 'version', 'files', 'messages', 'progress', 'stack'),),
+    ('quietly',),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
     ('engine', 'visualization', 'hub'),
     ('apis', '__main__'),

@@ -7,6 +7,7 @@ a wrong argument or a missing file is reported before anything is built.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,7 +73,8 @@ def _option(text: str) -> str:
 
 
 def add_cfg_options(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --cfg-options, a list of ``KEY=VALUE``."""
+    """Add the arguments --debug and --cfg-options, a list ``KEY=VALUE``."""
+    add_debug(parser)
     options = (
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
@@ -104,7 +106,8 @@ def add_source_grid(parser: argparse.ArgumentParser) -> None:
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that complete what a checkpoint says."""
+    """Add --debug and the arguments that complete what a checkpoint says."""
+    add_debug(parser)
     add_which(parser)
     add_source_grid(parser)
     add = parser.add_argument
@@ -147,6 +150,12 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     add('--local_rank', '--local-rank', help=argparse.SUPPRESS)
 
 
+def add_debug(parser: argparse.ArgumentParser) -> None:
+    """Add the argument --debug, which :func:`one_line_errors` looks for."""
+    text = 'show where an error comes from'
+    parser.add_argument('--debug', action='store_true', help=text)
+
+
 def import_stack() -> None:
     """Check the installation before all else, and import OpenMMLab quietly.
 
@@ -161,39 +170,58 @@ def import_stack() -> None:
 
 @contextmanager
 def one_line_errors(
-    parser: argparse.ArgumentParser, *kinds: type[Exception]
+    parser: argparse.ArgumentParser,
+    *kinds: type[Exception],
+    cfg: 'Config | None' = None,
 ) -> Iterator[None]:
-    """End the program with one line, as for a wrong argument.
+    """End the program with one line, unless --debug is given.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
         *kinds (type[Exception]): The exceptions whose message says it all.
+        cfg (Config, optional): The config of a run. Its errors are named by
+            their keys; those of a run that has begun keep their traceback.
     """
     try:
         yield
     except kinds as error:
-        parser.error(str(error))
+        from mmmoca.engine.config_check import refusal
+
+        message = refusal(cfg or {}, error)
+        if message is None or '--debug' in sys.argv:
+            raise
+        parser.exit(2, f'{parser.prog}: error: {message}\n')
 
 
 def load_config(
-    parser: argparse.ArgumentParser, args: argparse.Namespace
+    parser: argparse.ArgumentParser, args: argparse.Namespace, *stages: str
 ) -> 'Config':
-    """Load the config that these arguments describe.
+    """Load the config that these arguments describe, then import OpenMMLab.
 
-    Ends the program with one line where a number or a key makes no sense, or
-    detection lacks what it needs.
+    Ends the program with one line where a number or a key makes no sense, a
+    file is missing, or detection lacks what it needs.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
         args (argparse.Namespace): Of :func:`add_common_arguments`.
+        *stages (str): The stages to run; the config must have the first.
 
     Returns:
         Config: See :func:`mmmoca.engine.launch.load_config`.
     """
-    from mmmoca.engine import launch
-    from mmmoca.stack import MissingOpsError
+    import mmmoca.engine.launch as launch
 
-    with one_line_errors(parser, MissingOpsError, ValueError):
-        return launch.load_config(
-            args.config, args.work_dir, args.cfg_options, args.launcher
-        )
+    given = args.config, args.work_dir, args.cfg_options, args.launcher
+    with one_line_errors(parser, Exception):
+        cfg = launch.load_config(*given, complete=False)
+        if stages and cfg.get(f'{stages[0]}_cfg') is None:
+            raise ValueError(f'{args.config} has no {stages[0]}_cfg')
+        if hasattr(args, 'checkpoint'):
+            cfg.load_from, cfg.resume = args.checkpoint, False
+        # A resumed run may leave load_from alone.
+        if getattr(args, 'resume', None) is None:
+            launch.check_paths(cfg, *stages)
+    import_stack()
+    with one_line_errors(parser, Exception):
+        launch.complete_config(cfg)
+    return cfg

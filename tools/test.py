@@ -5,7 +5,6 @@ import argparse
 
 from _arguments import (
     add_common_arguments,
-    import_stack,
     load_config,
     one_line_errors,
 )
@@ -35,7 +34,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 def main() -> None:
     """Run the test."""
     parser, args = parse_args()
-    import_stack()
+    cfg = load_config(parser, args, 'test')
     import mmengine
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults
@@ -43,26 +42,15 @@ def main() -> None:
     from mmmoca.engine.launch import build_runner, check_files
     from mmmoca.files import atomic_write
 
-    cfg = load_config(parser, args)
-    if cfg.get('test_cfg') is None:
-        parser.error(
-            f'{args.config} has no test_cfg, test_dataloader and '
-            'test_evaluator: it can be trained only'
-        )
-    cfg.load_from, cfg.resume = args.checkpoint, False
-    with one_line_errors(parser, FileNotFoundError, ValueError):
+    with one_line_errors(parser, Exception, cfg=cfg):
         check_files(cfg, 'test')
-    runner = build_runner(cfg)
-    if args.out is None:
-        runner.test()
-    elif args.out_item == 'metrics':
+        runner = build_runner(cfg)
+        if args.out is not None and args.out_item != 'metrics':
+            runner.test_evaluator.metrics.append(DumpResults(args.out))
         metrics = runner.test()
-        if is_main_process():
-            with atomic_write(args.out) as temporary:
-                mmengine.dump(metrics, str(temporary))
-    else:
-        runner.test_evaluator.metrics.append(DumpResults(args.out))
-        runner.test()
+    if args.out_item == 'metrics' and is_main_process():
+        with atomic_write(args.out) as temporary:
+            mmengine.dump(metrics, str(temporary))
 
 
 if __name__ == '__main__':

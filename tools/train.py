@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from _arguments import (
     add_common_arguments,
-    import_stack,
     load_config,
     local_file,
     one_line_errors,
@@ -73,14 +72,12 @@ def check(cfg: 'Config', written: dict[str, float]) -> None:
 def main() -> None:
     """Run the training."""
     parser, args = parse_args()
-    import_stack()
+    stages = ['train'] if args.no_validate else ['train', 'val']
+    cfg = load_config(parser, args, *stages)
     from mmmoca.engine import NonFiniteLossError, NonFiniteStateError
     from mmmoca.engine.training import prepare_training, train
 
-    cfg = load_config(parser, args)
-    if cfg.get('train_cfg') is None:
-        parser.error(f'{args.config} has no train_cfg: it can be tested only')
-    with one_line_errors(parser, FileNotFoundError, ValueError):
+    with one_line_errors(parser, Exception, cfg=cfg):
         written = prepare_training(
             cfg,
             init=args.init,
@@ -89,15 +86,15 @@ def main() -> None:
             validate=not args.no_validate,
             auto_scale_lr=args.auto_scale_lr,
         )
-    if args.check:
-        check(cfg, written)
-        return
-    try:
-        train(cfg, written)
-    except (NonFiniteLossError, NonFiniteStateError):
-        # A status of its own, for whoever tries rates.
-        traceback.print_exc()
-        sys.exit(os.EX_DATAERR)
+        if args.check:
+            check(cfg, written)
+            return
+        try:
+            train(cfg, written)
+        except (NonFiniteLossError, NonFiniteStateError):
+            # A status of its own, for whoever tries rates.
+            traceback.print_exc()
+            sys.exit(os.EX_DATAERR)
 
 
 if __name__ == '__main__':

@@ -5,7 +5,8 @@ default_scope = 'mmpretrain'
 
 default_hooks = dict(
     timer=dict(type='IterTimerHook'),
-    logger=dict(type='LoggerHook', interval=100),
+    # All curves are by iteration, k-NN's too.
+    logger=dict(type='LoggerHook', interval=100, log_metric_by_epoch=False),
     param_scheduler=dict(type='ParamSchedulerHook'),
     checkpoint=dict(
         type='mmmoca.AtomicCheckpointHook', interval=1, max_keep_ckpts=3

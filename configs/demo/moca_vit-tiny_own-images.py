@@ -31,7 +31,6 @@ train_cfg = dict(
 val_cfg = dict(data_root='')
 param_scheduler = dict(by_epoch=True, convert_to_iter_based=True)
 default_hooks = dict(
-    logger=dict(log_metric_by_epoch=True),
     checkpoint=dict(by_epoch=True, interval=10, save_best='knn/top1_k20'),
 )
 log_processor = dict(by_epoch=True)

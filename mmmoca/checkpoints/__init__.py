@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import mmmoca.quietly  # noqa: F401
+
 from .fitting import check_fit, check_pretrained_inits, loaded_names
 from .keys import convert_release_name, convert_release_state_dict
 from .layouts import Backbone, find_backbone, read_backbone
@@ -18,6 +20,7 @@ from .weights import resize_positions
 from .writing import (
     backbone_checkpoint,
     convert_release,
+    plain,
     write_checkpoint,
 )
 
@@ -45,6 +48,7 @@ __all__ = [
     'local_file',
     'newest_checkpoint',
     'not_finite',
+    'plain',
     'preprocessing_of',
     'read_backbone',
     'read_checkpoint',

@@ -4,8 +4,11 @@
 import hashlib
 import json
 import os
+from typing import Any
 
+import numpy as np
 import torch
+from mmengine.logging import HistoryBuffer
 
 from mmmoca.files import atomic_write
 from mmmoca.version import __version__
@@ -167,3 +170,24 @@ def write_checkpoint(checkpoint: dict, path: str | os.PathLike) -> None:
             temporary.write_bytes(save(state_dict, dict(format='pt') | meta))
         else:
             torch.save(dict(checkpoint, state_dict=state_dict), temporary)
+
+
+def plain(value: Any) -> Any:
+    """Replace what ``torch.load(weights_only=True)`` refuses without a list.
+
+    Args:
+        value (Any): Content of a checkpoint.
+
+    Returns:
+        Any: The same with tensors and numbers for NumPy's, and with the list
+        of its values and of their counts for a log history.
+    """
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(plain, value))
+    if isinstance(value, HistoryBuffer):
+        return plain([*value.data])
+    if isinstance(value, np.ndarray) and value.dtype.kind in 'biuf':
+        return torch.from_numpy(value)
+    return value.tolist() if isinstance(value, np.generic) else value

@@ -298,9 +298,9 @@ class LoadImage(LoadImageFromFile):
             print_log(
                 f'{error}. Skipped; {len(self._unreadable)} unreadable so far '
                 'in this process.',
-                logger='current',
                 # MMLogger does not show the warnings of other ranks.
-                level=logging.WARNING if get_rank() == 0 else logging.ERROR,
+                logger='current' if get_rank() == 0 else None,
+                level=logging.WARNING,
             )
 
 

@@ -32,10 +32,36 @@ def look_at_some(
     Raises:
         OSError: If some cannot be used. Counts and names them.
     """
+    if wrong := unusable(pipeline, info_of, size, most, check):
+        raise OSError(
+            f'{len(wrong)} of {min(most, size)} images that were tried cannot '
+            f'be used: {listed(wrong, 2)}'
+        )
+
+
+def unusable(
+    pipeline: Compose,
+    info_of: Callable[[int], dict],
+    size: int,
+    most: int,
+    check: Callable[[dict], object] = bool,
+) -> list[str]:
+    """Which images of those that :func:`look_at_some` looks at are wrong.
+
+    Args:
+        pipeline (Compose): See there.
+        info_of (Callable[[int], dict]): See there.
+        size (int): See there.
+        most (int): See there.
+        check (Callable[[dict], object]): See there.
+
+    Returns:
+        list[str]: Their files, and why.
+    """
     steps, wrong, number = pipeline.transforms, [], min(most, size)
     load = next((s for s in steps if isinstance(s, LoadImageFromFile)), None)
     if load is None:
-        return
+        return []
     load = copy.copy(load)
     load.skip_unreadable = False  # of our loader
     for index in np.linspace(0, size - 1, number).astype(int):
@@ -45,8 +71,4 @@ def look_at_some(
             check(load(info))
         except Exception as error:  # each decoder has errors of its own
             wrong.append(f'{path}: {error}')
-    if wrong:
-        raise OSError(
-            f'{len(wrong)} of {number} images that were tried cannot be used: '
-            f'{listed(wrong, 2)}'
-        )
+    return wrong

@@ -1,6 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .hooks import *  # noqa: F403
-from .optimizers import *  # noqa: F403
-from .recipe import complete_recipe  # noqa: F401
-from .runners import *  # noqa: F403
-from .schedulers import *  # noqa: F403
+"""Runs. Importing this package does not load PyTorch."""
+
+from importlib import import_module
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(import_module(f'{__name__}.parts'), name)

@@ -10,11 +10,16 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 
+from mmmoca.datasets.looks import unusable
+from mmmoca.datasets.sampler import members
+from mmmoca.messages import listed
+
 from .launch import build_runner
 from .recipe import run_size
 from .steps import unwrap_model
 
 STEPS = 3
+LOOKS = 2000  # images that are decoded
 
 
 def wait_for_device() -> None:
@@ -40,9 +45,9 @@ def dry_run(cfg: Config) -> dict[str, str]:
             :func:`~mmmoca.engine.complete_recipe`. Not changed.
 
     Returns:
-        dict[str, str]: Images, steps, the highest and the lowest peak of a
-        group's learning rate, the time of a step and of the run, the memory
-        of a GPU and how often the codebook is renewed.
+        dict[str, str]: Images that can be read, steps, peaks of the learning
+        rates, the time of the first step, of another one and of the run, the
+        memory of a GPU and how often the codebook is renewed.
 
     Raises:
         Exception: Any error of building the run or of its first steps.
@@ -66,19 +71,26 @@ def dry_run(cfg: Config) -> dict[str, str]:
         runner = build_runner(short)
         runner.register_hook(_WaitHook())
         runner.train()
-    # The first step starts loaders and kernels.
     times = runner.message_hub.get_scalar('train/time').data[0]
+    first = sum(times[:micro_batches])
     seconds = micro_batches * median(times[micro_batches:])
-    groups = runner.optim_wrapper.optimizer.param_groups
-    rates = [group.get('initial_lr', group['lr']) for group in groups]
-    ends = sorted({max(rates), min(rates)}, reverse=True)
+    whole = first + (run.steps - 1) * seconds
+    images, tried = f'{run.images}', min(run.images, LOOKS)
+    wrong = []
+    for part in members(runner.train_dataloader.dataset):
+        wrong += unusable(part.pipeline, part.get_data_info, len(part), LOOKS)
+    if wrong:
+        files = listed(line.partition(': ')[0] for line in wrong)
+        images = f'{run.images - len(wrong)}; {len(wrong)} of {tried} tried '
+        images += f'cannot be read: {files}'
     report = {
-        'images': f'{run.images}',
+        'images': images,
         'images a step': f'{run.batch}',
         'steps': f'{run.steps}',
-        'learning rates': ', '.join(f'{rate:g}' for rate in ends),
+        **_rates(runner.optim_wrapper.optimizer.param_groups),
+        'the first step': f'{first:.3g} s (compiling, loading)',
         'a step': f'{seconds:.3g} s',
-        'the run': f'{timedelta(seconds=round(run.steps * seconds))}',
+        'the run': f'{timedelta(seconds=round(whole))}',
     }
     if torch.cuda.is_available():
         memory = torch.cuda.max_memory_reserved() / 2**30
@@ -89,3 +101,16 @@ def dry_run(cfg: Config) -> dict[str, str]:
         turns = run.steps * codebook.num_new_words / words
         report['codebook'] = f'{words} words, {turns:.3g} times renewed'
     return report
+
+
+def _rates(groups: list[dict]) -> dict[str, str]:
+    """Highest and lowest learning rate of prototypes and of other groups."""
+    rates: dict[str, set[float]] = {}
+    for group in groups:
+        own = 'lr' in group.get('constant', ())
+        name = 'learning rate of prototypes' if own else 'learning rate'
+        rates.setdefault(name, set()).add(group.get('initial_lr', group['lr']))
+    return {
+        name: ' to '.join(f'{r:g}' for r in sorted({min(found), max(found)}))
+        for name, found in rates.items()
+    }

@@ -1,28 +1,30 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""From a config file to a runner, on GPUs or without any."""
+"""From a config file to a runner, on GPUs or without any.
+
+What a config gets wrong by itself is refused before PyTorch is loaded.
+"""
 
 import logging
 import os
 import re
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from mmengine.config import Config, ConfigDict
-from mmengine.device import get_device
 from mmengine.registry import RUNNERS
-from mmengine.runner import Runner
+from mmengine.utils import import_modules_from_strings
 
-from mmmoca.datasets.coco import check_annotations
-from mmmoca.datasets.segmentation_checks import check_segmentation
-from mmmoca.stack import check_compiled_ops, import_quietly
+from mmmoca.stack import check_compiled_ops, import_mmpretrain, import_quietly
 
 from .config_check import RUN_KEYS, check_config
-from .hooks.progress_hook import ProgressHook
 from .options import apply_settings, read_option
 from .processes import check_launcher, collective_timeout
-from .runners.console_runner import ConsoleRunner
+
+if TYPE_CHECKING:
+    from mmengine.runner import Runner
 
 
 def load_config(
@@ -30,8 +32,11 @@ def load_config(
     work_dir: str | None = None,
     cfg_options: dict | Sequence[str] = (),
     launcher: str = 'none',
+    complete: bool = True,
 ) -> Config:
     """Load a config, check it and complete its data loaders.
+
+    The folder of the file can be imported from, by its ``custom_imports``.
 
     Args:
         file (str | os.PathLike): The config file.
@@ -42,6 +47,8 @@ def load_config(
             command line.
         launcher (str): What started the processes: 'none', 'pytorch',
             'slurm' or 'mpi'. Defaults to 'none'.
+        complete (bool): Whether to call :func:`complete_config`. Without it
+            PyTorch is not loaded. Defaults to True.
 
     Returns:
         Config: The argument of :func:`build_runner`.
@@ -49,12 +56,13 @@ def load_config(
     Raises:
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
+        ImportError: If ``custom_imports`` names no module.
         ValueError: If an option names a key that nothing reads, or one of a
             part that is None. See also :func:`check_config`.
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
-    cfg = Config.fromfile(file)
+    cfg = Config.fromfile(file, import_custom_modules=False)
     cfg.launcher = launcher
     if work_dir is not None:
         cfg.work_dir = work_dir
@@ -85,15 +93,36 @@ def load_config(
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
         # Without labelled images there is no k-NN.
         cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    scope = cfg.get('default_scope')
-    if scope == 'mmdet':
+    if cfg.get('default_scope') == 'mmdet':
         check_compiled_ops()
+    if complete:
+        complete_config(cfg)
+    return cfg
+
+
+def complete_config(cfg: Config) -> None:
+    """Import what a config names, and complete its data loaders.
+
+    Args:
+        cfg (Config): Of :func:`load_config`, changed in place.
+
+    Raises:
+        ImportError: See :func:`load_config`.
+    """
+    import_mmpretrain()
+    if own := cfg.get('custom_imports'):
+        sys.path.append(os.path.dirname(os.path.abspath(cfg.filename)))
+        try:
+            import_modules_from_strings(**own)
+        except ImportError as error:
+            text = f'custom_imports: {error}: {error.__context__}'
+            raise ImportError(text) from error
+    scope = cfg.get('default_scope')
     if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
         import_quietly(f'{scope}.datasets')
     # Segmentation and detection need MMEngine's default collate_fn: their
     # images differ in size.
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
-    return cfg
 
 
 def leave_out_hooks(cfg: Config) -> None:
@@ -112,7 +141,7 @@ def leave_out_hooks(cfg: Config) -> None:
             del hooks[name]
 
 
-def build_runner(cfg: Config, progress: bool = False) -> Runner:
+def build_runner(cfg: Config, progress: bool = False) -> 'Runner':
     """Build the runner, on processes without a GPU too.
 
     Args:
@@ -127,6 +156,12 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
         RuntimeError: If several processes on CPUs were not started by
             torchrun, or would share an Apple GPU.
     """
+    import torch
+    from mmengine.device import get_device
+
+    from .hooks.progress_hook import ProgressHook
+    from .runners.console_runner import ConsoleRunner
+
     launcher = cfg.get('launcher', 'none')
     if launcher != 'none' and get_device() in ('cpu', 'mps'):
         if (launcher, get_device()) != ('pytorch', 'cpu'):
@@ -152,7 +187,27 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
 
 
 def check_files(cfg: Config, *stages: str) -> None:
-    """Check that the files of a config exist.
+    """Check that the files of a config exist, and what data sets list.
+
+    Args:
+        cfg (Config): The config.
+        *stages (str): The stages to run: 'train', 'val' or 'test'.
+
+    Raises:
+        FileNotFoundError: See :func:`check_paths`.
+        ValueError: See :func:`check_annotations` and
+            :func:`check_segmentation`.
+    """
+    from mmmoca.datasets.coco import check_annotations
+    from mmmoca.datasets.segmentation_checks import check_segmentation
+
+    check_paths(cfg, *stages)
+    check_annotations(cfg, stages)
+    check_segmentation(cfg, stages)
+
+
+def check_paths(cfg: Config, *stages: str) -> None:
+    """Check that the checkpoint and the folders of a config exist.
 
     MMEngine would look for them after it has joined the processes and built
     the model. Data sets check what lies in their ``data_root``.
@@ -164,8 +219,6 @@ def check_files(cfg: Config, *stages: str) -> None:
     Raises:
         FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
             images is missing.
-        ValueError: See :func:`check_annotations` and
-            :func:`check_segmentation`.
     """
     # MMEngine reads remote files, such as s3://...
     start = os.fspath(cfg.get('load_from') or '')
@@ -185,11 +238,11 @@ def check_files(cfg: Config, *stages: str) -> None:
                 f'there is no folder {root}: name yours by '
                 f'--cfg-options {key}.data_root=DIR'
             )
-    check_annotations(cfg, stages)
-    check_segmentation(cfg, stages)
 
 
 def _complete_dataloaders(cfg: ConfigDict | Config, equal: bool) -> None:
+    import torch
+
     # mmpretrain's base configs rely on these defaults of its tools.
     for key, value in cfg.items():
         if not isinstance(value, ConfigDict):

@@ -16,9 +16,6 @@ from typing import Any
 from mmengine.config import Config, DictAction
 from mmengine.fileio import list_from_file
 from mmengine.utils import to_2tuple
-from mmpretrain.models.backbones import VisionTransformer
-
-from mmmoca.datasets.image_folder import visible_folders
 
 # Last letters of keys that hold paths, also where the config has None.
 _PATH = re.compile(r'(root|dir|file|folder|from|path|prefix|checkpoint)$')
@@ -142,10 +139,15 @@ def _file(root: str, cfg: Config, name: str) -> str:
 def _folders(root: str, cfg: Config, name: str) -> int:
     root, held = os.path.expanduser(root), _place(cfg, name)[1]
     folder = os.path.join(root, cfg.train_dataloader.dataset.data_prefix)
+    # PyTorch is loaded only where it is needed.
+    from mmmoca.datasets.image_folder import visible_folders
+
     return len(visible_folders(folder)) if os.path.isdir(folder) else held
 
 
 def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
+    from mmpretrain.models.backbones import VisionTransformer
+
     held = _place(cfg, name)[1]
     arch = VisionTransformer.arch_zoo[arch] if type(arch) is str else arch
     width, depth = arch['embed_dims'], arch['num_layers']

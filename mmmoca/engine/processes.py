@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from mmengine.dist import broadcast_object_list, is_main_process
-
 # What is set in each of the processes that were started together.
 _TOGETHER = dict(
     pytorch=('LOCAL_RANK', 'WORLD_SIZE'),
@@ -52,6 +50,8 @@ def on_main_process(function: Callable, *args) -> Any:
     Raises:
         Exception: Its error, on every process.
     """
+    from mmengine.dist import broadcast_object_list, is_main_process
+
     outcome = [None]
     if is_main_process():
         try:

@@ -99,8 +99,9 @@ def train(
         Exception: Any error of building the run or of running it.
     """
     runner = build_runner(cfg, progress)
-    for key, value in written.items():
-        runner.logger.info(f'{key}={value:g} follows from images and steps')
+    if written:
+        numbers = ', '.join(f'{k}={v:g}' for k, v in written.items())
+        runner.logger.info(f'from images and steps: {numbers}')
     batch = global_batch_size(cfg)
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
     if batch != base:

@@ -56,6 +56,10 @@ class ImageMetric(BaseMetric):
         """What counts of an image; picklable."""
 
 
+# Of fewer classes five guesses are half of them, or all.
+TOP5_FROM = 10
+
+
 @METRICS.register_module()
 class KNNAccuracy(ImageMetric):
     """Top-1 and top-5 accuracy, in percent, of every (k, temperature).
@@ -63,8 +67,8 @@ class KNNAccuracy(ImageMetric):
     Goes with :class:`KNNValLoop` and :class:`KNNTestLoop`, which give samples
     ``gt_label``, ``num_classes`` and ``knn_pred`` (setting -> labels, best
     first). Metrics are named ``knn/top1_k20`` or, with several temperatures,
-    ``knn/top1_k20_t0.07``. Top-5 is given if there are more than five
-    classes; a class without a single vote never counts as predicted. For
+    ``knn/top1_k20_t0.07``. Top-5 is given of ten classes or more;
+    a class without a single vote never counts as predicted. For
     arguments and errors see :class:`ImageMetric`.
     """
 
@@ -78,7 +82,7 @@ class KNNAccuracy(ImageMetric):
     def record(self, sample: dict) -> dict[str, bool]:
         """Metric name -> whether the prediction is right."""
         truth = int(sample['gt_label'])
-        tops = (1, 5) if sample['num_classes'] > 5 else (1,)
+        tops = (1, 5) if sample['num_classes'] >= TOP5_FROM else (1,)
         return {
             f'top{top}_{name}': truth in labels[:top]
             for top in tops
@@ -139,10 +143,10 @@ class LinearProbeAccuracy(ImageMetric):
     Goes with :class:`~mmmoca.models.LinearProbe`, which gives samples
     ``label_places``, ``base_lrs`` and ``num_classes``. The best one has the
     highest top-1 accuracy; of equal ones it is that of the lowest learning
-    rate. Metrics are ``linear/top1``, ``linear/top5`` (if there are more
-    than five classes), ``linear/base_lr``, its learning rate for a batch of
-    256, and ``linear/head``, its index. The top-1 accuracy of all of them is
-    logged. For arguments and errors see :class:`ImageMetric`.
+    rate. Metrics are ``linear/top1``, ``linear/top5`` (of ten classes
+    or more), ``linear/base_lr``, its learning rate for a batch of
+    256, and ``linear/head``, its index. The top-1 accuracies of the best
+    five are logged. For arguments and errors see :class:`ImageMetric`.
     """
 
     default_prefix: str | None = 'linear'
@@ -160,11 +164,10 @@ class LinearProbeAccuracy(ImageMetric):
         places = np.stack(results)  # (N, H)
         top1 = 100.0 * (places < 1).mean(axis=0)
         best = int(top1.argmax())
-        accuracies = ', '.join(
-            f'{lr:g}: {value:.2f}' for lr, value in zip(self._base_lrs, top1)
-        )
+        ranked = sorted(zip(top1, self._base_lrs), reverse=True)[:5]
+        accuracies = ', '.join(f'{lr:g}: {value:.2f}' for value, lr in ranked)
         print_log(f'top-1 by base learning rate: {accuracies}', 'current')
         metrics = dict(top1=float(top1[best]))
-        if self._num_classes > 5:
+        if self._num_classes >= TOP5_FROM:
             metrics['top5'] = float(100.0 * (places[:, best] < 5).mean())
         return metrics | dict(base_lr=self._base_lrs[best], head=best)

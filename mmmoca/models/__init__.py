@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import mmmoca.quietly  # noqa: F401
+
 from .assignment_head import AssignmentHead, AssignmentLosses
 from .batched_linear_head import BatchedLinearHead
 from .codebook import CodebookUpdate, OnlineCodebook

@@ -75,6 +75,21 @@ class LinearProbe(ImageClassifier):
             module.eval()
         return self
 
+    def parse_losses(self, losses: dict) -> tuple[Tensor, dict]:
+        """Log the best classifier's loss, not the sum over all of them.
+
+        Args:
+            losses (Dict[str, Tensor]): Of :meth:`loss`.
+
+        Returns:
+            Tuple[Tensor, Dict[str, Tensor]]: The sum, (), and what is logged.
+        """
+        total, log = super().parse_losses(losses)
+        best = log['best_cross_entropy']
+        # A sum that is not finite stops the run.
+        log['loss'] = torch.where(total.isfinite(), best, total)
+        return total, log
+
     @torch.no_grad()
     def extract_feat(self, inputs: Tensor) -> Tensor:
         """Extract frozen features.

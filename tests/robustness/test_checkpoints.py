@@ -265,7 +265,7 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     assert saved['meta']['iter'] == 4
     # Also those since the last line of the log.
     logged = saved['message_hub']['log_scalars']
-    assert len(logged['train/loss'].data[0]) == 4
+    assert len(logged['train/loss'][0]) == 4
     resumed = build(root, 'stopped', resume=True, **options)
     resumed.train()
     assert resumed._load_from == guarded(interrupted)

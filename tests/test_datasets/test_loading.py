@@ -43,7 +43,9 @@ def test_loads_what_is_in_the_file(tmp_path):
     np.testing.assert_allclose(grey, functional.grayscale(img)[..., 0], atol=1)
 
 
-def test_unreadable_is_named_or_skipped_and_counted(tmp_path, caplog):
+def test_unreadable_is_named_or_skipped_and_counted(
+    tmp_path, caplog, capsys, monkeypatch
+):
     MMLogger.get_current_instance().addHandler(caplog.handler)
     good = cv2.imencode('.jpg', photo())[1].tobytes()
     contents = dict(half=good[: len(good) // 2], text=b'no image', empty=b'')
@@ -61,6 +63,11 @@ def test_unreadable_is_named_or_skipped_and_counted(tmp_path, caplog):
     for count, (path, record) in enumerate(zip(paths, caplog.records), 1):
         assert path in record.getMessage()
         assert f'; {count} unreadable so far' in record.getMessage()
+    # MMLogger shows errors only of another rank, and this is none.
+    monkeypatch.setattr('mmmoca.datasets.loading.get_rank', lambda: 1)
+    LoadImage()({'img_path': path})
+    assert path in capsys.readouterr().out
+    assert {record.levelname for record in caplog.records} == {'WARNING'}
 
 
 def test_too_many_unreadable_stop_the_run(tmp_path):

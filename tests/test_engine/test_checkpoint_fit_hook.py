@@ -26,6 +26,9 @@ from ..test_checkpoints.files import (
     with_prefix,
 )
 
+# How the line ends that says what is loaded.
+ALL = ' names of the model match'
+
 
 @pytest.fixture
 def load(tmp_path):
@@ -79,7 +82,7 @@ def test_what_goes_on_of_the_optimizer(load):
     group = optimizer['param_groups'][0]
     del group['foreach']  # an older version of PyTorch
     group |= dict(lr=0.5, initial_lr=0.125)
-    assert resume() == ''  # a schedule has moved it
+    assert resume().endswith(ALL)  # a schedule has moved it
     group['initial_lr'] = 0.25
     said = resume()
     assert '0.25' in said and '0.125' in said
@@ -89,7 +92,7 @@ def test_what_goes_on_of_the_optimizer(load):
     group['initial_lr'] = 0.125
     assert '2 of 2' in resume(optimizer=optimizer | dict(state={0: {}}))
     wrapper = OptimWrapperDict(a=wrapper)  # several
-    assert resume(optimizer=dict(a=optimizer)) == ''
+    assert resume(optimizer=dict(a=optimizer)).endswith(ALL)
     with pytest.raises(CheckpointError, match='optimiser'):
         resume()
 
@@ -104,7 +107,7 @@ def test_other_optimizers_go_on(load):
     ):
         model, wrapper, run = stepped(kind, **settings)
         fresh = OptimWrapper(kind(model.parameters(), lr=0.125, **settings))
-        assert load(model, run, resume=True, wrapper=fresh) == ''
+        assert load(model, run, resume=True, wrapper=fresh).endswith(ALL)
 
 
 @pytest.mark.parametrize(

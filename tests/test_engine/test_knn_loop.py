@@ -49,7 +49,7 @@ def expected_accuracy(root, k, temperature=0.07, which='teacher'):
     return 100 * knn_judge(*bank, k, temperature).score(*query)
 
 
-def test_equals_sklearn(root, tmp_path):
+def test_equals_sklearn(root, tmp_path, monkeypatch):
     """One key, data_root, moves both sets."""
     parts = {
         part: folder_loader(tmp_path / 'nowhere', data_prefix=part)
@@ -57,6 +57,7 @@ def test_equals_sklearn(root, tmp_path):
     }
     settings = dict(k=(3, 1, 17), temperature=(0.07, 0.5), which='student')
     settings |= dict(parts, data_root=str(root), stage='test')
+    monkeypatch.setattr('mmmoca.evaluation.metrics.TOP5_FROM', 1)
     cfg = config(root, tmp_path, **settings)
     # Other metrics read the predictions of the first k.
     others = dict(type='mmpretrain.Accuracy', topk=1)

@@ -1,15 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """From a config file to a runner, before anything is built."""
 
+import inspect
+import sys
 from datetime import timedelta
 from unittest import mock
 
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.runner import Runner
 from torch import distributed
 
 from mmmoca.engine import launch, processes
+from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.options import read_option
 from mmmoca.engine.runners import ConsoleRunner
 
@@ -56,6 +60,8 @@ def test_what_a_file_inherits(tmp_path):
     # Images of segmentation differ in size.
     cfg = launch.load_config(CONFIGS / SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
+    # Of the runner, whose keys are listed without importing it.
+    assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
     # A variable of the file is no setting.
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')
@@ -120,6 +126,16 @@ def test_shorthands_and_whole_keys(tmp_path):
     for bad in ('crop_size=big', 'arch=vit-s', f'{crop[:-20]}Pad.size=3'):
         with pytest.raises(ValueError, match=bad.split('=')[0]):
             launch.load_config(own, None, [bad])
+
+
+def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
+    (tmp_path / 'own_part.py').write_text('')
+    (tmp_path / 'own.py').write_text(
+        f"_base_ = '{CONFIG}'\ncustom_imports = dict(imports=['own_part'])\n"
+    )
+    launch.load_config(tmp_path / 'own.py')
+    assert sys.path.pop() == str(tmp_path)
+    assert sys.modules.pop('own_part')
 
 
 def test_texts_stay_texts_where_the_config_has_them():
@@ -219,7 +235,9 @@ def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
 def test_processes_without_cuda(monkeypatch):
     cfg = Config(dict(launcher='slurm'))
     for device in ('cpu', 'mps'):
-        monkeypatch.setattr(launch, 'get_device', lambda device=device: device)
+        monkeypatch.setattr(
+            'mmengine.device.get_device', lambda device=device: device
+        )
         with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
             launch.build_runner(cfg)
 
@@ -227,8 +245,8 @@ def test_processes_without_cuda(monkeypatch):
 def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
     join = mock.Mock()
     monkeypatch.setattr(distributed, 'init_process_group', join)
-    monkeypatch.setattr(launch, 'get_device', lambda: 'cpu')
-    monkeypatch.setattr(launch, 'ConsoleRunner', mock.Mock())
+    monkeypatch.setattr('mmengine.device.get_device', lambda: 'cpu')
+    monkeypatch.setattr(ConsoleRunner, 'from_cfg', mock.Mock())
     env_cfg = dict(dist_cfg=dict(backend='nccl', timeout=90))
     cfg = Config(dict(launcher='pytorch', env_cfg=env_cfg))
     launch.build_runner(cfg)

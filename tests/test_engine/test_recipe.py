@@ -163,9 +163,15 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     report = dry_run(cfg)
     assert float(report['a step'].split()[0]) >= 0.2
     assert cfg.to_dict() == before and not list(tmp_path.iterdir())
-    assert report['images'] == '58'
+    counted, _, named = report['images'].partition('; 1 of 58 ')
+    assert counted == '57' and 'broken.jpg' in named
     assert (report['images a step'], report['steps']) == ('16', '14')
-    assert report['learning rates'] == '0.0001, 9.37e-06'
+    assert report['learning rate'] == '9.37e-06'
+    assert report['learning rate of prototypes'] == '0.0001'
+    first, step = (
+        float(report[k].split()[0]) for k in ('the first step', 'a step')
+    )
+    assert first > step
     assert report['codebook'] == '64 words, 3.5 times renewed'
 
 

@@ -12,6 +12,7 @@ from mmmoca.checkpoints import read_checkpoint
 from ..runs import NO_VALIDATION, assert_same, by_epochs, demo_runner, state_of
 
 BATCH = 'train_dataloader.batch_size'
+BOARDS = [dict(type='LocalVisBackend'), dict(type='TensorboardVisBackend')]
 
 
 def train(root, name, **options):
@@ -86,3 +87,27 @@ def test_a_schedule_that_pickles_code(root):
     options = {'param_scheduler': schedule, 'train_cfg.max_iters': 4}
     runs = train_and_resume(root, 'cycle', **options | NO_VALIDATION)
     assert_same(*map(state_of, runs))
+
+
+def test_curves_of_a_resumed_run_are_those_of_a_whole_one(root):
+    """From within an epoch, over what the first run has logged later."""
+    pytest.importorskip('tensorboard')
+    from tensorboard.backend.event_processing import event_accumulator
+
+    options = by_epochs(2) | {
+        'runner_type': 'mmmoca.ConsoleRunner',
+        'default_hooks.logger.interval': 3,
+        'default_hooks.checkpoint.interval': 1,
+        'default_hooks.checkpoint.max_keep_ckpts': -1,
+        'visualizer.vis_backends': BOARDS,
+    }
+    curves = []
+    for again in ({}, dict(resume=True, load_from=f'{root}/board/iter_2.pth')):
+        runner = train(root, 'board', **options, **again)
+        board = event_accumulator.EventAccumulator(f'{root}/board/tensorboard')
+        board.Reload()
+        points = [(p.step, p.value) for p in board.Scalars('loss')]
+        curves.append(points)
+    assert curves[0] == curves[1] and [p[0] for p in points] == [3, 6, 9, 12]
+    # Whatever else a checkpoint has, nothing of it asks for trust.
+    torch.load(f'{runner.work_dir}/iter_12.pth', weights_only=True)

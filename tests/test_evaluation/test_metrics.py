@@ -16,12 +16,12 @@ def evaluate(metric, samples):
     return metric.evaluate(len(samples))
 
 
-def knn_sample(label, pred, num_classes=6):
+def knn_sample(label, pred, num_classes=10):
     label = torch.tensor([label])
     return dict(gt_label=label, num_classes=num_classes, knn_pred=pred)
 
 
-def probe_sample(places, num_classes=8):
+def probe_sample(places, num_classes=10):
     return dict(
         label_places=torch.tensor(places),
         base_lrs=(0.01, 0.1, 1.0),
@@ -43,10 +43,10 @@ def test_accuracy_of_every_k():
     }
 
 
-def test_top5_only_above_five_classes():
-    sample = knn_sample(1, dict(k1=[1]), num_classes=5)
+def test_top5_only_of_many_classes():
+    sample = knn_sample(1, dict(k1=[1]), num_classes=9)
     assert evaluate(KNNAccuracy(), [sample]) == {'knn/top1_k1': 100.0}
-    sample = probe_sample(PLACES[0], num_classes=5)
+    sample = probe_sample(PLACES[0], num_classes=9)
     assert 'linear/top5' not in evaluate(LinearProbeAccuracy(), [sample])
 
 

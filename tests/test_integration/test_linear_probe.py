@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Linear probing on real digits through the real config and Runner."""
 
+import numpy as np
 import pytest
 import torch
 from mmengine.dist import get_world_size
@@ -47,6 +48,7 @@ def test_accuracy_far_above_chance(probe, teacher, digits):
     assert scalars(probe, 'val/linear/top5')[-1] > 80
     entropy = scalars(probe, 'train/best_cross_entropy')
     assert entropy[-5:].mean() < 0.8 * entropy[:5].mean()
+    assert np.array_equal(scalars(probe, 'train/loss'), entropy)
     # What was loaded outlives the initialisation of the model.
     assert_same(probe.model.backbone.state_dict(), teacher.state_dict())
     # A checkpoint of the probe is tested as it is.

@@ -1,10 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All tools: ``--help`` without the stack, and work not without it."""
 
+import contextlib
 import json
+import re
+import sys
 from pathlib import Path
 
-from ..tools import TOOLS, python
+import mmmoca
+import mmmoca.__main__ as command
+from mmmoca.files import find_config, shipped
+
+from ..tools import TOOLS, forget_tools, python
 
 # As if nothing heavy were installed: how each command line ends.
 RUN = """
@@ -53,3 +60,35 @@ def test_work_starts_with_a_check_of_the_installation(tmp_path):
     for end in ends_alone([train, embed], tmp_path):
         assert end.startswith('ImportError: mmmoca '), end
         assert 'needs torch>=2.6 (not installed), mmengine' in end
+
+
+def test_one_command_has_all_tools(monkeypatch, capsys):
+    def printed(*line):
+        monkeypatch.setattr(sys, 'argv', ['mmmoca', *line])
+        with monkeypatch.context() as patch, contextlib.suppress(SystemExit):
+            patch.setattr(sys, 'path', ['', *sys.path])
+            patch.delitem(sys.modules, 'test', raising=False)
+            forget_tools()
+            command.main()
+        return capsys.readouterr().out
+
+    assert printed('--version') == f'{mmmoca.__version__}\n'
+    alone = printed()
+    assert str(shipped('configs')) in alone
+    for name in command.COMMANDS:
+        assert f'\n  {name} ' in alone
+        if name != 'configs':
+            assert printed(name, '--help').startswith(f'usage: mmmoca {name} ')
+    lines = printed('configs').splitlines()
+    assert len(lines) > 40
+    for line in lines:
+        name, said = line.split(maxsplit=1)
+        assert find_config(name).stem == name and said
+
+
+def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):
+    train = '-X', 'importtime', TOOLS / 'train.py', 'moca_vit-b16_own-images'
+    for option in ('data_root=none', 'epochs=0', 'model.backbon.arch=b'):
+        run = python(*train, '--cfg-options', option, cwd=tmp_path)
+        assert run.returncode == 2 and option[:9] in run.stderr
+        assert not re.search(r'\| +torch$', run.stderr, re.M)

@@ -13,6 +13,9 @@ CONFIG = 'moca_vit-b16_200e.py'
 ANALYSIS, DRAWN = 'analysis_tools', 'dataset_converters'
 CONVERT = 'model_converters/convert'
 DATA = '--data-root images'
+TINY = 'demo/moca_vit-tiny_own-images'
+OWN = f'{TINY} --cfg-options data_root=images batch_size=8 experiment_name'
+PART = 'train_dataloader.dataset.pipeline.0'
 
 
 @pytest.fixture(scope='module')
@@ -27,6 +30,7 @@ def place(root, tmp_path_factory):
     (place / 'images').symlink_to(root / 'train')
     (place / 'untested.py').write_text('model = dict()\n')
     (place / 'log.json').write_text('[]')
+    (place / 'wrong.py').write_text('a = c')
     return place
 
 
@@ -40,6 +44,15 @@ def place(root, tmp_path_factory):
         ('train', f'{CONFIG} --cfg-options a=[1,2', '--cfg-options'),
         ('train', 'classification/knn_vit-b16_in1k.py', 'no train_cfg'),
         ('train', CONFIG, 'no folder data/imagenet/'),
+        ('train', 'wrong.py', "'c' is not defined"),
+        (
+            'train',
+            f'{OWN}=1 model.codebook.a=3',
+            "^train.* model.codebook.*'a'",
+        ),
+        ('train', f'{OWN}=2 optim_wrapper.optimizer.type=A', '_wrapper.optim'),
+        ('train', f'{OWN}=3 {PART}.type=A', f'error: {PART}:.*A is not in'),
+        ('train', f'{OWN}=4 load_from=timm.pth', r'timm\.pth: .*names of the'),
         ('test', f'{CONFIG} mmmoca-student://b.pth', 'no checkpoint b.pth'),
         ('test', f'{CONFIG} a.pth --out-item metrics', 'needs --out'),
         ('test', f'{CONFIG} a.pth --out a.json', r'must end in \.pkl'),
@@ -73,5 +86,6 @@ def test_refused(place, monkeypatch, tool, line, message):
     before = contents(place)
     printed = run_tool(f'tools/{tool}.py', *line.split(), code=2)
     error = printed.splitlines()[-1]
+    assert OWN not in line or printed.count('\n') < 9
     assert 'error: ' in error and re.search(message, error)
     assert contents(place) == before

@@ -126,6 +126,7 @@ def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
     """Ends with a status of its own."""
     end = mock.Mock(side_effect=kind('iteration 3'))
     monkeypatch.setattr(training, 'prepare_training', mock.Mock())
+    monkeypatch.setattr(launch, 'check_paths', mock.Mock())
     monkeypatch.setattr(training, 'train', end)
     line = CONFIG, '--work-dir', tmp_path
     printed = run_tool('tools/train.py', *line, code=os.EX_DATAERR)

@@ -117,13 +117,13 @@ class CheckpointFitHook(Hook):
         """Fit the checkpoint to the model, then compare the parameters."""
         model = unwrap_model(runner.model)
         own = model.state_dict()
+        changes = []
         if not runner._resume and TEACHER_CLS not in own:
-            for line in _take_backbone(checkpoint, model):
-                runner.logger.info(line)
+            changes = _take_backbone(checkpoint, model)
         saved, meta = loaded_names(checkpoint), checkpoint.get('meta')
-        report = check_fit(
-            model, saved, meta, 'the checkpoint', self._training
-        )
+        address = runner._load_from or 'the checkpoint'
+        source = address.removeprefix(guarded(''))
+        report = check_fit(model, saved, meta, source, self._training)
         partial = saved.keys() != own.keys()
         if runner._resume:
             if partial:
@@ -144,8 +144,12 @@ class CheckpointFitHook(Hook):
             raise CheckpointError(
                 f'{report}: the missing parts would be tested untrained'
             )
-        if partial:
-            runner.logger.warning(report)
+        # A whole part that the file has not, such as a head, is a new one.
+        new = {name.partition('.')[0] for name in own.keys() - saved.keys()}
+        held = {name.partition('.')[0] for name in saved}
+        design = saved.keys() <= own.keys() and not new & held
+        log = runner.logger.info if design else runner.logger.warning
+        log('; '.join([report, *changes]))
 
 
 def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import CheckpointHook
+from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints import (
@@ -15,6 +16,7 @@ from mmmoca.checkpoints import (
     guarded,
     newest_checkpoint,
     not_finite,
+    plain,
     run_record,
 )
 from mmmoca.engine.processes import on_main_process
@@ -151,6 +153,14 @@ class AtomicCheckpointHook(CheckpointHook):
                 'or --resume FILE'
             )
 
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Give MMEngine the log histories that :func:`plain` replaced."""
+        scalars = checkpoint.get('message_hub', {}).get('log_scalars', {})
+        for name, parts in scalars.items():
+            if isinstance(parts, list):
+                parts = [part.cpu().numpy() for part in parts]
+                scalars[name] = HistoryBuffer(*parts)
+
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""
         # A checkpoint could name any file as the best one, to be removed.
@@ -189,6 +199,9 @@ class AtomicCheckpointHook(CheckpointHook):
         # OneCycleLR's state has a function, which our reader refuses.
         for state in checkpoint.get('param_schedulers', ()):
             state.pop('anneal_func', None)
+        kept = ('meta', 'message_hub', 'optimizer', 'param_schedulers')
+        for key in checkpoint.keys() & kept:
+            checkpoint[key] = plain(checkpoint[key])
         if names := not_finite(checkpoint['state_dict']):
             raise NonFiniteStateError(
                 f'tensors of the model are not finite: {listed(names)}. '

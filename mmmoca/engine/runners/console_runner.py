@@ -1,15 +1,26 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import copy
 import logging
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
 
 from mmengine.device import get_device
+from mmengine.dist import is_main_process
 from mmengine.model import revert_sync_batchnorm
-from mmengine.runner import BaseLoop, Runner
+from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
+from mmengine.visualization import TensorboardVisBackend, Visualizer
 from torch import nn
 
 from mmmoca.checkpoints import guarded
 from mmmoca.datasets.looks import look_at_some
 from mmmoca.datasets.sampler import members
 from mmmoca.engine.compile import compile_forward
+from mmmoca.engine.hooks import CheckpointFitHook
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import stop_workers
 from mmmoca.messages import escape_record
@@ -20,7 +31,15 @@ from mmmoca.registry import RUNNERS
 _DUMPS = (
     *('\n------', 'Config:', 'Hooks will be executed', 'Exp name:'),
     *('Distributed training is not used', '"FileClient"', '"HardDiskBackend"'),
+    # CheckpointFitHook says what is loaded.
+    *('Load checkpoint from', 'The prefix is not set in metric class'),
 )
+# Of PyTorch, MMEngine and mmdet: what the user of a config cannot change.
+_WARNINGS = (
+    *('This DataLoader will create', 'Setting (OMP|MKL)_NUM_THREADS'),
+    *('torch.utils.checkpoint: the use_reentrant', 'faster_coco_eval is not'),
+)
+BOARD = 'tensorboard'  # the folder in the work dir
 LOOKS = 200  # images of a validation that are decoded before a run
 
 
@@ -36,8 +55,37 @@ class ConsoleRunner(Runner):
     log file has them), trains on processes without a GPU, compiles the
     forward pass where MMEngine compiles ``train_step``, and leaves no worker
     of a loader behind. It writes the config to the work dir once no hook has
-    refused the run.
+    refused the run. A refused one leaves no files.
+
+    Attributes:
+        begun (bool): Whether no hook has refused the run.
     """
+
+    begun = False
+
+    def __init__(self, *args, **kwargs) -> None:
+        with self._watched():
+            super().__init__(*args, **kwargs)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Ignore idle warnings; remove the log of a run that is refused."""
+        try:
+            with warnings.catch_warnings():
+                for message in _WARNINGS:
+                    warnings.filterwarnings('ignore', message)
+                yield
+        except Exception:
+            if not self.begun and is_main_process():
+                shutil.rmtree(getattr(self, '_log_dir', ''), True)
+                folder = Path(getattr(self, '_work_dir', ''))
+                for file in folder.glob(f'{BOARD}/*.{os.getpid()}.*'):
+                    file.unlink()
+                with suppress(OSError):  # of other runs
+                    (folder / BOARD).rmdir()
+                if [path.name for path in folder.glob('*')] == ['.lock']:
+                    (folder / '.lock').unlink()
+            raise
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
@@ -51,11 +99,44 @@ class ConsoleRunner(Runner):
     def dump_config(self) -> None:
         """Do nothing yet: the folder may be that of another run."""
 
+    def build_visualizer(self, visualizer: Any = None) -> Visualizer:
+        """Build it; TensorBoard has one folder for a run and its resumes."""
+        visualizer = copy.deepcopy(visualizer)
+        backends = isinstance(visualizer, dict) and visualizer.get(
+            'vis_backends'
+        )
+        for backend in backends or ():
+            if backend.get('type') == 'TensorboardVisBackend':
+                backend.setdefault('save_dir', f'{self.work_dir}/{BOARD}')
+        return super().build_visualizer(visualizer)
+
     def call_hook(self, fn_name: str, **kwargs) -> None:
-        """Call the hooks; write the config when none has refused the run."""
+        """Call the hooks; write the config when none has refused the run.
+
+        In a resumed epoch MMEngine counts batches from 0, and so would write
+        other lines of the log.
+        """
+        epochs = isinstance(self._train_loop, EpochBasedTrainLoop)
+        if epochs and fn_name.endswith('train_iter'):
+            done = self.epoch * len(self.train_dataloader)
+            kwargs['batch_idx'] = self.iter - done
         super().call_hook(fn_name, **kwargs)
         if fn_name in ('before_train', 'before_test'):
             super().dump_config()
+            self.begun = True
+        if fn_name == 'before_train' and is_main_process():
+            self._forget_later_points()
+
+    def _forget_later_points(self) -> None:
+        """Let TensorBoard drop what a run before this one logged later."""
+        # There is no public list of them.
+        for backend in self.visualizer._vis_backends.values():
+            if isinstance(backend, TensorboardVisBackend):
+                from torch.utils.tensorboard.writer import Event, SessionLog
+
+                log = SessionLog(status=SessionLog.START)
+                event = Event(step=self.iter + 1, session_log=log)
+                backend.experiment.file_writer.add_event(event)
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module
@@ -84,14 +165,16 @@ class ConsoleRunner(Runner):
     def train(self) -> nn.Module:
         """Train, and end the processes that read."""
         try:
-            return super().train()
+            with self._watched():
+                return super().train()
         finally:
             stop_workers(self)
 
     def test(self) -> dict[str, float]:
         """Test, and end the processes that read."""
         try:
-            return super().test()
+            with self._watched():
+                return super().test()
         finally:
             stop_workers(self)
 
@@ -107,7 +190,9 @@ class ConsoleRunner(Runner):
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""
-        return super().load_checkpoint(guarded(filename), *args, **kwargs)
+        told = any(isinstance(hook, CheckpointFitHook) for hook in self.hooks)
+        with redirect_stdout(None) if told else nullcontext():
+            return super().load_checkpoint(guarded(filename), *args, **kwargs)
 
     def _maybe_compile(self, target: str) -> None:
         compile_forward(
