@@ -144,11 +144,11 @@ def test_a_segmentor_goes_on_with_the_bands(
 
 def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
     channels = 'model.backbone.in_channels=3'
-    with pytest.raises(ValueError, match='in_channels'):
-        segment(fields, tmp_path, backbone, channels)
+    said = segment(fields, tmp_path, backbone, channels, code=2)
+    assert 'in_channels' in said
     mean = 'model.data_preprocessor.mean=[0,0,0]'
-    with pytest.raises(ValueError, match='one number for each channel'):
-        segment(fields, tmp_path, backbone, mean)
+    said = segment(fields, tmp_path, backbone, mean, code=2)
+    assert 'one number for each channel' in said
 
 
 @pytest.mark.slow
