@@ -125,6 +125,7 @@ val_cfg = dict(
     bank_dataloader=bank_dataloader,
     k=20,
     temperature=0.07,
+    baselines=True,
 )
 test_cfg = dict(
     type='mmmoca.KNNTestLoop',

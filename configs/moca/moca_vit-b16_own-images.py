@@ -20,8 +20,9 @@ train_dataloader = dict(
 )
 train_cfg = dict(max_epochs=200, val_interval=10)
 # Without labelled images there is no k-NN. With knn_root=DIR the checkpoint
-# of the best accuracy is kept.
-val_cfg = dict(data_root='')
+# of the best accuracy is kept, and the encoder that the run starts from and
+# raw pixels are measured, too.
+val_cfg = dict(data_root='', baselines=True)
 
 # 'auto' follows from N images, B images a step and S steps. A number can
 # replace it.

@@ -2,11 +2,13 @@
 """The k-NN loops in real Runners, on image folders, on 1 and 2 processes."""
 
 import itertools
+import json
 import random
 
 import numpy as np
 import pytest
 import torch
+from mmengine.runner import Runner
 
 from tests.distributed import run_processes
 from tests.frozen import (
@@ -122,6 +124,62 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
     assert history.current() == pytest.approx(expected_accuracy(root, 3))
     assert len(history.data[0]) == 2
     assert list((tmp_path / 'knn').glob('best_knn_top1_k3_*.pth'))
+
+
+def test_baselines(root, tmp_path):
+    """Measured once, before the first step; a resumed run has them."""
+
+    def train(name, epochs, **cfg):
+        options = dict(k=(1, 3), which='student', baselines=True)
+        cfg = config(root, tmp_path / name, **options) | cfg
+        run = toy_runner(
+            train_dataloader=folder_loader(root / 'bank'),
+            train_cfg=dict(by_epoch=True, max_epochs=epochs),
+            optim_wrapper=dict(optimizer=dict(type='SGD', lr=2.0)),
+            **cfg,
+        )
+        run.train()
+        return run, {
+            name.removeprefix('val/knn/'): values.data[0].tolist()
+            for name, values in run.message_hub.log_scalars.items()
+            if name.startswith('val/knn/')
+        }
+
+    run, found = train('whole', 2)
+    features = []
+    for part in ('bank', 'query'):
+        images = Runner.build_dataloader(folder_loader(root / part)).dataset
+        pixels = torch.stack([sample['inputs'] for sample in images])
+        pixels = pixels.flatten(1).float()
+        pixels = (pixels - pixels.mean(dim=1, keepdim=True)).numpy()
+        features.append((pixels, images.get_gt_labels()))
+    pixels = 100 * knn_judge(*features[0], 3).score(*features[1])
+    untrained = expected_accuracy(root, 3, which='student')
+    assert found['untrained_k3'] == [pytest.approx(untrained)]
+    assert found['raw_pixels_k3'] == [pytest.approx(pixels)]
+    last, others = found['top1_k3'][-1], ('untrained_k3', 'raw_pixels_k3')
+    assert last != found['untrained_k3'] and 'untrained_k1' not in found
+    # The first of what is drawn, a part of each validation, and the end.
+    (file,) = (tmp_path / 'whole').glob('*/vis_data/scalars.json')
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    assert records[0]['step'] == 0
+    for name in others:
+        values = [r.get(f'knn/{name}') for r in records]
+        assert set(values) == {None, *found[name]} and values[-1] is not None
+    log = next((tmp_path / 'whole').glob('*/*.log')).read_text()
+    end = log.splitlines()[-1]
+    assert all(f'{found[n][0]:.1f}' in end for n in others)
+    assert f'{last:.1f}' in end
+    start = str(tmp_path / 'whole' / 'epoch_1.pth')
+    resumed, again = train('resumed', 2, load_from=start, resume=True)
+    assert all(again[name] == found[name] for name in others)
+    # Nine batches each time.
+    logs = run.model.log, resumed.model.log
+    assert [log.count(('extract_feat', False)) for log in logs] == [27, 9]
+    cfg = dict(load_from=start)
+    _, loaded = train('loaded', 1, cfg=cfg, **cfg)
+    assert loaded['start_k3'] == [found['top1_k3'][0]]
+    assert 'untrained_k3' not in loaded
 
 
 NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
