@@ -1,19 +1,32 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Your own classes, one folder each. Copy this file, change the first two
-# settings (and val's folder, if you have another) and run, on one GPU:
-#   python tools/train.py MY_COPY.py --auto-scale-lr \
-#       --cfg-options load_from=CHECKPOINT
+# Your own classes, one folder each, on one GPU:
+#   python tools/train.py configs/classification/THIS.py --auto-scale-lr \
+#       --cfg-options load_from=CHECKPOINT data_root=/path/to/classes
+# or these settings in a config that inherits this one.
 _base_ = './finetune_vit-b16_100e_in1k.py'
 
-num_classes = 10
-data_root = 'data/own-classes/'  # train/<class>/*.jpg, val/<class>/*.jpg
-
-model = dict(
-    data_preprocessor=dict(num_classes=num_classes),
-    head=dict(num_classes=num_classes),
+data_root = None  # of the base, which is not the shorthand below
+sets = [f'{stage}_dataloader.dataset' for stage in ('train', 'val', 'test')]
+shorthands = dict(
+    # train/<class>/*.jpg, val/<class>/*.jpg. Their number follows.
+    data_root=' '.join(f'{part}.data_root' for part in sets)
+    + ' folders:model.head.num_classes'
+    ' folders:model.data_preprocessor.num_classes',
+    # Names or a number, where it does not: in shards, or on a server.
+    classes='count:model.head.num_classes '
+    'count:model.data_preprocessor.num_classes',
+    img_size=f'{sets[0]}.pipeline.RandomResizedCrop.scale '
+    f'{sets[1]}.pipeline.CenterCrop.crop_size '
+    f'{sets[2]}.pipeline.CenterCrop.crop_size model.backbone.img_size '
+    f'edge:{sets[1]}.pipeline.ResizeEdge.scale '
+    f'edge:{sets[2]}.pipeline.ResizeEdge.scale',
+    epochs='train_cfg.max_epochs',
+    batch_size='train_dataloader.batch_size',  # of each process
+    arch='model.backbone.arch width:model.head.in_channels',
 )
-train_dataloader = dict(dataset=dict(data_root=data_root))
-val_dataloader = dict(dataset=dict(data_root=data_root))
-test_dataloader = val_dataloader
-val_evaluator = dict(topk=(1,))  # with more than five classes: (1, 5)
-test_evaluator = val_evaluator
+
+own = dict(dataset=dict(data_root='data/own-classes/'))
+train_dataloader = val_dataloader = test_dataloader = own
+# With more than five classes: (1, 5).
+val_evaluator = test_evaluator = dict(topk=(1,))
+param_scheduler = dict(warmup=0.05)  # of the run

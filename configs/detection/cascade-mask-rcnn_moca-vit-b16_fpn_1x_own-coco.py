@@ -1,30 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Your own images with annotations in COCO's format:
-#   data/own/annotations/{train,val}.json   data/own/{train,val}/*.jpg
-# `classes` are the names of the file's categories, in the file's order. All
-# heads follow from their number.
-_base_ = './cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py'
+# Boxes and masks of your own: _base_/own-coco.py says where, and the settings.
+_base_ = [
+    './cascade-mask-rcnn_moca-vit-b16_fpn_1x_coco.py',
+    './_base_/own-coco.py',
+]
 
-data_root = 'data/own/'
-classes = ('circle', 'cross', 'square', 'triangle')
-
-model = dict(num_classes=len(classes))
-train_dataloader = dict(
-    dataset=dict(
-        data_root=data_root,
-        ann_file='annotations/train.json',
-        data_prefix=dict(img='train/'),
-        metainfo=dict(classes=classes),
-    )
-)
-val_dataloader = dict(
-    dataset=dict(
-        data_root=data_root,
-        ann_file='annotations/val.json',
-        data_prefix=dict(img='val/'),
-        metainfo=dict(classes=classes),
-    )
-)
-test_dataloader = val_dataloader
-val_evaluator = dict(ann_file=data_root + 'annotations/val.json')
-test_evaluator = val_evaluator
+model = dict(num_classes=len(_base_.names))
+train_dataloader = dict(dataset=_base_.own_train)
+val_dataloader = test_dataloader = dict(dataset=_base_.own_val)
+val_evaluator = test_evaluator = dict(ann_file=_base_.own_annotations)
+param_scheduler = [_base_.own_schedule]

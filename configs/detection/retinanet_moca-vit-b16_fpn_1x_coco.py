@@ -19,5 +19,8 @@ model = dict(
         dict(_base_.model.neck, start_level=0, in_channels=[768] * 3),
     ],
 )
-val_evaluator = dict(metric='bbox')
-test_evaluator = val_evaluator
+train_pipeline, test_pipeline = _base_.train_pipeline, _base_.test_pipeline
+train_pipeline[2].with_mask = test_pipeline[2].with_mask = False
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = test_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+val_evaluator = test_evaluator = dict(metric='bbox')

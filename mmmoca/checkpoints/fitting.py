@@ -22,7 +22,7 @@ from mmmoca.messages import listed
 from .layouts import record_of
 from .reading import CheckpointError
 from .scheme import guarded
-from .weights import LAYER_SCALE, position_grid
+from .weights import LAYER_SCALE, PROJECTION, arch_of, position_grid
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
@@ -84,22 +84,24 @@ def check_fit(
         '(tools/model_converters/extract_backbone.py --in-channels N adapts '
         'it to other images)'
     )
+    vits = [
+        (name, vit, _after_prefix(saved, f'{name}.' if name else ''))
+        for name, vit in module.named_modules()
+        if isinstance(vit, VisionTransformer)
+    ]
     if misshapen:
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
             f'{report}. {misshapen[0]} is {there} in the file and {here} in '
-            'the model: give the model the arch, patch_size and in_channels '
-            f'of the file, or {advice}'
+            f'the model: {_arch_advice(vits)}give the model the patch_size '
+            f'and in_channels of the file, or {advice}'
         )
     if not shared:
         raise CheckpointError(
             f'{report}: build the model as the one that was saved, or {advice}'
         )
-    for name, vit in module.named_modules():
-        part = _after_prefix(saved, f'{name}.' if name else '')
-        if isinstance(vit, VisionTransformer) and (
-            part.keys() & dict(vit.named_parameters()).keys()
-        ):
+    for name, vit, part in vits:
+        if part.keys() & dict(vit.named_parameters()).keys():
             role = name or type(vit).__name__
             # The record of a file is not about other ViTs of a model.
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
@@ -108,6 +110,25 @@ def check_fit(
                 vit, part, record_of(meta) if known else {}, role, training
             )
     return report
+
+
+def _arch_advice(vits: list[tuple[str, VisionTransformer, dict]]) -> str:
+    """What to write where the encoder of a file is of another size."""
+    for _, vit, saved in vits:
+        needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
+        arch = arch_of(saved) if saved.keys() >= needed else {}
+        if arch.items() - vit.arch_settings.items():
+            zoo, depth = vit.arch_zoo.items(), arch['num_layers']
+            known = [key for key, v in zoo if arch.items() <= v.items()]
+            ends = [(i + 1) * depth // vit.num_layers for i in vit.out_indices]
+            return (
+                f'it has {depth} layers of {arch["embed_dims"]} channels, the '
+                f'model {vit.num_layers} of {vit.embed_dims}: write '
+                f'model.backbone.arch={(known or [arch])[0]} and, where they '
+                f'are set, out_indices={[end - 1 for end in ends]} and the '
+                'in_channels of neck and head, or '
+            )
+    return ''
 
 
 def _check_grid(

@@ -20,7 +20,7 @@ from mmmoca.stack import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .hooks.progress_hook import ProgressHook
-from .options import read_option
+from .options import apply_settings, read_option
 from .processes import check_launcher, collective_timeout
 from .runners.console_runner import ConsoleRunner
 
@@ -65,7 +65,7 @@ def load_config(
     if not isinstance(options, dict):
         pairs = dict(text.split('=', 1) for text in options)
         options = {
-            key: read_option(cfg, shorthands.get(key, key).split()[0], text)
+            key: read_option(cfg, shorthands.get(key, key), text)
             for key, text in pairs.items()
         }
     # Variables that a config computes other keys with are read no more.
@@ -74,19 +74,7 @@ def load_config(
     # A config file may use the shorthands that it inherits.
     used = [key for key in shorthands if cfg.get(key) is not None]
     settings = {key: cfg.pop(key) for key in used}
-    overrides = {
-        name: value
-        for key, value in (settings | options).items()
-        for name in shorthands.get(key, key).split()
-    }
-    for key in overrides:
-        section, dot, _ = key.partition('.')
-        if dot and cfg.get(section, {}) is None:
-            raise ValueError(
-                f'{key} belongs to {section}, which is None in {file}: write '
-                'all of it, or take the config that this one was made from'
-            )
-    cfg.merge_from_dict(overrides)
+    apply_settings(cfg, settings | options)
     check_config(cfg)
     if unread := {key.split('.')[0] for key in options} - known:
         raise ValueError(

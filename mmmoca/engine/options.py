@@ -1,10 +1,23 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Settings of a command line, read by what the config has in their place."""
+"""Settings of a command line, read by what the config has in their place.
 
+Shorthands are short names of settings: ``shorthands=dict(epochs=
+'train_cfg.max_epochs')``. One may stand for several keys, with blanks between
+them, and for what follows from it: ``count:model.num_classes`` is the number
+of the classes given. :data:`FORMS` has all of these.
+"""
+
+import os
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mmengine.config import Config, DictAction
+from mmengine.fileio import list_from_file
+from mmengine.utils import to_2tuple
+from mmpretrain.models.backbones import VisionTransformer
+
+from mmmoca.datasets.image_folder import visible_folders
 
 # Last letters of keys that hold paths, also where the config has None.
 _PATH = re.compile(r'(root|dir|file|folder|from|path|prefix|checkpoint)$')
@@ -25,17 +38,20 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
 
     Returns:
         Any: The text itself where the config has a text, or nothing and the
-        key's name is that of a path; else as MMEngine reads it.
+        key's name is that of a path; texts where it has a list of them, or
+        the file that lists them; else as MMEngine reads it.
 
     Raises:
         ValueError: If MMEngine cannot read it.
     """
-    held = cfg
-    for name in key.split('.'):
-        if isinstance(held, (list, tuple)) and name.isdecimal():
-            held = dict(enumerate(held)).get(int(name))
-        else:
-            held = held.get(name) if hasattr(held, 'get') else None
+    # The first key of a shorthand.
+    key = key.split()[0].rpartition(':')[2]
+    held = _place(cfg, key)[1]
+    texts = isinstance(held, (list, tuple)) and {*map(type, held)} == {str}
+    if texts and text.strip('()[]') and text != 'None':
+        # A name may be a number, or have blanks; a file may have all names.
+        parts = [t.strip('\'" ') for t in text.strip(' ()[],').split(',')]
+        return text if os.path.isfile(text) else parts
     is_path = _PATH.search(key)
     is_text = isinstance(held, str) and held not in _WORDS
     is_text |= held is None and is_path is not None
@@ -56,3 +72,96 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
         return DictAction._parse_iterable(text)
     except (AssertionError, RecursionError) as error:
         raise ValueError(hint) from error
+
+
+def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
+    """Write settings, and what follows from shorthands, into a config.
+
+    Whole keys go before shorthands. A key may have the type of a part in the
+    place of its number: ``pipeline.RandomCrop.crop_size``.
+
+    Args:
+        cfg (Config): The config with its ``shorthands``, changed in place.
+        settings (Mapping[str, Any]): Values by shorthand or dotted key.
+
+    Raises:
+        ValueError: If a key is one of a part that is None, a list has no part
+            of a type, or nothing follows from the value of a shorthand.
+    """
+    shorthands, plain, derived = cfg.get('shorthands') or {}, {}, {}
+    for key in sorted(settings, key=lambda key: key not in shorthands):
+        names = shorthands.get(key, key).split()
+        for name in names:
+            form, _, name = name.rpartition(':')
+            section, dot, _ = name.partition('.')
+            if not dot or cfg.get(section, {}) is not None:
+                found = derived if form else plain
+                found[_place(cfg, name)[0]] = form, key, settings[key]
+            elif name == names[0]:  # others need not be there
+                raise ValueError(
+                    f'{name} belongs to {section}, which is None in '
+                    f'{cfg.filename}: write all of it, or take the config '
+                    'that this one was made from'
+                )
+    cfg.merge_from_dict({name: found[2] for name, found in plain.items()})
+    for name in [name for name in derived if name not in plain]:
+        form, key, value = derived[name]
+        try:
+            made = FORMS[form](value, cfg, name)
+        except (LookupError, OSError, TypeError) as error:
+            raise ValueError(f'{key} cannot be {value!r}: {error}') from error
+        if made is not None:
+            cfg.merge_from_dict({name: made})
+
+
+def _place(cfg: Config, key: str) -> tuple[str, Any]:
+    """A key with numbers for the types of parts, and what is held there."""
+    held, names = cfg, []
+    for name in key.split('.'):
+        if isinstance(held, (list, tuple)):
+            held = {str(number): part for number, part in enumerate(held)}
+            if not name.isdecimal():
+                dicts = [p for p in held.items() if isinstance(p[1], dict)]
+                types = {
+                    str(v.get('type')).split('.')[-1]: k for k, v in dicts
+                }
+                if name not in types:
+                    raise ValueError(f'{key}: {name} is not in {[*types]}')
+                name = types[name]
+        names.append(name)
+        held = held.get(name) if hasattr(held, 'get') else None
+    return '.'.join(names), held
+
+
+def _count(classes: Any, *_: Any) -> int:
+    if isinstance(classes, str):
+        classes = list_from_file(classes)
+    return classes if isinstance(classes, int) else len(classes)
+
+
+def _file(root: str, cfg: Config, name: str) -> str:
+    loader = name.replace('_evaluator.ann_file', '_dataloader')
+    return os.path.join(root, cfg[loader].dataset.ann_file)
+
+
+def _folders(root: str, cfg: Config, name: str) -> int | None:
+    folder = os.path.join(root, cfg.train_dataloader.dataset.data_prefix)
+    return len(visible_folders(folder)) if os.path.isdir(folder) else None
+
+
+def _width(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
+    zoo, held = VisionTransformer.arch_zoo, _place(cfg, name)[1]
+    width = (arch if isinstance(arch, dict) else zoo[arch])['embed_dims']
+    return [width] * len(held) if isinstance(held, list) else width
+
+
+# What may follow from a shorthand: (its value, config, key) -> value.
+FORMS: dict[str, Callable] = dict(
+    count=_count,  # of names, or of the lines of a file
+    pair=lambda size, *_: tuple(to_2tuple(size)),  # height and width
+    stride=lambda size, *_: tuple(2 * side // 3 for side in to_2tuple(size)),
+    edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224
+    file=_file,  # the annotations of the evaluator's own data set
+    folders=_folders,  # classes, where they are on this machine
+    width=_width,  # of a ViT, as the channels of what reads it
+)

@@ -3,7 +3,7 @@
 
 import itertools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from mmmoca.messages import listed
 
 
 def read_subset(
-    path: str, folder: str, classes: Sequence[str]
+    path: str | Sequence[str], folder: str, classes: Sequence[str]
 ) -> dict[str, int]:
     """Read a list of images in the public format.
 
@@ -23,7 +23,7 @@ def read_subset(
     names do not tell the class, a line is ``<class>/<image>``.
 
     Args:
-        path (str): The list.
+        path (str | Sequence[str]): The list, or its lines.
         folder (str): Folder of the class folders.
         classes (Sequence[str]): Their names, in the order of the labels.
 
@@ -37,14 +37,20 @@ def read_subset(
             class, or only one class.
         FileNotFoundError: If images that it names are missing.
     """
-    if not os.path.isfile(path):
+    lines = path
+    if not isinstance(path, str):
+        path = 'that was drawn'
+    elif os.path.isfile(path):
+        lines = map(str.strip, Path(path).read_text().split('\n'))
+    else:
         raise ValueError(
             f'there is no subset list {path}: draw some by '
-            'tools/dataset_converters/make_subset.py'
+            'tools/dataset_converters/make_subset.py, or write '
+            'dict(shots=1, sets=3) or dict(percent=1, sets=1) in its place'
         )
     images = [
         line if '/' in line else f'{line.partition("_")[0]}/{line}'
-        for line in map(str.strip, Path(path).read_text().split('\n'))
+        for line in lines
         if line
     ]
     labels = {name: label for label, name in enumerate(classes)}
@@ -71,16 +77,23 @@ def read_subset(
 
 
 def read_subsets(
-    subsets: dict[str, str | Sequence[str]],
+    subsets: dict[str, str | Sequence[str] | dict | None],
     folder: str,
     classes: Sequence[str],
+    images: dict[str, Collection[str]] | None = None,
+    seed: int = 0,
 ) -> tuple[dict[str, int], dict[str, list[list[int]]]]:
-    """Read several lists and join them, so that each image is named once.
+    """Read or draw several lists and join them: each image is named once.
 
     Args:
-        subsets (dict[str, str | Sequence[str]]): Name -> one list or several.
+        subsets (dict[str, str | Sequence[str] | dict | None]): Name -> one
+            list or several; or ``shots`` or ``percent`` of
+            :func:`draw_subset` and the number of ``sets`` to draw, by default
+            3. None leaves a name out.
         folder (str): Folder of the class folders.
         classes (Sequence[str]): Their names, in the order of the labels.
+        images (dict[str, Collection[str]], optional): What to draw from.
+        seed (int): Set i is drawn by (seed, i), as make_subset.py does it.
 
     Returns:
         tuple[dict[str, int], dict[str, list[list[int]]]]: All images, sorted,
@@ -88,16 +101,24 @@ def read_subsets(
         places of its images among them.
 
     Raises:
-        ValueError: As :func:`read_subset`, or if there is no list.
+        ValueError: As :func:`read_subset` and :func:`draw_subset`, or if
+            there is no list.
         FileNotFoundError: As :func:`read_subset`.
     """
-    read = {
-        name: [
-            read_subset(path, folder, classes)
-            for path in ([paths] if isinstance(paths, str) else paths)
-        ]
-        for name, paths in subsets.items()
-    }
+
+    def draw(sets: int = 3, **how: float) -> Iterator[list[str]]:
+        for number in range(sets):
+            drawn = draw_subset(images, (seed, number), **how)
+            yield [f'{name}/{file}' for name, file in drawn]
+
+    read = {}
+    for name, lists in subsets.items():
+        if isinstance(lists, str):
+            lists = [lists]
+        elif isinstance(lists, dict):
+            lists = draw(**lists)
+        if lists is not None:
+            read[name] = [read_subset(one, folder, classes) for one in lists]
     if not read or not all(read.values()):
         raise ValueError(
             'subsets must name at least one list of images each, such as '

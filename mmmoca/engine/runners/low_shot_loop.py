@@ -14,7 +14,7 @@ from mmmoca.evaluation.low_shot import (
     low_shot_features,
     low_shot_predictions,
 )
-from mmmoca.evaluation.subsets import read_subsets
+from mmmoca.evaluation.subsets import images_by_class, read_subsets
 from mmmoca.registry import DATASETS, LOOPS
 
 from .feature_loop import FeatureLoop
@@ -37,13 +37,15 @@ class LowShotTestLoop(FeatureLoop):
         *args: See :class:`FeatureLoop`.
         train_dataloader (dict): Loader of the training images. Its data set
             (:class:`mmmoca.ImageFolder`) reads the subsets' images only.
-        subsets (dict[str, str | Sequence[str]]): Name -> file with a list of
-            images, or several files whose accuracies are averaged. For the
-            format see :func:`mmmoca.evaluation.subsets.read_subset`.
+        subsets (dict[str, str | Sequence[str] | dict | None]): Name -> file
+            with a list of images, or several files whose accuracies are
+            averaged; or what to draw: ``dict(shots=5, sets=3)``. For the
+            format see :func:`mmmoca.evaluation.subsets.read_subsets`.
         regularization (float): Lambda. Defaults to 0.1.
         max_iter (int): Iterations of L-BFGS. Defaults to 300.
         tol (float): Bound on the gradient of the summed loss, see
             :func:`mmmoca.evaluation.low_shot.fit_low_shot`. Defaults to 1e-4.
+        seed (int): Of the drawn subsets. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
@@ -58,10 +60,11 @@ class LowShotTestLoop(FeatureLoop):
         self,
         *args,
         train_dataloader: dict,
-        subsets: dict[str, str | Sequence[str]],
+        subsets: dict[str, str | Sequence[str] | dict | None],
         regularization: float = 0.1,
         max_iter: int = 300,
         tol: float = 1e-4,
+        seed: int = 0,
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -76,10 +79,15 @@ class LowShotTestLoop(FeatureLoop):
         )
         source = with_data_root(train_dataloader, self.data_root)
         dataset = source['dataset']
-        folder = DATASETS.build(dict(dataset, lazy_init=True)).img_prefix
+        # Only who draws needs to know all images.
+        drawn = any(isinstance(source, dict) for source in subsets.values())
+        found = DATASETS.build(dict(dataset, lazy_init=not drawn))
+        images = images_by_class(found) if drawn else None
         self.classes = class_names(self.dataloader)
         # Name -> for each set the rows of its images among all of them.
-        union, self.subsets = read_subsets(subsets, folder, self.classes)
+        union, self.subsets = read_subsets(
+            subsets, found.img_prefix, self.classes, images, seed
+        )
         with tempfile.NamedTemporaryFile('w', suffix='.txt') as file:
             file.writelines(
                 f'{image} {label}\n' for image, label in union.items()

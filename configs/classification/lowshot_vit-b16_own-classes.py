@@ -1,0 +1,22 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Low-shot classification of your own classes, one folder each, with images
+# that are drawn from a seed:
+#   python tools/test.py configs/classification/THIS.py CHECKPOINT \
+#       --cfg-options data_root=/path/to/classes
+_base_ = './lowshot_vit-b16_in1k.py'
+
+data_root = None  # of the base, which is not the shorthand below
+# train/<class>/*.jpg, val/<class>/*.jpg
+shorthands = dict(data_root='test_cfg.data_root')
+test_cfg = dict(
+    data_root='data/own-classes/',
+    seed=0,
+    # Of classes with few images: test_cfg.subsets.5shot=None
+    subsets={
+        '_delete_': True,
+        '1shot': dict(shots=1, sets=3),
+        '2shot': dict(shots=2, sets=3),
+        '5shot': dict(shots=5, sets=3),
+        '1percent': dict(percent=1, sets=1),
+    },
+)

@@ -1,0 +1,15 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Boxes of your own, without masks: _base_/own-coco.py says where, and the
+# settings.
+_base_ = [
+    './retinanet_moca-vit-b16_fpn_1x_coco.py',
+    './_base_/own-coco.py',
+]
+
+own_pipeline = _base_.own_pipeline
+own_pipeline[2].with_mask = False
+model = dict(num_classes=len(_base_.names))
+train_dataloader = dict(dataset=dict(_base_.own_train, pipeline=own_pipeline))
+val_dataloader = test_dataloader = dict(dataset=_base_.own_val)
+val_evaluator = test_evaluator = dict(ann_file=_base_.own_annotations)
+param_scheduler = [_base_.own_schedule]
