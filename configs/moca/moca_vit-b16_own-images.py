@@ -4,17 +4,10 @@
 #       --cfg-options data_root=/path/to/images epochs=200 batch_size=128
 # `tools/train.py CONFIG --check --cfg-options ...` describes the run before it
 # starts. docs/get_started/own_images.md explains the rules.
-_base_ = './moca_vit-b16_200e.py'
+_base_ = ['./moca_vit-b16_200e.py', '../_base_/own_images.py']
 
-data_root = None  # of the base, which is not the shorthand below
-# Short names of the settings that every run needs.
-shorthands = dict(
-    data_root='train_dataloader.dataset.data_root',
-    # Labelled images, in train/<class>/ and val/<class>/.
-    knn_root='val_cfg.data_root test_cfg.data_root',
-    epochs='train_cfg.max_epochs',
-    batch_size='train_dataloader.batch_size',  # of each process
-)
+# Variables of the base, whose names are shorthands here.
+data_root = jitter = grey = blur = solarize = flip = None
 train_dataloader = dict(
     batch_size=64, dataset=dict(data_root='data/images/', data_prefix='')
 )
