@@ -129,57 +129,50 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
 def test_baselines(root, tmp_path):
     """Measured once, before the first step; a resumed run has them."""
 
-    def train(name, epochs, **cfg):
-        options = dict(k=(1, 3), which='student', baselines=True)
-        cfg = config(root, tmp_path / name, **options) | cfg
+    def train(name, epochs, **options):
+        loop = dict(k=(1, 3), which='student', baselines=True)
         run = toy_runner(
             train_dataloader=folder_loader(root / 'bank'),
             train_cfg=dict(by_epoch=True, max_epochs=epochs),
             optim_wrapper=dict(optimizer=dict(type='SGD', lr=2.0)),
-            **cfg,
+            **config(root, tmp_path / name, **loop),
+            **options,
         )
         run.train()
-        return run, {
-            name.removeprefix('val/knn/'): values.data[0].tolist()
+        found = {
+            name: values.data[0].tolist()
             for name, values in run.message_hub.log_scalars.items()
-            if name.startswith('val/knn/')
+            if name.startswith('val/knn/') and '/top' not in name
         }
+        return run.model.log.count(('extract_feat', False)), found
 
-    run, found = train('whole', 2)
+    batches, found = train('whole', 2)
     features = []
     for part in ('bank', 'query'):
         images = Runner.build_dataloader(folder_loader(root / part)).dataset
-        pixels = torch.stack([sample['inputs'] for sample in images])
-        pixels = pixels.flatten(1).float()
-        pixels = (pixels - pixels.mean(dim=1, keepdim=True)).numpy()
+        pixels = [sample['inputs'].flatten().float() for sample in images]
+        pixels = torch.stack([p - p.mean() for p in pixels]).numpy()
         features.append((pixels, images.get_gt_labels()))
-    pixels = 100 * knn_judge(*features[0], 3).score(*features[1])
-    untrained = expected_accuracy(root, 3, which='student')
-    assert found['untrained_k3'] == [pytest.approx(untrained)]
-    assert found['raw_pixels_k3'] == [pytest.approx(pixels)]
-    last, others = found['top1_k3'][-1], ('untrained_k3', 'raw_pixels_k3')
-    assert last != found['untrained_k3'] and 'untrained_k1' not in found
-    # The first of what is drawn, a part of each validation, and the end.
+    judge, query = knn_judge(*features[0], 3), features[1]
+    start = expected_accuracy(root, 3, which='student')
+    assert found == {
+        'val/knn/untrained_k3': [pytest.approx(start)],
+        'val/knn/raw_pixels_k3': [pytest.approx(100 * judge.score(*query))],
+    }
+    # First of what is drawn, a part of each validation, and at the end.
     (file,) = (tmp_path / 'whole').glob('*/vis_data/scalars.json')
     records = [json.loads(line) for line in file.read_text().splitlines()]
+    end = next((tmp_path / 'whole').glob('*/*.log')).read_text()[-200:]
+    for name, (value,) in found.items():
+        values = [r.get(name.removeprefix('val/')) for r in records]
+        assert values.count(value) == 3 and values[-1] == value
+        assert f'{value:.1f}' in end
     assert records[0]['step'] == 0
-    for name in others:
-        values = [r.get(f'knn/{name}') for r in records]
-        assert set(values) == {None, *found[name]} and values[-1] is not None
-    log = next((tmp_path / 'whole').glob('*/*.log')).read_text()
-    end = log.splitlines()[-1]
-    assert all(f'{found[n][0]:.1f}' in end for n in others)
-    assert f'{last:.1f}' in end
-    start = str(tmp_path / 'whole' / 'epoch_1.pth')
-    resumed, again = train('resumed', 2, load_from=start, resume=True)
-    assert all(again[name] == found[name] for name in others)
-    # Nine batches each time.
-    logs = run.model.log, resumed.model.log
-    assert [log.count(('extract_feat', False)) for log in logs] == [27, 9]
-    cfg = dict(load_from=start)
-    _, loaded = train('loaded', 1, cfg=cfg, **cfg)
-    assert loaded['start_k3'] == [found['top1_k3'][0]]
-    assert 'untrained_k3' not in loaded
+    file = str(tmp_path / 'whole' / 'epoch_1.pth')
+    resumed, again = train('resumed', 2, load_from=file, resume=True)
+    assert again == found and (batches, resumed) == (27, 9)  # nine each time
+    options = dict(load_from=file, cfg=dict(load_from=file))
+    assert 'val/knn/start_k3' in train('loaded', 1, **options)[1]
 
 
 NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]

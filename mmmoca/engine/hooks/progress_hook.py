@@ -35,14 +35,13 @@ class ProgressHook(Hook):
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Keep the first metric for the bar, and what it is compared with."""
+        """Keep the first metric for the bar, and the best baseline."""
         if metrics:
             self._accuracy = f', k-NN {next(iter(metrics.values())):.1f} %'
-            logs = runner.message_hub.log_scalars.items()
-            # Those of KNNValLoop(baselines=True) do not change.
+            logs = runner.message_hub.log_scalars
             starts = [
-                values.current()
-                for name, values in logs
+                logs[name].current()
+                for name in logs
                 if name.startswith('val/knn/') and '/top' not in name
             ]
             if starts:

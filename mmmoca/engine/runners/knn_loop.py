@@ -183,22 +183,25 @@ class _BaselinesHook(Hook):
 
     def after_train(self, runner: Runner) -> None:
         """Compare the last accuracy with them."""
+        logs, end = runner.message_hub.log_scalars, f'_{self.setting}'
         found = {
-            name: runner.message_hub.get_scalar(key).current()
-            for name in ('top1', 'start', 'untrained', 'raw_pixels')
-            if (key := f'val/knn/{name}_{self.setting}')
-            in runner.message_hub.log_scalars
+            name.removeprefix('val/knn/').removesuffix(end): logs[
+                name
+            ].current()
+            for name in logs
+            if name.startswith('val/knn/') and name.endswith(end)
         }
-        if (last := found.pop('top1', None)) is None or not found:
-            return
-        compared = ', '.join(
-            f'{name} {value:.1f} ({last - value:+.1f})'
-            for name, value in found.items()
-        )
-        runner.logger.log(
-            logging.INFO if last > max(found.values()) else logging.WARNING,
-            f'k-NN accuracy ({self.setting}, %) {last:.1f}, and of {compared}',
-        )
+        last = found.pop('top1', None)
+        found.pop('top5', None)
+        if last is not None and found:
+            gains = [
+                f'{n} {v:.1f} ({last - v:+.1f})' for n, v in found.items()
+            ]
+            level = 'INFO' if last > max(found.values()) else 'WARNING'
+            runner.logger.log(
+                getattr(logging, level),
+                f'k-NN accuracy{end}: {last:.1f} %; of {", of ".join(gains)}',
+            )
 
 
 @LOOPS.register_module()
