@@ -156,14 +156,6 @@ def _width(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
     return [width] * len(held) if isinstance(held, list) else width
 
 
-def _border(size: Any, cfg: Config, name: str) -> int:
-    """A seventh of the patches, as the paper's 2 of 14."""
-    patches = min(to_2tuple(size)) // max(
-        to_2tuple(cfg.model.backbone.patch_size)
-    )
-    return round(patches / 7)
-
-
 # What may follow from a shorthand: (its value, config, key) -> value.
 FORMS: dict[str, Callable] = dict(
     count=_count,  # of names, or of the lines of a file
@@ -172,7 +164,12 @@ FORMS: dict[str, Callable] = dict(
     edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224
     # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller than a view.
     decode=lambda size, *_: math.ceil(size / 0.15**0.5),
-    border=_border,
+    # A seventh of the patches, as the paper's 2 of 14.
+    border=lambda size, cfg, _: round(
+        min(to_2tuple(size))
+        / max(to_2tuple(cfg.model.backbone.patch_size))
+        / 7
+    ),
     share=lambda value, *_: float(value),  # some take no integer
     file=_file,  # the annotations of the evaluator's own data set
     folders=_folders,  # classes, where they are on this machine

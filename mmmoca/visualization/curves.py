@@ -134,17 +134,16 @@ def draw_curves(
         for name in names:
             label = name.removeprefix('knn/')
             axes.plot(*scalars[name], label=label, marker='.', markersize=4)
+        lines = {}
         if names[0] == 'msd':
-            axes.axhspan(
-                *HEALTHY, color='#2a9d4a', alpha=0.12, label='healthy'
-            )
+            axes.axhspan(*HEALTHY, color='#d9f0dd', label='healthy')
         if names[0] == 'codebook_perplexity' and num_words:
-            line = dict(color='grey', linestyle='--', label=f'K = {num_words}')
-            axes.axhline(num_words, **line)
+            lines = {f'K = {num_words}': num_words}
         if names[0].startswith('knn/'):
-            for style, (name, value) in zip(STYLES * 9, baselines.items()):
-                axes.axhline(value, label=name, color='grey', linestyle=style)
+            lines = baselines
             axes.set_ylim(0, 100)
+        for style, (name, value) in zip(STYLES * 9, lines.items()):
+            axes.axhline(value, label=name, color='grey', linestyle=style)
         if len(axes.get_legend_handles_labels()[1]) > 1:
             axes.legend(fontsize=8, frameon=False)
         if axes.get_subplotspec().is_last_row():

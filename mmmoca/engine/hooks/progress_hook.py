@@ -35,17 +35,9 @@ class ProgressHook(Hook):
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Keep the first metric for the bar, and the best baseline."""
+        """Keep the first metric for the bar."""
         if metrics:
             self._accuracy = f', k-NN {next(iter(metrics.values())):.1f} %'
-            logs = runner.message_hub.log_scalars
-            starts = [
-                logs[name].current()
-                for name in logs
-                if name.startswith('val/knn/') and '/top' not in name
-            ]
-            if starts:
-                self._accuracy += f' (baseline {max(starts):.1f} %)'
 
     def after_run(self, runner: Runner) -> None:
         """Close the bar, after a failed run too."""

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Weighted k-NN classification as a validation and as a test."""
 
-import logging
 from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 
@@ -185,23 +184,18 @@ class _BaselinesHook(Hook):
         """Compare the last accuracy with them."""
         logs, end = runner.message_hub.log_scalars, f'_{self.setting}'
         found = {
-            name.removeprefix('val/knn/').removesuffix(end): logs[
-                name
-            ].current()
-            for name in logs
-            if name.startswith('val/knn/') and name.endswith(end)
+            name: logs[key].current()
+            for name in ('top1', 'start', 'untrained', 'raw_pixels')
+            if (key := f'val/knn/{name}{end}') in logs
         }
         last = found.pop('top1', None)
-        found.pop('top5', None)
         if last is not None and found:
-            gains = [
+            log = runner.logger
+            say = log.info if last > max(found.values()) else log.warning
+            gains = (
                 f'{n} {v:.1f} ({last - v:+.1f})' for n, v in found.items()
-            ]
-            level = 'INFO' if last > max(found.values()) else 'WARNING'
-            runner.logger.log(
-                getattr(logging, level),
-                f'k-NN accuracy{end}: {last:.1f} %; of {", of ".join(gains)}',
             )
+            say(f'k-NN accuracy{end}: {last:.1f} %; {", ".join(gains)}')
 
 
 @LOOPS.register_module()
