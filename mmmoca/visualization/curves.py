@@ -136,12 +136,13 @@ def draw_curves(
             axes.plot(*scalars[name], label=label, marker='.', markersize=4)
         lines = {}
         if names[0] == 'msd':
-            axes.axhspan(*HEALTHY, color='#d9f0dd', label='healthy')
+            colors = dict(facecolor='#e4f4e7', edgecolor='#2a9d4a')
+            axes.axhspan(*HEALTHY, label='healthy', **colors)
         if names[0] == 'codebook_perplexity' and num_words:
             lines = {f'K = {num_words}': num_words}
         if names[0].startswith('knn/'):
             lines = baselines
-            axes.set_ylim(0, 100)
+            axes.set_ylim(0, 102)
         for style, (name, value) in zip(STYLES * 9, lines.items()):
             axes.axhline(value, label=name, color='grey', linestyle=style)
         if len(axes.get_legend_handles_labels()[1]) > 1:

@@ -7,13 +7,10 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from mmengine.config import Config
-from PIL import Image
 from torch.nn import functional as F
 
-from mmmoca.datasets import ImageFolder, LoadImage
 from mmmoca.visualization.blocks import Block, draw_blocks
 from mmmoca.visualization.overview import (
-    _readable,
     draw_overview,
     model_blocks,
     nearest,
@@ -73,31 +70,24 @@ def test_overview_of_a_checkpoint(tmp_path, labelled):
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, tmp_path)
     data = None if labelled else str(tmp_path / 'val')
-    options = dict(images=4, bank_size=7, num_workers=0)
-    figure = draw_overview(cfg, str(tmp_path / 'a.pth'), data, **options)
+    given = cfg, str(tmp_path / 'a.pth'), data, 6, 7, 0
+    figure = draw_overview(*given)
     texts = [text.get_text() for text in figure.findobj(Text)]
     rows = [text.split('\n')[0] for text in texts if '.jpg' in text]
-    assert rows == ['class_0'] * 2 + ['class_1'] * 2
+    assert rows == ['class_0'] * 3 + ['class_1'] * 3
     bank, number = ('train', 7) if labelled else ('val', 6)
     assert any('a.pth' in text and f'{tmp_path}/val' in text for text in texts)
     said = f' {number} images drawn from {tmp_path}/{bank}'
     assert any(said in text for text in texts)
     framed = [axes for axes in figure.axes if axes.spines.left.get_visible()]
-    assert len(framed) == 40 * labelled
+    assert len(framed) == 60 * labelled
+    for path in (tmp_path / 'val').glob('*/[01].jpg'):
+        path.write_text('none')
+    with pytest.warns(UserWarning, match='4 of 6 images.*class_'):
+        draw_overview(*given)
     cfg.val_dataloader.dataset.pipeline[2].crop_size = 32
     with pytest.raises(ValueError, match=r'\(48, 48\).*\(32, 32\)'):
-        draw_overview(cfg, str(tmp_path / 'a.pth'), data, **options)
-
-
-def test_unreadable_images_are_left_out(tmp_path):
-    for name in 'abcd':
-        Image.new('RGB', (8, 8)).save(tmp_path / f'{name}.png')
-    (tmp_path / 'b.png').write_text('none')
-    images = ImageFolder(tmp_path, with_label=False, pipeline=[LoadImage()])
-    with pytest.warns(UserWarning, match='1 of 3 images.*b.png'):
-        assert _readable(images, [2, 1, 3]) == [2, 3]
-    with pytest.raises(OSError, match='b.png'):
-        _readable(images, [1])
+        draw_overview(*given)
 
 
 def test_images_of_different_classes():
