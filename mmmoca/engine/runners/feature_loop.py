@@ -114,8 +114,8 @@ class FeatureLoop(TestLoop):
         loader: DataLoader,
         title: str,
         scale: Callable[[Tensor], Tensor],
-        dtype: torch.dtype = torch.float32,
         encode: Callable[[Tensor], Tensor] | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> FeatureShard:
         """Extract features of this rank's share of the images.
 
@@ -123,10 +123,10 @@ class FeatureLoop(TestLoop):
             loader (DataLoader): The images.
             title (str): Their name in log lines.
             scale (Callable): Applied to the features of a batch, (B, D).
-            dtype (torch.dtype): Type of the stored features. Defaults to
-                float32.
             encode (Callable, optional): From normalised images,
                 (B, C, H, W), to features, instead of the model.
+            dtype (torch.dtype): Type of the stored features. Defaults to
+                float32.
 
         Returns:
             FeatureShard: In the order of the loader.

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.evaluation.features import raw_pixels
@@ -108,17 +107,17 @@ class KNNValLoop(FeatureLoop):
             self.runner.register_hook(_BaselinesHook(self))
 
     @torch.no_grad()
-    def classify(
-        self, encode: Callable[[Tensor], Tensor] | None = None
-    ) -> None:
+    def classify(self, encode: Callable | None = None) -> None:
         """Extract bank and queries, and let the neighbours vote.
 
         Args:
             encode (Callable, optional): See :meth:`extract`.
         """
-        options = F.normalize, self.bank_dtype, encode
+        options = F.normalize, encode
         bank = ShardedBank(
-            self.extract(self.bank_dataloader, 'k-NN bank', *options),
+            self.extract(
+                self.bank_dataloader, 'k-NN bank', *options, self.bank_dtype
+            ),
             self.chunk_size,
         )
         labels = bank.class_labels
@@ -126,9 +125,7 @@ class KNNValLoop(FeatureLoop):
             raise ValueError(_ONE_CLASS)
         names = class_names(self.bank_dataloader)
         num_classes = max(len(names), int(labels[-1]) + 1)
-        queries = self.extract(
-            self.dataloader, 'k-NN query', F.normalize, encode=encode
-        )
+        queries = self.extract(self.dataloader, 'k-NN query', *options)
         max_k = max(k for _, k, _ in self.settings)
         for ids, feats, truth in zip(*(part.split(256) for part in queries)):
             sims, _, labels = bank.search(feats, max_k)
