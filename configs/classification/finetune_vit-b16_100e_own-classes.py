@@ -12,7 +12,7 @@ shorthands = dict(
     data_root=' '.join(f'{part}.data_root' for part in sets)
     + ' folders:model.head.num_classes'
     ' folders:model.data_preprocessor.num_classes',
-    # Names or a number, where it does not: in shards, or on a server.
+    # Names, where it does not: in shards, or on a server.
     classes='count:model.head.num_classes '
     'count:model.data_preprocessor.num_classes',
     img_size=f'{sets[0]}.pipeline.RandomResizedCrop.scale '
@@ -22,7 +22,7 @@ shorthands = dict(
     f'edge:{sets[2]}.pipeline.ResizeEdge.scale',
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
-    arch='model.backbone.arch width:model.head.in_channels',
+    arch='model.backbone.arch arch:model.head.in_channels',
 )
 
 own = dict(dataset=dict(data_root='data/own-classes/'))

@@ -33,7 +33,7 @@ shorthands = dict(
     f'pair:{sets[2]}.pipeline.Resize.scale',
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
-    arch='model.backbone.arch width:model.decode_head.in_channels',
+    arch='model.backbone.arch arch:model.decode_head.in_channels',
 )
 names = ('background', 'object')
 sides = (2048, 512)

@@ -123,7 +123,8 @@ def pretrain(
     )
     settings = {key: v for key, v in settings.items() if v is not None}
     known = cfg.get('shorthands') or {}
-    if missing := sorted(settings.keys() - known.keys()):
+    # Only configs of pretraining have knn_root.
+    if missing := sorted({*settings, 'knn_root'} - known.keys()):
         raise ValueError(
             f'{file.name} has no shorthand {", ".join(missing)}: choose a '
             "config for one's own images, such as moca_vit-s16_own-images"

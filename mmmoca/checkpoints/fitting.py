@@ -118,15 +118,12 @@ def _arch_advice(vits: list[tuple[str, VisionTransformer, dict]]) -> str:
         needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
         arch = arch_of(saved) if saved.keys() >= needed else {}
         if arch.items() - vit.arch_settings.items():
-            zoo, depth = vit.arch_zoo.items(), arch['num_layers']
+            zoo = vit.arch_zoo.items()
             known = [key for key, v in zoo if arch.items() <= v.items()]
-            ends = [(i + 1) * depth // vit.num_layers for i in vit.out_indices]
             return (
-                f'it has {depth} layers of {arch["embed_dims"]} channels, the '
-                f'model {vit.num_layers} of {vit.embed_dims}: write '
-                f'model.backbone.arch={(known or [arch])[0]} and, where they '
-                f'are set, out_indices={[end - 1 for end in ends]} and the '
-                'in_channels of neck and head, or '
+                f'its ViT has {arch}: write model.backbone.arch='
+                f'{(known or [arch])[0]}, out_indices and in_channels of neck '
+                'and head (the shorthand arch, if any, writes them); or '
             )
     return ''
 

@@ -67,8 +67,8 @@ class CheckedCOCO(COCO):
             raise ValueError(
                 f'{self.path} has the categories {listed(known, 100)}, which '
                 f'the classes {listed(cat_names, 3)} do not match. Labels '
-                'follow the order of the file: write metainfo=dict('
-                'classes=...) of the dataset with all of its categories or '
+                'follow the order of the file: write classes (metainfo.'
+                'classes of the data sets) with all of its categories or '
                 'some, in this order'
             )
         return super().get_cat_ids(cat_names=cat_names)

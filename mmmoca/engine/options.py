@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from operator import index
 from typing import Any
 
 from mmengine.config import Config, DictAction
@@ -51,7 +52,8 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     texts = isinstance(held, (list, tuple)) and {*map(type, held)} == {str}
     if texts and text.strip('()[]') and text != 'None':
         # A name may be a number, or have blanks; a file may have all names.
-        parts = [t.strip('\'" ') for t in text.strip(' ()[],').split(',')]
+        inner = re.sub(r'^\s*[(\[](.*)[)\]]\s*$', r'\1', text).rstrip(', ')
+        parts = [part.strip('\'" ') for part in inner.split(',')]
         return text if os.path.isfile(text) else parts
     is_path = _PATH.search(key)
     is_text = isinstance(held, str) and held not in _WORDS
@@ -90,7 +92,8 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
             of a type, or nothing follows from the value of a shorthand.
     """
     shorthands, plain, derived = cfg.get('shorthands') or {}, {}, {}
-    for key in sorted(settings, key=lambda key: key not in shorthands):
+    # In the order of the config, then whole keys.
+    for key in sorted(settings, key=[*shorthands, *settings].index):
         names = shorthands.get(key, key).split()
         for name in names:
             form, _, name = name.rpartition(':')
@@ -100,18 +103,16 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
                 found[_place(cfg, name)[0]] = form, key, settings[key]
             elif name == names[0]:  # others need not be there
                 raise ValueError(
-                    f'{name} belongs to {section}, which is None in '
-                    f'{cfg.filename}: write all of it, or take the config '
-                    'that this one was made from'
+                    f'{name}: {section} is None in {cfg.filename}: write all '
+                    'of it, or take the config that this one was made from'
                 )
     cfg.merge_from_dict({name: found[2] for name, found in plain.items()})
-    for name in [name for name in derived if name not in plain]:
-        form, key, value = derived[name]
+    for name, (form, key, value) in derived.items():
         try:
             made = FORMS[form](value, cfg, name)
         except (LookupError, OSError, TypeError) as error:
             raise ValueError(f'{key} cannot be {value!r}: {error}') from error
-        if made is not None:
+        if name not in plain:
             cfg.merge_from_dict({name: made})
 
 
@@ -134,32 +135,31 @@ def _place(cfg: Config, key: str) -> tuple[str, Any]:
     return '.'.join(names), held
 
 
-def _count(classes: Any, *_: Any) -> int:
-    if isinstance(classes, str):
-        classes = list_from_file(classes)
-    return classes if isinstance(classes, int) else len(classes)
-
-
 def _file(root: str, cfg: Config, name: str) -> str:
     loader = name.replace('_evaluator.ann_file', '_dataloader')
     return os.path.join(root, cfg[loader].dataset.ann_file)
 
 
-def _folders(root: str, cfg: Config, name: str) -> int | None:
+def _folders(root: str, cfg: Config, name: str) -> int:
+    root, held = os.path.expanduser(root), _place(cfg, name)[1]
     folder = os.path.join(root, cfg.train_dataloader.dataset.data_prefix)
-    return len(visible_folders(folder)) if os.path.isdir(folder) else None
+    return len(visible_folders(folder)) if os.path.isdir(folder) else held
 
 
-def _width(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
-    zoo, held = VisionTransformer.arch_zoo, _place(cfg, name)[1]
-    width = (arch if isinstance(arch, dict) else zoo[arch])['embed_dims']
+def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
+    held = _place(cfg, name)[1]
+    arch = VisionTransformer.arch_zoo[arch] if type(arch) is str else arch
+    width, depth = arch['embed_dims'], arch['num_layers']
+    if name.endswith('out_indices'):
+        return [(i + 1) * depth // (held[-1] + 1) - 1 for i in held]
     return [width] * len(held) if isinstance(held, list) else width
 
 
 # What may follow from a shorthand: (its value, config, key) -> value.
 FORMS: dict[str, Callable] = dict(
-    count=_count,  # of names, or of the lines of a file
-    pair=lambda size, *_: tuple(to_2tuple(size)),  # height and width
+    # Of names, or of the lines of a file.
+    count=lambda x, *_: len(list_from_file(x) if type(x) is str else x),
+    pair=lambda size, *_: tuple(map(index, to_2tuple(size))),
     stride=lambda size, *_: tuple(2 * side // 3 for side in to_2tuple(size)),
     edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224
     # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller than a view.
@@ -173,5 +173,5 @@ FORMS: dict[str, Callable] = dict(
     share=lambda value, *_: float(value),  # some take no integer
     file=_file,  # the annotations of the evaluator's own data set
     folders=_folders,  # classes, where they are on this machine
-    width=_width,  # of a ViT, as the channels of what reads it
+    arch=_arch,  # channels of what reads a ViT, and the layers that it reads
 )

@@ -44,9 +44,8 @@ def read_subset(
         lines = map(str.strip, Path(path).read_text().split('\n'))
     else:
         raise ValueError(
-            f'there is no subset list {path}: draw some by '
-            'tools/dataset_converters/make_subset.py, or write '
-            'dict(shots=1, sets=3) or dict(percent=1, sets=1) in its place'
+            f'no subset list {path}: write dict(shots=1, sets=3) in its place '
+            'to draw some, or use tools/dataset_converters/make_subset.py'
         )
     images = [
         line if '/' in line else f'{line.partition("_")[0]}/{line}'

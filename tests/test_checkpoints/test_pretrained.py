@@ -4,9 +4,11 @@
 import pytest
 import torch
 from mmengine.model import PretrainedInit
+from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.registry import MODELS
 
 from mmmoca.checkpoints import CheckpointError, check_pretrained_inits
+from mmmoca.checkpoints.fitting import check_fit
 from mmmoca.checkpoints.keys import TIMM
 
 from ..runs import assert_same
@@ -104,6 +106,14 @@ def test_pretrained_partly(build):
     missing = classifier(init_cfg=dict(type='Pretrained', checkpoint='a.pth'))
     with pytest.raises(CheckpointError, match='no file on this machine'):
         check_pretrained_inits(missing)
+
+
+def test_encoder_of_another_size():
+    """mmpretrain's 's' is as wide as a ViT-B, and no ViT-S."""
+    with torch.device('meta'):
+        small, other = (VisionTransformer(arch=x) for x in ('deit-s', 's'))
+    with pytest.raises(CheckpointError, match='backbone.arch=deit-s,? '):
+        check_fit(other, small.state_dict(), {}, 'a.pth')
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from PIL import Image
 
 from mmmoca.engine import launch
 
-from .conftest import CLASSES, shapes_config
+from .conftest import CLASSES, CONFIGS, shapes_config
 
 pytestmark = pytest.mark.ops
 
@@ -91,6 +91,17 @@ def test_empty_images_count_in_validation_only(shapes):
 def test_annotation_files(altered, word, change):
     with pytest.raises(ValueError, match=word):
         DATASETS.build(altered(change))
+
+
+def test_boxes_alone(altered):
+    """A detector without masks asks for none."""
+    dataset = altered(each(segmentation=None))
+    name = 'retinanet_moca-vit-b16_fpn_1x_own-coco.py'
+    cfg = launch.load_config(CONFIGS / name)
+    for split in ('train', 'val'):
+        dataset.pipeline = cfg[f'{split}_dataloader'].dataset.pipeline
+        found = DATASETS.build(dataset)[0]['data_samples'].gt_instances
+        assert len(found.bboxes) and 'masks' not in found
 
 
 @pytest.mark.parametrize(

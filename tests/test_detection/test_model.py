@@ -9,6 +9,8 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import HOOKS, MODELS
 
+from mmmoca.engine.launch import load_config
+
 from ..tools import ROOT, install_configs
 from .conftest import CONFIGS
 
@@ -130,7 +132,7 @@ def test_other_patches(tmp_path, monkeypatch, size):
     if size == 14:  # the docs' example
         install_configs(monkeypatch, tmp_path)
         path = tmp_path / 'mine.py'
-        path.write_text(snippets()[1])
+        path.write_text(snippets()[2])
     cfg = small(path)
     cfg.model.backbone.patch_size = size
     model = MODELS.build(cfg.model).eval()
@@ -172,6 +174,9 @@ def test_own_classes(tmp_path, monkeypatch):
     install_configs(monkeypatch, tmp_path)
     path = tmp_path / 'mine.py'
     path.write_text(snippets()[0])
+    cfg = load_config(path)
+    assert set(class_counts(build(cfg)).values()) == {2}
+    path.write_text(snippets()[1])
     cfg = Config.fromfile(path)
     assert set(class_counts(build(cfg)).values()) == {7}
     for name in ('checkpoint_fit', 'step_log', 'num_class_check'):

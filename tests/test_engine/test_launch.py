@@ -16,7 +16,7 @@ from mmmoca.engine.runners import ConsoleRunner
 from ..images import CONFIGS, DEMO_CONFIG, point_to
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
-SEGMENTATION = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+SEGMENTATION = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 
 
 def load(**options):
@@ -54,11 +54,72 @@ def test_what_a_file_inherits(tmp_path):
     cfg = launch.load_config(file, cfg_options=dict(epochs=5))
     assert cfg.train_cfg.max_epochs == 5
     # Images of segmentation differ in size.
-    cfg = launch.load_config(CONFIGS / 'segmentation' / SEGMENTATION)
+    cfg = launch.load_config(CONFIGS / SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
     # A variable of the file is no setting.
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')
+
+
+# What follows from the shorthands of a template.
+OWN = {
+    SEGMENTATION: {
+        'train_dataloader.dataset.pipeline[4].crop_size': (64, 64),
+        'model.data_preprocessor.size': (64, 64),
+        'model.test_cfg.stride': (42, 42),
+        'model.decode_head.num_classes': 3,
+        'model.decode_head.in_channels': 1024,
+    },
+    'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py': {
+        'val_dataloader.dataset.pipeline[1].scale': (64, 64),
+        'test_evaluator.ann_file': 'mine/annotations/val.json',
+        'model.neck[1].in_channels': [1024] * 4,
+        'model.backbone.out_indices': [7, 11, 15, 23],
+        'param_scheduler[0].warmup': 0.05,
+    },
+    'classification/finetune_vit-b16_100e_own-classes.py': {
+        'model.data_preprocessor.num_classes': 3,
+        'test_dataloader.dataset.pipeline[1].scale': 73,
+        'param_scheduler.warmup': 0.05,
+    },
+}
+
+
+@pytest.mark.parametrize('name', OWN)
+def test_what_follows_from_the_shorthands_of_a_template(name, tmp_path):
+    """On a command line, and in a file that inherits it."""
+    size = 'crop_size' if name == SEGMENTATION else 'img_size'
+    values = {'data_root': 'mine', 'epochs': 3, 'arch': 'l', size: 64}
+    texts = ['classes=a b,2,c', *(f'{k}={v}' for k, v in values.items())]
+    values |= {'_base_': str(CONFIGS / name), 'classes': ['a b', '2', 'c']}
+    file = tmp_path / 'child.py'
+    file.write_text('\n'.join(f'{k} = {v!r}' for k, v in values.items()))
+    for source, options in ((file, ()), (CONFIGS / name, texts)):
+        cfg = launch.load_config(source, None, options)
+        for key, value in OWN[name].items():
+            assert eval(f'cfg.{key}') == value, key
+        dataset = cfg.test_dataloader.dataset
+        assert dataset.get('metainfo', values)['classes'] == values['classes']
+        assert (dataset.data_root, cfg.train_cfg.max_epochs) == ('mine', 3)
+
+
+def test_shorthands_and_whole_keys(tmp_path):
+    """Whole keys go first. The folders of classes count."""
+    own, (*_, classes) = CONFIGS / SEGMENTATION, OWN
+    crop = 'train_dataloader.dataset.pipeline.RandomCrop.crop_size'
+    off = dict.fromkeys(('val_dataloader', 'val_evaluator', 'val_cfg'))
+    options = {crop: 16, 'crop_size': 32, 'data_root': 'mine'}
+    cfg = launch.load_config(own, cfg_options=options | off)
+    assert cfg.train_dataloader.dataset.pipeline[4].crop_size == 16
+    assert cfg.model.test_cfg.crop_size == (32, 32)
+    (tmp_path / 'train' / 'cat').mkdir(parents=True)
+    cfg = launch.load_config(
+        CONFIGS / classes, None, [f'data_root={tmp_path}']
+    )
+    assert cfg.model.head.num_classes == 1
+    for bad in ('crop_size=big', 'arch=vit-s', f'{crop[:-20]}Pad.size=3'):
+        with pytest.raises(ValueError, match=bad.split('=')[0]):
+            launch.load_config(own, None, [bad])
 
 
 def test_texts_stay_texts_where_the_config_has_them():

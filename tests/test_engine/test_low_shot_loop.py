@@ -7,6 +7,7 @@ import pytest
 from tests.distributed import run_processes
 from tests.frozen import described, draw, folder_loader, toy_runner
 from tests.judges import centre, low_shot_judge
+from tests.tools import load_tool
 
 SUBSETS = dict(
     few=[
@@ -71,6 +72,17 @@ def test_equals_sklearn(root):
         'lowshot/top1_few_std': pytest.approx(np.std(accuracies['few'])),
         'lowshot/top1_more': pytest.approx(accuracies['more'][0]),
     }
+
+
+def test_images_are_drawn_from_a_seed(root):
+    """As make_subset.py draws its lists; None is no subset."""
+    tool = load_tool('dataset_converters/make_subset')
+    lists = tool.make_subsets(root / 'train', root, [2], [], 2, seed=7)
+    read, made = (
+        toy_runner(**config(root, subsets=dict(a=x, b=None), seed=7)).test()
+        for x in (list(map(str, lists)), dict(shots=2, sets=2))
+    )
+    assert read == made and len(made) == 2
 
 
 def test_what_does_not_converge_is_said_once(root, caplog):

@@ -18,9 +18,8 @@ shorthands = dict(
     f'pair:{sets[2]}.pipeline.Resize.scale',
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
-    # Of another depth: model.backbone.out_indices, too.
-    arch='model.backbone.arch width:model.neck.0.in_channels '
-    'width:model.neck.1.in_channels',
+    arch='model.backbone.arch arch:model.backbone.out_indices '
+    'arch:model.neck.0.in_channels arch:model.neck.1.in_channels',
 )
 
 # As COCO's recipe, for images of any size.
