@@ -170,7 +170,7 @@ FORMS: dict[str, Callable] = dict(
         / max(to_2tuple(cfg.model.backbone.patch_size))
         / 7
     ),
-    share=lambda value, *_: float(value),  # some take no integer
+    share=lambda value, *_: 1.0 * value,  # some take no integer
     file=_file,  # the annotations of the evaluator's own data set
     folders=_folders,  # classes, where they are on this machine
     arch=_arch,  # channels of what reads a ViT, and the layers that it reads

@@ -90,8 +90,8 @@ def draw_overview(
             f'trains on, got {shape}; let the pipeline crop to it'
         )
     # Images are BGR if our preprocessor, or mmpretrain's, converts them.
-    names_of_it = 'to_rgb', '_channel_conversion'
-    bgr = any(getattr(model.data_preprocessor, n, False) for n in names_of_it)
+    converts = getattr(model.data_preprocessor, '_channel_conversion', False)
+    bgr = getattr(model.data_preprocessor, 'to_rgb', converts)
     blocks = model_blocks(model, untrained, inputs, bgr)
     encoders = {'MOCA': model.extract_feat, 'raw pixels': raw_pixels}
     (features, labels), (bank_features, bank_labels) = [
@@ -107,18 +107,18 @@ def draw_overview(
     own = [members.index(r) if queries is bank else None for r in picked]
     for name in encoders:
         found = nearest(features[name], bank_features[name], own)
-        same = None
-        if labels is not None:
-            same = [
-                (bank_labels[rows] == label).tolist()
-                for rows, label in zip(found, labels)
-            ]
+        same = labels is not None and [
+            (bank_labels[rows] == label).tolist()
+            for rows, label in zip(found, labels)
+        ]
         pictures = [
             [to_picture(bank[members[i]]['inputs'], bgr) for i in rows]
             for rows in found
         ]
-        title = f'nearest images by {name}'
-        blocks.append(Block(title, [''] * NEAREST, pictures, same))
+        columns = [''] * NEAREST
+        blocks.append(
+            Block(f'nearest images by {name}', columns, pictures, same or None)
+        )
     names = ['\n'.join(_place(queries, row)) for row in picked]
     legend = LEGEND + FRAMES * (labels is not None)
     legend += f'nearest: of {len(members)} images drawn from {_root(bank)}'
