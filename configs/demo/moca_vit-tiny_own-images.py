@@ -3,8 +3,7 @@
 # mmmoca.pretrain(data, out, config='moca_vit-tiny_own-images', epochs=10)
 _base_ = ['./moca_vit-tiny_textures.py', '../_base_/own_images.py']
 
-# Variables of the base, whose names are shorthands here.
-data_root = jitter = blur = flip = None
+data_root = None  # of the base, which is not the shorthand
 # Centred targets and half of the rate learn much more from digits, and about
 # as much from textures and shapes: docs/benchmarks/rivals.md.
 # 'auto' follows from images, batch and steps as in moca_vit-b16_own-images.
