@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from _arguments import image_folder, import_stack, one_line_errors
 
 if TYPE_CHECKING:
     from mmengine.config import Config
-    from torch import nn
 
 # Threads that spin while they wait take the cores from the process that loads
 # the images. OpenMP reads this when PyTorch is imported.
@@ -30,6 +29,9 @@ CONFIG = ROOT / 'configs' / 'demo' / 'moca_vit-tiny_textures.py'
 OWN_IMAGES = CONFIG.with_name('moca_vit-tiny_own-images.py')
 # MMEngine writes it into checkpoints, followed by the time of the start.
 NAME = f'{CONFIG.stem}_demo'
+KNN_NAMES = dict(
+    raw_pixels='raw pixels', untrained='untrained', top1='teacher'
+)
 MIN_IMAGES, MAX_IMAGES = 100, 5000
 MIN_CLASS = 12
 # The smallest crop, 0.3 of the area at a ratio of 3 / 4, has 48 pixels then.
@@ -204,33 +206,6 @@ def demo_config(images: Path, args: argparse.Namespace) -> 'Config':
     return cfg
 
 
-def accuracies(
-    cfg: 'Config', preprocessor: 'nn.Module', encoders: dict[str, Callable]
-) -> dict[str, float]:
-    """K-NN accuracy of each encoder in percent; none without labels."""
-    from mmpretrain.registry import DATASETS
-
-    from mmmoca.evaluation import extract_features, knn_top1
-    from mmmoca.evaluation.loaders import with_data_root
-
-    loop = cfg.val_cfg
-    if loop is None:
-        return {}
-    (queries, truth), (bank, labels) = (
-        extract_features(
-            DATASETS.build(with_data_root(loader, loop.data_root).dataset),
-            preprocessor,
-            encoders,
-        )
-        for loader in (cfg.val_dataloader, loop.bank_dataloader)
-    )
-    votes = int(labels.max()) + 1, [loop.k], loop.temperature
-    return {
-        name: knn_top1(queries[name], bank[name], truth, labels, *votes)[0]
-        for name in encoders
-    }
-
-
 def run(
     parser: argparse.ArgumentParser, args: argparse.Namespace, scratch: Path
 ) -> None:
@@ -242,13 +217,12 @@ def run(
         scratch (Path): Empty folder for images that are needed meanwhile.
     """
     import torch
-    from mmengine.registry import MODELS, init_default_scope
+    from mmengine.registry import init_default_scope
 
     from mmmoca.engine.launch import build_runner
-    from mmmoca.evaluation import raw_pixels
     from mmmoca.files import write_figure, write_json
-    from mmmoca.visualization.checkpoint_overview import draw_checkpoint
-    from mmmoca.visualization.curves import draw_curves, read_scalars
+    from mmmoca.visualization.curves import draw_run
+    from mmmoca.visualization.overview import draw_overview
 
     out = args.out
     # A model this small gains nothing from more threads.
@@ -264,37 +238,27 @@ def run(
     cfg = demo_config(images, args)
     init_default_scope(cfg.default_scope)
     runner = build_runner(cfg, progress=True)
-    model = runner.model
-    with torch.random.fork_rng():
-        untrained = MODELS.build(cfg.model)
-        untrained.init_weights()
-    untrained.to(next(model.parameters()).device).eval()
 
     print('2/4 pretraining', flush=True)
     for path in earlier:
         path.unlink()  # the demo starts over each time
     runner.train()
-    model.eval()
 
     print('3/4 k-NN accuracies', flush=True)
-    knn = accuracies(
-        cfg,
-        model.data_preprocessor,
-        {
-            'raw pixels': raw_pixels,
-            'untrained': untrained.extract_feat,
-            'teacher': model.extract_feat,
-            'student': lambda inputs: model.extract_feat(inputs, 'student'),
-        },
-    )
-    baselines = {k: knn[k] for k in ('raw pixels', 'untrained') if k in knn}
+    knn = {}
+    if cfg.val_cfg is not None:
+        for key, name in KNN_NAMES.items():
+            found = runner.message_hub.get_scalar(f'val/knn/{key}_k20')
+            knn[name] = found.current()
+        runner.val_loop.which = 'student'
+        knn['student'] = runner.val_loop.measure()['knn/top1_k20']
 
     print('4/4 pictures', flush=True)
     checkpoint = runner.message_hub.get_info('last_ckpt')
     pictures = [out / 'moca.png', out / 'curves.png']
-    figure = draw_checkpoint(cfg, checkpoint, num_workers=0, seed=args.seed)
+    figure = draw_overview(cfg, checkpoint, num_workers=0, seed=args.seed)
     write_figure(pictures[0], figure)
-    write_figure(pictures[1], draw_curves(read_scalars(out), baselines))
+    write_figure(pictures[1], draw_run(out))
     result = dict(knn=knn, seed=args.seed, iters=runner.max_iters)
     write_json(out / 'result.json', result)
 

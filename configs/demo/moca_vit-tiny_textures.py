@@ -63,7 +63,8 @@ view_pipeline1 = [crop, jitter, dict(blur, prob=0.5), flip]
 view_pipeline2 = [crop, jitter, dict(blur, prob=0.1), flip]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
-    dict(type='mmmoca.LoadImage'),
+    # 48 / (3 / 4 * 0.3)**0.5: no crop gets smaller than its view.
+    dict(type='mmmoca.LoadImage', reduce_to=102),
     dict(
         type='MultiView',
         transforms=[view_pipeline1, view_pipeline2],
@@ -125,6 +126,7 @@ val_cfg = dict(
     bank_dataloader=bank_dataloader,
     k=20,
     temperature=0.07,
+    baselines=True,
 )
 test_cfg = dict(
     type='mmmoca.KNNTestLoop',

@@ -4,24 +4,17 @@
 #       --cfg-options data_root=/path/to/images epochs=200 batch_size=128
 # `tools/train.py CONFIG --check --cfg-options ...` describes the run before it
 # starts. docs/get_started/own_images.md explains the rules.
-_base_ = './moca_vit-b16_200e.py'
+_base_ = ['./moca_vit-b16_200e.py', '../_base_/own_images.py']
 
-data_root = None  # of the base, which is not the shorthand below
-# Short names of the settings that every run needs.
-shorthands = dict(
-    data_root='train_dataloader.dataset.data_root',
-    # Labelled images, in train/<class>/ and val/<class>/.
-    knn_root='val_cfg.data_root test_cfg.data_root',
-    epochs='train_cfg.max_epochs',
-    batch_size='train_dataloader.batch_size',  # of each process
-)
+data_root = None  # of the base, which is not the shorthand
 train_dataloader = dict(
     batch_size=64, dataset=dict(data_root='data/images/', data_prefix='')
 )
 train_cfg = dict(max_epochs=200, val_interval=10)
 # Without labelled images there is no k-NN. With knn_root=DIR the checkpoint
-# of the best accuracy is kept.
-val_cfg = dict(data_root='')
+# of the best accuracy is kept, and the encoder that the run starts from and
+# raw pixels are measured, too.
+val_cfg = dict(data_root='', baselines=True)
 
 # 'auto' follows from N images, B images a step and S steps. A number can
 # replace it.

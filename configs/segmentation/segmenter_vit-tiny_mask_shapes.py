@@ -11,7 +11,7 @@ _base_ = [
 data_root = 'data/shapes/'
 classes = ('background', 'circle', 'cross', 'square', 'triangle')
 palette = [
-    *([60, 60, 60], [230, 120, 40], [40, 160, 90]),
+    *([235, 235, 235], [230, 120, 40], [40, 160, 90]),
     *([60, 110, 220], [210, 60, 140]),
 ]
 size = (96, 96)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from mmengine.device import get_device
 from mmengine.logging import print_log
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmmoca.datasets.image_set import ImageSet
 from mmmoca.evaluation.knn import knn_top1
@@ -25,10 +25,28 @@ from mmmoca.evaluation.low_shot import (
 )
 from mmmoca.evaluation.presets import Preset
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
+from mmmoca.models import sincos_positions_2d
+from mmmoca.models.initialization import init_transformer
 
 from .embedding import embed_to_file, list_digest
 from .encoder import Encoder
 from .images import Images, image_set
+
+
+def untrain(encoder: Encoder, seed: int = 0) -> None:
+    """Give an encoder the initial weights that MOCA trains from.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`, changed in place.
+        seed (int): Of the weights. Defaults to 0.
+    """
+    vit = encoder.backbone
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        init_transformer(vit)
+        nn.init.normal_(vit.cls_token, std=0.02)
+    positions = sincos_positions_2d(vit.patch_resolution, vit.embed_dims)
+    vit.pos_embed.data[:] = F.pad(positions, (0, 0, 1, 0))  # none of [CLS]
 
 
 def evaluate(

@@ -81,6 +81,9 @@ def load_config(
     known = {*sections, *shorthands, *RUN_KEYS}
     # A config file may use the shorthands that it inherits.
     used = [key for key in shorthands if cfg.get(key) is not None]
+    # A variable of that name may be a part: flip = dict(type='RandomFlip').
+    parts = [key for key in used if isinstance(cfg[key], dict)]
+    used = [key for key in used if key not in parts or 'type' not in cfg[key]]
     settings = {key: cfg.pop(key) for key in used}
     apply_settings(cfg, settings | options)
     check_config(cfg)

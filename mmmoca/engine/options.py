@@ -7,6 +7,7 @@ them, and for what follows from it: ``count:model.num_classes`` is the number
 of the classes given. :data:`FORMS` has all of these.
 """
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -163,6 +164,15 @@ FORMS: dict[str, Callable] = dict(
     pair=lambda size, *_: tuple(map(index, to_2tuple(size))),
     stride=lambda size, *_: tuple(2 * side // 3 for side in to_2tuple(size)),
     edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224
+    # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller than a view.
+    decode=lambda size, *_: math.ceil(size / 0.15**0.5),
+    # A seventh of the patches, as the paper's 2 of 14.
+    border=lambda size, cfg, _: round(
+        min(to_2tuple(size))
+        / max(to_2tuple(cfg.model.backbone.patch_size))
+        / 7
+    ),
+    share=lambda value, *_: 1.0 * value,  # some take no integer
     file=_file,  # the annotations of the evaluator's own data set
     folders=_folders,  # classes, where they are on this machine
     arch=_arch,  # channels of what reads a ViT, and the layers that it reads

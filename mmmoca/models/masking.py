@@ -161,6 +161,8 @@ def _count(
         raise ValueError(
             f'mask ratio {mask_ratio} with decoder mask ratio '
             f'{decoder_mask_ratio} leaves {visible} visible and {predicted} '
-            f'predicted of {num_patches} patches; both need at least 1'
+            f'predicted of {num_patches} patches; both need at least 1: set '
+            'model.masking.mask_ratios and decoder_mask_ratios, or a smaller '
+            'model.backbone.patch_size'
         )
     return visible, predicted

@@ -2,75 +2,91 @@
 """Rows of pictures in titled blocks."""
 
 from collections.abc import Sequence
+from textwrap import fill
+from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-CELL = 0.92  # width of a picture with its margin, in inches
+# In inches: a picture's width, and the space beside one and beside a block.
+TILE, GAP, GUTTER = 0.92, 0.06, 0.4
+HEADER, FOOTER, NAMES = 1.15, 0.4, 1.5
 FRAMES = {True: '#2a9d4a', False: '#d1495b'}
 TEXT = '#222222'
 SHARP = 256  # side in pixels from which pictures are not smoothed
 
 
+class Block(NamedTuple):
+    """Columns of pictures with a title.
+
+    Attributes:
+        title (str): The title.
+        columns (list[str]): Titles of the columns.
+        rows (list[list[np.ndarray]]): Pictures, (H, W, 3). A row may have
+            fewer of them than there are columns.
+        same_class (list[list[bool]], optional): For each picture True for a
+            green frame and False for a red one.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[np.ndarray]]
+    same_class: list[list[bool]] | None = None
+
+
 def draw_blocks(
-    blocks: Sequence[tuple[str, list[str], list]],
-    frames: Sequence[Sequence[Sequence[bool]] | None],
-    names: Sequence[str] | None,
+    blocks: Sequence[Block],
+    names: Sequence[str],
     aspect: float,
+    title: str = '',
     legend: str = '',
 ) -> Figure:
-    """Draw blocks of pictures side by side, with a row for each image.
+    """Draw blocks side by side, with a row for each image.
 
     Args:
-        blocks (Sequence[Tuple[str, List[str], List]]): Title of each block,
-            titles of its columns, and rows of pictures, (H, W, 3). A row may
-            have fewer pictures than there are columns.
-        frames (Sequence[Sequence[Sequence[bool]] | None]): For each picture
-            of a block True for a green frame and False for a red one. None
-            for a block without frames.
-        names (Sequence[str], optional): Names of the rows.
+        blocks (Sequence[Block]): The blocks, with equally many rows.
+        names (Sequence[str]): Names of the rows.
         aspect (float): Height of a picture divided by its width.
+        title (str): Text above all.
         legend (str): Text below the pictures.
 
     Returns:
-        Figure: The figure.
+        Figure: The figure. All pictures are of one size.
     """
-    count = len(blocks[0][2])
-    widths = [len(titles) + 0.2 for _, titles, _ in blocks]
-    widths[0] += 0.9 * bool(names)
-    figure = Figure(
-        (CELL * sum(widths), CELL * (count * aspect + 1.2)),
-        layout='constrained',
-        facecolor='white',
-    )
-    figure.get_layout_engine().set(w_pad=0.01, h_pad=0.02)
-    figure.supxlabel(legend, fontsize=8.5, color=TEXT)
-    parts = figure.subfigures(1, len(blocks), width_ratios=widths)
-    for part, (title, titles, rows), correct in zip(parts, blocks, frames):
-        part.suptitle(title, fontsize=10.5, weight='bold', color=TEXT)
-        grid = part.subplots(count, len(titles), squeeze=False)
-        for (row, column), axes in np.ndenumerate(grid):
-            if row == 0:  # a blank keeps the rows of all blocks level
-                axes.set_title(titles[column] or ' ', fontsize=8.5, color=TEXT)
-            if column < len(rows[row]):
-                frame = correct and FRAMES[bool(correct[row][column])]
-                _show(axes, rows[row][column], frame)
-            else:
-                axes.set_axis_off()
-        if part is parts[0]:
-            for axes, name in zip(grid[:, 0], names or ()):
-                axes.set_anchor('E')
-                axes.set_ylabel(
-                    name, rotation=0, ha='right', va='center', fontsize=8.5
-                )
+    step = TILE + GAP
+    widths = [len(block.columns) * step + GUTTER for block in blocks]
+    width = NAMES + sum(widths)
+    height = HEADER + len(names) * (TILE * aspect + GAP) + FOOTER
+    figure = Figure((width, height), facecolor='white')
+
+    def write(x: float, top: float, text: str, **style) -> None:
+        style = dict(color=TEXT, fontsize=8.5, va='center') | style
+        figure.text(x / width, 1 - top / height, text, **style)
+
+    write(NAMES, 0.2, title, fontsize=9.5)
+    write(NAMES, height - FOOTER / 2, legend)
+    for row, name in enumerate(names):
+        top = HEADER + row * (TILE * aspect + GAP)
+        write(NAMES - 0.1, top + TILE * aspect / 2, name, ha='right')
+        for place, block in enumerate(blocks):
+            left = NAMES + sum(widths[:place])
+            for column, picture in enumerate(block.rows[row]):
+                x, y = left + column * step, height - top - TILE * aspect
+                place = x / width, y / height
+                size = TILE / width, TILE * aspect / height
+                axes = figure.add_axes((*place, *size), xticks=[], yticks=[])
+                small = 2 * max(picture.shape[:2]) <= SHARP
+                smoothing = 'bicubic' if small else 'antialiased'
+                axes.imshow(picture, interpolation=smoothing, aspect='auto')
+                same = block.same_class and block.same_class[row][column]
+                axes.spines[:].set_visible(same is not None)
+                axes.spines[:].set(color=FRAMES.get(same), linewidth=2.2)
+    for place, block in enumerate(blocks):
+        left = NAMES + sum(widths[:place])
+        style = dict(fontsize=10.5, weight='bold', ha='center')
+        middle = left + (len(block.columns) * step - GAP) / 2
+        write(middle, 0.6, fill(block.title, 12 * len(block.columns)), **style)
+        for column, text in enumerate(block.columns):
+            middle = left + column * step + TILE / 2
+            write(middle, HEADER - 0.2, fill(text, 13), ha='center')
     return figure
-
-
-def _show(axes: Axes, picture: np.ndarray, frame: str | None) -> None:
-    axes.set(xticks=[], yticks=[])
-    small = 2 * max(picture.shape[:2]) <= SHARP
-    smoothing = 'bicubic' if small else 'antialiased'
-    axes.imshow(picture, interpolation=smoothing)
-    axes.spines[:].set_visible(frame is not None)
-    axes.spines[:].set(color=frame, linewidth=2.2)

@@ -5,7 +5,9 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
+from mmengine.config import Config
 
 Curve = tuple[list[int], list[float]]
 
@@ -19,6 +21,8 @@ PANELS = {
     'teacher momentum': 'momentum',
     'learning rate': 'lr',
 }
+HEALTHY = 0.4, 0.7  # of mu, docs/method/health.md
+STYLES = ('--', ':', '-.')
 
 
 def read_scalars(path: str | Path) -> dict[str, Curve]:
@@ -79,7 +83,10 @@ def _read(path: Path, step: int) -> dict[str, dict[int, float]]:
 
 
 def draw_curves(
-    scalars: dict[str, Curve], baselines: dict[str, float] | None = None
+    scalars: dict[str, Curve],
+    baselines: dict[str, float] | None = None,
+    num_words: int | None = None,
+    title: str = '',
 ) -> Figure:
     """Draw the curves of a MOCA run, with a panel for each kind of scalar.
 
@@ -87,7 +94,10 @@ def draw_curves(
         scalars (Dict[str, Tuple[list, list]]): Result of
             :func:`read_scalars`.
         baselines (Dict[str, float], optional): Name -> accuracy, drawn as a
-            dashed line in the panel of k-NN.
+            dashed line in the panel of k-NN, like those that the run has
+            measured.
+        num_words (int, optional): K, drawn as a line beside the perplexity.
+        title (str): Title of the figure.
 
     Returns:
         Figure: The figure.
@@ -95,9 +105,15 @@ def draw_curves(
     Raises:
         ValueError: If no scalar has a panel.
     """
+    scalars = dict(scalars)
+    baselines = {
+        name.removeprefix('knn/'): scalars.pop(name)[1][-1]
+        for name in list(scalars)
+        if name.startswith('knn/') and not name.startswith('knn/top')
+    } | (baselines or {})
     panels = {
-        title: names
-        for title, start in PANELS.items()
+        panel: names
+        for panel, start in PANELS.items()
         if (names := [name for name in scalars if name.startswith(start)])
     }
     if not panels:
@@ -107,18 +123,61 @@ def draw_curves(
         )
     columns = min(4, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure((3.7 * columns, 2.7 * rows), layout='constrained')
-    for index, (title, names) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(rows, columns, index)
-        axes.set_title(title, fontsize=10.5, weight='bold', loc='left')
+    figure = Figure((3.7 * columns, 2.7 * rows + 0.3), layout='constrained')
+    figure.suptitle(title, fontsize=10.5)
+    # The first panel takes the cells that would be empty.
+    cells = [*panels][:1] * (rows * columns - len(panels)) + [*panels]
+    grid = np.reshape(np.array(cells, object), (rows, columns)).tolist()
+    for panel, axes in figure.subplot_mosaic(grid, sharex=True).items():
+        axes.set_title(panel, fontsize=10.5, weight='bold', loc='left')
+        names = panels[panel]
         for name in names:
-            axes.plot(*scalars[name], label=name, marker='.')
+            label = name.removeprefix('knn/')
+            axes.plot(*scalars[name], label=label, marker='.', markersize=4)
+        lines = {}
+        if names[0] == 'msd':
+            colors = dict(facecolor='#e4f4e7', edgecolor='#2a9d4a')
+            axes.axhspan(*HEALTHY, label='healthy', **colors)
+        if names[0] == 'codebook_perplexity' and num_words:
+            lines = {f'K = {num_words}': num_words}
         if names[0].startswith('knn/'):
-            for name, value in (baselines or {}).items():
-                axes.axhline(value, label=name, color='grey', linestyle='--')
-            axes.set_ylim(0, 100)
-        if len(axes.lines) > 1:
+            lines = baselines
+            axes.set_ylim(0, 102)
+        for style, (name, value) in zip(STYLES * 9, lines.items()):
+            axes.axhline(value, label=name, color='grey', linestyle=style)
+        if len(axes.get_legend_handles_labels()[1]) > 1:
             axes.legend(fontsize=8, frameon=False)
-        axes.set_xlabel('iteration', fontsize=9)
+        if axes.get_subplotspec().is_last_row():
+            axes.set_xlabel('iteration', fontsize=9)
         axes.grid(color='#eeeeee')
+    steps = [max(scalars[name][0]) for name in sum(panels.values(), [])]
+    axes.set_xlim(0, 1.02 * max(steps))
     return figure
+
+
+def draw_run(
+    path: str | Path, baselines: dict[str, float] | None = None
+) -> Figure:
+    """Draw the curves of a run, with its name, its images and its K.
+
+    Args:
+        path (str | Path): See :func:`read_scalars`.
+        baselines (Dict[str, float], optional): See :func:`draw_curves`.
+
+    Returns:
+        Figure: The figure.
+
+    Raises:
+        FileNotFoundError: See :func:`read_scalars`.
+        ValueError: See :func:`read_scalars` and :func:`draw_curves`.
+    """
+    scalars, path = read_scalars(path), Path(path)
+    found = sorted(path.glob('*/vis_data/config.py')) if path.is_dir() else []
+    file = found[-1] if found else path.with_name('config.py')
+    if not file.is_file():
+        return draw_curves(scalars, baselines)
+    cfg = Config.fromfile(file, import_custom_modules=False)
+    words = cfg.get('model', {}).get('codebook', {}).get('num_words')
+    data = cfg.get('train_dataloader', {}).get('dataset', {}).get('data_root')
+    title = f'{cfg.get("work_dir")}, trained on {data}'
+    return draw_curves(scalars, baselines, words, title)

@@ -74,8 +74,10 @@ def feature_and_word_colors(
     assigned = torch.stack(
         [(image @ words.T).argmax(dim=-1) for image in tokens]
     )
-    features, words = pca_colors(tokens.cpu().numpy(), words.cpu().numpy())
-    return features, words[assigned.cpu().numpy()]
+    features, words = pca_colors(
+        tokens.cpu().numpy(), words[assigned].cpu().numpy()
+    )
+    return features, words
 
 
 def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:

@@ -1,30 +1,136 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""One picture of what a model has learnt."""
+"""One picture of what a model has learnt, from its config and checkpoint."""
 
-from collections.abc import Sequence
+import warnings
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from mmengine.config import Config, ConfigDict
+from mmengine.device import get_device
+from mmengine.logging import MMLogger
+from mmengine.registry import init_default_scope
+from mmengine.runner import load_checkpoint
+from mmpretrain import get_model
+from mmpretrain.registry import DATASETS
 from torch import Tensor
+from torch.utils.data import Dataset
 
+from mmmoca.checkpoints import guarded
+from mmmoca.evaluation import extract_features, knn_search, raw_pixels
+from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.models import MOCA
 
-from .blocks import SHARP, draw_blocks
+from .blocks import SHARP, Block, draw_blocks
 from .feature_maps import feature_and_word_colors
-from .neighbours import Neighbours
 from .pictures import masked_picture, to_picture
+
+NEAREST = 5
+LEGEND = 'grey: masked;  hatched: masked and to be predicted;  '
+FRAMES = 'green frame: same class, red frame: another;  '
+
+
+def draw_overview(
+    cfg: Config,
+    checkpoint: str,
+    data: str | None = None,
+    images: int = 8,
+    bank_size: int = 2000,
+    num_workers: int = 2,
+    seed: int = 0,
+) -> Figure:
+    """Draw a row for each image: masks, features, words and neighbours.
+
+    Args:
+        cfg (Config): A pretraining config.
+        checkpoint (str): A checkpoint of the whole model.
+        data (str, optional): Folder of the images, at any depth. Defaults to
+            that of the config.
+        images (int): Number of images shown.
+        bank_size (int): Number of images among which neighbours are found.
+        num_workers (int): Number of processes that read images.
+        seed (int): Seed of the choice of images and of the masks.
+
+    Returns:
+        Figure: The figure.
+
+    Raises:
+        TypeError: If the config's model is no MOCA.
+        ValueError: If the config has neither a ``val_dataloader`` nor a
+            ``test_dataloader``, or its images are not of the model's size.
+        RuntimeError: If the checkpoint is of another model.
+        OSError: If none of the images can be read. Some are left out with a
+            warning that counts them.
+    """
+    # MMEngine would log the initialisation of each parameter.
+    MMLogger.get_instance('overview', log_level='ERROR')
+    init_default_scope(cfg.get('default_scope', 'mmpretrain'))
+    torch.manual_seed(seed)
+    queries, bank = _build_sets(cfg, data)
+    untrained, model = _build_model(cfg), _build_model(cfg)
+    load_checkpoint(
+        model, guarded(checkpoint), map_location='cpu', strict=True
+    )
+    members = torch.randperm(len(bank))[:bank_size].tolist()
+    members = sorted(_readable(bank, members))
+    pool = members if queries is bank else range(len(queries))
+    places = [_place(queries, row) for row in pool]
+    picked = [pool[i] for i in pick_images([p for p, _ in places], images)]
+    picked = _readable(queries, picked)
+
+    inputs = torch.stack([queries[row]['inputs'] for row in picked])
+    size, shape = tuple(model.backbone.img_size), tuple(inputs.shape[-2:])
+    if shape != size:
+        raise ValueError(
+            f'the pictures need images of the size {size} that the model '
+            f'trains on, got {shape}; let the pipeline crop to it'
+        )
+    # Images are BGR if our preprocessor, or mmpretrain's, converts them.
+    converts = getattr(model.data_preprocessor, '_channel_conversion', False)
+    bgr = getattr(model.data_preprocessor, 'to_rgb', converts)
+    blocks = model_blocks(model, untrained, inputs, bgr)
+    encoders = {'MOCA': model.extract_feat, 'raw pixels': raw_pixels}
+    (features, labels), (bank_features, bank_labels) = [
+        extract_features(
+            torch.utils.data.Subset(dataset, rows),
+            model.data_preprocessor,
+            encoders,
+            batch_size=50,
+            num_workers=num_workers,
+        )
+        for dataset, rows in ((queries, picked), (bank, members))
+    ]
+    own = [members.index(r) if queries is bank else None for r in picked]
+    for name in encoders:
+        found = nearest(features[name], bank_features[name], own)
+        same = labels is not None and [
+            (bank_labels[rows] == label).tolist()
+            for rows, label in zip(found, labels)
+        ]
+        pictures = [
+            [to_picture(bank[members[i]]['inputs'], bgr) for i in rows]
+            for rows in found
+        ]
+        columns = [''] * NEAREST
+        blocks.append(
+            Block(f'nearest images by {name}', columns, pictures, same or None)
+        )
+    names = ['\n'.join(_place(queries, row)) for row in picked]
+    legend = LEGEND + FRAMES * (labels is not None)
+    legend += f'nearest: of {len(members)} images drawn from {_root(bank)}'
+    title = f'{checkpoint}, images of {_root(queries)}'
+    return draw_blocks(blocks, names, shape[0] / shape[1], title, legend)
 
 
 @torch.no_grad()
-def draw_overview(
-    model: MOCA,
-    untrained: MOCA,
-    images: Tensor,
-    neighbours: Sequence[Neighbours] = (),
-    names: Sequence[str] | None = None,
-) -> Figure:
-    """Draw a row for each image: masks, features, words and neighbours.
+def model_blocks(
+    model: MOCA, untrained: MOCA, images: Tensor, bgr: bool
+) -> list[Block]:
+    """Draw what the student sees, and features and words of the teacher.
 
     Masks come from torch's generator.
 
@@ -34,67 +140,19 @@ def draw_overview(
             device.
         images (Tensor): Packed images of the size that the model trains on,
             (N, C, H, W), uint8.
-        neighbours (Sequence[Neighbours]): Blocks of nearest images.
-        names (Sequence[str], optional): Names of the rows.
+        bgr (bool): Whether their first channel is blue.
 
     Returns:
-        Figure: The figure.
-
-    Raises:
-        ValueError: If the images are not of the model's size.
+        list[Block]: Images, masked images, features and words.
     """
-    size, shape = tuple(model.backbone.img_size), tuple(images.shape[-2:])
-    if shape != size:
-        raise ValueError(
-            f'the pictures need images of the size {size} that the model '
-            f'trains on, got {shape}; let the pipeline crop to it'
-        )
     data = dict(inputs=images, data_samples=[])
     inputs = model.data_preprocessor(data, False)['inputs']
-    # Images are BGR if our preprocessor, or mmpretrain's, converts them.
-    names_of_it = 'to_rgb', '_channel_conversion'
-    bgr = any(getattr(model.data_preprocessor, n, False) for n in names_of_it)
     pictures = [to_picture(image, bgr) for image in images]
     features, words = feature_and_word_colors(model, inputs)
     before, _ = feature_and_word_colors(untrained, inputs)
-    blocks = [
-        ('image', [''], [[picture] for picture in pictures]),
-        (
-            'student sees',
-            [f'round {i + 1}' for i in range(len(model.masking.counts))],
-            _masked_views(model, pictures),
-        ),
-        (
-            'PCA of patch features',
-            ['untrained', 'pretrained'],
-            list(zip(before, features)),
-        ),
-        (
-            'codebook',
-            ['word of each patch'],
-            [[_enlarge(word)] for word in words],
-        ),
-    ]
-    for block in neighbours:
-        found = [
-            [to_picture(block.dataset[row]['inputs'], bgr) for row in rows]
-            for rows in block.rows
-        ]
-        titles = [''] * max(map(len, found))
-        blocks.append((block.title, titles, found))
-    frames = [None] * 4 + [block.same_class for block in neighbours]
-    legend = 'grey: masked;  hatched: masked and to be predicted'
-    if any(frames):
-        legend += ';  green frame: same class, red frame: another'
-    return draw_blocks(blocks, frames, names, shape[0] / shape[1], legend)
-
-
-def _masked_views(
-    model: MOCA, pictures: Sequence[np.ndarray]
-) -> list[list[np.ndarray]]:
     grid = model.backbone.patch_resolution
     masks = model.masking.draw(len(pictures), torch.device('cpu'))
-    return [
+    masked = [
         [
             masked_picture(
                 _enlarge(picture),
@@ -106,9 +164,140 @@ def _masked_views(
         ]
         for index, picture in enumerate(pictures)
     ]
+    rounds = [f'round {i + 1}' for i in range(len(masks))]
+    colours = ['untrained', 'pretrained']
+    return [
+        Block('image', [''], [[picture] for picture in pictures]),
+        Block('student sees', rounds, masked),
+        Block('PCA of patch features', colours, [*zip(before, features)]),
+        Block(
+            'codebook',
+            ['word of each patch'],
+            [[_enlarge(word)] for word in words],
+        ),
+    ]
+
+
+def nearest(
+    query: Tensor, bank: Tensor, own_rows: Sequence[int | None]
+) -> list[list[int]]:
+    """Find the nearest images of each query by cosine similarity.
+
+    Args:
+        query (Tensor): L2-normalised features, (Q, D).
+        bank (Tensor): L2-normalised features of the bank, (N, D).
+        own_rows (Sequence[int | None]): Row of each query in the bank, which
+            is left out.
+
+    Returns:
+        list[list[int]]: Rows of the bank, nearest first.
+    """
+    rows = knn_search(query, bank, NEAREST + 1)[1].tolist()
+    return [
+        [row for row in found if row != own][:NEAREST]
+        for found, own in zip(rows, own_rows)
+    ]
+
+
+def pick_images(groups: Sequence[Hashable], count: int) -> list[int]:
+    """Pick random images from as many different groups as possible.
+
+    Args:
+        groups (Sequence[Hashable]): Group of each image.
+        count (int): Number of images to pick, at most all.
+
+    Returns:
+        list[int]: Indices, sorted by group and then by index.
+    """
+    members = defaultdict(list)
+    for index in torch.randperm(len(groups)).tolist():
+        members[groups[index]].append(index)
+    turns = chain.from_iterable(zip_longest(*members.values()))
+    chosen = [index for index in turns if index is not None][:count]
+    return sorted(chosen, key=lambda index: (groups[index], index))
+
+
+def _place(dataset: Dataset, row: int) -> tuple[str, str]:
+    """Class or folder of an image, and the name of its file."""
+    info = dataset.get_data_info(row)
+    path = Path(str(info.get('img_path', row)))
+    classes = dataset.metainfo.get('classes')
+    label = info.get('gt_label')
+    known = classes and label is not None
+    folder = classes[int(label)] if known else path.parent.name
+    return folder[-20:], path.name[-20:]
+
+
+def _root(dataset: Dataset) -> str:
+    prefix = getattr(dataset, 'data_prefix', {}).get('img_path')
+    return str(prefix or dataset.data_root).rstrip('/')
 
 
 def _enlarge(picture: np.ndarray) -> np.ndarray:
     """Repeat the pixels of a small picture, so that it is not smoothed."""
     scale = max(1, SHARP // max(picture.shape[:2]))
     return picture.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+def _build_model(cfg: Config) -> MOCA:
+    """Build the config's model with initial weights."""
+    model = get_model(cfg)
+    if not isinstance(model, MOCA):
+        raise TypeError(
+            f'a MOCA model is needed, got a {type(model).__name__}'
+        )
+    model.init_weights()
+    return model.eval().to(get_device())
+
+
+def _readable(dataset: Dataset, rows: list[int]) -> list[int]:
+    """Those of some rows whose images can be read."""
+    dataset.test_mode = True  # else another image would take its place
+    good, problem = [], None
+    for row in rows:
+        try:
+            dataset[row]
+            good.append(row)
+        except OSError as error:
+            problem = error
+    if problem is not None:
+        if not good:
+            raise problem
+        warnings.warn(
+            f'{len(rows) - len(good)} of {len(rows)} images are left out, the '
+            f'last because {problem}',
+            stacklevel=3,
+        )
+    return good
+
+
+def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
+    """Build the data sets of the images and of the bank.
+
+    Without labelled images both are the same set.
+    """
+    loop = cfg.get('val_cfg') or {}
+    if data is None and loop.get('bank_dataloader') is not None:
+        loaders = cfg.val_dataloader, loop.bank_dataloader
+        return tuple(
+            DATASETS.build(
+                with_data_root(loader, loop.get('data_root')).dataset
+            )
+            for loader in loaders
+        )
+    loader = cfg.get('val_dataloader') or cfg.get('test_dataloader')
+    if loader is None:
+        raise ValueError(
+            'the config has no test_dataloader, whose pipeline reads the '
+            'images to show'
+        )
+    source = cfg.train_dataloader.dataset
+    if data is not None:
+        source = dict(
+            type='mmmoca.ImageFolder', data_root=data, with_label=False
+        )
+        if 'extensions' in loader.dataset:
+            source['extensions'] = loader.dataset.extensions
+    source = ConfigDict(source, pipeline=loader.dataset.pipeline)
+    dataset = DATASETS.build(source)
+    return dataset, dataset

@@ -71,29 +71,31 @@ def masked_picture(
 
 
 def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
-    """Turn features into colours.
+    """Turn features of images into colours.
 
-    The first three principal components of ``features``, from their 2nd to
-    their 98th percentile, become red, green and blue. scikit-learn chooses
-    their signs from the features.
+    The first three principal components of all ``features`` become red,
+    green and blue, in each image from their 2nd to their 98th percentile.
+    scikit-learn chooses their signs from the features.
 
     Args:
-        features (np.ndarray): At least three features, (..., D).
-        *others (np.ndarray): More features to colour in the same way,
-            (..., D).
+        features (np.ndarray): At least three features, (N, ..., D).
+        *others (np.ndarray): More features of the images to colour in the
+            same way, (N, ..., D).
 
     Returns:
         List[np.ndarray]: Colours of ``features`` and of each of ``others``,
-        (..., 3), in [0, 1].
+        (N, ..., 3), in [0, 1].
     """
-    flat = features.reshape(-1, features.shape[-1])
-    pca = PCA(3, random_state=0).fit(flat)
-    low, high = np.percentile(pca.transform(flat), (2, 98), axis=0)
+    pca = PCA(3, random_state=0).fit(features.reshape(-1, features.shape[-1]))
+    first, *more = (
+        pca.transform(part.reshape(-1, part.shape[-1])).reshape(
+            len(part), -1, 3
+        )
+        for part in (features, *others)
+    )
+    low, high = np.percentile(first, (2, 98), axis=1, keepdims=True)
     span = np.maximum(high - low, 1e-12)
-
-    def colors(array: np.ndarray) -> np.ndarray:
-        components = pca.transform(array.reshape(-1, array.shape[-1]))
-        scaled = np.clip((components - low) / span, 0, 1)
-        return scaled.reshape(*array.shape[:-1], 3)
-
-    return [colors(array) for array in (features, *others)]
+    return [
+        np.clip((components - low) / span, 0, 1).reshape(*part.shape[:-1], 3)
+        for components, part in zip((first, *more), (features, *others))
+    ]

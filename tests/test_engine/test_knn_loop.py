@@ -2,11 +2,13 @@
 """The k-NN loops in real Runners, on image folders, on 1 and 2 processes."""
 
 import itertools
+import json
 import random
 
 import numpy as np
 import pytest
 import torch
+from mmengine.runner import Runner
 
 from tests.distributed import run_processes
 from tests.frozen import (
@@ -96,6 +98,7 @@ def test_hooks_and_mode(root, tmp_path):
 
 
 def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
+    """Baselines are measured once, before the first step or its resume."""
     flip = [*PIPELINE[:2], dict(type='RandomFlip', prob=0.5), PIPELINE[2]]
     bank = folder_loader(root / 'bank', dict(shuffle=True), pipeline=flip)
 
@@ -108,21 +111,52 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
         )
         run.train()
         states = torch.rand(3).tolist(), *np.random.rand(3), random.random()
-        return run, run.model.student.weight.detach(), states
+        batches = run.model.log.count(('extract_feat', False))
+        found = {
+            name.removeprefix('val/knn/'): values.data[0].tolist()
+            for name, values in run.message_hub.log_scalars.items()
+        }
+        return batches, found, run.model.student.weight.detach(), states
 
-    saving = dict(type='CheckpointHook', save_best='knn/top1_k3')
-    validated = config(root, tmp_path / 'knn', k=3)
-    run, weight, states = train(
-        **validated, default_hooks=dict(checkpoint=saving)
+    saving = dict(
+        checkpoint=dict(
+            type='CheckpointHook', interval=1, save_best='knn/top1_k3'
+        )
     )
-    _, plain_weight, plain_states = train(work_dir=str(tmp_path))
+    settings = dict(k=(1, 3), which='student', baselines=True)
+    cfg = config(root, tmp_path / 'knn', **settings)
+    batches, found, weight, states = train(**cfg, default_hooks=saving)
+    _, _, plain_weight, plain_states = train(work_dir=str(tmp_path))
     assert not torch.equal(weight, PooledPixels().student.weight)
     assert torch.equal(weight, plain_weight)
     assert states == plain_states
-    history = run.message_hub.log_scalars['val/knn/top1_k3']
-    assert history.current() == pytest.approx(expected_accuracy(root, 3))
-    assert len(history.data[0]) == 2
+    assert len(found['top1_k3']) == 2 and 'untrained_k1' not in found
     assert list((tmp_path / 'knn').glob('best_knn_top1_k3_*.pth'))
+
+    start = expected_accuracy(root, 3, which='student')
+    assert found['untrained_k3'] == [pytest.approx(start)]
+    features = []
+    for part in ('bank', 'query'):
+        images = Runner.build_dataloader(folder_loader(root / part)).dataset
+        pixels = [sample['inputs'].flatten().float() for sample in images]
+        pixels = torch.stack([p - p.mean() for p in pixels]).numpy()
+        features.append((pixels, images.get_gt_labels()))
+    pixels = 100 * knn_judge(*features[0], 3).score(*features[1])
+    assert found['raw_pixels_k3'] == [pytest.approx(pixels)]
+    # First of what is drawn, a part of each validation, and at the end.
+    (file,) = (tmp_path / 'knn').glob('*/vis_data/scalars.json')
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    end = next((tmp_path / 'knn').glob('*/*.log')).read_text()[-200:]
+    for name in ('untrained_k3', 'raw_pixels_k3'):
+        values = [record.get(f'knn/{name}') for record in records]
+        assert values.count(*found[name]) == 3 and values[-1] is not None
+        assert f'{found[name][0]:.1f}' in end
+    file = str(tmp_path / 'knn' / 'epoch_1.pth')
+    resumed, again, *_ = train(**cfg, load_from=file, resume=True)
+    assert again['untrained_k3'] == found['untrained_k3']
+    assert (batches, resumed) == (27, 9)  # nine each time
+    _, loaded, *_ = train(**cfg, load_from=file, cfg=dict(load_from=file))
+    assert 'start_k3' in loaded and 'untrained_k3' not in loaded
 
 
 NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]

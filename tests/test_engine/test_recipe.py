@@ -5,6 +5,7 @@ import shutil
 import time
 
 import pytest
+from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
@@ -17,6 +18,7 @@ from ..images import CONFIGS, DEMO_CONFIG, write_images
 from ..runs import COUNT, scalars
 
 CONFIG = CONFIGS / 'moca_vit-s16_own-images.py'
+TINY_CONFIG = CONFIGS / 'demo' / 'moca_vit-tiny_own-images.py'
 LR = 'optim_wrapper.optimizer.lr'
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
 TINY = {
@@ -92,6 +94,44 @@ def test_what_is_not_auto_stays(root):
     assert complete_recipe(cfg) == {}
 
 
+def test_tiny_follows_the_same_rules(root):
+    """But for its rate, which is linear in the batch, too."""
+    settings = dict(data_root=str(root), epochs=4, batch_size=8)
+    written = prepare_training(load_config(TINY_CONFIG, cfg_options=settings))
+    expected = recipe_numbers(RunSize(58, 8, 28))
+    assert written == expected | {LR: pytest.approx(1e-3 / 4)}
+
+
+@pytest.mark.parametrize('config, border', [(CONFIG, 1), (TINY_CONFIG, 3)])
+def test_size_and_views_have_names(root, config, border):
+    """Crops, positions and the border follow; probabilities are set."""
+    own = [f'data_root={root}/train', f'knn_root={root}', 'img_size=160']
+    cfg = load_config(config, cfg_options=[*own, 'flip=0', 'jitter=0.25'])
+    assert cfg.model.backbone.img_size == 160
+    assert cfg.model.codebook.border == border
+    init_default_scope('mmpretrain')
+    sets = [cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader]
+    sets += [cfg.val_cfg.bank_dataloader, cfg.test_cfg.bank_dataloader]
+    for dataset in (loader.dataset for loader in sets):
+        dataset.data_root = str(root)
+        inputs = DATASETS.build(dataset)[0]['inputs']
+        views = inputs if isinstance(inputs, list) else [inputs]
+        assert {view.shape for view in views} == {(3, 160, 160)}
+    assert {part.dataset.pipeline[1].scale for part in sets[1:]} == {182}
+    load, multi = cfg.train_dataloader.dataset.pipeline[1:3]
+    assert load.reduce_to == 414
+    assert [(v[1].prob, v[-1].prob) for v in multi.transforms] == [
+        (0.25, 0)
+    ] * 2
+    if config == TINY_CONFIG:
+        with pytest.raises(ValueError, match='Solarize'):
+            load_config(config, cfg_options=['solarize=0'])
+    else:
+        cfg = load_config(config, cfg_options=['solarize=0'])
+        multi = cfg.train_dataloader.dataset.pipeline[2]
+        assert multi.transforms[1][4].prob == 0
+
+
 def test_what_cannot_be(root):
     cfg = own_config(root, batch_size=64)
     message = '58 images fill no step of 64: lower train_dataloader.batch_size'
@@ -116,7 +156,8 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
         'val_cfg.k': (2, 20),
         'log_level': 'INFO',
     }
-    cfg = own_config(root, tmp_path, knn_root=str(root), epochs=1, **options)
+    options |= dict(knn_root=str(root), epochs=1, img_size=64)
+    cfg = own_config(root, tmp_path, **options)
     assert cfg.test_cfg.data_root == str(root)
     runner = train(cfg, prepare_training(cfg))
     said = capsys.readouterr().out
@@ -124,6 +165,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
     assert '36 of the 64 words' in said
     assert len(scalars(runner, 'val/knn/top1_k20')) == 1
     assert list(tmp_path.glob('best_knn_top1_k20_epoch_*.pth'))
+    assert f'{scalars(runner, "val/knn/raw_pixels_k20")[0]:.1f} (' in said
     cfg.train_dataloader.batch_size = 64
     with pytest.raises(ValueError, match='train_dataloader.batch_size'):
         train(cfg, {})

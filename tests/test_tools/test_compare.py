@@ -13,8 +13,10 @@ from mmengine.config import Config
 from PIL import Image
 
 import mmmoca
+from mmmoca.apis.comparison import untrain
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import presets
+from mmmoca.models import sincos_positions_2d
 
 from ..images import CONFIGS
 from ..judges import centre, knn_judge, low_shot_judge
@@ -180,6 +182,23 @@ def test_features_are_extracted_once(compare, files, tmp_path):
     (teacher,), _ = run(['{}/mocov3.pth'], *only)
     assert teacher['settings']['which'] == 'teacher'
     assert teacher['knn'] != student['knn']
+
+
+def test_untrained_weights_of_the_same_vit(compare, files, tmp_path):
+    """Those of a MOCA model, the same for all rows."""
+    names = ['untrained', '{}/mmmoca.pth', 'again=untrained:cls']
+    first, trained, cls = compare(tmp_path, names, '--protocols', 'knn')
+    assert first['knn'] != trained['knn'] and cls['settings']['knn'] == 'cls'
+    assert len([*(tmp_path / 'features').glob('*.npy')]) == 4
+    encoder = mmmoca.load(files / 'mmmoca.pth', num_heads=HEADS)
+    untrain(encoder)
+    vit = encoder.backbone
+    weight = vit.layers[0].ffn.layers[0][0].weight  # uniform, by Glorot
+    assert weight.abs().max() <= (6 / sum(weight.shape)) ** 0.5
+    positions = sincos_positions_2d(vit.patch_resolution, vit.embed_dims)
+    assert torch.equal(vit.pos_embed[0, 1:].cpu(), positions)
+    with pytest.raises(SystemExit):
+        compare(tmp_path, ['untrained'])
 
 
 def test_checkpoints_on_the_command_line(tool, tmp_path):

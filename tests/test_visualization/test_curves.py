@@ -4,8 +4,9 @@
 import json
 
 import pytest
+from mmengine.config import Config
 
-from mmmoca.visualization.curves import draw_curves, read_scalars
+from mmmoca.visualization.curves import draw_curves, draw_run, read_scalars
 
 
 def write(path, *records):
@@ -38,16 +39,42 @@ def test_iterations(tmp_path):
         'knn/top1_k20': [(5, 30)],
         'knn/top5_k20': [(5, 60)],
     }
-    figure = draw_curves(scalars, {'raw pixels': 19.5})
+    figure = draw_curves(scalars | {'knn/untrained_k20': ([0], [7])}, {'x': 9})
     accuracy, loss, rate = figure.axes
-    dots, dashes = accuracy.lines
+    dots, *dashes = accuracy.lines
     assert dots.get_xydata().tolist() == [[5, 30]]
-    assert set(dashes.get_ydata()) == {19.5}
-    assert dashes.get_label() == 'raw pixels'
+    assert [set(line.get_ydata()) for line in dashes] == [{7}, {9}]
+    assert [line.get_label() for line in dashes] == ['untrained_k20', 'x']
+    # They look different, and all panels have one range.
+    assert len({line.get_linestyle() for line in dashes}) == 2
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1
+    assert loss.get_xlim()[1] > 6
     (line,) = loss.lines
     assert line.get_xydata().tolist() == [[2, 8], [4, 6], [6, 4]]
     assert rate.lines[0].get_xydata().tolist() == [[2, 0.1], [6, 0.2]]
     assert rate.get_title(loc='left') == 'learning rate'
+
+
+def test_a_run_with_its_config(tmp_path):
+    """K, the healthy band of mu, a title, and no empty cell."""
+    names = 'loss', 'codebook_perplexity', 'msd', 'momentum', 'lr'
+    folder = tmp_path / '20260101_000000' / 'vis_data'
+    values = train(3, **dict.fromkeys(names, 0.5))
+    write(folder / 'scalars.json', values, {'knn/top1_k20': 30, 'step': 3})
+    data = dict(dataset=dict(data_root='photos'))
+    model = dict(codebook=dict(num_words=640))
+    cfg = dict(work_dir='runs/a', train_dataloader=data, model=model)
+    Config(cfg).dump(folder / 'config.py')
+    figure = draw_run(tmp_path)
+    title = figure.get_suptitle()
+    assert 'runs/a' in title and 'photos' in title
+    accuracy, _, perplexity, mu, *others = figure.axes
+    assert len(others) == 2
+    spans = [a.get_subplotspec() for a in figure.axes]
+    cells = [(s.rowspan, s.colspan) for s in spans]
+    assert sum(len(row) * len(column) for row, column in cells) == 8
+    assert set(perplexity.lines[1].get_ydata()) == {640}
+    assert mu.patches[0].get_extents().height > 0 and not accuracy.patches
 
 
 def test_validations_counted_in_epochs(tmp_path):

@@ -6,70 +6,110 @@ import pytest
 import torch
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
-from PIL import Image
+from mmengine.config import Config
+from torch.nn import functional as F
 
-from mmmoca.datasets import ImageFolder, LoadImage
-from mmmoca.visualization.checkpoint_overview import _readable
-from mmmoca.visualization.neighbours import Neighbours
-from mmmoca.visualization.overview import draw_overview
+from mmmoca.visualization.blocks import Block, draw_blocks
+from mmmoca.visualization.overview import (
+    draw_overview,
+    model_blocks,
+    nearest,
+    pick_images,
+)
 from mmmoca.visualization.pictures import to_picture
 
+from ..images import DEMO_CONFIG, point_to, write_images
+from ..runs import demo_model
 from .models import SIZE, small_moca
 
 
-def test_overview():
+def test_blocks_of_a_model():
     model, untrained = small_moca().train(), small_moca()
-    images = torch.randint(0, 256, (9, 3, *SIZE), dtype=torch.uint8)
-    bank, packed = [dict(inputs=image) for image in images], images[[2, 6]]
-    blocks = [
-        Neighbours('a', bank, [[3, 1], [0, 8]], [[True, False]] * 2),
-        Neighbours('b', bank, [[5, 4], [7, 2]]),
-    ]
+    images = torch.randint(0, 256, (2, 3, *SIZE), dtype=torch.uint8)
     torch.manual_seed(3)
-    figure = draw_overview(model, untrained, packed, blocks, ['x', 'y'])
-    # 1 image, 2 rounds, 2 PCA, 1 word, 2 and 2 neighbours in 2 rows.
-    columns = [
-        (axes, below)
-        for part in figure.subfigs
-        for axes, below in zip(*np.reshape(part.axes, (2, -1)))
-    ]
-    assert len(columns) == 10
-    shown = [
-        [np.asarray(axes.images[0].get_array()) for axes in column]
-        for column in columns
-    ]
-    for column, rows in ((0, (2, 6)), (6, (3, 0)), (7, (1, 8)), (9, (4, 2))):
-        expected = [to_picture(images[row]) for row in rows]
-        np.testing.assert_array_equal(shown[column], expected)
+    first, masked, features, words = model_blocks(
+        model, untrained, images, True
+    )
     torch.manual_seed(3)
     masks = model.masking.draw(2, torch.device('cpu'))
-    for column, mask in enumerate(masks, start=1):
-        for row in range(2):
-            patches = shown[column][row][::8, ::8]
-            same = (patches == to_picture(packed[row])).all(axis=2)
+    assert masked.columns == ['round 1', 'round 2']
+    for row, image in enumerate(images):
+        picture = to_picture(image)
+        np.testing.assert_array_equal(first.rows[row][0], picture)
+        for shown, mask in zip(masked.rows[row], masks):
+            same = (shown[::8, ::8] == picture).all(axis=2)
             same = same.reshape(4, 4, 8, 4).all(axis=(1, 3))
             visible = set(np.flatnonzero(same))
             assert visible == set(mask.visible[row].tolist())
-    for column, color in ((6, '#2a9d4a'), (7, '#d1495b')):
-        for axes in columns[column]:
-            spine = axes.spines['left']
-            assert (
-                spine.get_visible() and to_hex(spine.get_edgecolor()) == color
-            )
-    assert not columns[8][0].spines['left'].get_visible()
-    texts = {text.get_text() for text in figure.findobj(Text)}
-    assert {'a', 'b', 'x', 'y', 'round 2', 'untrained'} <= texts
+    assert len(features.rows[0]) == 2 and len(words.rows) == 2
     assert model.training and not model.teacher.training
-    with pytest.raises(ValueError, match=r'\(16, 32\).*\(32, 16\)'):
-        draw_overview(model, untrained, packed.mT)
 
 
-def test_unreadable_images_are_left_out(tmp_path):
-    for name in 'abcd':
-        Image.new('RGB', (8, 8)).save(tmp_path / f'{name}.png')
-    (tmp_path / 'b.png').write_text('none')
-    images = ImageFolder(tmp_path, with_label=False, pipeline=[LoadImage()])
-    with pytest.warns(UserWarning, match='1 of 3 images.*b.png'):
-        assert _readable(images, [2, 1, 3]) == [2, 3]
-    with pytest.raises(OSError, match='b.png'):
-        _readable(images, [1])
+def test_pictures_are_of_one_size_and_blocks_stand_apart():
+    picture = np.zeros((8, 16, 3))
+    blocks = [
+        Block('a', ['', ''], [[picture] * 2, [picture]]),
+        Block('b', [''], [[picture]] * 2, [[True], [False]]),
+    ]
+    figure = draw_blocks(blocks, ['r', 's'], 0.5)
+    places = [axes.get_position().bounds for axes in figure.axes]
+    assert len({tuple(np.round(place[2:], 9)) for place in places}) == 1
+    first, second, third = (place[0] for place in places[:3])
+    width = places[0][2]
+    assert 0 < 4 * (second - first - width) < third - second - width
+    spines = [axes.spines['left'] for axes in figure.axes]
+    colors = [to_hex(s.get_edgecolor()) for s in spines if s.get_visible()]
+    assert colors == ['#2a9d4a', '#d1495b']
+
+
+@pytest.mark.parametrize('labelled', [True, False])
+def test_overview_of_a_checkpoint(tmp_path, labelled):
+    """It names files, images and checkpoint, and spreads over folders."""
+    write_images(tmp_path, train=4, val=3, classes=2)
+    torch.save(dict(state_dict=demo_model().state_dict()), tmp_path / 'a.pth')
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, tmp_path)
+    data = None if labelled else str(tmp_path / 'val')
+    given = cfg, str(tmp_path / 'a.pth'), data, 6, 7, 0
+    figure = draw_overview(*given)
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    rows = [text.split('\n')[0] for text in texts if '.jpg' in text]
+    assert rows == ['class_0'] * 3 + ['class_1'] * 3
+    bank, number = ('train', 7) if labelled else ('val', 6)
+    assert any('a.pth' in text and f'{tmp_path}/val' in text for text in texts)
+    said = f' {number} images drawn from {tmp_path}/{bank}'
+    assert any(said in text for text in texts)
+    framed = [axes for axes in figure.axes if axes.spines.left.get_visible()]
+    assert len(framed) == 60 * labelled
+    for path in (tmp_path / 'val').glob('*/[01].jpg'):
+        path.write_text('none')
+    with pytest.warns(UserWarning, match='4 of 6 images.*class_'):
+        draw_overview(*given)
+    cfg.val_dataloader.dataset.pipeline[2].crop_size = 32
+    with pytest.raises(ValueError, match=r'\(48, 48\).*\(32, 32\)'):
+        draw_overview(*given)
+
+
+def test_images_of_different_classes():
+    labels = [0] * 50 + [3] * 3 + [1] * 47
+    picked = [labels[index] for index in pick_images(labels, 8)]
+    assert picked == [0, 0, 0, 1, 1, 1, 3, 3]
+    # Any image of a class has its chance.
+    assert len({pick_images(labels, 1)[0] for _ in range(30)}) > 15
+    assert pick_images('aaa', 4) == [0, 1, 2]
+
+
+def test_neighbours():
+    torch.manual_seed(0)
+    bank = F.normalize(torch.randn(30, 6), dim=1)
+    bank[5] = bank[4]
+    own = [4, 5, 20]
+    similarity = (bank[own] @ bank.T).numpy()
+    similarity[range(3), own] = -2
+    order = (-similarity).argsort(axis=1)
+    found = nearest(bank[own], bank, own)
+    assert found == order[:, :5].tolist()
+    # Of images that are not in the bank.
+    found = nearest(bank[own], bank, [None] * 3)
+    assert [row[0] for row in found] == [4, 4, 20]
+    assert [row[1:] for row in found[::2]] == order[::2, :4].tolist()

@@ -47,18 +47,20 @@ def test_masked_picture_shows_the_visible_patches_only():
             assert len(tones) == 1 and np.ptp(tones) == 0
 
 
-def test_colours_are_scaled_components():
-    features = np.random.default_rng(0).standard_normal((500, 5))
+def test_colours_are_components_scaled_in_each_image():
+    features = np.random.default_rng(0).standard_normal((2, 250, 5))
     features *= [5, 4, 3, 0.1, 0.1]
-    centred = features - features.mean(axis=0)
+    features[1] *= 0.2  # as vivid as the first
+    flat = features.reshape(-1, 5)
+    centred = flat - flat.mean(axis=0)
     axes = np.linalg.svd(centred, full_matrices=False)[2][:3]
-    components = centred @ axes.T
-    low, high = np.percentile(components, (2, 98), axis=0)
+    components = (centred @ axes.T).reshape(2, 250, 3)
+    low, high = np.percentile(components, (2, 98), axis=1, keepdims=True)
     expected = np.clip((components - low) / (high - low), 0, 1)
-    colors, other = pca_colors(features.reshape(20, 25, 5), features[:7])
-    colors = colors.reshape(-1, 3)
-    np.testing.assert_allclose(other, colors[:7])  # by the same map
+    colors, other = pca_colors(features.reshape(2, 10, 25, 5), features[:, :7])
+    colors = colors.reshape(2, 250, 3)
+    np.testing.assert_allclose(other, colors[:, :7])  # by the same map
     # Axes have a sign by convention only.
-    flipped = np.abs(colors - expected).max(axis=0) > 0.5
+    flipped = np.abs(colors - expected).max(axis=(0, 1)) > 0.5
     expected = np.where(flipped, 1 - expected, expected)
     np.testing.assert_allclose(colors, expected, atol=1e-6)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PROTOCOLS = ('knn', 'linear', 'lowshot')
 # The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
 FEATURES = ('avg', 'cls', 'cls-avg')
+UNTRAINED = 'untrained'
 PRESETS = ('moca', 'dino', 'ibot', 'msn', 'mocov3', 'mae')
 
 
@@ -38,7 +39,7 @@ class Entry(NamedTuple):
 
     Attributes:
         name (str, optional): What to call it.
-        path (str): The file.
+        path (str): The file, or :data:`UNTRAINED`.
         feature (str, optional): One of :data:`FEATURES` or :data:`PRESETS`.
     """
 
@@ -51,6 +52,7 @@ def parse_entry(text: str) -> Entry:
     """Type of an argument: ``[NAME=]FILE[:FEATURE]``.
 
     An existing file comes first: a '=' or ':' may be part of its name.
+    'untrained' may stand for a file.
 
     Args:
         text (str): The argument.
@@ -64,9 +66,10 @@ def parse_entry(text: str) -> Entry:
     name, _, rest = text.partition('=')
     for label, file in ((None, text), (name, rest)):
         path, _, feature = file.rpartition(':')
-        if Path(file).is_file():
+        if file == UNTRAINED or Path(file).is_file():
             return Entry(label, file, None)
-        if Path(path).is_file() and feature in FEATURES + PRESETS:
+        known = path == UNTRAINED or Path(path).is_file()
+        if known and feature in FEATURES + PRESETS:
             return Entry(label, path, feature)
     raise argparse.ArgumentTypeError(
         f'there is no file {text}, written [NAME=]FILE[:FEATURE], with one of '
@@ -79,7 +82,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     entry = (
-        'files of any layout known. FEATURE is that of all protocols (mean '
+        'files of any layout known, or "untrained" for initial weights of '
+        "the first file's ViT. FEATURE is that of all protocols (mean "
         f'patch token, [CLS], or both: {", ".join(FEATURES)}; low-shot takes '
         'it before the final norm), or the method whose published features '
         f'and settings to take ({", ".join(PRESETS)}); by default that of the '
@@ -112,6 +116,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     args.names = [e.name or Path(e.path).stem for e in args.checkpoints]
     if len(set(args.names)) < len(args.names):
         parser.error(f'the names {args.names} repeat: write NAME=FILE')
+    files = [e.path for e in args.checkpoints if e.path != UNTRAINED]
+    if not files:
+        parser.error('untrained takes the ViT of a file: name one, too')
+    args.first = files[0]
     if 'lowshot' in args.protocols and not args.shots + args.percent:
         parser.error('lowshot needs --shots or --percent')
     return args
@@ -124,6 +132,7 @@ def load_encoder(
     from mmengine.config import Config
 
     import mmmoca
+    from mmmoca.apis.comparison import untrain
     from mmmoca.evaluation.presets import choose_preset
     from mmmoca.models import ViewsDataPreprocessor
 
@@ -133,13 +142,16 @@ def load_encoder(
         options['img_size'] = cfg.model.backbone.img_size
         if isinstance(arch := cfg.model.backbone.arch, dict):
             options['num_heads'] = arch['num_heads']
-    encoder = mmmoca.load(entry.path, args.which or 'teacher', **options)
+    path = args.first if entry.path == UNTRAINED else entry.path
+    encoder = mmmoca.load(path, args.which or 'teacher', **options)
     preset = encoder.preset
     if entry.feature is not None:
         preset = choose_preset(encoder.metainfo['layout'], entry.feature)
     others = 'only', preset.which
     if args.which is None and encoder.metainfo['which'] not in others:
-        encoder = mmmoca.load(entry.path, preset.which, **options)
+        encoder = mmmoca.load(path, preset.which, **options)
+    if entry.path == UNTRAINED:
+        untrain(encoder, args.seed)
     if args.config is not None:
         normalise = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
         encoder.data_preprocessor = ViewsDataPreprocessor(

@@ -25,13 +25,13 @@ def main() -> None:
         parser.error(f'there is no {args.run}')
     import_stack()
     from mmmoca.files import write_figure
-    from mmmoca.visualization.curves import draw_curves, read_scalars
+    from mmmoca.visualization.curves import draw_run
 
     folder = args.run if args.run.is_dir() else args.run.parent
     out = args.out or folder / 'curves.png'
     with one_line_errors(parser, OSError, ValueError):
         baselines = {name: float(value) for name, value in args.baseline}
-        figure = draw_curves(read_scalars(args.run), baselines)
+        figure = draw_run(args.run, baselines)
     write_figure(out, figure)
     print(out)
 

@@ -2,8 +2,8 @@
 """Show what a model learnt: ``python .../overview.py CONFIG CHECKPOINT``.
 
 For some images: what the student sees of them, the colours of their patch
-features before and after training, their code words, and the images of the
-training set that are nearest by features and by pixels.
+features before and after training, their code words, and their nearest images
+by features and by pixels, of up to --bank images of the training set.
 """
 
 import argparse
@@ -32,7 +32,8 @@ def main() -> None:
     add_cfg_options(parser)
     data = 'show images of this folder, at any depth, not those of the config'
     add('--data', type=image_folder, metavar='DIR', help=data)
-    add('--out', type=Path, default=Path('moca.png'))
+    out = 'the picture (by default beside the checkpoint, under its name)'
+    add('--out', type=Path, help=out)
     number = dict(type=positive_integer)
     add('--images', default=8, help='number of rows (8)', **number)
     bank = 'number of images to search for neighbours (2000)'
@@ -43,11 +44,11 @@ def main() -> None:
     import_stack()
     from mmmoca.engine.launch import load_config
     from mmmoca.files import write_figure
-    from mmmoca.visualization.checkpoint_overview import draw_checkpoint
+    from mmmoca.visualization.overview import draw_overview
 
     with one_line_errors(parser, OSError, RuntimeError, TypeError, ValueError):
         cfg = load_config(args.config, cfg_options=args.cfg_options)
-        figure = draw_checkpoint(
+        figure = draw_overview(
             cfg,
             args.checkpoint,
             args.data,
@@ -56,8 +57,9 @@ def main() -> None:
             num_workers=args.num_workers,
             seed=args.seed,
         )
-    write_figure(args.out, figure)
-    print(args.out)
+    out = args.out or Path(args.checkpoint).with_suffix('.png')
+    write_figure(out, figure)
+    print(out)
 
 
 if __name__ == '__main__':

@@ -2,6 +2,8 @@
 """The base of the loops that classify by frozen features."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from mmengine.evaluator import Evaluator
@@ -21,8 +23,8 @@ from mmmoca.evaluation.loaders import (
 class FeatureLoop(TestLoop):
     """Extracts the features of all images, then classifies by them.
 
-    A subclass implements ``classify()``: it calls :meth:`extract` and passes
-    its predictions to the evaluator.
+    A subclass implements ``classify(**options)``: it calls :meth:`extract` and
+    passes its predictions to the evaluator.
 
     The loop restores all random states, so that it does not change a training
     that it interrupts.
@@ -71,13 +73,24 @@ class FeatureLoop(TestLoop):
         runner, stage = self.runner, self.stage
         runner.call_hook(f'before_{stage}')
         runner.call_hook(f'before_{stage}_epoch')
-        runner.model.eval()
-        with rng_untouched():
-            self.classify()
-        metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
+        metrics = self.measure()
         runner.call_hook(f'after_{stage}_epoch', metrics=metrics)
         runner.call_hook(f'after_{stage}')
         return metrics
+
+    def measure(self, **options: Any) -> dict:
+        """Classify once and compute the metrics, without calling hooks.
+
+        Args:
+            **options: For ``classify()``.
+
+        Returns:
+            dict: Metrics of the evaluator.
+        """
+        self.runner.model.eval()
+        with rng_untouched():
+            self.classify(**options)
+        return self.evaluator.evaluate(len(self.dataloader.dataset))
 
     def build_labelled(self, loader: DataLoader | dict) -> DataLoader:
         """Build and check the loader of the labelled reference images.
@@ -101,6 +114,7 @@ class FeatureLoop(TestLoop):
         loader: DataLoader,
         title: str,
         scale: Callable[[Tensor], Tensor],
+        encode: Callable[[Tensor], Tensor] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> FeatureShard:
         """Extract features of this rank's share of the images.
@@ -109,14 +123,22 @@ class FeatureLoop(TestLoop):
             loader (DataLoader): The images.
             title (str): Their name in log lines.
             scale (Callable): Applied to the features of a batch, (B, D).
+            encode (Callable, optional): From normalised images,
+                (B, C, H, W), to features, instead of the model.
             dtype (torch.dtype): Type of the stored features. Defaults to
                 float32.
 
         Returns:
             FeatureShard: In the order of the loader.
         """
+        model = unwrap_model(self.runner.model)
+        if encode is not None:
+            model = SimpleNamespace(
+                data_preprocessor=model.data_preprocessor,
+                extract_feat=lambda inputs, **_: encode(inputs),
+            )
         return extract_shard(
-            unwrap_model(self.runner.model),
+            model,
             loader,
             title,
             scale,

@@ -1,13 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Weighted k-NN classification as a validation and as a test."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 
 import torch
 import torch.nn.functional as F
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from mmmoca.evaluation.features import raw_pixels
 from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
 from mmmoca.evaluation.loaders import (
@@ -50,6 +53,11 @@ class KNNValLoop(FeatureLoop):
             large bank. Defaults to 'float32'.
         chunk_size (int): Rows compared at a time. See
             :func:`mmmoca.evaluation.knn_search`. Defaults to 8192.
+        baselines (bool): Whether a training also measures, before its first
+            step, the encoder that it starts from and raw pixels (up to 6912
+            numbers an image), by the last k and temperature. Each validation
+            then logs ``knn/untrained_k20``, or ``knn/start_k20`` of weights
+            that were loaded, and ``knn/raw_pixels_k20``. Defaults to False.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
@@ -69,6 +77,7 @@ class KNNValLoop(FeatureLoop):
         temperature: float | Sequence[float] = 0.07,
         bank_dtype: str = 'float32',
         chunk_size: int = 8192,
+        baselines: bool = False,
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -94,13 +103,20 @@ class KNNValLoop(FeatureLoop):
             for best in getattr(hook, 'save_best', None) or ():
                 if best.startswith('knn/') and best not in names:
                     raise ValueError(f'save_best={best}: write one of {names}')
+        if baselines and self.stage == 'val':
+            self.runner.register_hook(_BaselinesHook(self))
 
     @torch.no_grad()
-    def classify(self) -> None:
-        """Extract bank and queries, and let the neighbours vote."""
+    def classify(self, encode: Callable | None = None) -> None:
+        """Extract bank and queries, and let the neighbours vote.
+
+        Args:
+            encode (Callable, optional): See :meth:`extract`.
+        """
+        options = F.normalize, encode
         bank = ShardedBank(
             self.extract(
-                self.bank_dataloader, 'k-NN bank', F.normalize, self.bank_dtype
+                self.bank_dataloader, 'k-NN bank', *options, self.bank_dtype
             ),
             self.chunk_size,
         )
@@ -109,7 +125,7 @@ class KNNValLoop(FeatureLoop):
             raise ValueError(_ONE_CLASS)
         names = class_names(self.bank_dataloader)
         num_classes = max(len(names), int(labels[-1]) + 1)
-        queries = self.extract(self.dataloader, 'k-NN query', F.normalize)
+        queries = self.extract(self.dataloader, 'k-NN query', *options)
         max_k = max(k for _, k, _ in self.settings)
         for ids, feats, truth in zip(*(part.split(256) for part in queries)):
             sims, _, labels = bank.search(feats, max_k)
@@ -135,6 +151,48 @@ class KNNValLoop(FeatureLoop):
                     sample.setdefault('pred_label', classes[:1])
             self.evaluator.process(data_samples=samples)
         bank.serve(max_k)
+
+
+class _BaselinesHook(Hook):
+    """Measures what a training starts from, and says what it has gained.
+
+    A resumed run has the numbers from the message hub of its checkpoint.
+    """
+
+    def __init__(self, loop: KNNValLoop) -> None:
+        self.loop = loop
+        self.setting = loop.settings[-1][0]
+
+    def before_train(self, runner: Runner) -> None:
+        """Measure it, unless the run is resumed or never validates."""
+        if runner.iter or runner.train_loop.val_begin > runner.max_iters:
+            return
+        start = 'start' if runner.cfg.get('load_from') else 'untrained'
+        for name, encode in ((start, None), ('raw_pixels', raw_pixels)):
+            metrics = self.loop.measure(encode=encode)
+            if (top1 := metrics.get(f'knn/top1_{self.setting}')) is not None:
+                # Under a name of the validation, whose log lines have it.
+                key = f'knn/{name}_{self.setting}'
+                runner.message_hub.update_scalar(f'val/{key}', top1)
+                runner.visualizer.add_scalars({key: top1}, step=0)
+                runner.logger.info(f'k-NN before training, {key}: {top1:.2f}')
+
+    def after_train(self, runner: Runner) -> None:
+        """Compare the last accuracy with them."""
+        logs, end = runner.message_hub.log_scalars, f'_{self.setting}'
+        found = {
+            name: logs[key].current()
+            for name in ('top1', 'start', 'untrained', 'raw_pixels')
+            if (key := f'val/knn/{name}{end}') in logs
+        }
+        last = found.pop('top1', None)
+        if last is not None and found:
+            log = runner.logger
+            say = log.info if last > max(found.values()) else log.warning
+            gains = (
+                f'{n} {v:.1f} ({last - v:+.1f})' for n, v in found.items()
+            )
+            say(f'k-NN accuracy{end}: {last:.1f} %; {", ".join(gains)}')
 
 
 @LOOPS.register_module()
