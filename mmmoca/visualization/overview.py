@@ -14,13 +14,12 @@ from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
-from mmengine.runner import load_checkpoint
 from mmpretrain import get_model
 from mmpretrain.registry import DATASETS
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mmmoca.checkpoints import guarded
+from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import extract_features, knn_search, raw_pixels
 from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.models import MOCA
@@ -72,9 +71,7 @@ def draw_overview(
     torch.manual_seed(seed)
     queries, bank = _build_sets(cfg, data)
     untrained, model = _build_model(cfg), _build_model(cfg)
-    load_checkpoint(
-        model, guarded(checkpoint), map_location='cpu', strict=True
-    )
+    model.load_state_dict(read_checkpoint(checkpoint)['state_dict'])
     members = torch.randperm(len(bank))[:bank_size].tolist()
     members = sorted(_readable(bank, members))
     pool = members if queries is bank else range(len(queries))
