@@ -66,6 +66,7 @@ def use_command():
     for arguments, written in COMMANDS:
         assert arguments[0] == 'check' or not Path(written).exists()
         sys.argv = ['mmmoca', *arguments]
+        print(f'command: {arguments[0]}', flush=True)
         main()
         assert Path(written).exists(), written
     encoder = mmmoca.load(RUN)

@@ -218,3 +218,6 @@ def test_the_wheel_does_without_a_checkout(installed, tmp_path):
     script = shutil.copy(REPO / 'tests' / 'fresh_environment.py', tmp_path)
     log = _run(installed / 'python', script, cwd=tmp_path)
     assert 'Failed to search registry' not in log
+    # What a run says before its first step is worth reading.
+    said = log.partition('command: pretrain\n')[2].partition('Epoch(train)')
+    assert said[1] and said[0].count('\n') <= 8, said[0]

@@ -7,7 +7,7 @@ from multiprocessing import active_children
 import pytest
 
 from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
-from mmmoca.engine.steps import mix_seed
+from mmmoca.engine.steps import mix_seed, stop_workers
 
 from ..runs import demo_runner, scalars
 
@@ -50,3 +50,4 @@ def test_no_worker_outlives_a_run(root):
     assert scalars(runner, 'val/knn/top1_k20').size == 1
     assert active_children() == []
     assert next(iter(runner.train_dataloader))
+    stop_workers(runner)
