@@ -3,6 +3,7 @@
 
 import itertools
 from multiprocessing import active_children
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,12 @@ def test_no_worker_outlives_a_run(root):
     assert active_children() == []
     assert next(iter(runner.train_dataloader))
     stop_workers(runner)
+
+
+def test_a_run_after_a_refused_one_of_its_name(root):
+    """As when both start within a second, which is a part of the name."""
+    kind = dict(runner_type='mmmoca.ConsoleRunner', experiment_name='same')
+    with pytest.raises(ValueError, match='tap_layer'):
+        demo_runner(root, 'same', **kind, **{'model.backbone.tap_layer': 99})
+    runner = demo_runner(root, 'same', **kind)
+    assert len([*Path(runner.log_dir).rglob('*.*')]) == 2  # log and config

@@ -85,6 +85,12 @@ class ConsoleRunner(Runner):
                     (folder / BOARD).rmdir()
                 if [path.name for path in folder.glob('*')] == ['.lock']:
                     (folder / '.lock').unlink()
+                # A next run that starts in this second has its name, and
+                # would write by what MMEngine keeps under it.
+                name = getattr(self, '_experiment_name', None)
+                for part in ('logger', 'message_hub', 'visualizer'):
+                    kind = type(getattr(self, part, None))
+                    getattr(kind, '_instance_dict', {}).pop(name, None)
             raise
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
