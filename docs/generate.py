@@ -25,7 +25,7 @@ TOOLS = [
 ]
 FOLDERS = (
     *('model_converters', 'dataset_converters'),
-    *('analysis_tools', 'visualization'),
+    *('drawn_sets', 'analysis_tools', 'visualization'),
 )
 
 
@@ -58,7 +58,7 @@ def _title(metafile: dict) -> str:
 def classes() -> Iterator[str]:
     """Every class that a config can name, by the registry that has it."""
     from mmmoca import registry
-    from mmmoca.stack import import_mmpretrain
+    from mmmoca.requirements import import_mmpretrain
 
     import_mmpretrain()
     for room in vars(registry).values():

@@ -11,7 +11,7 @@ registers the classes on first use.
 
 from typing import Any
 
-from .stack import check_requirements, import_mmpretrain
+from .requirements import check_requirements, import_mmpretrain
 from .version import __version__
 
 __all__ = ['__version__', 'load', 'pretrain']

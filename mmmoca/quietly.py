@@ -4,6 +4,6 @@
 To be imported before what takes parts of mmpretrain.
 """
 
-from .stack import import_mmpretrain
+from .requirements import import_mmpretrain
 
 import_mmpretrain()

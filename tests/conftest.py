@@ -8,11 +8,11 @@ from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import DefaultScope
 from mmengine.visualization import Visualizer
 
-from mmmoca.stack import check_compiled_ops
+from mmmoca.requirements import check_compiled_ops
 
-from .images import write_images
-from .speed import spare_work
-from .tools import TOOLS, forget_tools, load_tool
+from .helpers.images import write_images
+from .helpers.speed import spare_work
+from .helpers.tools import TOOLS, forget_tools, load_tool
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,11 +15,11 @@ import torch
 
 from mmmoca.registry import HOOKS, MODELS
 
-from .builders import MOCA_SIZE, build_moca
-from .images import write_images
-from .runs import NO_VALIDATION, demo_runner
+from .helpers.builders import MOCA_SIZE, build_moca
+from .helpers.images import write_images
+from .helpers.runs import NO_VALIDATION, demo_runner
+from .helpers.tools import ROOT, run_tool
 from .test_apis.test_pretraining import ARCH
-from .tools import ROOT, run_tool
 
 # A quick one has the name of the config of one's own images.
 CONFIG = f"""

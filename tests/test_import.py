@@ -9,10 +9,10 @@ from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.utils import get_installed_path, is_installed
 
 import mmmoca
-from mmmoca import stack
+from mmmoca import requirements
 
+from .helpers.tools import python
 from .test_packaging import PROJECT
-from .tools import python
 
 EXTRAS = PROJECT['optional-dependencies']
 STACK = {
@@ -36,14 +36,14 @@ def pretend(monkeypatch):
     def set_up(distributions):
         def version(name):
             if distributions.get(name) is None:
-                raise stack.metadata.PackageNotFoundError(name)
+                raise requirements.metadata.PackageNotFoundError(name)
             return distributions[name]
 
         def find_spec(module):
             return True if module in '-'.join(distributions) else None
 
-        monkeypatch.setattr(stack.metadata, 'version', version)
-        monkeypatch.setattr(stack, 'find_spec', find_spec)
+        monkeypatch.setattr(requirements.metadata, 'version', version)
+        monkeypatch.setattr(requirements, 'find_spec', find_spec)
 
     return set_up
 
@@ -51,16 +51,16 @@ def pretend(monkeypatch):
 def test_both_stacks_are_accepted(pretend):
     for versions in (STACK, ORIGINALS):
         pretend(versions)
-        stack.check_requirements()
+        requirements.check_requirements()
     # A checkout on the path is taken as it is.
     pretend(STACK | {'onedl-mmpretrain': None})
-    stack.check_requirements()
+    requirements.check_requirements()
 
 
 def test_one_error_lists_all_that_is_wrong(pretend):
     pretend({'torch': '2.5.9', 'mmengine': '0.9.99', 'mmcv': '1.7.2'})
     with pytest.raises(ImportError) as error:
-        stack.check_requirements()
+        requirements.check_requirements()
     message = str(error.value)
     assert 'torch>=2.6 (2.5.9)' in message
     assert 'mmengine>=0.10 (0.9.99)' in message

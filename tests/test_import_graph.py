@@ -9,11 +9,20 @@ from pathlib import Path
 import mmmoca
 
 FLOORS = (
-    (*('registry', 'version', 'files', 'messages', 'progress', 'stack'),),
+    (
+        *(
+            'registry',
+            'version',
+            'files',
+            'messages',
+            'progress',
+            'requirements',
+        ),
+    ),
     ('quietly',),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
-    ('engine', 'visualization', 'hub'),
-    ('apis', '__main__'),
+    ('engine', 'visualization', 'mmpretrain_hub'),
+    ('apis', 'hub', '__main__'),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # What evaluation may import of its own floor.

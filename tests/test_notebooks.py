@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from .tools import ROOT
+from .helpers.tools import ROOT
 
 NOTEBOOKS = ROOT / 'docs' / 'notebooks'
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from .runs import SMALL
-from .tools import ROOT as REPO
+from .helpers.runs import SMALL
+from .helpers.tools import ROOT as REPO
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -9,7 +9,7 @@ from mmengine.registry import DefaultScope, Registry
 
 from mmmoca import registry
 
-from .tools import python
+from .helpers.tools import python
 
 ROOTS = {
     name: value

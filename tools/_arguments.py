@@ -163,7 +163,7 @@ def import_stack() -> None:
         ImportError: If anything is missing or too old.
     """
     import mmmoca  # noqa: F401  checks it
-    from mmmoca.stack import import_mmpretrain
+    from mmmoca.requirements import import_mmpretrain
 
     import_mmpretrain()
 

@@ -71,7 +71,7 @@ def draw_textures(out: Path) -> Path:
 
     Its own seed is fixed: ``--seed`` means the training.
     """
-    tool = ROOT / 'tools' / 'dataset_converters' / 'make_textures.py'
+    tool = ROOT / 'tools' / 'drawn_sets' / 'make_textures.py'
     folder = out / 'textures'
     if not folder.is_dir():
         subprocess.run([sys.executable, tool, folder], check=True)

@@ -3,7 +3,7 @@
 # It differs from the paper's recipe where a run of 1400 steps needs it.
 _base_ = ['../_base_/default_runtime.py']
 
-data_root = 'data/textures/'  # tools/dataset_converters/make_textures.py
+data_root = 'data/textures/'  # tools/drawn_sets/make_textures.py
 
 model = dict(
     type='mmmoca.MOCA',

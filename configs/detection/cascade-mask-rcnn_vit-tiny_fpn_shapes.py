@@ -2,7 +2,7 @@
 # A check of all parts in minutes on two CPU cores: a small network, without
 # pretraining, learns the images of a small drawn set by heart. It is validated
 # on its training images.
-#   python tools/dataset_converters/make_shapes_coco.py data/shapes \
+#   python tools/drawn_sets/make_shapes_coco.py data/shapes \
 #       --train 24 --val 8 --size 128
 _base_ = [
     './cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py',

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # A check of all parts in minutes on two CPU cores: a small network, without
 # pretraining, learns the masks of a small drawn set.
-#   python tools/dataset_converters/make_shapes_coco.py data/shapes \
+#   python tools/drawn_sets/make_shapes_coco.py data/shapes \
 #       --train 24 --val 8 --size 128
 _base_ = [
     './segmenter_moca-vit-b16_mask_own-masks-512x512.py',

@@ -30,8 +30,8 @@ from mmmoca.checkpoints import (
     read_backbone,
 )
 from mmmoca.evaluation.presets import Preset, choose_preset
-from mmmoca.hub import ModelHub
 from mmmoca.messages import listed, printable
+from mmmoca.mmpretrain_hub import ModelHub
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 

@@ -17,7 +17,11 @@ from mmengine.config import Config, ConfigDict
 from mmengine.registry import RUNNERS
 from mmengine.utils import import_modules_from_strings
 
-from mmmoca.stack import check_compiled_ops, import_mmpretrain, import_quietly
+from mmmoca.requirements import (
+    check_compiled_ops,
+    import_mmpretrain,
+    import_quietly,
+)
 
 from .config_check import RUN_KEYS, check_config
 from .options import apply_settings, read_option

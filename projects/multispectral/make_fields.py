@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(
-    str(Path(__file__).resolve().parents[2] / 'tools' / 'dataset_converters')
+    str(Path(__file__).resolve().parents[2] / 'tools' / 'drawn_sets')
 )
 
 from _drawn_set import draw_classes, run, set_parser

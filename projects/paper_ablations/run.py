@@ -132,7 +132,7 @@ def main() -> None:
     out = args.out.resolve()
     images = out / 'textures'
     if not images.is_dir():  # it appears whole
-        trials.tool('tools/dataset_converters/make_textures.py', images)
+        trials.tool('tools/drawn_sets/make_textures.py', images)
     threads = max(1, (os.cpu_count() or 1) // args.jobs)
     (out / 'configs').mkdir(parents=True, exist_ok=True)
     small = {}

@@ -17,7 +17,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
 sys.path.append(
-    str(Path(__file__).resolve().parents[2] / 'tools' / 'dataset_converters')
+    str(Path(__file__).resolve().parents[2] / 'tools' / 'drawn_sets')
 )
 
 from _drawn_images import coverage, draw_images, finish, rotation, smooth

@@ -33,8 +33,8 @@ from projects.rivals.pictures import draw
 
 # What draws the sets.
 SETS = {
-    'textures': ['tools/dataset_converters/make_textures.py'],
-    'digits': ['tools/dataset_converters/make_digits.py'],
+    'textures': ['tools/drawn_sets/make_textures.py'],
+    'digits': ['tools/drawn_sets/make_digits.py'],
     'letters': ['projects/rivals/make_glyphs.py', 'letters'],
     'shapes': ['projects/rivals/make_glyphs.py', 'shapes'],
 }

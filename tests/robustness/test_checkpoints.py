@@ -24,10 +24,10 @@ from mmmoca.checkpoints import (
 )
 from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
-from ..distributed import run_processes
-from ..images import DEMO_CONFIG
-from ..runs import assert_same, demo_runner, scalars
-from ..tools import python
+from ..helpers.distributed import run_processes
+from ..helpers.images import DEMO_CONFIG
+from ..helpers.runs import assert_same, demo_runner, scalars
+from ..helpers.tools import python
 from .payloads import write_payload
 
 OPTIONS = {

@@ -9,9 +9,9 @@ from mmmoca.engine.config_check import check_config
 from mmmoca.engine.launch import load_config
 from mmmoca.registry import MODELS, TRANSFORMS
 
-from ..builders import build_moca
-from ..images import DEMO_CONFIG, write_images
-from ..runs import demo_runner
+from ..helpers.builders import build_moca
+from ..helpers.images import DEMO_CONFIG, write_images
+from ..helpers.runs import demo_runner
 
 
 def part_of(cfg, key):

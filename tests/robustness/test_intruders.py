@@ -18,7 +18,7 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.engine import AtomicCheckpointHook
 
-from ..runs import NO_VALIDATION, demo_runner
+from ..helpers.runs import NO_VALIDATION, demo_runner
 from .payloads import FORMS, Call, write_payload
 
 

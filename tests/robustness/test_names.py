@@ -18,7 +18,7 @@ from mmmoca.evaluation.report import render_table
 from mmmoca.evaluation.subsets import read_subset
 from mmmoca.files import outside, write_figure
 
-from ..tools import ROOT, load_tool
+from ..helpers.tools import ROOT, load_tool
 
 HOSTILE = 'a\x1b[2J\u202eb'
 

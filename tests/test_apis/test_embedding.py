@@ -17,10 +17,10 @@ from mmmoca.apis import embedding
 from mmmoca.apis.embedding import embed_to_file
 from mmmoca.files import write_json
 
-from ..distributed import run_processes
-from ..encoders import write_run
-from ..errors import raises
-from ..tools import contents, run_tool
+from ..helpers.distributed import run_processes
+from ..helpers.encoders import write_run
+from ..helpers.errors import raises
+from ..helpers.tools import contents, run_tool
 
 # The batches are uneven: 48 images in blocks of 10.
 OPTIONS = dict(batch_size=5, num_workers=0, progress=False)

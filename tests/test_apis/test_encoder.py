@@ -26,10 +26,10 @@ from mmmoca.apis.images import open_images
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.evaluation import extract_features
 
-from ..encoders import write_run
-from ..errors import raises
-from ..stores import write_arrow, write_shards
-from ..test_checkpoints import files
+from ..helpers import checkpoint_files as files
+from ..helpers.encoders import write_run
+from ..helpers.errors import raises
+from ..helpers.stores import write_arrow, write_shards
 
 PACK = dict(type='PackInputs')
 UNCHANGED = dict(type='mmmoca.LoadImage', color_type='unchanged')

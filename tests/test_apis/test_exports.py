@@ -23,8 +23,8 @@ from mmmoca.checkpoints import (
     run_record,
 )
 
-from ..test_checkpoints.files import SIZE, checkpoint, mm_vit, tokens
-from ..tools import run_tool
+from ..helpers.checkpoint_files import SIZE, checkpoint, mm_vit, tokens
+from ..helpers.tools import run_tool
 
 # ONNX takes seconds.
 EVERY_FORMAT = [

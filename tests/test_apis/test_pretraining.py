@@ -17,9 +17,9 @@ from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine import training
 from mmmoca.engine.launch import load_config
 
-from ..errors import raises
-from ..images import CONFIGS
-from ..runs import COUNT, assert_same
+from ..helpers.errors import raises
+from ..helpers.images import CONFIGS
+from ..helpers.runs import COUNT, assert_same
 
 CONFIG = 'moca_vit-s16_own-images'
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)

@@ -17,14 +17,14 @@ from mmmoca.checkpoints import (
 )
 from mmmoca.checkpoints.vits import num_heads_of
 
-from ..runs import assert_same
-from .files import (
+from ..helpers.checkpoint_files import (
     assert_same_tokens,
     checkpoint,
     mm_vit,
     timm_state,
     with_prefix,
 )
+from ..helpers.runs import assert_same
 
 PAIRED = 'mmmoca', 'moca', 'dino', 'msn', 'mocov3'
 # Files of one encoder, and what they are taken for.

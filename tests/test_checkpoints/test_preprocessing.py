@@ -5,7 +5,7 @@ import pytest
 
 from mmmoca.checkpoints import run_record
 
-from .files import mm_vit
+from ..helpers.checkpoint_files import mm_vit
 
 
 @pytest.mark.parametrize(

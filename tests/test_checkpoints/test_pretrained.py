@@ -11,8 +11,7 @@ from mmmoca.checkpoints import CheckpointError, check_pretrained_inits
 from mmmoca.checkpoints.fitting import check_fit
 from mmmoca.checkpoints.keys import TIMM
 
-from ..runs import assert_same
-from .files import (
+from ..helpers.checkpoint_files import (
     DIMS,
     checkpoint,
     classifier,
@@ -20,6 +19,7 @@ from .files import (
     mm_vit,
     randomise,
 )
+from ..helpers.runs import assert_same
 
 KINDS = dict(
     VisionTransformer='mmpretrain.VisionTransformer',

@@ -7,9 +7,9 @@ from safetensors.torch import save_file
 
 from mmmoca.checkpoints import CheckpointError, read_backbone
 
-from ..builders import build_moca
-from ..runs import assert_same
-from . import files
+from ..helpers import checkpoint_files as files
+from ..helpers.builders import build_moca
+from ..helpers.runs import assert_same
 
 DINOV2 = dict(init_values=0.3)
 REGISTERS = dict(init_values=0.3, reg_tokens=4, no_embed_class=True)

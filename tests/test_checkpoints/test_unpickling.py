@@ -16,7 +16,7 @@ from mmmoca.checkpoints import (
     write_checkpoint,
 )
 
-from ..errors import raises
+from ..helpers.errors import raises
 from ..robustness.payloads import Call
 
 

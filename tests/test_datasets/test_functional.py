@@ -8,7 +8,7 @@ from PIL import Image, ImageFilter
 
 from mmmoca.datasets import functional as F
 
-from .photos import photo
+from ..helpers.photos import photo
 
 
 def to_pil(img):

@@ -12,8 +12,8 @@ from mmengine import fileio
 
 from mmmoca.datasets import HFImages, LoadImage
 
-from ..errors import raises
-from ..stores import write_arrow
+from ..helpers.errors import raises
+from ..helpers.stores import write_arrow
 
 datasets = pytest.importorskip('datasets')
 LOAD = [LoadImage()]

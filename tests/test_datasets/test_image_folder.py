@@ -12,8 +12,8 @@ from mmengine.logging import MMLogger
 from mmmoca.datasets import ImageFolder, LoadImage, image_folder
 from mmmoca.datasets.image_set import ImageSet
 
-from ..errors import raises
-from .photos import photo
+from ..helpers.errors import raises
+from ..helpers.photos import photo
 
 LOAD = [LoadImage()]
 

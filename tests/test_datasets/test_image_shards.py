@@ -22,8 +22,8 @@ from mmmoca.apis.embedding import list_digest
 from mmmoca.datasets import ImageShards, shard_index
 from mmmoca.evaluation.subsets import images_by_class
 
-from ..errors import raises
-from ..stores import write_arrow, write_shards
+from ..helpers.errors import raises
+from ..helpers.stores import write_arrow, write_shards
 from .test_image_folder import write
 
 LOAD = [dict(type='mmmoca.LoadImage', max_unreadable=1)]

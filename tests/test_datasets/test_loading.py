@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 
 from mmmoca.datasets import LoadBands, LoadImage, functional
 
-from .photos import photo
+from ..helpers.photos import photo
 
 
 def write(path, img, *params):

@@ -21,8 +21,8 @@ from mmmoca.datasets import (
     functional,
 )
 
-from ..images import CONFIGS
-from .photos import photo
+from ..helpers.images import CONFIGS
+from ..helpers.photos import photo
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
-from ..tools import ROOT, load_tool
+from ..helpers.tools import ROOT, load_tool
 
 CONFIGS = ROOT / 'configs' / 'detection'
 SHAPES_CONFIG = CONFIGS / 'cascade-mask-rcnn_vit-tiny_fpn_shapes.py'
@@ -25,7 +25,7 @@ def mmdet_scope():
 def shapes(tmp_path_factory):
     """Twelve training and four validation images. Read it only."""
     root = tmp_path_factory.mktemp('coco') / 'shapes'
-    tool = load_tool('dataset_converters/make_shapes_coco')
+    tool = load_tool('drawn_sets/make_shapes_coco')
     tool.make_shapes(root, train=12, val=4, size=96)
     return root
 

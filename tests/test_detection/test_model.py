@@ -11,7 +11,7 @@ from mmengine.registry import HOOKS, MODELS
 
 from mmmoca.engine.launch import load_config
 
-from ..tools import ROOT, install_configs
+from ..helpers.tools import ROOT, install_configs
 from .conftest import CONFIGS
 
 pytestmark = pytest.mark.ops

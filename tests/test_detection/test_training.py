@@ -16,9 +16,9 @@ from mmengine.registry import MODELS
 from mmengine.runner import Runner
 from mmpretrain.models.utils import resize_pos_embed
 
-from ..distributed import free_port
-from ..runs import assert_same, scalars, state_of
-from ..tools import run_tool as tool
+from ..helpers.distributed import free_port
+from ..helpers.runs import assert_same, scalars, state_of
+from ..helpers.tools import run_tool as tool
 from .conftest import ROOT, SHAPES_CONFIG, shapes_config
 
 pytestmark = pytest.mark.ops

@@ -6,8 +6,13 @@ import shutil
 import pytest
 from mmengine.runner import Runner
 
-from ..digits import digits_config, save_pretraining, train, write_digits
-from ..runs import assert_same
+from ..helpers.digits import (
+    digits_config,
+    save_pretraining,
+    train,
+    write_digits,
+)
+from ..helpers.runs import assert_same
 
 LINEAR = 'linear_vit-b16_100e_in1k.py'
 FINETUNE = 'finetune_vit-b16_100e_in1k.py'

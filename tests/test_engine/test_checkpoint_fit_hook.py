@@ -16,8 +16,7 @@ from torch import nn
 from mmmoca.checkpoints import CheckpointError, resize_positions
 from mmmoca.checkpoints.keys import TIMM
 
-from ..runs import assert_same, demo_model
-from ..test_checkpoints.files import (
+from ..helpers.checkpoint_files import (
     checkpoint,
     classifier,
     load_as_a_run,
@@ -25,6 +24,7 @@ from ..test_checkpoints.files import (
     timm_state,
     with_prefix,
 )
+from ..helpers.runs import assert_same, demo_model
 
 # How the line ends that says what is loaded.
 ALL = ' names of the model match'

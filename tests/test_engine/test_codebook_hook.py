@@ -11,7 +11,7 @@ from mmmoca.engine import CodebookHook
 from mmmoca.engine.steps import mix_seed
 from mmmoca.models import CodebookUpdate, OnlineCodebook
 
-from ..runs import NO_VALIDATION, by_epochs, demo_runner
+from ..helpers.runs import NO_VALIDATION, by_epochs, demo_runner
 
 BATCH = 'train_dataloader.batch_size'
 MICRO_BATCHES = 'optim_wrapper.accumulative_counts'

@@ -10,8 +10,8 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from tests.distributed import run_processes
-from tests.frozen import (
+from tests.helpers.distributed import run_processes
+from tests.helpers.frozen import (
     PIPELINE,
     PooledPixels,
     described,
@@ -19,7 +19,7 @@ from tests.frozen import (
     folder_loader,
     toy_runner,
 )
-from tests.judges import knn_judge
+from tests.helpers.judges import knn_judge
 
 
 @pytest.fixture(scope='module')

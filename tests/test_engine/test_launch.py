@@ -17,7 +17,7 @@ from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.options import read_option
 from mmmoca.engine.runners import ConsoleRunner
 
-from ..images import CONFIGS, DEMO_CONFIG, point_to
+from ..helpers.images import CONFIGS, DEMO_CONFIG, point_to
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 SEGMENTATION = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'

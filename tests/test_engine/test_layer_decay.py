@@ -8,7 +8,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 from torch import nn
 
-from ..builders import ARCH
+from ..helpers.builders import ARCH
 
 RATE, LR, DECAY, LAYERS = 0.75, 2e-4, 0.05, ARCH['num_layers']
 

@@ -15,9 +15,15 @@ from mmmoca.engine import MixedPrecisionOptimWrapper, NonFiniteLossError
 from mmmoca.engine.hooks.step_log_hook import StepLogHook
 from mmmoca.engine.steps import skipped, unwrap_model
 
-from ..builders import ARCH
-from ..distributed import run_processes
-from ..runs import NO_VALIDATION, assert_same, demo_runner, scalars, state_of
+from ..helpers.builders import ARCH
+from ..helpers.distributed import run_processes
+from ..helpers.runs import (
+    NO_VALIDATION,
+    assert_same,
+    demo_runner,
+    scalars,
+    state_of,
+)
 
 pytestmark = pytest.mark.gpu
 STEPS, POISONED = 4, 2

@@ -4,10 +4,10 @@
 import numpy as np
 import pytest
 
-from tests.distributed import run_processes
-from tests.frozen import described, draw, folder_loader, toy_runner
-from tests.judges import centre, low_shot_judge
-from tests.tools import load_tool
+from tests.helpers.distributed import run_processes
+from tests.helpers.frozen import described, draw, folder_loader, toy_runner
+from tests.helpers.judges import centre, low_shot_judge
+from tests.helpers.tools import load_tool
 
 SUBSETS = dict(
     few=[

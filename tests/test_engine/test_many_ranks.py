@@ -9,8 +9,8 @@ import torch
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.model import MMDistributedDataParallel as DDP
 
-from ..distributed import run_processes
-from ..runs import demo_model
+from ..helpers.distributed import run_processes
+from ..helpers.runs import demo_model
 
 GLOBAL_BATCH = 8
 

@@ -29,8 +29,8 @@ from torch.utils.flop_counter import flop_registry
 
 from mmmoca.evaluation.features import extract_shard
 
-from ..images import CONFIGS
-from ..runs import demo_runner
+from ..helpers.images import CONFIGS
+from ..helpers.runs import demo_runner
 
 
 class ToMeta(Hook):

@@ -16,8 +16,8 @@ from mmmoca.engine import (
 from mmmoca.engine.optimizers import mixed_precision
 from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
-from ..images import CONFIGS
-from ..runs import demo_model, demo_runner, scalars
+from ..helpers.images import CONFIGS
+from ..helpers.runs import demo_model, demo_runner, scalars
 from .test_loss_scaling import HALF, SMALL, STEPS
 
 pytestmark = pytest.mark.gpu

@@ -14,8 +14,8 @@ from mmmoca.engine.launch import load_config
 from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
 from mmmoca.engine.training import prepare_training, train
 
-from ..images import CONFIGS, DEMO_CONFIG, write_images
-from ..runs import COUNT, scalars
+from ..helpers.images import CONFIGS, DEMO_CONFIG, write_images
+from ..helpers.runs import COUNT, scalars
 
 CONFIG = CONFIGS / 'moca_vit-s16_own-images.py'
 TINY_CONFIG = CONFIGS / 'demo' / 'moca_vit-tiny_own-images.py'

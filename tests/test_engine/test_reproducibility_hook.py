@@ -7,8 +7,8 @@ from mmengine.runner import Runner
 
 from mmmoca.models import RandomTokenSampler
 
-from ..distributed import run_processes
-from ..runs import by_epochs, demo_runner
+from ..helpers.distributed import run_processes
+from ..helpers.runs import by_epochs, demo_runner
 
 
 def train(root):

@@ -9,7 +9,13 @@ import torch
 
 from mmmoca.checkpoints import read_checkpoint
 
-from ..runs import NO_VALIDATION, assert_same, by_epochs, demo_runner, state_of
+from ..helpers.runs import (
+    NO_VALIDATION,
+    assert_same,
+    by_epochs,
+    demo_runner,
+    state_of,
+)
 
 BATCH = 'train_dataloader.batch_size'
 BOARDS = [dict(type='LocalVisBackend'), dict(type='TensorboardVisBackend')]

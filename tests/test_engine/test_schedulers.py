@@ -16,8 +16,8 @@ from mmmoca.engine.hooks.teacher_ema_hook import (
     update_teacher,
 )
 
-from ..builders import build_moca
-from ..images import CONFIGS, DEMO_CONFIG
+from ..helpers.builders import build_moca
+from ..helpers.images import CONFIGS, DEMO_CONFIG
 
 EPOCH_LENGTH = 3
 

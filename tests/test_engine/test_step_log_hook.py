@@ -7,7 +7,7 @@ import torch
 from mmmoca.engine import NonFiniteLossError, StepLogHook
 from mmmoca.engine.hooks.teacher_ema_hook import cosine_momentum
 
-from ..runs import NO_VALIDATION, demo_runner, scalars
+from ..helpers.runs import NO_VALIDATION, demo_runner, scalars
 
 
 def build(root, name):

@@ -10,7 +10,7 @@ import pytest
 from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
 from mmmoca.engine.steps import mix_seed, stop_workers
 
-from ..runs import demo_runner, scalars
+from ..helpers.runs import demo_runner, scalars
 
 
 def test_no_two_draws_share_a_seed():

@@ -7,7 +7,7 @@ from mmengine.dist import get_rank
 
 from mmmoca.evaluation import gather_samples
 from mmmoca.evaluation.gather import owned_rows
-from tests.distributed import run_processes
+from tests.helpers.distributed import run_processes
 
 
 def test_one_process_drops_repeats_and_sorts():

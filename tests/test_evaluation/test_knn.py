@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from mmmoca.evaluation import knn_search, knn_top1, knn_vote
 from mmmoca.evaluation.knn import knn_settings
 
-from ..judges import knn_judge
+from ..helpers.judges import knn_judge
 
 
 def _features(n, dim, seed, dtype=torch.float64):

@@ -7,7 +7,7 @@ from mmengine.dist import get_rank
 
 from mmmoca.evaluation import ShardedBank, knn_search
 from mmmoca.evaluation.features import FeatureShard
-from tests.distributed import run_processes
+from tests.helpers.distributed import run_processes
 
 K = 7
 

@@ -11,7 +11,7 @@ from mmmoca.evaluation.low_shot import (
     low_shot_results,
 )
 
-from ..judges import centre
+from ..helpers.judges import centre
 
 
 def test_rows_are_centred_and_normalised():

@@ -14,7 +14,7 @@ from torch import nn
 
 import mmmoca.hub  # noqa: F401  adds our models and mmmoca-student://
 
-from ..images import CONFIGS
+from ..helpers.images import CONFIGS
 
 PRETRAINING = 'moca_vit-b16_200e.py'
 

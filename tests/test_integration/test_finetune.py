@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.registry import MODELS, PARAM_SCHEDULERS, init_default_scope
 
-from ..images import CONFIGS
+from ..helpers.images import CONFIGS
 
 CONFIG = 'finetune_vit-b16_100e_in1k.py'
 

@@ -6,16 +6,16 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from ..images import CONFIGS, point_to
-from ..runs import COUNT, demo_model
-from ..tools import load_tool
+from ..helpers.images import CONFIGS, point_to
+from ..helpers.runs import COUNT, demo_model
+from ..helpers.tools import load_tool
 
 
 @pytest.fixture(scope='module')
 def data(tmp_path_factory):
     """Digits, and a network that does not know them."""
     root = tmp_path_factory.mktemp('evaluation') / 'digits'
-    load_tool('dataset_converters/make_digits').make_digits(root, limit=300)
+    load_tool('drawn_sets/make_digits').make_digits(root, limit=300)
     model = demo_model()
     torch.save(dict(state_dict=model.state_dict()), root / 'iter_1.pth')
     return root

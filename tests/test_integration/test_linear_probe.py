@@ -7,14 +7,14 @@ import torch
 from mmengine.dist import get_world_size
 from mmengine.runner import Runner
 
-from ..digits import (
+from ..helpers.digits import (
     digits_config,
     save_pretraining,
     train,
     write_digits,
 )
-from ..distributed import run_processes
-from ..runs import DDP, assert_same, scalars
+from ..helpers.distributed import run_processes
+from ..helpers.runs import DDP, assert_same, scalars
 
 CONFIG = 'linear_vit-b16_100e_in1k.py'
 

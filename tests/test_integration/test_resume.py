@@ -8,10 +8,21 @@ import torch
 
 from mmmoca.checkpoints import read_checkpoint
 
-from ..digits import digits_config, save_pretraining, train, write_digits
-from ..distributed import run_processes
-from ..runs import assert_same, by_epochs, demo_runner, scalars, state_of
-from ..stores import write_arrow, write_shards
+from ..helpers.digits import (
+    digits_config,
+    save_pretraining,
+    train,
+    write_digits,
+)
+from ..helpers.distributed import run_processes
+from ..helpers.runs import (
+    assert_same,
+    by_epochs,
+    demo_runner,
+    scalars,
+    state_of,
+)
+from ..helpers.stores import write_arrow, write_shards
 
 pytestmark = pytest.mark.slow
 # Of 16 images a step: an epoch has three.

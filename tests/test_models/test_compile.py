@@ -9,9 +9,9 @@ from torch._dynamo.utils import counters
 from mmmoca.engine.compile import compile_forward
 from mmmoca.models import transformer
 
-from ..builders import ARCH, build_moca, random_views
-from ..distributed import run_processes
-from ..runs import demo_runner, scalars, state_of
+from ..helpers.builders import ARCH, build_moca, random_views
+from ..helpers.distributed import run_processes
+from ..helpers.runs import demo_runner, scalars, state_of
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from mmpretrain.registry import MODELS
 
 from mmmoca.models import ViewsDataPreprocessor
 
-from ..builders import moca_config
+from ..helpers.builders import moca_config
 
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 

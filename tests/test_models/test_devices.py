@@ -6,7 +6,7 @@ import torch
 
 from mmmoca.models.masking import Mask
 
-from ..builders import build_moca, random_views
+from ..helpers.builders import build_moca, random_views
 
 DEVICE = 'cuda'
 pytestmark = [

@@ -12,7 +12,7 @@ from mmengine.optim import build_optim_wrapper
 from mmmoca.checkpoints import convert_release_name, convert_release_state_dict
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
-from ..builders import build_moca
+from ..helpers.builders import build_moca
 
 CASES = ('two_rounds', 'one_round', 'cls_embedding', 'init')
 GOLDEN = Path(__file__).parents[1] / 'data' / 'golden'

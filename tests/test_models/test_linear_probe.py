@@ -8,7 +8,7 @@ from mmpretrain.structures import DataSample
 
 from mmmoca.models import TokenFeatures
 
-from ..builders import ARCH
+from ..helpers.builders import ARCH
 
 
 def config(neck=None, **backbone):

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.distributions import Categorical
 
-from ..builders import build_moca, random_views
-from ..runs import assert_same
+from ..helpers.builders import build_moca, random_views
+from ..helpers.runs import assert_same
 
 
 def test_teacher_starts_as_the_student(tmp_path):

@@ -6,7 +6,7 @@ import torch
 
 from mmmoca.models import MOCAViT, OnlineCodebook, sincos_positions_2d
 
-from ..builders import ARCH
+from ..helpers.builders import ARCH
 
 SIZE = dict(img_size=(32, 48), patch_size=8, in_channels=5)
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mmmoca.models.transformer import FFN, EncoderLayer
 
-from ..builders import build_moca
+from ..helpers.builders import build_moca
 
 
 def test_every_transformer_layer_is_one():

@@ -7,7 +7,7 @@ from mmengine.dist import get_rank
 
 from mmmoca.models import OnlineCodebook, RandomTokenSampler
 
-from ..distributed import run_processes
+from ..helpers.distributed import run_processes
 
 NUM_WORDS = 3
 BATCH_SIZES = [5, 2]

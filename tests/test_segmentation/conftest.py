@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from ..cityscapes import write_tree
+from ..helpers.cityscapes import write_tree
 
 
 @pytest.fixture(scope='package', autouse=True)

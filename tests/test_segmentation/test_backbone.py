@@ -8,9 +8,9 @@ from mmengine.runner import save_checkpoint
 
 import mmmoca.engine  # noqa: F401  what the hooks of a config import
 
-from ..cityscapes import CONFIGS, small_config
-from ..images import DEMO_CONFIG
-from ..tools import install_configs
+from ..helpers.cityscapes import CONFIGS, small_config
+from ..helpers.images import DEMO_CONFIG
+from ..helpers.tools import install_configs
 
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)

@@ -20,7 +20,7 @@ from mmmoca.datasets.segmentation_checks import (
 )
 from mmmoca.engine import launch
 
-from ..cityscapes import CONFIGS, small_config
+from ..helpers.cityscapes import CONFIGS, small_config
 
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'

@@ -11,8 +11,8 @@ from mmengine.registry import MODELS, init_default_scope
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
-from ..cityscapes import CONFIGS, run, small_config, write_tree
-from ..runs import assert_same
+from ..helpers.cityscapes import CONFIGS, run, small_config, write_tree
+from ..helpers.runs import assert_same
 
 LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
 MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'

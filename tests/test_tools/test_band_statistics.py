@@ -8,9 +8,9 @@ import pytest
 import tifffile
 from mmengine.config import Config
 
-from ..tools import run_tool
+from ..helpers.tools import run_tool
 
-TOOL = 'tools/analysis_tools/band_statistics.py'
+TOOL = 'tools/dataset_converters/band_statistics.py'
 
 
 @pytest.fixture(scope='module')

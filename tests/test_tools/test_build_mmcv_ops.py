@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mmmoca import stack
+from mmmoca.requirements import MissingOpsError, check_compiled_ops
 
-from ..tools import load_tool
+from ..helpers.tools import load_tool
 
 WHEEL = 'onedl_mmcv-2.3.6-py3-none-any.whl'
 
@@ -97,6 +97,8 @@ def test_no_headers(tool, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize('there', ['mmdet', 'mmcv._ext'])
 def test_what_detection_needs(monkeypatch, there):
-    monkeypatch.setattr(stack, 'find_spec', lambda name: name == there or None)
-    with pytest.raises(stack.MissingOpsError, match='build_mmcv_ops.py'):
-        stack.check_compiled_ops()
+    monkeypatch.setattr(
+        'mmmoca.requirements.find_spec', lambda name: name == there or None
+    )
+    with pytest.raises(MissingOpsError, match='build_mmcv_ops.py'):
+        check_compiled_ops()

@@ -11,7 +11,7 @@ import mmmoca
 import mmmoca.__main__ as command
 from mmmoca.files import find_config, shipped
 
-from ..tools import TOOLS, forget_tools, python
+from ..helpers.tools import TOOLS, forget_tools, python
 
 # As if nothing heavy were installed: how each command line ends.
 RUN = """

@@ -18,10 +18,10 @@ from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import presets
 from mmmoca.models import sincos_positions_2d
 
-from ..images import CONFIGS
-from ..judges import centre, knn_judge, low_shot_judge
-from ..test_checkpoints.files import HEADS, SIZE, checkpoint
-from ..tools import load_tool
+from ..helpers.checkpoint_files import HEADS, SIZE, checkpoint
+from ..helpers.images import CONFIGS
+from ..helpers.judges import centre, knn_judge, low_shot_judge
+from ..helpers.tools import load_tool
 
 CONFIG = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
 
@@ -35,7 +35,7 @@ def tool():
 def files(tmp_path_factory):
     """200 digits, random backbones of methods, and a config of their size."""
     root = tmp_path_factory.mktemp('compare')
-    make_digits = load_tool('dataset_converters/make_digits').make_digits
+    make_digits = load_tool('drawn_sets/make_digits').make_digits
     make_digits(root / 'digits', size=SIZE, limit=200)
     cfg = Config.fromfile(CONFIG)
     cfg.model.backbone.img_size = SIZE

@@ -14,9 +14,9 @@ from mmengine.config import Config
 import mmmoca
 from mmmoca.checkpoints import read_checkpoint
 
-from ..images import write_images
-from ..judges import knn_judge
-from ..tools import run_tool
+from ..helpers.images import write_images
+from ..helpers.judges import knn_judge
+from ..helpers.tools import run_tool
 
 TRAIN, VAL = 130, 36
 TRAINED = 'teacher', 'student'
@@ -27,7 +27,7 @@ def demo(tmp_path_factory):
     """Folder of a run on its own textures, and what it printed."""
     out = tmp_path_factory.mktemp('demo') / 'out'
     run_tool(
-        *('tools/dataset_converters/make_textures.py', out / 'textures'),
+        *('tools/drawn_sets/make_textures.py', out / 'textures'),
         *('--train', TRAIN, '--val', VAL),
     )
     meta = dict(experiment_name='moca_vit-tiny_textures_demo_20260101_000000')

@@ -6,13 +6,13 @@ from collections import Counter
 import cv2
 import numpy as np
 
-from ..tools import contents, load_tool
+from ..helpers.tools import contents, load_tool
 
 COUNTS = {'train': 125, 'val': 30}
 
 
 def test_what_is_written(tmp_path):
-    tool = load_tool('dataset_converters/make_textures')
+    tool = load_tool('drawn_sets/make_textures')
     out = tmp_path / 'deep' / 'set'
     for folder in (out, tmp_path / 'again'):
         assert tool.make_textures(folder, **COUNTS, size=32, seed=3)

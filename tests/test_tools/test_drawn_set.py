@@ -6,11 +6,11 @@ import resource
 
 import pytest
 
-from ..tools import load_tool
+from ..helpers.tools import load_tool
 
 
 def test_a_set_is_made_once_and_its_like_is_kept(tmp_path, capsys):
-    tool = load_tool('dataset_converters/_drawn_set')
+    tool = load_tool('drawn_sets/_drawn_set')
     out = tmp_path / 'deep' / 'set'
 
     def draw(seed=0, fail=False):
@@ -38,7 +38,7 @@ def test_a_set_is_made_once_and_its_like_is_kept(tmp_path, capsys):
 
 
 def test_images_that_cannot_be_written_are_an_error(tmp_path):
-    make = load_tool('dataset_converters/make_digits').make_digits
+    make = load_tool('drawn_sets/make_digits').make_digits
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:

@@ -8,11 +8,11 @@ import numpy as np
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
-from ..tools import contents, load_tool
+from ..helpers.tools import contents, load_tool
 
 
 def make(*arguments, **options):
-    tool = load_tool('dataset_converters/make_shapes_coco')
+    tool = load_tool('drawn_sets/make_shapes_coco')
     return tool.make_shapes(*arguments, **options)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from mmmoca.datasets import ImageShards
 
-from ..stores import write_shards
-from ..tools import contents, run_tool
+from ..helpers.stores import write_shards
+from ..helpers.tools import contents, run_tool
 
 pytest.importorskip('webdataset')
 TOOL = 'tools/dataset_converters/make_shards.py'

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from mmmoca.evaluation.subsets import read_subset
 
-from ..tools import contents, run_tool
+from ..helpers.tools import contents, run_tool
 
 CLASSES = ('class_0', 'class_1', 'class_2')
 
@@ -38,7 +38,7 @@ def test_command_line(root, tmp_path):
 
 def test_digits(tmp_path):
     out = tmp_path / 'deep' / 'digits'
-    run_tool('tools/dataset_converters/make_digits.py', out, '--size', 8)
+    run_tool('tools/drawn_sets/make_digits.py', out, '--size', 8)
     digits = load_digits()
     files = sorted(out.glob('*/*/*.png'), key=lambda path: path.stem)
     assert len(files) == 1797

@@ -19,10 +19,10 @@ from mmmoca.checkpoints import (
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 from mmmoca.version import __version__
 
-from ..runs import assert_same
-from ..test_checkpoints import files
+from ..helpers import checkpoint_files as files
+from ..helpers.runs import assert_same
+from ..helpers.tools import run_tool
 from ..test_models.test_golden import CASES, Case, build
-from ..tools import run_tool
 
 
 @pytest.fixture

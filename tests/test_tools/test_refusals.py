@@ -6,11 +6,12 @@ import re
 import pytest
 import torch
 
-from ..test_checkpoints.files import checkpoint
-from ..tools import contents, run_tool
+from ..helpers.checkpoint_files import checkpoint
+from ..helpers.tools import contents, run_tool
 
 CONFIG = 'moca_vit-b16_200e.py'
-ANALYSIS, DRAWN = 'analysis_tools', 'dataset_converters'
+ANALYSIS, DATA_SETS = 'analysis_tools', 'dataset_converters'
+DRAWN = 'drawn_sets'
 CONVERT = 'model_converters/convert'
 DATA = '--data-root images'
 TINY = 'demo/moca_vit-tiny_own-images'
@@ -61,7 +62,7 @@ def place(root, tmp_path_factory):
         ('demo', '--data images --out new', 'at least 100'),
         (f'{ANALYSIS}/plot_curves', 'none', 'there is no none'),
         (f'{ANALYSIS}/plot_curves', 'log.json', 'no file of scalars'),
-        (f'{ANALYSIS}/band_statistics', 'empty', r'no image in .*\.npy'),
+        (f'{DATA_SETS}/band_statistics', 'empty', r'no image in .*\.npy'),
         (f'{ANALYSIS}/compare', f'a.pth {DATA} --sets 0', '--sets'),
         (f'{ANALYSIS}/compare', f'a.pth {DATA} --shots --percent', '--shots'),
         (f'{ANALYSIS}/compare', f'a.pth a.pth {DATA}', 'repeat'),
@@ -73,9 +74,9 @@ def place(root, tmp_path_factory):
         (CONVERT, 'timm.pth out.pth --source-grid 4 5', '--source-grid'),
         (CONVERT, 'flat.pth out.pth --img-size 32 32', '--source-grid'),
         (CONVERT, 'timm.pth out.pth --to moca', 'encoder_teacher'),
-        (f'{DRAWN}/make_shards', 'images empty', 'empty exists'),
-        (f'{DRAWN}/make_subset', 'images out --shots 99', 'fewer than 99'),
-        (f'{DRAWN}/make_subset', 'images out --seed -1', 'non-negative'),
+        (f'{DATA_SETS}/make_shards', 'images empty', 'empty exists'),
+        (f'{DATA_SETS}/make_subset', 'images out --shots 99', 'fewer than 99'),
+        (f'{DATA_SETS}/make_subset', 'images out --seed -1', 'non-negative'),
         (f'{DRAWN}/make_digits', 'images', 'images exists'),
         (f'{DRAWN}/make_digits', 'out --size 7', 'at least 8'),
         (f'{DRAWN}/make_shapes_coco', 'out --size 63', 'size must be'),

@@ -14,7 +14,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.fileio import load
 
-from mmmoca import stack
+from mmmoca import requirements
 from mmmoca.engine import (
     NonFiniteLossError,
     NonFiniteStateError,
@@ -23,10 +23,10 @@ from mmmoca.engine import (
 )
 from mmmoca.engine.training import prepare_training
 
-from ..distributed import free_port
-from ..images import CONFIGS
-from ..runs import SMALL
-from ..tools import TOOLS, run_tool
+from ..helpers.distributed import free_port
+from ..helpers.images import CONFIGS
+from ..helpers.runs import SMALL
+from ..helpers.tools import TOOLS, run_tool
 
 CONFIG = 'moca_vit-b16_200e.py'
 
@@ -136,7 +136,7 @@ def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
 @pytest.mark.processes
 def test_missing_operators_are_one_line(tmp_path, monkeypatch):
     def missing():
-        raise stack.MissingOpsError('detection needs a command')
+        raise requirements.MissingOpsError('detection needs a command')
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launch, 'check_compiled_ops', missing)

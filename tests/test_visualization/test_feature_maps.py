@@ -12,7 +12,7 @@ from mmmoca.visualization.feature_maps import (
 )
 from mmmoca.visualization.pictures import pca_colors
 
-from .models import SIZE, small_moca
+from ..helpers.pictured_models import SIZE, small_moca
 
 
 class MeanEncoder:

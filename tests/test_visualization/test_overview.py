@@ -18,9 +18,9 @@ from mmmoca.visualization.overview import (
 )
 from mmmoca.visualization.pictures import to_picture
 
-from ..images import DEMO_CONFIG, point_to, write_images
-from ..runs import demo_model
-from .models import SIZE, small_moca
+from ..helpers.images import DEMO_CONFIG, point_to, write_images
+from ..helpers.pictured_models import SIZE, small_moca
+from ..helpers.runs import demo_model
 
 
 def test_blocks_of_a_model():

@@ -11,7 +11,7 @@ from scipy.stats import ks_2samp
 from mmmoca.datasets import RandomResizedCrop
 from mmmoca.datasets import functional as cpu
 from projects.gpu_views import functional as F
-from tests.test_datasets.photos import photo
+from tests.helpers.photos import photo
 
 IMAGES = [photo(seed) for seed in range(3)]
 BATCH = torch.from_numpy(np.stack(IMAGES)).movedim(3, 1).float()

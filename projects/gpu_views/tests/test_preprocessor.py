@@ -11,9 +11,9 @@ from mmmoca.datasets.functional import resize
 from mmmoca.models import ViewsDataPreprocessor
 from projects.gpu_views.canvas import PackCanvas
 from projects.gpu_views.preprocessor import AugmentingViewsPreprocessor
-from tests.images import DEMO_CONFIG
-from tests.runs import assert_same, demo_runner
-from tests.test_datasets.photos import photo
+from tests.helpers.images import DEMO_CONFIG
+from tests.helpers.photos import photo
+from tests.helpers.runs import assert_same, demo_runner
 from tests.test_engine.test_no_sync import Transfers
 
 CONFIG = 'projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'

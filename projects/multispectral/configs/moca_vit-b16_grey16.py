@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Grey images of 16 bits, such as X-rays: one channel all the way through.
-# Replace mean and std by those that tools/analysis_tools/band_statistics.py
-# prints for yours.
+# tools/dataset_converters/band_statistics.py prints mean and std for yours.
 _base_ = './moca_vit-b16_sentinel2.py'
 
 channels = 1

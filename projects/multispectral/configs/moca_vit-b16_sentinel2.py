@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Images of 13 bands, in one folder or any tree of folders; the options and
 # rules are those of the base. Replace mean and std by those that
-# tools/analysis_tools/band_statistics.py prints for yours.
+# tools/dataset_converters/band_statistics.py prints for yours.
 _base_ = '../../../configs/moca_vit-b16_own-images.py'
 
 channels = 13

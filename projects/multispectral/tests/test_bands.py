@@ -14,7 +14,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.engine.config_check import check_config
-from tests.tools import load_tool, run_tool
+from tests.helpers.tools import load_tool, run_tool
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
 TWO_LAYERS = 'model.backbone.arch.num_layers=2'

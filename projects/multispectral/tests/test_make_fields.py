@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from tests.tools import load_tool
+from tests.helpers.tools import load_tool
 
 
 @pytest.fixture(scope='module')

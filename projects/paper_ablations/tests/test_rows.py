@@ -14,9 +14,9 @@ from mmengine.registry import MODELS, RUNNERS, init_default_scope
 from projects import trials
 from projects.paper_ablations import run
 from projects.paper_ablations.run import CONFIGS, quick_start, table_rows
-from tests.images import point_to
-from tests.runs import NO_VALIDATION, scalars
-from tests.tools import run_tool
+from tests.helpers.images import point_to
+from tests.helpers.runs import NO_VALIDATION, scalars
+from tests.helpers.tools import run_tool
 
 ROWS = table_rows()
 DEFAULT = 'moca_vit-b16_100e_one-round'

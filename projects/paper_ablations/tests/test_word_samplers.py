@@ -11,7 +11,7 @@ from projects.paper_ablations.word_samplers import (
     FarthestPointSampler,
     farthest_points,
 )
-from tests.distributed import run_processes
+from tests.helpers.distributed import run_processes
 
 NUM_WORDS = 4
 BATCH_SIZES = [5, 3]

@@ -8,7 +8,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 import scaling
-from tests.images import DEMO_CONFIG
+from tests.helpers.images import DEMO_CONFIG
 from training_step import load_recipe
 
 

@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from reference_step import ReferenceStep
-from tests.images import DEMO_CONFIG
-from tests.runs import NO_VALIDATION, demo_runner
+from tests.helpers.images import DEMO_CONFIG
+from tests.helpers.runs import NO_VALIDATION, demo_runner
 from training_step import MOMENTUM, RECIPE, TrainingStep, count_flops
 
 # The recipe with a small network and few words, on small images.

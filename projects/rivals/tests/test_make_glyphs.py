@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from tests.tools import contents, load_tool
+from tests.helpers.tools import contents, load_tool
 
 
 @pytest.mark.parametrize(('kind', 'fonts'), [('letters', 18), ('shapes', 1)])

@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ...test_checkpoints.files import checkpoint
+from ...helpers.checkpoint_files import checkpoint
 from ..payloads import write_payload
 from .trials import Trial
 from .ways_in import ways_in

@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...images import DEMO_CONFIG, write_images
-from ...runs import NO_VALIDATION
-from ...tools import ROOT
+from ...helpers.images import DEMO_CONFIG, write_images
+from ...helpers.runs import NO_VALIDATION
+from ...helpers.tools import ROOT
 from .trials import Trial, same, state_of
 
 SIGNALS = ('SIGKILL', 'SIGKILL', 'SIGTERM', 'SIGINT', 'SIGUSR1')

@@ -19,11 +19,11 @@ import mmmoca
 from mmmoca.checkpoints import check_pretrained_inits
 from mmmoca.engine.hooks import WinningHeadHook
 
-from ...cityscapes import small_config, write_tree
-from ...images import CONFIGS, point_to, write_images
-from ...runs import demo_runner
-from ...test_checkpoints.files import mm_config
-from ...tools import run_tool
+from ...helpers.checkpoint_files import mm_config
+from ...helpers.cityscapes import small_config, write_tree
+from ...helpers.images import CONFIGS, point_to, write_images
+from ...helpers.runs import demo_runner
+from ...helpers.tools import run_tool
 
 Way = Callable[[Path], object]
 COUNT = itertools.count()

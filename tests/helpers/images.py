@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-CONFIGS = Path(__file__).parents[1] / 'configs'
+CONFIGS = Path(__file__).parents[2] / 'configs'
 DEMO_CONFIG = CONFIGS / 'demo' / 'moca_vit-tiny_textures.py'
 
 

@@ -4,7 +4,7 @@
 import torch
 from torch.nn import functional as F
 
-from ..builders import build_moca
+from .builders import build_moca
 
 SIZE = (16, 32)
 

@@ -67,7 +67,7 @@ def demo_runner(root, name, **options):
     Several processes share the images and run under DDP.
 
     Args:
-        root (Path): Image folders, see :func:`~tests.images.write_images`.
+        root (Path): Image folders, see :func:`.images.write_images`.
         name (str): Of the work dir, beside them.
         **options: Overrides with dotted keys.
 

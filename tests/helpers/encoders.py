@@ -7,8 +7,8 @@ from mmpretrain.registry import MODELS
 
 from mmmoca.checkpoints import run_record
 
+from .checkpoint_files import randomise
 from .images import DEMO_CONFIG
-from .test_checkpoints.files import randomise
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
 TINY_CODEBOOK = {

@@ -13,7 +13,7 @@ from unittest import mock
 
 from mmengine.config.utils import MODULE2PACKAGE
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / 'tools'
 
 

@@ -18,7 +18,7 @@ ARCH = dict(embed_dims=64, num_layers=2, num_heads=4, feedforward_channels=128)
 
 def write_digits(root, limit=800):
     """Write so many digits by the tool, a quarter for validation; the root."""
-    tool = load_tool('dataset_converters/make_digits')
+    tool = load_tool('drawn_sets/make_digits')
     tool.make_digits(root, size=8, limit=limit)
     return root
 

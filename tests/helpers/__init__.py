@@ -1,0 +1,1 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
