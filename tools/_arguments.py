@@ -170,30 +170,25 @@ def import_stack() -> None:
 
 @contextmanager
 def one_line_errors(
-    parser: argparse.ArgumentParser,
-    *kinds: type[Exception],
-    cfg: 'Config | None' = None,
+    parser: argparse.ArgumentParser, *kinds: type[Exception]
 ) -> Iterator[None]:
     """End the program with one line, unless --debug is given.
 
     Args:
         parser (argparse.ArgumentParser): To report errors by.
         *kinds (type[Exception]): The exceptions whose message says it all.
-        cfg (Config, optional): The config of a run. Its errors are named by
-            their keys; those of a run that has begun keep their traceback.
+            Those of a run that has begun keep their traceback.
     """
     try:
         yield
     except kinds as error:
-        from mmmoca.engine.config_check import refusal
-
-        message = refusal(cfg or {}, error)
-        if message is None or '--debug' in sys.argv:
+        if '--debug' in sys.argv or getattr(error, 'of_begun_run', False):
             raise
+        message = ' '.join(str(error).split()) or repr(error)
         parser.exit(2, f'{parser.prog}: error: {message}\n')
 
 
-def load_config(
+def run_config(
     parser: argparse.ArgumentParser, args: argparse.Namespace, *stages: str
 ) -> 'Config':
     """Load the config that these arguments describe, then import OpenMMLab.
@@ -207,21 +202,21 @@ def load_config(
         *stages (str): The stages to run; the config must have the first.
 
     Returns:
-        Config: See :func:`mmmoca.engine.launch.load_config`.
+        Config: See :func:`mmmoca.engine.config.load_config`.
     """
-    import mmmoca.engine.launch as launch
+    import mmmoca.engine.config as config
 
     given = args.config, args.work_dir, args.cfg_options, args.launcher
     with one_line_errors(parser, Exception):
-        cfg = launch.load_config(*given, complete=False)
+        cfg = config.load_config(*given, complete=False)
         if stages and cfg.get(f'{stages[0]}_cfg') is None:
             raise ValueError(f'{args.config} has no {stages[0]}_cfg')
         if hasattr(args, 'checkpoint'):
             cfg.load_from, cfg.resume = args.checkpoint, False
         # A resumed run may leave load_from alone.
         if getattr(args, 'resume', None) is None:
-            launch.check_paths(cfg, *stages)
+            config.check_paths(cfg, *stages)
     import_stack()
     with one_line_errors(parser, Exception):
-        launch.complete_config(cfg)
+        config.complete_config(cfg)
     return cfg

@@ -219,7 +219,7 @@ def run(
     import torch
     from mmengine.registry import init_default_scope
 
-    from mmmoca.engine.launch import build_runner
+    from mmmoca.engine.training import build_runner
     from mmmoca.files import write_figure, write_json
     from mmmoca.visualization.curves import draw_run
     from mmmoca.visualization.overview import draw_overview

@@ -5,8 +5,8 @@ import argparse
 
 from _arguments import (
     add_common_arguments,
-    load_config,
     one_line_errors,
+    run_config,
 )
 
 
@@ -34,15 +34,16 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
 def main() -> None:
     """Run the test."""
     parser, args = parse_args()
-    cfg = load_config(parser, args, 'test')
+    cfg = run_config(parser, args, 'test')
     import mmengine
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults
 
-    from mmmoca.engine.launch import build_runner, check_files
+    from mmmoca.engine.config import check_files
+    from mmmoca.engine.training import build_runner
     from mmmoca.files import atomic_write
 
-    with one_line_errors(parser, Exception, cfg=cfg):
+    with one_line_errors(parser, Exception):
         check_files(cfg, 'test')
         runner = build_runner(cfg)
         if args.out is not None and args.out_item != 'metrics':

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from _arguments import (
     add_common_arguments,
-    load_config,
     local_file,
     one_line_errors,
+    run_config,
 )
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def main() -> None:
     """Run the training."""
     parser, args = parse_args()
     stages = ['train'] if args.no_validate else ['train', 'val']
-    cfg = load_config(parser, args, *stages)
+    cfg = run_config(parser, args, *stages)
     from mmmoca.engine import NonFiniteLossError, NonFiniteStateError
     from mmmoca.engine.training import prepare_training, train
 
-    with one_line_errors(parser, Exception, cfg=cfg):
+    with one_line_errors(parser, Exception):
         written = prepare_training(
             cfg,
             init=args.init,

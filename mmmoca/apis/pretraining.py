@@ -3,8 +3,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from mmmoca.datasets import ImageFolder
 from mmmoca.datasets.file_endings import EXTENSIONS
 from mmmoca.datasets.hf_images import is_opened
 from mmmoca.datasets.image_places import image_set_of
-from mmmoca.engine.launch import load_config
+from mmmoca.engine.config import load_config
 from mmmoca.engine.training import prepare_training, train
 from mmmoca.files import atomic_write, find_config, write_text
 from mmmoca.progress import in_notebook
@@ -27,33 +26,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-# What errors call its arguments elsewhere, and their names here.
-_ARGUMENTS = (
-    ('--cfg-options ', ''),
-    ('train_dataloader.dataset.data_root', 'data'),
-    ('val_cfg.data_root', 'knn'),
-    ('train_cfg.max_epochs', 'epochs'),
-    ('train_dataloader.batch_size', 'batch_size'),
-    ('load_from:', 'init or resume:'),
-    ('--work-dir', 'out'),
-    ('--init ', 'init='),
-)
-
-
-@contextmanager
-def _own_arguments() -> Iterator[None]:
-    """Let errors speak of the arguments of :func:`pretrain`."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        text = str(error)
-        for name, argument in _ARGUMENTS:
-            text = text.replace(name, argument)
-        error.args = (text,)
-        raise
-
-
-@_own_arguments()
 def pretrain(
     data: 'str | os.PathLike | Iterable | Dataset',
     out: str | os.PathLike,

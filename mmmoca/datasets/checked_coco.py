@@ -17,7 +17,7 @@ from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 
 from .coco_entries import check_entries
-from .looks import look_at_some
+from .looks import check_images
 
 LOOKS = 200  # images that are decoded before a run
 
@@ -106,14 +106,18 @@ class CheckedCocoDataset(CocoDataset):
                     'leave out with_mask=True of LoadAnnotations, for a '
                     'detector without masks'
                 )
+        return data
+
+    def full_init(self) -> None:
+        """Load the annotations, and check sizes of images."""
+        steps = self.pipeline.transforms
+        super().full_init()
         if check_size not in steps:
-            look = self.pipeline, lambda index: dict(data[index]), len(data)
-            look_at_some(*look, LOOKS, check_size)
+            check_images(self, LOOKS, check_size)
             # Each image, where it is decoded.
             for load in steps[:]:
                 if isinstance(load, LoadImageFromFile):
                     steps.insert(steps.index(load) + 1, check_size)
-        return data
 
     def parse_data_info(self, raw_data_info: dict) -> dict:
         """Parse an image's objects; count those that are left out."""

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Finds slips in a config before anything is built, and the keys of others.
+"""Finds slips in a config before anything is built.
 
 OpenMMLab's classes accept most arguments, and fail later or train on
 nonsense. This package's own classes check their arguments themselves.
@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 import re
-import traceback
 from collections.abc import Iterable, Iterator
 from numbers import Real
 from typing import Any
@@ -127,42 +126,3 @@ def _with_slips(name: Any) -> Iterator[str]:
             yield name[:i] + name[i + 1 : i + 2] + letter + name[i + 2 :]
             if len(name) > 5:
                 yield name[:i] + name[i + 1 :]
-
-
-def refusal(cfg: Config | dict, error: Exception) -> str | None:
-    """Say in one line why a run does not start.
-
-    Args:
-        cfg (Config | dict): Its config, or nothing.
-        error (Exception): What was raised.
-
-    Returns:
-        str | None: The message, after the key of the innermost part that was
-        being built, as in ``model.codebook: ...``. None if the run had begun.
-    """
-    built: dict = {}
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if getattr(frame.f_locals.get('self'), 'begun', False) is True:
-            return None
-        for name in ('cfg', 'optimizer_cfg'):  # of MMEngine's builders
-            part = frame.f_locals.get(name)
-            if isinstance(part, dict) and 'type' in part:
-                built = part
-    text = ' '.join(str(error).split()) or repr(error)
-    # The constructor may have got the part with changes.
-    best, key = 0, ''
-    for place, part in _parts(cfg, ''):
-        alike = sum(part.get(k) == v for k, v in built.items())
-        if part.get('type') == built.get('type') and alike > best:
-            best, key = alike, place
-    return f'{key}: {text}' if key and key not in text else text
-
-
-def _parts(value: Any, path: str) -> Iterator[tuple]:
-    """All dicts in a part, after their keys."""
-    is_list = isinstance(value, (list, tuple))
-    for key, inner in enumerate(value) if is_list else value.items():
-        if isinstance(inner, dict):
-            yield f'{path}{key}', inner
-        if isinstance(inner, (dict, list, tuple)):
-            yield from _parts(inner, f'{path}{key}.')

@@ -10,13 +10,13 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 
-from mmmoca.datasets.looks import unusable
+from mmmoca.datasets.looks import unusable_images
 from mmmoca.datasets.sampler import members
 from mmmoca.messages import listed
 
-from .launch import build_runner
 from .recipe import run_size
 from .steps import unwrap_model
+from .training import build_runner
 
 STEPS = 3
 LOOKS = 2000  # images that are decoded
@@ -78,7 +78,7 @@ def dry_run(cfg: Config) -> dict[str, str]:
     images, tried = f'{run.images}', min(run.images, LOOKS)
     wrong = []
     for part in members(runner.train_dataloader.dataset):
-        wrong += unusable(part.pipeline, part.get_data_info, len(part), LOOKS)
+        wrong += unusable_images(part, LOOKS)
     if wrong:
         files = listed(line.partition(': ')[0] for line in wrong)
         images = f'{run.images - len(wrong)}; {len(wrong)} of {tried} tried '

@@ -1,19 +1,25 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A training from its config to its end, for ``tools`` and for Python."""
 
+import logging
 import os
 from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch import distributed
 
 from mmmoca.checkpoints import INTERRUPTED
 
+from .config import check_files
 from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
-from .launch import build_runner, check_files
+from .processes import collective_timeout
 from .recipe import complete_recipe, global_batch_size, scale_lr
+from .runners.console_runner import ConsoleRunner
 
 
 def prepare_training(
@@ -27,7 +33,7 @@ def prepare_training(
     """Write into a config how its run starts, and complete its numbers.
 
     Args:
-        cfg (Config): Of :func:`~mmmoca.engine.launch.load_config`, changed
+        cfg (Config): Of :func:`~mmmoca.engine.config.load_config`, changed
             in place.
         init (str | os.PathLike, optional): The weights to start from, of any
             layout known.
@@ -54,8 +60,8 @@ def prepare_training(
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
             raise ValueError(
-                'there are two checkpoints to start from: leave out --init '
-                f'{init}, or {start or resume}'
+                f'there are two checkpoints to start from: leave out {init}, '
+                f'or {start or resume}'
             )
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
         cfg.resume = False
@@ -78,6 +84,43 @@ def prepare_training(
         cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
     check_files(cfg, 'train', 'val')
     return complete_recipe(cfg) | scale_lr(cfg)
+
+
+def build_runner(cfg: Config, progress: bool = False) -> Runner:
+    """Build the runner, on processes without a GPU too.
+
+    Args:
+        cfg (Config): The config.
+        progress (bool): Show a progress bar and warnings instead of the log,
+            which goes to its file anyway. Defaults to False.
+
+    Returns:
+        Runner: A :class:`ConsoleRunner`, or the config's ``runner_type``.
+
+    Raises:
+        RuntimeError: If several processes on CPUs were not started by
+            torchrun, or would share an Apple GPU.
+    """
+    launcher = cfg.get('launcher', 'none')
+    if launcher != 'none' and get_device() in ('cpu', 'mps'):
+        if (launcher, get_device()) != ('pytorch', 'cpu'):
+            raise RuntimeError(
+                f'--launcher {launcher} needs NVIDIA GPUs: on CPUs start the '
+                'processes by tools/dist_train.sh, elsewhere leave it out'
+            )
+        # MMEngine's initialisation selects a GPU for any backend.
+        distributed.init_process_group('gloo', timeout=collective_timeout(cfg))
+        cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
+    if 'runner_type' in cfg:
+        runner = RUNNERS.build(cfg)
+    else:
+        runner = ConsoleRunner.from_cfg(cfg)
+    if progress:
+        for handler in runner.logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.setLevel(logging.WARNING)
+        runner.register_hook(ProgressHook())
+    return runner
 
 
 def train(

@@ -10,7 +10,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from mmmoca.engine.launch import leave_out_hooks
+from mmmoca.engine.config import leave_out_hooks
 
 from . import images
 

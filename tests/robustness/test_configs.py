@@ -5,8 +5,8 @@ import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 
+from mmmoca.engine.config import load_config
 from mmmoca.engine.config_check import check_config
-from mmmoca.engine.launch import load_config
 from mmmoca.registry import MODELS, TRANSFORMS
 
 from ..helpers.builders import build_moca

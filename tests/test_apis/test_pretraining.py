@@ -15,7 +15,7 @@ from mmpretrain.registry import DATASETS
 import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine import training
-from mmmoca.engine.launch import load_config
+from mmmoca.engine.config import load_config
 
 from ..helpers.errors import raises
 from ..helpers.images import CONFIGS
@@ -108,11 +108,19 @@ def test_starts_from_others(root, run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'settings, error, parts',
     [
-        (dict(data='nowhere'), FileNotFoundError, ['nowhere', ' data=']),
-        (dict(knn='nowhere'), FileNotFoundError, ['nowhere', ' knn=']),
-        (dict(init='a.pth'), FileNotFoundError, ['init', 'checkpoint a.pth']),
-        (dict(init='a', resume='b'), ValueError, [' init=a', 'b']),
-        (dict(epochs=0), ValueError, ['epochs=0']),
+        (
+            dict(data='nowhere'),
+            FileNotFoundError,
+            ['nowhere', ' train_dataloader'],
+        ),
+        (
+            dict(knn='nowhere'),
+            FileNotFoundError,
+            ['nowhere', ' val_cfg.data_root '],
+        ),
+        (dict(init='a.pth'), FileNotFoundError, ['checkpoint a.pth']),
+        (dict(init='a', resume='b'), ValueError, ['leave out a, or b']),
+        (dict(epochs=0), ValueError, ['max_epochs=0']),
         (dict(config='no_vit'), FileNotFoundError, ['config no_vit', 'moca_']),
         (dict(config='moca_vit-b16_200e'), ValueError, ['no shorthand']),
         (dict(epoch=3), ValueError, ['epoch', 'did you mean epochs']),

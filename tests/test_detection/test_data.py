@@ -11,7 +11,7 @@ import pytest
 from mmengine.registry import DATASETS
 from PIL import Image
 
-from mmmoca.engine import launch
+from mmmoca.engine import config
 
 from .conftest import CLASSES, CONFIGS, shapes_config
 
@@ -97,7 +97,7 @@ def test_boxes_alone(altered):
     """A detector without masks asks for none."""
     dataset = altered(each(segmentation=None))
     name = 'retinanet_moca-vit-b16_fpn_1x_own-coco.py'
-    cfg = launch.load_config(CONFIGS / name)
+    cfg = config.load_config(CONFIGS / name)
     for split in ('train', 'val'):
         dataset.pipeline = cfg[f'{split}_dataloader'].dataset.pipeline
         found = DATASETS.build(dataset)[0]['data_samples'].gt_instances
@@ -159,9 +159,9 @@ def test_images_without_annotations(shapes, altered, tmp_path):
     cfg = shapes_config(shapes, tmp_path)
     cfg.test_evaluator.ann_file = dataset.ann_file
     with pytest.raises(ValueError, match='format_only'):
-        launch.check_files(cfg, 'test')
+        config.check_files(cfg, 'test')
     cfg.test_evaluator.format_only = True
-    launch.check_files(cfg, 'test')
+    config.check_files(cfg, 'test')
 
 
 def test_size_is_that_of_the_decoded_image(shapes, tmp_path, monkeypatch):

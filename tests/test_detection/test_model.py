@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import HOOKS, MODELS
 
-from mmmoca.engine.launch import load_config
+from mmmoca.engine.config import load_config
 
 from ..helpers.tools import ROOT, install_configs
 from .conftest import CONFIGS

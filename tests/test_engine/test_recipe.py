@@ -9,8 +9,8 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
+from mmmoca.engine.config import load_config
 from mmmoca.engine.dry_run import dry_run
-from mmmoca.engine.launch import load_config
 from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
 from mmmoca.engine.training import prepare_training, train
 

@@ -18,7 +18,7 @@ from ..helpers.runs import (
 )
 
 BATCH = 'train_dataloader.batch_size'
-BOARDS = [dict(type='LocalVisBackend'), dict(type='TensorboardVisBackend')]
+BOARDS = [dict(type='LocalVisBackend'), dict(type='mmmoca.TensorboardBackend')]
 
 
 def train(root, name, **options):

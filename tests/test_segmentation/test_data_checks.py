@@ -12,13 +12,12 @@ from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
-from mmmoca.datasets import segmentation_checks
-from mmmoca.datasets.segmentation_checks import (
+from mmmoca.engine import config, segmentation_check
+from mmmoca.engine.segmentation_check import (
     check_files,
     check_masks,
     check_segmentation,
 )
-from mmmoca.engine import launch
 
 from ..helpers.cityscapes import CONFIGS, small_config
 
@@ -41,7 +40,7 @@ def refused(root, work_dir, message, **options):
     """The error comes from what the tools call before they build anything."""
     cfg = small_config(MASK, root, work_dir, **options)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        launch.check_files(cfg, 'train', 'val')
+        config.check_files(cfg, 'train', 'val')
     assert '\n' not in str(caught.value)
 
 
@@ -176,7 +175,7 @@ def test_missing_mask_and_empty_folder(tmp_path):
 
 def test_what_suffixes_leave_out_is_said(tmp_path, monkeypatch):
     said = mock.Mock()
-    monkeypatch.setattr(segmentation_checks, 'say_left_out', said)
+    monkeypatch.setattr(segmentation_check, 'say_left_out', said)
     dataset = own_masks(tmp_path, [mask(0, 1)] * 5)
     images, masks = tmp_path / 'images/train', tmp_path / 'masks/train'
     (images / '1.jpg').rename(images / '1.JPG')

@@ -49,10 +49,14 @@ def place(root, tmp_path_factory):
         (
             'train',
             f'{OWN}=1 model.codebook.a=3',
-            "^train.* model.codebook.*'a'",
+            "^train.* OnlineCodebook.*'a'",
         ),
-        ('train', f'{OWN}=2 optim_wrapper.optimizer.type=A', '_wrapper.optim'),
-        ('train', f'{OWN}=3 {PART}.type=A', f'error: {PART}:.*A is not in'),
+        (
+            'train',
+            f'{OWN}=2 optim_wrapper.optimizer.type=A',
+            'no optimiser A',
+        ),
+        ('train', f'{OWN}=3 {PART}.type=A', 'A is not in .*transform'),
         ('train', f'{OWN}=4 load_from=timm.pth', r'timm\.pth: .*names of the'),
         ('test', f'{CONFIG} mmmoca-student://b.pth', 'no checkpoint b.pth'),
         ('test', f'{CONFIG} a.pth --out-item metrics', 'needs --out'),

@@ -18,7 +18,6 @@ from mmmoca import requirements
 from mmmoca.engine import (
     NonFiniteLossError,
     NonFiniteStateError,
-    launch,
     training,
 )
 from mmmoca.engine.training import prepare_training
@@ -44,16 +43,16 @@ def command(tool, monkeypatch):
 
 
 def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
-    load_config = tool('_arguments').load_config
+    run_config = tool('_arguments').run_config
     monkeypatch.chdir(tmp_path)
-    by_name = load_config(*command('train', CONFIG))
+    by_name = run_config(*command('train', CONFIG))
     assert by_name.work_dir == os.path.join('work_dirs', 'moca_vit-b16_200e')
     for config in (f'./configs/{CONFIG}', CONFIGS / CONFIG):
-        same = load_config(*command('train', config))
+        same = run_config(*command('train', config))
         assert same._cfg_dict == by_name._cfg_dict
 
     (tmp_path / CONFIG).write_text("work_dir = 'mine'\n")
-    nearby = load_config(*command('train', CONFIG))
+    nearby = run_config(*command('train', CONFIG))
     assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
 
 
@@ -126,7 +125,8 @@ def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
     """Ends with a status of its own."""
     end = mock.Mock(side_effect=kind('iteration 3'))
     monkeypatch.setattr(training, 'prepare_training', mock.Mock())
-    monkeypatch.setattr(launch, 'check_paths', mock.Mock())
+    place = 'mmmoca.engine.config.check_paths'
+    monkeypatch.setattr(place, mock.Mock())
     monkeypatch.setattr(training, 'train', end)
     line = CONFIG, '--work-dir', tmp_path
     printed = run_tool('tools/train.py', *line, code=os.EX_DATAERR)
@@ -139,7 +139,8 @@ def test_missing_operators_are_one_line(tmp_path, monkeypatch):
         raise requirements.MissingOpsError('detection needs a command')
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launch, 'check_compiled_ops', missing)
+    place = 'mmmoca.engine.config.check_compiled_ops'
+    monkeypatch.setattr(place, missing)
     config = 'detection/cascade-mask-rcnn_vit-tiny_fpn_shapes.py'
     printed = run_tool('tools/train.py', config, code=2)
     assert 'error: detection needs a command' in printed.splitlines()[-1]

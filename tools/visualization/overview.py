@@ -42,7 +42,7 @@ def main() -> None:
     add('--seed', type=int, default=0, help='of the choice of images (0)')
     args = parser.parse_args()
     import_stack()
-    from mmmoca.engine.launch import load_config
+    from mmmoca.engine.config import load_config
     from mmmoca.files import write_figure
     from mmmoca.visualization.overview import draw_overview
 

@@ -149,8 +149,8 @@ class AtomicCheckpointHook(CheckpointHook):
             raise CheckpointError(
                 f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
                 'they are of this run, which was stopped, go on by --resume '
-                '(resume=True); if of another run, give another --work-dir, '
-                'or --resume FILE'
+                '(resume=True); if of another run, give another work dir '
+                '(--work-dir), or --resume FILE'
             )
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:

@@ -1,27 +1,23 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import copy
 import logging
-import os
-import shutil
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager, nullcontext, redirect_stdout
 
 from mmengine.device import get_device
-from mmengine.dist import is_main_process
 from mmengine.model import revert_sync_batchnorm
+from mmengine.optim import OptimWrapper
+from mmengine.registry import OPTIMIZERS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
-from mmengine.visualization import TensorboardVisBackend, Visualizer
 from torch import nn
 
 from mmmoca.checkpoints import guarded
-from mmmoca.datasets.looks import look_at_some
+from mmmoca.datasets.looks import check_images
 from mmmoca.datasets.sampler import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks import CheckpointFitHook
 from mmmoca.engine.processes import on_main_process
+from mmmoca.engine.refusals import refusals_leave_nothing
 from mmmoca.engine.steps import stop_workers
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
@@ -29,17 +25,24 @@ from mmmoca.registry import RUNNERS
 # Messages that start like these describe MMEngine and the machine, not the
 # run.
 _DUMPS = (
-    *('\n------', 'Config:', 'Hooks will be executed', 'Exp name:'),
-    *('Distributed training is not used', '"FileClient"', '"HardDiskBackend"'),
+    '\n------',
+    'Config:',
+    'Hooks will be executed',
+    'Exp name:',
+    'Distributed training is not used',
+    '"FileClient"',
+    '"HardDiskBackend"',
+    'The prefix is not set in metric class',
     # CheckpointFitHook says what is loaded.
-    *('Load checkpoint from', 'The prefix is not set in metric class'),
+    'Load checkpoint from',
 )
 # Of PyTorch, MMEngine and mmdet: what the user of a config cannot change.
 _WARNINGS = (
-    *('This DataLoader will create', 'Setting (OMP|MKL)_NUM_THREADS'),
-    *('torch.utils.checkpoint: the use_reentrant', 'faster_coco_eval is not'),
+    'This DataLoader will create',
+    'Setting (OMP|MKL)_NUM_THREADS',
+    'torch.utils.checkpoint: the use_reentrant',
+    'faster_coco_eval is not',
 )
-BOARD = 'tensorboard'  # the folder in the work dir
 LOOKS = 200  # images of a validation that are decoded before a run
 
 
@@ -69,29 +72,11 @@ class ConsoleRunner(Runner):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Ignore idle warnings; remove the log of a run that is refused."""
-        try:
-            with warnings.catch_warnings():
-                for message in _WARNINGS:
-                    warnings.filterwarnings('ignore', message)
-                yield
-        except Exception:
-            if not self.begun and is_main_process():
-                shutil.rmtree(getattr(self, '_log_dir', ''), True)
-                folder = Path(getattr(self, '_work_dir', ''))
-                for file in folder.glob(f'{BOARD}/*.{os.getpid()}.*'):
-                    file.unlink()
-                with suppress(OSError):  # of other runs
-                    (folder / BOARD).rmdir()
-                if [path.name for path in folder.glob('*')] == ['.lock']:
-                    (folder / '.lock').unlink()
-                # A next run that starts in this second has its name, and
-                # would write by what MMEngine keeps under it.
-                name = getattr(self, '_experiment_name', None)
-                for part in ('logger', 'message_hub', 'visualizer'):
-                    kind = type(getattr(self, part, None))
-                    getattr(kind, '_instance_dict', {}).pop(name, None)
-            raise
+        """Ignore idle warnings; leave nothing of a run that is refused."""
+        with warnings.catch_warnings(), refusals_leave_nothing(self):
+            for message in _WARNINGS:
+                warnings.filterwarnings('ignore', message)
+            yield
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
@@ -104,17 +89,6 @@ class ConsoleRunner(Runner):
 
     def dump_config(self) -> None:
         """Do nothing yet: the folder may be that of another run."""
-
-    def build_visualizer(self, visualizer: Any = None) -> Visualizer:
-        """Build it; TensorBoard has one folder for a run and its resumes."""
-        visualizer = copy.deepcopy(visualizer)
-        backends = isinstance(visualizer, dict) and visualizer.get(
-            'vis_backends'
-        )
-        for backend in backends or ():
-            if backend.get('type') == 'TensorboardVisBackend':
-                backend.setdefault('save_dir', f'{self.work_dir}/{BOARD}')
-        return super().build_visualizer(visualizer)
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
         """Call the hooks; write the config when none has refused the run.
@@ -130,19 +104,6 @@ class ConsoleRunner(Runner):
         if fn_name in ('before_train', 'before_test'):
             super().dump_config()
             self.begun = True
-        if fn_name == 'before_train' and is_main_process():
-            self._forget_later_points()
-
-    def _forget_later_points(self) -> None:
-        """Let TensorBoard drop what a run before this one logged later."""
-        # There is no public list of them.
-        for backend in self.visualizer._vis_backends.values():
-            if isinstance(backend, TensorboardVisBackend):
-                from torch.utils.tensorboard.writer import Event, SessionLog
-
-                log = SessionLog(status=SessionLog.START)
-                event = Event(step=self.iter + 1, session_log=log)
-                backend.experiment.file_writer.add_event(event)
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module
@@ -168,6 +129,17 @@ class ConsoleRunner(Runner):
                 model_wrapper_cfg.setdefault('device_ids', None)
         return super().wrap_model(model_wrapper_cfg, model)
 
+    def build_optim_wrapper(
+        self, optim_wrapper: dict | OptimWrapper
+    ) -> OptimWrapper:
+        """Build it; MMEngine does not say which optimiser is unknown."""
+        kind = None
+        if isinstance(optim_wrapper, dict):
+            kind = optim_wrapper.get('optimizer', {}).get('type')
+        if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
+            raise KeyError(f'there is no optimiser {kind}')
+        return super().build_optim_wrapper(optim_wrapper)
+
     def train(self) -> nn.Module:
         """Train, and end the processes that read."""
         try:
@@ -187,17 +159,19 @@ class ConsoleRunner(Runner):
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the validation; look at its images before the run."""
         loop = super().build_val_loop(loop)
-        names = 'bank_dataloader', 'dataloader'
-        for loader in filter(None, (getattr(loop, n, None) for n in names)):
-            for part in members(loader.dataset):
-                look = part.pipeline, part.get_data_info, len(part), LOOKS
-                on_main_process(look_at_some, *look)
+        if self.cfg.get('default_scope') in ('mmseg', 'mmdet'):
+            return loop  # their annotations were checked, with the images
+        for name in ('bank_dataloader', 'dataloader'):
+            if loader := getattr(loop, name, None):
+                for part in members(loader.dataset):
+                    on_main_process(check_images, part, LOOKS)
         return loop
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""
-        told = any(isinstance(hook, CheckpointFitHook) for hook in self.hooks)
-        with redirect_stdout(None) if told else nullcontext():
+        # Which says what is loaded.
+        fits = any(isinstance(hook, CheckpointFitHook) for hook in self.hooks)
+        with redirect_stdout(None) if fits else nullcontext():
             return super().load_checkpoint(guarded(filename), *args, **kwargs)
 
     def _maybe_compile(self, target: str) -> None:

@@ -1,20 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""From a config file to a runner, on GPUs or without any.
+"""Reads, checks and completes the config of a run.
 
 What a config gets wrong by itself is refused before PyTorch is loaded.
 """
 
-import logging
 import os
 import re
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mmengine.config import Config, ConfigDict
-from mmengine.registry import RUNNERS
 from mmengine.utils import import_modules_from_strings
 
 from mmmoca.requirements import (
@@ -25,10 +22,7 @@ from mmmoca.requirements import (
 
 from .config_check import RUN_KEYS, check_config
 from .options import apply_settings, read_option
-from .processes import check_launcher, collective_timeout
-
-if TYPE_CHECKING:
-    from mmengine.runner import Runner
+from .processes import check_launcher
 
 
 def load_config(
@@ -55,7 +49,7 @@ def load_config(
             PyTorch is not loaded. Defaults to True.
 
     Returns:
-        Config: The argument of :func:`build_runner`.
+        Config: For :mod:`.training`.
 
     Raises:
         MissingOpsError: If a config of detection lacks mmdet or compiled
@@ -148,51 +142,6 @@ def leave_out_hooks(cfg: Config) -> None:
             del hooks[name]
 
 
-def build_runner(cfg: Config, progress: bool = False) -> 'Runner':
-    """Build the runner, on processes without a GPU too.
-
-    Args:
-        cfg (Config): The config.
-        progress (bool): Show a progress bar and warnings instead of the log,
-            which goes to its file anyway. Defaults to False.
-
-    Returns:
-        Runner: A :class:`ConsoleRunner`, or the config's ``runner_type``.
-
-    Raises:
-        RuntimeError: If several processes on CPUs were not started by
-            torchrun, or would share an Apple GPU.
-    """
-    import torch
-    from mmengine.device import get_device
-
-    from .hooks.progress_hook import ProgressHook
-    from .runners.console_runner import ConsoleRunner
-
-    launcher = cfg.get('launcher', 'none')
-    if launcher != 'none' and get_device() in ('cpu', 'mps'):
-        if (launcher, get_device()) != ('pytorch', 'cpu'):
-            raise RuntimeError(
-                f'--launcher {launcher} needs NVIDIA GPUs: on CPUs start the '
-                'processes by tools/dist_train.sh, elsewhere leave it out'
-            )
-        # MMEngine's initialisation selects a GPU for any backend.
-        torch.distributed.init_process_group(
-            'gloo', timeout=collective_timeout(cfg)
-        )
-        cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
-    if 'runner_type' in cfg:
-        runner = RUNNERS.build(cfg)
-    else:
-        runner = ConsoleRunner.from_cfg(cfg)
-    if progress:
-        for handler in runner.logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.setLevel(logging.WARNING)
-        runner.register_hook(ProgressHook())
-    return runner
-
-
 def check_files(cfg: Config, *stages: str) -> None:
     """Check that the files of a config exist, and what data sets list.
 
@@ -206,7 +155,8 @@ def check_files(cfg: Config, *stages: str) -> None:
             :func:`check_segmentation`.
     """
     from mmmoca.datasets.coco import check_annotations
-    from mmmoca.datasets.segmentation_checks import check_segmentation
+
+    from .segmentation_check import check_segmentation
 
     check_paths(cfg, *stages)
     check_annotations(cfg, stages)
@@ -242,8 +192,8 @@ def check_paths(cfg: Config, *stages: str) -> None:
         ours = str(part.get('type')).startswith('mmmoca.')
         if ours and local and not Path(root).expanduser().is_dir():
             raise FileNotFoundError(
-                f'there is no folder {root}: name yours by '
-                f'--cfg-options {key}.data_root=DIR'
+                f'there is no folder {root}: name yours by {key}.data_root '
+                f'(--cfg-options {key}.data_root=DIR)'
             )
 
 

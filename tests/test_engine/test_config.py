@@ -1,30 +1,26 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""From a config file to a runner, before anything is built."""
+"""From a config file and options to the config of a run."""
 
 import inspect
 import sys
-from datetime import timedelta
 from unittest import mock
 
 import pytest
-import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
-from torch import distributed
 
-from mmmoca.engine import launch, processes
+from mmmoca.engine.config import check_files, load_config
 from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.options import read_option
-from mmmoca.engine.runners import ConsoleRunner
 
-from ..helpers.images import CONFIGS, DEMO_CONFIG, point_to
+from ..helpers.images import CONFIGS
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
 SEGMENTATION = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 
 
 def load(**options):
-    return launch.load_config(CONFIG, cfg_options=options)
+    return load_config(CONFIG, cfg_options=options)
 
 
 def test_none_leaves_a_hook_out():
@@ -45,7 +41,7 @@ def test_what_a_file_inherits(tmp_path):
         "pin_memory=False, dataset=dict(data_root='mine'))\n"
         "work_dir = '~/runs'\n"
     )
-    cfg = launch.load_config(file)
+    cfg = load_config(file)
     assert cfg.train_cfg.max_epochs == 3 and 'epochs' not in cfg
     assert '~' not in cfg.work_dir
     train, bank = cfg.train_dataloader, load().val_cfg.bank_dataloader
@@ -55,10 +51,10 @@ def test_what_a_file_inherits(tmp_path):
     assert bank.persistent_workers and bank.num_workers > 0
     for loader in (train, bank):
         assert loader.collate_fn == dict(type='default_collate')
-    cfg = launch.load_config(file, cfg_options=dict(epochs=5))
+    cfg = load_config(file, cfg_options=dict(epochs=5))
     assert cfg.train_cfg.max_epochs == 5
     # Images of segmentation differ in size.
-    cfg = launch.load_config(CONFIGS / SEGMENTATION)
+    cfg = load_config(CONFIGS / SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
     # Of the runner, whose keys are listed without importing it.
     assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
@@ -101,7 +97,7 @@ def test_what_follows_from_the_shorthands_of_a_template(name, tmp_path):
     file = tmp_path / 'child.py'
     file.write_text('\n'.join(f'{k} = {v!r}' for k, v in values.items()))
     for source, options in ((file, ()), (CONFIGS / name, texts)):
-        cfg = launch.load_config(source, None, options)
+        cfg = load_config(source, None, options)
         for key, value in OWN[name].items():
             assert eval(f'cfg.{key}') == value, key
         dataset = cfg.test_dataloader.dataset
@@ -115,17 +111,15 @@ def test_shorthands_and_whole_keys(tmp_path):
     crop = 'train_dataloader.dataset.pipeline.RandomCrop.crop_size'
     off = dict.fromkeys(('val_dataloader', 'val_evaluator', 'val_cfg'))
     options = {crop: 16, 'crop_size': 32, 'data_root': 'mine'}
-    cfg = launch.load_config(own, cfg_options=options | off)
+    cfg = load_config(own, cfg_options=options | off)
     assert cfg.train_dataloader.dataset.pipeline[4].crop_size == 16
     assert cfg.model.test_cfg.crop_size == (32, 32)
     (tmp_path / 'train' / 'cat').mkdir(parents=True)
-    cfg = launch.load_config(
-        CONFIGS / classes, None, [f'data_root={tmp_path}']
-    )
+    cfg = load_config(CONFIGS / classes, None, [f'data_root={tmp_path}'])
     assert cfg.model.head.num_classes == 1
     for bad in ('crop_size=big', 'arch=vit-s', f'{crop[:-20]}Pad.size=3'):
         with pytest.raises(ValueError, match=bad.split('=')[0]):
-            launch.load_config(own, None, [bad])
+            load_config(own, None, [bad])
 
 
 def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
@@ -133,7 +127,7 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
     (tmp_path / 'own.py').write_text(
         f"_base_ = '{CONFIG}'\ncustom_imports = dict(imports=['own_part'])\n"
     )
-    launch.load_config(tmp_path / 'own.py')
+    load_config(tmp_path / 'own.py')
     assert sys.path.pop() == str(tmp_path)
     assert sys.modules.pop('own_part')
 
@@ -156,19 +150,9 @@ def test_texts_stay_texts_where_the_config_has_them():
     assert read('size', '[(1,x),2]') == [(1, 'x'), 2]
     assert read('size', '1, 2') == [1, 2] and read('size', ' 3') == 3
     assert read('new', '/my data/1 2') == '/my data/1 2'
-
-
-def test_options_of_a_command_line():
-    """A shorthand stands for its keys; what cannot be read is one error."""
-    own = CONFIGS / 'moca_vit-b16_own-images.py'
-    options = ['data_root=a,b', 'knn_root=1', 'epochs=3', 'model.a=[1,2]']
-    cfg = launch.load_config(own, None, options)
-    assert cfg.train_dataloader.dataset.data_root == 'a,b'
-    assert cfg.val_cfg.data_root == cfg.test_cfg.data_root == '1'
-    assert (cfg.train_cfg.max_epochs, cfg.model.a) == (3, [1, 2])
-    for value in ('dict(a=1,b=2)', 'f(1,2)', '{a:1,b:2}', '[1,2'):
-        with pytest.raises(ValueError, match='model.a='):
-            launch.load_config(own, None, [f'model.a={value}'])
+    for text in ('dict(a=1,b=2)', 'f(1,2)', '{a:1,b:2}', '[1,2'):
+        with pytest.raises(ValueError, match='part.new='):
+            read('new', text)
 
 
 def test_the_launcher_is_what_started_the_processes(monkeypatch):
@@ -187,21 +171,9 @@ def test_the_launcher_is_what_started_the_processes(monkeypatch):
 def test_a_part_that_a_run_has_left_out(tmp_path):
     """Its config has no k-NN any more, whose folder could be named."""
     own = CONFIGS / 'moca_vit-b16_own-images.py'
-    launch.load_config(own).dump(tmp_path / 'left.py')
+    load_config(own).dump(tmp_path / 'left.py')
     with pytest.raises(ValueError, match='val_cfg'):
-        launch.load_config(tmp_path / 'left.py', None, dict(knn_root='mine'))
-
-
-def test_the_console_is_for_the_run(root, tmp_path, capsys):
-    cfg = launch.load_config(DEMO_CONFIG, str(tmp_path))
-    point_to(cfg, root)
-    cfg.experiment_name = 'console'
-    launch.build_runner(cfg).logger.info('some information')
-    (file,) = tmp_path.glob('*/*.log')
-    console, log = capsys.readouterr().out, file.read_text()
-    assert 'some information' in console
-    for dump in ('System environment', 'Config:', 'Hooks will'):
-        assert dump in log and dump not in console
+        load_config(tmp_path / 'left.py', None, dict(knn_root='mine'))
 
 
 def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
@@ -222,56 +194,11 @@ def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
         ),
     ):
         with pytest.raises(FileNotFoundError, match=message):
-            launch.check_files(load(**options), stage)
+            check_files(load(**options), stage)
     for options in (
         moved,
         {kind: 'mmmoca.ImageShards', place: '{0..9}.tar'},
         {place: 's3://bucket', 'load_from': 's3://bucket/a.pth'},
         dict(load_from='mmmoca-teacher://https://there/a.pth'),
     ):
-        launch.check_files(load(**options), 'train')
-
-
-def test_processes_without_cuda(monkeypatch):
-    cfg = Config(dict(launcher='slurm'))
-    for device in ('cpu', 'mps'):
-        monkeypatch.setattr(
-            'mmengine.device.get_device', lambda device=device: device
-        )
-        with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
-            launch.build_runner(cfg)
-
-
-def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
-    join = mock.Mock()
-    monkeypatch.setattr(distributed, 'init_process_group', join)
-    monkeypatch.setattr('mmengine.device.get_device', lambda: 'cpu')
-    monkeypatch.setattr(ConsoleRunner, 'from_cfg', mock.Mock())
-    env_cfg = dict(dist_cfg=dict(backend='nccl', timeout=90))
-    cfg = Config(dict(launcher='pytorch', env_cfg=env_cfg))
-    launch.build_runner(cfg)
-    join.assert_called_once_with('gloo', timeout=timedelta(seconds=90))
-    assert cfg.env_cfg.dist_cfg.backend == 'gloo'
-    assert processes.collective_timeout(dict(env_cfg={})) is None
-
-
-def test_gradients_lie_in_the_buckets_of_ddp(monkeypatch):
-    """What the model is wrapped by, and SyncBN, on processes of CPUs."""
-    wrap = mock.Mock()
-    monkeypatch.setattr('mmengine.runner.Runner.wrap_model', wrap)
-    monkeypatch.setattr(
-        'mmmoca.engine.runners.console_runner.get_device', lambda: 'cpu'
-    )
-    cfg = dict(find_unused_parameters=True)
-    runner = mock.Mock(spec=ConsoleRunner, distributed=True, cfg=cfg)
-    runner.__class__ = ConsoleRunner
-    for own in (None, dict(type='Own', a=1)):
-        layers = torch.nn.Sequential(torch.nn.SyncBatchNorm(2))
-        ConsoleRunner.wrap_model(runner, own, layers)
-        wrapper, model = wrap.call_args.args[-2:]
-        assert not isinstance(model[0], torch.nn.SyncBatchNorm)
-        assert wrapper == own or (
-            wrapper['gradient_as_bucket_view']
-            and wrapper['find_unused_parameters']
-            and wrapper['device_ids'] is None
-        )
+        check_files(load(**options), 'train')

@@ -14,13 +14,12 @@ from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
 from PIL import Image, ImageOps
 
+from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
+from mmmoca.datasets.image_folder import visible_files
+from mmmoca.datasets.sampler import members
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
-
-from .file_endings import counted, say_left_out, with_ending
-from .image_folder import visible_files
-from .sampler import members
 
 _PATHS = 'img_path', 'seg_map_path'
 _ORIENTATION = 0x0112  # the tag of EXIF

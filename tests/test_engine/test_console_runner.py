@@ -1,0 +1,109 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the runner of the tools does, and what it leaves behind."""
+
+from datetime import timedelta
+from multiprocessing import active_children
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from mmengine.config import Config
+from torch import distributed, nn
+
+from mmmoca.engine import training
+from mmmoca.engine.config import load_config
+from mmmoca.engine.processes import collective_timeout
+from mmmoca.engine.runners import ConsoleRunner
+from mmmoca.engine.steps import stop_workers
+
+from ..helpers.images import DEMO_CONFIG, point_to
+from ..helpers.runs import demo_runner, scalars
+
+
+def test_the_console_is_for_the_run(root, tmp_path, capsys):
+    cfg = load_config(DEMO_CONFIG, str(tmp_path))
+    point_to(cfg, root)
+    cfg.experiment_name = 'console'
+    training.build_runner(cfg).logger.info('some information')
+    (file,) = tmp_path.glob('*/*.log')
+    console, log = capsys.readouterr().out, file.read_text()
+    assert 'some information' in console
+    for dump in ('System environment', 'Config:', 'Hooks will'):
+        assert dump in log and dump not in console
+
+
+@pytest.mark.parametrize('device', ['cpu', 'mps'])
+def test_processes_without_cuda(device, monkeypatch):
+    monkeypatch.setattr(training, 'get_device', lambda: device)
+    with pytest.raises(RuntimeError, match=r'tools/dist_train\.sh'):
+        training.build_runner(Config(dict(launcher='slurm')))
+
+
+def test_cpu_processes_wait_as_long_as_the_config_says(monkeypatch):
+    join = mock.Mock()
+    monkeypatch.setattr(distributed, 'init_process_group', join)
+    monkeypatch.setattr(training, 'get_device', lambda: 'cpu')
+    monkeypatch.setattr(ConsoleRunner, 'from_cfg', mock.Mock())
+    env_cfg = dict(dist_cfg=dict(backend='nccl', timeout=90))
+    cfg = Config(dict(launcher='pytorch', env_cfg=env_cfg))
+    training.build_runner(cfg)
+    join.assert_called_once_with('gloo', timeout=timedelta(seconds=90))
+    assert cfg.env_cfg.dist_cfg.backend == 'gloo'
+    assert collective_timeout(dict(env_cfg={})) is None
+
+
+@pytest.mark.parametrize(
+    ('given', 'used'),
+    [
+        (
+            None,
+            dict(
+                type='MMDistributedDataParallel',
+                broadcast_buffers=False,
+                device_ids=None,
+                find_unused_parameters=True,
+                gradient_as_bucket_view=True,
+            ),
+        ),
+        (dict(type='Own', a=1), dict(type='Own', a=1)),
+    ],
+)
+def test_wrappers_on_processes_of_cpus(given, used, monkeypatch):
+    """Gradients lie in the buckets of DDP; SyncBN becomes BatchNorm."""
+    wrap = mock.Mock()
+    monkeypatch.setattr('mmengine.runner.Runner.wrap_model', wrap)
+    place = 'mmmoca.engine.runners.console_runner.get_device'
+    monkeypatch.setattr(place, lambda: 'cpu')
+    cfg = dict(find_unused_parameters=True)
+    runner = mock.Mock(spec=ConsoleRunner, distributed=True, cfg=cfg)
+    runner.__class__ = ConsoleRunner
+    layers = nn.Sequential(nn.SyncBatchNorm(2))
+    ConsoleRunner.wrap_model(runner, given, layers)
+    wrapper, model = wrap.call_args.args[-2:]
+    assert wrapper == used
+    assert not isinstance(model[0], nn.SyncBatchNorm)
+
+
+def test_no_worker_outlives_a_run(root):
+    """PyTorch would wait for each when a program on a GPU ends."""
+    loader = dict(num_workers=1, persistent_workers=True)
+    parts = 'train_dataloader', 'val_dataloader', 'val_cfg.bank_dataloader'
+    options = {f'{part}.{k}': v for part in parts for k, v in loader.items()}
+    options |= {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1}
+    runner = demo_runner(
+        root, 'workers', runner_type='mmmoca.ConsoleRunner', **options
+    )
+    runner.train()
+    assert scalars(runner, 'val/knn/top1_k20').size == 1
+    assert active_children() == []
+    assert next(iter(runner.train_dataloader))
+    stop_workers(runner)
+
+
+def test_a_run_after_a_refused_one_of_its_name(root):
+    """As when both start within a second, which is a part of the name."""
+    kind = dict(runner_type='mmmoca.ConsoleRunner', experiment_name='same')
+    with pytest.raises(ValueError, match='tap_layer'):
+        demo_runner(root, 'same', **kind, **{'model.backbone.tap_layer': 99})
+    runner = demo_runner(root, 'same', **kind)
+    assert len([*Path(runner.log_dir).rglob('*.*')]) == 2  # log and config
