@@ -73,10 +73,7 @@ MUTANTS = [
     ),
     ('        if source.requires_grad\n', ''),
     ('self.period * self.end - warmup', 'self.end - warmup'),
-    (
-        '(id(p) in generators, p.ndim > 1)',
-        '(id(p) in generators, p.ndim > 2)',
-    ),
+    ('(p.ndim > 1) == decays', '(p.ndim > 2) == decays'),
     (
         'seed = mix_seed(runner.seed, get_rank(), runner.iter)',
         'seed = mix_seed(runner.seed, runner.iter)',

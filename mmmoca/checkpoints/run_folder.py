@@ -49,24 +49,26 @@ class FolderLock:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder.resolve()
         self._thread = threading.current_thread()
-        if holder := self._held.get(self._folder):
-            thread = holder._thread
+        if earlier := self._held.get(self._folder):
+            thread = earlier._thread
             if thread is not self._thread and thread.is_alive():
                 raise _taken(folder, 'in this process', argument)
-            self._file, holder._file = holder._file, None
+            self._file, earlier._file = earlier._file, None
             self._held[self._folder] = self
             return
         file = (folder / '.lock').open('a+', encoding='utf-8')
         try:
-            # The workers of a loader do not inherit a POSIX lock.
+            # The workers of a loader, which may outlive a killed run, do not
+            # inherit a POSIX lock. They do inherit flock, and so filelock's
+            # before version 4, which needs Python 3.11.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 return  # a file system without locks
             file.seek(0)
-            holder = file.read().strip()
+            owner = file.read().strip()
             file.close()
-            raise _taken(folder, holder, argument) from error
+            raise _taken(folder, owner, argument) from error
         self._file = file
         self._held[self._folder] = self
         file.truncate(0)
@@ -81,9 +83,9 @@ class FolderLock:
             del self._held[self._folder]
 
 
-def _taken(folder: Path, holder: str, argument: str) -> RuntimeError:
+def _taken(folder: Path, owner: str, argument: str) -> RuntimeError:
     return RuntimeError(
-        f'another run writes to {folder} ({holder}): give this one another '
+        f'another run writes to {folder} ({owner}): give this one another '
         f'{argument}, or stop that one'
     )
 

@@ -33,6 +33,19 @@ def check_launcher(launcher: str) -> None:
             )
 
 
+def started_processes(cfg: Mapping) -> int:
+    """Number of processes that the launcher of a config has started.
+
+    Args:
+        cfg (Mapping): The config of a run.
+
+    Returns:
+        int: 1 without a launcher.
+    """
+    number = _TOGETHER.get(cfg.get('launcher'), ('', ''))[1]
+    return int(os.environ.get(number, 1))
+
+
 def on_main_process(function: Callable, *args) -> Any:
     """Call a function on the main process and share its outcome.
 

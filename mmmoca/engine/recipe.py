@@ -5,21 +5,18 @@ A config has 'auto' for them; docs/get_started/own_images.md states the rules.
 """
 
 import math
-import os
 from functools import reduce
 from typing import Any, NamedTuple
 
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
+from .processes import started_processes
+
 LR = 'optim_wrapper.optimizer.lr'
 MOMENTUM = 'default_hooks.teacher_ema.momentum'
 WORDS = 'model.codebook.num_words'
 NEW_WORDS = 'model.codebook.num_new_words'
-
-_PROCESSES = dict(
-    pytorch='WORLD_SIZE', slurm='SLURM_NTASKS', mpi='OMPI_COMM_WORLD_SIZE'
-)
 
 
 class RunSize(NamedTuple):
@@ -90,13 +87,13 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
         return (part or {}).get(name)
 
     keys = LR, MOMENTUM, WORDS, NEW_WORDS
-    said = {key: reduce(inner, key.split('.'), cfg) for key in keys}
-    if 'auto' not in said.values():
+    given = {key: reduce(inner, key.split('.'), cfg) for key in keys}
+    if 'auto' not in given.values():
         return {}
     run = run_size(cfg)
-    words = None if said[WORDS] == 'auto' else said[WORDS]
+    words = None if given[WORDS] == 'auto' else given[WORDS]
     numbers = recipe_numbers(run, words)
-    written = {key: numbers[key] for key in keys if said[key] == 'auto'}
+    written = {key: numbers[key] for key in keys if given[key] == 'auto'}
     cfg.merge_from_dict(written)
     if LR in written and cfg.get('auto_scale_lr'):
         # The rate fits this batch; there is nothing left to scale.
@@ -145,12 +142,11 @@ def global_batch_size(cfg: Config) -> int:
         int: Processes of its launcher x batch size x micro-batches.
     """
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    return cfg.train_dataloader.batch_size * _processes(cfg) * micro_batches
-
-
-def _processes(cfg: Config) -> int:
-    """Number of processes that the config's launcher has started."""
-    return int(os.environ.get(_PROCESSES.get(cfg.get('launcher'), ''), 1))
+    return (
+        cfg.train_dataloader.batch_size
+        * started_processes(cfg)
+        * micro_batches
+    )
 
 
 def run_size(cfg: Config) -> RunSize:
@@ -172,7 +168,7 @@ def run_size(cfg: Config) -> RunSize:
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     iterations = cfg.train_cfg.get('max_iters')
     if iterations is None:
-        loader, processes = cfg.train_dataloader, _processes(cfg)
+        loader, processes = cfg.train_dataloader, started_processes(cfg)
         # Other samplers round up, so that all processes have as many.
         rounds_down = (loader.get('sampler') or {}).get('drop_last')
         share = images // processes if rounds_down else -(-images // processes)

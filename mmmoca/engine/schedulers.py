@@ -7,6 +7,8 @@ from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 
 from mmmoca.registry import PARAM_SCHEDULERS
 
+from .steps import micro_batches
+
 
 @PARAM_SCHEDULERS.register_module()
 class WarmupCosineLR(_ParamScheduler):
@@ -61,16 +63,16 @@ class WarmupCosineLR(_ParamScheduler):
                 'a warmup from 0 to below the length of the run, and a period '
                 'of 1 or more'
             )
-        micro_batches = 1 if by_epoch else optimizer._accumulative_counts
+        parts = 1 if by_epoch else micro_batches(optimizer)
         warmup = warmup if warmup >= 1 else warmup * end
-        self.warmup = round(warmup / micro_batches)
+        self.warmup = round(warmup / parts)
         self.period = period
         self.eta_min, self.eta_min_ratio = eta_min, eta_min_ratio
         super().__init__(
             optimizer,
             self.PARAMETER,
             begin=0,
-            end=-(-end // micro_batches),
+            end=-(-end // parts),
             by_epoch=by_epoch,
             **kwargs,
         )

@@ -1,8 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Facts of a run and its optimiser steps, for hooks."""
+"""Facts of a run and its optimiser steps, for hooks.
+
+What MMEngine (0.10) has no public name for is asked of it here alone.
+"""
 
 import numpy as np
 from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner, find_latest_checkpoint
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -15,9 +19,35 @@ def unwrap_model(model: nn.Module) -> nn.Module:
     return model
 
 
+def built_loops(runner: Runner) -> list[BaseLoop]:
+    """The loops of a run: those that it does not use are still configs."""
+    loops = runner._train_loop, runner._val_loop, runner._test_loop
+    return [loop for loop in loops if isinstance(loop, BaseLoop)]
+
+
 def is_training(runner: Runner) -> bool:
     """Whether a runner trains, from its ``before_run`` on."""
     return isinstance(runner._train_loop, BaseLoop)
+
+
+def resumes(runner: Runner) -> bool:
+    """Whether a run goes on from a checkpoint."""
+    return runner._resume
+
+
+def load_address(runner: Runner) -> str:
+    """What a run is to load; empty if it is nothing, or not known yet."""
+    return runner._load_from or ''
+
+
+def set_load_address(runner: Runner, address: str | None) -> None:
+    """Let a run load something else, or nothing, in ``before_run``."""
+    runner._load_from = address
+
+
+def micro_batches(wrapper: OptimWrapper) -> int:
+    """Iterations of an optimiser step."""
+    return wrapper._accumulative_counts
 
 
 def stepped(runner: Runner) -> bool:
@@ -76,7 +106,7 @@ def mix_seed(*numbers: int) -> int:
 
 def optimizer_steps(runner: Runner, iterations: int) -> int:
     """Optimiser steps of a number of iterations, an unfinished one too."""
-    return -(-iterations // runner.optim_wrapper._accumulative_counts)
+    return -(-iterations // micro_batches(runner.optim_wrapper))
 
 
 def stop_workers(runner: Runner) -> None:
@@ -88,9 +118,9 @@ def stop_workers(runner: Runner) -> None:
     Args:
         runner (Runner): Its loops hold the loaders. They can be used again.
     """
-    for loop in (runner._train_loop, runner._val_loop, runner._test_loop):
-        parts = vars(loop).values() if isinstance(loop, BaseLoop) else ()
-        for loader in parts:
+    for loop in built_loops(runner):
+        for loader in vars(loop).values():
+            # Of PyTorch 2.11.
             iterator = getattr(loader, '_iterator', None)
             if isinstance(loader, DataLoader) and iterator is not None:
                 iterator._shutdown_workers()

@@ -11,10 +11,8 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
-from mmmoca.checkpoints import INTERRUPTED
-
 from .config import check_files
-from .hooks.checkpoint_hook import AtomicCheckpointHook
+from .hooks.checkpoint_hook import AtomicCheckpointHook, left_checkpoints
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .processes import collective_timeout
@@ -66,7 +64,7 @@ def prepare_training(
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
         cfg.resume = False
     folder = Path(cfg.get('work_dir', ''))
-    saved = any((*folder.glob('*[0-9].pth'), *folder.glob(INTERRUPTED)))
+    saved = left_checkpoints(folder)
     # A job that was requeued before its first checkpoint starts again from
     # load_from.
     if resume is not None and (resume != 'auto' or start is None or saved):

@@ -2,11 +2,7 @@
 """Loaders of labelled images: their folder, their classes and their checks."""
 
 import copy
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import numpy as np
 import torch
 from mmengine.dataset import InfiniteSampler
 from torch.utils.data import ConcatDataset, DataLoader
@@ -119,18 +115,3 @@ def check_same_classes(
             f'but these differ: {listed(differ) or "order"}. Make the '
             'same folders on both sides, empty ones for absent classes.'
         )
-
-
-@contextmanager
-def rng_untouched() -> Iterator[None]:
-    """Give the caller its random states back, as if nothing had run."""
-    # A data loader draws a seed from the global generator each time that it
-    # is iterated over: training would go on differently after a validation.
-    states = random.getstate(), np.random.get_state()
-    cuda = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    try:
-        with torch.random.fork_rng(devices=cuda):
-            yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])

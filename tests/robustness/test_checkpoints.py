@@ -126,7 +126,11 @@ def test_checkpoints_lie_in_the_work_dir():
 
 
 def hold(folder, held):
+    """Hold a lock, with a worker that outlives this process."""
     FolderLock(folder)
+    if os.fork() == 0:
+        time.sleep(30)
+        os._exit(0)
     held.set()
     time.sleep(600)
 

@@ -72,7 +72,7 @@ def stepped(kind=torch.optim.AdamW, **settings):
 
 
 def test_what_goes_on_of_the_optimizer(load):
-    """The numbers of the file, of which is said that they are others."""
+    """The numbers of the file; the log says that they are others."""
     model, wrapper, run = stepped()
 
     def resume(**parts):
@@ -84,8 +84,8 @@ def test_what_goes_on_of_the_optimizer(load):
     group |= dict(lr=0.5, initial_lr=0.125)
     assert resume().endswith(ALL)  # a schedule has moved it
     group['initial_lr'] = 0.25
-    said = resume()
-    assert '0.25' in said and '0.125' in said
+    lines = resume()
+    assert '0.25' in lines and '0.125' in lines
     for parts in (dict(optimizer=None), dict(meta={})):
         with pytest.raises(CheckpointError, match='no run'):
             resume(**parts)

@@ -2,10 +2,7 @@
 """The k-NN loops in real Runners, on image folders, on 1 and 2 processes."""
 
 import itertools
-import json
-import random
 
-import numpy as np
 import pytest
 import torch
 from mmengine.runner import Runner
@@ -99,24 +96,26 @@ def test_hooks_and_mode(root, tmp_path):
 
 def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
     """Baselines are measured once, before the first step or its resume."""
-    flip = [*PIPELINE[:2], dict(type='RandomFlip', prob=0.5), PIPELINE[2]]
-    bank = folder_loader(root / 'bank', dict(shuffle=True), pipeline=flip)
+    seeds, flip = dict(type='mmmoca.SeedTransforms'), dict(type='RandomFlip')
+    flip = [seeds, *PIPELINE[:2], dict(flip, prob=0.5), PIPELINE[2]]
+    order = dict(type='mmmoca.SeededSampler', shuffle=True)
+    bank = folder_loader(root / 'bank', order, pipeline=flip)
 
     def train(**cfg):
         run = toy_runner(
             train_dataloader=bank,
             train_cfg=dict(by_epoch=True, max_epochs=2),
             optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
+            custom_hooks=[dict(type='mmmoca.ReproducibilityHook')],
             **cfg,
         )
         run.train()
-        states = torch.rand(3).tolist(), *np.random.rand(3), random.random()
         batches = run.model.log.count(('extract_feat', False))
         found = {
             name.removeprefix('val/knn/'): values.data[0].tolist()
             for name, values in run.message_hub.log_scalars.items()
         }
-        return batches, found, run.model.student.weight.detach(), states
+        return batches, found, run.model.student.weight.detach()
 
     saving = dict(
         checkpoint=dict(
@@ -125,11 +124,10 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
     )
     settings = dict(k=(1, 3), which='student', baselines=True)
     cfg = config(root, tmp_path / 'knn', **settings)
-    batches, found, weight, states = train(**cfg, default_hooks=saving)
-    _, _, plain_weight, plain_states = train(work_dir=str(tmp_path))
+    batches, found, weight = train(**cfg, default_hooks=saving)
+    _, _, plain_weight = train(work_dir=str(tmp_path))
     assert not torch.equal(weight, PooledPixels().student.weight)
     assert torch.equal(weight, plain_weight)
-    assert states == plain_states
     assert len(found['top1_k3']) == 2 and 'untrained_k1' not in found
     assert list((tmp_path / 'knn').glob('best_knn_top1_k3_*.pth'))
 
@@ -143,19 +141,15 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
         features.append((pixels, images.get_gt_labels()))
     pixels = 100 * knn_judge(*features[0], 3).score(*features[1])
     assert found['raw_pixels_k3'] == [pytest.approx(pixels)]
-    # First of what is drawn, a part of each validation, and at the end.
-    (file,) = (tmp_path / 'knn').glob('*/vis_data/scalars.json')
-    records = [json.loads(line) for line in file.read_text().splitlines()]
+    # At the end, too.
     end = next((tmp_path / 'knn').glob('*/*.log')).read_text()[-200:]
     for name in ('untrained_k3', 'raw_pixels_k3'):
-        values = [record.get(f'knn/{name}') for record in records]
-        assert values.count(*found[name]) == 3 and values[-1] is not None
         assert f'{found[name][0]:.1f}' in end
     file = str(tmp_path / 'knn' / 'epoch_1.pth')
-    resumed, again, *_ = train(**cfg, load_from=file, resume=True)
+    resumed, again, _ = train(**cfg, load_from=file, resume=True)
     assert again['untrained_k3'] == found['untrained_k3']
     assert (batches, resumed) == (27, 9)  # nine each time
-    _, loaded, *_ = train(**cfg, load_from=file, cfg=dict(load_from=file))
+    _, loaded, _ = train(**cfg, load_from=file, cfg=dict(load_from=file))
     assert 'start_k3' in loaded and 'untrained_k3' not in loaded
 
 
@@ -178,12 +172,17 @@ def test_bad_loaders(root, tmp_path, part, word, changes):
         toy_runner(**config(root, tmp_path, **loader)).val()
 
 
-def test_bad_banks(root, tmp_path):
+def test_a_bank_of_several_sets(root, tmp_path):
+    """The index of an image would be one within its own set."""
     bank = folder_loader(root / 'bank')
     bank['dataset'] = dict(type='ConcatDataset', datasets=[bank['dataset']])
-    for options in (dict(bank=bank), dict(bank_dtype='int8')):
-        with pytest.raises(ValueError, match='ConcatDataset|bank_dtype'):
-            toy_runner(**config(root, tmp_path, **options)).val()
+    with pytest.raises(ValueError, match='ConcatDataset'):
+        toy_runner(**config(root, tmp_path, bank=bank)).val()
+
+
+def test_types_of_a_bank(root, tmp_path):
+    with pytest.raises(ValueError, match='bank_dtype'):
+        toy_runner(**config(root, tmp_path, bank_dtype='int8')).val()
 
 
 def evaluate(root, work_dir, *samplers, **kwargs):

@@ -89,9 +89,11 @@ def test_what_does_not_converge_is_said_once(root, caplog):
     run = toy_runner(**config(root, max_iter=1))
     run.logger.addHandler(caplog.handler)
     run.test()
-    (said,) = [r.message for r in caplog.records if r.levelname == 'WARNING']
+    (warning,) = [
+        r.message for r in caplog.records if r.levelname == 'WARNING'
+    ]
     for part in ('few, set 0', 'few, set 1', 'more, set 0', 'max_iter'):
-        assert part in said
+        assert part in warning
 
 
 def evaluate(root):

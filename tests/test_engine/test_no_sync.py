@@ -128,9 +128,9 @@ def test_first_read_is_that_of_the_log(meta_runner, monkeypatch):
     assert seen.copies >= 2 * 2
 
 
-def rehearse(config, batch_size, **head):
-    """The forward pass in float16 on a GPU that need not be there."""
-    cfg = Config.fromfile(config).model
+def rehearse(batch_size, **head):
+    """The recipe's loss in float16 on a GPU that need not be there."""
+    cfg = Config.fromfile(CONFIGS / 'moca_vit-b16_200e.py').model
     cfg.head.update(head)
     autocast = torch.autocast('cuda', torch.float16)
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -163,9 +163,7 @@ def cuda_autocast(monkeypatch):
 @pytest.mark.parametrize('allow_tf32', [True, False])
 def test_recipe_fits_together_on_a_gpu(cuda_autocast, allow_tf32):
     """ViT-B/16 at batch 256: devices, types, and no copy that blocks."""
-    seen = rehearse(
-        CONFIGS / 'moca_vit-b16_200e.py', 256, allow_tf32=allow_tf32
-    )
+    seen = rehearse(256, allow_tf32=allow_tf32)
     assert seen.waiting == []
     assert seen.copies == 2  # the views
     # Similarities of all tokens; of decoder tokens logits and two gradients.
@@ -176,13 +174,8 @@ def test_recipe_fits_together_on_a_gpu(cuda_autocast, allow_tf32):
     assert 0 < others < 0.001 * seen.flops[torch.float16]
 
 
-def classifier_on_a_gpu(name):
-    """The model of a config, on fake tensors."""
-    config = CONFIGS / 'classification' / f'{name}_in1k.py'
-    with torch.device('cuda'):
-        model = MODELS.build(Config.fromfile(config).model).train()
-    model.data_preprocessor.to('cuda')
-    return model
+class Loader(list):
+    batch_sampler, sampler = None, range(4)
 
 
 def labelled_batch():
@@ -195,31 +188,12 @@ def labelled_batch():
     return dict(inputs=images, data_samples=samples)
 
 
-# mmpretrain's preprocessor waits for images and labels, its Mixup and CutMix
-# index by an order on the host.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'name, waits', [('linear_vit-b16_100e', 2), ('finetune_vit-b16_100e', 4)]
-)
-def test_classifiers_wait_for_a_batch_not_for_images(
-    cuda_autocast, name, waits
-):
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        model = classifier_on_a_gpu(name)
-        with Transfers() as seen, torch.autocast('cuda', torch.float16):
-            data = model.data_preprocessor(labelled_batch(), True)
-            losses = model(**data, mode='loss')
-    assert {loss.device.type for loss in losses.values()} == {'cuda'}
-    assert len(seen.waiting) == waits
-
-
-class Loader(list):
-    batch_sampler, sampler = None, range(4)
-
-
 def test_a_bank_waits_after_its_last_batch_alone():
+    cfg = Config.fromfile(CONFIGS / 'classification/knn_vit-b16_in1k.py')
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model = classifier_on_a_gpu('knn_vit-b16')
+        with torch.device('cuda'):
+            model = MODELS.build(cfg.model)
+        model.data_preprocessor.to('cuda')
         batches = Loader([labelled_batch(), labelled_batch()])
         watched = mock.Mock(wraps=model)
         watched.data_preprocessor = model.data_preprocessor

@@ -7,17 +7,14 @@ from mmengine.config import Config
 from torch import nn
 
 from mmmoca.engine import (
-    CodebookHook,
     GPUMixedPrecisionOptimWrapper,
     MixedPrecisionOptimWrapper,
-    StepLogHook,
-    TeacherEMAHook,
 )
 from mmmoca.engine.optimizers import mixed_precision
 from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
 from ..helpers.images import CONFIGS
-from ..helpers.runs import demo_model, demo_runner, scalars
+from ..helpers.runs import demo_runner, scalars
 from .test_loss_scaling import HALF, SMALL, STEPS
 
 pytestmark = pytest.mark.gpu
@@ -59,31 +56,6 @@ def test_trains_as_in_float32(root, full, dtype):
         assert value.dtype in (torch.float32, torch.int64), name
 
 
-def test_assignments_and_losses_leave_autocast():
-    """What follows encoder and decoder is the same under autocast."""
-    model = demo_model()
-    masks = model.masking.draw(4, torch.device('cpu'))
-    tokens = torch.randn(4, 36, 128)
-    embeddings = [torch.randn(4, 128) for _ in masks]
-    decoded = [torch.randn(*mask.decoded.shape, 96) for mask in masks]
-    # The generators are networks, which autocast is for.
-    for part in (model.head.img_generator, model.head.loc_generator):
-        prototypes = part(model.codebook.words)
-        part.forward = lambda words, prototypes=prototypes: prototypes
-
-    def outputs():
-        targets = model.codebook.assign(tokens)
-        results = model.head.loss(embeddings, decoded, masks, targets)
-        torch.manual_seed(1)
-        candidates = model.codebook.draw_candidates(tokens)
-        return [*results, candidates, targets.codes()]
-
-    expected = outputs()
-    with torch.autocast('cpu', torch.bfloat16):
-        actual = outputs()
-    torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-7)
-
-
 def wrapper_of(dtype, kind=MixedPrecisionOptimWrapper):
     """A wrapper of a layer, and the layer's dtype under it."""
     layer = nn.Linear(2, 2)
@@ -106,7 +78,7 @@ def wrapper_of(dtype, kind=MixedPrecisionOptimWrapper):
 )
 def test_what_a_cpu_is_fast_in(instructions, fast, monkeypatch):
     monkeypatch.setattr(
-        *(torch.cpu, 'get_capabilities', lambda: instructions), raising=False
+        torch.cpu, 'get_capabilities', lambda: instructions, raising=False
     )
     # What is asked for by name is taken, but for float16.
     for dtype, taken in (
@@ -130,34 +102,6 @@ def test_what_others_are_fast_in(device, native, fast, monkeypatch):
     monkeypatch.setattr(mixed_precision, 'get_device', lambda: device)
     monkeypatch.setattr(torch.cuda, 'is_bf16_supported', lambda **_: native)
     assert fast_dtype() == fast
-
-
-def test_unknown_dtype():
-    with pytest.raises(ValueError, match='float16.*got bf16'):
-        wrapper_of('bf16')
-
-
-@needs_gpu
-@pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
-def test_hooks_do_not_wait_for_the_gpu(root, dtype, monkeypatch):
-    """PyTorch raises an error where a hook would wait."""
-
-    def watched(method):
-        def after_train_iter(hook, *args, **kwargs):
-            torch.cuda.set_sync_debug_mode('error')
-            try:
-                return method(hook, *args, **kwargs)
-            finally:
-                torch.cuda.set_sync_debug_mode('default')
-
-        return after_train_iter
-
-    monkeypatch.setattr(StepLogHook, '_read', lambda hook, runner: None)
-    for hook in (CodebookHook, TeacherEMAHook, StepLogHook):
-        method = watched(hook.after_train_iter)
-        monkeypatch.setattr(hook, 'after_train_iter', method)
-    runner = train(root, dtype)
-    assert runner.iter == STEPS
 
 
 @needs_gpu

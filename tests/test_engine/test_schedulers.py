@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The configs' schedules against the formulas, iteration by iteration."""
 
-import copy
 import math
 
 import pytest
@@ -11,7 +10,6 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS
 
 from mmmoca.engine.hooks.teacher_ema_hook import (
-    TeacherEMAHook,
     cosine_momentum,
     update_teacher,
 )
@@ -97,20 +95,12 @@ def test_learning_rate(config, options, warmup):
         ]
 
 
-def test_what_cannot_be():
+def test_keys_of_prototypes():
     cfg = Config.fromfile(DEMO_CONFIG)
-    for key, value in (('warmup', 1400), ('warmup', -1), ('period', 0.5)):
-        wrong = copy.deepcopy(cfg)
-        wrong.param_scheduler[key] = value
-        with pytest.raises(ValueError, match='warmup is'):
-            build(wrong)
     for options in (dict(norm_decay_mult=0), dict(prototype_lr=-1)):
         cfg.optim_wrapper.paramwise_cfg = options
         with pytest.raises(ValueError, match='prototype_lr'):
             build(cfg)
-    for options in (dict(momentum=1.1), dict(end_momentum=-0.1)):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            TeacherEMAHook(**options)
 
 
 def test_resumed_run_of_another_length():

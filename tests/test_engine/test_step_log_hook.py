@@ -51,14 +51,14 @@ def test_a_collapse_is_said_once(root):
     def fall(losses):
         # Which the hook of the codebook logs.
         runner.model.codebook.msd.copy_(msd[runner.iter])
-        told = dict(image_information=information[runner.iter])
-        return parse_losses(losses | told)
+        now = information[runner.iter]
+        return parse_losses(losses | dict(image_information=now))
 
     runner.model.parse_losses = fall
     with mock.patch.object(runner.logger, 'warning') as warning:
         runner.train()
-    said = [call.args[0] for call in warning.call_args_list]
-    first, second = (text for text in said if 'collapse' in text)
+    texts = [call.args[0] for call in warning.call_args_list]
+    first, second = (text for text in texts if 'collapse' in text)
     assert 'iteration 4: ' in first and 'image_information' in first
     assert 'iteration 5: ' in second and 'msd' in second
 

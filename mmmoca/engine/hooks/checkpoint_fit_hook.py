@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
-from mmengine.runner import BaseLoop, Runner
+from mmengine.runner import Runner
 from mmpretrain.models.backbones import VisionTransformer
 from torch import nn
 from torch.utils.data import DataLoader
@@ -20,7 +20,14 @@ from mmmoca.checkpoints import (
     resize_positions,
 )
 from mmmoca.engine.resume_check import check_optimizer
-from mmmoca.engine.steps import is_training, unwrap_model
+from mmmoca.engine.steps import (
+    built_loops,
+    is_training,
+    load_address,
+    resumes,
+    set_load_address,
+    unwrap_model,
+)
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
@@ -77,20 +84,17 @@ class CheckpointFitHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Check the classes and the files of ``Pretrained`` inits."""
         model = unwrap_model(runner.model)
-        loops = runner._train_loop, runner._val_loop, runner._test_loop
-        # Loops that this run does not use are still configs.
-        _check_classes(
-            model, [x.dataloader for x in loops if isinstance(x, BaseLoop)]
-        )
+        _check_classes(model, [x.dataloader for x in built_loops(runner)])
         # Without a training MMEngine initialises nothing.
         self._training = is_training(runner)
-        address = runner._load_from or ''
-        starts = self._training and not runner._resume
+        address = load_address(runner)
+        starts = self._training and not resumes(runner)
         if starts and address.startswith(START_SCHEME):
-            self._start, runner._load_from = address, None
+            self._start = address
+            set_load_address(runner, None)
         elif address:
             # MMEngine's own reader would run code of the file.
-            runner._load_from = guarded(address)
+            set_load_address(runner, guarded(address))
         if self._training:
             reports = check_pretrained_inits(model)
             self._initialized = bool(reports)
@@ -118,14 +122,14 @@ class CheckpointFitHook(Hook):
         model = unwrap_model(runner.model)
         own = model.state_dict()
         changes = []
-        if not runner._resume and TEACHER_CLS not in own:
+        if not resumes(runner) and TEACHER_CLS not in own:
             changes = _take_backbone(checkpoint, model)
         saved, meta = loaded_names(checkpoint), checkpoint.get('meta')
-        address = runner._load_from or 'the checkpoint'
+        address = load_address(runner) or 'the checkpoint'
         source = address.removeprefix(guarded(''))
         report = check_fit(model, saved, meta, source, self._training)
         partial = saved.keys() != own.keys()
-        if runner._resume:
+        if resumes(runner):
             if partial:
                 raise CheckpointError(f'{report}: resume by its own config')
             if 'iter' not in (meta or {}) or not checkpoint.get('optimizer'):

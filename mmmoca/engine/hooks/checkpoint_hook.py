@@ -23,6 +23,9 @@ from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import (
     advice_to_go_on,
     is_training,
+    load_address,
+    resumes,
+    set_load_address,
     stepped,
     unwrap_model,
 )
@@ -114,7 +117,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if is_training(runner):
             found = on_main_process(self._open, runner)
             if found:
-                runner._load_from = guarded(found)
+                set_load_address(runner, guarded(found))
 
     def _open(self, runner: Runner) -> str | None:
         """Take the work dir; the checkpoint to resume if none is named.
@@ -125,9 +128,9 @@ class AtomicCheckpointHook(CheckpointHook):
         folder, problems = Path(runner.work_dir), []
         for killed in folder.glob('.*.pth-*'):  # while it was written
             shutil.rmtree(killed, ignore_errors=True)
-        if runner._resume and runner._load_from:
+        if resumes(runner) and load_address(runner):
             return None
-        if runner._resume:
+        if resumes(runner):
             newest, problems = newest_checkpoint(folder, self.filename_tmpl)
             for problem in problems:
                 runner.logger.warning(problem)
@@ -137,15 +140,8 @@ class AtomicCheckpointHook(CheckpointHook):
         return None
 
     def _refuse_other_runs(self, folder: Path, problems: list[str]) -> None:
-        left = [
-            *problems,
-            *find_checkpoints(folder, self.filename_tmpl),
-            *find_checkpoints(folder, 'epoch_{}.pth'),
-            *find_checkpoints(folder, 'iter_{}.pth'),
-            *folder.glob(INTERRUPTED),
-            *folder.glob('best_*.pth'),
-        ]
-        if left:
+        named = find_checkpoints(folder, self.filename_tmpl)
+        if left := [*problems, *named, *left_checkpoints(folder)]:
             raise CheckpointError(
                 f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
                 'they are of this run, which was stopped, go on by --resume '
@@ -240,6 +236,11 @@ class AtomicCheckpointHook(CheckpointHook):
             by_epoch=False,
             backend_args=self.backend_args,
         )
+
+
+def left_checkpoints(folder: Path) -> list[Path]:
+    """What runs have left in a work dir, the best checkpoints, too."""
+    return [*folder.glob('*[0-9].pth'), *folder.glob(INTERRUPTED)]
 
 
 def _ends_early(runner: Runner) -> bool:

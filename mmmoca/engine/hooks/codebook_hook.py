@@ -9,6 +9,7 @@ from mmengine.runner import Runner
 from torch import Tensor
 
 from mmmoca.engine.steps import (
+    micro_batches,
     mix_seed,
     optimizer_steps,
     skipped,
@@ -66,8 +67,8 @@ class CodebookHook(Hook):
         endless |= getattr(loader.sampler, 'infinite', False)
         # The last step may have fewer micro-batches, and any step may take
         # the last batch of an epoch, which is not full, once an epoch.
-        micro_batches = runner.optim_wrapper._accumulative_counts
-        count = runner.max_iters % micro_batches or micro_batches
+        whole = micro_batches(runner.optim_wrapper)
+        count = runner.max_iters % whole or whole
         images = count * batch
         if not (loader.batch_sampler.drop_last or endless):
             epochs = -(-count // len(loader))

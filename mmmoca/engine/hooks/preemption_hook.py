@@ -13,7 +13,7 @@ from torch import distributed
 from torch.utils.data import get_worker_info
 
 from mmmoca.engine.processes import collective_timeout
-from mmmoca.engine.steps import stepped
+from mmmoca.engine.steps import micro_batches, stepped
 from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook
@@ -111,6 +111,6 @@ def _validation_is_next(runner: Runner) -> bool:
     stage = bisect.bisect(loop.dynamic_milestones, done + 1)
     interval = loop.dynamic_intervals[stage - 1]
     # One after every step would put off the signal for ever.
-    every_step = runner.optim_wrapper._accumulative_counts % interval == 0
+    every_step = micro_batches(runner.optim_wrapper) % interval == 0
     due = done % interval == 0 and not every_step
     return (due or done == loop.max_iters) and done >= loop.val_begin

@@ -10,7 +10,12 @@ from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.datasets import ResumableBatchSampler, SeededSampler
 from mmmoca.engine.resume_check import changed_settings
-from mmmoca.engine.steps import is_training, mix_seed
+from mmmoca.engine.steps import (
+    is_training,
+    micro_batches,
+    mix_seed,
+    resumes,
+)
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 
@@ -44,7 +49,7 @@ class ReproducibilityHook(Hook):
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Check that an iteration has the same size as before."""
-        if not (runner._resume and is_training(runner)):
+        if not (resumes(runner) and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
         text = runner.cfg.pretty_text
@@ -153,11 +158,11 @@ def _can_skip(loop: BaseLoop) -> bool:
 
 def _counts(runner: Runner) -> dict[str, int]:
     loader = runner.train_dataloader
-    micro_batches = runner.optim_wrapper._accumulative_counts
+    parts = micro_batches(runner.optim_wrapper)
     batch = loader.batch_sampler.batch_size * get_world_size()
     counts = dict(
-        global_batch_size=batch * micro_batches,
-        micro_batches=micro_batches,
+        global_batch_size=batch * parts,
+        micro_batches=parts,
         num_images=len(loader.dataset),
     )
     if isinstance(runner.train_loop, EpochBasedTrainLoop):

@@ -128,10 +128,10 @@ class StepLogHook(Hook):
             elif skipped(runner) is None:
                 finite &= math.isfinite(scalars.get('grad_norm', 0.0))
             if not finite:
-                told = ', '.join(f'{k}={v:.4g}' for k, v in scalars.items())
+                numbers = ', '.join(f'{k}={v:.4g}' for k, v in scalars.items())
                 raise NonFiniteLossError(
                     f'the step of iteration {iteration} is not finite, or '
-                    f'the loss scaler skips all steps ({told}). '
+                    f'the loss scaler skips all steps ({numbers}). '
                     f'{advice_to_go_on(runner)} with bfloat16 or a lower '
                     'learning rate, or look at the images of the step: '
                     f'{", ".join(images)}'

@@ -51,7 +51,7 @@ class WinningHeadHook(Hook):
 
         Args:
             runner (Runner): The runner of the training.
-            metrics (Dict[str, float]): Metrics of the validation, with those
+            metrics (dict[str, float]): Metrics of the validation, with those
                 of ``LinearProbeAccuracy``.
         """
         if metrics['linear/top1'] <= self._best:

@@ -10,8 +10,11 @@ from torch import nn
 from mmmoca.registry import OPTIM_WRAPPER_CONSTRUCTORS
 
 KEYS = {
-    *('layer_decay_rate', 'custom_keys'),
-    *('norm_decay_mult', 'bias_decay_mult', 'flat_decay_mult'),
+    'layer_decay_rate',
+    'custom_keys',
+    'norm_decay_mult',
+    'bias_decay_mult',
+    'flat_decay_mult',
 }
 
 
@@ -47,7 +50,7 @@ class LayerDecayOptimWrapperConstructor(
         """Add a group for each parameter, with the rate of its depth.
 
         Args:
-            params (List[dict]): Gets the groups, in place.
+            params (list[dict]): Gets the groups, in place.
             module (nn.Module): The model, or a part of it in recursive calls.
             prefix (str): Prefix of the part's parameter names.
             get_layer_depth (Callable, optional): Returns the depth and the

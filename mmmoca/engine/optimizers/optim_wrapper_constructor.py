@@ -48,7 +48,7 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
         """Sort all parameters of the model into the groups.
 
         Args:
-            params (List[dict]): Gets the groups, in place.
+            params (list[dict]): Gets the groups, in place.
             module (nn.Module): The whole model.
         """
         generators = {
@@ -58,25 +58,24 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             for parameter in part.parameters()
         }
         trained = [p for p in module.parameters() if p.requires_grad]
-        cfg = self.paramwise_cfg
-        rates = (
-            (self.base_lr, self.base_wd),
-            (cfg['prototype_lr'], cfg['prototype_weight_decay']),
-        )
-        for own, decays in ((0, 1), (0, 0), (1, 1), (1, 0)):
-            lr, weight_decay = rates[own]
-            group = dict(
-                params=[
-                    p
-                    for p in trained
-                    if (id(p) in generators, p.ndim > 1) == (own, decays)
-                ],
-                lr=lr,
-                weight_decay=weight_decay if decays else 0.0,
-                constant=['lr'] * own + ['weight_decay'] * (own or not decays),
-            )
-            # The optimiser has defaults for settings that are None.
-            if group['params']:
-                params.append(
-                    {k: v for k, v in group.items() if v is not None}
-                )
+        for is_prototype in (False, True):
+            own = [p for p in trained if (id(p) in generators) == is_prototype]
+            for decays in (True, False):
+                group = self._settings(is_prototype, decays)
+                group['params'] = [p for p in own if (p.ndim > 1) == decays]
+                if group['params']:
+                    params.append(group)
+
+    def _settings(self, is_prototype: bool, decays: bool) -> dict:
+        lr, weight_decay, constant = self.base_lr, self.base_wd, []
+        if is_prototype:
+            lr = self.paramwise_cfg['prototype_lr']
+            weight_decay = self.paramwise_cfg['prototype_weight_decay']
+            constant.append('lr')
+        if not decays:
+            weight_decay = 0.0
+        if is_prototype or not decays:
+            constant.append('weight_decay')
+        settings = dict(lr=lr, weight_decay=weight_decay, constant=constant)
+        # The optimiser has defaults for settings that are None.
+        return {k: v for k, v in settings.items() if v is not None}

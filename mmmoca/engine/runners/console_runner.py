@@ -18,7 +18,7 @@ from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks import CheckpointFitHook
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.refusals import refusals_leave_nothing
-from mmmoca.engine.steps import stop_workers
+from mmmoca.engine.steps import micro_batches, stop_workers
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
 
@@ -178,5 +178,5 @@ class ConsoleRunner(Runner):
         compile_forward(
             self.model,
             self.cfg.get('compile'),
-            self.optim_wrapper._accumulative_counts,
+            micro_batches(self.optim_wrapper),
         )

@@ -13,11 +13,7 @@ from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.features import FeatureShard, extract_shard
-from mmmoca.evaluation.loaders import (
-    check_loader,
-    rng_untouched,
-    with_data_root,
-)
+from mmmoca.evaluation.loaders import check_loader, with_data_root
 
 
 class FeatureLoop(TestLoop):
@@ -25,9 +21,6 @@ class FeatureLoop(TestLoop):
 
     A subclass implements ``classify(**options)``: it calls :meth:`extract` and
     passes its predictions to the evaluator.
-
-    The loop restores all random states, so that it does not change a training
-    that it interrupts.
 
     Args:
         runner (Runner): The runner. Its model has ``data_preprocessor`` and
@@ -88,8 +81,7 @@ class FeatureLoop(TestLoop):
             dict: Metrics of the evaluator.
         """
         self.runner.model.eval()
-        with rng_untouched():
-            self.classify(**options)
+        self.classify(**options)
         return self.evaluator.evaluate(len(self.dataloader.dataset))
 
     def build_labelled(self, loader: DataLoader | dict) -> DataLoader:

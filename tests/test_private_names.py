@@ -1,0 +1,37 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""An upgrade of another package says which of its private names have gone."""
+
+import mmcv.image.io
+import pytest
+import torch
+from mmengine.config import DictAction
+from mmengine.dataset import BaseDataset, ConcatDataset
+from mmengine.hooks import CheckpointHook
+from mmengine.optim import AmpOptimWrapper
+from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
+from mmengine.registry import DefaultScope
+from mmengine.runner import Runner
+from mmpretrain.apis.model import ModelHub
+
+# Without those that an instance gets, which other tests run.
+PRIVATE = [
+    (AmpOptimWrapper, '_clip_grad'),
+    (BaseDataset, '_serialize_data'),
+    (CheckpointHook, '_save_checkpoint_with_step'),
+    (ConcatDataset, '_get_ori_dataset_idx'),
+    (DefaultScope, '_instance_dict'),
+    (DictAction, '_parse_iterable'),
+    (ModelHub, '_models_dict'),
+    (Runner, '_maybe_compile'),
+    (_ParamScheduler, '_get_value'),
+    (mmcv.image.io, '_pillow2array'),
+    (torch, '_foreach_lerp_'),
+    (torch._dynamo.config, 'optimize_ddp'),
+    (torch.amp.GradScaler, '_found_inf_per_device'),
+]
+
+
+@pytest.mark.parametrize(('owner', 'name'), PRIVATE)
+def test_private_names_are_there(owner, name):
+    """An override of one that has gone would never be called."""
+    assert hasattr(owner, name)
