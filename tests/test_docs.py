@@ -160,11 +160,10 @@ def test_tensorboard(root):
     pytest.importorskip('tensorboard')
     names = {}
     exec(snippets('docs/guides/watch.md', 'python')[0], names)
-    options = NO_VALIDATION | {'train_cfg.max_iters': 1}
-    demo_runner(
-        root, 'curves', visualizer=names['visualizer'], **options
-    ).train()
-    assert list(root.glob('curves/*/vis_data/events.out.tfevents.*'))
+    options = {'train_cfg.max_iters': 1, 'default_hooks.logger.interval': 1}
+    options |= NO_VALIDATION | dict(visualizer=names['visualizer'])
+    demo_runner(root, 'curves', **options).train()
+    assert list(root.glob('curves/tensorboard/events.out.tfevents.*'))
 
 
 def test_target_of_ones_own():

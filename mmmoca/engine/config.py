@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from mmengine.config import Config, ConfigDict
 from mmengine.utils import import_modules_from_strings
@@ -23,6 +24,15 @@ from mmmoca.requirements import (
 from .config_check import RUN_KEYS, check_config
 from .options import apply_settings, read_option
 from .processes import check_launcher
+
+_MMENGINE_HOOKS = (
+    'runtime_info',
+    'timer',
+    'sampler_seed',
+    'logger',
+    'param_scheduler',
+    'checkpoint',
+)
 
 
 def load_config(
@@ -78,10 +88,7 @@ def load_config(
     sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
     known = {*sections, *shorthands, *RUN_KEYS}
     # A config file may use the shorthands that it inherits.
-    used = [key for key in shorthands if cfg.get(key) is not None]
-    # A variable of that name may be a part: flip = dict(type='RandomFlip').
-    parts = [key for key in used if isinstance(cfg[key], dict)]
-    used = [key for key in used if key not in parts or 'type' not in cfg[key]]
+    used = [key for key in shorthands if _is_setting(cfg.get(key))]
     settings = {key: cfg.pop(key) for key in used}
     apply_settings(cfg, settings | options)
     check_config(cfg)
@@ -99,6 +106,12 @@ def load_config(
     if complete:
         complete_config(cfg)
     return cfg
+
+
+def _is_setting(value: Any) -> bool:
+    """Whether it is no part of a config: flip = dict(type='RandomFlip')."""
+    is_part = isinstance(value, dict) and 'type' in value
+    return value is not None and not is_part
 
 
 def complete_config(cfg: Config) -> None:
@@ -134,11 +147,9 @@ def leave_out_hooks(cfg: Config) -> None:
     Args:
         cfg (Config): The config, changed in place.
     """
-    own = ('runtime_info', 'timer', 'sampler_seed', 'logger')
-    own += ('param_scheduler', 'checkpoint')
     hooks = cfg.get('default_hooks') or {}
     for name, hook in list(hooks.items()):
-        if hook is None and name not in own:
+        if hook is None and name not in _MMENGINE_HOOKS:
             del hooks[name]
 
 

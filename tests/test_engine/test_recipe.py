@@ -160,7 +160,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
     assert '36 of the 64 words' in printed
     assert len(scalars(runner, 'val/knn/top1_k20')) == 1
     assert list(tmp_path.glob('best_knn_top1_k20_epoch_*.pth'))
-    assert f'{scalars(runner, "val/knn/raw_pixels_k20")[0]:.1f} (' in printed
+    assert len(scalars(runner, 'val/knn/raw_pixels_k20')) == 1
     cfg.train_dataloader.batch_size = 64
     with pytest.raises(ValueError, match='train_dataloader.batch_size'):
         train(cfg, {})
