@@ -14,9 +14,16 @@ from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.options import read_option
 
 from ..helpers.images import CONFIGS
+from ..helpers.runs import NO_VALIDATION
 
 CONFIG = CONFIGS / 'moca_vit-b16_200e.py'
-SEGMENTATION = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+CLASSES = CONFIGS / 'classification/finetune_vit-b16_100e_own-classes.py'
+DETECTION = (
+    CONFIGS / 'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py'
+)
+SEGMENTATION = (
+    CONFIGS / 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+)
 
 
 def load(**options):
@@ -54,7 +61,7 @@ def test_what_a_file_inherits(tmp_path):
     cfg = load_config(file, cfg_options=dict(epochs=5))
     assert cfg.train_cfg.max_epochs == 5
     # Images of segmentation differ in size.
-    cfg = load_config(CONFIGS / SEGMENTATION)
+    cfg = load_config(SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
     # Of the runner, whose keys are listed without importing it.
     assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
@@ -72,14 +79,14 @@ OWN = {
         'model.decode_head.num_classes': 3,
         'model.decode_head.in_channels': 1024,
     },
-    'detection/cascade-mask-rcnn_moca-vit-b16_fpn_1x_own-coco.py': {
+    DETECTION: {
         'val_dataloader.dataset.pipeline[1].scale': (64, 64),
         'test_evaluator.ann_file': 'mine/annotations/val.json',
         'model.neck[1].in_channels': [1024] * 4,
         'model.backbone.out_indices': [7, 11, 15, 23],
         'param_scheduler[0].warmup': 0.05,
     },
-    'classification/finetune_vit-b16_100e_own-classes.py': {
+    CLASSES: {
         'model.data_preprocessor.num_classes': 3,
         'test_dataloader.dataset.pipeline[1].scale': 73,
         'param_scheduler.warmup': 0.05,
@@ -87,18 +94,18 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize('name', OWN)
-def test_what_follows_from_the_shorthands_of_a_template(name, tmp_path):
+@pytest.mark.parametrize('template', OWN, ids=lambda path: path.stem)
+def test_what_follows_from_the_shorthands_of_a_template(template, tmp_path):
     """On a command line, and in a file that inherits it."""
-    size = 'crop_size' if name == SEGMENTATION else 'img_size'
+    size = 'crop_size' if template == SEGMENTATION else 'img_size'
     values = {'data_root': 'mine', 'epochs': 3, 'arch': 'l', size: 64}
     texts = ['classes=a b,2,c', *(f'{k}={v}' for k, v in values.items())]
-    values |= {'_base_': str(CONFIGS / name), 'classes': ['a b', '2', 'c']}
+    values |= {'_base_': str(template), 'classes': ['a b', '2', 'c']}
     file = tmp_path / 'child.py'
     file.write_text('\n'.join(f'{k} = {v!r}' for k, v in values.items()))
-    for source, options in ((file, ()), (CONFIGS / name, texts)):
+    for source, options in ((file, ()), (template, texts)):
         cfg = load_config(source, None, options)
-        for key, value in OWN[name].items():
+        for key, value in OWN[template].items():
             assert eval(f'cfg.{key}') == value, key
         dataset = cfg.test_dataloader.dataset
         assert dataset.get('metainfo', values)['classes'] == values['classes']
@@ -107,19 +114,18 @@ def test_what_follows_from_the_shorthands_of_a_template(name, tmp_path):
 
 def test_shorthands_and_whole_keys(tmp_path):
     """Whole keys go first. The folders of classes count."""
-    own, (*_, classes) = CONFIGS / SEGMENTATION, OWN
-    crop = 'train_dataloader.dataset.pipeline.RandomCrop.crop_size'
-    off = dict.fromkeys(('val_dataloader', 'val_evaluator', 'val_cfg'))
-    options = {crop: 16, 'crop_size': 32, 'data_root': 'mine'}
-    cfg = load_config(own, cfg_options=options | off)
+    pipeline = 'train_dataloader.dataset.pipeline'
+    options = {f'{pipeline}.RandomCrop.crop_size': 16, 'crop_size': 32}
+    options |= {'data_root': 'mine'} | NO_VALIDATION
+    cfg = load_config(SEGMENTATION, cfg_options=options)
     assert cfg.train_dataloader.dataset.pipeline[4].crop_size == 16
     assert cfg.model.test_cfg.crop_size == (32, 32)
     (tmp_path / 'train' / 'cat').mkdir(parents=True)
-    cfg = load_config(CONFIGS / classes, None, [f'data_root={tmp_path}'])
+    cfg = load_config(CLASSES, None, [f'data_root={tmp_path}'])
     assert cfg.model.head.num_classes == 1
-    for bad in ('crop_size=big', 'arch=vit-s', f'{crop[:-20]}Pad.size=3'):
+    for bad in ('crop_size=big', 'arch=vit-s', f'{pipeline}.Pad.size=3'):
         with pytest.raises(ValueError, match=bad.split('=')[0]):
-            load_config(own, None, [bad])
+            load_config(SEGMENTATION, None, [bad])
 
 
 def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
