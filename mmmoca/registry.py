@@ -83,4 +83,4 @@ METRICS = _child(mmengine.METRICS, 'mmmoca.evaluation')
 EVALUATOR = _child(mmengine.EVALUATOR, 'mmmoca.evaluation')
 
 VISUALIZERS = _child(mmengine.VISUALIZERS, 'mmmoca.evaluation')
-VISBACKENDS = _child(mmengine.VISBACKENDS, 'mmmoca.engine.parts')
+VISBACKENDS = _child(mmengine.VISBACKENDS, 'mmmoca.evaluation')

@@ -156,14 +156,15 @@ def test_shell(file, tmp_path, monkeypatch):
                     check_arguments(*words[place:])
 
 
-def test_tensorboard(root):
+def test_tensorboard(root, tmp_path, monkeypatch):
     pytest.importorskip('tensorboard')
+    monkeypatch.chdir(tmp_path)
     names = {}
     exec(snippets('docs/guides/watch.md', 'python')[0], names)
     options = {'train_cfg.max_iters': 1, 'default_hooks.logger.interval': 1}
     options |= NO_VALIDATION | dict(visualizer=names['visualizer'])
     demo_runner(root, 'curves', **options).train()
-    assert list(root.glob('curves/tensorboard/events.out.tfevents.*'))
+    assert list(tmp_path.rglob('tensorboard/events.out.tfevents.*'))
 
 
 def test_target_of_ones_own():

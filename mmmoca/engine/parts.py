@@ -6,4 +6,3 @@ from .optimizers import *  # noqa: F403
 from .recipe import complete_recipe  # noqa: F401
 from .runners import *  # noqa: F403
 from .schedulers import *  # noqa: F403
-from .tensorboard import TensorboardBackend  # noqa: F401

@@ -72,10 +72,6 @@ def test_equals_sklearn(root, tmp_path, monkeypatch):
     # not count.
     assert metrics['knn/top5_k1_t0.5'] == metrics['knn/top1_k1_t0.5']
     assert metrics['knn/top5_k17_t0.5'] > metrics['knn/top1_k17_t0.5']
-    half = dict(bank_dtype='float16', chunk_size=5)
-    assert toy_runner(**config(root, tmp_path, **settings, **half)).test() == (
-        metrics
-    )
 
 
 def test_hooks_and_mode(root, tmp_path):

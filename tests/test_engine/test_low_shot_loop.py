@@ -109,9 +109,9 @@ def test_two_processes_agree_with_one(root):
 
 
 def test_bad_config(root):
+    """Bad lists are in test_subsets."""
     for word, change in (
         ('at least one list', dict(subsets={})),
-        ('no.txt', dict(subsets=dict(a='no.txt'))),
         ('regularization', dict(regularization=0)),
     ):
         with pytest.raises(ValueError, match=word):

@@ -10,7 +10,6 @@ rehearsed on fake tensors, which pretend to lie on a GPU.
 import functools
 import traceback
 from collections import Counter
-from unittest import mock
 
 import pytest
 import torch
@@ -18,16 +17,10 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmpretrain.registry import MODELS
 from mmpretrain.structures import DataSample
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    FakeTensorMode,
-)
-from torch.nn import functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
-
-from mmmoca.evaluation.features import extract_shard
 
 from ..helpers.images import CONFIGS
 from ..helpers.runs import demo_runner
@@ -172,32 +165,3 @@ def test_recipe_fits_together_on_a_gpu(cuda_autocast, allow_tf32):
     # L_IMG, and the mean similarity of tokens.
     others = seen.flops[torch.float32] - (0 if allow_tf32 else objective)
     assert 0 < others < 0.001 * seen.flops[torch.float16]
-
-
-class Loader(list):
-    batch_sampler, sampler = None, range(4)
-
-
-def labelled_batch():
-    """Two images with labels, on the host."""
-    samples = [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i)
-        for i in range(2)
-    ]
-    images = torch.empty(2, 3, 224, 224, dtype=torch.uint8)
-    return dict(inputs=images, data_samples=samples)
-
-
-def test_a_bank_waits_after_its_last_batch_alone():
-    cfg = Config.fromfile(CONFIGS / 'classification/knn_vit-b16_in1k.py')
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        with torch.device('cuda'):
-            model = MODELS.build(cfg.model)
-        model.data_preprocessor.to('cuda')
-        batches = Loader([labelled_batch(), labelled_batch()])
-        watched = mock.Mock(wraps=model)
-        watched.data_preprocessor = model.data_preprocessor
-        # Whether all features are finite.
-        with pytest.raises(DataDependentOutputException):
-            extract_shard(watched, batches, 'bank', F.normalize)
-    assert watched.extract_feat.call_count == 2
