@@ -184,19 +184,16 @@ def write_json(path: str | os.PathLike, data: dict) -> None:
     write_text(path, json.dumps(data, indent=2) + '\n')
 
 
-def write_figure(
-    path: str | os.PathLike, figure: 'Figure', dpi: int = 130
-) -> None:
+def write_figure(path: str | os.PathLike, figure: 'Figure') -> None:
     """Write a figure of matplotlib, whole or not at all.
 
     Args:
         path (str | os.PathLike): The picture. Its suffix is the format.
         figure (Figure): The figure.
-        dpi (int): Pixels per inch. Defaults to 130.
     """
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # names may have dollar signs
     with atomic_write(path) as temporary:
-        figure.savefig(temporary, dpi=dpi)
+        figure.savefig(temporary, dpi=130)

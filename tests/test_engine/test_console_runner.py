@@ -10,7 +10,7 @@ import pytest
 from mmengine.config import Config
 from torch import distributed, nn
 
-from mmmoca.engine import training
+from mmmoca.engine import CodebookHook, training
 from mmmoca.engine.config import load_config
 from mmmoca.engine.processes import collective_timeout
 from mmmoca.engine.runners import ConsoleRunner
@@ -103,7 +103,12 @@ def test_no_worker_outlives_a_run(root):
 def test_a_run_after_a_refused_one_of_its_name(root):
     """As when both start within a second, which is a part of the name."""
     kind = dict(runner_type='mmmoca.ConsoleRunner', experiment_name='same')
-    with pytest.raises(ValueError, match='tap_layer'):
+    with pytest.raises(ValueError, match='tap_layer') as refused:
         demo_runner(root, 'same', **kind, **{'model.backbone.tap_layer': 99})
+    assert not refused.value.of_begun_run
     runner = demo_runner(root, 'same', **kind)
     assert len([*Path(runner.log_dir).rglob('*.*')]) == 2  # log and config
+    broken = mock.patch.object(CodebookHook, 'after_train_iter', None)
+    with broken, pytest.raises(TypeError) as stopped:
+        runner.train()
+    assert stopped.value.of_begun_run and Path(runner.log_dir).is_dir()
