@@ -8,8 +8,8 @@ from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 from torch import nn
 
+from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .reading import CheckpointError
 from .weights import PROJECTION
 
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
@@ -18,8 +18,15 @@ _LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
 # Arguments of a loader that change its images. Others are neither recorded
 # nor taken from a file.
 _LOADER_KEYS = (
-    *('type', 'color_type', 'imdecode_backend', 'to_float32'),
-    *('channels', 'channel_axis', 'nodata', 'fill', 'cut_to_8_bits'),
+    'type',
+    'color_type',
+    'imdecode_backend',
+    'to_float32',
+    'cut_to_8_bits',
+    'channels',
+    'channel_axis',
+    'nodata',
+    'fill',
 )
 
 
@@ -27,20 +34,20 @@ class Preprocessing(NamedTuple):
     """What is done to an image before it enters an encoder.
 
     Attributes:
-        mean (Tuple[float, ...]): Of each channel in the order of
+        mean (tuple[float, ...]): Of each channel in the order of
             ``channel_order``, in the values of the file: 0 to 255 in images
             of 8 bits.
-        std (Tuple[float, ...]): Likewise.
+        std (tuple[float, ...]): Likewise.
         channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' in the order
             of the file.
-        img_size (Tuple[int, int]): Height and width in pixels.
+        img_size (tuple[int, int]): Height and width in pixels.
         resize (int, optional): Length in pixels that the shorter side is
             resized to, before ``img_size`` is cut out of the middle. None:
             the whole image is resized to ``img_size``. Always None if
             ``img_size`` is not square.
         interpolation (str): That of the resizing, 'bicubic' say.
         backend (str): What resizes, 'pillow' or 'cv2'.
-        loader (Dict): Config of the transform that loads a file.
+        loader (dict): Config of the transform that loads a file.
         source (str): Where mean and std are from: 'config' (of the run that
             made the checkpoint), 'given', or 'assumed', ImageNet's.
     """

@@ -15,7 +15,7 @@ from mmmoca.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from mmmoca.checkpoints.vits import num_heads_of
+from mmmoca.checkpoints.building import num_heads_of
 
 from ..helpers.checkpoint_files import (
     assert_same_tokens,
