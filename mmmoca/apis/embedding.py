@@ -22,7 +22,7 @@ from mmmoca.progress import progress_bar
 from mmmoca.version import __version__
 
 from .encoder import KINDS, Encoder, check_batch_size, refuse
-from .images import Images
+from .images import Images, open_images
 
 # Images in a part. A killed process loses at most one part.
 PART = 512
@@ -85,7 +85,7 @@ def embed_to_file(
     out = Path(out).expanduser()
     feature = feature or encoder.feature
     _check_arguments(out, feature, batch_size)
-    found = encoder.open(images)
+    found = open_images(images, encoder.pipeline)
     is_place = isinstance(images, (str, os.PathLike))
     place = os.path.expanduser(images) if is_place else ''
     paths = [found.path(i) for i in range(len(found))]

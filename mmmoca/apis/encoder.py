@@ -182,11 +182,6 @@ class Encoder(BaseModel):
             raw_avg=raw[:, 1:].mean(dim=1),
         )
 
-    def open(self, images: Any) -> Images:
-        """Find images, see :meth:`embed`, that fit the encoder's channels."""
-        channels = self.backbone.patch_embed.projection.in_channels
-        return open_images(images, self.pipeline, channels)
-
     def embed(
         self,
         images: Any,
@@ -235,7 +230,7 @@ class Encoder(BaseModel):
             )
         if isinstance(images, Tensor):
             return self._embed_tensor(images, batch_size, kinds, amp)
-        found = self.open(images)
+        found = open_images(images, self.pipeline)
         stream = self.stream(found, batch_size, kinds, num_workers, amp)
         kept: dict[str, Tensor] = {}
         failed: dict[int, Exception] = {}

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Images from files and from memory, prepared for an encoder."""
 
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,6 @@ from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
 from mmmoca.datasets.hf_images import HFRows, is_opened
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import ImageSet, judging
-from mmmoca.messages import printable
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
@@ -34,22 +34,16 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
     recorded = dict(settings.loader)
     # Not built as it is, since a file could name any function there.
     kind = str(recorded.pop('type', None))
-    # OpenCV gives the channels of a file in another order than LoadBands.
-    unchanged = (
-        recorded.get('color_type') == 'unchanged'
-        and recorded.get('imdecode_backend') != 'tifffile'
-    )
     bands = kind.endswith('LoadBands') or (
-        settings.channel_order == 'bands' and not unchanged
+        settings.channel_order == 'bands' and not recorded
     )
     if bands:
         loader = dict(type='mmmoca.LoadBands', channels=len(settings.mean))
-        loader |= recorded if kind.endswith('LoadBands') else {}
+    elif settings.channel_order == 'grey':
+        loader = dict(type='mmmoca.LoadImage', color_type='grayscale')
     else:
         loader = dict(type='mmmoca.LoadImage')
-        if settings.channel_order == 'grey':
-            loader['color_type'] = 'grayscale'
-        loader |= recorded
+    loader |= recorded
     height, width = settings.img_size
     # The resized image covers the crop.
     edge = settings.resize and max(settings.resize, height)
@@ -85,16 +79,10 @@ class Images(Dataset):
         sources: Paths, URLs of MMEngine's file backends, contents of files,
             PIL images, arrays, or what a data set says of an image.
         pipeline: Configs of transforms, the loader first.
-        channels: Those of every image; None takes any.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Any],
-        pipeline: list[dict],
-        channels: int | None = None,
-    ) -> None:
-        self.sources, self.channels = sources, channels
+    def __init__(self, sources: Sequence[Any], pipeline: list[dict]) -> None:
+        self.sources = sources
         loader, *self.transforms = map(build_transform, pipeline)
         self.loader = judging(loader)
         self.loader.skip_unreadable = False
@@ -110,19 +98,13 @@ class Images(Dataset):
             if path is not None:
                 results = self.loader(dict(img_path=path))
             else:
-                read = self._of_memory
-                if isinstance(source, bytes):
-                    read = self.loader.read_bytes
-                img = read(source, name)
+                if not isinstance(source, bytes):
+                    source = self._file_of(source, name)
+                img = self.loader.read_bytes(source, name)
                 results = dict(img=img, img_shape=img.shape[:2])
             for transform in self.transforms:
                 results = transform(results)
             img = np.atleast_3d(results['img'])
-            if self.channels not in (None, img.shape[2]):
-                raise ValueError(
-                    f'{printable(path or name)} has {img.shape[2]} channels, '
-                    f'but the encoder takes {self.channels}'
-                )
         except (OSError, TypeError, ValueError) as error:
             # Raised in a worker it would bring the worker's traceback along.
             return error
@@ -137,41 +119,33 @@ class Images(Dataset):
             return source['img_path']
         return source if isinstance(source, str) else None
 
-    def _of_memory(
-        self, image: Image.Image | np.ndarray, name: str
-    ) -> np.ndarray:
-        """An image in memory, in the form in which the loader gives a file."""
-        shape = getattr(image, 'shape', None) or image.size
-        self.loader.check_size(shape)
+    def _file_of(self, image: Image.Image | np.ndarray, name: str) -> bytes:
+        """A file of an image in memory, for the loader."""
+        file = io.BytesIO()
         if isinstance(self.loader, LoadBands):
-            return self.loader.check(np.asarray(image), name)
-        if isinstance(image, Image.Image):
-            if self.loader.color_type in ('color', 'grayscale'):
-                image = ImageOps.exif_transpose(image)
-            # Of 16 bits or more: as RGB, PIL would clip them at 255.
-            if image.mode[0] not in 'IF':
-                image = image.convert('RGB')
-        image = np.atleast_3d(image)
-        sizes = [(1,), (3,), (4,)]
-        fits = image.shape[2:] in sizes and image.size > 0
-        if image.dtype != np.uint8 or not fits:
+            np.save(file, np.asarray(image), allow_pickle=False)
+            return file.getvalue()
+        if isinstance(image, np.ndarray):
+            if image.shape[2:] == (1,):
+                image = image[..., 0]
+            known = image.shape[2:] in ((), (3,), (4,)) and image.size > 0
+            if image.dtype != np.uint8 or not known:
+                raise TypeError(
+                    f'{name} is {image.dtype} of the shape {image.shape}: '
+                    'give uint8 arrays, (H, W, 3) in RGB or (H, W), or a '
+                    'normalised batch as a tensor, (B, C, H, W)'
+                )
+            image = Image.fromarray(image)
+        # Of 16 bits or more: as RGB, PIL would clip them at 255.
+        if image.mode[0] in 'IF':
             raise TypeError(
-                f'{name} is {image.dtype} of the shape {image.shape}: give '
-                'uint8 arrays, (H, W, 3) in RGB or (H, W), or a normalised '
-                'batch as a tensor, (B, C, H, W)'
+                f'{name} has the mode {image.mode} of PIL: convert it to 8 '
+                'bits'
             )
-        channels = image.shape[2]
-        if self.loader.color_type == 'unchanged':
-            kept = [2, 1, 0, 3][:channels] if channels > 1 else [0]
-            img = image[..., kept]  # RGB(A) -> BGR(A)
-        else:
-            if channels == 1:
-                image = np.repeat(image, 3, axis=2)
-            img = image[..., 2::-1]  # RGB(A) -> BGR
-        if 'grayscale' in self.loader.color_type:
-            img = np.array(Image.fromarray(image[..., :3]).convert('L'))
-        img = np.ascontiguousarray(img)
-        return img.astype(np.float32) if self.loader.to_float32 else img
+        if self.loader.color_type in ('color', 'grayscale'):
+            image = ImageOps.exif_transpose(image)
+        image.convert('RGB').save(file, 'BMP')
+        return file.getvalue()
 
 
 def image_set(
@@ -202,9 +176,7 @@ def image_set(
     )
 
 
-def open_images(
-    images: Any, pipeline: list[dict], channels: int | None = None
-) -> Images:
+def open_images(images: Any, pipeline: list[dict]) -> Images:
     """Find images.
 
     Args:
@@ -212,7 +184,6 @@ def open_images(
             of Hugging Face, on a disk or in memory; a file, or its bytes; a
             PIL image, an array; or a list of these.
         pipeline: See :func:`pipeline_of`.
-        channels: Those of every image; None takes any.
 
     Returns:
         The images.
@@ -226,12 +197,12 @@ def open_images(
     if isinstance(images, Images):
         return images
     if is_opened(images):
-        return Images(HFRows(images), pipeline, channels)
+        return Images(HFRows(images), pipeline)
     if isinstance(images, (str, os.PathLike)):
         place = os.path.expanduser(images)
         if _is_place(place) or not os.path.exists(place):
             found = image_set(place, pipeline)
-            return Images(found.data_list, pipeline, channels)
+            return Images(found.data_list, pipeline)
     sources = []
     for image in items_of(images):
         if isinstance(image, (str, os.PathLike)):
@@ -248,7 +219,7 @@ def open_images(
             )
     if not sources:
         raise ValueError('there are no images in an empty list')
-    return Images(sources, pipeline, channels)
+    return Images(sources, pipeline)
 
 
 def items_of(images: Any) -> Iterable[Any]:

@@ -118,7 +118,6 @@ def _preprocessing(config: dict, channels: int) -> dict:
     for name, default in (('mean', 0.0), ('std', 1.0)):
         numbers = tuple(normalise.get(name) or [default])
         known[name] = numbers * (channels if len(numbers) == 1 else 1)
-    bands = str(loader.get('type')).endswith('LoadBands')
     if (
         normalise.get('to_rgb')
         or normalise.get('bgr_to_rgb')
@@ -126,7 +125,7 @@ def _preprocessing(config: dict, channels: int) -> dict:
         or (steps and not loader and channels == 3)
     ):
         known['channel_order'] = 'rgb'
-    elif bands or loader.get('imdecode_backend') == 'tifffile':
+    elif str(loader.get('type')).endswith('LoadBands'):
         known['channel_order'] = 'bands'
     else:  # MMCV loads colours as BGR
         orders = {1: 'grey', 3: 'bgr'}

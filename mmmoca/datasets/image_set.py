@@ -15,7 +15,7 @@ from mmpretrain.datasets.base_dataset import expanduser
 from mmmoca.messages import printable
 
 from .file_endings import EXTENSIONS, counted, say_left_out
-from .loading import BACKENDS, LoadImage
+from .loading import BACKENDS, COLOR_TYPES, LoadImage
 
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
@@ -190,8 +190,10 @@ def judging(transform: Callable) -> Callable:
 
     MMPreTrain's inferencers know how to replace MMCV's in a config.
     """
-    if type(transform) is not LoadImageFromFile or (
-        transform.imdecode_backend not in BACKENDS
+    if (
+        type(transform) is not LoadImageFromFile
+        or transform.imdecode_backend not in BACKENDS
+        or transform.color_type not in COLOR_TYPES
     ):
         return transform
     names = 'color_type', 'imdecode_backend', 'to_float32', 'backend_args'
