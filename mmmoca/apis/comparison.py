@@ -30,7 +30,8 @@ from mmmoca.models.initialization import init_transformer
 
 from .embedding import embed_to_file, list_digest
 from .encoder import Encoder
-from .images import Images, image_set
+from .images import Images
+from .opening import image_set
 
 
 def untrain(encoder: Encoder, seed: int = 0) -> None:

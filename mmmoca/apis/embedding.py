@@ -22,7 +22,8 @@ from mmmoca.progress import progress_bar
 from mmmoca.version import __version__
 
 from .encoder import KINDS, Encoder, check_batch_size, refuse
-from .images import Images, open_images
+from .images import Images
+from .opening import open_images
 
 # Images in a part. A killed process loses at most one part.
 PART = 512

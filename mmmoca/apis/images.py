@@ -3,7 +3,8 @@
 
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,12 @@ from mmcv.transforms import BaseTransform
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image, ImageOps
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
-from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
-from mmmoca.datasets.hf_images import HFRows, is_opened
-from mmmoca.datasets.image_places import image_set_of
-from mmmoca.datasets.image_set import ImageSet, judging
+from mmmoca.datasets.hf_images import HFRows
+from mmmoca.datasets.image_set import judging
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
@@ -148,105 +147,66 @@ class Images(Dataset):
         return file.getvalue()
 
 
-def image_set(
-    place: str, pipeline: list[dict], with_label: bool = False
-) -> ImageSet:
-    """The images of a folder, of shards, or of a data set of Hugging Face.
+def image_batches(
+    images: Images,
+    spans: Sequence[range],
+    batch_size: int,
+    num_workers: int | None = None,
+    pinned: bool = False,
+) -> Iterator[tuple[range, Tensor | None, dict[int, Exception]]]:
+    """Read images batch by batch.
 
     Args:
-        place: The folder, or a pattern of shards.
-        pipeline: See :func:`pipeline_of`. Its loader says whether images can
-            be read.
-        with_label: Whether they have labels.
+        images (Images): The images.
+        spans (Sequence[range]): Ranges of rows to read. A batch never crosses
+            from one to the next.
+        batch_size (int): Images at a time.
+        num_workers (int, optional): Processes that read; by default as many
+            as this process may use cores, up to 8, for more than one batch.
+        pinned (bool): Whether to pin the memory of batches, for a GPU.
 
-    Raises:
-        FileNotFoundError: If there is no image.
-        OSError: If none of the images can be read.
+    Yields:
+        tuple[range, Tensor | None, dict[int, Exception]]: Rows; the images
+        that could be read, (n, C, H, W), None if there is none; and what is
+        wrong with the others, by their place in the batch.
     """
-    place = os.path.expanduser(place)
-    if not (os.path.exists(place) or '{' in place):
-        raise FileNotFoundError(f'there is no file or folder {place}')
-    bands = pipeline[0]['type'].endswith('LoadBands')
-    return image_set_of(place)(
-        place,
-        with_label=with_label,
-        pipeline=[build_transform(pipeline[0])],
-        extensions=BAND_EXTENSIONS if bands else EXTENSIONS,
-        test_mode=True,
+    batches = [
+        span[start : start + batch_size]
+        for span in spans
+        for start in range(0, len(span), batch_size)
+    ]
+    if num_workers is None:
+        num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
+    loader = DataLoader(
+        images,
+        batch_sampler=batches,
+        num_workers=num_workers,
+        collate_fn=_collate,
+        pin_memory=pinned,
     )
+    for rows, (inputs, errors) in zip(batches, loader):
+        yield rows, inputs, errors
 
 
-def open_images(images: Any, pipeline: list[dict]) -> Images:
-    """Find images.
-
-    Args:
-        images: A folder of images at any depth, or of shards, or a data set
-            of Hugging Face, on a disk or in memory; a file, or its bytes; a
-            PIL image, an array; or a list of these.
-        pipeline: See :func:`pipeline_of`.
-
-    Returns:
-        The images.
-
-    Raises:
-        FileNotFoundError: If there is no such file or no image.
-        OSError: If none of the images of a folder can be read.
-        TypeError: If it is none of these.
-        ValueError: If a list is empty.
-    """
-    if isinstance(images, Images):
-        return images
-    if is_opened(images):
-        return Images(HFRows(images), pipeline)
-    if isinstance(images, (str, os.PathLike)):
-        place = os.path.expanduser(images)
-        if _is_place(place) or not os.path.exists(place):
-            found = image_set(place, pipeline)
-            return Images(found.data_list, pipeline)
-    sources = []
-    for image in items_of(images):
-        if isinstance(image, (str, os.PathLike)):
-            path = str(os.path.expanduser(image))  # NumPy's, too
-            several = _is_place(path) and image_set(path, pipeline).data_list
-            sources += several or [path]
-        elif isinstance(image, (bytes, Image.Image, np.ndarray)):
-            sources.append(image)
-        else:
-            raise TypeError(
-                'images are folders, files, their bytes, PIL images, arrays, '
-                'one split of a data set of Hugging Face, or a normalised '
-                f'tensor (B, C, H, W), but got {type(image).__name__}'
-            )
-    if not sources:
-        raise ValueError('there are no images in an empty list')
-    return Images(sources, pipeline)
-
-
-def items_of(images: Any) -> Iterable[Any]:
-    """The items of a list, of an array of paths or images; or of one image."""
-    texts = getattr(getattr(images, 'dtype', None), 'kind', None) in (*'OUT',)
-    one = (str, os.PathLike, bytes, Image.Image, Mapping)
-    if isinstance(images, one) or not isinstance(images, Iterable):
-        return [images]
-    return [images] if getattr(images, 'ndim', 4) < 4 and not texts else images
-
-
-def _is_place(path: str) -> bool:
-    return path.endswith('.tar') or os.path.isdir(path)
-
-
-def collate_images(
+def _collate(
     images: list[Tensor | Exception],
 ) -> tuple[Tensor | None, dict[int, Exception]]:
-    """Join the images of a batch that could be read.
-
-    Args:
-        images: What :class:`Images` gave.
-
-    Returns:
-        The images, (n, C, H, W), None if there is none; and what is wrong
-        with the others, by their place in the batch.
-    """
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
     return (torch.stack(good) if good else None), errors
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, its quota of a cgroup."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+        group = Path('/proc/self/cgroup').read_text().rpartition('::')[2]
+        limit = Path(f'/sys/fs/cgroup{group.strip()}', 'cpu.max').read_text()
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+    except OSError:  # no control group, or one of version 1
+        return cores
+    quota, period = limit.split()
+    return (
+        cores if quota == 'max' else min(cores, -(-int(quota) // int(period)))
+    )

@@ -22,7 +22,7 @@ from mmmoca.files import atomic_write, write_text
 from mmmoca.progress import in_notebook
 from mmmoca.shipped import find_config
 
-from .images import items_of
+from .opening import items_of
 
 if TYPE_CHECKING:
     from datasets import Dataset

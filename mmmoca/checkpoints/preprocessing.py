@@ -92,11 +92,20 @@ def run_record(config: dict, model: nn.Module) -> dict:
     return dict(
         num_heads=vits[0].arch_settings['num_heads'],
         grid=tuple(vits[0].patch_resolution),
-        preprocessing=_preprocessing(config, channels),
+        preprocessing=preprocessing_record(config, channels),
     )
 
 
-def _preprocessing(config: dict, channels: int) -> dict:
+def preprocessing_record(config: dict, channels: int) -> dict:
+    """What a config says of :class:`Preprocessing`, as far as it is known.
+
+    Args:
+        config (dict): Of plain values.
+        channels (int): Of its images.
+
+    Returns:
+        dict: See :func:`run_record`.
+    """
     pipelines = [
         (config.get(f'{mode}_dataloader') or {}).get('dataset', {})
         for mode in ('val', 'test', 'train')
@@ -161,6 +170,7 @@ def preprocessing_of(
     backbone: Backbone,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    config: dict | None = None,
 ) -> Preprocessing:
     """Find out how images are prepared for an encoder.
 
@@ -169,6 +179,8 @@ def preprocessing_of(
         mean (Sequence[float], optional): Of each channel, instead of what
             the file records.
         std (Sequence[float], optional): Likewise.
+        config (dict, optional): A config of plain values that says it instead
+            of the file.
 
     Returns:
         Preprocessing: As the file records. Else as ImageNet's images for
@@ -182,6 +194,17 @@ def preprocessing_of(
     channels = backbone.state_dict[PROJECTION].shape[1]
     img_size = backbone.img_size
     recorded = record_of(backbone.meta).get('preprocessing') or {}
+    if config is not None:
+        recorded = preprocessing_record(config, channels)
+        if len(recorded.get('mean', ())) != channels or (
+            'resize' not in recorded
+        ):
+            raise CheckpointError(
+                f'the config does not say how images of {channels} channels '
+                'are prepared: it needs a data_preprocessor with as many '
+                'numbers, and a pipeline of validation that resizes the '
+                'shorter side and crops, or resizes to one size'
+            )
     known = {  # JSON has lists only
         key: tuple(value) if isinstance(value, list) else value
         for key, value in recorded.items()

@@ -21,6 +21,9 @@ from .image_set import ImageSet
 if TYPE_CHECKING:
     from datasets import Dataset
 
+# Address of an image: the folder of its data set, the row, and the column.
+ARROW_ADDRESS = re.compile(r'arrow://(.+)#(\d+)/(.+)', re.DOTALL)
+
 
 @DATASETS.register_module()
 class HFImages(ImageSet):
@@ -217,8 +220,8 @@ class ArrowBackend(BaseStorageBackend):
                 the folder of the data set.
             ValueError: If the URL is none of a row.
         """
-        match = re.fullmatch(r'arrow://(.+)#(\d+)/(.+)', filepath, re.S)
-        if not match:
+        match = ARROW_ADDRESS.fullmatch(filepath)
+        if match is None:
             raise ValueError(
                 f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
             )

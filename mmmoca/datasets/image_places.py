@@ -2,13 +2,12 @@
 """Which data set reads the images at a place, and where they are stored."""
 
 import os
-import re
 
 from .file_endings import EXTENSIONS
-from .hf_images import HFImages
+from .hf_images import ARROW_ADDRESS, HFImages
 from .image_folder import ImageFolder
 from .image_set import ImageSet
-from .image_shards import ImageShards
+from .image_shards import TAR_ADDRESS, ImageShards
 
 
 def stored_in(path: str) -> str | None:
@@ -21,11 +20,11 @@ def stored_in(path: str) -> str | None:
         The file that changes with the image, the shard or the record of the
         Hugging Face data set; None for a path.
     """
-    match = re.match(r'(tar|arrow)://(.+?)#\d', path, re.DOTALL)
-    if match is None:
-        return None
-    kind, place = match.groups()
-    return place if kind == 'tar' else os.path.join(place, 'state.json')
+    if match := TAR_ADDRESS.fullmatch(path):
+        return match[1]
+    if match := ARROW_ADDRESS.fullmatch(path):
+        return os.path.join(match[1], 'state.json')
+    return None
 
 
 def image_set_of(place: str) -> type[ImageSet]:

@@ -16,6 +16,9 @@ from mmmoca.registry import DATASETS
 from .image_set import ImageSet
 from .shard_index import read_index
 
+# Address of an image: the shard, where its bytes begin, and how many.
+TAR_ADDRESS = re.compile(r'tar://(.+?)#(\d+)\+(\d+)/.*', re.DOTALL)
+
 
 @DATASETS.register_module()
 class ImageShards(ImageSet):
@@ -115,8 +118,8 @@ class TarBackend(BaseStorageBackend):
             OSError: If the file cannot be read, or ends before the member.
             ValueError: If the URL is none of a member.
         """
-        match = re.fullmatch(r'tar://(.+?)#(\d+)\+(\d+)/.*', filepath, re.S)
-        if not match:
+        match = TAR_ADDRESS.fullmatch(filepath)
+        if match is None:
             raise ValueError(
                 f'{printable(filepath)} is not of the form '
                 'tar://SHARD#OFFSET+SIZE/NAME'

@@ -20,9 +20,9 @@ from torchvision import transforms
 
 import mmmoca
 from mmmoca.apis.comparison import evaluate
-from mmmoca.apis.encoder import usable_cores
 from mmmoca.apis.exports import export_encoder
-from mmmoca.apis.images import open_images
+from mmmoca.apis.images import usable_cores
+from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.evaluation import extract_features
 

@@ -15,7 +15,7 @@ from transformers import AutoImageProcessor, AutoModel
 
 import mmmoca
 from mmmoca.apis.exports import FORMATS
-from mmmoca.apis.images import open_images
+from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import (
     build_vit,
     preprocessing_of,
