@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mmmoca.files import write_text
+from mmmoca.files import check_regular, write_text
 from mmmoca.messages import printable
 
 from .file_endings import count_left_out
@@ -22,8 +22,12 @@ Member = tuple[str, int, int, int | None]
 _MOST_BYTES = 2**24
 # What Python's readers raise for files that are damaged, or made to harm.
 _ABSURD = (
-    *(tarfile.TarError, OSError, ValueError, ArithmeticError),
-    *(RecursionError, MemoryError),
+    tarfile.TarError,
+    OSError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
 )
 
 
@@ -81,24 +85,13 @@ def read_index(
 
 
 def _kept_index(file: Path, made_from: list) -> dict | None:
-    """The index that is kept of a shard, None unless it can be used."""
-    # It is shorter than the headers that it is of.
-    if not file.is_file() or file.stat().st_size > made_from[0]:
-        return None
+    """The index that is kept of a shard, None unless it is of this one."""
     try:
+        check_regular(file)
         kept = json.loads(file.read_text())
-        sum(kept['left_out'].values())
-        fits = kept['columns'] and kept['made_from'] == made_from
-        fits = fits and all(
-            type(name) is str
-            and type(offset) is type(size) is int
-            and 0 <= offset <= offset + size <= made_from[0]
-            and type(label) in (int, type(None))
-            for name, offset, size, label in zip(*kept['columns'], strict=True)
-        )
-    except (*_ABSURD, TypeError, LookupError, AttributeError):
+        return kept if kept['made_from'] == made_from else None
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
-    return kept if fits else None
 
 
 class _ShardFile(io.BufferedReader):
