@@ -51,7 +51,7 @@ class Embeddings(NamedTuple):
         cls (Tensor, optional): [CLS], (N, D).
         avg (Tensor, optional): [AVG], the mean patch token, (N, D).
         patches (Tensor, optional): Patch tokens as a map, (N, D, h, w).
-        paths (List[str], optional): Path of each image, None of those in
+        paths (list[str], optional): Path of each image, None of those in
             memory.
         raw_cls (Tensor, optional): [CLS] before the final norm, (N, D).
         raw_avg (Tensor, optional): The mean patch token before it, (N, D).
@@ -86,7 +86,7 @@ class Encoder(BaseModel):
     Attributes:
         backbone (VisionTransformer): The ViT of mmpretrain.
         preprocessing (Preprocessing): As given.
-        pipeline (List[dict]): Transforms of a file, before normalisation.
+        pipeline (list[dict]): Transforms of a file, before normalisation.
         preset (Preset): As published, or as the run was judged by.
         feature (str): What k-NN takes: 'avg', 'cls' or 'cls-avg'.
         metainfo (dict): As given.
@@ -165,11 +165,11 @@ class Encoder(BaseModel):
         """Features of images.
 
         Args:
-            images: A folder of images at any depth, or of shards, or a data
-                set of Hugging Face, on a disk or opened; a file, or its
-                bytes; a PIL image, or an array, uint8, (H, W, 3) in RGB or
-                (H, W); or a list or an array of these. A tensor (B, C, H, W)
-                is taken as normalised.
+            images (Any): A folder of images at any depth, or of shards, or a
+                data set of Hugging Face, on a disk or opened; a file, or its
+                bytes; a PIL image, or an array, uint8, (H, W, 3) in RGB or (H,
+                W); or a list or an array of these. A tensor (B, C, H, W) is
+                taken as normalised.
             batch_size (int): Images at a time. Defaults to 64.
             features (Sequence[str]): What to keep, of 'cls', 'avg' and
                 'patches', and before the final norm 'raw_cls' and 'raw_avg'.
@@ -270,7 +270,7 @@ class Encoder(BaseModel):
                 never crosses from one to the next. Defaults to all rows.
 
         Yields:
-            Tuple[range, Embeddings | None, Dict[int, Exception]]: Rows; the
+            tuple[range, Embeddings | None, dict[int, Exception]]: Rows; the
             features of those that could be read, None if none could; and
             what is wrong with the others, by their place in the batch.
 

@@ -25,7 +25,7 @@ def pipeline_of(settings: Preprocessing) -> list[dict]:
     """The transforms of k-NN evaluation, for one encoder.
 
     Args:
-        settings: How its images are prepared.
+        settings (Preprocessing): How its images are prepared.
 
     Returns:
         Configs of transforms: loading, resizing, cropping.
@@ -75,9 +75,10 @@ class Images(Dataset):
     """Images of equal size, or the error of one that cannot be read.
 
     Args:
-        sources: Paths, URLs of MMEngine's file backends, contents of files,
-            PIL images, arrays, or what a data set says of an image.
-        pipeline: Configs of transforms, the loader first.
+        sources (Sequence[Any]): Paths, URLs of MMEngine's file backends,
+            contents of files, PIL images, arrays, or what a data set says of
+            an image.
+        pipeline (list[dict]): Configs of transforms, the loader first.
     """
 
     def __init__(self, sources: Sequence[Any], pipeline: list[dict]) -> None:

@@ -53,7 +53,7 @@ def load(
             or 'student'.
         device (torch.device | str, optional): By default the GPU, if there
             is one.
-        img_size (int | Tuple[int, int], optional): Height and width in
+        img_size (int | tuple[int, int], optional): Height and width in
             pixels that images are resized and cropped to; by default those
             it was trained on. Positions are resized.
         num_heads (int, optional): Attention heads, if neither the file nor
@@ -62,7 +62,7 @@ def load(
             the file, 0 to 255 say, instead of what is recorded. In the order
             of ``encoder.preprocessing.channel_order``.
         std (Sequence[float], optional): Likewise.
-        source_grid (Tuple[int, int], optional): Patch rows and columns of
+        source_grid (tuple[int, int], optional): Patch rows and columns of
             the file; by default as it records, else square.
         weights (str, optional): 'raw' or 'averaged', where a file has both;
             a log line says which are taken by default.

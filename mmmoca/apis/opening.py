@@ -22,10 +22,10 @@ def image_set(
     """The images of a folder, of shards, or of a data set of Hugging Face.
 
     Args:
-        place: The folder, or a pattern of shards.
-        pipeline: See :func:`pipeline_of`. Its loader says whether images can
-            be read.
-        with_label: Whether they have labels.
+        place (str): The folder, or a pattern of shards.
+        pipeline (list[dict]): See :func:`pipeline_of`. Its loader says whether
+            images can be read.
+        with_label (bool): Whether they have labels.
 
     Raises:
         FileNotFoundError: If there is no image.
@@ -48,10 +48,10 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
     """Find images.
 
     Args:
-        images: A folder of images at any depth, or of shards, or a data set
-            of Hugging Face, on a disk or in memory; a file, or its bytes; a
-            PIL image, an array; or a list of these.
-        pipeline: See :func:`pipeline_of`.
+        images (Any): A folder of images at any depth, or of shards, or a data
+            set of Hugging Face, on a disk or in memory; a file, or its bytes;
+            a PIL image, an array; or a list of these.
+        pipeline (list[dict]): See :func:`pipeline_of`.
 
     Returns:
         The images.

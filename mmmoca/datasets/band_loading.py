@@ -33,15 +33,17 @@ class LoadBands(LoadImage):
     ``ori_shape``, its (H, W).
 
     Args:
-        channels: Channels of every image, C: ``in_channels`` of the backbone.
-        channel_axis: ``'last'`` for files of shape (H, W, C), ``'first'`` for
-            (C, H, W). Defaults to None, the one of both axes that has C
-            entries.
-        nodata: Value that stands for a pixel without a measurement, such as
-            -9999 or ``'nan'``; NaN then counts as such, too. Defaults to None,
-            all pixels have one.
-        fill: Value for those pixels. Defaults to None: the mean of the
-            channel's measured pixels in this image, or 0 if it has none.
+        channels (int): Channels of every image, C: ``in_channels`` of the
+            backbone.
+        channel_axis (str, optional): ``'last'`` for files of shape (H, W, C),
+            ``'first'`` for (C, H, W). Defaults to None, the one of both axes
+            that has C entries.
+        nodata (float | str, optional): Value that stands for a pixel without a
+            measurement, such as -9999 or ``'nan'``; NaN then counts as such,
+            too. Defaults to None, all pixels have one.
+        fill (float | str, optional): Value for those pixels. Defaults to None:
+            the mean of the channel's measured pixels in this image, or 0 if it
+            has none.
         **kwargs: ``skip_unreadable``, ``max_unreadable`` and
             ``backend_args`` of :class:`LoadImage`.
 
@@ -112,8 +114,8 @@ class LoadBands(LoadImage):
         """Check an image that is decoded, and bring it into its form.
 
         Args:
-            img: Image of any shape and depth.
-            name: What to call it in errors.
+            img (np.ndarray): Image of any shape and depth.
+            name (str): What to call it in errors.
 
         Returns:
             The image, float32, (H, W, C).

@@ -14,7 +14,7 @@ def open_image(content: bytes) -> Image.Image:
     ``Image.open`` has a limit that belongs to the whole process.
 
     Args:
-        content: The bytes of a file.
+        content (bytes): The bytes of a file.
 
     Returns:
         The image, of which ``size`` and ``getexif()`` are known.

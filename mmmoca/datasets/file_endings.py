@@ -28,12 +28,12 @@ def with_ending(
     """Take the files with one of some endings, and count the others.
 
     Args:
-        paths: Names or paths of files.
-        endings: Such as ``('.jpg', '_mask.png')``, lower-case if
-            ``any_case``; ``('',)`` takes all.
-        left_out: Number of files by what they are, as ``of .avif`` and
-            ``without an ending``. The others are added to it.
-        any_case: Whether capitals do not matter.
+        paths (Iterable[str]): Names or paths of files.
+        endings (tuple[str, ...]): Such as ``('.jpg', '_mask.png')``,
+            lower-case if ``any_case``; ``('',)`` takes all.
+        left_out (Counter[str]): Number of files by what they are, as ``of
+            .avif`` and ``without an ending``. The others are added to it.
+        any_case (bool): Whether capitals do not matter.
 
     Yields:
         The paths with one of the endings, in the given order.
@@ -60,9 +60,9 @@ def say_left_out(left_out: Counter[str], place: str, remedy: str) -> None:
     """Log what is left out of a folder, if there is something.
 
     Args:
-        left_out: See :func:`with_ending`.
-        place: The folder.
-        remedy: What to write to take those files.
+        left_out (Counter[str]): See :func:`with_ending`.
+        place (str): The folder.
+        remedy (str): What to write to take those files.
     """
     if left_out:
         print_log(

@@ -14,7 +14,7 @@ def stored_in(path: str) -> str | None:
     """Find the file that holds an image, if the image is no file itself.
 
     Args:
-        path: Path of an image, or a URL of our file backends.
+        path (str): Path of an image, or a URL of our file backends.
 
     Returns:
         The file that changes with the image, the shard or the record of the
@@ -31,7 +31,7 @@ def image_set_of(place: str) -> type[ImageSet]:
     """Tell folders, shards and data sets of Hugging Face apart.
 
     Args:
-        place: A folder, a tar file, or a pattern of them.
+        place (str): A folder, a tar file, or a pattern of them.
 
     Returns:
         The class of data sets whose ``data_root`` it is.

@@ -33,9 +33,9 @@ class ImageSet(CustomDataset):
     at the bits, the size and the orientation of each image.
 
     Args:
-        data_root: Where the images are; ``~`` is understood.
+        data_root (str): Where the images are; ``~`` is understood.
         *args: Further arguments of ``CustomDataset``.
-        extensions: Endings of the files to take.
+        extensions (Sequence[str]): Endings of the files to take.
         **kwargs: Further arguments of ``CustomDataset``: ``data_prefix``,
             ``with_label`` (True by default), ``pipeline``, ``test_mode``,
             ``indices``, ``lazy_init``, ...
@@ -154,7 +154,7 @@ class ImageSet(CustomDataset):
         """Run the pipeline on one image.
 
         Args:
-            idx: Index of the image.
+            idx (int): Index of the image.
 
         Returns:
             The pipeline's result; None in training if it skipped the image.

@@ -34,12 +34,12 @@ class ImageShards(ImageSet):
     uncompressed files on a local or network disk.
 
     Args:
-        data_root: The shards: a folder of ``*.tar``, taken in alphabetical
-            order, one such file, or a pattern of braces as
+        data_root (str): The shards: a folder of ``*.tar``, taken in
+            alphabetical order, one such file, or a pattern of braces as
             ``/data/train-{000000..000146}.tar``.
-        data_prefix: Sub-folder of ``data_root``, or files in it, if any.
-        with_label: Whether to look for labels.
-        extensions: Endings of the images.
+        data_prefix (str): Sub-folder of ``data_root``, or files in it, if any.
+        with_label (bool): Whether to look for labels.
+        extensions (Sequence[str]): Endings of the images.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
@@ -109,7 +109,7 @@ class TarBackend(BaseStorageBackend):
         """The bytes of one member.
 
         Args:
-            filepath: The URL; NAME is for messages.
+            filepath (str): The URL; NAME is for messages.
 
         Returns:
             Its content.

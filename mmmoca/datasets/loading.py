@@ -54,27 +54,28 @@ class LoadImage(LoadImageFromFile):
     ``ori_shape``, the (H, W) of ``img`` as decoded.
 
     Args:
-        color_type: ``'color'``, ``'grayscale'``, or one of MMCV's
+        color_type (str): ``'color'``, ``'grayscale'``, or one of MMCV's
             ``'*_ignore_orientation'``.
-        imdecode_backend: ``'cv2'`` or ``'pillow'``.
-        to_float32: Give float32 instead of uint8, with the same values.
-        reduce_to: Decode a JPEG file at 1/2, 1/4 or 1/8 of its size as long
-            as its shorter side keeps this many pixels. None always decodes
-            the full size. For views of n pixels cut from at least a part a
-            of the area at a ratio of 3/4 or more, ``n / (0.75 * a)**0.5``
-            loses nothing: no crop gets smaller than its view. For 224 and
-            0.2 that is 579, which spares work from 1158 pixels on.
-        skip_unreadable: Skip unreadable images with a warning; False raises
-            an error instead.
-        max_unreadable: Largest share of unreadable images in a process. It
-            is checked from the 50th image on. Defaults to 0.2.
-        cut_to_8_bits: Allow files of more than 8 bits a channel, of which
-            the upper 8 are taken. By default such a file counts as
+        imdecode_backend (str): ``'cv2'`` or ``'pillow'``.
+        to_float32 (bool): Give float32 instead of uint8, with the same values.
+        reduce_to (int, optional): Decode a JPEG file at 1/2, 1/4 or 1/8 of its
+            size as long as its shorter side keeps this many pixels. None
+            always decodes the full size. For views of n pixels cut from at
+            least a part a of the area at a ratio of 3/4 or more, ``n / (0.75 *
+            a)**0.5`` loses nothing: no crop gets smaller than its view. For
+            224 and 0.2 that is 579, which spares work from 1158 pixels on.
+        skip_unreadable (bool): Skip unreadable images with a warning; False
+            raises an error instead.
+        max_unreadable (float): Largest share of unreadable images in a
+            process. It is checked from the 50th image on. Defaults to 0.2.
+        cut_to_8_bits (bool): Allow files of more than 8 bits a channel, of
+            which the upper 8 are taken. By default such a file counts as
             unreadable. :class:`LoadBands` keeps their values.
-        max_pixels: Most pixels of an image, judged before it is decoded. Of
-            more than four channels, a quarter of its values. OpenCV takes
+        max_pixels (int): Most pixels of an image, judged before it is decoded.
+            Of more than four channels, a quarter of its values. OpenCV takes
             no more than the default, 2**30.
-        backend_args: Storage backend, see :func:`mmengine.fileio.get`.
+        backend_args (dict, optional): Storage backend, see
+            :func:`mmengine.fileio.get`.
 
     Raises:
         ValueError: At build time, for an unknown colour type or backend, a
@@ -140,7 +141,8 @@ class LoadImage(LoadImageFromFile):
         """Refuse an image of too many pixels.
 
         Args:
-            shape: Its (H, W), or with channels at either end, or pages.
+            shape (Sequence[int]): Its (H, W), or with channels at either end,
+                or pages.
 
         Raises:
             ValueError: If there are more than ``max_pixels``.
@@ -195,8 +197,8 @@ class LoadImage(LoadImageFromFile):
         """Decode by OpenCV, an image of its and our number of pixels.
 
         Args:
-            content: The bytes of a file.
-            flag: OpenCV's.
+            content (bytes): The bytes of a file.
+            flag (int): OpenCV's.
 
         Returns:
             The image, None if OpenCV cannot decode it.
@@ -220,7 +222,7 @@ class LoadImage(LoadImageFromFile):
         """Read and decode one file.
 
         Args:
-            path: Path or URL of the file.
+            path (str): Path or URL of the file.
 
         Returns:
             The image, see the class.
@@ -240,8 +242,8 @@ class LoadImage(LoadImageFromFile):
         """Decode and check the bytes of one file.
 
         Args:
-            content: The bytes.
-            name: What to call it in errors.
+            content (bytes): The bytes.
+            name (str): What to call it in errors.
 
         Returns:
             The image, see the class.
@@ -262,8 +264,8 @@ class LoadImage(LoadImageFromFile):
         """Check an image that is decoded, and bring it into its form.
 
         Args:
-            img: The image as decoded.
-            name: What to call it in errors.
+            img (np.ndarray): The image as decoded.
+            name (str): What to call it in errors.
 
         Returns:
             The image, see the class.

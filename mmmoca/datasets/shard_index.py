@@ -43,10 +43,10 @@ def read_index(
     the shard are the same.
 
     Args:
-        shard: Path of the tar file.
-        extensions: Endings of images, lower-case.
-        left_out: Where files that are neither images nor labels are counted,
-            see :func:`with_ending`.
+        shard (str): Path of the tar file.
+        extensions (Sequence[str]): Endings of images, lower-case.
+        left_out (Counter[str], optional): Where files that are neither images
+            nor labels are counted, see :func:`with_ending`.
 
     Returns:
         The images, in the order of the file.
