@@ -190,11 +190,7 @@ def test_a_run_that_is_complete_says_so(root, finished):
 @pytest.mark.parametrize(
     ('key', 'value'),
     [
-        ('default_hooks.teacher_ema.momentum', 0.5),
-        ('model.masking.mask_ratios', (0.6,)),
         ('model.head.lambda_img', 0.5),
-        ('optim_wrapper.clip_grad.max_norm', 9),
-        ('param_scheduler.warmup', 0),
         ('train_dataloader.dataset.pipeline.2.num_views', [2, 1]),
         ('randomness.seed', 3),
     ],

@@ -71,8 +71,6 @@ def test_what_the_process_allows_does_not_count(tmp_path):
 EYE, BIG = torch.eye(3), torch.zeros(10**5)
 UNUSABLE = {
     "'U3'": np.str_('abc'),
-    "'U1'": np.array(['a', 'b']),
-    "'M8'": np.datetime64('2020-01-01'),
     'datetime.date': datetime.date(2020, 1, 1),
     'expanded tensor: (1000000, 1000000)': EYE[0, :1].expand(10**6, 10**6),
     'device meta': EYE.to('meta'),
@@ -98,24 +96,16 @@ def test_what_no_reader_can_use(tmp_path, reason):
     [
         'none',
         dict(num_heads='six'),
-        dict(grid=7),
         dict(grid=['a', 'b']),
-        dict(preprocessing=[1]),
         dict(preprocessing=dict(mean=0.5)),
-        dict(preprocessing=dict(std=['1', '1', '1'])),
-        dict(preprocessing=dict(std=[1, 1, 0])),
-        dict(preprocessing=dict(resize=(256, 256))),
         dict(preprocessing=dict(cropped=0)),
-        dict(preprocessing=dict(interpolation=3)),
     ],
 )
 def test_broken_records(tmp_path, record):
     """In both formats."""
-    meta = dict(mmmoca=record)
-    torch.save(dict(state_dict=dict(a=EYE), meta=meta), tmp_path / 'a.pth')
-    state = dict(state_dict=dict(a=EYE), meta=meta)
-    write_checkpoint(state, tmp_path / 'a.safetensors')
+    content = dict(state_dict=dict(a=EYE), meta=dict(mmmoca=record))
     for file in ('a.pth', 'a.safetensors'):
+        write_checkpoint(content, tmp_path / file)
         with raises(CheckpointError, file, 'meta.mmmoca'):
             read_checkpoint(tmp_path / file)
     save_file(dict(a=EYE), tmp_path / 'b.safetensors', dict(mmmoca='{'))

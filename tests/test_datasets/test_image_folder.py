@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import os
 import shutil
-import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -180,19 +179,3 @@ def test_lists_name_regular_files(tmp_path, name):
         ImageFolder('/', ann_file=f'{tmp_path}/list.txt', **options)
     with raises(OSError, name, 'no regular file'):
         ImageFolder('/', ann_file=str(tmp_path / name), **options)
-
-
-def test_deep_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    try:
-        for depth in range(2100):
-            if depth == 1900:
-                write(Path('a.png'))
-            os.mkdir('d')
-            os.chdir('d')
-        assert len(ImageFolder(str(tmp_path / 'd'), with_label=False)) == 1
-    except OSError as error:
-        assert str(tmp_path / 'd') in str(error)
-    finally:
-        os.chdir(tmp_path)
-        subprocess.run(['rm', '-rf', 'd'], check=True)

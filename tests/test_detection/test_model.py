@@ -42,23 +42,6 @@ def snippets():
     return re.findall(r'```python\n(.*?)```', text, re.DOTALL)
 
 
-def count(module):
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def test_parameters():
-    cfg = Config.fromfile(CONFIGS / CASCADE.replace('-b16', '-l16'))
-    model = build(cfg)
-    width, channels = 1024, 256
-    patches = 3 * 16 * 16 * width + width
-    tokens = (42 * 68 + 1) * width + width  # positions and [CLS]
-    layer = 12 * width**2 + 13 * width
-    assert count(model.backbone) == patches + tokens + 24 * layer
-    assert count(model.neck[1]) == 4 * (width + 1) * channels + 4 * (
-        9 * channels**2 + channels
-    )
-
-
 @pytest.mark.parametrize(
     'name, lr, decay, weight_decay',
     [(CASCADE, 2e-4, 0.75, 0.05), (VITDET, 1e-4, 0.7, 0.1)],

@@ -14,7 +14,6 @@ import pytest
 import torch
 from mmengine.registry import MODELS
 from mmengine.runner import Runner
-from mmpretrain.models.utils import resize_pos_embed
 
 from ..helpers.distributed import free_port
 from ..helpers.runs import assert_same, scalars, state_of
@@ -151,33 +150,6 @@ def test_two_processes(shapes, tmp_path):
     losses = re.findall(r'Epoch\(train\).* loss: ([\d.]+)', output)
     assert len(losses) == 3 and all(1 < float(x) < 10 for x in losses)
     assert re.search(r'Epoch\(val\).*coco/segm_mAP: ', output)
-
-
-def test_starts_from_a_pretraining_run(shapes, tmp_path):
-    """The teacher's weights, with positions for the other image size."""
-    cfg = shapes_config(shapes)
-    options = dict(cfg.model.backbone, img_size=64, final_norm=True)
-    teacher = MODELS.build(options)
-    expected = teacher.state_dict()
-    saved = {f'teacher.{name}': value for name, value in expected.items()}
-    saved |= {
-        f'backbone.{name}': torch.zeros_like(value)
-        for name, value in expected.items()
-    }
-    torch.save(dict(meta={}, state_dict=saved), tmp_path / 'pretrained.pth')
-    cfg.model.backbone.init_cfg = dict(
-        type='Pretrained',
-        checkpoint=f'mmmoca-teacher://{tmp_path}/pretrained.pth',
-        prefix='backbone.',
-    )
-    model = MODELS.build(cfg.model)
-    model.init_weights()
-    for name, value in model.backbone.state_dict().items():
-        if name == 'pos_embed':
-            resized = resize_pos_embed(expected[name], (4, 4), (8, 8))
-            torch.testing.assert_close(value, resized)
-        else:
-            assert torch.equal(value, expected[name]), name
 
 
 def test_other_number_of_classes(shapes, tmp_path):
