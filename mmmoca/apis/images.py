@@ -4,7 +4,6 @@
 import io
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,7 +176,7 @@ def image_batches(
         for start in range(0, len(span), batch_size)
     ]
     if num_workers is None:
-        num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
+        num_workers = min(8, _usable_cores()) if len(batches) > 1 else 0
     loader = DataLoader(
         images,
         batch_sampler=batches,
@@ -197,17 +196,7 @@ def _collate(
     return (torch.stack(good) if good else None), errors
 
 
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity, its quota of a cgroup."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-        group = Path('/proc/self/cgroup').read_text().rpartition('::')[2]
-        limit = Path(f'/sys/fs/cgroup{group.strip()}', 'cpu.max').read_text()
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
-    except OSError:  # no control group, or one of version 1
-        return cores
-    quota, period = limit.split()
-    return (
-        cores if quota == 'max' else min(cores, -(-int(quota) // int(period)))
-    )
+def _usable_cores() -> int:
+    if hasattr(os, 'sched_getaffinity'):  # on Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

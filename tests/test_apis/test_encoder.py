@@ -21,7 +21,6 @@ from torchvision import transforms
 import mmmoca
 from mmmoca.apis.comparison import evaluate
 from mmmoca.apis.exports import export_encoder
-from mmmoca.apis.images import usable_cores
 from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.evaluation import extract_features
@@ -29,7 +28,7 @@ from mmmoca.evaluation import extract_features
 from ..helpers import checkpoint_files as files
 from ..helpers.encoders import write_run
 from ..helpers.errors import raises
-from ..helpers.stores import write_arrow, write_shards
+from ..helpers.stores import write_shards
 
 PACK = dict(type='PackInputs')
 
@@ -68,21 +67,37 @@ def test_features_are_those_of_k_nn(root, run, encoder):
 
 
 def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
+    """Files, places and images in memory, alone, in lists and in arrays."""
     folder = root / 'val' / 'class_0'
     expected = encoder.embed(folder)
-    paths = [Path(path) for path in expected.paths]
+    paths = expected.paths
     pictures = [Image.open(path) for path in paths]
-    arrays = [np.array(picture) for picture in pictures]
-    write_shards(root / 'val', tmp_path / 'shards')
-    write_arrow(root / 'val', tmp_path / 'arrow')
-    stores = tmp_path / 'shards', tmp_path / 'arrow'
-    for images in (paths, pictures, np.stack(arrays), *stores):
-        found = encoder.embed(images, features='avg', num_workers=0)
-        torch.testing.assert_close(found.avg[: len(paths)], expected.avg)
-    for image in (paths[3], pictures[3], arrays[3]):
+    arrays = np.stack(pictures)
+    contents = [Path(path).read_bytes() for path in paths]
+    write_shards(folder, tmp_path / 'shards', with_label=False)
+    datasets = pytest.importorskip('datasets')
+    rows = datasets.Dataset.from_dict(dict(picture=paths))
+    rows = rows.cast_column('picture', datasets.Image())
+    rows.save_to_disk(tmp_path / 'rows')
+    for images in (
+        str(folder),
+        tmp_path / 'shards',
+        tmp_path / 'rows',
+        rows,
+        np.array(paths),
+        iter(pictures),
+        arrays,
+        contents,
+        [contents[0], pictures[1], arrays[2], *paths[3:]],
+    ):
+        found = encoder.embed(images, num_workers=0)
+        torch.testing.assert_close(found.avg, expected.avg)
+    places = np.array([folder, folder])
+    assert len(encoder.embed(places, num_workers=0).avg) == 2 * len(paths)
+    for image in (paths[3], pictures[3], arrays[3], contents[3]):
         found = encoder.embed(image)
         torch.testing.assert_close(found.cls, expected.cls[3:4])
-    grey = Image.fromarray(arrays[0]).convert('L')
+    grey = pictures[0].convert('L')
     found = encoder.embed([grey, np.array(grey), grey.convert('RGBA')])
     assert torch.equal(found.cls[:1].expand(3, -1), found.cls)
     # Phones write the way up beside the pixels.
@@ -297,30 +312,6 @@ def test_no_scope_of_others_matters(root, encoder, tmp_path, scope):
         export_encoder(again, tmp_path / 'out', 'safetensors')
 
 
-def test_lists_of_all_kinds(root, encoder):
-    folder = root / 'val' / 'class_0'
-    expected = encoder.embed(folder)
-    paths = expected.paths
-    contents = [Path(path).read_bytes() for path in paths]
-    same = expected.avg.repeat(2, 1)
-    for images in (
-        [folder, str(folder)],
-        np.array([folder, folder]),
-        np.array([*paths, *paths]),
-        iter([*paths, folder]),
-        [*contents, folder],
-        [contents[0], *map(Image.open, paths[1:]), *paths],
-    ):
-        found = encoder.embed(images, num_workers=0)
-        torch.testing.assert_close(found.avg, same)
-    torch.testing.assert_close(encoder.embed(contents[2]).avg, same[2:3])
-    datasets = pytest.importorskip('datasets')
-    rows = datasets.Dataset.from_dict(dict(picture=paths))
-    rows = rows.cast_column('picture', datasets.Image())
-    found = encoder.embed(rows.select([3, 1]), num_workers=0)
-    torch.testing.assert_close(found.avg, same[[3, 1]])
-
-
 def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
     shutil.copytree(root / 'val' / 'class_0', tmp_path, dirs_exist_ok=True)
     (tmp_path / '1.jpg').write_text('none')
@@ -338,13 +329,3 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
     torch.testing.assert_close(found.avg[~bad], expected)
     with raises(OSError, '2 of 2'):
         encoder.embed(images[1:], skip_unreadable=True)
-
-
-def test_workers_are_as_many_as_usable_cores(monkeypatch):
-    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(6))
-    texts = dict(cgroup='0::/a\n')
-    read = lambda path: texts[path.name]  # noqa: E731
-    monkeypatch.setattr(Path, 'read_text', read)
-    for limit, cores in (('max 100000', 6), ('250000 100000', 3)):
-        texts['cpu.max'] = limit
-        assert usable_cores() == cores

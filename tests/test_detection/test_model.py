@@ -138,20 +138,6 @@ def test_other_patches(tmp_path, monkeypatch, size):
         ]
 
 
-def test_fixed_size_of_vitdet():
-    """Crops, padding, test images and positions have the same."""
-    cfg = Config.fromfile(CONFIGS / VITDET)
-    side = cfg.model.data_preprocessor.pad_size_divisor
-    train, test = (
-        {step.type: step for step in loader.dataset.pipeline}
-        for loader in (cfg.train_dataloader.dataset, cfg.test_dataloader)
-    )
-    assert train['RandomCrop'].crop_size == (side, side)
-    assert test['Resize'].scale == (side, side) and test['Resize'].keep_ratio
-    assert cfg.model.backbone.img_size == side
-    assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset
-
-
 def test_own_classes(tmp_path, monkeypatch):
     """The docs' config inherits ours by the name of the package."""
     install_configs(monkeypatch, tmp_path)

@@ -2,11 +2,6 @@
 """Training, validation, test and pictures of the small config."""
 
 import json
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -15,10 +10,9 @@ import torch
 from mmengine.registry import MODELS
 from mmengine.runner import Runner
 
-from ..helpers.distributed import free_port
 from ..helpers.runs import assert_same, scalars, state_of
 from ..helpers.tools import run_tool as tool
-from .conftest import ROOT, SHAPES_CONFIG, shapes_config
+from .conftest import SHAPES_CONFIG, shapes_config
 
 pytestmark = pytest.mark.ops
 EPOCHS, LAST = 5, 'iter_15.pth'
@@ -116,40 +110,6 @@ def test_images_without_objects(shapes):
     loss.backward()
     for name, parameter in model.named_parameters():
         assert torch.isfinite(parameter.grad).all(), name
-
-
-@pytest.mark.slow
-def test_two_processes(shapes, tmp_path):
-    """Through gloo, without SyncBN, with activation checkpointing."""
-    result = subprocess.run(
-        ['tools/dist_train.sh', str(SHAPES_CONFIG), '2']
-        + ['--work-dir', str(tmp_path), '--cfg-options']
-        + ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1']
-        + ['default_hooks.logger.interval=1', 'train_dataloader.batch_size=2']
-        + ['activation_checkpointing=[backbone.layers.0,backbone.layers.3]']
-        + [
-            f'{loader}_dataloader.dataset.data_root={shapes}'
-            for loader in ('train', 'val')
-        ]
-        + [f'val_evaluator.ann_file={shapes}/annotations/train.json'],
-        cwd=ROOT,
-        env=dict(
-            os.environ,
-            PYTHONPATH=str(ROOT),
-            OMP_NUM_THREADS='1',
-            PORT=str(free_port()),
-            PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
-        ),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    output = result.stdout + result.stderr
-    assert result.returncode == 0, output[-3000:]
-    # Eleven images with objects: six for each process.
-    losses = re.findall(r'Epoch\(train\).* loss: ([\d.]+)', output)
-    assert len(losses) == 3 and all(1 < float(x) < 10 for x in losses)
-    assert re.search(r'Epoch\(val\).*coco/segm_mAP: ', output)
 
 
 def test_other_number_of_classes(shapes, tmp_path):
