@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
@@ -18,7 +17,13 @@ from mmmoca.messages import listed
 
 from .errors import CheckpointError
 from .layouts import record_of
-from .weights import LAYER_SCALE, PROJECTION, arch_of, position_grid
+from .weights import (
+    LAYER_SCALE,
+    PROJECTION,
+    arch_of,
+    check_real,
+    position_grid,
+)
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
@@ -52,16 +57,8 @@ def check_fit(
     """
     own = module.state_dict()
     shared = saved.keys() & own.keys()
-    types = {n: getattr(saved[n], 'dtype', torch.bool) for n in shared}
-    wrong = [
-        name
-        for name in sorted(shared)
-        if own[name].is_floating_point() > types[name].is_floating_point
-    ]
-    if wrong:
-        raise CheckpointError(
-            f'{source}: {listed(wrong)} are no floating point numbers'
-        )
+    weights = [n for n in sorted(shared) if own[n].is_floating_point()]
+    check_real({name: saved[name] for name in weights}, source)
     misshapen = sorted(
         name
         for name in shared

@@ -23,6 +23,7 @@ from .places import (
 from .reading import read_checkpoint
 from .weights import (
     PROJECTION,
+    check_real,
     fold_layer_scale,
     join_qkv,
     position_grid,
@@ -225,7 +226,7 @@ def find_backbone(
             ignored.append(name)
         else:
             unknown.append(name)
-    _check_numbers(state_dict, source)
+    check_real(state_dict, f'the encoder in {source}')
     join_qkv(state_dict, source)
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
@@ -247,16 +248,6 @@ def find_backbone(
         (*changes, *taken),
         meta,
     )
-
-
-def _check_numbers(state_dict: dict[str, Tensor], source: str) -> None:
-    """Refuse integer, boolean and complex weights."""
-    wrong = [n for n, v in state_dict.items() if not v.is_floating_point()]
-    if wrong:
-        raise CheckpointError(
-            f'the encoder in {source} has {listed(wrong)} of '
-            f'{state_dict[wrong[0]].dtype}: save floating point numbers'
-        )
 
 
 def _check_plain(

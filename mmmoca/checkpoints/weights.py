@@ -44,6 +44,28 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
     )
 
 
+def check_real(state_dict: Mapping[str, object], source: str) -> None:
+    """Refuse integer, boolean and complex weights, and what is no tensor.
+
+    Args:
+        state_dict (Mapping[str, object]): Weights alone.
+        source (str): What to call them in errors.
+
+    Raises:
+        CheckpointError: If some are no floating point numbers.
+    """
+    wrong = [
+        name
+        for name, value in state_dict.items()
+        if not (isinstance(value, Tensor) and value.is_floating_point())
+    ]
+    if wrong:
+        raise CheckpointError(
+            f'{source} has {listed(wrong)}, which are no floating point '
+            'numbers: save them as such'
+        )
+
+
 def join_qkv(state_dict: dict[str, Tensor], source: str) -> None:
     """Join queries, keys and values that a file keeps apart, in place.
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which files are taken by their endings, and what is said of the others."""
+"""Which files are taken by their endings, and how others are counted."""
 
 import logging
 import os
@@ -12,8 +12,22 @@ from mmmoca.messages import listed, printable
 
 # What OpenCV decodes without options.
 EXTENSIONS = (
-    *('.avif', '.bmp', '.gif', '.jfif', '.jp2', '.jpe', '.jpeg', '.jpg'),
-    *('.pbm', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'),
+    '.avif',
+    '.bmp',
+    '.gif',
+    '.jfif',
+    '.jp2',
+    '.jpe',
+    '.jpeg',
+    '.jpg',
+    '.pbm',
+    '.pgm',
+    '.png',
+    '.pnm',
+    '.ppm',
+    '.tif',
+    '.tiff',
+    '.webp',
 )
 # LoadBands reads arrays of NumPy, too.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')

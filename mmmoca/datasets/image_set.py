@@ -110,9 +110,10 @@ class ImageSet(CustomDataset):
             ends.append(len(content))
         self.data_list = _Infos(self)
         if not ends:
-            found = f'; there are files {counted(self.left_out)}'
+            others = counted(self.left_out) or 'none of others'
             raise FileNotFoundError(
-                f'no image in {self._searched()}{found * bool(self.left_out)}'
+                f'no image in {self._searched()}; of other files there are: '
+                f'{others}'
             )
         say_left_out(
             self.left_out,

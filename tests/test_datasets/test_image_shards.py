@@ -208,7 +208,7 @@ def header(name, size, kind=b'0'):
 
 
 @pytest.mark.parametrize(
-    'name, content, kind, said',
+    'name, content, kind, named',
     [
         ('b.txt', 2**63, b'0', 'b.txt'),
         ('b.json', 2**40, b'0', 'b.json'),
@@ -219,7 +219,7 @@ def header(name, size, kind=b'0'):
         ('b.json', b'[' * 100_000, b'0', 'b.json'),
     ],
 )
-def test_absurd_members_are_named(tmp_path, name, content, kind, said):
+def test_absurd_members_are_named(tmp_path, name, content, kind, named):
     """And no more is read than is there."""
     parts = [header('a.png', 3), b'png'.ljust(512, b'\0')]
     if isinstance(content, int):
@@ -230,7 +230,7 @@ def test_absurd_members_are_named(tmp_path, name, content, kind, said):
     shard = tmp_path / 'hostile.tar'
     shard.write_bytes(b''.join([*parts, bytes(1024)]))
     tracemalloc.start()
-    with raises(OSError, 'hostile.tar', said):
+    with raises(OSError, 'hostile.tar', named):
         ImageShards(str(shard), with_label=False)
     assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()

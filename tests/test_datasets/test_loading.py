@@ -118,7 +118,7 @@ def test_a_file_and_an_image_of_it_are_the_same_way_up(suffix, backend):
 def test_each_image_is_looked_at_for_its_bits(tmp_path, mode, backend):
     """Grey, coloured or not, of 16 bits or floats, behind one of 8 bits."""
     path, good = tmp_path / 'deep.tif', write(tmp_path / 'a.png', photo())
-    shape = (9, 12) + (len(mode),) * (mode in ('RGB', 'RGBA'))
+    shape = (9, 12, len(mode)) if mode in ('RGB', 'RGBA') else (9, 12)
     dtype = np.float32 if mode == 'F' else np.uint16
     tifffile.imwrite(path, np.full(shape, 4000, dtype))
     for color in ('color', 'grayscale'):

@@ -67,12 +67,13 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     """The same figures as at the end of the training."""
     runner, work_dir = trained
     metrics = tmp_path / 'metrics.json'
-    tool(
-        *('tools/test.py', SHAPES_CONFIG, work_dir / LAST),
-        *('--work-dir', tmp_path, '--out', metrics, '--out-item', 'metrics'),
-        *('--cfg-options', f'test_dataloader.dataset.data_root={shapes}'),
-        f'test_evaluator.ann_file={shapes}/annotations/train.json',
+    command = (
+        f'tools/test.py {SHAPES_CONFIG} {work_dir}/{LAST} --work-dir '
+        f'{tmp_path} --out {metrics} --out-item metrics --cfg-options '
+        f'test_dataloader.dataset.data_root={shapes} '
+        f'test_evaluator.ann_file={shapes}/annotations/train.json'
     )
+    tool(*command.split())
     found = json.loads(metrics.read_text())
     for name in ('coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP'):
         assert found[name] == scalars(runner, f'val/{name}')[-1], name

@@ -175,8 +175,8 @@ def test_missing_mask_and_empty_folder(tmp_path):
 
 
 def test_what_suffixes_leave_out_is_said(tmp_path, monkeypatch):
-    said = mock.Mock()
-    monkeypatch.setattr(segmentation_checks, 'say_left_out', said)
+    log = mock.Mock()
+    monkeypatch.setattr(segmentation_checks, 'say_left_out', log)
     dataset = own_masks(tmp_path, [mask(0, 1)] * 5)
     images, masks = tmp_path / 'images/train', tmp_path / 'masks/train'
     (images / '1.jpg').rename(images / '1.JPG')
@@ -185,13 +185,13 @@ def test_what_suffixes_leave_out_is_said(tmp_path, monkeypatch):
     (masks / '9.png').touch()
     (masks / 'notes.txt').touch()  # as Cityscapes has other files there
     check_files(dataset)
-    left_out = said.call_args.args[0]
+    left_out = log.call_args.args[0]
     assert left_out['of .JPG'] == left_out['of .webp'] == 1
     assert left_out.total() == 6  # three masks have no image
     dataset.ann_file = str(tmp_path / 'some.txt')  # leaves out on purpose
     (tmp_path / 'some.txt').write_text('0\n')
     check_files(dataset)
-    assert not said.call_args.args[0]
+    assert not log.call_args.args[0]
 
 
 @pytest.mark.parametrize(
