@@ -148,11 +148,7 @@ def evaluate(
             for part in (train, val)
         )
         predictions, failed = low_shot_predictions(
-            known,
-            labels,
-            query,
-            subsets,
-            regularization=preset.regularization,
+            known, labels, query, subsets, regularization=preset.regularization
         )
         if failed:
             print_log(

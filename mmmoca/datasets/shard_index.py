@@ -32,9 +32,7 @@ _ABSURD = (
 
 
 def read_index(
-    shard: str,
-    extensions: Sequence[str],
-    left_out: Counter[str] | None = None,
+    shard: str, extensions: Sequence[str], left_out: Counter[str] | None = None
 ) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 

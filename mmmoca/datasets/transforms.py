@@ -56,10 +56,7 @@ class RandomResizedCrop(_RandomResizedCrop):
     """
 
     def __init__(
-        self,
-        *args,
-        interpolation: str = 'bilinear',
-        **kwargs,
+        self, *args, interpolation: str = 'bilinear', **kwargs
     ) -> None:
         F.check_interpolation(interpolation)
         super().__init__(*args, interpolation=interpolation, **kwargs)
