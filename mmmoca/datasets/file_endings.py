@@ -37,23 +37,21 @@ def with_ending(
     paths: Iterable[str],
     endings: tuple[str, ...],
     left_out: Counter[str],
-    any_case: bool = True,
 ) -> Iterator[str]:
     """Take the files with one of some endings, and count the others.
 
     Args:
         paths (Iterable[str]): Names or paths of files.
         endings (tuple[str, ...]): Such as ``('.jpg', '_mask.png')``,
-            lower-case if ``any_case``; ``('',)`` takes all.
+            lower-case; ``('',)`` takes all.
         left_out (Counter[str]): Number of files by what they are, as ``of
             .avif`` and ``without an ending``. The others are added to it.
-        any_case (bool): Whether capitals do not matter.
 
     Yields:
         The paths with one of the endings, in the given order.
     """
     for path in paths:
-        if (path.lower() if any_case else path).endswith(endings):
+        if path.lower().endswith(endings):
             yield path
         else:
             count_left_out(path, left_out)
