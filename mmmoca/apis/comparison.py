@@ -105,18 +105,17 @@ def evaluate(
             f'{data_root} needs the same two classes or more, a folder each, '
             'in train/ and val/'
         )
-    draw = shots, percent, sets, seed
     subsets = {}
     if 'lowshot' in protocols:
-        subsets = _subsets(images[0], *draw)
+        subsets = _subsets(images[0], shots, percent, sets, seed)
     number = sum(map(len, images))
-    images, (train, val) = zip(
-        *(_features(encoder, i, cache, num_workers) for i in images)
-    )
+    found = [_features(encoder, part, cache, num_workers) for part in images]
+    images = [part for part, _ in found]
+    train, val = (features for _, features in found)
     unreadable = number - sum(map(len, images))
     if unreadable and subsets:
-        subsets = _subsets(images[0], *draw)
-    labels, truth = (torch.from_numpy(i.get_gt_labels()) for i in images)
+        subsets = _subsets(images[0], shots, percent, sets, seed)
+    labels, truth = (torch.from_numpy(p.get_gt_labels()) for p in images)
     metainfo = encoder.metainfo
     settings = dict(layout=metainfo['layout'], which=metainfo['which'])
     result = dict(
@@ -129,10 +128,16 @@ def evaluate(
             F.normalize(_pick(part, preset.knn).to(get_device()), dim=1)
             for part in (val, train)
         )
-        ks = 10, 20
-        data = query, bank, truth, labels, len(classes)
-        found = knn_top1(*data, ks, preset.temperature)
-        result['knn'] = {f'k={k}': top1 for k, top1 in zip(ks, found)}
+        of_10, of_20 = knn_top1(
+            query,
+            bank,
+            truth,
+            labels,
+            len(classes),
+            (10, 20),
+            preset.temperature,
+        )
+        result['knn'] = {'k=10': of_10, 'k=20': of_20}
     if 'linear' in protocols:
         result['linear'] = linear_accuracy(
             (_pick(train, preset.linear), labels),
@@ -195,10 +200,8 @@ def _features(
     rows = np.load(path)
     good = np.isfinite(rows[:, 0])
     if not good.all():
-        rows, images = (
-            rows[good],
-            images.get_subset(np.flatnonzero(good).tolist()),
-        )
+        rows = rows[good]
+        images = images.get_subset(np.flatnonzero(good).tolist())
     return images, dict(zip(kinds, np.split(rows, len(kinds), axis=1)))
 
 

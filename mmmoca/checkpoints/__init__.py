@@ -8,11 +8,7 @@ from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of, run_record
 from .pretrained_init import check_pretrained_inits
 from .reading import local_file, read_checkpoint
-from .release import (
-    convert_release,
-    convert_release_name,
-    convert_release_state_dict,
-)
+from .release import convert_release
 from .run_folder import (
     INTERRUPTED,
     FolderLock,
@@ -39,8 +35,6 @@ __all__ = [
     'check_fit',
     'check_pretrained_inits',
     'convert_release',
-    'convert_release_name',
-    'convert_release_state_dict',
     'find_backbone',
     'find_checkpoints',
     'guarded',

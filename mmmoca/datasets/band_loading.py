@@ -161,12 +161,10 @@ class LoadBands(LoadImage):
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:
         if img.ndim == 2 and self.channels == 1:
             return img[..., None]
-        first, last = (
-            img.ndim == 3
-            and img.shape[axis] == self.channels
-            and self.channel_axis in (None, name)
-            for axis, name in ((0, 'first'), (2, 'last'))
-        )
+        sizes = img.shape if img.ndim == 3 else (0, 0, 0)
+        axis = self.channel_axis
+        first = sizes[0] == self.channels and axis in (None, 'first')
+        last = sizes[2] == self.channels and axis in (None, 'last')
         if first == last:
             raise ValueError(
                 f'{printable(path)} has the shape {img.shape}, in which '

@@ -98,8 +98,9 @@ class CheckedCocoDataset(CocoDataset):
                 raise ValueError(left_out)
             print_log(left_out, 'current', logging.WARNING)
         self._check_images({info['img_path'] for info in data})
-        for info in data if masks else ():
-            if any('mask' not in instance for instance in info['instances']):
+        for info in data:
+            instances = info['instances']
+            if masks and any('mask' not in one for one in instances):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
                     f'the image {printable(info["img_path"])}: add it, or '
@@ -107,8 +108,13 @@ class CheckedCocoDataset(CocoDataset):
                     'detector without masks'
                 )
         if check_size not in steps:
-            look = self.pipeline, lambda index: dict(data[index]), len(data)
-            look_at_some(*look, LOOKS, check_size)
+            look_at_some(
+                self.pipeline,
+                lambda index: dict(data[index]),
+                len(data),
+                LOOKS,
+                check_size,
+            )
             # Each image, where it is decoded.
             for load in steps[:]:
                 if isinstance(load, LoadImageFromFile):

@@ -43,9 +43,7 @@ def build(root, name, **options):
 # Content of a file that no run can go on from, and what its error names.
 NO_WEIGHTS = {
     'state_dict.a': dict(state_dict=dict(a=torch.rand(3, device='meta'))),
-    'list': dict(state_dict=[torch.rand(3)]),
     'b in it': dict(state_dict=dict(a=torch.rand(3), b=[1.0])),
-    'meta': dict(meta='epoch 3'),
     'optimizer': dict(optimizer=None),
 }
 

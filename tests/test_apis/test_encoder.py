@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.registry import DefaultScope
 from mmpretrain import ModelHub
 from mmpretrain.registry import DATASETS
@@ -274,6 +275,7 @@ def test_wrong_arguments(root, encoder):
         (3, dict(num_heads=None), '--num-heads'),
         (4, {}, '--mean'),
         (3, dict(mean=[1, 2, 3], std=[1, 0, 1]), '--std'),
+        (3, dict(config=Config()), 'the config does not say'),
     ],
 )
 def test_files_that_say_too_little(tmp_path, channels, options, message):
