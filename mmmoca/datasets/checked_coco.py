@@ -108,13 +108,8 @@ class CheckedCocoDataset(CocoDataset):
                     'detector without masks'
                 )
         if check_size not in steps:
-            look_at_some(
-                self.pipeline,
-                lambda index: dict(data[index]),
-                len(data),
-                LOOKS,
-                check_size,
-            )
+            look = self.pipeline, lambda index: dict(data[index]), len(data)
+            look_at_some(*look, LOOKS, check_size)
             # Each image, where it is decoded.
             for load in steps[:]:
                 if isinstance(load, LoadImageFromFile):
