@@ -47,7 +47,7 @@ def resize(
     if img.dtype not in (np.uint8, np.float32):
         raise TypeError(
             f'images of type {img.dtype} cannot be resized: load them with '
-            'LoadImage(to_float32=True) or LoadBands'
+            'mmmoca.LoadBands'
         )
     x = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(img)))
     # This order makes a channels-last tensor, for which alone PyTorch's
