@@ -1,7 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The Python interface: ``mmmoca.load`` and ``mmmoca.pretrain``."""
 
-from .encoder import Embeddings, Encoder
+from .encoder import Encoder
+from .features import Embeddings
 from .loading import load
 from .pretraining import pretrain
 

@@ -20,7 +20,8 @@ from mmmoca.messages import listed
 from mmmoca.progress import progress_bar
 from mmmoca.version import __version__
 
-from .encoder import KINDS, Encoder, check_batch_size, refuse
+from .encoder import Encoder
+from .features import KINDS, check_batch_size, refuse
 from .images import Images
 from .opening import open_images
 
