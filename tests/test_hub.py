@@ -13,11 +13,8 @@ from mmengine.config import Config
 from mmpretrain import get_model, list_models
 
 import mmmoca.hub  # noqa: F401
-from mmmoca.checkpoints import (
-    FILE_SCHEME,
-    convert_release_state_dict,
-    local_file,
-)
+from mmmoca.checkpoints import FILE_SCHEME, local_file
+from mmmoca.checkpoints.release import convert_release_state_dict
 
 from .helpers.images import CONFIGS
 from .helpers.runs import assert_same

@@ -1,7 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The Python interface: ``mmmoca.load`` and ``mmmoca.pretrain``."""
 
-from .encoder import Embeddings, Encoder, load
+from .encoder import Encoder
+from .features import Embeddings
+from .loading import load
 from .pretraining import pretrain
 
 __all__ = ['Embeddings', 'Encoder', 'load', 'pretrain']

@@ -30,7 +30,8 @@ from mmmoca.models.initialization import init_transformer
 
 from .embedding import embed_to_file, list_digest
 from .encoder import Encoder
-from .images import Images, image_set
+from .images import Images
+from .opening import image_set
 
 
 def untrain(encoder: Encoder, seed: int = 0) -> None:
@@ -104,18 +105,17 @@ def evaluate(
             f'{data_root} needs the same two classes or more, a folder each, '
             'in train/ and val/'
         )
-    draw = shots, percent, sets, seed
     subsets = {}
     if 'lowshot' in protocols:
-        subsets = _subsets(images[0], *draw)
+        subsets = _subsets(images[0], shots, percent, sets, seed)
     number = sum(map(len, images))
-    images, (train, val) = zip(
-        *(_features(encoder, i, cache, num_workers) for i in images)
-    )
+    found = [_features(encoder, part, cache, num_workers) for part in images]
+    images = [part for part, _ in found]
+    train, val = (features for _, features in found)
     unreadable = number - sum(map(len, images))
     if unreadable and subsets:
-        subsets = _subsets(images[0], *draw)
-    labels, truth = (torch.from_numpy(i.get_gt_labels()) for i in images)
+        subsets = _subsets(images[0], shots, percent, sets, seed)
+    labels, truth = (torch.from_numpy(p.get_gt_labels()) for p in images)
     metainfo = encoder.metainfo
     settings = dict(layout=metainfo['layout'], which=metainfo['which'])
     result = dict(
@@ -128,10 +128,16 @@ def evaluate(
             F.normalize(_pick(part, preset.knn).to(get_device()), dim=1)
             for part in (val, train)
         )
-        ks = 10, 20
-        data = query, bank, truth, labels, len(classes)
-        found = knn_top1(*data, ks, preset.temperature)
-        result['knn'] = {f'k={k}': top1 for k, top1 in zip(ks, found)}
+        of_10, of_20 = knn_top1(
+            query,
+            bank,
+            truth,
+            labels,
+            len(classes),
+            (10, 20),
+            preset.temperature,
+        )
+        result['knn'] = {'k=10': of_10, 'k=20': of_20}
     if 'linear' in protocols:
         result['linear'] = linear_accuracy(
             (_pick(train, preset.linear), labels),
@@ -147,11 +153,7 @@ def evaluate(
             for part in (train, val)
         )
         predictions, failed = low_shot_predictions(
-            known,
-            labels,
-            query,
-            subsets,
-            regularization=preset.regularization,
+            known, labels, query, subsets, regularization=preset.regularization
         )
         if failed:
             print_log(
@@ -198,10 +200,8 @@ def _features(
     rows = np.load(path)
     good = np.isfinite(rows[:, 0])
     if not good.all():
-        rows, images = (
-            rows[good],
-            images.get_subset(np.flatnonzero(good).tolist()),
-        )
+        rows = rows[good]
+        images = images.get_subset(np.flatnonzero(good).tolist())
     return images, dict(zip(kinds, np.split(rows, len(kinds), axis=1)))
 
 

@@ -98,8 +98,9 @@ class CheckedCocoDataset(CocoDataset):
                 raise ValueError(left_out)
             print_log(left_out, 'current', logging.WARNING)
         self._check_images({info['img_path'] for info in data})
-        for info in data if masks else ():
-            if any('mask' not in instance for instance in info['instances']):
+        for info in data:
+            instances = info['instances']
+            if masks and any('mask' not in one for one in instances):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
                     f'the image {printable(info["img_path"])}: add it, or '
@@ -177,11 +178,11 @@ def check_size(results: dict) -> dict:
         ValueError: If the sizes differ.
     """
     found = results['img'].shape[:2]
-    said = results['height'], results['width']
-    if found != said:
+    stated = results['height'], results['width']
+    if found != stated:
         raise ValueError(
             f'{printable(results["img_path"])} has the height and width '
-            f'{found}, as its EXIF orientation turns it, not {said} as its '
+            f'{found}, as its EXIF orientation turns it, not {stated} as its '
             'entry says: correct the entry and its objects'
         )
     return results

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
 from mmmoca.datasets.image_folder import visible_files
-from mmmoca.datasets.sampler import members
+from mmmoca.datasets.seeding import members
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS

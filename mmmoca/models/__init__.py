@@ -14,6 +14,7 @@ from .moca import MOCA
 from .objectives import bags_of_codes
 from .position_encoding import sincos_positions_2d
 from .prototypes import PrototypeGenerator
+from .segmentation import seg_bands_preprocessor
 from .targets import Targets
 from .token_features import TokenFeatures
 from .transformer import EncoderLayer
@@ -39,6 +40,7 @@ __all__ = [
     'RandomTokenSampler',
     'TokenFeatures',
     'bags_of_codes',
+    'seg_bands_preprocessor',
     'sincos_positions_2d',
     'detector',
     'ViTFeaturePyramid',

@@ -9,7 +9,10 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 
-from mmmoca.checkpoints import convert_release_name, convert_release_state_dict
+from mmmoca.checkpoints.release import (
+    convert_release_name,
+    convert_release_state_dict,
+)
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
 from ..helpers.builders import build_moca

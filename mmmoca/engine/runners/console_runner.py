@@ -13,7 +13,7 @@ from torch import nn
 
 from mmmoca.checkpoints import guarded
 from mmmoca.datasets.looks import check_images
-from mmmoca.datasets.sampler import members
+from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks import CheckpointFitHook
 from mmmoca.engine.processes import on_main_process
