@@ -4,6 +4,7 @@
 import io
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -196,7 +197,17 @@ def _collate(
     return (torch.stack(good) if good else None), errors
 
 
-def _usable_cores() -> int:
-    if hasattr(os, 'sched_getaffinity'):  # on Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity, its quota of a cgroup."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+        group = Path('/proc/self/cgroup').read_text().rpartition('::')[2]
+        limit = Path(f'/sys/fs/cgroup{group.strip()}', 'cpu.max').read_text()
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+    except OSError:  # no control group, or one of version 1
+        return cores
+    quota, period = limit.split()
+    if quota == 'max':
+        return cores
+    return min(cores, -(-int(quota) // int(period)))

@@ -1,8 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Whether what a checkpoint holds can be used, before anything uses it."""
 
+import math
 import os
 from collections.abc import Iterator
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -11,6 +13,22 @@ from .errors import CheckpointError
 
 # PyTorch does not compress. What was compressed later stays far below this.
 MOST_PACKED = 50
+# What a record has, see `run_record`. Other keys are not used.
+_RECORD = dict(
+    mmmoca=dict,
+    layout=str,
+    num_heads=Real,
+    grid=list | tuple,  # of numbers, as mean and std
+    preprocessing=dict,
+    mean=list | tuple,
+    std=list | tuple,
+    channel_order=str,
+    resize=Real,
+    cropped=Real,
+    interpolation=str,
+    backend=str,
+    loader=dict,
+)
 
 
 def check_content(checkpoint: dict, path: str) -> None:
@@ -22,7 +40,8 @@ def check_content(checkpoint: dict, path: str) -> None:
 
     Raises:
         CheckpointError: If its state is no dict, a tensor is not a plain one,
-            or the tensors are larger than what the file can hold.
+            the tensors are larger than what the file can hold, or the record
+            of this package has settings of another kind.
     """
     state = checkpoint.get('state_dict', {})
     if not isinstance(state, dict):
@@ -41,6 +60,8 @@ def check_content(checkpoint: dict, path: str) -> None:
             f'{path} has tensors of {total} bytes, which the file does not '
             'hold'
         )
+    if broken := _broken_record(checkpoint.get('meta')):
+        raise CheckpointError(f'{path} has a broken meta.mmmoca: {broken}')
 
 
 def _tensors(content: object) -> Iterator[tuple[str, Tensor]]:
@@ -68,3 +89,24 @@ def _problem(tensor: Tensor) -> str | None:
     if tensor.numel() * tensor.element_size() > held:
         return f'an expanded tensor: {tuple(tensor.shape)} of {held} bytes'
     return None
+
+
+def _broken_record(meta: object) -> str | None:
+    """The first setting of ``meta.mmmoca`` that is of another kind."""
+    record = meta.get('mmmoca') if isinstance(meta, dict) else None
+    known = record.get('preprocessing') if isinstance(record, dict) else None
+    for part in (dict(mmmoca=record), record or {}, known or {}):
+        for key in part.keys() & _RECORD.keys():
+            value, kind = part[key], _RECORD[key]
+            if value is not None and not _is_of(value, kind, key):
+                return f'{key}={str(value)[:80]!r}'
+    return None
+
+
+def _is_of(value: object, kind: object, key: str) -> bool:
+    numbers = value if isinstance(value, list | tuple) else [value]
+    lowest = -math.inf if key == 'mean' else 0
+    return isinstance(value, kind) and (
+        kind in (dict, str)
+        or all(isinstance(n, Real) and lowest < n < math.inf for n in numbers)
+    )

@@ -22,6 +22,7 @@ from torchvision import transforms
 import mmmoca
 from mmmoca.apis.comparison import evaluate
 from mmmoca.apis.exports import export_encoder
+from mmmoca.apis.images import usable_cores
 from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.evaluation import extract_features
@@ -331,3 +332,13 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
     torch.testing.assert_close(found.avg[~bad], expected)
     with raises(OSError, '2 of 2'):
         encoder.embed(images[1:], skip_unreadable=True)
+
+
+def test_workers_are_as_many_as_usable_cores(monkeypatch):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(6))
+    texts = dict(cgroup='0::/a\n')
+    read = lambda path: texts[path.name]  # noqa: E731
+    monkeypatch.setattr(Path, 'read_text', read)
+    for limit, cores in (('max 100000', 6), ('250000 100000', 3)):
+        texts['cpu.max'] = limit
+        assert usable_cores() == cores

@@ -10,7 +10,11 @@ import torch
 from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 
-from mmmoca.checkpoints import CheckpointError, read_checkpoint
+from mmmoca.checkpoints import (
+    CheckpointError,
+    read_checkpoint,
+    write_checkpoint,
+)
 
 from ..helpers.errors import raises
 from ..robustness.payloads import Call
@@ -87,7 +91,23 @@ def test_what_no_reader_can_use(tmp_path, reason):
             read_checkpoint(path, lazy)
 
 
-def test_metadata_that_are_no_json(tmp_path):
-    save_file(dict(a=EYE), tmp_path / 'a.safetensors', dict(mmmoca='{'))
-    with raises(CheckpointError, 'a.safetensors', 'mmmoca'):
-        read_checkpoint(tmp_path / 'a.safetensors')
+@pytest.mark.parametrize(
+    'record',
+    [
+        'none',
+        dict(num_heads='six'),
+        dict(grid=['a', 'b']),
+        dict(preprocessing=dict(mean=0.5)),
+        dict(preprocessing=dict(cropped=0)),
+    ],
+)
+def test_broken_records(tmp_path, record):
+    """In both formats."""
+    content = dict(state_dict=dict(a=EYE), meta=dict(mmmoca=record))
+    for file in ('a.pth', 'a.safetensors'):
+        write_checkpoint(content, tmp_path / file)
+        with raises(CheckpointError, file, 'meta.mmmoca'):
+            read_checkpoint(tmp_path / file)
+    save_file(dict(a=EYE), tmp_path / 'b.safetensors', dict(mmmoca='{'))
+    with raises(CheckpointError, 'b.safetensors', 'mmmoca'):
+        read_checkpoint(tmp_path / 'b.safetensors')

@@ -137,6 +137,10 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
         features.append((pixels, images.get_gt_labels()))
     pixels = 100 * knn_judge(*features[0], 3).score(*features[1])
     assert found['raw_pixels_k3'] == [pytest.approx(pixels)]
+    # At the end, too.
+    end = next((tmp_path / 'knn').glob('*/*.log')).read_text()[-200:]
+    for name in ('untrained_k3', 'raw_pixels_k3'):
+        assert f'{found[name][0]:.1f}' in end
     file = str(tmp_path / 'knn' / 'epoch_1.pth')
     resumed, again, _ = train(**cfg, load_from=file, resume=True)
     assert again['untrained_k3'] == found['untrained_k3']

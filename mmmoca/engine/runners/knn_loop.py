@@ -154,7 +154,7 @@ class KNNValLoop(FeatureLoop):
 
 
 class _BaselinesHook(Hook):
-    """Measures what a training starts from.
+    """Measures what a training starts from, and says what it has gained.
 
     A resumed run has the numbers from the message hub of its checkpoint.
     """
@@ -176,6 +176,23 @@ class _BaselinesHook(Hook):
                 runner.message_hub.update_scalar(f'val/{key}', top1)
                 runner.visualizer.add_scalars({key: top1}, step=0)
                 runner.logger.info(f'k-NN before training, {key}: {top1:.2f}')
+
+    def after_train(self, runner: Runner) -> None:
+        """Compare the last accuracy with them."""
+        logs, end = runner.message_hub.log_scalars, f'_{self.setting}'
+        found = {
+            name: logs[key].current()
+            for name in ('top1', 'start', 'untrained', 'raw_pixels')
+            if (key := f'val/knn/{name}{end}') in logs
+        }
+        last = found.pop('top1', None)
+        if last is not None and found:
+            log = runner.logger
+            say = log.info if last > max(found.values()) else log.warning
+            gains = (
+                f'{n} {v:.1f} ({last - v:+.1f})' for n, v in found.items()
+            )
+            say(f'k-NN accuracy{end}: {last:.1f} %; {", ".join(gains)}')
 
 
 @LOOPS.register_module()
