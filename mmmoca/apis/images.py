@@ -177,7 +177,7 @@ def image_batches(
         for start in range(0, len(span), batch_size)
     ]
     if num_workers is None:
-        num_workers = min(8, _usable_cores()) if len(batches) > 1 else 0
+        num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
     loader = DataLoader(
         images,
         batch_sampler=batches,
