@@ -26,9 +26,9 @@ from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
 from ..helpers.distributed import run_processes
 from ..helpers.images import DEMO_CONFIG
+from ..helpers.payloads import write_payload
 from ..helpers.runs import assert_same, demo_runner, scalars
 from ..helpers.tools import python
-from .payloads import write_payload
 
 OPTIONS = {
     'train_cfg.max_iters': 6,
