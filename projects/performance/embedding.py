@@ -10,10 +10,8 @@ Example:
 """
 
 import argparse
-import json
 import os
 import tempfile
-from pathlib import Path
 
 
 def cpu_seconds() -> float:
@@ -34,7 +32,6 @@ def main() -> None:
     add('--repeats', type=int, default=5)
     cpu = 'count seconds of all processes on a core, whatever else runs'
     add('--cpu-time', action='store_true', help=cpu)
-    add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
     import mmmoca  # noqa: I001  checks the installation before all else
 
@@ -90,12 +87,6 @@ def main() -> None:
     )
     rate = 'images/s and core' if args.cpu_time else 'images/s'
     print(render_table(('', rate, 'ratio'), rows))
-    if args.json:
-        figures = [
-            {'part': name, 'images/s': args.number / value}
-            for name, value in seconds.items()
-        ]
-        args.json.write_text(json.dumps(figures))
 
 
 if __name__ == '__main__':

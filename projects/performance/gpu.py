@@ -2,10 +2,9 @@
 """All that a GPU can show, in minutes: tests, steps, runs.
 
 The parts run one after the other, what is least known first. Each is a command
-that can be typed alone. It prints its rows of the table as it ends; what it
-printed itself is in ``report.txt`` of the ``--out`` folder, and its last lines
-follow its row if it failed. A part that fails or takes too long costs its own
-time only. Nothing needs a network.
+that can be typed alone. As it ends its last lines are printed, of a training
+its rate; all that it printed is in ``PART.txt`` of the ``--out`` folder. One
+that fails or takes too long costs its own time only. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
@@ -21,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,7 +36,7 @@ TESTS = (
 BATCH, TINY_BATCH = 256, 4
 SECONDS = dict(tests=60)  # at most, on a GPU; and of each other part:
 OTHERS = 180
-COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s'
+LINES = 12  # of a part that are printed
 # Arguments at the end of a command, where the last of a kind counts, that
 # only show that it runs.
 TINY = {
@@ -107,8 +106,6 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
             for program, arguments in TINY.items():
                 if f'/{program} ' in command:
                     commands[name] += f' {arguments}'
-        if f'{programs}/' in command and 'data.py' not in command:
-            commands[name] += f' --json {out}/{name}.json'
     return commands
 
 
@@ -149,106 +146,60 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error('PyTorch sees no GPU; rehearse by --device cpu --tiny')
     args.out.mkdir(parents=True, exist_ok=True)
     end = time.time() + 60 * args.minutes
-    missed, table = [], Table(args.out, TINY_BATCH if args.tiny else BATCH)
+    missed, batch = [], TINY_BATCH if args.tiny else BATCH
     for name in args.parts:
         limit = end - time.time()
         if not args.tiny:
             limit = min(limit, SECONDS.get(name, OTHERS))
-        if not run(name, commands[name], limit, table):
+        if not run(name, commands[name], limit, args.out):
             missed.append(name)
-    table.say(f'{args.out}/report.txt\n')
+        logs = sorted(args.out.glob(f'{name}/*/vis_data/scalars.json'))
+        if logs:
+            print(rate_of(logs[-1], batch))
     if missed:
-        table.say(f'Failed, or no time was left: --parts {" ".join(missed)}\n')
+        print(f'Failed, or no time was left: --parts {" ".join(missed)}')
     return int(bool(missed))
 
 
-class Table:
-    """The rows so far, on the screen and in ``report.txt``.
-
-    Args:
-        out (Path): Folder of the report, and of what the parts write.
-        batch (int): Images of a step.
-    """
-
-    def __init__(self, out: Path, batch: int) -> None:
-        self.out, self.batch = out, batch
-        self.report = (out / 'report.txt').open('a', buffering=1)
-        self.product = self.of_an_image = None
-        self.row('', {name: name for name in COLUMNS}, 's')
-
-    def say(self, text: str) -> None:
-        """Print it, and write it to the report."""
-        print(text, end='', flush=True)
-        self.report.write(text)
-
-    def row(self, name: str, figures: dict, seconds: object) -> None:
-        """Print a row, and write it to the report."""
-        cells = [
-            f'{value:.4g}' if isinstance(value, float) else f'{value}'
-            for value in (*(figures.get(c) or '' for c in COLUMNS), seconds)
-        ]
-        line = ''.join(f'{cell:>15}' for cell in cells)
-        self.say(f'{name:36}{line}\n')
-
-    def add(self, name: str, seconds: float, status: int) -> None:
-        """Add what a part has measured."""
-        found = [*self.figures(name)] if status == 0 else []
-        for figures in found or [{}]:
-            rate, images = figures.get('TFLOP/s'), figures.get('images/s')
-            if name == 'matrix':
-                self.product = rate
-            elif rate and self.product:
-                figures['% of a product'] = 100 * rate / self.product
-            if name == 'eager' and images:
-                self.of_an_image = rate / images
-            title = f'{name} {figures.get("part", "")}'
-            if status:
-                title += f'FAILED ({status})'
-            self.row(title, figures, round(seconds))
-
-    def figures(self, name: str) -> Iterator[dict]:
-        """What a part wrote by its name: figures, or the log of a run."""
-        file = self.out / f'{name}.json'
-        if file.is_file():
-            yield from json.loads(file.read_text())
-        for log in self.out.glob(f'{name}/*/vis_data/scalars.json'):
-            lines = [json.loads(line) for line in log.open()]
-            # The first ones have the start of loaders and compilers in them.
-            lines = lines[len(lines) // 2 :]
-            step, data = (
-                statistics.median(line[key] for line in lines)
-                for key in ('time', 'data_time')
-            )
-            images = self.batch / step
-            known = self.of_an_image
-            yield {
-                'images/s': images,
-                'TFLOP/s': known and images * known,
-                'GiB': lines[-1].get('memory', 0) / 1024,
-                'data s': data,
-            }
-
-
-def run(name: str, command: str, limit: float, table: Table) -> bool:
+def run(name: str, command: str, limit: float, out: Path) -> bool:
     """Run a part until it ends or its time is over; whether it ended well."""
     start = time.time()
-    table.report.write(f'\n=== {name}: python {command}\n')
-    written = table.report.tell()
     paths = f'{ROOT}{os.pathsep}{os.environ.get("PYTHONPATH", "")}'
     timeout = 'timeout', '-k', '5', f'{max(1, limit):.0f}', sys.executable
-    status = subprocess.run(
-        [*timeout, *shlex.split(command)],
-        cwd=ROOT,
-        stdout=table.report,
-        stderr=subprocess.STDOUT,
-        env=dict(os.environ, PYTHONPATH=paths),
-    ).returncode
-    table.report.write(f'=== {name}: status {status}\n')
-    table.add(name, time.time() - start, status)
-    if status:
-        said = (table.out / 'report.txt').read_bytes()[written:]
-        print(said[-2000:].decode(errors='replace'), flush=True)
+    file = out / f'{name}.txt'
+    with file.open('w') as log:
+        status = subprocess.run(
+            [*timeout, *shlex.split(command)],
+            cwd=ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(os.environ, PYTHONPATH=paths),
+        ).returncode
+    print(*file.read_text(errors='replace').splitlines()[-LINES:], sep='\n')
+    end = f'FAILED ({status})' if status else 'done'
+    print(f'=== {name}: {end}, {time.time() - start:.0f} s', flush=True)
     return status == 0
+
+
+def rate_of(log: Path, batch: int) -> str:
+    """The rate of a training, by its log.
+
+    Args:
+        log (Path): Its scalars.
+        batch (int): Images of a step.
+    """
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    # The first ones have the start of loaders and compilers in them.
+    lines = lines[len(lines) // 2 :]
+    step, data = (
+        statistics.median(line[key] for line in lines)
+        for key in ('time', 'data_time')
+    )
+    memory = lines[-1].get('memory', 0) / 1024
+    return (
+        f'{batch / step:.4g} images/s, a step waits {data:.4g} s for data, '
+        f'{memory:.4g} GiB at most'
+    )
 
 
 if __name__ == '__main__':

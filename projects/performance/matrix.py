@@ -6,8 +6,6 @@ Example:
 """
 
 import argparse
-import json
-from pathlib import Path
 
 
 def main() -> None:
@@ -17,7 +15,6 @@ def main() -> None:
     add('--size', type=int, default=8192, help='of both matrices')
     add('--device', default='cuda')
     add('--repeats', type=int, default=20)
-    add('--json', type=Path, metavar='FILE', help='write the figure there')
     args = parser.parse_args()
     import torch
 
@@ -34,8 +31,6 @@ def main() -> None:
         f'{args.size} x {args.size} x {args.size}, bf16, '
         f'{name_of(args.device)}: {rate:.1f} TFLOP/s'
     )
-    if args.json:
-        args.json.write_text(json.dumps([{'TFLOP/s': rate}]))
 
 
 if __name__ == '__main__':

@@ -14,8 +14,6 @@ Example:
 """
 
 import argparse
-import json
-from pathlib import Path
 
 OURS, NOT_LEAN = 'ours', 'ours, lean_mlp=False'
 FUSED, PRODUCTS = (
@@ -41,7 +39,6 @@ def main() -> None:
     add('--rounds', type=int, default=1, help='of processes')
     add('--forms', nargs='+', choices=[*FORMS], default=['ours'])
     add('--reference', action='store_true', help='all of the forms')
-    add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
     import mmmoca  # noqa: F401  checks the installation before all else
 
@@ -99,18 +96,6 @@ def main() -> None:
     )
     columns = 'step', 's', 'first / it', 'images/s', 'TFLOP/s', 'MiB'
     print(render_table((*columns, 'first / it'), rows))
-
-    if args.json:
-        figures = [
-            {
-                'part': name,
-                'images/s': batch / cost.seconds,
-                'TFLOP/s': products / cost.seconds,
-                'GiB': cost.mebibytes / 1024,
-            }
-            for name, cost in costs.items()
-        ]
-        args.json.write_text(json.dumps(figures))
 
 
 if __name__ == '__main__':
