@@ -19,11 +19,10 @@ from mmmoca.checkpoints import (
     local_file,
 )
 
+from .helpers.golden import Case, build, released
 from .helpers.images import CONFIGS
 from .helpers.runs import assert_same
 from .helpers.tools import ROOT, install_configs
-from .test_models.test_golden import Case, build
-from .test_tools.test_model_converters import released
 
 NAME = 'moca_vit-b16_200e'
 V1 = f'{NAME}_v1.0'

@@ -15,14 +15,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from .helpers.runs import SMALL
+from .helpers.tools import PROJECT
 from .helpers.tools import ROOT as REPO
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-PROJECT = tomllib.loads((REPO / 'pyproject.toml').read_text())['project']
 MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
 SOURCES = (*MIM_CONTENTS, 'mmmoca', 'pyproject.toml', 'setup.py')
 SOURCES += 'MANIFEST.in', 'LICENSE', 'README.md'
@@ -215,7 +210,9 @@ def test_the_command_helps_at_once(installed):
 
 @pytest.mark.slow
 def test_the_wheel_does_without_a_checkout(installed, tmp_path):
-    script = shutil.copy(REPO / 'tests' / 'fresh_environment.py', tmp_path)
+    script = shutil.copy(
+        REPO / 'tests' / 'helpers' / 'fresh_environment.py', tmp_path
+    )
     log = _run(installed / 'python', script, cwd=tmp_path)
     assert 'Failed to search registry' not in log
     # What a run says before its first step is worth reading.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.test_tools.test_command_lines import check_help
+from tests.helpers.command_lines import check_help
 
 PROJECT = Path(__file__).parents[1]
 COMMANDS = ('data', 'embedding', 'gpu', 'listing', 'matrix')

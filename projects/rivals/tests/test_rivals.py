@@ -12,7 +12,6 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.registry import MODELS, init_default_scope
 from sklearn.metrics import average_precision_score
-from sklearn.neighbors import KNeighborsClassifier
 from torch.nn import functional as F
 
 from mmmoca.models.transformer import attention
@@ -22,6 +21,7 @@ from projects.rivals.hooks import CPUSecondsHook, RivalHook
 from projects.rivals.measure import accuracies
 from projects.rivals.pictures import draw
 from projects.rivals.run import CONFIGS, HEAD, table
+from tests.helpers.judges import knn_judge
 
 
 def model_of(method):
@@ -70,10 +70,7 @@ def test_accuracies():
     )
     values, rate = accuracies(bank, known, queries, asked, [1e-9, 1.0])
     bank, queries = F.normalize(bank), F.normalize(queries)
-    nearest = KNeighborsClassifier(
-        20, weights=lambda away: np.exp((1 - away**2 / 2) / 0.07)
-    )
-    accuracy = nearest.fit(bank, known).score(queries, asked)
+    accuracy = knn_judge(bank, known, 20).score(queries, asked)
     precisions = [
         average_precision_score(known == label, row)
         for row, label in zip(queries @ bank.T, asked)
