@@ -12,6 +12,8 @@ from mmengine.config import Config, ConfigDict
 from mmpretrain.registry import DATASETS
 from torch.utils.data import Dataset
 
+from mmmoca.evaluation.loaders import with_data_root
+
 
 def build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
     """Build the data sets of the images and of the bank.
