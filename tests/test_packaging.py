@@ -187,13 +187,10 @@ def installed(install, trained, built):
 @pytest.mark.slow
 def test_mim_trains_and_tests(installed, trained, workspace, tmp_path):
     metrics = tmp_path / 'metrics.json'
-    log = _run(
-        *(installed / 'mim', 'test', 'mmmoca', CONFIG),
-        *('--checkpoint', trained / 'epoch_1.pth', '--work-dir', tmp_path),
-        *('--out', metrics, '--out-item', 'metrics'),
-        *('--cfg-options', *SMALL),
-        cwd=workspace,
-    )
+    test = [installed / 'mim', 'test', 'mmmoca', CONFIG]
+    test += ['--checkpoint', trained / 'epoch_1.pth', '--work-dir', tmp_path]
+    test += ['--out', metrics, '--out-item', 'metrics']
+    log = _run(*test, '--cfg-options', *SMALL, cwd=workspace)
     assert 'find the config file in codebase mmmoca' in log
     # 4 images: quarters.
     assert json.loads(metrics.read_text())['knn/top1_k4'] % 25 == 0
@@ -216,5 +213,6 @@ def test_the_wheel_does_without_a_checkout(installed, tmp_path):
     log = _run(installed / 'python', script, cwd=tmp_path)
     assert 'Failed to search registry' not in log
     # What a run says before its first step is worth reading.
-    said = log.partition('command: pretrain\n')[2].partition('Epoch(train)')
-    assert said[1] and said[0].count('\n') <= 8, said[0]
+    _, _, run = log.partition('command: pretrain\n')
+    before, first, _ = run.partition('Epoch(train)')
+    assert first and before.count('\n') <= 8, before

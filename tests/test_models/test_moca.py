@@ -71,12 +71,12 @@ def test_logged_state_of_the_codebook():
     codes = model.codebook.assign(model.encode_teacher(torch.cat(views)))
     bags = codes.codes()[:, model.codebook.inner].mean(dim=1)
     used, *each = (Categorical(p).entropy() for p in (bags.mean(dim=0), *bags))
-    told = used - torch.stack(each).mean()
+    information = used - torch.stack(each).mean()
     torch.testing.assert_close(logs['codebook_perplexity'], used.exp())
     torch.testing.assert_close(
-        logs['image_information'], told, rtol=1e-3, atol=1e-5
+        logs['image_information'], information, rtol=1e-3, atol=1e-5
     )
-    assert told > 0
+    assert information > 0
 
 
 def test_features_are_the_image_embedding():

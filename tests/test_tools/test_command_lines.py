@@ -46,8 +46,8 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
     lines = printed('configs').splitlines()
     assert len(lines) > 40
     for line in lines:
-        name, said = line.split(maxsplit=1)
-        assert find_config(name).stem == name and said
+        name, comment = line.split(maxsplit=1)
+        assert find_config(name).stem == name and comment
 
 
 def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):
