@@ -118,7 +118,7 @@ def draw_overview(
             Block(f'nearest images by {name}', columns, pictures, same or None)
         )
     names = ['\n'.join(place_of(queries, row)) for row in picked]
-    legend = LEGEND + FRAMES * (labels is not None)
+    legend = LEGEND if labels is None else LEGEND + FRAMES
     legend += f'nearest: of {len(members)} images drawn from {root_of(bank)}'
     title = f'{checkpoint}, images of {root_of(queries)}'
     return draw_blocks(blocks, names, shape[0] / shape[1], title, legend)

@@ -185,8 +185,10 @@ def comparison_table(results: list[dict]) -> str:
         if 'linear' in result:
             row['linear'] = f'{result["linear"]["top1"]:.1f}'
         for subset in result.get('lowshot', ()):
-            spread = f' ± {subset["std"]:.1f}' * (len(subset['top1']) > 1)
-            row[subset['subset']] = f'{subset["mean"]:.1f}{spread}'
+            cell = f'{subset["mean"]:.1f}'
+            if len(subset['top1']) > 1:
+                cell += f' ± {subset["std"]:.1f}'
+            row[subset['subset']] = cell
         rows.append(row)
         method = result['settings']['method'] or 'of MOCA, as none is known'
         notes += (
