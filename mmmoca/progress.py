@@ -59,8 +59,8 @@ def progress_bar(
         if lines and (done == total or now - last >= seconds):
             last = now
             eta = TimeRemainingColumn().render(task)
-            said = f'  {unit} {done:{len(str(total))}d}/{total}  {note}'
-            print(f'{said.rstrip()}  eta {eta}', flush=True)
+            line = f'  {unit} {done:{len(str(total))}d}/{total}  {note}'
+            print(f'{line.rstrip()}  eta {eta}', flush=True)
 
     with bar:
         yield update

@@ -12,13 +12,16 @@ from mmengine.registry import HOOKS, MODELS, init_default_scope
 from mmmoca.engine.config_check import check_config
 
 CONFIGS = Path(__file__).parents[1] / 'configs'
+FILES = sorted(
+    path.relative_to(CONFIGS).as_posix()
+    for path in CONFIGS.rglob('*.py')
+    if '_base_' not in path.parts
+)
 NAMES = [
-    pytest.param(name, marks=[pytest.mark.ops] * name.startswith('detection'))
-    for name in sorted(
-        path.relative_to(CONFIGS).as_posix()
-        for path in CONFIGS.rglob('*.py')
-        if '_base_' not in path.parts
-    )
+    pytest.param(name, marks=pytest.mark.ops)
+    if name.startswith('detection')
+    else name
+    for name in FILES
 ]
 
 

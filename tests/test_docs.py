@@ -13,19 +13,28 @@ import numpy as np
 import pytest
 import torch
 
+from mmmoca.engine import CheckpointFitHook
 from mmmoca.registry import HOOKS, MODELS
 
 from .helpers.builders import MOCA_SIZE, build_moca
 from .helpers.images import write_images
 from .helpers.runs import NO_VALIDATION, demo_runner
 from .helpers.tools import ROOT, run_tool
-from .test_apis.test_pretraining import ARCH
 
 # A quick one has the name of the config of one's own images.
 CONFIG = f"""
 _base_ = '{ROOT}/configs/moca_vit-s16_own-images.py'
 model = dict(
-    backbone=dict(arch=dict(_delete_=True, **{ARCH}), tap_layer=1),
+    backbone=dict(
+        arch=dict(
+            _delete_=True,
+            embed_dims=32,
+            num_layers=2,
+            num_heads=2,
+            feedforward_channels=32,
+        ),
+        tap_layer=1,
+    ),
     neck=dict(embed_dims=32),
 )
 alone = dict(num_workers=0, persistent_workers=False)
@@ -106,7 +115,8 @@ def test_backbone_of_the_guide():
     with torch.device('meta'):
         vit = MODELS.build(names['backbone'])
     assert vit.num_layers == 12
-    assert HOOKS.build(names['custom_hooks'][0])
+    (hook,) = names['custom_hooks']
+    assert isinstance(HOOKS.build(hook), CheckpointFitHook)
 
 
 class Parsed(Exception):

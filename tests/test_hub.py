@@ -16,11 +16,10 @@ import mmmoca.hub  # noqa: F401
 from mmmoca.checkpoints import FILE_SCHEME, local_file
 from mmmoca.checkpoints.release import convert_release_state_dict
 
+from .helpers.golden import Case, build, released
 from .helpers.images import CONFIGS
 from .helpers.runs import assert_same
 from .helpers.tools import ROOT, install_configs
-from .test_models.test_golden import Case, build
-from .test_tools.test_model_converters import released
 
 NAME = 'moca_vit-b16_200e'
 V1 = f'{NAME}_v1.0'

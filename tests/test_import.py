@@ -11,8 +11,7 @@ from mmengine.utils import get_installed_path, is_installed
 import mmmoca
 from mmmoca import requirements
 
-from .helpers.tools import python
-from .test_packaging import PROJECT
+from .helpers.tools import PROJECT, python
 
 EXTRAS = PROJECT['optional-dependencies']
 STACK = {

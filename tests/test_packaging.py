@@ -15,14 +15,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from .helpers.runs import SMALL
+from .helpers.tools import PROJECT
 from .helpers.tools import ROOT as REPO
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-PROJECT = tomllib.loads((REPO / 'pyproject.toml').read_text())['project']
 MIM_CONTENTS = ('configs', 'tools', 'model-index.yml')
 SOURCES = (*MIM_CONTENTS, 'mmmoca', 'pyproject.toml', 'setup.py')
 SOURCES += 'MANIFEST.in', 'LICENSE', 'README.md'
@@ -192,13 +187,10 @@ def installed(install, trained, built):
 @pytest.mark.slow
 def test_mim_trains_and_tests(installed, trained, workspace, tmp_path):
     metrics = tmp_path / 'metrics.json'
-    log = _run(
-        *(installed / 'mim', 'test', 'mmmoca', CONFIG),
-        *('--checkpoint', trained / 'epoch_1.pth', '--work-dir', tmp_path),
-        *('--out', metrics, '--out-item', 'metrics'),
-        *('--cfg-options', *SMALL),
-        cwd=workspace,
-    )
+    test = [installed / 'mim', 'test', 'mmmoca', CONFIG]
+    test += ['--checkpoint', trained / 'epoch_1.pth', '--work-dir', tmp_path]
+    test += ['--out', metrics, '--out-item', 'metrics']
+    log = _run(*test, '--cfg-options', *SMALL, cwd=workspace)
     assert 'find the config file in codebase mmmoca' in log
     # 4 images: quarters.
     assert json.loads(metrics.read_text())['knn/top1_k4'] % 25 == 0
@@ -215,9 +207,12 @@ def test_the_command_helps_at_once(installed):
 
 @pytest.mark.slow
 def test_the_wheel_does_without_a_checkout(installed, tmp_path):
-    script = shutil.copy(REPO / 'tests' / 'fresh_environment.py', tmp_path)
+    script = shutil.copy(
+        REPO / 'tests' / 'helpers' / 'fresh_environment.py', tmp_path
+    )
     log = _run(installed / 'python', script, cwd=tmp_path)
     assert 'Failed to search registry' not in log
     # What a run says before its first step is worth reading.
-    said = log.partition('command: pretrain\n')[2].partition('Epoch(train)')
-    assert said[1] and said[0].count('\n') <= 8, said[0]
+    _, _, run = log.partition('command: pretrain\n')
+    before, first, _ = run.partition('Epoch(train)')
+    assert first and before.count('\n') <= 8, before

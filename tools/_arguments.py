@@ -81,8 +81,15 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
         'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks. Where '
         'the config has a text or a path, VALUE is taken as it is'
     )
-    many = dict(nargs='+', action='extend', default=[], metavar='KEY=VALUE')
-    parser.add_argument('--cfg-options', type=_option, help=options, **many)
+    parser.add_argument(
+        '--cfg-options',
+        type=_option,
+        nargs='+',
+        action='extend',
+        default=[],
+        metavar='KEY=VALUE',
+        help=options,
+    )
 
 
 def add_which(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +98,10 @@ def add_which(parser: argparse.ArgumentParser) -> None:
         'which encoder, where the file has both (by default the teacher, '
         'which the paper evaluates)'
     )
-    choices = dict(choices=['teacher', 'student'], default='teacher')
-    parser.add_argument('--which', help=which, **choices)
+    encoders = ['teacher', 'student']
+    parser.add_argument(
+        '--which', choices=encoders, default='teacher', help=which
+    )
 
 
 def add_source_grid(parser: argparse.ArgumentParser) -> None:
@@ -101,8 +110,18 @@ def add_source_grid(parser: argparse.ArgumentParser) -> None:
         'patch rows and columns of the source (by default as it records, else '
         'square)'
     )
-    sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
-    parser.add_argument('--source-grid', help=grid, **sides)
+    _add_pair(parser, '--source-grid', grid)
+
+
+def add_img_size(parser: argparse.ArgumentParser, help: str) -> None:
+    """Add the argument --img-size, with this help."""
+    _add_pair(parser, '--img-size', help)
+
+
+def _add_pair(parser: argparse.ArgumentParser, name: str, help: str) -> None:
+    parser.add_argument(
+        name, nargs=2, type=positive_integer, metavar=('H', 'W'), help=help
+    )
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,8 +134,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
         'height and width of the images in pixels, to which positions are '
         'resized (by default as in training)'
     )
-    sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
-    add('--img-size', help=size, **sides)
+    add_img_size(parser, size)
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
     weights = 'which weights, of a file that also has averaged ones (EMA)'
@@ -143,9 +161,9 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add('--work-dir', help=work_dir)
     add_cfg_options(parser)
-    launchers = dict(choices=['none', 'pytorch', 'slurm', 'mpi'])
+    launchers = ['none', 'pytorch', 'slurm', 'mpi']
     started = 'what started the processes'
-    add('--launcher', default='none', help=started, **launchers)
+    add('--launcher', choices=launchers, default='none', help=started)
     # torch.distributed.launch adds it, and sets LOCAL_RANK, too.
     add('--local_rank', '--local-rank', help=argparse.SUPPRESS)
 

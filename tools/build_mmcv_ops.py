@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -48,23 +47,20 @@ def with_cuda() -> bool:
     return CUDA_HOME is not None and bool(asked or torch.cuda.is_available())
 
 
-def cache_folder(name: str, version: str) -> Path:
-    """Where wheels for this Python, PyTorch and device are kept.
+def run_python(*arguments: object, **options) -> subprocess.CompletedProcess:
+    """Run the Python of this environment."""
+    return subprocess.run([sys.executable, *map(str, arguments)], **options)
 
-    Args:
-        name (str): Distribution of mmcv.
-        version (str): Its version.
 
-    Returns:
-        Path: A folder, which need not exist.
-    """
-    import torch
-
-    cache = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
-    python = f'{sys.implementation.cache_tag}-{sys.platform}'
-    device = 'gpu' if with_cuda() else 'cpu'
-    build = f'{name}-{version}-{python}-torch{torch.__version__}-{device}'
-    return Path(cache) / 'mmmoca' / build
+def ops_work() -> bool:
+    """Whether a fresh process can import the operators that belong here."""
+    code = (
+        'import torch, mmcv._ext; from mmcv.ops import '
+        'get_compiling_cuda_version as version; print(version())'
+    )
+    found = run_python('-c', code, capture_output=True, text=True)
+    on_cpu = 'not available' in (found.stdout or '')
+    return found.returncode == 0 and not (on_cpu and with_cuda())
 
 
 def check_compiler() -> None:
@@ -84,43 +80,12 @@ def check_compiler() -> None:
         )
 
 
-def ops_work() -> bool:
-    """Whether a fresh process can import the operators that belong here."""
-    code = (
-        'import torch, mmcv._ext; from mmcv.ops import '
-        'get_compiling_cuda_version as version; print(version())'
-    )
-    found = run_python('-c', code, capture_output=True, text=True)
-    on_cpu = 'not available' in (found.stdout or '')
-    return found.returncode == 0 and not (on_cpu and with_cuda())
-
-
-def install(wheel: Path) -> bool:
-    """Install a wheel over mmcv; whether its operators work."""
-    options = '-q', '--force-reinstall', '--no-deps'
-    return run_pip('install', *options, wheel).returncode == 0 and ops_work()
-
-
-def run_pip(*arguments: object, **options) -> subprocess.CompletedProcess:
-    """Run pip in this environment."""
-    return run_python('-m', 'pip', *map(str, arguments), **options)
-
-
-def run_python(*arguments: str, **options) -> subprocess.CompletedProcess:
-    """Run the Python of this environment."""
-    return subprocess.run([sys.executable, *arguments], **options)
-
-
-def build(name: str, version: str, folder: Path) -> str:
+def build(requirement: str, folder: Path) -> None:
     """Build the wheel with operators.
 
     Args:
-        name (str): Distribution of mmcv.
-        version (str): Its version.
+        requirement (str): mmcv and its version.
         folder (Path): Where to keep the wheel.
-
-    Returns:
-        str: What pip said.
 
     Raises:
         SystemExit: If something is missing.
@@ -128,28 +93,34 @@ def build(name: str, version: str, folder: Path) -> str:
     check_compiler()
     if int(metadata.version('setuptools').partition('.')[0]) >= 82:
         sys.exit("mmcv is built by setuptools<82: pip install 'setuptools<82'")
-    environment = dict(os.environ, MMCV_WITH_OPS='1')
-    environment.setdefault('CFLAGS', '-O1 -g0 -w')
-    environment.setdefault('MAX_JOBS', str(os.cpu_count()))
-    # mmcv's build script asks for ninja, which may be in the environment only.
-    programs = Path(sys.executable).parent
-    environment['PATH'] = f'{programs}{os.pathsep}{environment["PATH"]}'
-    cuda = with_cuda()
-    environment['FORCE_CUDA'] = str(int(cuda))
-    if not cuda:
-        environment['CUDA_VISIBLE_DEVICES'] = ''
     print(
-        f'Building {name} {version} with its operators: 5 to 15 minutes '
-        'without a GPU, once for this machine ...',
+        f'Building {requirement} with its operators: 5 to 15 minutes without '
+        'a GPU, once for this machine ...',
         flush=True,
     )
-    folder.mkdir(parents=True, exist_ok=True)
+    environment = dict(CFLAGS='-O1 -g0 -w', MAX_JOBS=str(os.cpu_count()))
+    environment |= os.environ
+    environment |= dict(
+        MMCV_WITH_OPS='1',
+        FORCE_CUDA=str(int(with_cuda())),
+        # mmcv's build asks for ninja, which may be in the environment only.
+        PATH=f'{Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}',
+    )
+    if not with_cuda():
+        environment['CUDA_VISIBLE_DEVICES'] = ''
     here = '--no-build-isolation', '--no-deps', '--no-cache-dir'
-    wheel = f'--no-binary={name}', '-w', folder, f'{name}=={version}'
-    output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return run_pip(
-        'wheel', '-v', *here, *wheel, env=environment, **output
-    ).stdout
+    name, _, _ = requirement.partition('==')
+    wheel = f'--no-binary={name}', '-w', folder, requirement
+    run_python('-m', 'pip', 'wheel', '-q', *here, *wheel, env=environment)
+
+
+def install(folder: Path) -> bool:
+    """Install the wheel of a folder; whether there is one that works."""
+    wheels = [*folder.glob('*.whl')]
+    options = '-q', '--force-reinstall', '--no-deps'
+    for wheel in wheels:
+        run_python('-m', 'pip', 'install', *options, wheel)
+    return bool(wheels) and ops_work()
 
 
 def install_ops() -> None:
@@ -161,28 +132,23 @@ def install_ops() -> None:
     import torch
 
     name, version = installed_mmcv()
-    device = 'the GPU' if with_cuda() else 'the CPU'
-    has = f'{name} {version} has its operators for {device}.'
-    if torch.cuda.is_available() and not with_cuda():
-        has += (
-            ' For the GPU, install the CUDA toolkit (nvcc) of PyTorch '
+    device = 'gpu' if with_cuda() else 'cpu'
+    cache = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+    python = f'{sys.implementation.cache_tag}-{sys.platform}'
+    key = f'{name}-{version}-{python}-torch{torch.__version__}-{device}'
+    folder = Path(cache) / 'mmmoca' / key
+    if not ops_work() and not install(folder):
+        shutil.rmtree(folder, ignore_errors=True)  # what does not work
+        build(f'{name}=={version}', folder)
+        if not install(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            sys.exit(f'{name} {version} could not be built with operators')
+    print(f'{name} {version} has its operators for the {device.upper()}.')
+    if torch.cuda.is_available() and device == 'cpu':
+        print(
+            'For the GPU, install the CUDA toolkit (nvcc) of PyTorch '
             f'({torch.version.cuda}) and repeat.'
         )
-    if ops_work():
-        print(has)
-        return
-    # First: once pip is looked for, setuptools can no longer be imported.
-    folder = cache_folder(name, version)
-    if find_spec('pip') is None:
-        sys.exit('the build needs pip: install it first')
-    if not any(map(install, folder.glob('*.whl'))):
-        shutil.rmtree(folder, ignore_errors=True)
-        log = build(name, version, folder)
-        if not any(map(install, folder.glob('*.whl'))):
-            shutil.rmtree(folder)
-            print(log[-4000:], file=sys.stderr)
-            sys.exit(f'{name} {version} could not be built with operators')
-    print(has)
 
 
 if __name__ == '__main__':

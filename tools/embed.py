@@ -41,8 +41,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add('--feature', choices=['avg', 'cls', 'cls-avg'], help=feature)
     add_encoder_arguments(parser)
-    number = dict(type=positive_integer, help='images at a time (64)')
-    add('--batch-size', default=64, **number)
+    number = 'images at a time (64)'
+    add('--batch-size', type=positive_integer, default=64, help=number)
     workers = 'that read images, of each process (one a core, up to 8)'
     add('--workers', type=int, help=workers)
     add('--device', help="such as cpu or cuda:1 (a GPU, where there's one)")
@@ -51,8 +51,8 @@ def make_parser() -> argparse.ArgumentParser:
     skip = 'write NaN for an image that cannot be read, and go on'
     add('--skip-unreadable', action='store_true', help=skip)
     launcher = 'pytorch: processes of torchrun share the images'
-    choices = dict(choices=['none', 'pytorch'], default='none')
-    add('--launcher', help=launcher, **choices)
+    choices = ['none', 'pytorch']
+    add('--launcher', choices=choices, default='none', help=launcher)
     return parser
 
 

@@ -23,9 +23,9 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(description='Train a model')
     add_common_arguments(parser)
     add = parser.add_argument
-    resume = dict(nargs='?', const='auto', metavar='CHECKPOINT')
-    resume['help'] = 'resume from it, or from the latest in the work dir'
-    add('--resume', **resume)
+    resume = 'resume from it, or from the latest in the work dir'
+    file = 'CHECKPOINT'
+    add('--resume', nargs='?', const='auto', metavar=file, help=resume)
     init = (
         'start pretraining from these weights, of MOCA, DINO, DINOv2, iBOT, '
         'MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume only '

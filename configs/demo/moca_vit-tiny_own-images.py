@@ -1,18 +1,24 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # The quick start's network on small images of your own, counted in epochs:
 # mmmoca.pretrain(data, out, config='moca_vit-tiny_own-images', epochs=10)
-_base_ = ['./moca_vit-tiny_textures.py', '../_base_/own_images.py']
+_base_ = './moca_vit-tiny_textures.py'
 
-data_root = None  # of the base, which is not the shorthand
 # Centred targets and half of the rate learn much more from digits, and about
 # as much from textures and shapes: docs/benchmarks/rivals.md.
 # 'auto' follows from images, batch and steps as in moca_vit-b16_own-images.
 model = dict(codebook=dict(num_words='auto', num_new_words='auto', centre=0.9))
 optim_wrapper = dict(optimizer=dict(lr=1e-3))
 auto_scale_lr = dict(enable=True)  # 1e-3 B / 32
+train_pipeline = _base_.train_pipeline
+# Colours alone would tell which views of a photo belong together.
+for view in train_pipeline[2].transforms:
+    view[1].transforms[0].update(saturation=0.2, hue=0.1)
+    view.insert(2, dict(type='mmmoca.RandomGrayscale', prob=0.2))
 train_dataloader = dict(
     sampler=dict(infinite=False),
-    dataset=dict(data_root='data/images/', data_prefix=''),
+    dataset=dict(
+        data_root='data/images/', data_prefix='', pipeline=train_pipeline
+    ),
 )
 train_cfg = dict(
     _delete_=True, type='EpochBasedTrainLoop', max_epochs=10, val_interval=10

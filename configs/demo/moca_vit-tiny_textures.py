@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # The quick start: minutes on two CPU cores. A small ViT on small grey images.
 # It differs from the paper's recipe where a run of 1400 steps needs it.
-_base_ = ['../_base_/default_runtime.py']
+_base_ = ['../_base_/default_runtime.py', '../_base_/own_images.py']
 
-data_root = 'data/textures/'  # tools/drawn_sets/make_textures.py
+textures = 'data/textures/'  # tools/drawn_sets/make_textures.py
 
 model = dict(
     type='mmmoca.MOCA',
@@ -88,7 +88,7 @@ train_dataloader = dict(
     collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='mmmoca.ImageFolder',
-        data_root=data_root,
+        data_root=textures,
         data_prefix='train',
         with_label=False,
         pipeline=train_pipeline,
@@ -101,7 +101,7 @@ val_dataloader = dict(
     collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='mmmoca.ImageFolder',
-        data_root=data_root,
+        data_root=textures,
         data_prefix='val',
         pipeline=test_pipeline,
     ),
@@ -113,7 +113,7 @@ bank_dataloader = dict(
     collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='mmmoca.ImageFolder',
-        data_root=data_root,
+        data_root=textures,
         data_prefix='train',
         pipeline=test_pipeline,
     ),

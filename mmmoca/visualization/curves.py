@@ -33,7 +33,7 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
             run did again counts once.
 
     Returns:
-        Dict[str, Tuple[list, list]]: Name -> iterations and values. For names
+        dict[str, tuple[list, list]]: Name -> iterations and values. For names
         that training and validation share, such as times, those of training.
 
     Raises:
@@ -84,18 +84,15 @@ def _read(path: Path, step: int) -> dict[str, dict[int, float]]:
 
 def draw_curves(
     scalars: dict[str, Curve],
-    baselines: dict[str, float] | None = None,
     num_words: int | None = None,
     title: str = '',
 ) -> Figure:
     """Draw the curves of a MOCA run, with a panel for each kind of scalar.
 
     Args:
-        scalars (Dict[str, Tuple[list, list]]): Result of
-            :func:`read_scalars`.
-        baselines (Dict[str, float], optional): Name -> accuracy, drawn as a
-            dashed line in the panel of k-NN, like those that the run has
-            measured.
+        scalars (dict[str, tuple[list, list]]): Result of
+            :func:`read_scalars`. What the run has measured before its first
+            step is a dashed line in the panel of k-NN.
         num_words (int, optional): K, drawn as a line beside the perplexity.
         title (str): Title of the figure.
 
@@ -110,7 +107,7 @@ def draw_curves(
         name.removeprefix('knn/'): scalars.pop(name)[1][-1]
         for name in list(scalars)
         if name.startswith('knn/') and not name.startswith('knn/top')
-    } | (baselines or {})
+    }
     panels = {
         panel: names
         for panel, start in PANELS.items()
@@ -155,14 +152,11 @@ def draw_curves(
     return figure
 
 
-def draw_run(
-    path: str | Path, baselines: dict[str, float] | None = None
-) -> Figure:
+def draw_run(path: str | Path) -> Figure:
     """Draw the curves of a run, with its name, its images and its K.
 
     Args:
         path (str | Path): See :func:`read_scalars`.
-        baselines (Dict[str, float], optional): See :func:`draw_curves`.
 
     Returns:
         Figure: The figure.
@@ -175,9 +169,9 @@ def draw_run(
     found = sorted(path.glob('*/vis_data/config.py')) if path.is_dir() else []
     file = found[-1] if found else path.with_name('config.py')
     if not file.is_file():
-        return draw_curves(scalars, baselines)
+        return draw_curves(scalars)
     cfg = Config.fromfile(file, import_custom_modules=False)
     words = cfg.get('model', {}).get('codebook', {}).get('num_words')
     data = cfg.get('train_dataloader', {}).get('dataset', {}).get('data_root')
     title = f'{cfg.get("work_dir")}, trained on {data}'
-    return draw_curves(scalars, baselines, words, title)
+    return draw_curves(scalars, words, title)

@@ -24,7 +24,7 @@ def dense_patches(
     Args:
         encoder (MOCAViT): The encoder.
         images (Tensor): Normalised images, (B, C, H, W).
-        stride (Tuple[int, int]): Distance of neighbouring features in
+        stride (tuple[int, int]): Distance of neighbouring features in
             pixels, down and across, a divisor of the patch size.
 
     Returns:

@@ -1,32 +1,32 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One picture of what a model has learnt, from its config and checkpoint."""
 
-import warnings
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from itertools import chain, zip_longest
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from mmengine.config import Config, ConfigDict
+from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
 from mmpretrain import get_model
-from mmpretrain.registry import DATASETS
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import extract_features, knn_search, raw_pixels
-from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.models import MOCA
 
 from .blocks import SHARP, Block, draw_blocks
 from .feature_maps import feature_and_word_colors
 from .pictures import masked_picture, to_picture
+from .shown_images import (
+    build_sets,
+    pick_images,
+    place_of,
+    readable,
+    root_of,
+)
 
 NEAREST = 5
 LEGEND = 'grey: masked;  hatched: masked and to be predicted;  '
@@ -69,16 +69,16 @@ def draw_overview(
     MMLogger.get_instance('overview', log_level='ERROR')
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     torch.manual_seed(seed)
-    queries, bank = _build_sets(cfg, data)
+    queries, bank = build_sets(cfg, data)
     untrained, model = _build_model(cfg), _build_model(cfg)
     content = read_checkpoint(checkpoint)
     model.load_state_dict(content.get('state_dict', content))
     members = torch.randperm(len(bank))[:bank_size].tolist()
-    members = sorted(_readable(bank, members))
+    members = sorted(readable(bank, members))
     pool = members if queries is bank else range(len(queries))
-    places = [_place(queries, row) for row in pool]
+    places = [place_of(queries, row) for row in pool]
     picked = [pool[i] for i in pick_images([p for p, _ in places], images)]
-    picked = _readable(queries, picked)
+    picked = readable(queries, picked)
 
     inputs = torch.stack([queries[row]['inputs'] for row in picked])
     size, shape = tuple(model.backbone.img_size), tuple(inputs.shape[-2:])
@@ -117,10 +117,10 @@ def draw_overview(
         blocks.append(
             Block(f'nearest images by {name}', columns, pictures, same or None)
         )
-    names = ['\n'.join(_place(queries, row)) for row in picked]
-    legend = LEGEND + FRAMES * (labels is not None)
-    legend += f'nearest: of {len(members)} images drawn from {_root(bank)}'
-    title = f'{checkpoint}, images of {_root(queries)}'
+    names = ['\n'.join(place_of(queries, row)) for row in picked]
+    legend = LEGEND if labels is None else LEGEND + FRAMES
+    legend += f'nearest: of {len(members)} images drawn from {root_of(bank)}'
+    title = f'{checkpoint}, images of {root_of(queries)}'
     return draw_blocks(blocks, names, shape[0] / shape[1], title, legend)
 
 
@@ -197,40 +197,6 @@ def nearest(
     ]
 
 
-def pick_images(groups: Sequence[Hashable], count: int) -> list[int]:
-    """Pick random images from as many different groups as possible.
-
-    Args:
-        groups (Sequence[Hashable]): Group of each image.
-        count (int): Number of images to pick, at most all.
-
-    Returns:
-        list[int]: Indices, sorted by group and then by index.
-    """
-    members = defaultdict(list)
-    for index in torch.randperm(len(groups)).tolist():
-        members[groups[index]].append(index)
-    turns = chain.from_iterable(zip_longest(*members.values()))
-    chosen = [index for index in turns if index is not None][:count]
-    return sorted(chosen, key=lambda index: (groups[index], index))
-
-
-def _place(dataset: Dataset, row: int) -> tuple[str, str]:
-    """Class or folder of an image, and the name of its file."""
-    info = dataset.get_data_info(row)
-    path = Path(str(info.get('img_path', row)))
-    classes = dataset.metainfo.get('classes')
-    label = info.get('gt_label')
-    known = classes and label is not None
-    folder = classes[int(label)] if known else path.parent.name
-    return folder[-20:], path.name[-20:]
-
-
-def _root(dataset: Dataset) -> str:
-    prefix = getattr(dataset, 'data_prefix', {}).get('img_path')
-    return str(prefix or dataset.data_root).rstrip('/')
-
-
 def _enlarge(picture: np.ndarray) -> np.ndarray:
     """Repeat the pixels of a small picture, so that it is not smoothed."""
     scale = max(1, SHARP // max(picture.shape[:2]))
@@ -246,56 +212,3 @@ def _build_model(cfg: Config) -> MOCA:
         )
     model.init_weights()
     return model.eval().to(get_device())
-
-
-def _readable(dataset: Dataset, rows: list[int]) -> list[int]:
-    """Those of some rows whose images can be read."""
-    dataset.test_mode = True  # else another image would take its place
-    good, problem = [], None
-    for row in rows:
-        try:
-            dataset[row]
-            good.append(row)
-        except OSError as error:
-            problem = error
-    if problem is not None:
-        if not good:
-            raise problem
-        warnings.warn(
-            f'{len(rows) - len(good)} of {len(rows)} images are left out, the '
-            f'last because {problem}',
-            stacklevel=3,
-        )
-    return good
-
-
-def _build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
-    """Build the data sets of the images and of the bank.
-
-    Without labelled images both are the same set.
-    """
-    loop = cfg.get('val_cfg') or {}
-    if data is None and loop.get('bank_dataloader') is not None:
-        loaders = cfg.val_dataloader, loop.bank_dataloader
-        return tuple(
-            DATASETS.build(
-                with_data_root(loader, loop.get('data_root')).dataset
-            )
-            for loader in loaders
-        )
-    loader = cfg.get('val_dataloader') or cfg.get('test_dataloader')
-    if loader is None:
-        raise ValueError(
-            'the config has no test_dataloader, whose pipeline reads the '
-            'images to show'
-        )
-    source = cfg.train_dataloader.dataset
-    if data is not None:
-        source = dict(
-            type='mmmoca.ImageFolder', data_root=data, with_label=False
-        )
-        if 'extensions' in loader.dataset:
-            source['extensions'] = loader.dataset.extensions
-    source = ConfigDict(source, pipeline=loader.dataset.pipeline)
-    dataset = DATASETS.build(source)
-    return dataset, dataset

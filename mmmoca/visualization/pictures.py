@@ -45,7 +45,7 @@ def masked_picture(
             row by row, (n, ).
         predicted (np.ndarray): Indices of the masked patches to predict,
             (m, ).
-        grid (Tuple[int, int]): Rows and columns of patches, which divide the
+        grid (tuple[int, int]): Rows and columns of patches, which divide the
             picture evenly.
 
     Returns:
@@ -83,7 +83,7 @@ def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
             same way, (N, ..., D).
 
     Returns:
-        List[np.ndarray]: Colours of ``features`` and of each of ``others``,
+        list[np.ndarray]: Colours of ``features`` and of each of ``others``,
         (N, ..., 3), in [0, 1].
     """
     pca = PCA(3, random_state=0).fit(features.reshape(-1, features.shape[-1]))

@@ -26,8 +26,9 @@ class PackCanvas(PackInputs):
     ``data_samples`` of :class:`PackInputs`.
 
     Args:
-        size: Height and width of the canvas in pixels, or one number.
-            Defaults to 512, above the sides of most images of ImageNet.
+        size (int | Sequence[int]): Height and width of the canvas in pixels,
+            or one number. Defaults to 512, above the sides of most images of
+            ImageNet.
         **kwargs: Further arguments of :class:`PackInputs`.
 
     Raises:

@@ -31,14 +31,16 @@ def draw_boxes(
     ratios allows.
 
     Args:
-        sizes: Height and width of each image, (N, 2), any number type.
-        uniform: Numbers from [0, 1), (N, 2A + 2): A draws of the area, A of
-            the ratio, and the place.
-        area_range: Area of the box as a part of the image's.
-        ratio_range: Width of the box over its height.
+        sizes (Tensor): Height and width of each image, (N, 2), any number
+            type.
+        uniform (Tensor): Numbers from [0, 1), (N, 2A + 2): A draws of the
+            area, A of the ratio, and the place.
+        area_range (tuple[float, float]): Area of the box as a part of the
+            image's.
+        ratio_range (tuple[float, float]): Width of the box over its height.
 
     Returns:
-        Top, left, height and width, (N, 4), whole numbers in float32.
+        Tensor: Top, left, height and width, (N, 4), whole numbers in float32.
     """
     height, width = sizes.float().split(1, dim=1)  # (N, 1) each
     attempts = uniform.shape[1] // 2 - 1
@@ -80,14 +82,16 @@ def resize_boxes(
     batched matrix products, whose weights have the box inside of them.
 
     Args:
-        canvases: Images with any padding around them, (N, H, W, C), uint8.
-        boxes: Top, left, height and width of each box, (N, 4).
-        size: Height and width to resize to, in pixels.
-        dtype: Type of the products' operands. Whole numbers to 255 are exact
-            in float16, too; its weights move a pixel by 0.1 of a level.
+        canvases (Tensor): Images with any padding around them, (N, H, W, C),
+            uint8.
+        boxes (Tensor): Top, left, height and width of each box, (N, 4).
+        size (tuple[int, int]): Height and width to resize to, in pixels.
+        dtype (torch.dtype): Type of the products' operands. Whole numbers to
+            255 are exact in float16, too; its weights move a pixel by 0.1 of a
+            level.
 
     Returns:
-        Whole numbers in float32, (N, C, *size).
+        Tensor: Whole numbers in float32, (N, C, *size).
     """
     n, height, width, channels = canvases.shape
     top, left, box_height, box_width = boxes.float().view(n, 4, 1, 1).unbind(1)
@@ -122,10 +126,10 @@ def luminance(images: Tensor) -> Tensor:
     """Grey version of images, in one channel.
 
     Args:
-        images: (N, 3, H, W).
+        images (Tensor): (N, 3, H, W).
 
     Returns:
-        Whole numbers, (N, 1, H, W).
+        Tensor: Whole numbers, (N, 1, H, W).
 
     Raises:
         ValueError: If the images have not three channels.
@@ -151,14 +155,14 @@ def jitter(
     is due.
 
     Args:
-        images: (N, 3, H, W).
-        order: Permutation of 0 (brightness), 1 (contrast), 2 (saturation)
-            and 3 (hue) for each image, (N, 4), int64.
-        factors: Of the first three, (N, 3); 1 changes nothing.
-        hue: Shift as a part of the circle, (N,), or None for no shift.
+        images (Tensor): (N, 3, H, W).
+        order (Tensor): Permutation of 0 (brightness), 1 (contrast), 2
+            (saturation) and 3 (hue) for each image, (N, 4), int64.
+        factors (Tensor): Of the first three, (N, 3); 1 changes nothing.
+        hue (Tensor, optional): Shift as a part of the circle, (N,).
 
     Returns:
-        Whole numbers, of the same shape.
+        Tensor: Whole numbers, of the same shape.
     """
     factors = F.pad(factors, (0, 1), value=1.0)  # nothing is blended by hue
     for due in order.split(1, dim=1):  # (N, 1)
@@ -178,12 +182,12 @@ def shift_hue(images: Tensor, shifts: Tensor) -> Tensor:
     """Rotate the hue, in the steps of 8 bits that the CPU's transform takes.
 
     Args:
-        images: (N, 3, H, W), whole numbers.
-        shifts: Parts of the whole circle in [-0.5, 0.5], (N,). 0 changes
-            nothing.
+        images (Tensor): (N, 3, H, W), whole numbers.
+        shifts (Tensor): Parts of the whole circle in [-0.5, 0.5], (N,). 0
+            changes nothing.
 
     Returns:
-        Whole numbers, of the same shape.
+        Tensor: Whole numbers, of the same shape.
     """
     blue, green, red = images.unbind(dim=1)  # (N, H, W)
     value = images.amax(dim=1)
@@ -216,12 +220,12 @@ def gaussian_blur(images: Tensor, sigma: Tensor, max_sigma: float) -> Tensor:
     :func:`mmmoca.datasets.functional.gaussian_blur`.
 
     Args:
-        images: (N, C, H, W).
-        sigma: Standard deviations in pixels, (N,).
-        max_sigma: No sigma is above it; the width of the filter.
+        images (Tensor): (N, C, H, W).
+        sigma (Tensor): Standard deviations in pixels, (N,).
+        max_sigma (float): No sigma is above it; the width of the filter.
 
     Returns:
-        Whole numbers, of the same shape.
+        Tensor: Whole numbers, of the same shape.
     """
     variance = sigma.float().square()[:, None] / 3  # of each box
     radius = (((12 * variance + 1).sqrt() - 1) / 2).floor()

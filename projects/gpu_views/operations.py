@@ -32,11 +32,11 @@ class View:
     """What makes a view of each image of a batch.
 
     Args:
-        transforms: Configs of the transforms, as ``MultiView`` takes them:
-            first ``mmmoca.RandomResizedCrop``, bilinear; then any of
-            ``mmmoca.ColorJitter``, ``mmmoca.RandomGrayscale``,
-            ``mmmoca.GaussianBlur``, ``Solarize``, ``RandomFlip`` and
-            ``RandomApply`` of these.
+        transforms (Sequence[dict]): Configs of the transforms, as
+            ``MultiView`` takes them: first ``mmmoca.RandomResizedCrop``,
+            bilinear; then any of ``mmmoca.ColorJitter``,
+            ``mmmoca.RandomGrayscale``, ``mmmoca.GaussianBlur``, ``Solarize``,
+            ``RandomFlip`` and ``RandomApply`` of these.
 
     Attributes:
         numbers (int): Uniform numbers that an image takes.
@@ -69,13 +69,13 @@ class View:
         """Make the views.
 
         Args:
-            canvases: Images with padding at the bottom and on the right,
-                (N, H, W, C), uint8.
-            sizes: Height and width of each without padding, (N, 2).
-            uniform: Numbers from [0, 1), (N, ``numbers``).
+            canvases (Tensor): Images with padding at the bottom and on the
+                right, (N, H, W, C), uint8.
+            sizes (Tensor): Height and width of each without padding, (N, 2).
+            uniform (Tensor): Numbers from [0, 1), (N, ``numbers``).
 
         Returns:
-            Whole numbers from 0 to 255 in float32, (N, C, *scale).
+            Tensor: Whole numbers from 0 to 255 in float32, (N, C, *scale).
         """
         uniform, rest = uniform.tensor_split((self.crop_numbers,), dim=1)
         boxes = F.draw_boxes(

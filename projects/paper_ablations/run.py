@@ -12,19 +12,27 @@ Example:
 """
 
 import argparse
+import itertools
+import json
 import os
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import mean, stdev
 
 from mmengine.config import Config
 
-from projects import trials
+from mmmoca.progress import progress_bar
 
 HERE = Path(__file__).parent
 CONFIGS = HERE / 'configs'
+ACCURACY = 'knn/top1_k20'
 QUICK_START = HERE.parent / 'moca_vit-tiny_trials.py'
+ROOT = HERE.parents[1]
 # What a table of the docs says of a config: what it is, the paper's k-NN.
-TABLES = HERE.parents[1] / 'docs' / 'benchmarks' / 'ablations.md'
+TABLES = ROOT / 'docs' / 'benchmarks' / 'ablations.md'
 LINE = re.compile(
     r'^\| ([^|]+) \| \[`([^`]+)`\]\(\S*ablations/configs/\S+\) \| ([^|]*) \|',
     re.MULTILINE,
@@ -78,10 +86,41 @@ def _parts(config: Config | None, key: str) -> list:
     return [] if config is None else config.get(key, [config])
 
 
+def tool(name: str, *arguments: object, log: Path, threads: int) -> None:
+    """Run a program of the repository.
+
+    Args:
+        name (str): Its path.
+        *arguments (object): Its arguments.
+        log (Path): Takes what it prints.
+        threads (int): Of the process.
+
+    Raises:
+        RuntimeError: If it fails.
+    """
+    environment = dict(
+        os.environ,
+        OMP_NUM_THREADS=str(threads),
+        OMP_WAIT_POLICY='passive',
+        PYTHONPATH=f'{ROOT}{os.pathsep}{os.environ.get("PYTHONPATH", "")}',
+    )
+    command = [sys.executable, ROOT / name, *arguments]
+    with log.open('a') as out:
+        done = subprocess.run(
+            [*map(str, command)],
+            cwd=ROOT,
+            env=environment,
+            stdout=out,
+            stderr=out,
+        )
+    if done.returncode:
+        raise RuntimeError(f'{name} failed; {log} says why')
+
+
 def train(
     name: str, seed: int, out: Path, images: Path, steps: int, threads: int
 ) -> float:
-    """Train a row unless it has been done.
+    """Train a row, or go on with it, unless it has been done.
 
     Args:
         name (str): Of its config.
@@ -100,41 +139,71 @@ def train(
         'randomness.seed': seed,
         'train_dataloader.dataset.data_root': images,
         'val_cfg.data_root': images,
+        'train_cfg.max_iters': steps,
         'train_cfg.val_interval': steps,
         'default_hooks.checkpoint.interval': max(1, steps // 8),
     }
-    trials.train(
-        *(work, out / 'configs' / f'{name}.py', steps, options),
-        log=work / 'log.txt',
-        threads=threads,
-    )
-    return trials.accuracies(work)[-1]
+    if not (work / f'iter_{steps}.pth').is_file():
+        line = [out / 'configs' / f'{name}.py', '--work-dir', work, '--resume']
+        line += ['--cfg-options', *(f'{k}={v}' for k, v in options.items())]
+        tool('tools/train.py', *line, log=work / 'log.txt', threads=threads)
+    return accuracy(work)
 
 
-def main() -> None:
-    """Train and print the table."""
+def accuracy(work: Path) -> float:
+    """What a run has last measured by k-NN, in per cent."""
+    log = max(work.glob('*/vis_data/scalars.json'))
+    lines = map(json.loads, log.read_text().splitlines())
+    return [line[ACCURACY] for line in lines if ACCURACY in line][-1]
+
+
+def positive(text: str) -> int:
+    """Type of an argument: 1 or more.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is less.
+    """
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text} must be 1 or more')
+    return int(text)
+
+
+def parse_args() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    rows = table_rows()
-    add = parser.add_argument
-    add('out', type=Path, help='folder of images and runs')
-    chosen = dict(choices=rows, default=[*rows], metavar='ROW')
-    add('--rows', nargs='+', help='configs, without .py (all)', **chosen)
-    add('--seeds', type=int, default=3)
-    add('--steps', type=int, default=600)
-    add('--jobs', type=int, default=1, help='runs at a time')
-    args = parser.parse_args()
-    trials.check_counts(parser, args, 'seeds', 'steps', 'jobs')
+    rows = [*table_rows()]
+    parser.add_argument('out', type=Path, help='folder of images and runs')
+    parser.add_argument(
+        '--rows',
+        nargs='+',
+        choices=rows,
+        default=rows,
+        metavar='ROW',
+        help='configs, without .py (all)',
+    )
+    parser.add_argument('--seeds', type=positive, default=3)
+    parser.add_argument('--steps', type=positive, default=600)
+    parser.add_argument(
+        '--jobs', type=positive, default=1, help='runs at a time'
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train and print the table."""
+    args = parse_args()
     from mmmoca.evaluation.report import render_table
 
     out = args.out.resolve()
-    images = out / 'textures'
-    if not images.is_dir():  # it appears whole
-        trials.tool('tools/drawn_sets/make_textures.py', images)
-    threads = max(1, (os.cpu_count() or 1) // args.jobs)
     (out / 'configs').mkdir(parents=True, exist_ok=True)
+    images = out / 'textures'
+    threads = max(1, (os.cpu_count() or 1) // args.jobs)
+    if not images.is_dir():  # it appears whole
+        draw = 'tools/drawn_sets/make_textures.py'
+        tool(draw, images, log=out / 'textures.txt', threads=threads)
     small = {}
     for name in args.rows:  # MMEngine reads no configs in threads
         cfg = quick_start(name)
@@ -143,19 +212,29 @@ def main() -> None:
             cfg.dump(out / 'configs' / f'{name}.py')
         else:
             print(f'{name} is {same} at this size')
-    names = [*small.values()]
-    found = trials.side_by_side(
-        lambda run: train(*run, out, images, args.steps, threads),
-        # Seed by seed, so that what is stopped has all rows first.
-        ((row, seed) for seed in range(args.seeds) for row in names),
-        args.jobs,
-        name='{0[0]}, seed {0[1]}'.format,
-    )
+    # Seed by seed, so that what is stopped has all rows first.
+    runs = [*itertools.product(range(args.seeds), small.values())]
+    with (
+        ThreadPoolExecutor(args.jobs) as pool,
+        progress_bar('runs', len(runs), seconds=0) as update,
+    ):
+        found = pool.map(
+            lambda run: train(
+                run[1], run[0], out, images, args.steps, threads
+            ),
+            runs,
+        )
+        accuracies = {}
+        for done, (run, value) in enumerate(zip(runs, found), 1):
+            accuracies[run] = value
+            update(done, f'{run[1]}, seed {run[0]}')
     table = []
-    for name in names:
-        what, paper = rows[name]
-        values = [found[name, seed] for seed in range(args.seeds)]
-        measured = trials.mean_and_deviation(values)
+    for name in small.values():
+        what, paper = table_rows()[name]
+        values = [accuracies[seed, name] for seed in range(args.seeds)]
+        measured = f'{mean(values):.1f}'
+        if len(values) > 1:
+            measured += f' ± {stdev(values):.1f}'
         table.append((f'`{name}`', what, measured, paper))
     head = 'row', 'what', f'k-NN, {args.seeds} seeds', "the paper's"
     print(render_table(head, table))

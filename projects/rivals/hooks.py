@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What a comparison adds to the training of each method."""
 
-import time
-
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
@@ -33,21 +31,3 @@ class RivalHook(Hook):
                 module.end_momentum = self.end
             elif isinstance(module, MultiheadAttention):
                 module.scaled_dot_product_attention = attention
-
-
-@HOOKS.register_module()
-class CPUSecondsHook(Hook):
-    """Counts CPU seconds of training in the message hub of checkpoints."""
-
-    # Before the hook that writes checkpoints.
-    priority = 'LOW'
-
-    def before_train(self, runner: Runner) -> None:
-        """Go on from the seconds of the checkpoint."""
-        before = runner.message_hub.get_info('cpu_seconds', 0.0)
-        self._start = time.process_time() - before
-
-    def after_train_iter(self, runner: Runner, *_, **__) -> None:
-        """Count up to this iteration."""
-        seconds = time.process_time() - self._start
-        runner.message_hub.update_info('cpu_seconds', seconds)

@@ -3,8 +3,10 @@
 
 import torch
 from mmpretrain.registry import MODELS
+from torch.nn import functional as F
 
 MOCA_SIZE = (32, 48)
+PICTURE_SIZE = (16, 32)
 ARCH = dict(embed_dims=16, num_layers=3, num_heads=2, feedforward_channels=32)
 
 
@@ -54,3 +56,25 @@ def random_views(batch_size=4):
         torch.randn(batch_size, 2, *MOCA_SIZE, generator=generator)
         for _ in range(2)
     ]
+
+
+def pictured_moca(**options):
+    """A MOCA on a grid of 4 x 8 patches to draw, whose words are tokens."""
+    model = build_moca(
+        backbone__img_size=PICTURE_SIZE,
+        backbone__patch_size=4,
+        backbone__in_channels=3,
+        codebook__num_words=8,
+        data_preprocessor=dict(
+            type='mmpretrain.SelfSupDataPreprocessor',
+            mean=[128] * 3,
+            std=[64] * 3,
+            to_rgb=True,
+        ),
+        **options,
+    )
+    # Words as they are after some steps: tokens of the teacher.
+    with torch.no_grad():
+        tokens = model.teacher.encode(torch.randn(8, 3, *PICTURE_SIZE)).patches
+    model.codebook.words.copy_(F.normalize(tokens[:, 5], dim=1))
+    return model

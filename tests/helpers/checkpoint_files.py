@@ -157,7 +157,7 @@ def checkpoint(layout, img_size=SIZE):
     """A checkpoint, and the ViTs in it.
 
     Returns:
-        Tuple[dict, nn.Module, nn.Module]: What to save; the teacher (or the
+        tuple[dict, nn.Module, nn.Module]: What to save; the teacher (or the
         only encoder) and the student, both as models of its library.
     """
     vit = mm_vit if layout in ('mmmoca', 'classifier') else timm_vit

@@ -22,8 +22,13 @@ from mmmoca.shipped import shipped
 
 RUN = 'run/epoch_1.pth'
 OWN = [
-    *('demo/moca_vit-tiny_own-images.py', '--work-dir', 'run'),
-    *('--cfg-options', 'data_root=images', 'epochs=1', 'batch_size=4'),
+    'demo/moca_vit-tiny_own-images.py',
+    '--work-dir',
+    'run',
+    '--cfg-options',
+    'data_root=images',
+    'epochs=1',
+    'batch_size=4',
     'train_dataloader.num_workers=0',
 ]
 # Arguments of the command, and a file that is there afterwards.

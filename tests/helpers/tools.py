@@ -13,8 +13,14 @@ from unittest import mock
 
 from mmengine.config.utils import MODULE2PACKAGE
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / 'tools'
+PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
 
 
 def load_tool(name):

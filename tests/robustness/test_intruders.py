@@ -1,10 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Files of others run nothing, and touch nothing outside their folder.
-
-The long form goes through every tool: campaign/intruders.py.
-"""
+"""Files of others run nothing, and touch nothing outside their folder."""
 
 import pickle
+import re
 import zipfile
 from pathlib import Path
 from unittest import mock
@@ -18,8 +16,9 @@ from mmengine.runner.checkpoint import CheckpointLoader
 from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.engine import AtomicCheckpointHook
 
+from ..helpers.payloads import FORMS, Call, write_payload
 from ..helpers.runs import NO_VALIDATION, demo_runner
-from .payloads import FORMS, Call, write_payload
+from ..helpers.tools import ROOT, TOOLS
 
 
 @pytest.mark.parametrize(
@@ -41,6 +40,20 @@ def test_no_checkpoint_runs_code(tmp_path, read, form):
         read(str(path))
     assert not marker.exists()
     assert form == 'lookup' or 'mkdir' in str(error.value)
+
+
+def test_only_the_reader_reads_pickles():
+    """Engine, apis and tools ask mmmoca.checkpoints."""
+    reads = re.compile(
+        r'torch\.load\(|pickle\.loads?\(|allow_pickle=True'
+        r'|mmengine\S* import .*load_checkpoint'
+    )
+    files = [*(ROOT / 'mmmoca').rglob('*.py'), *TOOLS.rglob('*.py')]
+    assert not [
+        path
+        for path in files
+        if 'checkpoints' not in path.parts and reads.search(path.read_text())
+    ]
 
 
 def test_no_run_without_our_hooks_runs_code(root, tmp_path):

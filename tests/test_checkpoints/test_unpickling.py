@@ -17,7 +17,7 @@ from mmmoca.checkpoints import (
 )
 
 from ..helpers.errors import raises
-from ..robustness.payloads import Call
+from ..helpers.payloads import Call
 
 
 def test_checkpoints_of_mmengine(tmp_path):

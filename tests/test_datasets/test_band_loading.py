@@ -13,7 +13,7 @@ from mmcv.transforms import LoadImageFromFile
 
 from mmmoca.datasets import ImageFolder, LoadBands, LoadImage
 
-from ..robustness.payloads import Call
+from ..helpers.payloads import Call
 
 RNG = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ from mmpretrain.registry import MODELS
 from mmmoca.engine import WinningHeadHook
 
 from ..helpers.digits import digits_config
-from ..test_models.test_linear_probe import FEATURES, build, config
+from ..helpers.probes import FEATURES, build, config
 
 CLASSES = ('a', 'b', 'c', 'd', 'e', 'f')
 

@@ -45,20 +45,6 @@ def test_scores_equal_sklearn(k, temperature, chunk_size):
     assert [more] == knn_top1(*data, [2 * k], temperature)
 
 
-@pytest.mark.parametrize(
-    'queries, bank_size, chunk_size',
-    [(3, 10, 4), (10, 3, 4), (9, 100, 1), (0, 5, 2)],
-)
-def test_search_equals_full_sort(queries, bank_size, chunk_size):
-    query, bank = _features(queries, 6, 3), _features(bank_size, 6, 4)
-    k = 5
-    sims, rows = knn_search(query, bank, k, chunk_size)
-    full = (query @ bank.T).sort(dim=1, descending=True)
-    assert sims.shape == (queries, min(k, bank_size))
-    torch.testing.assert_close(sims, full.values[:, :k])
-    assert torch.equal(rows, full.indices[:, :k])
-
-
 def test_ties_take_the_first_rows():
     bank = torch.eye(3)[[2, 0, 1, 0, 0, 1, 0]]
     query = torch.tensor([[1.0, 0.5, 0.0]])

@@ -1,88 +1,15 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One training step against the figures of the authors' released code."""
 
-import json
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 
 from mmmoca.checkpoints.release import (
     convert_release_name,
-    convert_release_state_dict,
 )
-from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
-from ..helpers.builders import build_moca
-
-CASES = ('two_rounds', 'one_round', 'cls_embedding', 'init')
-GOLDEN = Path(__file__).parents[1] / 'data' / 'golden'
-
-
-class Case:
-    """A golden case: its arrays as tensors, and its nested groups."""
-
-    def __init__(self, name):
-        arrays = np.load(GOLDEN / f'{name}.npz')
-        self.meta = json.loads(bytes(arrays['meta']))
-        self.data = {
-            key: torch.from_numpy(arrays[key])
-            for key in arrays.files
-            if key != 'meta'
-        }
-
-    def __getitem__(self, key):
-        return self.data[key]
-
-    def group(self, prefix):
-        start = len(prefix) + 1
-        return {
-            key[start:]: value
-            for key, value in self.data.items()
-            if key.startswith(f'{prefix}/')
-        }
-
-    def rounds(self, key):
-        return list(self.group(key).values())
-
-
-def build(case):
-    config, meta = case.meta['config'], case.meta
-    arch = dict(
-        embed_dims=config['embed_dim'],
-        num_layers=config['depth'],
-        num_heads=config['num_heads'],
-        feedforward_channels=4 * config['embed_dim'],
-    )
-    model = build_moca(
-        backbone=dict(
-            type='mmmoca.MOCAViT',
-            arch=arch,
-            img_size=config['img_size'],
-            patch_size=config['patch_size'],
-            tap_layer=config['depth'] - config['early_layer'],
-        ),
-        codebook__num_words=config['num_words'],
-        codebook__num_new_words=config['num_new_words'],
-        codebook__border=config['skip_offset'],
-        codebook__inv_delta=config['inv_delta'],
-        neck__embed_dims=config['decoder_embed_dim'],
-        neck__depth=config['decoder_depth'],
-        neck__num_heads=config['decoder_num_heads'],
-        head__kappa=config['kappa'],
-        head__lambda_img=meta['img_weight'],
-        masking__mask_ratios=meta['mask_ratio'],
-        masking__decoder_mask_ratios=meta['dec_mask_ratio'],
-        image_embedding='avg' if meta['avg_pooling'] else 'cls',
-    )
-    model.load_state_dict(convert_release_state_dict(case.group('state_dict')))
-    update_teacher(model.teacher, model.backbone, float(case['momentum']))
-    # The temperature is mu of the previous step's end; the case tells both
-    # values apart, which in a run are the same.
-    model.codebook.msd.copy_(case['dist_norm_prev_before'][0])
-    return model
+from ..helpers.golden import CASES, Case, build
 
 
 @pytest.fixture(params=CASES)

@@ -2,51 +2,15 @@
 """All tools: ``--help`` without the stack, and work not without it."""
 
 import contextlib
-import json
 import re
 import sys
-from pathlib import Path
 
 import mmmoca
 import mmmoca.__main__ as command
 from mmmoca.shipped import find_config, shipped
 
+from ..helpers.command_lines import check_help, ends_alone
 from ..helpers.tools import TOOLS, forget_tools, python
-
-# As if nothing heavy were installed: how each command line ends.
-RUN = """
-import contextlib, io, json, runpy, sys
-from pathlib import Path
-
-sys.modules.update(dict.fromkeys(
-    'matplotlib mmcv mmdet mmengine mmpretrain mmseg sklearn torch'.split()
-))
-ends = []
-for tool, *arguments in json.loads(sys.argv[1]):
-    sys.argv = [tool, *arguments]
-    sys.path.insert(0, str(Path(tool).parent))
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(output):
-            runpy.run_path(tool, run_name='__main__')
-    except (Exception, SystemExit) as error:
-        ends.append(f'{output.getvalue()}{type(error).__name__}: {error}')
-    del sys.path[0]
-print(json.dumps(ends))
-"""
-
-
-def ends_alone(lines, folder):
-    """How command lines end without the stack: output and exception."""
-    run = python('-c', RUN, json.dumps(lines), cwd=folder)
-    return json.loads(run.stdout)
-
-
-def check_help(programs, folder):
-    lines = [[f'{program}', '--help'] for program in programs]
-    for (program, _), end in zip(lines, ends_alone(lines, folder)):
-        assert end.startswith(f'usage: {Path(program).name}'), end
-        assert end.endswith('SystemExit: 0'), end
 
 
 def test_help_needs_no_stack(tmp_path):
@@ -82,8 +46,8 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
     lines = printed('configs').splitlines()
     assert len(lines) > 40
     for line in lines:
-        name, said = line.split(maxsplit=1)
-        assert find_config(name).stem == name and said
+        name, comment = line.split(maxsplit=1)
+        assert find_config(name).stem == name and comment
 
 
 def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):

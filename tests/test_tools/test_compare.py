@@ -53,13 +53,11 @@ def compare(tool, files):
     """Run the tool on files of the folder above; its results."""
 
     def run(out, names, *options):
-        arguments = [
-            *(name.format(files) for name in names),
-            *('--data-root', files / 'digits', '--config', files / 'knn.py'),
-            *('--out-dir', out, '--epochs', 30, '--batch-size', 32),
-            *('--percent', 20, '--num-workers', 0, *options),
-        ]
-        tool.main(list(map(str, arguments)))
+        line = [name.format(files) for name in names]
+        line += ['--data-root', files / 'digits', '--config', files / 'knn.py']
+        line += ['--out-dir', out, '--epochs', 30, '--batch-size', 32]
+        line += ['--percent', 20, '--num-workers', 0, *options]
+        tool.main(list(map(str, line)))
         return json.loads((out / 'compare.json').read_text())['results']
 
     return run

@@ -2,7 +2,6 @@
 """Converters of checkpoints, by outputs of the models on both sides."""
 
 import hashlib
-from argparse import Namespace
 
 import pytest
 import torch
@@ -20,9 +19,9 @@ from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 from mmmoca.version import __version__
 
 from ..helpers import checkpoint_files as files
+from ..helpers.golden import CASES, Case, build, released
 from ..helpers.runs import assert_same
 from ..helpers.tools import run_tool
-from ..test_models.test_golden import CASES, Case, build
 
 
 @pytest.fixture
@@ -142,17 +141,6 @@ def test_an_encoder_of_bgr_images_is_not_one_of_timm(convert):
     images = dict(channel_order='bgr', mean=[1.0] * 3, std=[1.0] * 3)
     content['meta']['mmmoca']['preprocessing'] = images
     assert 'export.py' in convert(content, '--to', 'timm', code=2)
-
-
-def released(case, **changes):
-    """A golden case's weights as the authors' training saves them."""
-    return dict(
-        model=case.group('state_dict') | changes,
-        optimizer=dict(state={}, param_groups=[dict(lr=0.1)]),
-        epoch=199,
-        scaler=dict(scale=65536.0, growth_factor=2.0),
-        args=Namespace(model='moca_vit', lr=None, norm_pix_loss=False),
-    )
 
 
 @pytest.mark.parametrize('name', CASES)

@@ -56,17 +56,6 @@ def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
     assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
 
 
-def test_what_a_checkpoint_may_be(command, tmp_path):
-    file = tmp_path / 'there.pth'
-    file.touch()
-    for name in (file, f'mmmoca-student://{file}', 's3://bucket/a.pth'):
-        assert command('test', CONFIG, name)[1].checkpoint == str(name)
-    for value in (['auto'], [str(file)]):
-        _, args = command('train', CONFIG, '--resume', *value)
-        assert [args.resume] == value
-    assert command('train', CONFIG, '--resume')[1].resume == 'auto'
-
-
 def test_options_of_several_flags_are_kept(command):
     more = '--amp', '--cfg-options', 'e=f=g', 'p=/my data/1 2'
     _, args = command('train', CONFIG, '--cfg-options', 'a=1e-3', *more)

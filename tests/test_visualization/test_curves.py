@@ -39,12 +39,14 @@ def test_iterations(tmp_path):
         'knn/top1_k20': [(5, 30)],
         'knn/top5_k20': [(5, 60)],
     }
-    figure = draw_curves(scalars | {'knn/untrained_k20': ([0], [7])}, {'x': 9})
+    measured = {'knn/untrained_k20': ([0], [7]), 'knn/raw_k20': ([0], [9])}
+    figure = draw_curves(scalars | measured)
     accuracy, loss, rate = figure.axes
     dots, *dashes = accuracy.lines
     assert dots.get_xydata().tolist() == [[5, 30]]
     assert [set(line.get_ydata()) for line in dashes] == [{7}, {9}]
-    assert [line.get_label() for line in dashes] == ['untrained_k20', 'x']
+    labels = [line.get_label() for line in dashes]
+    assert labels == ['untrained_k20', 'raw_k20']
     # They look different, and all panels have one range.
     assert len({line.get_linestyle() for line in dashes}) == 2
     assert len({axes.get_xlim() for axes in figure.axes}) == 1

@@ -12,7 +12,8 @@ from mmmoca.visualization.feature_maps import (
 )
 from mmmoca.visualization.pictures import pca_colors
 
-from ..helpers.pictured_models import SIZE, small_moca
+from ..helpers.builders import PICTURE_SIZE as SIZE
+from ..helpers.builders import pictured_moca
 
 
 class MeanEncoder:
@@ -42,7 +43,7 @@ def test_dense_patches_lie_where_their_centres_are():
 @pytest.mark.parametrize('centre', [None, 0.9])
 @torch.no_grad()
 def test_words_of_the_patches(centre):
-    model = small_moca(codebook__centre=centre)
+    model = pictured_moca(codebook__centre=centre)
     inputs = torch.randn(3, 3, *SIZE)
     tokens = dense_patches(model.teacher, inputs, (1, 1))
     if centre:

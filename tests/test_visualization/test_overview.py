@@ -14,17 +14,18 @@ from mmmoca.visualization.overview import (
     draw_overview,
     model_blocks,
     nearest,
-    pick_images,
 )
 from mmmoca.visualization.pictures import to_picture
+from mmmoca.visualization.shown_images import pick_images
 
+from ..helpers.builders import PICTURE_SIZE as SIZE
+from ..helpers.builders import pictured_moca
 from ..helpers.images import DEMO_CONFIG, point_to, write_images
-from ..helpers.pictured_models import SIZE, small_moca
 from ..helpers.runs import demo_model
 
 
 def test_blocks_of_a_model():
-    model, untrained = small_moca().train(), small_moca()
+    model, untrained = pictured_moca().train(), pictured_moca()
     images = torch.randint(0, 256, (2, 3, *SIZE), dtype=torch.uint8)
     torch.manual_seed(3)
     first, masked, features, words = model_blocks(
@@ -77,8 +78,8 @@ def test_overview_of_a_checkpoint(tmp_path, labelled):
     assert rows == ['class_0'] * 3 + ['class_1'] * 3
     bank, number = ('train', 7) if labelled else ('val', 6)
     assert any('a.pth' in text and f'{tmp_path}/val' in text for text in texts)
-    said = f' {number} images drawn from {tmp_path}/{bank}'
-    assert any(said in text for text in texts)
+    legend = f' {number} images drawn from {tmp_path}/{bank}'
+    assert any(legend in text for text in texts)
     framed = [axes for axes in figure.axes if axes.spines.left.get_visible()]
     assert len(framed) == 60 * labelled
     for path in (tmp_path / 'val').glob('*/[01].jpg'):

@@ -89,8 +89,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         f'and settings to take ({", ".join(PRESETS)}); by default that of the '
         'layout, else MOCA'
     )
-    form = dict(nargs='+', type=parse_entry, metavar='[NAME=]FILE[:FEATURE]')
-    add('checkpoints', help=entry, **form)
+    form = '[NAME=]FILE[:FEATURE]'
+    add('checkpoints', nargs='+', type=parse_entry, metavar=form, help=entry)
     root = 'folder with train/ and val/'
     add('--data-root', type=image_folder, required=True, help=root)
     add('--protocols', nargs='+', choices=PROTOCOLS, default=PROTOCOLS)
@@ -102,14 +102,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--out-dir', default='work_dirs/compare', type=Path)
     which = 'the encoder (by default the teacher, of MoCo-v3 the student)'
     add('--which', choices=['teacher', 'student'], help=which)
-    number = dict(type=positive_integer)
-    add('--shots', nargs='*', default=[1, 2, 5], **number)
+    add('--shots', type=positive_integer, nargs='*', default=[1, 2, 5])
     add('--percent', type=float, nargs='*', default=[1.0])
-    add('--sets', default=3, help='low-shot sets that are drawn', **number)
+    sets = 'low-shot sets that are drawn'
+    add('--sets', type=positive_integer, default=3, help=sets)
     heads = 'attention heads, where neither a file nor the config says it'
-    add('--num-heads', help=heads, **number)
-    add('--epochs', default=100, help='of linear probing', **number)
-    add('--batch-size', default=256, help='of linear probing', **number)
+    add('--num-heads', type=positive_integer, help=heads)
+    probing = 'of linear probing'
+    add('--epochs', type=positive_integer, default=100, help=probing)
+    add('--batch-size', type=positive_integer, default=256, help=probing)
     add('--num-workers', type=int, help='processes that read')
     add('--seed', type=int, default=0)
     args = parser.parse_args(argv)
@@ -176,8 +177,10 @@ def comparison_table(results: list[dict]) -> str:
         if 'linear' in result:
             row['linear'] = f'{result["linear"]["top1"]:.1f}'
         for subset in result.get('lowshot', ()):
-            spread = f' ± {subset["std"]:.1f}' * (len(subset['top1']) > 1)
-            row[subset['subset']] = f'{subset["mean"]:.1f}{spread}'
+            cell = f'{subset["mean"]:.1f}'
+            if len(subset['top1']) > 1:
+                cell += f' ± {subset["std"]:.1f}'
+            row[subset['subset']] = cell
         rows.append(row)
         method = result['settings']['method'] or 'of MOCA, as none is known'
         notes += (

@@ -177,8 +177,8 @@ def main() -> None:
     add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
     add('--gpus', type=positive_integer, default=1, help='of each run')
     add('--train-args', default='', help='of tools/train.py: --train-args=...')
-    many = dict(nargs='+', action='extend', default=[])
-    add('--cfg-options', metavar='KEY=VALUE', **many)
+    form = 'KEY=VALUE'
+    add('--cfg-options', nargs='+', action='extend', default=[], metavar=form)
     args = parser.parse_args()
     if args.work_dir is None:
         args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'

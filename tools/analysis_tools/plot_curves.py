@@ -17,9 +17,6 @@ def main() -> None:
     add('run', type=Path, help='a work dir, or the scalars.json of one run')
     out = 'the picture (by default curves.png beside what is read)'
     add('--out', type=Path, help=out)
-    line = dict(nargs=2, action='append', metavar=('NAME', 'ACCURACY'))
-    line['help'] = 'draw a dashed line, such as --baseline "raw pixels" 30.7'
-    add('--baseline', default=[], **line)
     args = parser.parse_args()
     if not args.run.exists():
         parser.error(f'there is no {args.run}')
@@ -30,8 +27,7 @@ def main() -> None:
     folder = args.run if args.run.is_dir() else args.run.parent
     out = args.out or folder / 'curves.png'
     with one_line_errors(parser, OSError, ValueError):
-        baselines = {name: float(value) for name, value in args.baseline}
-        figure = draw_run(args.run, baselines)
+        figure = draw_run(args.run)
     write_figure(out, figure)
     print(out)
 

@@ -26,7 +26,7 @@ def list_ids(data_root: Path) -> list[str]:
         data_root (Path): Has ``leftImg8bit/train/<city>/``.
 
     Returns:
-        List[str]: The ids.
+        list[str]: The ids.
 
     Raises:
         FileNotFoundError: If there is no image.
@@ -53,7 +53,7 @@ def draw_split(ids: Sequence[str], size: int, seed: int) -> list[str]:
         seed (int): Seed of NumPy's ``RandomState``.
 
     Returns:
-        List[str]: The split, in the order of the permutation.
+        list[str]: The split, in the order of the permutation.
 
     Raises:
         ValueError: If there are fewer ids than that.

@@ -64,8 +64,8 @@ def main() -> None:
     """Write them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('out', help='folder to make')
-    side = dict(default=48, help='side of an image in pixels')
-    parser.add_argument('--size', type=int, **side)
+    side = 'side of an image in pixels'
+    parser.add_argument('--size', type=int, default=48, help=side)
     run(parser, make_digits)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from _arguments import (
+    add_img_size,
     add_source_grid,
     add_which,
     import_stack,
@@ -41,14 +42,13 @@ def parse_args(
     add('--to', choices=['mmpretrain', 'timm', 'moca'], default='mmpretrain')
     add_which(parser)
     size = 'resize the position embedding for images of this size'
-    sides = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
-    add('--img-size', help=size, **sides)
+    add_img_size(parser, size)
     way = (
         "of --img-size: the interpolate_mode of the config's backbone "
         '(default: bicubic; Segmenter has bilinear)'
     )
-    ways = dict(choices=['bicubic', 'bilinear'], default='bicubic')
-    add('--interpolation', help=way, **ways)
+    ways = ['bicubic', 'bilinear']
+    add('--interpolation', choices=ways, default='bicubic', help=way)
     add_source_grid(parser)
     channels = (
         'adapt the patch projection to N channels: for 1 the sum over the old '

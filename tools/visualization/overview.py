@@ -34,10 +34,10 @@ def main() -> None:
     add('--data', type=image_folder, metavar='DIR', help=data)
     out = 'the picture (by default beside the checkpoint, under its name)'
     add('--out', type=Path, help=out)
-    number = dict(type=positive_integer)
-    add('--images', default=8, help='number of rows (8)', **number)
+    rows = 'number of rows (8)'
+    add('--images', type=positive_integer, default=8, help=rows)
     bank = 'number of images to search for neighbours (2000)'
-    add('--bank', default=2000, help=bank, **number)
+    add('--bank', type=positive_integer, default=2000, help=bank)
     add('--num-workers', type=int, default=2, help='of extraction (2)')
     add('--seed', type=int, default=0, help='of the choice of images (0)')
     args = parser.parse_args()

@@ -14,7 +14,7 @@ from projects.gpu_views.preprocessor import AugmentingViewsPreprocessor
 from tests.helpers.images import DEMO_CONFIG
 from tests.helpers.photos import photo
 from tests.helpers.runs import assert_same, demo_runner
-from tests.test_engine.test_no_sync import Transfers
+from tests.helpers.transfers import Transfers
 
 CONFIG = 'projects/gpu_views/configs/moca_vit-b16_200e_gpu-views.py'
 # The whole image as it is: the box of the last resort is all of it.

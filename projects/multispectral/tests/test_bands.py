@@ -38,11 +38,9 @@ PRETRAIN = [
 
 def pretrain(config, root, work_dir, *options):
     """Train for three steps; what was printed."""
-    return run_tool(
-        *('tools/train.py', CONFIGS / config, '--work-dir', work_dir),
-        *('--cfg-options', *PRETRAIN, f'data_root={root}/train'),
-        *('train_dataloader.dataset.data_prefix=', *options),
-    )
+    line = CONFIGS / config, '--work-dir', work_dir, '--cfg-options'
+    data = f'data_root={root}/train', 'train_dataloader.dataset.data_prefix='
+    return run_tool('tools/train.py', *line, *PRETRAIN, *data, *options)
 
 
 @pytest.fixture(scope='module')
@@ -58,10 +56,8 @@ def fields(tmp_path_factory):
 def work_dir(fields):
     """Where a network was pretrained on them."""
     work_dir = fields.parent / 'pretrained'
-    log = pretrain(
-        *('moca_vit-tiny_fields.py', fields, work_dir),
-        *(TWO_LAYERS, f'knn_root={fields}'),
-    )
+    options = TWO_LAYERS, f'knn_root={fields}'
+    log = pretrain('moca_vit-tiny_fields.py', fields, work_dir, *options)
     losses = re.findall(r' loss: ([\d.]+)', log)
     assert len(losses) == 3 and np.isfinite(np.array(losses, float)).all()
     scalars = next(work_dir.glob('*/vis_data/scalars.json')).read_text()
@@ -72,10 +68,8 @@ def work_dir(fields):
 @pytest.fixture(scope='module')
 def backbone(work_dir):
     path = work_dir / 'backbone.pth'
-    run_tool(
-        'tools/model_converters/convert.py',
-        *(work_dir / 'epoch_1.pth', path),
-    )
+    convert = 'tools/model_converters/convert.py'
+    run_tool(convert, work_dir / 'epoch_1.pth', path)
     return path
 
 
@@ -99,23 +93,28 @@ def test_an_overview_without_labels(fields, work_dir, tmp_path):
     """Of the training's images, and of a folder's."""
     for number, options in enumerate([(), ('--data', fields / 'val')]):
         out = tmp_path / f'{number}.png'
-        run_tool(
-            'tools/visualization/overview.py',
-            *(work_dir / 'moca_vit-tiny_fields.py', work_dir / 'epoch_1.pth'),
-            *('--out', out, '--images', 2, '--num-workers', 0, *options),
-            *('--cfg-options', 'knn_root='),
-        )
+        line = [work_dir / 'moca_vit-tiny_fields.py', work_dir / 'epoch_1.pth']
+        line += ['--out', out, '--images', 2, '--num-workers', 0, *options]
+        line += ['--cfg-options', 'knn_root=']
+        run_tool('tools/visualization/overview.py', *line)
         assert out.is_file()
 
 
 def segment(fields, work_dir, checkpoint, *options, code=0):
     """Train a segmentor for two steps and test it; what was printed."""
     return run_tool(
-        *('tools/train.py', CONFIGS / 'segmenter_vit-tiny_mask_fields.py'),
-        *('--work-dir', work_dir, '--cfg-options', *SMALL, TWO_LAYERS),
+        'tools/train.py',
+        CONFIGS / 'segmenter_vit-tiny_mask_fields.py',
+        '--work-dir',
+        work_dir,
+        '--cfg-options',
+        *SMALL,
+        TWO_LAYERS,
         f'model.backbone.init_cfg.checkpoint={checkpoint}',
-        *('train_cfg.max_epochs=1', 'train_cfg.val_interval=1'),
-        *('train_dataloader.batch_size=12', 'val_dataloader.num_workers=0'),
+        'train_cfg.max_epochs=1',
+        'train_cfg.val_interval=1',
+        'train_dataloader.batch_size=12',
+        'val_dataloader.num_workers=0',
         'val_dataloader.persistent_workers=False',
         f'train_dataloader.dataset.data_root={fields}',
         f'val_dataloader.dataset.data_root={fields}',
@@ -144,11 +143,11 @@ def test_a_segmentor_goes_on_with_the_bands(
 
 def test_a_segmentor_of_other_channels(fields, backbone, tmp_path):
     channels = 'model.backbone.in_channels=3'
-    said = segment(fields, tmp_path, backbone, channels, code=2)
-    assert 'in_channels' in said
+    printed = segment(fields, tmp_path, backbone, channels, code=2)
+    assert 'in_channels' in printed
     mean = 'model.data_preprocessor.mean=[0,0,0]'
-    said = segment(fields, tmp_path, backbone, mean, code=2)
-    assert 'one number for each channel' in said
+    printed = segment(fields, tmp_path, backbone, mean, code=2)
+    assert 'one number for each channel' in printed
 
 
 @pytest.mark.slow
@@ -158,11 +157,17 @@ def test_grey_images_of_16_bits(fields, tmp_path):
         imwrite(tifffile.imread(path)[..., 7], out)
     views = 'train_dataloader.dataset.pipeline.2.transforms'
     log = pretrain(
-        *('moca_vit-b16_grey16.py', tmp_path, tmp_path / 'work_dir'),
-        *('model.backbone.arch=deit-tiny', 'model.backbone.img_size=48'),
-        *('model.backbone.patch_size=16', f'{views}.0.0.scale=48'),
-        *('model.codebook.border=1', f'{views}.1.0.scale=48'),
-        *('model.neck.embed_dims=64', 'model.neck.num_heads=2'),
+        'moca_vit-b16_grey16.py',
+        tmp_path,
+        tmp_path / 'work_dir',
+        'model.backbone.arch=deit-tiny',
+        'model.backbone.img_size=48',
+        'model.backbone.patch_size=16',
+        'model.codebook.border=1',
+        'model.neck.embed_dims=64',
+        'model.neck.num_heads=2',
+        f'{views}.0.0.scale=48',
+        f'{views}.1.0.scale=48',
     )
     assert len(re.findall(r' loss: [\d.]+', log)) == 3
     (file,) = (tmp_path / 'work_dir').glob('epoch_*.pth')

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tests.test_tools.test_command_lines import check_help
+from tests.helpers.command_lines import check_help
 
 PROJECT = Path(__file__).parents[1]
 COMMANDS = ('data', 'embedding', 'gpu', 'listing', 'matrix')
-COMMANDS += ('scaling', 'step')
+COMMANDS += ('step',)
 
 
 def test_help_needs_no_stack(tmp_path):

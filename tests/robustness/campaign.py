@@ -1,32 +1,49 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Runs that are stopped at random moments, and what is lost by it.
+"""Stop runs of the quick start at random moments, and see what is lost. Linux.
 
 Each run is stopped up to three times, by signals and at times that are drawn,
 and started again with ``--resume``. In the end weights and optimiser must be
 those of a run that nobody stopped, bit for bit. A checkpoint is written in
 every second step, so that many signals meet one that is being written.
+
+python -m tests.robustness.campaign --trials 5
 """
 
+import argparse
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...helpers.images import DEMO_CONFIG, write_images
-from ...helpers.runs import NO_VALIDATION
-from ...helpers.tools import ROOT
-from .trials import Trial, same, state_of
+import torch
+
+from mmmoca.checkpoints import read_checkpoint
+
+from ..helpers.images import DEMO_CONFIG, write_images
+from ..helpers.runs import NO_VALIDATION
+from ..helpers.tools import ROOT
 
 SIGNALS = ('SIGKILL', 'SIGKILL', 'SIGTERM', 'SIGINT', 'SIGUSR1')
 ITERATIONS = 30
 
 
-def trials(folder: Path, count: int) -> Iterator[Trial]:
-    """Stop runs of one and of two processes, so many times each."""
+def trials(folder: Path, count: int) -> Iterator[tuple[str, str, str]]:
+    """Stop runs of one and of two processes, so many times each.
+
+    Args:
+        folder (Path): For images and runs.
+        count (int): Stops for each number of processes.
+
+    Yields:
+        tuple[str, str, str]: The kind of the trial, the signal, and what was
+        lost; empty if the run went on as it should.
+    """
     write_images(folder, train=8, val=1)
     for processes in (1, 2):
         begin = time.time()
@@ -34,21 +51,38 @@ def trials(folder: Path, count: int) -> Iterator[Trial]:
         if start(whole, processes).wait() != 0:
             raise RuntimeError(log_of(whole).read_text()[-3000:])
         seconds = time.time() - begin
-        expected = state_of(whole / f'iter_{ITERATIONS}.pth')
-        kind = f'stopped, {processes} process(es)'
+        expected = state_of(whole)
         stops = number = 0
         while stops < count:
             work_dir = folder / f'run_{processes}_{number}'
             met, problem = stop_and_resume(
                 work_dir, processes, seconds, min(3, count - stops)
             )
-            if not problem:
-                end = state_of(work_dir / f'iter_{ITERATIONS}.pth')
-                problem = '' if same(end, expected) else 'differs in the end'
+            if not problem and not same(state_of(work_dir), expected):
+                problem = 'differs in the end'
             for name in met:
-                yield Trial(kind, name, problem)
+                yield f'stopped, {processes} process(es)', name, problem
             stops += len(met)
             number += 1
+
+
+def state_of(work_dir: Path) -> dict:
+    """What the later steps of a run depend on; not its log."""
+    saved = read_checkpoint(work_dir / f'iter_{ITERATIONS}.pth')
+    return {key: saved[key] for key in ('state_dict', 'optimizer')}
+
+
+def same(first: object, second: object) -> bool:
+    """Whether two nested states are equal bit for bit."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(
+            same(value, second[key]) for key, value in first.items()
+        )
+    if isinstance(first, (list, tuple)):
+        return len(first) == len(second) and all(map(same, first, second))
+    return first == second
 
 
 def log_of(work_dir: Path) -> Path:
@@ -105,8 +139,8 @@ def stop_and_resume(
             return met, ''
         if not stopped:
             # One that was never stopped counts as a trial, too.
-            said = log_of(work_dir).read_text(errors='replace')[-300:]
-            return met or ['none'], f'ended by itself: {said!r}'
+            end = log_of(work_dir).read_text(errors='replace')[-300:]
+            return met or ['none'], f'ended by itself: {end!r}'
 
 
 def send(run: subprocess.Popen, name: str, processes: int) -> bool:
@@ -125,3 +159,35 @@ def children(pid: int) -> list[int]:
     """The processes that a process has started."""
     found = Path(f'/proc/{pid}/task/{pid}/children')
     return list(map(int, found.read_text().split() if found.exists() else ()))
+
+
+def main() -> int:
+    """Run the trials and print how each ended.
+
+    Returns:
+        int: 1 if anything was lost, else 0.
+    """
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument(
+        '--trials',
+        type=int,
+        default=25,
+        help='stops for each number of processes',
+    )
+    parser.add_argument('--seed', type=int, default=0)
+    args = parser.parse_args()
+    random.seed(args.seed)
+    tried, lost = Counter(), Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, name, problem in trials(Path(folder), args.trials):
+            tried[kind] += 1
+            lost[kind] += bool(problem)
+            mark = 'LOST' if problem else 'ok  '
+            print(mark, kind, name, problem, sep=' | ', flush=True)
+    for kind, count in tried.items():
+        print(f'{kind}: {count} tried, {lost[kind]} lost')
+    return int(lost.total() > 0)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
