@@ -2,13 +2,16 @@
 import mmmoca.quietly  # noqa: F401
 
 from .assignment_head import AssignmentHead, AssignmentLosses
+from .attentive_head import AttentiveHead
 from .batched_linear_head import BatchedLinearHead
 from .codebook import CodebookUpdate, OnlineCodebook
 from .condenser import CondenserNeck
 from .data_preprocessor import ViewsDataPreprocessor
+from .depth_head import LinearDepthHead
 from .detection import detector
 from .feature_pyramid import ViTFeaturePyramid
 from .linear_probe import LinearProbe
+from .linear_segmentation import linear_segmentation_head
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
 from .objectives import bags_of_codes
@@ -23,11 +26,13 @@ from .word_sampler import RandomTokenSampler
 __all__ = [
     'AssignmentHead',
     'AssignmentLosses',
+    'AttentiveHead',
     'BatchedLinearHead',
     'CodebookUpdate',
     'CondenserNeck',
     'EncodedTokens',
     'EncoderLayer',
+    'LinearDepthHead',
     'LinearProbe',
     'MOCA',
     'MOCAViT',
@@ -39,6 +44,7 @@ __all__ = [
     'RandomTokenSampler',
     'TokenFeatures',
     'bags_of_codes',
+    'linear_segmentation_head',
     'sincos_positions_2d',
     'detector',
     'ViTFeaturePyramid',
