@@ -93,9 +93,7 @@ param_scheduler = [
     ),
     dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=1250),
 ]
-train_cfg = dict(
-    type='IterBasedTrainLoop', max_iters=12500, val_interval=1250
-)
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=12500, val_interval=1250)
 val_cfg = dict()
 test_cfg = dict()
 auto_scale_lr = dict(enable=False, base_batch_size=1024)

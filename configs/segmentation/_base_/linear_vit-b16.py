@@ -38,9 +38,7 @@ model = dict(
         num_classes=150,
         dropout_ratio=0.1,
         loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True),
-        init_cfg=dict(
-            type='Normal', std=0.01, override=dict(name='conv_seg')
-        ),
+        init_cfg=dict(type='Normal', std=0.01, override=dict(name='conv_seg')),
     ),
     train_cfg=dict(),
     test_cfg=dict(mode='slide', crop_size=size, stride=(341, 341)),

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """In-context segmentation as a test."""
 
-import logging
 import os
 
 import torch
@@ -23,7 +22,6 @@ from mmmoca.evaluation.loaders import (
     check_same_classes,
     class_names,
     rng_untouched,
-    with_data_root,
 )
 from mmmoca.registry import LOOPS
 
@@ -86,9 +84,7 @@ class InContextTestLoop(TestLoop):
                 f'{temperature} above 0'
             )
         self.bank_loader = runner.build_dataloader(bank_dataloader, seed=seed)
-        check_same_classes(
-            self.bank_loader, self.dataloader, ('bank', 'test')
-        )
+        check_same_classes(self.bank_loader, self.dataloader, ('bank', 'test'))
         self.classes = class_names(self.dataloader)
         self.bank_size = bank_size
         self.bank_epochs = bank_epochs
