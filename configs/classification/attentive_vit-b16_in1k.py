@@ -87,12 +87,10 @@ optim_wrapper = dict(
         }
     ),
 )
-param_scheduler = [
-    dict(
-        type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1250
-    ),
-    dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False, begin=1250),
-]
+# Up in a tenth of the steps, then down to 0.
+param_scheduler = dict(
+    type='mmmoca.WarmupCosineLR', warmup=0.1, by_epoch=False
+)
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=12500, val_interval=1250)
 val_cfg = dict()
 test_cfg = dict()
