@@ -15,7 +15,7 @@ from ..helpers.cityscapes import ARCH, CONFIGS, run
 from ..helpers.distributed import run_processes
 
 SIZE = (64, 64)
-DEPTH = CONFIGS.parent / 'depth' / 'linear_vit-b16_nyu-416x544.py'
+DEPTH = CONFIGS / 'linear-depth_vit-b16_nyu-416x544.py'
 
 
 @pytest.fixture(scope='module')

@@ -3,11 +3,11 @@
 # steps of 16 crops of 416 x 544 pixels, Eigen's crop, and at test time the
 # mean of an image and its mirror image. DINOv3's loss leaves out the variance
 # in its first 100 steps; here it counts from the first.
-#   tools/dist_train.sh configs/depth/THIS.py 8 --cfg-options \
+#   tools/dist_train.sh configs/segmentation/THIS.py 8 --cfg-options \
 #       model.backbone.init_cfg.checkpoint=mmmoca-teacher://CHECKPOINT
 # data_root has images/{train,test} and annotations/ likewise: PNG of 16 bits,
 # millimetres.
-_base_ = ['../segmentation/_base_/runtime_by_iter.py']
+_base_ = ['./_base_/runtime_by_iter.py']
 
 data_root = 'data/nyu'
 crop_size = (416, 544)  # height, width
