@@ -108,7 +108,7 @@ MUTANTS = [
         "(('weight', factors[:, None]),)",
     ),
     ('sorted(numbered, reverse=True)', 'sorted(numbered)'),
-    ('> MOST_PACKED * os', '> 10**9 * os'),
+    ('unpacked > MOST_PACKED * os', 'unpacked > 10**9 * os'),
     # evaluation
     ('(sims / temperature).softmax(1)', '(sims * temperature).softmax(1)'),
     (

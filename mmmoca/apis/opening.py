@@ -92,11 +92,13 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
 
 def items_of(images: Any) -> Iterable[Any]:
     """The items of a list, of an array of paths or images; or of one image."""
-    texts = getattr(getattr(images, 'dtype', None), 'kind', None) in (*'OUT',)
     one = (str, os.PathLike, bytes, Image.Image, Mapping)
+    if isinstance(images, np.ndarray):
+        of_paths = images.dtype.kind in 'OUT'
+        return images if of_paths or images.ndim == 4 else [images]
     if isinstance(images, one) or not isinstance(images, Iterable):
         return [images]
-    return [images] if getattr(images, 'ndim', 4) < 4 and not texts else images
+    return images
 
 
 def _is_place(path: str) -> bool:
