@@ -6,7 +6,7 @@ import sys
 import textwrap
 from importlib import import_module
 
-from .files import first_comment, shipped, shipped_configs
+from .shipped import first_comment, shipped, shipped_configs
 from .version import __version__
 
 # The program and its options for each command, and its purpose.

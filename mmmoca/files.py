@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writing files whole or not at all, and paths of files."""
+"""Writing files whole or not at all, and names that lead elsewhere."""
 
-import difflib
 import json
 import os
 import re
@@ -15,81 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_PACKAGE = Path(__file__).resolve().parent
 # Parts of a path that leave its folder: .., another backend, a null byte.
 _LEADS_OUT = re.compile(r'(^|/)\.\.(/|$)|://|\0')
-
-
-def shipped(name: str) -> Path | None:
-    """Find a file or folder of the repository outside the package.
-
-    Args:
-        name (str): Its path in the repository, such as ``configs`` or
-            ``tools/train.py``.
-
-    Returns:
-        Path | None: Its path in ``.mim`` of an installed package, or beside
-        the package in a checkout. None if there is neither.
-    """
-    for root in (_PACKAGE / '.mim', _PACKAGE.parent):
-        if (root / name).exists():
-            return root / name
-    return None
-
-
-def find_config(name: str | os.PathLike) -> Path:
-    """Find a config file.
-
-    Args:
-        name (str | os.PathLike): Its path, or the name of one of mmmoca, such
-            as 'moca_vit-b16_200e' or 'configs/demo/knn_vit-tiny_textures.py'.
-
-    Returns:
-        Path: The file.
-
-    Raises:
-        FileNotFoundError: If there is none. Names near ones.
-    """
-    path = Path(name).expanduser()
-    for file in (path, Path(f'{path}.py')):
-        if file.is_file():
-            return file
-    known = shipped_configs()
-    wanted = path.as_posix().removeprefix('configs/').removesuffix('.py')
-    for key, file in known.items():
-        if wanted in (key, file.stem):
-            return file
-    like = difflib.get_close_matches(wanted, known, n=3, cutoff=0)
-    raise FileNotFoundError(
-        f'there is no config {name}: give the path of a file, or the name of '
-        f'one of mmmoca, such as {", ".join(like)}'
-    )
-
-
-def shipped_configs() -> dict[str, Path]:
-    """The configs of mmmoca.
-
-    Returns:
-        dict[str, Path]: The files by their names, such as
-        'moca/moca_vit-b16_200e'.
-    """
-    folder = shipped('configs')
-    # Not rglob: the folders of an installed package may be links.
-    files = *folder.glob('*.py'), *folder.glob('[!_]*/*.py')
-    return {
-        file.relative_to(folder).with_suffix('').as_posix(): file
-        for file in sorted(files)
-    }
-
-
-def first_comment(file: Path) -> str:
-    """The first sentence of what a config says of itself below its licence."""
-    text = ''
-    for line in file.read_text(encoding='utf-8').splitlines()[1:]:
-        if not re.match('# [^ ]', line) or text.endswith(':'):
-            break
-        text += line[1:]
-    return re.split(r'\.\s', f'{text} ')[0].strip(' :')
 
 
 def outside(folder: str, paths: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ names. Our reader reads the authors' released weights for our models.
 from .checkpoints import guarded  # isort: skip, mmpretrain quietly
 from mmpretrain.apis.model import ModelHub
 
-from .files import shipped
+from .shipped import shipped
 
 # The models that mmpretrain can build. model-index.yml, which mim reads, also
 # has segmentors and detectors.

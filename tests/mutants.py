@@ -108,7 +108,7 @@ MUTANTS = [
         "(('weight', factors[:, None]),)",
     ),
     ('sorted(numbered, reverse=True)', 'sorted(numbered)'),
-    ('> MOST_PACKED * os', '> 10**9 * os'),
+    ('unpacked > MOST_PACKED * os', 'unpacked > 10**9 * os'),
     # evaluation
     ('(sims / temperature).softmax(1)', '(sims * temperature).softmax(1)'),
     (
@@ -130,7 +130,7 @@ MUTANTS = [
     ('i * stride[0] + stride[0] // 2', 'i * stride[0]'),
     ('picture[..., ::-1] if bgr else picture', 'picture'),
     ('patches.mT.unflatten(2, grid)', 'patches.mT.unflatten(2, grid[::-1])'),
-    ('image[..., 2::-1]  # RGB(A) -> BGR', 'image[..., :3]'),
+    ('image = ImageOps.exif_transpose(image)', 'pass'),
     (
         'batch.start - span.start + np.array(good)',
         'batch.start - span.start + np.arange(len(good))',

@@ -17,6 +17,7 @@ FLOORS = (
             'messages',
             'progress',
             'requirements',
+            'shipped',
         ),
     ),
     ('quietly',),

@@ -23,7 +23,7 @@ def config_file(name: str) -> Path:
     Raises:
         argparse.ArgumentTypeError: If there is none. Names near ones.
     """
-    from mmmoca.files import find_config
+    from mmmoca.shipped import find_config
 
     try:
         return find_config(name)

@@ -1,8 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Write features of any number of images; a stopped command goes on.
 
-OUT is ``.npy``, with the names of the images in ``OUT.names.txt``, or
-``.parquet``.
+OUT is ``.npy``, with the names of the images in ``OUT.names.txt``.
 """
 
 import argparse
@@ -19,8 +18,6 @@ from _arguments import (
     positive_integer,
 )
 
-SUFFIXES = ('.npy', '.parquet')
-
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line."""
@@ -33,7 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
         'save_to_disk of Hugging Face wrote'
     )
     add('images', metavar='IMAGES', help=images)
-    out = '.npy, with names in OUT.names.txt, or .parquet'
+    out = '.npy, with names in OUT.names.txt'
     add('out', type=Path, metavar='OUT', help=out)
     feature = (
         'mean patch token, [CLS], or both, after the final norm (by default '
@@ -71,8 +68,8 @@ def main() -> None:
     """Write the features."""
     parser = make_parser()
     args = parser.parse_args()
-    if args.out.suffix not in SUFFIXES:
-        parser.error(f'{args.out} must end in {" or ".join(SUFFIXES)}')
+    if args.out.suffix != '.npy':
+        parser.error(f'{args.out} must end in .npy')
     import_stack()
     import mmmoca
     from mmmoca.apis.embedding import embed_to_file

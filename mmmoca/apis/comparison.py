@@ -30,7 +30,8 @@ from mmmoca.models.initialization import init_transformer
 
 from .embedding import embed_to_file, list_digest
 from .encoder import Encoder
-from .images import Images, image_set
+from .images import Images
+from .opening import image_set
 
 
 def untrain(encoder: Encoder, seed: int = 0) -> None:
@@ -147,11 +148,7 @@ def evaluate(
             for part in (train, val)
         )
         predictions, failed = low_shot_predictions(
-            known,
-            labels,
-            query,
-            subsets,
-            regularization=preset.regularization,
+            known, labels, query, subsets, regularization=preset.regularization
         )
         if failed:
             print_log(

@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from mmmoca.version import __version__
 
 from .encoder import KINDS, Encoder, check_batch_size, refuse
 from .images import Images
+from .opening import open_images
 
 # Images in a part. A killed process loses at most one part.
 PART = 512
@@ -53,8 +53,7 @@ def embed_to_file(
             or files.
         out (str | os.PathLike): ``.npy``, with the names of the images one a
             line in ``OUT.names.txt`` and what they were made from in
-            ``OUT.json``; or ``.parquet`` with the columns ``name`` and
-            ``feature``, and the same ``OUT.json``.
+            ``OUT.json``.
         feature (str, optional): 'avg', 'cls' or 'cls-avg', see
             :meth:`Embeddings.pick`; by default what k-NN takes of this
             encoder.
@@ -76,20 +75,18 @@ def embed_to_file(
         OSError: For an image that cannot be read, or could not when ``out``
             was made; it names the file.
         RuntimeError: If another process writes ``out``.
-        ImportError: If ``.parquet`` is asked for and pyarrow is missing.
         TypeError: For images in memory, which have no names.
-        ValueError: If ``out`` ends in something else, or cannot hold the name
-            of an image (a line break in ``.npy``, a name that is no Unicode
-            in ``.parquet``), or as :meth:`Encoder.embed`.
+        ValueError: If ``out`` ends in something else, or the name of an image
+            has a line break, or as :meth:`Encoder.embed`.
     """
     out = Path(out).expanduser()
     feature = feature or encoder.feature
     _check_arguments(out, feature, batch_size)
-    found = encoder.open(images)
+    found = open_images(images, encoder.pipeline)
     is_place = isinstance(images, (str, os.PathLike))
     place = os.path.expanduser(images) if is_place else ''
     paths = [found.path(i) for i in range(len(found))]
-    names = _names(paths, place, out)
+    names = _names(paths, place)
     kinds = feature.split('-')
     width = encoder.backbone.embed_dims * len(kinds)
     made_from = encoder.identity() | dict(
@@ -160,29 +157,19 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
         raise ValueError(
             f'{feature!r} is no feature: give avg, cls or cls-avg'
         )
-    if out.suffix not in ('.npy', '.parquet'):
-        raise ValueError(f'{out} must end in .npy or .parquet')
-    if out.suffix == '.parquet' and find_spec('pyarrow') is None:
-        raise ImportError(f"{out} takes: pip install 'mmmoca[search]'")
+    if out.suffix != '.npy':
+        raise ValueError(f'{out} must end in .npy')
 
 
-def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
-    """Names of images, all of which the file can hold."""
+def _names(paths: list[str | None], place: str) -> list[str]:
+    """Names of images, all of which a list of lines can hold."""
     if None in paths:
         raise TypeError('images in memory have no names: use Encoder.embed')
     names = [path.removeprefix(os.path.join(place, '')) for path in paths]
-    if out.suffix == '.parquet':
-        try:
-            '\0'.join(names).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                '.parquet cannot hold names that are no Unicode: write .npy'
-            ) from error
-        return names
     for name in names:
         if '\n' in name or '\r' in name:
             raise ValueError(
-                f'a list of names cannot hold {name!r}: write .parquet'
+                f'a list of names cannot hold {name!r}: rename the file'
             )
     return names
 
@@ -239,9 +226,6 @@ def _join(
         f'{out}.json', dict(record, unreadable=unreadable, version=__version__)
     )
     shape = len(names), record['width']
-    if out.suffix == '.parquet':
-        _write_parquet(out, parts, names, shape[1])
-        return
     with atomic_write(f'{out}.names.txt') as temporary:
         text = ''.join(f'{name}\n' for name in names)
         temporary.write_bytes(text.encode('utf-8', 'surrogateescape'))
@@ -251,23 +235,3 @@ def _join(
         np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
             file.write(np.load(part).tobytes())
-
-
-def _write_parquet(
-    out: Path, parts: dict[Path, range], names: list[str], width: int
-) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    vector = pyarrow.list_(pyarrow.float32(), width)
-    schema = pyarrow.schema(dict(name=pyarrow.string(), feature=vector))
-    with (
-        atomic_write(out) as temporary,
-        parquet.ParquetWriter(temporary, schema) as writer,
-    ):
-        for part, span in parts.items():
-            values = pyarrow.FixedSizeListArray.from_arrays(
-                np.load(part).reshape(-1), width
-            )
-            texts = pyarrow.array(names[span.start : span.stop])
-            writer.write_table(pyarrow.table([texts, values], schema=schema))

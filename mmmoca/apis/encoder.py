@@ -4,38 +4,24 @@
 import copy
 import hashlib
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from mmengine.device import get_device
 from mmengine.logging import print_log
 from mmengine.model import BaseModel
-from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from mmmoca.checkpoints import (
-    FILE_SCHEME,
-    CheckpointError,
-    Preprocessing,
-    adapt_backbone,
-    build_vit,
-    local_file,
-    preprocessing_of,
-    read_backbone,
-)
-from mmmoca.evaluation.presets import Preset, choose_preset
-from mmmoca.messages import listed, printable
-from mmmoca.mmpretrain_hub import ModelHub
+from mmmoca.checkpoints import Preprocessing
+from mmmoca.evaluation.presets import Preset
+from mmmoca.messages import listed
 from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
-from .images import Images, collate_images, open_images, pipeline_of
+from .images import Images, image_batches, pipeline_of
+from .opening import open_images
 
 KINDS = ('cls', 'avg', 'patches', 'raw_cls', 'raw_avg')
 
@@ -58,22 +44,6 @@ def refuse(errors: Mapping[int, Exception], skip_unreadable: bool) -> None:
             ) from error
 
 
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity, its quota of a cgroup."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-        group = Path('/proc/self/cgroup').read_text().rpartition('::')[2]
-        limit = Path(f'/sys/fs/cgroup{group.strip()}', 'cpu.max').read_text()
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
-    except OSError:  # no control group, or one of version 1
-        return cores
-    quota, period = limit.split()
-    return (
-        cores if quota == 'max' else min(cores, -(-int(quota) // int(period)))
-    )
-
-
 class Embeddings(NamedTuple):
     """Features, after the final norm unless they are raw.
 
@@ -81,7 +51,7 @@ class Embeddings(NamedTuple):
         cls (Tensor, optional): [CLS], (N, D).
         avg (Tensor, optional): [AVG], the mean patch token, (N, D).
         patches (Tensor, optional): Patch tokens as a map, (N, D, h, w).
-        paths (List[str], optional): Path of each image, None of those in
+        paths (list[str], optional): Path of each image, None of those in
             memory.
         raw_cls (Tensor, optional): [CLS] before the final norm, (N, D).
         raw_avg (Tensor, optional): The mean patch token before it, (N, D).
@@ -116,7 +86,7 @@ class Encoder(BaseModel):
     Attributes:
         backbone (VisionTransformer): The ViT of mmpretrain.
         preprocessing (Preprocessing): As given.
-        pipeline (List[dict]): Transforms of a file, before normalisation.
+        pipeline (list[dict]): Transforms of a file, before normalisation.
         preset (Preset): As published, or as the run was judged by.
         feature (str): What k-NN takes: 'avg', 'cls' or 'cls-avg'.
         metainfo (dict): As given.
@@ -182,11 +152,6 @@ class Encoder(BaseModel):
             raw_avg=raw[:, 1:].mean(dim=1),
         )
 
-    def open(self, images: Any) -> Images:
-        """Find images, see :meth:`embed`, that fit the encoder's channels."""
-        channels = self.backbone.patch_embed.projection.in_channels
-        return open_images(images, self.pipeline, channels)
-
     def embed(
         self,
         images: Any,
@@ -200,11 +165,11 @@ class Encoder(BaseModel):
         """Features of images.
 
         Args:
-            images: A folder of images at any depth, or of shards, or a data
-                set of Hugging Face, on a disk or opened; a file, or its
-                bytes; a PIL image, or an array, uint8, (H, W, 3) in RGB or
-                (H, W); or a list or an array of these. A tensor (B, C, H, W)
-                is taken as normalised.
+            images (Any): A folder of images at any depth, or of shards, or a
+                data set of Hugging Face, on a disk or opened; a file, or its
+                bytes; a PIL image, or an array, uint8, (H, W, 3) in RGB or (H,
+                W); or a list or an array of these. A tensor (B, C, H, W) is
+                taken as normalised.
             batch_size (int): Images at a time. Defaults to 64.
             features (Sequence[str]): What to keep, of 'cls', 'avg' and
                 'patches', and before the final norm 'raw_cls' and 'raw_avg'.
@@ -235,7 +200,7 @@ class Encoder(BaseModel):
             )
         if isinstance(images, Tensor):
             return self._embed_tensor(images, batch_size, kinds, amp)
-        found = self.open(images)
+        found = open_images(images, self.pipeline)
         stream = self.stream(found, batch_size, kinds, num_workers, amp)
         kept: dict[str, Tensor] = {}
         failed: dict[int, Exception] = {}
@@ -305,29 +270,17 @@ class Encoder(BaseModel):
                 never crosses from one to the next. Defaults to all rows.
 
         Yields:
-            Tuple[range, Embeddings | None, Dict[int, Exception]]: Rows; the
+            tuple[range, Embeddings | None, dict[int, Exception]]: Rows; the
             features of those that could be read, None if none could; and
             what is wrong with the others, by their place in the batch.
 
         Raises:
             ValueError: If features are not finite.
         """
-        batches = [
-            span[start : start + batch_size]
-            for span in ([range(len(images))] if spans is None else spans)
-            for start in range(0, len(span), batch_size)
-        ]
-        if num_workers is None:
-            several = len(batches) > 1
-            num_workers = min(8, usable_cores()) if several else 0
-        loader = DataLoader(
-            images,
-            batch_sampler=batches,
-            num_workers=num_workers,
-            collate_fn=collate_images,
-            pin_memory=self.data_preprocessor.device.type == 'cuda',
-        )
-        for rows, (inputs, errors) in zip(batches, loader):
+        spans = [range(len(images))] if spans is None else spans
+        pinned = self.data_preprocessor.device.type == 'cuda'
+        batches = image_batches(images, spans, batch_size, num_workers, pinned)
+        for rows, inputs, errors in batches:
             embeddings = None
             if inputs is not None:
                 inputs = self.data_preprocessor(dict(inputs=inputs))['inputs']
@@ -380,90 +333,3 @@ class Encoder(BaseModel):
             f'Encoder({info["checkpoint"]}: {info["which"]} encoder of '
             f'layout {info["layout"]}, images of {height} x {width} pixels)'
         )
-
-
-def load(
-    checkpoint: str | os.PathLike,
-    which: str = 'teacher',
-    device: torch.device | str | None = None,
-    img_size: int | tuple[int, int] | None = None,
-    num_heads: int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    source_grid: tuple[int, int] | None = None,
-    weights: str | None = None,
-) -> Encoder:
-    """Load the encoder of a checkpoint of any known layout.
-
-    Its architecture is that of its tensors. Images are prepared as the
-    checkpoint records (a run, or what a converter copied from one); without
-    a record as for ImageNet, which a log line says.
-
-    Args:
-        checkpoint (str | os.PathLike): A file of any layout of
-            docs/guides/checkpoints.md, or the name of a model with published
-            weights, such as 'moca_vit-b16_200e_v1.0', which are downloaded
-            once.
-        which (str): 'teacher' (default, as all of the paper's evaluations)
-            or 'student'.
-        device (torch.device | str, optional): By default the GPU, if there
-            is one.
-        img_size (int | Tuple[int, int], optional): Height and width in
-            pixels that images are resized and cropped to; by default those
-            it was trained on. Positions are resized.
-        num_heads (int, optional): Attention heads, if neither the file nor
-            the size of the ViT tells.
-        mean (Sequence[float], optional): Of each channel in the values of
-            the file, 0 to 255 say, instead of what is recorded. In the order
-            of ``encoder.preprocessing.channel_order``.
-        std (Sequence[float], optional): Likewise.
-        source_grid (Tuple[int, int], optional): Patch rows and columns of
-            the file; by default as it records, else square.
-        weights (str, optional): 'raw' or 'averaged', where a file has both;
-            a log line says which are taken by default.
-
-    Returns:
-        Encoder: Ready to :meth:`~Encoder.embed` images.
-
-    Raises:
-        CheckpointError: If the file cannot be read, has no ViT of a known
-            layout, or does not say enough; it says what to give. Also if it
-            cannot be downloaded.
-    """
-    path = os.path.expanduser(os.fspath(checkpoint))
-    if not os.path.isfile(path) and ModelHub.has(path):
-        url = ModelHub.get(path).weights
-        if url is None:
-            raise CheckpointError(
-                f'no weights of {path} are published: train it by its config'
-            )
-        # Where torch.hub keeps them.
-        path = local_file(url.removeprefix(FILE_SCHEME))
-    backbone = read_backbone(path, which, weights)
-    if img_size is not None:
-        height, width = to_2tuple(img_size)
-        img_size = height, width
-    try:
-        backbone = adapt_backbone(backbone, img_size, source_grid=source_grid)
-        settings = preprocessing_of(backbone, mean, std)
-        vit = build_vit(backbone, num_heads)
-    except CheckpointError as error:
-        raise CheckpointError(f'{path}: {error}') from error
-    metainfo = dict(
-        checkpoint=os.path.abspath(path),
-        layout=backbone.layout,
-        which=backbone.which,
-        feature=backbone.feature,
-        num_heads=vit.arch_settings['num_heads'],
-    )
-    preset = choose_preset(backbone.layout, backbone.feature)
-    changes = list(backbone.changes)
-    if settings.source == 'assumed':
-        changes.append(
-            'it does not say how its images were prepared: mean and std are '
-            "taken to be ImageNet's; give others by mean= and std="
-        )
-    for change in changes:
-        print_log(printable(f'{path}: {change}'), logger='current')
-    encoder = Encoder(vit, settings, preset, metainfo)
-    return encoder.to(device or get_device())

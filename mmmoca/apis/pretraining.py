@@ -18,10 +18,11 @@ from mmmoca.datasets.hf_images import is_opened
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.engine.launch import load_config
 from mmmoca.engine.training import prepare_training, train
-from mmmoca.files import atomic_write, find_config, write_text
+from mmmoca.files import atomic_write, write_text
 from mmmoca.progress import in_notebook
+from mmmoca.shipped import find_config
 
-from .images import items_of
+from .opening import items_of
 
 if TYPE_CHECKING:
     from datasets import Dataset

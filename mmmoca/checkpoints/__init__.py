@@ -1,11 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import mmmoca.quietly  # noqa: F401
 
-from .fitting import check_fit, check_pretrained_inits, loaded_names
-from .keys import convert_release_name, convert_release_state_dict
+from .building import adapt_backbone, build_vit
+from .errors import CheckpointError
+from .fitting import check_fit, loaded_names
 from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of, run_record
-from .reading import CheckpointError, local_file, read_checkpoint
+from .pretrained_init import check_pretrained_inits
+from .reading import local_file, read_checkpoint
+from .release import (
+    convert_release,
+    convert_release_name,
+    convert_release_state_dict,
+)
 from .run_folder import (
     INTERRUPTED,
     FolderLock,
@@ -14,15 +21,9 @@ from .run_folder import (
     not_finite,
 )
 from .scheme import FILE_SCHEME, guarded
-from .starts import START_SCHEME, load_start
-from .vits import adapt_backbone, build_vit
+from .start import START_SCHEME, load_start
 from .weights import resize_positions
-from .writing import (
-    backbone_checkpoint,
-    convert_release,
-    plain,
-    write_checkpoint,
-)
+from .writing import backbone_checkpoint, plain, write_checkpoint
 
 __all__ = [
     'FILE_SCHEME',

@@ -1,45 +1,46 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Whether what a checkpoint holds can be used, before anything uses it."""
 
-import math
+import os
 from collections.abc import Iterator
-from numbers import Real
 
 import torch
 from torch import Tensor
 
+from .errors import CheckpointError
+
 # PyTorch does not compress. What was compressed later stays far below this.
 MOST_PACKED = 50
-# What a record has, see `run_record`. Other keys are not used.
-_RECORD = {
-    **dict.fromkeys(('mmmoca', 'preprocessing', 'loader'), dict),
-    **dict.fromkeys(('channel_order', 'interpolation', 'backend'), str),
-    **dict.fromkeys(('num_heads', 'resize', 'cropped'), Real),
-    **dict.fromkeys(('grid', 'mean', 'std'), list | tuple),  # of numbers
-}
 
 
-def unusable(checkpoint: dict, size: int) -> str | None:
-    """Find what in a checkpoint no reader of it can use.
+def check_content(checkpoint: dict, path: str) -> None:
+    """Refuse a checkpoint with something that no reader of it can use.
 
     Args:
         checkpoint (dict): What was read, of any content.
-        size (int): Bytes of its file.
+        path (str): Its file.
 
-    Returns:
-        str | None: What it is, after the file's name. None if all is well.
+    Raises:
+        CheckpointError: If its state is no dict, a tensor is not a plain one,
+            or the tensors are larger than what the file can hold.
     """
     state = checkpoint.get('state_dict', {})
     if not isinstance(state, dict):
-        return f'has a {type(state).__name__} as state_dict, not a dict'
+        raise CheckpointError(
+            f'{path} has a {type(state).__name__} as state_dict, not a dict'
+        )
     total = 0
     for name, tensor in _tensors(checkpoint):
         if problem := _problem(tensor):
-            return f'has {name}, {problem}: save plain tensors'
+            raise CheckpointError(
+                f'{path} has {name}, {problem}: save plain tensors'
+            )
         total += tensor.nbytes
-    if total > MOST_PACKED * size:
-        return f'has tensors of {total} bytes, which the file does not hold'
-    return _broken_record(checkpoint.get('meta'))
+    if total > MOST_PACKED * os.path.getsize(path):
+        raise CheckpointError(
+            f'{path} has tensors of {total} bytes, which the file does not '
+            'hold'
+        )
 
 
 def _tensors(content: object) -> Iterator[tuple[str, Tensor]]:
@@ -67,24 +68,3 @@ def _problem(tensor: Tensor) -> str | None:
     if tensor.numel() * tensor.element_size() > held:
         return f'an expanded tensor: {tuple(tensor.shape)} of {held} bytes'
     return None
-
-
-def _broken_record(meta: object) -> str | None:
-    """The first setting of ``meta.mmmoca`` that is of another kind."""
-    record = meta.get('mmmoca') if isinstance(meta, dict) else None
-    known = record.get('preprocessing') if isinstance(record, dict) else None
-    for part in (dict(mmmoca=record), record or {}, known or {}):
-        for key in part.keys() & _RECORD.keys():
-            value, kind = part[key], _RECORD[key]
-            if value is not None and not _is_of(value, kind, key):
-                return f'has a broken meta.mmmoca: {key}={str(value)[:80]!r}'
-    return None
-
-
-def _is_of(value: object, kind: object, key: str) -> bool:
-    numbers = value if isinstance(value, list | tuple) else [value]
-    lowest = -math.inf if key == 'mean' else 0
-    return isinstance(value, kind) and (
-        kind in (dict, str)
-        or all(isinstance(n, Real) and lowest < n < math.inf for n in numbers)
-    )

@@ -5,24 +5,25 @@ MMEngine loads the tensors that match and only logs the rest, so that a wrong
 file or prefix would leave a model untrained without an error.
 """
 
-import functools
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from mmengine.model import PretrainedInit, initialize
-from mmengine.runner.checkpoint import CheckpointLoader
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor, nn
 
 from mmmoca.messages import listed
 
+from .errors import CheckpointError
 from .layouts import record_of
-from .reading import CheckpointError
-from .scheme import guarded
-from .weights import LAYER_SCALE, PROJECTION, arch_of, position_grid
+from .weights import (
+    LAYER_SCALE,
+    PROJECTION,
+    arch_of,
+    check_real,
+    position_grid,
+)
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
@@ -56,16 +57,8 @@ def check_fit(
     """
     own = module.state_dict()
     shared = saved.keys() & own.keys()
-    types = {n: getattr(saved[n], 'dtype', torch.bool) for n in shared}
-    wrong = [
-        name
-        for name in sorted(shared)
-        if own[name].is_floating_point() > types[name].is_floating_point
-    ]
-    if wrong:
-        raise CheckpointError(
-            f'{source}: {listed(wrong)} are no floating point numbers'
-        )
+    weights = [n for n in sorted(shared) if own[n].is_floating_point()]
+    check_real({name: saved[name] for name in weights}, source)
     misshapen = sorted(
         name
         for name in shared
@@ -85,7 +78,7 @@ def check_fit(
         'it to other images)'
     )
     vits = [
-        (name, vit, _after_prefix(saved, f'{name}.' if name else ''))
+        (name, vit, after_prefix(saved, f'{name}.' if name else ''))
         for name, vit in module.named_modules()
         if isinstance(vit, VisionTransformer)
     ]
@@ -210,52 +203,7 @@ def loaded_names(checkpoint: dict) -> dict[str, Any]:
     return {str(k).removeprefix('module.'): v for k, v in state.items()}
 
 
-def check_pretrained_inits(model: nn.Module) -> list[str]:
-    """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
-
-    After this MMEngine reads the files with our reader, and a class that
-    would overwrite what is loaded from a list, or by the class
-    ``PretrainedInit``, finds the form that it knows.
-
-    Args:
-        model (nn.Module): A model before its ``init_weights``. Modules that
-            were initialised already are left alone.
-
-    Returns:
-        List[str]: A line for each such module: how many of its names match.
-
-    Raises:
-        CheckpointError: If nothing matches, or see :func:`check_fit`.
-    """
-    load = functools.cache(CheckpointLoader.load_checkpoint)
-    reports = []
-    for name, module in model.named_modules():
-        inits = getattr(module, 'init_cfg', None) or []
-        inits = [inits] if isinstance(inits, dict) else inits
-        pretrained = [init for init in inits if _is_pretrained(init['type'])]
-        if getattr(module, 'is_init', False) or not pretrained:
-            continue
-        for init in pretrained:
-            path, init['type'] = init['checkpoint'], 'Pretrained'
-            init['checkpoint'] = guarded(path)
-            role = (
-                f'Pretrained init of {name or type(module).__name__} ({path})'
-            )
-            checkpoint = load(guarded(path))
-            reports.append(_check_init(role, module, checkpoint, init))
-        if len(pretrained) == 1:
-            # So many classes know that they must not overwrite weights.
-            initialize(module, [i for i in inits if i not in pretrained])
-            (module.init_cfg,) = pretrained
-    return reports
-
-
-def _is_pretrained(kind: str | type) -> bool:
-    # Its name may have a scope.
-    return kind is PretrainedInit or str(kind).split('.')[-1] == 'Pretrained'
-
-
-def _after_prefix(
+def after_prefix(
     state: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Tensor]:
     """The tensors whose names have a prefix, without it."""
@@ -264,31 +212,3 @@ def _after_prefix(
         for name, value in state.items()
         if name.startswith(prefix)
     }
-
-
-def _check_init(
-    role: str, module: nn.Module, checkpoint: dict, init: dict
-) -> str:
-    state = {
-        name: value
-        for name, value in loaded_names(checkpoint).items()
-        if isinstance(value, Tensor)
-    }
-    prefix = init.get('prefix')
-    start = f'{prefix.rstrip(".")}.' if prefix else ''
-    part = _after_prefix(state, start)
-    if not part.keys() & module.state_dict().keys():
-        has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
-        raise CheckpointError(
-            f'{role} matches none of its names: the file has {listed(has)}; '
-            "write prefix='teacher.', prefix='backbone.' or prefix=None as "
-            "it has them, or checkpoint='mmmoca-teacher://FILE', "
-            "prefix='backbone.' if it has a ViT"
-        )
-    report = check_fit(module, part, checkpoint.get('meta'), role)
-    if start == 'backbone.' and 'teacher.cls_token' in state:
-        report += (
-            ". This is a pretraining run's student; prefix='teacher.' is the "
-            'teacher, which the paper evaluates'
-        )
-    return report

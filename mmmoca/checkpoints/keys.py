@@ -6,22 +6,18 @@ of the encoders in the authors' release.
 """
 
 import re
-from collections.abc import Mapping
-
-from torch import Tensor
-
-from .reading import CheckpointError
+from collections.abc import Iterable
 
 
 class NameTable:
     """Names of mmpretrain's ViT beside those of another library.
 
     Args:
-        *rows (Tuple[str, ...]): The beginning of a name in mmpretrain, the
+        *rows (tuple[str, ...]): The beginning of a name in mmpretrain, the
             same in the other library, and other spellings that are read,
             ``#`` for the number of a layer. The first row that fits counts;
             a beginning ends at a dot.
-        spelling (Tuple[str, str]): A pattern that is replaced in their names
+        spelling (tuple[str, str]): A pattern that is replaced in their names
             before, and its replacement.
     """
 
@@ -46,7 +42,7 @@ class NameTable:
         return _replace_beginning(name, (row[:2] for row in self._rows))
 
 
-def _replace_beginning(name: str, pairs) -> str:
+def _replace_beginning(name: str, pairs: Iterable[tuple[str, str]]) -> str:
     for old, new in pairs:
         pattern = re.escape(old).replace(r'\#', r'(\d+)') + r'(?=\.|$)'
         if re.match(pattern, name):
@@ -104,90 +100,3 @@ HUGGINGFACE = NameTable(
     ('ln1', 'layernorm'),
     spelling=(r'^layers\.(?=\d+\.)', 'encoder.layer.'),
 )
-
-# Beginnings of names in the authors' release, and here. What follows those of
-# ViTs has timm's names.
-_RELEASED_VITS = {
-    'encoder.': ('backbone.', ''),
-    'encoder_teacher.': ('teacher.', ''),
-    'decoder_blocks_cls_pt.': ('neck.', 'blocks.'),
-}
-_EXTRACTOR = 'bow_extractor.bow_extractor.0.'
-_RELEASED = {
-    'norm_cls_pt.': 'neck.input_norm.',
-    'decoder_embed_cls_pt.': 'neck.projection.',
-    'decoder_norm_cls_pt.': 'neck.norm.',
-    'mask_token_cls_pt': 'neck.mask_token',
-    f'{_EXTRACTOR}_embedding_ptr': 'codebook.pointer',
-    f'{_EXTRACTOR}_embedding': 'codebook.words',
-    f'{_EXTRACTOR}_dist_norm': 'codebook.msd',
-} | {
-    f'{theirs}.layers_w.0.{module}': f'head.{ours}.{name}'
-    for theirs, ours in (
-        ('encoder_pred', 'img_generator'),
-        ('decoder_pred', 'loc_generator'),
-    )
-    for module, name in (
-        ('generator.b0_fc.', 'fc1.'),
-        ('generator.b0_bn.', 'bn.'),
-        ('generator.b0_last_layer.', 'fc2.'),
-        ('skip.', 'skip.'),
-    )
-}
-# Constants, derived tables, and statistics that nothing reads: BatchNorm
-# normalises over the current codebook, and mu of the previous step is mu.
-_DROPPED = re.compile(
-    r'decoder_pos_embed|(en|de)coder_pred\.scale'
-    r'|.*\.b0_bn\.(running_|num_batches)'
-    r'|.*\._(track_num_batches|dist_norm_prev)'
-)
-
-
-def convert_release_name(name: str) -> str | None:
-    """Turn a name of the authors' full model into :class:`MOCA`'s.
-
-    Args:
-        name (str): Key of the released state dict.
-
-    Returns:
-        str, optional: Key here; None for state that has no counterpart.
-
-    Raises:
-        CheckpointError: If the name is not one of the released model's.
-    """
-    if _DROPPED.match(name):
-        return None
-    for theirs, (ours, beginning) in _RELEASED_VITS.items():
-        if name.startswith(theirs):
-            rest = beginning + name.removeprefix(theirs)
-            return ours + TIMM.to_mmpretrain(rest)
-    for theirs, ours in _RELEASED.items():
-        if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
-    raise CheckpointError(
-        f'{name!r} is of a variant of MOCA that is not built here'
-    )
-
-
-def convert_release_state_dict(
-    state_dict: Mapping[str, Tensor],
-) -> dict[str, Tensor]:
-    """Convert the authors' full model to :class:`MOCA`'s state dict.
-
-    Args:
-        state_dict (Mapping[str, Tensor]): Released names.
-
-    Returns:
-        Dict[str, Tensor]: Names and shapes of :class:`MOCA`.
-
-    Raises:
-        CheckpointError: If a name is not one of the released model's.
-    """
-    converted = {}
-    for name, value in state_dict.items():
-        new_name = convert_release_name(name)
-        if new_name in ('codebook.pointer', 'codebook.msd'):
-            value = value.reshape(())
-        if new_name is not None:
-            converted[new_name] = value
-    return converted

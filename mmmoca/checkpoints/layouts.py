@@ -11,21 +11,25 @@ from torch import Tensor
 
 from mmmoca.messages import listed
 
+from .errors import CheckpointError
 from .keys import HUGGINGFACE, TIMM
-from .reading import CheckpointError, is_averaged, read_checkpoint, tensors_of
+from .places import (
+    Place,
+    choose_encoder,
+    choose_weights,
+    layout_of,
+    tensors_of,
+)
+from .reading import read_checkpoint
 from .weights import (
     PROJECTION,
+    check_real,
     fold_layer_scale,
     join_qkv,
     position_grid,
     prepend_class_position,
 )
 
-LAYOUTS = (
-    *('mmmoca', 'moca', 'mmpretrain', 'huggingface', 'dino'),
-    *('msn', 'mocov3', 'mae', 'dinov2', 'timm'),
-)
-_ROLES = ('teacher', 'student')
 # The weight that tells a ViT, and how its names become mmpretrain's.
 _NAMINGS: dict[str, tuple[str, Callable[[str], str]]] = {
     'timm': ('patch_embed.proj.weight', TIMM.to_mmpretrain),
@@ -52,7 +56,7 @@ class Backbone(NamedTuple):
     """A ViT found in a checkpoint.
 
     Attributes:
-        state_dict (Dict[str, Tensor]): Under the names of
+        state_dict (dict[str, Tensor]): Under the names of
             ``mmpretrain.VisionTransformer``, without a prefix.
         layout (str): 'mmmoca' (a pretraining run of this package), 'moca'
             (the authors'), 'mmpretrain', 'huggingface', 'dino' (also iBOT
@@ -60,14 +64,14 @@ class Backbone(NamedTuple):
             (also DeiT). Files made by our tools keep their source's layout.
         which (str): 'teacher', 'student', or 'only' where the file has one
             encoder and does not say where it is from.
-        ignored (List[str]): Other names of the file, as a head's.
-        grid (Tuple[int, int], optional): Rows and columns of its position
+        ignored (list[str]): Other names of the file, as a head's.
+        grid (tuple[int, int], optional): Rows and columns of its position
             embedding: as the file records, else square where their number
             allows it, else None.
-        changes (Tuple[str, ...]): How ``state_dict`` differs from the file's
+        changes (tuple[str, ...]): How ``state_dict`` differs from the file's
             encoder and which of two sets of weights it is, in words for a
             log.
-        meta (Dict): The ``meta`` of the file, such as :func:`run_record`
+        meta (dict): The ``meta`` of the file, such as :func:`run_record`
             inside; {} if there is none.
     """
 
@@ -92,7 +96,7 @@ class Backbone(NamedTuple):
 
     @property
     def img_size(self) -> tuple[int, int]:
-        """Tuple[int, int]: Height and width in pixels of its images.
+        """tuple[int, int]: Height and width in pixels of its images.
 
         Raises:
             CheckpointError: If the patch grid is not known.
@@ -185,7 +189,7 @@ def find_backbone(
     record = record_of(meta)
     groups = tensors_of(checkpoint)
     found = [
-        _Place(container, name.removesuffix(anchor), naming)
+        Place(container, name.removesuffix(anchor), naming)
         for container, tensors in groups.items()
         for naming, (anchor, _) in _NAMINGS.items()
         for name in tensors
@@ -200,8 +204,8 @@ def find_backbone(
             f'patch_embeddings as in transformers): it has {listed(names)}'
         )
     swapped = 'message_hub' in checkpoint and 'ema_state_dict' in checkpoint
-    found, taken = _choose_weights(found, weights, swapped, source)
-    place, role = _choose_encoder(found, which, record.get('which'), source)
+    found, taken = choose_weights(found, weights, swapped, source)
+    place, role = choose_encoder(found, which, record.get('which'), source)
     container, prefix, naming = place
     _, convert = _NAMINGS[naming]
     state_dict, ignored, unknown, changes = {}, [], [], []
@@ -222,7 +226,7 @@ def find_backbone(
             ignored.append(name)
         else:
             unknown.append(name)
-    _check_numbers(state_dict, source)
+    check_real(state_dict, f'the encoder in {source}')
     join_qkv(state_dict, source)
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
@@ -233,8 +237,8 @@ def find_backbone(
     if naming == 'timm' and changes:
         prepend_class_position(state_dict)
     layout = record.get('layout')
-    if layout not in LAYOUTS:
-        layout = _layout_of(naming, found, ignored, bool(changes))
+    if layout is None:
+        layout = layout_of(naming, found, ignored, bool(changes))
     return Backbone(
         state_dict,
         layout,
@@ -244,105 +248,6 @@ def find_backbone(
         (*changes, *taken),
         meta,
     )
-
-
-class _Place(NamedTuple):
-    """Where an encoder is in a file."""
-
-    container: str  # key of the file
-    prefix: str  # of its names there
-    naming: str  # of _NAMINGS
-
-    def __str__(self) -> str:
-        return f'{self.container} {self.prefix}'.strip() or 'one'
-
-
-def _choose_weights(
-    found: list[_Place], weights: str | None, swapped: bool, source: str
-) -> tuple[list[_Place], list[str]]:
-    """The places of raw or of averaged weights, and a line that says which.
-
-    ``swapped``: MMEngine's EMAHook saves the averaged ones as ``state_dict``
-    and the raw ones as ``ema_state_dict``.
-    """
-    beside = [place for place in found if is_averaged(str(place))]
-    main = [place for place in found if place not in beside]
-    kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
-    sets = {k: places for k, places in zip(kinds, (main, beside)) if places}
-    taken = weights or next(iter(sets))
-    if taken not in sets:
-        raise CheckpointError(
-            f'{source} has no {taken} weights, only {listed(sets)} ones'
-        )
-    told = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
-    told = f'its {taken} weights are taken, to choose by weights= of: {told}'
-    return sets[taken], [told] if beside else []
-
-
-def _choose_encoder(
-    found: list[_Place], which: str, recorded: object, source: str
-) -> tuple[_Place, str]:
-    """The encoder asked for, and its role.
-
-    The only encoder of a file has the recorded role, if there is one.
-    """
-    if which not in _ROLES:
-        raise ValueError(
-            f"which must be 'teacher' or 'student', but got {which!r}"
-        )
-    teachers, students = [], []
-    for place in found:
-        is_teacher = re.search('teacher|target|momentum', str(place))
-        (teachers if is_teacher else students).append(place)
-    alone = len(found) == 1 and not teachers
-    alone = alone and found[0].container != 'student'
-    chosen, role = teachers if which == 'teacher' else students, which
-    if alone:
-        chosen = found if which in ('teacher', recorded) else []
-        role = recorded if recorded in _ROLES else 'only'
-    if len(chosen) != 1:
-        raise CheckpointError(
-            f'{source} has {len(chosen)} encoders that could be the {which}: '
-            f'it has {listed(found)}. Choose by which (--which), or save '
-            'the one you mean as a file of its own'
-        )
-    return chosen[0], role
-
-
-def _layout_of(
-    naming: str, found: list[_Place], ignored: list[str], scaled: bool
-) -> str:
-    """The layout of a file, see :class:`Backbone`.
-
-    ``scaled``: whether the encoder had LayerScale or registers, as DINOv2's.
-    """
-    containers, prefixes, _ = map(set, zip(*found))
-    momentum = any(p.startswith('momentum_encoder.') for p in prefixes)
-    decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
-    for layout, fits in (
-        ('moca', 'encoder_teacher.' in prefixes),
-        ('huggingface', naming == 'huggingface'),
-        ('mmmoca', naming == 'mmpretrain' and 'teacher.' in prefixes),
-        ('mocov3', momentum),  # mmpretrain's too
-        ('mmpretrain', naming == 'mmpretrain'),
-        ('msn', 'target_encoder' in containers),
-        ('dino', bool(containers & {'teacher', 'student'})),
-        ('dinov2', decoder and scaled),
-        ('mae', decoder),
-    ):
-        if fits:
-            return layout
-    return 'timm'
-
-
-def _check_numbers(state_dict: dict[str, Tensor], source: str) -> None:
-    """Refuse integer, boolean and complex weights."""
-    wrong = [n for n, v in state_dict.items() if not v.is_floating_point()]
-    if wrong:
-        raise CheckpointError(
-            f'the encoder in {source} has {listed(wrong)} of '
-            f'{state_dict[wrong[0]].dtype}: save floating point numbers'
-        )
 
 
 def _check_plain(

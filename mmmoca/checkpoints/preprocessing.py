@@ -8,8 +8,8 @@ from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 from torch import nn
 
+from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .reading import CheckpointError
 from .weights import PROJECTION
 
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
@@ -18,8 +18,15 @@ _LOADERS = ('LoadImage', 'LoadImageFromFile', 'LoadBands')
 # Arguments of a loader that change its images. Others are neither recorded
 # nor taken from a file.
 _LOADER_KEYS = (
-    *('type', 'color_type', 'imdecode_backend', 'to_float32'),
-    *('channels', 'channel_axis', 'nodata', 'fill', 'cut_to_8_bits'),
+    'type',
+    'color_type',
+    'imdecode_backend',
+    'to_float32',
+    'cut_to_8_bits',
+    'channels',
+    'channel_axis',
+    'nodata',
+    'fill',
 )
 
 
@@ -27,20 +34,20 @@ class Preprocessing(NamedTuple):
     """What is done to an image before it enters an encoder.
 
     Attributes:
-        mean (Tuple[float, ...]): Of each channel in the order of
+        mean (tuple[float, ...]): Of each channel in the order of
             ``channel_order``, in the values of the file: 0 to 255 in images
             of 8 bits.
-        std (Tuple[float, ...]): Likewise.
+        std (tuple[float, ...]): Likewise.
         channel_order (str): 'rgb', 'bgr', 'grey', or 'bands' in the order
             of the file.
-        img_size (Tuple[int, int]): Height and width in pixels.
+        img_size (tuple[int, int]): Height and width in pixels.
         resize (int, optional): Length in pixels that the shorter side is
             resized to, before ``img_size`` is cut out of the middle. None:
             the whole image is resized to ``img_size``. Always None if
             ``img_size`` is not square.
         interpolation (str): That of the resizing, 'bicubic' say.
         backend (str): What resizes, 'pillow' or 'cv2'.
-        loader (Dict): Config of the transform that loads a file.
+        loader (dict): Config of the transform that loads a file.
         source (str): Where mean and std are from: 'config' (of the run that
             made the checkpoint), 'given', or 'assumed', ImageNet's.
     """
@@ -85,11 +92,20 @@ def run_record(config: dict, model: nn.Module) -> dict:
     return dict(
         num_heads=vits[0].arch_settings['num_heads'],
         grid=tuple(vits[0].patch_resolution),
-        preprocessing=_preprocessing(config, channels),
+        preprocessing=preprocessing_record(config, channels),
     )
 
 
-def _preprocessing(config: dict, channels: int) -> dict:
+def preprocessing_record(config: dict, channels: int) -> dict:
+    """What a config says of :class:`Preprocessing`, as far as it is known.
+
+    Args:
+        config (dict): Of plain values.
+        channels (int): Of its images.
+
+    Returns:
+        dict: See :func:`run_record`.
+    """
     pipelines = [
         (config.get(f'{mode}_dataloader') or {}).get('dataset', {})
         for mode in ('val', 'test', 'train')
@@ -111,7 +127,6 @@ def _preprocessing(config: dict, channels: int) -> dict:
     for name, default in (('mean', 0.0), ('std', 1.0)):
         numbers = tuple(normalise.get(name) or [default])
         known[name] = numbers * (channels if len(numbers) == 1 else 1)
-    bands = str(loader.get('type')).endswith('LoadBands')
     if (
         normalise.get('to_rgb')
         or normalise.get('bgr_to_rgb')
@@ -119,7 +134,7 @@ def _preprocessing(config: dict, channels: int) -> dict:
         or (steps and not loader and channels == 3)
     ):
         known['channel_order'] = 'rgb'
-    elif bands or loader.get('imdecode_backend') == 'tifffile':
+    elif str(loader.get('type')).endswith('LoadBands'):
         known['channel_order'] = 'bands'
     else:  # MMCV loads colours as BGR
         orders = {1: 'grey', 3: 'bgr'}
@@ -155,6 +170,7 @@ def preprocessing_of(
     backbone: Backbone,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    config: dict | None = None,
 ) -> Preprocessing:
     """Find out how images are prepared for an encoder.
 
@@ -163,6 +179,8 @@ def preprocessing_of(
         mean (Sequence[float], optional): Of each channel, instead of what
             the file records.
         std (Sequence[float], optional): Likewise.
+        config (dict, optional): A config of plain values that says it instead
+            of the file.
 
     Returns:
         Preprocessing: As the file records. Else as ImageNet's images for
@@ -176,6 +194,17 @@ def preprocessing_of(
     channels = backbone.state_dict[PROJECTION].shape[1]
     img_size = backbone.img_size
     recorded = record_of(backbone.meta).get('preprocessing') or {}
+    if config is not None:
+        recorded = preprocessing_record(config, channels)
+        if len(recorded.get('mean', ())) != channels or (
+            'resize' not in recorded
+        ):
+            raise CheckpointError(
+                f'the config does not say how images of {channels} channels '
+                'are prepared: it needs a data_preprocessor with as many '
+                'numbers, and a pipeline of validation that resizes the '
+                'shorter side and crops, or resizes to one size'
+            )
     known = {  # JSON has lists only
         key: tuple(value) if isinstance(value, list) else value
         for key, value in recorded.items()

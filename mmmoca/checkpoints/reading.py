@@ -12,51 +12,24 @@ from urllib.parse import urlsplit
 
 import torch
 from mmengine.dist import barrier, is_main_process
-from torch import Tensor, hub
+from torch import hub
 
-from mmmoca.messages import printable
-
-from .content import MOST_PACKED, unusable
+from .content import MOST_PACKED, check_content
+from .errors import CheckpointError
 from .unpickling import safe_unpickling
 
-# Where known layouts keep their tensors, most specific first. '' is the file
-# itself, for those that hold nothing else.
-_CONTAINERS = (
-    'teacher',
-    'student',
-    'target_encoder',
-    'encoder',
-    'state_dict',
-    'model_state_dict',
-    'model',
-    '',
-)
-# What wrappers put before the names of what they wrap: data parallelism,
-# torch.compile, FSDP, activation checkpointing, DeepSpeed.
-_WRAPPERS = re.compile(
-    r'(?<![^.])(module|_orig_mod|_fsdp_wrapped_module'
-    r'|_checkpoint_wrapped_module|_forward_module)\.'
-)
-# Keys and prefixes of averaged weights, as timm's state_dict_ema.
-_AVERAGED = re.compile(r'(?<![a-z])(ema|swa|averaged?)(?![a-z])', re.I)
 # What PyTorch says that it does not let in.
 _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
 # Raised for files that are truncated, damaged or of other kinds.
 _READING_ERRORS = (
-    *(RuntimeError, EOFError, ValueError, KeyError, OverflowError),
-    *(struct.error, zlib.error),
+    RuntimeError,
+    EOFError,
+    ValueError,
+    KeyError,
+    OverflowError,
+    struct.error,
+    zlib.error,
 )
-
-
-class CheckpointError(ValueError):
-    """A checkpoint file that cannot be used, and what to do about it.
-
-    Args:
-        message (str): Control characters in it become visible.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
 
 
 def check_intact(path: str | os.PathLike) -> bool:
@@ -120,7 +93,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     Raises:
         CheckpointError: If there is no such file, it is truncated, damaged
             or no checkpoint at all, pickles anything else, or has tensors
-            that are not plain ones; see :func:`unusable`.
+            that are not plain ones; see :func:`check_content`.
     """
     path = os.path.expanduser(os.fspath(path))
     if not os.path.isfile(path):
@@ -135,9 +108,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
             f'{path} holds a {type(checkpoint).__name__} where a checkpoint '
             'is a dict: save model.state_dict() instead'
         )
-    problem = unusable(checkpoint, os.path.getsize(path))
-    if problem is not None:
-        raise CheckpointError(f'{path} {problem}')
+    check_content(checkpoint, path)
     return checkpoint
 
 
@@ -193,41 +164,12 @@ def _read_safetensors(path: str, lazy: bool) -> dict:
 def _unreadable(
     path: str | os.PathLike, reason: object = None
 ) -> CheckpointError:
-    told = '' if reason is None else f' ({str(reason).splitlines()[0]})'
+    why = '' if reason is None else f' ({str(reason).splitlines()[0]})'
     return CheckpointError(
         f'{path} is truncated or no checkpoint, or has more in it than '
-        f'tensors, numbers and text{told}: copy or download it again, or '
+        f'tensors, numbers and text{why}: copy or download it again, or '
         'save its state dict alone'
     )
-
-
-def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
-    """The state dicts that a checkpoint holds.
-
-    Args:
-        checkpoint (dict): What :func:`read_checkpoint` returned.
-
-    Returns:
-        Dict[str, Dict[str, Tensor]]: For each key of the file that known
-        layouts use ('' for the file itself), or that is of averaged weights,
-        its tensors, their names without what wrappers add.
-    """
-    found = {}
-    averaged = filter(is_averaged, checkpoint)
-    for key in dict.fromkeys((*_CONTAINERS, *averaged)):
-        values = checkpoint if key == '' else checkpoint.get(key)
-        if isinstance(values, dict):
-            found[key] = {
-                _WRAPPERS.sub('', name): value
-                for name, value in values.items()
-                if isinstance(name, str) and isinstance(value, Tensor)
-            }
-    return {key: tensors for key, tensors in found.items() if tensors}
-
-
-def is_averaged(place: object) -> bool:
-    """Whether a key of a file, or a prefix there, is of averaged weights."""
-    return isinstance(place, str) and bool(_AVERAGED.search(place))
 
 
 def local_file(source: str) -> str:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from mmmoca.messages import printable
 
-from .reading import CheckpointError, read_checkpoint
+from .errors import CheckpointError
+from .reading import read_checkpoint
 
 # A run writes it if it is asked to stop between two checkpoints.
 INTERRUPTED = 'interrupted.pth'
@@ -162,7 +163,7 @@ def newest_checkpoint(
 
 def _problem(checkpoint: dict) -> str | None:
     """Why a run cannot go on from a checkpoint that was read."""
-    for key in ('state_dict', 'meta', 'optimizer', 'message_hub'):
+    for key in ('meta', 'optimizer', 'message_hub'):
         if not isinstance(checkpoint.get(key, {}), dict):
             return f'its {key} is no dict'
     state = checkpoint.get('state_dict', {})

@@ -13,7 +13,8 @@ from mmengine.runner.checkpoint import CheckpointLoader
 
 from .layouts import read_backbone
 from .reading import local_file
-from .writing import backbone_checkpoint, read_converted
+from .release import read_converted
+from .writing import backbone_checkpoint
 
 FILE_SCHEME = 'mmmoca-file://'
 _ENCODERS = ('mmmoca-teacher://', 'mmmoca-student://')

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmmoca.messages import listed
 
-from .reading import CheckpointError
+from .errors import CheckpointError
 
 # Maps patches to tokens: (D, C, height, width).
 PROJECTION = 'patch_embed.projection.weight'
@@ -33,7 +33,7 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
         state_dict (Mapping[str, Tensor]): Of a ViT.
 
     Returns:
-        Dict[str, int]: ``embed_dims``, ``num_layers`` and
+        dict[str, int]: ``embed_dims``, ``num_layers`` and
         ``feedforward_channels``. Tensors do not tell the number of heads.
     """
     layers = [n.split('.')[1] for n in state_dict if n.startswith('layers.')]
@@ -44,11 +44,33 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
     )
 
 
+def check_real(state_dict: Mapping[str, object], source: str) -> None:
+    """Refuse integer, boolean and complex weights, and what is no tensor.
+
+    Args:
+        state_dict (Mapping[str, object]): Weights alone.
+        source (str): What to call them in errors.
+
+    Raises:
+        CheckpointError: If some are no floating point numbers.
+    """
+    wrong = [
+        name
+        for name, value in state_dict.items()
+        if not (isinstance(value, Tensor) and value.is_floating_point())
+    ]
+    if wrong:
+        raise CheckpointError(
+            f'{source} has {listed(wrong)}, which are no floating point '
+            'numbers: save them as such'
+        )
+
+
 def join_qkv(state_dict: dict[str, Tensor], source: str) -> None:
     """Join queries, keys and values that a file keeps apart, in place.
 
     Args:
-        state_dict (Dict[str, Tensor]): Of a ViT.
+        state_dict (dict[str, Tensor]): Of a ViT.
         source (str): What to call it in errors.
 
     Raises:
@@ -71,7 +93,7 @@ def split_qkv(state_dict: dict[str, Tensor]) -> None:
     """Split queries, keys and values, in place; see :func:`join_qkv`.
 
     Args:
-        state_dict (Dict[str, Tensor]): Of a ViT.
+        state_dict (dict[str, Tensor]): Of a ViT.
     """
     for name in list(state_dict):
         match = _QKV.fullmatch(name)
@@ -88,7 +110,7 @@ def fold_layer_scale(state_dict: dict[str, Tensor]) -> bool:
     afterwards, but trains differently.
 
     Args:
-        state_dict (Dict[str, Tensor]): Of a ViT.
+        state_dict (dict[str, Tensor]): Of a ViT.
 
     Returns:
         bool: Whether it had any.
@@ -112,7 +134,7 @@ def prepend_class_position(state_dict: dict[str, Tensor]) -> None:
     token itself.
 
     Args:
-        state_dict (Dict[str, Tensor]): Of a ViT on a square grid.
+        state_dict (dict[str, Tensor]): Of a ViT on a square grid.
     """
     positions = state_dict['pos_embed']
     if math.isqrt(positions.shape[1]) ** 2 == positions.shape[1]:
@@ -132,7 +154,7 @@ def position_grid(
         extra (int): Tokens that are no patches. Defaults to 1, [CLS].
 
     Returns:
-        Tuple[int, int], optional: The recorded grid if it has L patches.
+        tuple[int, int], optional: The recorded grid if it has L patches.
         Else L is taken for a square, as in every public checkpoint; None if
         it is not a square.
     """
@@ -153,8 +175,8 @@ def resize_positions(
 
     Args:
         pos_embed (Tensor): (1, 1 + h w, D), [CLS] first.
-        source (Tuple[int, int]): Its rows and columns (h, w).
-        target (Tuple[int, int]): Rows and columns (H, W) wanted.
+        source (tuple[int, int]): Its rows and columns (h, w).
+        target (tuple[int, int]): Rows and columns (H, W) wanted.
         mode (str): Interpolation. Defaults to 'bicubic', without
             antialiasing, as mmpretrain does in its forward pass.
 

@@ -13,12 +13,7 @@ from mmengine.logging import HistoryBuffer
 from mmmoca.files import atomic_write
 from mmmoca.version import __version__
 
-from .keys import convert_release_name, convert_release_state_dict
 from .layouts import Backbone, record_of
-from .reading import CheckpointError, read_checkpoint, tensors_of
-from .weights import position_grid
-
-_RELEASED = 'encoder_teacher.cls_token'
 
 
 def file_record(
@@ -34,7 +29,7 @@ def file_record(
         source (str | os.PathLike): Path of the file it was read from.
         layout (str): Its layout, see :class:`Backbone`.
         which (str): The encoder, see :class:`Backbone`; 'full' for a model.
-        grid (Tuple[int, int], optional): Rows and columns of patches.
+        grid (tuple[int, int], optional): Rows and columns of patches.
         feature (str, optional): What it is judged by, see :class:`Backbone`.
 
     Returns:
@@ -81,62 +76,6 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
         },
         meta=dict(mmmoca=record),
     )
-
-
-def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
-    """Read a checkpoint; the authors' full model as one of this package.
-
-    Args:
-        path (str | os.PathLike): See :func:`read_checkpoint`.
-        lazy (bool): See :func:`read_checkpoint`.
-
-    Returns:
-        dict: What the file holds, or what :func:`convert_release` makes of
-        it.
-
-    Raises:
-        CheckpointError: See :func:`read_checkpoint`,
-            :func:`convert_release`.
-    """
-    checkpoint = read_checkpoint(path, lazy)
-    if any(_RELEASED in group for group in tensors_of(checkpoint).values()):
-        checkpoint, _ = convert_release(checkpoint, path)
-    return checkpoint
-
-
-def convert_release(
-    checkpoint: dict, source: str | os.PathLike
-) -> tuple[dict, list[str]]:
-    """Convert the authors' file to a checkpoint that pretraining starts from.
-
-    Teacher, student, decoder, prototype generators, codebook, its pointer
-    and mu are taken over; the optimiser and all schedules start anew.
-
-    Args:
-        checkpoint (dict): What :func:`read_checkpoint` returned.
-        source (str | os.PathLike): Path or URL of the file.
-
-    Returns:
-        Tuple[dict, List[str]]: ``state_dict`` and ``meta``, for ``load_from``
-        of a pretraining config; and the names that have no counterpart.
-
-    Raises:
-        CheckpointError: If it is not the authors' full model, or a variant of
-            it that is not built here.
-    """
-    groups = tensors_of(checkpoint).values()
-    state = next((s for s in groups if _RELEASED in s), None)
-    if state is None:
-        raise CheckpointError(
-            f"{source} is not the authors' full model, which has names after "
-            'encoder_teacher. and encoder.: convert a backbone alone by '
-            'tools/model_converters/convert.py'
-        )
-    converted = convert_release_state_dict(state)
-    dropped = [name for name in state if convert_release_name(name) is None]
-    grid = position_grid(None, converted['teacher.pos_embed'])
-    meta = dict(mmmoca=file_record(source, 'moca', 'full', grid))
-    return dict(state_dict=converted, meta=meta), dropped
 
 
 def file_sha256(path: str | os.PathLike) -> str:

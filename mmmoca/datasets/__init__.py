@@ -11,7 +11,7 @@ from .hf_images import HFImages
 from .image_folder import ImageFolder
 from .image_shards import ImageShards
 from .loading import LoadImage
-from .sampler import (
+from .seeding import (
     ClassBalancedDataset,
     ResumableBatchSampler,
     SeededIndex,

@@ -2,13 +2,13 @@
 import io
 import math
 
+import cv2
 import numpy as np
 
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-from .decoding import read_tiff
-from .loading import LoadImage
+from .loading import DepthError, LoadImage
 
 NPY = b'\x93NUMPY'
 TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
@@ -33,15 +33,17 @@ class LoadBands(LoadImage):
     ``ori_shape``, its (H, W).
 
     Args:
-        channels: Channels of every image, C: ``in_channels`` of the backbone.
-        channel_axis: ``'last'`` for files of shape (H, W, C), ``'first'`` for
-            (C, H, W). Defaults to None, the one of both axes that has C
-            entries.
-        nodata: Value that stands for a pixel without a measurement, such as
-            -9999 or ``'nan'``; NaN then counts as such, too. Defaults to None,
-            all pixels have one.
-        fill: Value for those pixels. Defaults to None: the mean of the
-            channel's measured pixels in this image, or 0 if it has none.
+        channels (int): Channels of every image, C: ``in_channels`` of the
+            backbone.
+        channel_axis (str, optional): ``'last'`` for files of shape (H, W, C),
+            ``'first'`` for (C, H, W). Defaults to None, the one of both axes
+            that has C entries.
+        nodata (float | str, optional): Value that stands for a pixel without a
+            measurement, such as -9999 or ``'nan'``; NaN then counts as such,
+            too. Defaults to None, all pixels have one.
+        fill (float | str, optional): Value for those pixels. Defaults to None:
+            the mean of the channel's measured pixels in this image, or 0 if it
+            has none.
         **kwargs: ``skip_unreadable``, ``max_unreadable`` and
             ``backend_args`` of :class:`LoadImage`.
 
@@ -60,7 +62,7 @@ class LoadBands(LoadImage):
         fill: float | str | None = None,
         **kwargs,
     ) -> None:
-        super().__init__(color_type='unchanged', **kwargs)
+        super().__init__(**kwargs)
         if channels < 1:
             raise ValueError(f'channels must be 1 or more but got {channels}')
         if channel_axis not in (None, 'first', 'last'):
@@ -72,19 +74,17 @@ class LoadBands(LoadImage):
         self.channel_axis = channel_axis
         self.nodata = None if nodata is None else np.float32(nodata)
         self.fill = None if fill is None else np.float32(fill)
+        self._first: tuple[int, str] | None = None  # bits, and the file
 
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; its shape is that of the file."""
         if content.startswith(NPY):
-            img = self._decode_npy(content)
-        elif content.startswith(TIFF):
-            img = read_tiff(content, self.check_size)
-        else:
-            img = super().decode(content)
-            if img is not None and img.ndim == 3:  # BGR or BGRA
-                img = img[..., [2, 1, 0, 3][: img.shape[2]]]
-        if img is not None and img.dtype.kind not in 'buif':
-            raise TypeError(f'its values are {img.dtype}, no real numbers')
+            return self._decode_npy(content)
+        if content.startswith(TIFF):
+            return self._decode_tiff(content)
+        img = self.of_opencv(content, cv2.IMREAD_UNCHANGED)
+        if img is not None and img.ndim == 3:  # BGR or BGRA
+            img = img[..., [2, 1, 0, 3][: img.shape[2]]]
         return img
 
     def _decode_npy(self, content: bytes) -> np.ndarray:
@@ -100,38 +100,33 @@ class LoadBands(LoadImage):
         stream.seek(0)
         return np.load(stream, allow_pickle=False)
 
-    def read_bytes(self, content: bytes, name: str) -> np.ndarray:
-        """Decode and check the bytes of one file.
+    def _decode_tiff(self, content: bytes) -> np.ndarray:
+        try:
+            import tifffile
+        except ImportError as error:
+            raise ImportError('TIFF needs: pip install tifffile') from error
+        with tifffile.TiffFile(io.BytesIO(content)) as file:
+            self.check_size(file.series[0].shape)
+            self.check_size(file.series[0].keyframe.chunks)
+            return file.asarray()
+
+    def check(self, img: np.ndarray, name: str) -> np.ndarray:
+        """Check an image that is decoded, and bring it into its form.
 
         Args:
-            content: The bytes.
-            name: What to call it in errors.
+            img (np.ndarray): Image of any shape and depth.
+            name (str): What to call it in errors.
 
         Returns:
             The image, float32, (H, W, C).
 
         Raises:
-            OSError: If they cannot be decoded, have other bits, or values
-                that are not finite.
+            OSError: If it has values that are no real or finite numbers.
+            DepthError: If it has other bits than the first image.
             ValueError: If its channels are others, or not clear.
         """
-        return self.check(super().read_bytes(content, name), name)
-
-    def check(self, img: np.ndarray, path: str) -> np.ndarray:
-        """Check an image that is read, and bring it into its form.
-
-        Args:
-            img: Image of any shape and depth.
-            path: What to call it in errors.
-
-        Returns:
-            The image, float32, (H, W, C).
-
-        Raises:
-            OSError: If it has values that are not finite.
-            ValueError: If its channels are others, or not clear.
-        """
-        img = self._channels_last(img, path)
+        self._check_depth(img.dtype, name)
+        img = self._channels_last(img, name)
         with np.errstate(over='ignore'):  # to infinity, seen below
             img = np.array(img, np.float32, order='C')
         valid = np.isfinite(img)
@@ -141,11 +136,27 @@ class LoadBands(LoadImage):
             valid |= missing
         if not valid.all():
             raise OSError(
-                f'cannot use the image {printable(path)}: it has values that '
+                f'cannot use the image {printable(name)}: it has values that '
                 'are not finite. If NaN stands for pixels without a measure'
                 "ment, write nodata='nan' in LoadBands"
             )
         return img
+
+    def _check_depth(self, dtype: np.dtype, name: str) -> None:
+        if dtype.kind not in 'buif':
+            raise OSError(
+                f'cannot use the image {printable(name)}: its values are '
+                f'{dtype}, no real numbers'
+            )
+        bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
+        self._first = self._first or (bits, name)
+        if bits != self._first[0]:
+            raise DepthError(
+                f'{printable(name)} is {dtype}, unlike '
+                f'{printable(self._first[1])}: images of 1, of 8 and of more '
+                'bits mean different things by a number. Convert one kind, '
+                'or take it out'
+            )
 
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:
         if img.ndim == 2 and self.channels == 1:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Transforms that take any channels, and know no colours."""
+"""Transforms for images with any number of channels."""
 
 import numpy as np
 import torch
@@ -37,16 +37,16 @@ class BandJitter(BaseTransform):
     **Modified Keys:** ``img``, of the same type.
 
     Args:
-        brightness: Shift in standard deviations, drawn from
+        brightness (float): Shift in standard deviations, drawn from
             [-brightness, brightness].
-        contrast: Factor about the mean, drawn from
-            [1 - contrast, 1 + contrast].
-        gain: Factor, drawn from [1 - gain, 1 + gain].
-        noise: Standard deviation of n in those of the channel, drawn from
-            [0, noise].
-        per_band: Draw separately for each channel, like drift of a sensor.
-            False draws once for all channels, like a change of light, so that
-            ``gain`` keeps their ratios.
+        contrast (float): Factor about the mean, drawn from [1 - contrast, 1 +
+            contrast].
+        gain (float): Factor, drawn from [1 - gain, 1 + gain].
+        noise (float): Standard deviation of n in those of the channel, drawn
+            from [0, noise].
+        per_band (bool): Draw separately for each channel, like drift of a
+            sensor. False draws once for all channels, like a change of light,
+            so that ``gain`` keeps their ratios.
 
     Raises:
         ValueError: At build time, for a negative number, or a ``contrast`` or

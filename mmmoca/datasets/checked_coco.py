@@ -173,11 +173,11 @@ def check_size(results: dict) -> dict:
         ValueError: If the sizes differ.
     """
     found = results['img'].shape[:2]
-    said = results['height'], results['width']
-    if found != said:
+    stated = results['height'], results['width']
+    if found != stated:
         raise ValueError(
             f'{printable(results["img_path"])} has the height and width '
-            f'{found}, as its EXIF orientation turns it, not {said} as its '
+            f'{found}, as its EXIF orientation turns it, not {stated} as its '
             'entry says: correct the entry and its objects'
         )
     return results

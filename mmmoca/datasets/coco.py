@@ -16,10 +16,9 @@ from mmmoca.registry import DATASETS
 def coco(**dataset) -> BaseDataset:
     """Build mmdet's ``CocoDataset`` and check its files.
 
-    Registered as ``mmmoca.CheckedCocoDataset``, and as ``mmmoca.coco`` for
-    older configs. mmdet alone ignores unknown categories, numbers the others
-    in the file's order even if the classes have another, and notices a missing
-    image or mask only when training reaches it.
+    Registered as ``mmmoca.CheckedCocoDataset``. mmdet alone ignores unknown
+    categories, numbers the others in the file's order even if the classes have
+    another, and notices a missing image or mask only when training reaches it.
 
     Args:
         **dataset: Arguments of ``CocoDataset``.

@@ -1,9 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What decoders of images lack: a size that is known before, and an up."""
+"""What decoders of images lack: the size of a file, and which way is up."""
 
 import io
 import struct
-from collections.abc import Callable, Sequence
 
 import numpy as np
 from PIL import Image
@@ -15,7 +14,7 @@ def open_image(content: bytes) -> Image.Image:
     ``Image.open`` has a limit that belongs to the whole process.
 
     Args:
-        content: The bytes of a file.
+        content (bytes): The bytes of a file.
 
     Returns:
         The image, of which ``size`` and ``getexif()`` are known.
@@ -43,25 +42,3 @@ def upright(img: np.ndarray, turn: int) -> np.ndarray:
     down = -1 if turn in (3, 4, 7, 8) else 1
     right = -1 if turn in (2, 3, 6, 7) else 1
     return np.ascontiguousarray(img[::down, ::right])
-
-
-def read_tiff(
-    content: bytes, check_size: Callable[[Sequence[int]], None]
-) -> np.ndarray:
-    """Decode a TIFF file as it is.
-
-    Args:
-        content: Its bytes.
-        check_size: Raises an error for the shape of one that is too large.
-
-    Raises:
-        ImportError: If tifffile is missing.
-    """
-    try:
-        import tifffile
-    except ImportError as error:
-        raise ImportError('TIFF needs: pip install tifffile') from error
-    with tifffile.TiffFile(io.BytesIO(content)) as file:
-        check_size(file.series[0].shape)
-        check_size(file.series[0].keyframe.chunks)
-        return file.asarray()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which files are taken by their endings, and what is said of the others."""
+"""Which files are taken by their endings, and how others are counted."""
 
 import logging
 import os
@@ -12,8 +12,22 @@ from mmmoca.messages import listed, printable
 
 # What OpenCV decodes without options.
 EXTENSIONS = (
-    *('.avif', '.bmp', '.gif', '.jfif', '.jp2', '.jpe', '.jpeg', '.jpg'),
-    *('.pbm', '.pgm', '.png', '.pnm', '.ppm', '.tif', '.tiff', '.webp'),
+    '.avif',
+    '.bmp',
+    '.gif',
+    '.jfif',
+    '.jp2',
+    '.jpe',
+    '.jpeg',
+    '.jpg',
+    '.pbm',
+    '.pgm',
+    '.png',
+    '.pnm',
+    '.ppm',
+    '.tif',
+    '.tiff',
+    '.webp',
 )
 # LoadBands reads arrays of NumPy, too.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
@@ -23,23 +37,21 @@ def with_ending(
     paths: Iterable[str],
     endings: tuple[str, ...],
     left_out: Counter[str],
-    any_case: bool = True,
 ) -> Iterator[str]:
     """Take the files with one of some endings, and count the others.
 
     Args:
-        paths: Names or paths of files.
-        endings: Such as ``('.jpg', '_mask.png')``, lower-case if
-            ``any_case``; ``('',)`` takes all.
-        left_out: Number of files by what they are, as ``of .avif`` and
-            ``without an ending``. The others are added to it.
-        any_case: Whether capitals do not matter.
+        paths (Iterable[str]): Names or paths of files.
+        endings (tuple[str, ...]): Such as ``('.jpg', '_mask.png')``,
+            lower-case; ``('',)`` takes all.
+        left_out (Counter[str]): Number of files by what they are, as ``of
+            .avif`` and ``without an ending``. The others are added to it.
 
     Yields:
         The paths with one of the endings, in the given order.
     """
     for path in paths:
-        if (path.lower() if any_case else path).endswith(endings):
+        if path.lower().endswith(endings):
             yield path
         else:
             count_left_out(path, left_out)
@@ -60,9 +72,9 @@ def say_left_out(left_out: Counter[str], place: str, remedy: str) -> None:
     """Log what is left out of a folder, if there is something.
 
     Args:
-        left_out: See :func:`with_ending`.
-        place: The folder.
-        remedy: What to write to take those files.
+        left_out (Counter[str]): See :func:`with_ending`.
+        place (str): The folder.
+        remedy (str): What to write to take those files.
     """
     if left_out:
         print_log(

@@ -34,9 +34,9 @@ def resize(
     kernel equals PIL's but for rounding, and is fast.
 
     Args:
-        img: Image of shape (H, W) or (H, W, C), uint8 or float32.
-        size: Height and width to resize to, in pixels.
-        interpolation: ``'bilinear'`` or ``'bicubic'``.
+        img (np.ndarray): Image of shape (H, W) or (H, W, C), uint8 or float32.
+        size (tuple[int, int]): Height and width to resize to, in pixels.
+        interpolation (str): ``'bilinear'`` or ``'bicubic'``.
 
     Returns:
         The image, of shape (*size) or (*size, C), contiguous.
@@ -69,8 +69,8 @@ def adjust_brightness(img: np.ndarray, factor: float) -> np.ndarray:
     """Blend with black: ``factor * img``.
 
     Args:
-        img: Image of shape (H, W, 3), uint8.
-        factor: 0 gives black, 1 the image itself.
+        img (np.ndarray): Image of shape (H, W, 3), uint8.
+        factor (float): 0 gives black, 1 the image itself.
 
     Returns:
         The image, of the same shape and type.
@@ -82,8 +82,8 @@ def adjust_contrast(img: np.ndarray, factor: float) -> np.ndarray:
     """Blend with the mean grey level of the image.
 
     Args:
-        img: BGR image of shape (H, W, 3), uint8.
-        factor: 0 gives uniform grey, 1 the image itself.
+        img (np.ndarray): BGR image of shape (H, W, 3), uint8.
+        factor (float): 0 gives uniform grey, 1 the image itself.
 
     Returns:
         The image, of the same shape and type.
@@ -96,8 +96,8 @@ def adjust_saturation(img: np.ndarray, factor: float) -> np.ndarray:
     """Blend with the grey version of the image.
 
     Args:
-        img: BGR image of shape (H, W, 3), uint8.
-        factor: 0 gives a grey image, 1 the image itself.
+        img (np.ndarray): BGR image of shape (H, W, 3), uint8.
+        factor (float): 0 gives a grey image, 1 the image itself.
 
     Returns:
         The image, of the same shape and type.
@@ -111,8 +111,8 @@ def adjust_hue(img: np.ndarray, shift: float) -> np.ndarray:
     """Rotate the hue.
 
     Args:
-        img: BGR image of shape (H, W, 3), uint8.
-        shift: Part of the whole circle, in [-0.5, 0.5].
+        img (np.ndarray): BGR image of shape (H, W, 3), uint8.
+        shift (float): Part of the whole circle, in [-0.5, 0.5].
 
     Returns:
         The image, of the same shape and type.
@@ -127,7 +127,7 @@ def grayscale(img: np.ndarray) -> np.ndarray:
     """Grey version of an image, in three equal channels.
 
     Args:
-        img: BGR image of shape (H, W, 3), uint8.
+        img (np.ndarray): BGR image of shape (H, W, 3), uint8.
 
     Returns:
         The image, of the same shape and type.
@@ -147,8 +147,8 @@ def gaussian_blur(img: np.ndarray, sigma: float) -> np.ndarray:
     leaves up to 12 % less contrast between neighbours.
 
     Args:
-        img: Image of shape (H, W) or (H, W, C), uint8 or float32.
-        sigma: Standard deviation, in pixels; PIL calls it the radius.
+        img (np.ndarray): Image of shape (H, W) or (H, W, C), uint8 or float32.
+        sigma (float): Standard deviation, in pixels; PIL calls it the radius.
 
     Returns:
         The image, of the same shape and type.

@@ -21,6 +21,9 @@ from .image_set import ImageSet
 if TYPE_CHECKING:
     from datasets import Dataset
 
+# Address of an image: the folder of its data set, the row, and the column.
+ARROW_ADDRESS = re.compile(r'arrow://(.+)#(\d+)/(.+)', re.DOTALL)
+
 
 @DATASETS.register_module()
 class HFImages(ImageSet):
@@ -31,12 +34,13 @@ class HFImages(ImageSet):
     run draws and resumes as from a folder of the same files.
 
     Args:
-        data_root: Folder of a data set or of several splits.
-        data_prefix: Name of the split, if there are several.
-        with_label: Whether to read labels.
-        image_column: Column of the images. None takes the only one.
-        label_column: Column of the labels. None takes the only one of
-            classes.
+        data_root (str): Folder of a data set or of several splits.
+        data_prefix (str): Name of the split, if there are several.
+        with_label (bool): Whether to read labels.
+        image_column (str, optional): Column of the images. None takes the only
+            one.
+        label_column (str, optional): Column of the labels. None takes the only
+            one of classes.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
@@ -112,8 +116,8 @@ class HFRows(Sequence):
     """Bytes of the images of a data set of Hugging Face that is opened.
 
     Args:
-        dataset: The data set, with one column of images. Whoever opened it
-            trusts the paths that it names.
+        dataset (Dataset): The data set, with one column of images. Whoever
+            opened it trusts the paths that it names.
 
     Raises:
         ValueError: If there is no such column, or several.
@@ -206,7 +210,7 @@ class ArrowBackend(BaseStorageBackend):
         """The bytes of one image, as it was put into the data set.
 
         Args:
-            filepath: The URL.
+            filepath (str): The URL.
 
         Returns:
             Its content.
@@ -217,8 +221,8 @@ class ArrowBackend(BaseStorageBackend):
                 the folder of the data set.
             ValueError: If the URL is none of a row.
         """
-        match = re.fullmatch(r'arrow://(.+)#(\d+)/(.+)', filepath, re.S)
-        if not match:
+        match = ARROW_ADDRESS.fullmatch(filepath)
+        if match is None:
             raise ValueError(
                 f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
             )

@@ -31,12 +31,12 @@ class ImageFolder(ImageSet):
     image that the pipeline skips is an error that names the file.
 
     Args:
-        data_root: The folder; ``~`` is understood.
-        data_prefix: Sub-folder of ``data_root``, if any.
-        ann_file: Optional list of images, one a line, each followed by its
-            label if ``with_label``; see MMPreTrain's ``CustomDataset``.
-        with_label: Whether folders (or the list) give labels.
-        extensions: Endings of the files to take.
+        data_root (str): The folder; ``~`` is understood.
+        data_prefix (str): Sub-folder of ``data_root``, if any.
+        ann_file (str): Optional list of images, one a line, each followed by
+            its label if ``with_label``; see MMPreTrain's ``CustomDataset``.
+        with_label (bool): Whether folders (or the list) give labels.
+        extensions (Sequence[str]): Endings of the files to take.
         **kwargs: Further arguments of ``CustomDataset``: ``pipeline``,
             ``test_mode``, ``indices``, ``lazy_init``, ...
 
@@ -146,8 +146,9 @@ def visible_files(
     Pipes, devices and sockets, whose reading may never end, are not.
 
     Args:
-        root: The folder.
-        left_out: Where such files are counted, see :func:`with_ending`.
+        root (str): The folder.
+        left_out (Counter[str], optional): Where such files are counted, see
+            :func:`with_ending`.
 
     Yields:
         Their paths, in no order.

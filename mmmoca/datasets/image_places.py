@@ -2,37 +2,36 @@
 """Which data set reads the images at a place, and where they are stored."""
 
 import os
-import re
 
 from .file_endings import EXTENSIONS
-from .hf_images import HFImages
+from .hf_images import ARROW_ADDRESS, HFImages
 from .image_folder import ImageFolder
 from .image_set import ImageSet
-from .image_shards import ImageShards
+from .image_shards import TAR_ADDRESS, ImageShards
 
 
 def stored_in(path: str) -> str | None:
     """Find the file that holds an image, if the image is no file itself.
 
     Args:
-        path: Path of an image, or a URL of our file backends.
+        path (str): Path of an image, or a URL of our file backends.
 
     Returns:
         The file that changes with the image, the shard or the record of the
         Hugging Face data set; None for a path.
     """
-    match = re.match(r'(tar|arrow)://(.+?)#\d', path, re.DOTALL)
-    if match is None:
-        return None
-    kind, place = match.groups()
-    return place if kind == 'tar' else os.path.join(place, 'state.json')
+    if match := TAR_ADDRESS.fullmatch(path):
+        return match[1]
+    if match := ARROW_ADDRESS.fullmatch(path):
+        return os.path.join(match[1], 'state.json')
+    return None
 
 
 def image_set_of(place: str) -> type[ImageSet]:
     """Tell folders, shards and data sets of Hugging Face apart.
 
     Args:
-        place: A folder, a tar file, or a pattern of them.
+        place (str): A folder, a tar file, or a pattern of them.
 
     Returns:
         The class of data sets whose ``data_root`` it is.

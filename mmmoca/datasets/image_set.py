@@ -15,7 +15,7 @@ from mmpretrain.datasets.base_dataset import expanduser
 from mmmoca.messages import printable
 
 from .file_endings import EXTENSIONS, counted, say_left_out
-from .loading import BACKENDS, LoadImage
+from .loading import BACKENDS, COLOR_TYPES, LoadImage
 
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
@@ -33,9 +33,9 @@ class ImageSet(CustomDataset):
     at the bits, the size and the orientation of each image.
 
     Args:
-        data_root: Where the images are; ``~`` is understood.
+        data_root (str): Where the images are; ``~`` is understood.
         *args: Further arguments of ``CustomDataset``.
-        extensions: Endings of the files to take.
+        extensions (Sequence[str]): Endings of the files to take.
         **kwargs: Further arguments of ``CustomDataset``: ``data_prefix``,
             ``with_label`` (True by default), ``pipeline``, ``test_mode``,
             ``indices``, ``lazy_init``, ...
@@ -110,9 +110,10 @@ class ImageSet(CustomDataset):
             ends.append(len(content))
         self.data_list = _Infos(self)
         if not ends:
-            found = f'; there are files {counted(self.left_out)}'
+            others = counted(self.left_out) or 'none of others'
             raise FileNotFoundError(
-                f'no image in {self._searched()}{found * bool(self.left_out)}'
+                f'no image in {self._searched()}; of other files there are: '
+                f'{others}'
             )
         say_left_out(
             self.left_out,
@@ -154,7 +155,7 @@ class ImageSet(CustomDataset):
         """Run the pipeline on one image.
 
         Args:
-            idx: Index of the image.
+            idx (int): Index of the image.
 
         Returns:
             The pipeline's result; None in training if it skipped the image.
@@ -190,8 +191,10 @@ def judging(transform: Callable) -> Callable:
 
     MMPreTrain's inferencers know how to replace MMCV's in a config.
     """
-    if type(transform) is not LoadImageFromFile or (
-        transform.imdecode_backend not in BACKENDS
+    if (
+        type(transform) is not LoadImageFromFile
+        or transform.imdecode_backend not in BACKENDS
+        or transform.color_type not in COLOR_TYPES
     ):
         return transform
     names = 'color_type', 'imdecode_backend', 'to_float32', 'backend_args'

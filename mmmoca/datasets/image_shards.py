@@ -16,6 +16,9 @@ from mmmoca.registry import DATASETS
 from .image_set import ImageSet
 from .shard_index import read_index
 
+# Address of an image: the shard, where its bytes begin, and how many.
+TAR_ADDRESS = re.compile(r'tar://(.+?)#(\d+)\+(\d+)/.*', re.DOTALL)
+
 
 @DATASETS.register_module()
 class ImageShards(ImageSet):
@@ -31,12 +34,12 @@ class ImageShards(ImageSet):
     uncompressed files on a local or network disk.
 
     Args:
-        data_root: The shards: a folder of ``*.tar``, taken in alphabetical
-            order, one such file, or a pattern of braces as
+        data_root (str): The shards: a folder of ``*.tar``, taken in
+            alphabetical order, one such file, or a pattern of braces as
             ``/data/train-{000000..000146}.tar``.
-        data_prefix: Sub-folder of ``data_root``, or files in it, if any.
-        with_label: Whether to look for labels.
-        extensions: Endings of the images.
+        data_prefix (str): Sub-folder of ``data_root``, or files in it, if any.
+        with_label (bool): Whether to look for labels.
+        extensions (Sequence[str]): Endings of the images.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
@@ -106,7 +109,7 @@ class TarBackend(BaseStorageBackend):
         """The bytes of one member.
 
         Args:
-            filepath: The URL; NAME is for messages.
+            filepath (str): The URL; NAME is for messages.
 
         Returns:
             Its content.
@@ -115,8 +118,8 @@ class TarBackend(BaseStorageBackend):
             OSError: If the file cannot be read, or ends before the member.
             ValueError: If the URL is none of a member.
         """
-        match = re.fullmatch(r'tar://(.+?)#(\d+)\+(\d+)/.*', filepath, re.S)
-        if not match:
+        match = TAR_ADDRESS.fullmatch(filepath)
+        if match is None:
             raise ValueError(
                 f'{printable(filepath)} is not of the form '
                 'tar://SHARD#OFFSET+SIZE/NAME'

@@ -17,13 +17,16 @@ from mmmoca.files import check_regular
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-from .decoding import open_image, read_tiff, upright
+from .decoding import open_image, upright
 
+# MMCV's. LoadBands is in the place of 'unchanged' and 'tifffile'.
 COLOR_TYPES = (
-    *('color', 'grayscale', 'unchanged'),
-    *('color_ignore_orientation', 'grayscale_ignore_orientation'),
+    'color',
+    'grayscale',
+    'color_ignore_orientation',
+    'grayscale_ignore_orientation',
 )
-BACKENDS = ('cv2', 'pillow', 'tifffile')
+BACKENDS = ('cv2', 'pillow')
 OPENCV_PIXELS = 2**30  # OpenCV's own limit
 _TURN = 0x112  # of EXIF: how to hold the camera
 
@@ -47,35 +50,32 @@ class LoadImage(LoadImageFromFile):
     **Required Keys:** ``img_path``.
 
     **Added Keys:** ``img``, uint8 unless ``to_float32``, (H, W, 3) in BGR
-    order for ``'color'``, (H, W) for ``'grayscale'``, and whatever is in the
-    file for ``'unchanged'``; ``img_shape`` and ``ori_shape``, the (H, W) of
-    ``img`` as decoded.
+    order for ``'color'``, (H, W) for ``'grayscale'``; ``img_shape`` and
+    ``ori_shape``, the (H, W) of ``img`` as decoded.
 
     Args:
-        color_type: ``'color'``, ``'grayscale'``, ``'unchanged'`` (any number
-            of channels), or one of MMCV's ``'*_ignore_orientation'``.
-        imdecode_backend: ``'cv2'``, ``'pillow'`` or ``'tifffile'``, which
-            takes the file as it is, with more than four channels too.
-        to_float32: Give float32 instead of the file's own type, with the
-            same values. Needed for 16-bit images.
-        reduce_to: Decode a JPEG file at 1/2, 1/4 or 1/8 of its size as long
-            as its shorter side keeps this many pixels. None always decodes
-            the full size. For views of n pixels cut from at least a part a
-            of the area at a ratio of 3/4 or more, ``n / (0.75 * a)**0.5``
-            loses nothing: no crop gets smaller than its view. For 224 and
-            0.2 that is 579, which spares work from 1158 pixels on.
-        skip_unreadable: Skip unreadable images with a warning; False raises
-            an error instead.
-        max_unreadable: Largest share of unreadable images in a process. It
-            is checked from the 50th image on. Defaults to 0.2.
-        cut_to_8_bits: Allow files of more than 8 bits a channel although the
-            loader reads 8. By default such a file counts as unreadable. Only
-            ``'unchanged'`` and tifffile keep its values, and refuse a file
-            of other bits than those before it.
-        max_pixels: Most pixels of an image, judged before it is decoded. Of
-            more than four channels, a quarter of its values. OpenCV takes
+        color_type (str): ``'color'``, ``'grayscale'``, or one of MMCV's
+            ``'*_ignore_orientation'``.
+        imdecode_backend (str): ``'cv2'`` or ``'pillow'``.
+        to_float32 (bool): Give float32 instead of uint8, with the same values.
+        reduce_to (int, optional): Decode a JPEG file at 1/2, 1/4 or 1/8 of its
+            size as long as its shorter side keeps this many pixels. None
+            always decodes the full size. For views of n pixels cut from at
+            least a part a of the area at a ratio of 3/4 or more, ``n / (0.75 *
+            a)**0.5`` loses nothing: no crop gets smaller than its view. For
+            224 and 0.2 that is 579, which spares work from 1158 pixels on.
+        skip_unreadable (bool): Skip unreadable images with a warning; False
+            raises an error instead.
+        max_unreadable (float): Largest share of unreadable images in a
+            process. It is checked from the 50th image on. Defaults to 0.2.
+        cut_to_8_bits (bool): Allow files of more than 8 bits a channel, of
+            which the upper 8 are taken. By default such a file counts as
+            unreadable. :class:`LoadBands` keeps their values.
+        max_pixels (int): Most pixels of an image, judged before it is decoded.
+            Of more than four channels, a quarter of its values. OpenCV takes
             no more than the default, 2**30.
-        backend_args: Storage backend, see :func:`mmengine.fileio.get`.
+        backend_args (dict, optional): Storage backend, see
+            :func:`mmengine.fileio.get`.
 
     Raises:
         ValueError: At build time, for an unknown colour type or backend, a
@@ -105,8 +105,8 @@ class LoadImage(LoadImageFromFile):
         ):
             if value not in known:
                 raise ValueError(
-                    f'{name} must be one of {", ".join(known)} '
-                    f'but got {value!r}'
+                    f'{name} must be one of {", ".join(known)} but got '
+                    f'{value!r}: mmmoca.LoadBands reads other images'
                 )
         if reduce_to is not None and (
             reduce_to < 1 or (color_type, imdecode_backend) != ('color', 'cv2')
@@ -136,16 +136,13 @@ class LoadImage(LoadImageFromFile):
         self.max_pixels = max_pixels
         self._unreadable: set[str] = set()
         self._read = self._failed = 0
-        self._first: tuple[int, str] | None = None  # bits, and the file
-        self._eight = color_type != 'unchanged' and (
-            imdecode_backend != 'tifffile'
-        )
 
     def check_size(self, shape: Sequence[int]) -> None:
         """Refuse an image of too many pixels.
 
         Args:
-            shape: Its (H, W), or with channels at either end, or pages.
+            shape (Sequence[int]): Its (H, W), or with channels at either end,
+                or pages.
 
         Raises:
             ValueError: If there are more than ``max_pixels``.
@@ -168,33 +165,51 @@ class LoadImage(LoadImageFromFile):
 
     def _of_pillow(self, image: Image.Image) -> np.ndarray:
         deep = image.mode[0] in 'IF' or ';16' in str(image.tile)
-        if deep and self._eight and not self.cut_to_8_bits:
+        if deep and not self.cut_to_8_bits:
             return np.asarray(image, np.uint16)  # refused later
         # It has no public function for an image that is open.
         return _pillow2array(image, self.color_type)
 
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; None if the backend cannot."""
-        if self.imdecode_backend == 'tifffile':
-            return read_tiff(content, self.check_size)
         pillow = self.imdecode_backend == 'pillow'
         # OpenCV reads the orientation of neither WebP nor AVIF.
         turn = content[8:16] == b'WEBPVP8X' or content[4:8] == b'ftyp'
         turn &= not pillow and self.color_type in ('color', 'grayscale')
-        if pillow or turn or self.max_pixels < OPENCV_PIXELS:
+        if pillow or turn:
             header = open_image(content)
             self.check_size(header.size)
         if pillow:
             return self._of_pillow(header)
         flag = mmcv.image.io.imread_flags[self.color_type]
-        if self._eight and not self.cut_to_8_bits:
+        if not self.cut_to_8_bits:
             flag |= cv2.IMREAD_ANYDEPTH  # the same for files of 8 bits
         if turn:
             flag |= cv2.IMREAD_IGNORE_ORIENTATION
         if (divisor := self._reduction(content)) > 1:
             flag |= getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
+        img = self.of_opencv(content, flag)
+        if turn and img is not None:
+            img = upright(img, header.getexif().get(_TURN, 1))
+        return img
+
+    def of_opencv(self, content: bytes, flag: int) -> np.ndarray | None:
+        """Decode by OpenCV, an image of its and our number of pixels.
+
+        Args:
+            content (bytes): The bytes of a file.
+            flag (int): OpenCV's.
+
+        Returns:
+            The image, None if OpenCV cannot decode it.
+
+        Raises:
+            ValueError: If it has more pixels.
+        """
+        if self.max_pixels < OPENCV_PIXELS:
+            self.check_size(open_image(content).size)
         try:
-            img = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
+            return cv2.imdecode(np.frombuffer(content, np.uint8), flag)
         except cv2.error as error:
             if 'CV_IO_MAX_IMAGE' not in str(error):
                 raise
@@ -202,15 +217,12 @@ class LoadImage(LoadImageFromFile):
                 f'it has more than {OPENCV_PIXELS} pixels, or 2**20 on a '
                 'side, which is the limit of OpenCV and of max_pixels'
             ) from error
-        if turn and img is not None:
-            img = upright(img, header.getexif().get(_TURN, 1))
-        return img
 
     def read(self, path: str) -> np.ndarray:
         """Read and decode one file.
 
         Args:
-            path: Path or URL of the file.
+            path (str): Path or URL of the file.
 
         Returns:
             The image, see the class.
@@ -230,8 +242,8 @@ class LoadImage(LoadImageFromFile):
         """Decode and check the bytes of one file.
 
         Args:
-            content: The bytes.
-            name: What to call it in errors.
+            content (bytes): The bytes.
+            name (str): What to call it in errors.
 
         Returns:
             The image, see the class.
@@ -246,27 +258,28 @@ class LoadImage(LoadImageFromFile):
         if img is None:
             reason = f'damaged or no image that {self.imdecode_backend} knows'
             raise _unreadable(name, f'it is {reason}')
-        self._check_depth(img.dtype, name)
-        return img.astype(np.float32) if self.to_float32 else img
+        return self.check(img, name)
 
-    def _check_depth(self, dtype: np.dtype, name: str) -> None:
-        if not self._eight:
-            bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
-            self._first = self._first or (bits, name)
-            if bits != self._first[0]:
-                raise DepthError(
-                    f'{printable(name)} is {dtype}, unlike '
-                    f'{printable(self._first[1])}: images of 1, of 8 and of '
-                    'more bits mean different things by a number. Convert '
-                    'one kind, or take it out'
-                )
-        elif dtype != np.uint8:
+    def check(self, img: np.ndarray, name: str) -> np.ndarray:
+        """Check an image that is decoded, and bring it into its form.
+
+        Args:
+            img (np.ndarray): The image as decoded.
+            name (str): What to call it in errors.
+
+        Returns:
+            The image, see the class.
+
+        Raises:
+            DepthError: If it has other than 8 bits.
+        """
+        if img.dtype != np.uint8:
             raise DepthError(
-                f'{printable(name)} is {dtype}, but '
-                f'color_type={self.color_type!r} of the loader reads 8 bits: '
-                'write mmmoca.LoadBands(channels=...), or if 8 suffice, '
+                f'{printable(name)} is {img.dtype}, but LoadImage reads 8 '
+                'bits: write mmmoca.LoadBands(channels=...), or if 8 suffice, '
                 'mmmoca.LoadImage(cut_to_8_bits=True)'
             )
+        return img.astype(np.float32) if self.to_float32 else img
 
     def transform(self, results: dict) -> dict | None:
         """Load ``results['img_path']``; None for an unreadable file."""

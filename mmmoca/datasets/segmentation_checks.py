@@ -20,7 +20,7 @@ from mmmoca.registry import DATASETS
 
 from .file_endings import counted, say_left_out, with_ending
 from .image_folder import visible_files
-from .sampler import members
+from .seeding import members
 
 _PATHS = 'img_path', 'seg_map_path'
 _ORIENTATION = 0x0112  # the tag of EXIF

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mmmoca.files import write_text
+from mmmoca.files import check_regular, write_text
 from mmmoca.messages import printable
 
 from .file_endings import count_left_out
@@ -22,15 +22,17 @@ Member = tuple[str, int, int, int | None]
 _MOST_BYTES = 2**24
 # What Python's readers raise for files that are damaged, or made to harm.
 _ABSURD = (
-    *(tarfile.TarError, OSError, ValueError, ArithmeticError),
-    *(RecursionError, MemoryError),
+    tarfile.TarError,
+    OSError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
 )
 
 
 def read_index(
-    shard: str,
-    extensions: Sequence[str],
-    left_out: Counter[str] | None = None,
+    shard: str, extensions: Sequence[str], left_out: Counter[str] | None = None
 ) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
@@ -39,10 +41,10 @@ def read_index(
     the shard are the same.
 
     Args:
-        shard: Path of the tar file.
-        extensions: Endings of images, lower-case.
-        left_out: Where files that are neither images nor labels are counted,
-            see :func:`with_ending`.
+        shard (str): Path of the tar file.
+        extensions (Sequence[str]): Endings of images, lower-case.
+        left_out (Counter[str], optional): Where files that are neither images
+            nor labels are counted, see :func:`with_ending`.
 
     Returns:
         The images, in the order of the file.
@@ -81,24 +83,13 @@ def read_index(
 
 
 def _kept_index(file: Path, made_from: list) -> dict | None:
-    """The index that is kept of a shard, None unless it can be used."""
-    # It is shorter than the headers that it is of.
-    if not file.is_file() or file.stat().st_size > made_from[0]:
-        return None
+    """The index that is kept of a shard, None unless it is of this one."""
     try:
+        check_regular(file)
         kept = json.loads(file.read_text())
-        sum(kept['left_out'].values())
-        fits = kept['columns'] and kept['made_from'] == made_from
-        fits = fits and all(
-            type(name) is str
-            and type(offset) is type(size) is int
-            and 0 <= offset <= offset + size <= made_from[0]
-            and type(label) in (int, type(None))
-            for name, offset, size, label in zip(*kept['columns'], strict=True)
-        )
-    except (*_ABSURD, TypeError, LookupError, AttributeError):
+        return kept if kept['made_from'] == made_from else None
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
-    return kept if fits else None
 
 
 class _ShardFile(io.BufferedReader):

@@ -44,7 +44,7 @@ class RandomResizedCrop(_RandomResizedCrop):
     Args:
         *args: MMPreTrain's, as the next three. ``scale`` is the height and
             width of the output in pixels, or one number.
-        interpolation: ``'bilinear'`` or ``'bicubic'``.
+        interpolation (str): ``'bilinear'`` or ``'bicubic'``.
         **kwargs: ``crop_ratio_range``, the area of the box as a part of the
             image's; ``aspect_ratio_range``, its width over its height;
             ``max_attempts``, draws before falling back to a central crop.
@@ -56,10 +56,7 @@ class RandomResizedCrop(_RandomResizedCrop):
     """
 
     def __init__(
-        self,
-        *args,
-        interpolation: str = 'bilinear',
-        **kwargs,
+        self, *args, interpolation: str = 'bilinear', **kwargs
     ) -> None:
         F.check_interpolation(interpolation)
         super().__init__(*args, interpolation=interpolation, **kwargs)
@@ -126,12 +123,12 @@ class ColorJitter(_ColorJitter):
     **Modified Keys:** ``img``.
 
     Args:
-        brightness: Factor is drawn from [1 - brightness, 1 + brightness],
-            or from the given (min, max).
-        contrast: Likewise.
-        saturation: Likewise.
-        hue: Shift is drawn from [-hue, hue], at most 0.5, or from the given
-            (min, max).
+        brightness (float | Sequence[float]): Factor is drawn from [1 -
+            brightness, 1 + brightness], or from the given (min, max).
+        contrast (float | Sequence[float]): Likewise.
+        saturation (float | Sequence[float]): Likewise.
+        hue (float | Sequence[float]): Shift is drawn from [-hue, hue], at most
+            0.5, or from the given (min, max).
 
     Raises:
         ValueError: For images that are not uint8 with three channels.
@@ -164,7 +161,7 @@ class RandomGrayscale(BaseTransform):
     **Modified Keys:** ``img``.
 
     Args:
-        prob: Probability of doing it, in [0, 1].
+        prob (float): Probability of doing it, in [0, 1].
 
     Raises:
         ValueError: At build time, for a probability outside [0, 1]; later,

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 
 from mmmoca.datasets.looks import unusable
-from mmmoca.datasets.sampler import members
+from mmmoca.datasets.seeding import members
 from mmmoca.messages import listed
 
 from .launch import build_runner

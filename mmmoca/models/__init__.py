@@ -17,6 +17,7 @@ from .moca import MOCA
 from .objectives import bags_of_codes
 from .position_encoding import sincos_positions_2d
 from .prototypes import PrototypeGenerator
+from .segmentation import seg_bands_preprocessor
 from .targets import Targets
 from .token_features import TokenFeatures
 from .transformer import EncoderLayer
@@ -45,6 +46,7 @@ __all__ = [
     'TokenFeatures',
     'bags_of_codes',
     'linear_segmentation_head',
+    'seg_bands_preprocessor',
     'sincos_positions_2d',
     'detector',
     'ViTFeaturePyramid',

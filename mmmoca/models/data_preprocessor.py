@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from mmmoca.registry import MODELS
 
 
-def _register_numbers(
+def register_numbers(
     module: nn.Module,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
@@ -55,7 +55,7 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
         to_rgb: bool = False,
     ) -> None:
         super().__init__(non_blocking=True)
-        _register_numbers(self, mean, std)
+        register_numbers(self, mean, std)
         self.to_rgb = to_rgb
         self.num_channels = 3 if to_rgb else None
         if mean is not None and len(mean) > 1:
@@ -97,32 +97,3 @@ class ViewsDataPreprocessor(BaseDataPreprocessor):
             return images.float()
         # The subtraction turns integers into float32.
         return (images - self.mean).div_(self.std)
-
-
-# A function, since a class would inherit from mmseg's, and pretraining must
-# not need mmseg.
-@MODELS.register_module(name='SegBandsPreprocessor')
-def seg_bands_preprocessor(
-    mean: Sequence[float], std: Sequence[float], **options
-) -> BaseDataPreprocessor:
-    """Build mmseg's ``SegDataPreProcessor`` for any number of channels.
-
-    Registered as ``mmmoca.SegBandsPreprocessor``. mmseg's class accepts one
-    or three numbers only.
-
-    Args:
-        mean (Sequence[float]): One number for each channel.
-        std (Sequence[float]): One number for each channel.
-        **options: Other arguments of mmseg's class: ``size``, ``pad_val``, ...
-
-    Returns:
-        BaseDataPreprocessor: An object of mmseg's class.
-
-    Raises:
-        ValueError: If the numbers do not fit each other.
-    """
-    from mmseg.models import SegDataPreProcessor
-
-    built = SegDataPreProcessor(mean=[0.0], std=[1.0], **options)
-    _register_numbers(built, mean, std)
-    return built

@@ -15,7 +15,7 @@ from mmengine.registry import init_default_scope
 from PIL import Image, ImageFilter, ImageOps
 from sklearn.datasets import load_sample_images
 
-from mmmoca.datasets.sampler import SeededIndex
+from mmmoca.datasets.seeding import SeededIndex
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))

@@ -18,7 +18,7 @@ from PIL import Image
 
 import mmmoca.hub
 from mmmoca.__main__ import main
-from mmmoca.files import shipped
+from mmmoca.shipped import shipped
 
 RUN = 'run/epoch_1.pth'
 OWN = [

@@ -61,7 +61,7 @@ NECK = dict(in_channels=8, patch_resolution=(2, 2))
         ('RandomGrayscale', {}, 'prob', 20),
         ('LoadImage', {}, 'color_type', 'colour'),
         ('LoadImage', {}, 'reduce_to', 0),
-        ('LoadImage', dict(color_type='unchanged'), 'reduce_to', 99),
+        ('LoadImage', dict(color_type='grayscale'), 'reduce_to', 99),
         ('LoadBands', {}, 'channels', 0),
         ('LoadBands', dict(channels=3), 'channel_axis', 0),
         ('BandJitter', {}, 'noise', -0.1),

@@ -30,12 +30,10 @@ def test_outside(tmp_path):
     assert outside('', paths) == []
     (tmp_path / 'd').mkdir()
     (tmp_path / 'd' / 'loop').symlink_to(tmp_path / 'd')
-    for name, inside in (
-        *(('loop/a', True), ('loop/../a', False)),
-        *(('a\0b', False), ('file:///a', False)),
-    ):
-        path = f'{tmp_path}/d/{name}'
-        assert outside(f'{tmp_path}/d', [path]) == [path] * (not inside)
+    root = f'{tmp_path}/d'
+    assert outside(root, [f'{root}/loop/a']) == []
+    for name in ('loop/../a', 'a\0b', 'file:///a'):
+        assert outside(root, [f'{root}/{name}'])
 
 
 def test_lists_that_lead_out(tmp_path):

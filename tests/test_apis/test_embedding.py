@@ -80,25 +80,6 @@ def embed_and_die(root, out):
     embed(root, out)
 
 
-def test_parquet(root, encoder, tmp_path):
-    """Holds names that a list of lines cannot."""
-    pyarrow = pytest.importorskip('pyarrow.parquet')
-    images = tmp_path / 'images'
-    shutil.copytree(root / 'val' / 'class_0', images)
-    (images / '0.jpg').rename(images / '0\n.jpg')
-    with raises(ValueError, "'0\\n.jpg'", '.parquet'):
-        embed_to_file(encoder, images, tmp_path / 'a.npy', **OPTIONS)
-    out = tmp_path / 'a.parquet'
-    for _ in range(2):
-        about = embed_to_file(encoder, images, out, 'cls-avg', **OPTIONS)
-    expected = encoder.embed(images)
-    table = pyarrow.read_table(out)
-    rows = torch.tensor(np.stack(table.column('feature').to_numpy()))
-    torch.testing.assert_close(rows, expected.pick('cls-avg'))
-    paths = [f'{images}/{name}' for name in table.column('name').to_pylist()]
-    assert paths == expected.paths and about['width'] == rows.shape[1]
-
-
 @pytest.mark.processes
 def test_killed_and_gone_on_by_others_is_the_same(root, written, tmp_path):
     out = tmp_path / 'features.npy'
@@ -136,7 +117,7 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
 def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
     out = tmp_path / 'out'
     for name, options, message in (
-        ('a.csv', {}, 'a.csv must end in .npy or .parquet'),
+        ('a.csv', {}, 'a.csv must end in .npy'),
         ('a.npy', dict(batch_size=0), 'batch_size must be 1 or more'),
         ('a.npy', dict(feature='mean'), "'mean' is no feature"),
     ):
@@ -183,6 +164,9 @@ def test_files_and_other_names_of_a_folder(
     embed_to_file(encoder, files, tmp_path / 'two.npy', **OPTIONS)
     rows = [np.load(tmp_path / f'{name}.npy') for name in ('all', 'two')]
     np.testing.assert_allclose(rows[0][3:5], rows[1], rtol=1e-4, atol=1e-5)
+    (tmp_path / '0\n.jpg').write_bytes(files[0].read_bytes())
+    with raises(ValueError, "'0\\n.jpg'"):
+        embed_to_file(encoder, tmp_path, tmp_path / 'b.npy', **OPTIONS)
     with raises(TypeError, 'no names'):
         image = np.zeros((9, 9, 3), np.uint8)
         embed_to_file(encoder, [image], tmp_path / 'a.npy', **OPTIONS)

@@ -15,7 +15,7 @@ from transformers import AutoImageProcessor, AutoModel
 
 import mmmoca
 from mmmoca.apis.exports import FORMATS
-from mmmoca.apis.images import open_images
+from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import (
     build_vit,
     preprocessing_of,
@@ -28,8 +28,8 @@ from ..helpers.tools import run_tool
 
 # ONNX takes seconds.
 EVERY_FORMAT = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name == 'onnx'))
-    for name in FORMATS
+    pytest.param('onnx', marks=pytest.mark.slow),
+    *sorted(FORMATS.keys() - {'onnx'}),
 ]
 TRAINED, OTHER = (32, 48), (48, 80)
 
@@ -171,9 +171,9 @@ def test_models_of_bgr_images(export, to):
     kept = to == 'safetensors'
     names = run_card(folder, images if kept else images.flip(1))
     assert_same_features(names, tokens(teacher, images))
-    said = preprocessing_in(folder)
-    assert said['channel_order'] == ('bgr' if kept else 'rgb')
-    assert said['mean'] == NUMBERS['mean'][:: 1 if kept else -1]
+    written = preprocessing_in(folder)
+    assert written['channel_order'] == ('bgr' if kept else 'rgb')
+    assert written['mean'] == NUMBERS['mean'][:: 1 if kept else -1]
 
 
 def test_many_bands(export):
@@ -189,8 +189,8 @@ def test_many_bands(export):
     # transformers has no image processor for them.
     assert not (folder / 'preprocessor_config.json').exists()
     assert '13 channels (bands)' in card_of(folder)[1]
-    said = preprocessing_in(folder)
-    assert said['loader'] == dict(type='mmmoca.LoadBands', channels=13)
+    loader = preprocessing_in(folder)['loader']
+    assert loader == dict(type='mmmoca.LoadBands', channels=13)
 
 
 @pytest.mark.parametrize('to', ['timm', 'transformers', 'safetensors'])

@@ -10,11 +10,7 @@ import torch
 from mmengine.logging import HistoryBuffer
 from safetensors.torch import save_file
 
-from mmmoca.checkpoints import (
-    CheckpointError,
-    read_checkpoint,
-    write_checkpoint,
-)
+from mmmoca.checkpoints import CheckpointError, read_checkpoint
 
 from ..helpers.errors import raises
 from ..robustness.payloads import Call
@@ -71,8 +67,6 @@ def test_what_the_process_allows_does_not_count(tmp_path):
 EYE, BIG = torch.eye(3), torch.zeros(10**5)
 UNUSABLE = {
     "'U3'": np.str_('abc'),
-    "'U1'": np.array(['a', 'b']),
-    "'M8'": np.datetime64('2020-01-01'),
     'datetime.date': datetime.date(2020, 1, 1),
     'expanded tensor: (1000000, 1000000)': EYE[0, :1].expand(10**6, 10**6),
     'device meta': EYE.to('meta'),
@@ -93,31 +87,7 @@ def test_what_no_reader_can_use(tmp_path, reason):
             read_checkpoint(path, lazy)
 
 
-@pytest.mark.parametrize(
-    'record',
-    [
-        'none',
-        dict(num_heads='six'),
-        dict(grid=7),
-        dict(grid=['a', 'b']),
-        dict(preprocessing=[1]),
-        dict(preprocessing=dict(mean=0.5)),
-        dict(preprocessing=dict(std=['1', '1', '1'])),
-        dict(preprocessing=dict(std=[1, 1, 0])),
-        dict(preprocessing=dict(resize=(256, 256))),
-        dict(preprocessing=dict(cropped=0)),
-        dict(preprocessing=dict(interpolation=3)),
-    ],
-)
-def test_broken_records(tmp_path, record):
-    """In both formats."""
-    meta = dict(mmmoca=record)
-    torch.save(dict(state_dict=dict(a=EYE), meta=meta), tmp_path / 'a.pth')
-    state = dict(state_dict=dict(a=EYE), meta=meta)
-    write_checkpoint(state, tmp_path / 'a.safetensors')
-    for file in ('a.pth', 'a.safetensors'):
-        with raises(CheckpointError, file, 'meta.mmmoca'):
-            read_checkpoint(tmp_path / file)
-    save_file(dict(a=EYE), tmp_path / 'b.safetensors', dict(mmmoca='{'))
-    with raises(CheckpointError, 'b.safetensors', 'mmmoca'):
-        read_checkpoint(tmp_path / 'b.safetensors')
+def test_metadata_that_are_no_json(tmp_path):
+    save_file(dict(a=EYE), tmp_path / 'a.safetensors', dict(mmmoca='{'))
+    with raises(CheckpointError, 'a.safetensors', 'mmmoca'):
+        read_checkpoint(tmp_path / 'a.safetensors')

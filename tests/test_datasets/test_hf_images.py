@@ -114,9 +114,7 @@ def _cut(folder):
     'spoil',
     [
         partial(_state, _data_files=[dict(filename='../one/a.arrow')]),
-        partial(_state, _data_files=[dict(filename='/etc/passwd')]),
         partial(_state, _data_files=3),
-        lambda folder: (folder / 'state.json').write_text('[' * 100_000),
         lambda folder: (folder / 'dataset_info.json').write_text('{'),
         _cut,
         _pipe,

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import os
 import shutil
-import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -46,8 +45,12 @@ def test_class_folders(classes):
     dataset = ImageFolder(str(classes), pipeline=LOAD)
     assert dataset.CLASSES == ('cat', 'dog')
     assert names(dataset, classes) == [
-        *('cat/a.JPEG', 'cat/d.tiff', 'cat/deep/er/c.webp'),
-        *('dog/b.JPG', 'dog/e.PNG', 'dog/f.bmp'),
+        'cat/a.JPEG',
+        'cat/d.tiff',
+        'cat/deep/er/c.webp',
+        'dog/b.JPG',
+        'dog/e.PNG',
+        'dog/f.bmp',
     ]
     assert dataset.get_gt_labels().tolist() == [0, 0, 0, 1, 1, 1]
     for i, results in enumerate(dataset):
@@ -81,10 +84,9 @@ def test_links_are_followed_but_not_in_circles(tmp_path, with_label):
     }.items():
         (tmp_path / place).symlink_to(target)
     dataset = ImageFolder(str(root), with_label=with_label)
-    # What a link to nowhere leads to is said when it is tried.
-    assert names(dataset, root) == [
-        *('a/nowhere.jpg', 'a/x.jpg', 'a/z.jpg', 'b/deep/y.jpg')
-    ]
+    # A link to nowhere is named when it is read.
+    expected = ['a/nowhere.jpg', 'a/x.jpg', 'a/z.jpg', 'b/deep/y.jpg']
+    assert names(dataset, root) == expected
 
 
 def test_list_of_images(classes):
@@ -180,19 +182,3 @@ def test_lists_name_regular_files(tmp_path, name):
         ImageFolder('/', ann_file=f'{tmp_path}/list.txt', **options)
     with raises(OSError, name, 'no regular file'):
         ImageFolder('/', ann_file=str(tmp_path / name), **options)
-
-
-def test_deep_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    try:
-        for depth in range(2100):
-            if depth == 1900:
-                write(Path('a.png'))
-            os.mkdir('d')
-            os.chdir('d')
-        assert len(ImageFolder(str(tmp_path / 'd'), with_label=False)) == 1
-    except OSError as error:
-        assert str(tmp_path / 'd') in str(error)
-    finally:
-        os.chdir(tmp_path)
-        subprocess.run(['rm', '-rf', 'd'], check=True)

@@ -6,7 +6,6 @@ A run that changes its store is in test_integration/test_resume.
 
 import gzip
 import io
-import json
 import os
 import shutil
 import tarfile
@@ -152,7 +151,12 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
     first, second, third = sorted(shards.glob('*.tar'))
     shutil.copy(second, first)
     assert count() == (11, 1) and count() == (11, 0)
-    (third.parent / f'{third.name}.index.json').write_bytes(b'damaged')
+    index = third.parent / f'{third.name}.index.json'
+    for content in ('damaged', '3', '[' * 50_000):
+        index.write_text(content)
+        assert count() == (11, 1)
+    index.unlink()
+    os.mkfifo(index)
     assert count() == (11, 1)
     assert count(extensions=['.png']) == (6, 3)
     refused = mock.Mock(side_effect=PermissionError('read-only'))
@@ -204,22 +208,18 @@ def header(name, size, kind=b'0'):
 
 
 @pytest.mark.parametrize(
-    'name, content, kind, said',
+    'name, content, kind, named',
     [
-        ('b.png', 2**62, b'0', 'b.png'),
         ('b.txt', 2**63, b'0', 'b.txt'),
         ('b.json', 2**40, b'0', 'b.json'),
         ('b.png', -1024, b'0', 'b.png'),
         ('b', 2**61, b'x', 'a.png'),  # of an extended header, after a.png
-        ('b', 2**50, b'L', 'a.png'),
-        ('b', -512, b'x', 'a.png'),
         ('b.png', b'1', tarfile.GNUTYPE_SPARSE, 'b.png'),
         ('b.cls', b'9' * 5000, b'0', 'b.cls'),
-        ('b.cls', b'2147483648', b'0', 'b.cls'),
         ('b.json', b'[' * 100_000, b'0', 'b.json'),
     ],
 )
-def test_absurd_members_are_named(tmp_path, name, content, kind, said):
+def test_absurd_members_are_named(tmp_path, name, content, kind, named):
     """And no more is read than is there."""
     parts = [header('a.png', 3), b'png'.ljust(512, b'\0')]
     if isinstance(content, int):
@@ -230,22 +230,7 @@ def test_absurd_members_are_named(tmp_path, name, content, kind, said):
     shard = tmp_path / 'hostile.tar'
     shard.write_bytes(b''.join([*parts, bytes(1024)]))
     tracemalloc.start()
-    with raises(OSError, 'hostile.tar', said):
+    with raises(OSError, 'hostile.tar', named):
         ImageShards(str(shard), with_label=False)
     assert tracemalloc.get_traced_memory()[1] < 2**24
     tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    'columns',
-    [3, [[1], [2], [3], [4]], [['a'], [-1], [3], [0]]]
-    + [[['a'], [0], [2**60], [0]], [['a', 'b'], [0], [1], [0]], None],
-)
-def test_an_index_of_other_types_is_made_again(shards, columns):
-    index = shards / 'images-000000.tar.index.json'
-    kept = dict(json.loads(index.read_text()), columns=columns)
-    index.write_text(json.dumps(kept) if columns else '[' * 50_000)
-    assert len(ImageShards(str(shards), pipeline=LOAD)) == 11
-    index.unlink()
-    os.mkfifo(index)
-    assert len(ImageShards(str(shards), pipeline=LOAD)) == 11

@@ -56,7 +56,6 @@ def test_empty_images_count_in_validation_only(shapes):
 @pytest.mark.parametrize(
     'word, change',
     [
-        ('area', lambda content: first_whole(content).pop('area')),
         ('categories', lambda content: content.pop('categories')),
         (
             'segmentation.*with_mask',
@@ -68,24 +67,16 @@ def test_empty_images_count_in_validation_only(shapes):
         ),
         ('leaves none', lambda content: content.update(annotations=[])),
         ('1 .*images.* id .*2', first('images', id=2)),
-        ('1 .*images.* id .*a', first('images', id='a')),
         ('file_name', first('images', file_name='000001.jpg')),
         ('height', first('images', height='96')),
-        ('1 .*annotations.* id .*2', first(id=2)),
         ('1 .*image_id', first(image_id='1')),
-        ('1 .*image_id', first(image_id=99)),
         ('category_id .*more', each(category_id=lambda a: a['id'] + 90)),
-        ('name', first('categories', name='cross')),
-        ('bbox', first(bbox=[0, 0, 10])),
         ('bbox', first(bbox=[0, 0, float('nan'), 9])),
-        ('area', first(area=None)),
         ('iscrowd', first(iscrowd='0')),
         ('segmentation', first(segmentation=[9, 9, 20, 9, 20, 20])),
         ('segmentation', first(segmentation=[[0.1, 0.1, 0.2, 0.1, 0.2, 0.2]])),
         ('RLE', first(segmentation=dict(size=[9, 9], counts=[81]))),
-        ('23 .* 0 are left', each(ignore=1)),
         (' 0 are left', each(segmentation=lambda a: [a['bbox']])),
-        (' 0 are left', each(bbox=[0.1, 0.1, 0.2, 0.2])),
     ],
 )
 def test_annotation_files(altered, word, change):
@@ -107,10 +98,8 @@ def test_boxes_alone(altered):
 @pytest.mark.parametrize(
     'key, change',
     [
-        *(
-            (key, lambda content, key=key: first_whole(content).pop(key))
-            for key in ('segmentation', 'iscrowd')
-        ),
+        ('segmentation', lambda c: first_whole(c).pop('segmentation')),
+        ('iscrowd', lambda c: first_whole(c).pop('iscrowd')),
         ('id 0', each(id=lambda one: one['id'] - 1)),
     ],
 )
@@ -122,8 +111,11 @@ def test_what_the_evaluation_reads(altered, key, change):
 def test_objects_that_are_left_out_are_named(altered, monkeypatch):
     """Those that mmdet does not give to a detector, no others."""
     bad = (
-        *(dict(area=0), dict(bbox=[0, 0, 0.5, 9]), dict(bbox=[96, 0, 9, 9])),
-        *(dict(ignore=1), dict(segmentation=[[1, 1, 9, 9]])),
+        dict(area=0),
+        dict(bbox=[0, 0, 0.5, 9]),
+        dict(bbox=[96, 0, 9, 9]),
+        dict(ignore=1),
+        dict(segmentation=[[1, 1, 9, 9]]),
     )
     objects = []
 

@@ -42,23 +42,6 @@ def snippets():
     return re.findall(r'```python\n(.*?)```', text, re.DOTALL)
 
 
-def count(module):
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def test_parameters():
-    cfg = Config.fromfile(CONFIGS / CASCADE.replace('-b16', '-l16'))
-    model = build(cfg)
-    width, channels = 1024, 256
-    patches = 3 * 16 * 16 * width + width
-    tokens = (42 * 68 + 1) * width + width  # positions and [CLS]
-    layer = 12 * width**2 + 13 * width
-    assert count(model.backbone) == patches + tokens + 24 * layer
-    assert count(model.neck[1]) == 4 * (width + 1) * channels + 4 * (
-        9 * channels**2 + channels
-    )
-
-
 @pytest.mark.parametrize(
     'name, lr, decay, weight_decay',
     [(CASCADE, 2e-4, 0.75, 0.05), (VITDET, 1e-4, 0.7, 0.1)],
@@ -153,20 +136,6 @@ def test_other_patches(tmp_path, monkeypatch, size):
         assert [1 / layer.spatial_scale for layer in extractor.roi_layers] == [
             side / columns for _, columns in sizes[:4]
         ]
-
-
-def test_fixed_size_of_vitdet():
-    """Crops, padding, test images and positions have the same."""
-    cfg = Config.fromfile(CONFIGS / VITDET)
-    side = cfg.model.data_preprocessor.pad_size_divisor
-    train, test = (
-        {step.type: step for step in loader.dataset.pipeline}
-        for loader in (cfg.train_dataloader.dataset, cfg.test_dataloader)
-    )
-    assert train['RandomCrop'].crop_size == (side, side)
-    assert test['Resize'].scale == (side, side) and test['Resize'].keep_ratio
-    assert cfg.model.backbone.img_size == side
-    assert cfg.val_dataloader.dataset == cfg.test_dataloader.dataset
 
 
 def test_own_classes(tmp_path, monkeypatch):

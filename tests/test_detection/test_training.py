@@ -2,11 +2,6 @@
 """Training, validation, test and pictures of the small config."""
 
 import json
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -14,12 +9,10 @@ import pytest
 import torch
 from mmengine.registry import MODELS
 from mmengine.runner import Runner
-from mmpretrain.models.utils import resize_pos_embed
 
-from ..helpers.distributed import free_port
 from ..helpers.runs import assert_same, scalars, state_of
 from ..helpers.tools import run_tool as tool
-from .conftest import ROOT, SHAPES_CONFIG, shapes_config
+from .conftest import SHAPES_CONFIG, shapes_config
 
 pytestmark = pytest.mark.ops
 EPOCHS, LAST = 5, 'iter_15.pth'
@@ -74,12 +67,13 @@ def test_tool_tests_the_checkpoint(trained, shapes, tmp_path):
     """The same figures as at the end of the training."""
     runner, work_dir = trained
     metrics = tmp_path / 'metrics.json'
-    tool(
-        *('tools/test.py', SHAPES_CONFIG, work_dir / LAST),
-        *('--work-dir', tmp_path, '--out', metrics, '--out-item', 'metrics'),
-        *('--cfg-options', f'test_dataloader.dataset.data_root={shapes}'),
-        f'test_evaluator.ann_file={shapes}/annotations/train.json',
+    command = (
+        f'tools/test.py {SHAPES_CONFIG} {work_dir}/{LAST} --work-dir '
+        f'{tmp_path} --out {metrics} --out-item metrics --cfg-options '
+        f'test_dataloader.dataset.data_root={shapes} '
+        f'test_evaluator.ann_file={shapes}/annotations/train.json'
     )
+    tool(*command.split())
     found = json.loads(metrics.read_text())
     for name in ('coco/bbox_mAP', 'coco/bbox_mAP_50', 'coco/segm_mAP'):
         assert found[name] == scalars(runner, f'val/{name}')[-1], name
@@ -117,67 +111,6 @@ def test_images_without_objects(shapes):
     loss.backward()
     for name, parameter in model.named_parameters():
         assert torch.isfinite(parameter.grad).all(), name
-
-
-@pytest.mark.slow
-def test_two_processes(shapes, tmp_path):
-    """Through gloo, without SyncBN, with activation checkpointing."""
-    result = subprocess.run(
-        ['tools/dist_train.sh', str(SHAPES_CONFIG), '2']
-        + ['--work-dir', str(tmp_path), '--cfg-options']
-        + ['train_cfg.max_epochs=1', 'train_cfg.val_interval=1']
-        + ['default_hooks.logger.interval=1', 'train_dataloader.batch_size=2']
-        + ['activation_checkpointing=[backbone.layers.0,backbone.layers.3]']
-        + [
-            f'{loader}_dataloader.dataset.data_root={shapes}'
-            for loader in ('train', 'val')
-        ]
-        + [f'val_evaluator.ann_file={shapes}/annotations/train.json'],
-        cwd=ROOT,
-        env=dict(
-            os.environ,
-            PYTHONPATH=str(ROOT),
-            OMP_NUM_THREADS='1',
-            PORT=str(free_port()),
-            PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
-        ),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    output = result.stdout + result.stderr
-    assert result.returncode == 0, output[-3000:]
-    # Eleven images with objects: six for each process.
-    losses = re.findall(r'Epoch\(train\).* loss: ([\d.]+)', output)
-    assert len(losses) == 3 and all(1 < float(x) < 10 for x in losses)
-    assert re.search(r'Epoch\(val\).*coco/segm_mAP: ', output)
-
-
-def test_starts_from_a_pretraining_run(shapes, tmp_path):
-    """The teacher's weights, with positions for the other image size."""
-    cfg = shapes_config(shapes)
-    options = dict(cfg.model.backbone, img_size=64, final_norm=True)
-    teacher = MODELS.build(options)
-    expected = teacher.state_dict()
-    saved = {f'teacher.{name}': value for name, value in expected.items()}
-    saved |= {
-        f'backbone.{name}': torch.zeros_like(value)
-        for name, value in expected.items()
-    }
-    torch.save(dict(meta={}, state_dict=saved), tmp_path / 'pretrained.pth')
-    cfg.model.backbone.init_cfg = dict(
-        type='Pretrained',
-        checkpoint=f'mmmoca-teacher://{tmp_path}/pretrained.pth',
-        prefix='backbone.',
-    )
-    model = MODELS.build(cfg.model)
-    model.init_weights()
-    for name, value in model.backbone.state_dict().items():
-        if name == 'pos_embed':
-            resized = resize_pos_embed(expected[name], (4, 4), (8, 8))
-            torch.testing.assert_close(value, resized)
-        else:
-            assert torch.equal(value, expected[name]), name
 
 
 def test_other_number_of_classes(shapes, tmp_path):

@@ -2,7 +2,7 @@
 """What a run takes of a checkpoint, and what does not fit and is refused.
 
 Which files there are is a matter of test_layouts, starts of pretraining one
-of test_starts; classes are in the file beside this one.
+of test_start; classes are in the file beside this one.
 """
 
 import copy

@@ -125,26 +125,19 @@ def sweep(monkeypatch):
 
 
 def run_sweep(tool, monkeypatch, folder, *arguments):
-    monkeypatch.setattr(
-        sys,
-        'argv',
-        [
-            *('sweep', __file__, '--work-dir', str(folder)),
-            *('--lrs', '0.001', '0.01', '0.1', '1'),
-            *('--splits', 'splits/a.txt', 'splits/b.txt', 'splits/c.txt'),
-            *arguments,
-        ],
+    command = (
+        f'sweep {__file__} --work-dir {folder} --lrs 0.001 0.01 0.1 1 '
+        '--splits splits/a.txt splits/b.txt splits/c.txt'
     )
+    monkeypatch.setattr(sys, 'argv', [*command.split(), *arguments])
     tool.main()
     return json.loads((folder / 'sweep.json').read_text())
 
 
 def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
     result = run_sweep(sweep, monkeypatch, tmp_path)
-    assert sweep.runs == [
-        *((lr, 'a.txt') for lr in (0.001, 0.01, 0.1, 1.0)),
-        *((0.01, 'b.txt'), (0.01, 'c.txt')),
-    ]
+    rates = [(lr, 'a.txt') for lr in (0.001, 0.01, 0.1, 1.0)]
+    assert sweep.runs == [*rates, (0.01, 'b.txt'), (0.01, 'c.txt')]
     scores = {'0.001': 30.0, '0.01': 50.0, '0.1': 40.0, '1.0': None}
     assert result['lrs'] == scores
     assert result['best_lr'] == 0.01
@@ -203,12 +196,12 @@ def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, 'run', train)
     config = tmp_path / 'small.py'
     small_config(LINEAR, streets, tmp_path).dump(config)
-    run_tool(
-        *('tools/analysis_tools/lr_sweep.py', config),
-        *('--lrs', '0.3', '--work-dir', tmp_path / 'w'),
-        *('--cfg-options', 'train_cfg.max_epochs=2'),
-        *('--cfg-options', 'train_cfg.val_interval=1'),
+    command = (
+        f'tools/analysis_tools/lr_sweep.py {config} --lrs 0.3 '
+        f'--work-dir {tmp_path}/w --cfg-options train_cfg.max_epochs=2 '
+        '--cfg-options train_cfg.val_interval=1'
     )
+    run_tool(*command.split())
     result = json.loads((tmp_path / 'w' / 'sweep.json').read_text())
     (log,) = (tmp_path / 'w' / 'lr_0.3').glob('*/vis_data/scalars.json')
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mmmoca
 import mmmoca.__main__ as command
-from mmmoca.files import find_config, shipped
+from mmmoca.shipped import find_config, shipped
 
 from ..helpers.tools import TOOLS, forget_tools, python
 

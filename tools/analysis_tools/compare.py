@@ -134,12 +134,11 @@ def load_encoder(
     import mmmoca
     from mmmoca.apis.comparison import untrain
     from mmmoca.evaluation.presets import choose_preset
-    from mmmoca.models import ViewsDataPreprocessor
 
     options = dict(num_heads=args.num_heads)
     if args.config is not None:
         cfg = Config.fromfile(args.config)
-        options['img_size'] = cfg.model.backbone.img_size
+        options |= dict(config=cfg, img_size=cfg.model.backbone.img_size)
         if isinstance(arch := cfg.model.backbone.arch, dict):
             options['num_heads'] = arch['num_heads']
     path = args.first if entry.path == UNTRAINED else entry.path
@@ -152,13 +151,6 @@ def load_encoder(
         encoder = mmmoca.load(path, preset.which, **options)
     if entry.path == UNTRAINED:
         untrain(encoder, args.seed)
-    if args.config is not None:
-        normalise = cfg.model.get('data_preprocessor') or cfg.data_preprocessor
-        encoder.data_preprocessor = ViewsDataPreprocessor(
-            normalise.mean, normalise.std, normalise.get('to_rgb', False)
-        ).to(encoder.data_preprocessor.device)
-        pipeline = cfg.test_dataloader.dataset.to_dict()['pipeline']
-        encoder.pipeline = pipeline[:-1]  # all but PackInputs
     return encoder, preset
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from mmmoca.checkpoints import guarded
 from mmmoca.datasets.looks import look_at_some
-from mmmoca.datasets.sampler import members
+from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks import CheckpointFitHook
 from mmmoca.engine.processes import on_main_process

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from mmpretrain.models.backbones import VisionTransformer
 
+from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .reading import CheckpointError
 from .weights import PROJECTION, adapt_in_channels, arch_of, resize_positions
 
 
@@ -22,10 +22,10 @@ def adapt_backbone(
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
-        img_size (Tuple[int, int], optional): Height and width in pixels that
+        img_size (tuple[int, int], optional): Height and width in pixels that
             the position embedding is resized for.
         mode (str): Interpolation, 'bicubic' or 'bilinear'.
-        source_grid (Tuple[int, int], optional): Patch rows and columns of the
+        source_grid (tuple[int, int], optional): Patch rows and columns of the
             source; by default as it records, else square.
         in_channels (int, optional): 1 or more, see :func:`adapt_in_channels`.
 

@@ -11,16 +11,17 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn, ones_like
 
+from .errors import CheckpointError
 from .fitting import check_fit
 from .layouts import find_backbone, record_of
-from .reading import CheckpointError, tensors_of
+from .places import tensors_of
+from .release import read_converted
 from .weights import (
     LAYER_SCALE,
     PROJECTION,
     adapt_in_channels,
     resize_positions,
 )
-from .writing import read_converted
 
 START_SCHEME = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')
@@ -40,7 +41,7 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
         file (str | os.PathLike): The file.
 
     Returns:
-        List[str]: For a log: how many of the names of each part of the model
+        list[str]: For a log: how many of the names of each part of the model
         are filled, then what was changed.
 
     Raises:

@@ -1,0 +1,117 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""From a checkpoint to its encoder."""
+
+import os
+from collections.abc import Sequence
+
+import torch
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.logging import print_log
+from mmengine.utils import to_2tuple
+
+from mmmoca.checkpoints import (
+    FILE_SCHEME,
+    CheckpointError,
+    adapt_backbone,
+    build_vit,
+    local_file,
+    preprocessing_of,
+    read_backbone,
+)
+from mmmoca.evaluation.presets import choose_preset
+from mmmoca.messages import printable
+from mmmoca.mmpretrain_hub import ModelHub
+
+from .encoder import Encoder
+
+
+def load(
+    checkpoint: str | os.PathLike,
+    which: str = 'teacher',
+    device: torch.device | str | None = None,
+    img_size: int | tuple[int, int] | None = None,
+    num_heads: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    source_grid: tuple[int, int] | None = None,
+    weights: str | None = None,
+    config: Config | None = None,
+) -> Encoder:
+    """Load the encoder of a checkpoint of any known layout.
+
+    Its architecture is that of its tensors. Images are prepared as the
+    checkpoint records (a run, or what a converter copied from one); without
+    a record as for ImageNet, which a log line says.
+
+    Args:
+        checkpoint (str | os.PathLike): A file of any layout of
+            docs/guides/checkpoints.md, or the name of a model with published
+            weights, such as 'moca_vit-b16_200e_v1.0', which are downloaded
+            once.
+        which (str): 'teacher' (default, as all of the paper's evaluations)
+            or 'student'.
+        device (torch.device | str, optional): By default the GPU, if there
+            is one.
+        img_size (int | tuple[int, int], optional): Height and width in
+            pixels that images are resized and cropped to; by default those
+            it was trained on. Positions are resized.
+        num_heads (int, optional): Attention heads, if neither the file nor
+            the size of the ViT tells.
+        mean (Sequence[float], optional): Of each channel in the values of
+            the file, 0 to 255 say, instead of what is recorded. In the order
+            of ``encoder.preprocessing.channel_order``.
+        std (Sequence[float], optional): Likewise.
+        source_grid (tuple[int, int], optional): Patch rows and columns of
+            the file; by default as it records, else square.
+        weights (str, optional): 'raw' or 'averaged', where a file has both;
+            a log line says which are taken by default.
+        config (Config, optional): A config of an evaluation whose images it
+            takes, instead of those that are recorded.
+
+    Returns:
+        Encoder: Ready to :meth:`~Encoder.embed` images.
+
+    Raises:
+        CheckpointError: If the file cannot be read, has no ViT of a known
+            layout, or does not say enough; it says what to give. Also if it
+            cannot be downloaded.
+    """
+    path = os.path.expanduser(os.fspath(checkpoint))
+    if not os.path.isfile(path) and ModelHub.has(path):
+        url = ModelHub.get(path).weights
+        if url is None:
+            raise CheckpointError(
+                f'no weights of {path} are published: train it by its config'
+            )
+        # Where torch.hub keeps them.
+        path = local_file(url.removeprefix(FILE_SCHEME))
+    backbone = read_backbone(path, which, weights)
+    if img_size is not None:
+        img_size = tuple(to_2tuple(img_size))
+    try:
+        backbone = adapt_backbone(backbone, img_size, source_grid=source_grid)
+        settings = preprocessing_of(
+            backbone, mean, std, config and config.to_dict()
+        )
+        vit = build_vit(backbone, num_heads)
+    except CheckpointError as error:
+        raise CheckpointError(f'{path}: {error}') from error
+    metainfo = dict(
+        checkpoint=os.path.abspath(path),
+        layout=backbone.layout,
+        which=backbone.which,
+        feature=backbone.feature,
+        num_heads=vit.arch_settings['num_heads'],
+    )
+    preset = choose_preset(backbone.layout, backbone.feature)
+    changes = list(backbone.changes)
+    if settings.source == 'assumed':
+        changes.append(
+            'it does not say how its images were prepared: mean and std are '
+            "taken to be ImageNet's; give others by mean= and std="
+        )
+    for change in changes:
+        print_log(printable(f'{path}: {change}'), logger='current')
+    encoder = Encoder(vit, settings, preset, metainfo)
+    return encoder.to(device or get_device())

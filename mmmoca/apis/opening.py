@@ -1,0 +1,105 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the Python interface takes for images: places, files, and memory."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mmmoca.datasets.file_endings import BAND_EXTENSIONS, EXTENSIONS
+from mmmoca.datasets.hf_images import HFRows, is_opened
+from mmmoca.datasets.image_places import image_set_of
+from mmmoca.datasets.image_set import ImageSet
+
+from .images import Images, build_transform
+
+
+def image_set(
+    place: str, pipeline: list[dict], with_label: bool = False
+) -> ImageSet:
+    """The images of a folder, of shards, or of a data set of Hugging Face.
+
+    Args:
+        place (str): The folder, or a pattern of shards.
+        pipeline (list[dict]): See :func:`pipeline_of`. Its loader says whether
+            images can be read.
+        with_label (bool): Whether they have labels.
+
+    Raises:
+        FileNotFoundError: If there is no image.
+        OSError: If none of the images can be read.
+    """
+    place = os.path.expanduser(place)
+    if not (os.path.exists(place) or '{' in place):
+        raise FileNotFoundError(f'there is no file or folder {place}')
+    bands = pipeline[0]['type'].endswith('LoadBands')
+    return image_set_of(place)(
+        place,
+        with_label=with_label,
+        pipeline=[build_transform(pipeline[0])],
+        extensions=BAND_EXTENSIONS if bands else EXTENSIONS,
+        test_mode=True,
+    )
+
+
+def open_images(images: Any, pipeline: list[dict]) -> Images:
+    """Find images.
+
+    Args:
+        images (Any): A folder of images at any depth, or of shards, or a data
+            set of Hugging Face, on a disk or in memory; a file, or its bytes;
+            a PIL image, an array; or a list of these.
+        pipeline (list[dict]): See :func:`pipeline_of`.
+
+    Returns:
+        The images.
+
+    Raises:
+        FileNotFoundError: If there is no such file or no image.
+        OSError: If none of the images of a folder can be read.
+        TypeError: If it is none of these.
+        ValueError: If a list is empty.
+    """
+    if isinstance(images, Images):
+        return images
+    if is_opened(images):
+        return Images(HFRows(images), pipeline)
+    if isinstance(images, (str, os.PathLike)):
+        place = os.path.expanduser(images)
+        if _is_place(place) or not os.path.exists(place):
+            found = image_set(place, pipeline)
+            return Images(found.data_list, pipeline)
+    sources = []
+    for image in items_of(images):
+        if isinstance(image, (str, os.PathLike)):
+            path = str(os.path.expanduser(image))  # NumPy's, too
+            several = _is_place(path) and image_set(path, pipeline).data_list
+            sources += several or [path]
+        elif isinstance(image, (bytes, Image.Image, np.ndarray)):
+            sources.append(image)
+        else:
+            raise TypeError(
+                'images are folders, files, their bytes, PIL images, arrays, '
+                'one split of a data set of Hugging Face, or a normalised '
+                f'tensor (B, C, H, W), but got {type(image).__name__}'
+            )
+    if not sources:
+        raise ValueError('there are no images in an empty list')
+    return Images(sources, pipeline)
+
+
+def items_of(images: Any) -> Iterable[Any]:
+    """The items of a list, of an array of paths or images; or of one image."""
+    one = (str, os.PathLike, bytes, Image.Image, Mapping)
+    if isinstance(images, np.ndarray):
+        of_paths = images.dtype.kind in 'OUT'
+        return images if of_paths or images.ndim == 4 else [images]
+    if isinstance(images, one) or not isinstance(images, Iterable):
+        return [images]
+    return images
+
+
+def _is_place(path: str) -> bool:
+    return path.endswith('.tar') or os.path.isdir(path)

@@ -1,0 +1,192 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Where the encoders of a checkpoint are: tensors by key and by prefix."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from mmmoca.messages import listed
+
+from .errors import CheckpointError
+
+# Where known layouts keep their tensors, most specific first. '' is the file
+# itself, for those that hold nothing else.
+_CONTAINERS = (
+    'teacher',
+    'student',
+    'target_encoder',
+    'encoder',
+    'state_dict',
+    'model_state_dict',
+    'model',
+    '',
+)
+# What wrappers put before the names of what they wrap: data parallelism,
+# torch.compile, FSDP, activation checkpointing, DeepSpeed.
+_WRAPPERS = re.compile(
+    r'(?<![^.])(module|_orig_mod|_fsdp_wrapped_module'
+    r'|_checkpoint_wrapped_module|_forward_module)\.'
+)
+# Keys and prefixes of averaged weights, as timm's state_dict_ema.
+_AVERAGED = re.compile(r'(?<![a-z])(ema|swa|averaged?)(?![a-z])', re.I)
+ROLES = ('teacher', 'student')
+
+
+class Place(NamedTuple):
+    """Where an encoder is in a file.
+
+    Attributes:
+        container (str): Key of the file.
+        prefix (str): Of its names there.
+        naming (str): Whose names it has: timm's, mmpretrain's, ...
+    """
+
+    container: str
+    prefix: str
+    naming: str
+
+    def __str__(self) -> str:
+        return f'{self.container} {self.prefix}'.strip() or 'one'
+
+
+def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
+    """The state dicts that a checkpoint holds.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+
+    Returns:
+        dict[str, dict[str, Tensor]]: For each key of the file that known
+        layouts use ('' for the file itself), or that is of averaged weights,
+        its tensors, their names without what wrappers add.
+    """
+    averaged = [key for key in checkpoint if _is_averaged(str(key))]
+    found = {}
+    for key in dict.fromkeys((*_CONTAINERS, *averaged)):
+        values = checkpoint if key == '' else checkpoint.get(key)
+        if isinstance(values, dict):
+            found[key] = {
+                _WRAPPERS.sub('', name): value
+                for name, value in values.items()
+                if isinstance(name, str) and isinstance(value, Tensor)
+            }
+    return {key: tensors for key, tensors in found.items() if tensors}
+
+
+def choose_weights(
+    found: list[Place], weights: str | None, swapped: bool, source: str
+) -> tuple[list[Place], list[str]]:
+    """The places of raw or of averaged weights.
+
+    Args:
+        found (list[Place]): The encoders of a file.
+        weights (str, optional): 'raw', 'averaged', or those that other
+            programs load.
+        swapped (bool): Whether the file keeps the averaged ones under the
+            usual key and the raw ones as ``ema_state_dict``, as MMEngine's
+            EMAHook does.
+        source (str): What to call the file in errors.
+
+    Returns:
+        tuple[list[Place], list[str]]: Those of the chosen weights, and, if
+        there are averaged ones, a line that says which they are.
+
+    Raises:
+        CheckpointError: If the file does not have them.
+    """
+    beside = [place for place in found if _is_averaged(str(place))]
+    main = [place for place in found if place not in beside]
+    kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
+    sets = {k: places for k, places in zip(kinds, (main, beside)) if places}
+    taken = weights or next(iter(sets))
+    if taken not in sets:
+        raise CheckpointError(
+            f'{source} has no {taken} weights, only {listed(sets)} ones'
+        )
+    if not beside:
+        return sets[taken], []
+    places = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
+    line = f'its {taken} weights are taken, to choose by weights= of: {places}'
+    return sets[taken], [line]
+
+
+def choose_encoder(
+    found: list[Place], which: str, recorded: object, source: str
+) -> tuple[Place, str]:
+    """The encoder asked for, and its role.
+
+    Args:
+        found (list[Place]): The encoders of a file.
+        which (str): 'teacher' or 'student'.
+        recorded (object): The role that the file records, if it does: the
+            only encoder of a file has it.
+        source (str): What to call the file in errors.
+
+    Returns:
+        tuple[Place, str]: The encoder, and 'teacher', 'student' or 'only'.
+
+    Raises:
+        CheckpointError: If there is none, or there are several.
+        ValueError: If ``which`` is neither of its choices.
+    """
+    if which not in ROLES:
+        raise ValueError(
+            f"which must be 'teacher' or 'student', but got {which!r}"
+        )
+    teachers, students = [], []
+    for place in found:
+        is_teacher = re.search('teacher|target|momentum', str(place))
+        (teachers if is_teacher else students).append(place)
+    chosen, role = teachers if which == 'teacher' else students, which
+    if len(found) == 1 and not teachers and found[0].container != 'student':
+        chosen = found if which in ('teacher', recorded) else []
+        role = recorded if recorded in ROLES else 'only'
+    if len(chosen) != 1:
+        raise CheckpointError(
+            f'{source} has {len(chosen)} encoders that could be the {which}: '
+            f'it has {listed(found)}. Choose by which (--which), or save '
+            'the one you mean as a file of its own'
+        )
+    return chosen[0], role
+
+
+def layout_of(
+    naming: str, found: Sequence[Place], ignored: Sequence[str], scaled: bool
+) -> str:
+    """Tell the layout of a file that does not record it.
+
+    Args:
+        naming (str): Of the encoder that is taken, see :class:`Place`.
+        found (Sequence[Place]): All encoders.
+        ignored (Sequence[str]): Names beside those of the encoder.
+        scaled (bool): Whether the encoder had LayerScale or registers, as
+            DINOv2's.
+
+    Returns:
+        str: See :class:`Backbone`.
+    """
+    containers = {place.container for place in found}
+    prefixes = {place.prefix for place in found}
+    momentum = any(p.startswith('momentum_encoder.') for p in prefixes)
+    decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
+    for layout, fits in (
+        ('moca', 'encoder_teacher.' in prefixes),
+        ('huggingface', naming == 'huggingface'),
+        ('mmmoca', naming == 'mmpretrain' and 'teacher.' in prefixes),
+        ('mocov3', momentum),  # mmpretrain's too
+        ('mmpretrain', naming == 'mmpretrain'),
+        ('msn', 'target_encoder' in containers),
+        ('dino', bool(containers & {'teacher', 'student'})),
+        ('dinov2', decoder and scaled),
+        ('mae', decoder),
+    ):
+        if fits:
+            return layout
+    return 'timm'
+
+
+def _is_averaged(place: str) -> bool:
+    """Whether a key of a file, or a prefix there, is of averaged weights."""
+    return bool(_AVERAGED.search(place))

@@ -1,0 +1,87 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What each ``init_cfg=dict(type='Pretrained', ...)`` of a model will load."""
+
+import functools
+
+from mmengine.model import PretrainedInit, initialize
+from mmengine.runner.checkpoint import CheckpointLoader
+from torch import Tensor, nn
+
+from mmmoca.messages import listed
+
+from .errors import CheckpointError
+from .fitting import after_prefix, check_fit, loaded_names
+from .scheme import guarded
+
+
+def check_pretrained_inits(model: nn.Module) -> list[str]:
+    """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
+
+    After this MMEngine reads the files with our reader, and a class that
+    would overwrite what is loaded from a list, or by the class
+    ``PretrainedInit``, finds the form that it knows.
+
+    Args:
+        model (nn.Module): A model before its ``init_weights``. Modules that
+            were initialised already are left alone.
+
+    Returns:
+        list[str]: A line for each such module: how many of its names match.
+
+    Raises:
+        CheckpointError: If nothing matches, or see :func:`check_fit`.
+    """
+    load = functools.cache(CheckpointLoader.load_checkpoint)
+    reports = []
+    for name, module in model.named_modules():
+        inits = getattr(module, 'init_cfg', None) or []
+        inits = [inits] if isinstance(inits, dict) else inits
+        pretrained = [init for init in inits if _is_pretrained(init['type'])]
+        if getattr(module, 'is_init', False) or not pretrained:
+            continue
+        for init in pretrained:
+            path, init['type'] = init['checkpoint'], 'Pretrained'
+            init['checkpoint'] = guarded(path)
+            role = (
+                f'Pretrained init of {name or type(module).__name__} ({path})'
+            )
+            checkpoint = load(guarded(path))
+            reports.append(_check_init(role, module, checkpoint, init))
+        if len(pretrained) == 1:
+            # So many classes know that they must not overwrite weights.
+            initialize(module, [i for i in inits if i not in pretrained])
+            (module.init_cfg,) = pretrained
+    return reports
+
+
+def _is_pretrained(kind: str | type) -> bool:
+    # Its name may have a scope.
+    return kind is PretrainedInit or str(kind).split('.')[-1] == 'Pretrained'
+
+
+def _check_init(
+    role: str, module: nn.Module, checkpoint: dict, init: dict
+) -> str:
+    state = {
+        name: value
+        for name, value in loaded_names(checkpoint).items()
+        if isinstance(value, Tensor)
+    }
+    prefix = init.get('prefix')
+    start = f'{prefix.rstrip(".")}.' if prefix else ''
+    part = after_prefix(state, start)
+    if not part.keys() & module.state_dict().keys():
+        has = dict.fromkeys(f'{name.split(".")[0]}.' for name in state)
+        raise CheckpointError(
+            f'{role} matches none of its names: the file has {listed(has)}; '
+            "write prefix='teacher.', prefix='backbone.' or prefix=None as "
+            "it has them, or checkpoint='mmmoca-teacher://FILE', "
+            "prefix='backbone.' if it has a ViT"
+        )
+    report = check_fit(module, part, checkpoint.get('meta'), role)
+    if start == 'backbone.' and 'teacher.cls_token' in state:
+        report += (
+            ". This is a pretraining run's student; prefix='teacher.' is the "
+            'teacher, which the paper evaluates'
+        )
+    return report

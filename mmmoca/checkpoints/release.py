@@ -1,0 +1,165 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The authors' released model, as one of this package."""
+
+import os
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from .errors import CheckpointError
+from .keys import TIMM
+from .places import tensors_of
+from .reading import read_checkpoint
+from .weights import position_grid
+from .writing import file_record
+
+# Beginnings of names in the authors' release, and here. What follows those of
+# ViTs has timm's names.
+_RELEASED_VITS = {
+    'encoder.': ('backbone.', ''),
+    'encoder_teacher.': ('teacher.', ''),
+    'decoder_blocks_cls_pt.': ('neck.', 'blocks.'),
+}
+_EXTRACTOR = 'bow_extractor.bow_extractor.0.'
+_RELEASED = {
+    'norm_cls_pt.': 'neck.input_norm.',
+    'decoder_embed_cls_pt.': 'neck.projection.',
+    'decoder_norm_cls_pt.': 'neck.norm.',
+    'mask_token_cls_pt': 'neck.mask_token',
+    f'{_EXTRACTOR}_embedding_ptr': 'codebook.pointer',
+    f'{_EXTRACTOR}_embedding': 'codebook.words',
+    f'{_EXTRACTOR}_dist_norm': 'codebook.msd',
+} | {
+    f'{theirs}.layers_w.0.{module}': f'head.{ours}.{name}'
+    for theirs, ours in (
+        ('encoder_pred', 'img_generator'),
+        ('decoder_pred', 'loc_generator'),
+    )
+    for module, name in (
+        ('generator.b0_fc.', 'fc1.'),
+        ('generator.b0_bn.', 'bn.'),
+        ('generator.b0_last_layer.', 'fc2.'),
+        ('skip.', 'skip.'),
+    )
+}
+# Constants, derived tables, and statistics that nothing reads: BatchNorm
+# normalises over the current codebook, and mu of the previous step is mu.
+_DROPPED = re.compile(
+    r'decoder_pos_embed|(en|de)coder_pred\.scale'
+    r'|.*\.b0_bn\.(running_|num_batches)'
+    r'|.*\._(track_num_batches|dist_norm_prev)'
+)
+
+
+def convert_release_name(name: str) -> str | None:
+    """Turn a name of the authors' full model into :class:`MOCA`'s.
+
+    Args:
+        name (str): Key of the released state dict.
+
+    Returns:
+        str, optional: Key here; None for state that has no counterpart.
+
+    Raises:
+        CheckpointError: If the name is not one of the released model's.
+    """
+    if _DROPPED.match(name):
+        return None
+    for theirs, (ours, beginning) in _RELEASED_VITS.items():
+        if name.startswith(theirs):
+            rest = beginning + name.removeprefix(theirs)
+            return ours + TIMM.to_mmpretrain(rest)
+    for theirs, ours in _RELEASED.items():
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    raise CheckpointError(
+        f'{name!r} is of a variant of MOCA that is not built here'
+    )
+
+
+def convert_release_state_dict(
+    state_dict: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Convert the authors' full model to :class:`MOCA`'s state dict.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Released names.
+
+    Returns:
+        dict[str, Tensor]: Names and shapes of :class:`MOCA`.
+
+    Raises:
+        CheckpointError: If a name is not one of the released model's.
+    """
+    converted = {}
+    for name, value in state_dict.items():
+        new_name = convert_release_name(name)
+        if new_name in ('codebook.pointer', 'codebook.msd'):
+            value = value.reshape(())
+        if new_name is not None:
+            converted[new_name] = value
+    return converted
+
+
+def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
+    """Read a checkpoint; the authors' full model as one of this package.
+
+    Args:
+        path (str | os.PathLike): See :func:`read_checkpoint`.
+        lazy (bool): See :func:`read_checkpoint`.
+
+    Returns:
+        dict: What the file holds, or what :func:`convert_release` makes of
+        it.
+
+    Raises:
+        CheckpointError: See :func:`read_checkpoint`,
+            :func:`convert_release`.
+    """
+    checkpoint = read_checkpoint(path, lazy)
+    if _released_state(checkpoint) is None:
+        return checkpoint
+    return convert_release(checkpoint, path)[0]
+
+
+def convert_release(
+    checkpoint: dict, source: str | os.PathLike
+) -> tuple[dict, list[str]]:
+    """Convert the authors' file to a checkpoint that pretraining starts from.
+
+    Teacher, student, decoder, prototype generators, codebook, its pointer
+    and mu are taken over; the optimiser and all schedules start anew.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+        source (str | os.PathLike): Path or URL of the file.
+
+    Returns:
+        tuple[dict, list[str]]: ``state_dict`` and ``meta``, for ``load_from``
+        of a pretraining config; and the names that have no counterpart.
+
+    Raises:
+        CheckpointError: If it is not the authors' full model, or a variant of
+            it that is not built here.
+    """
+    state = _released_state(checkpoint)
+    if state is None:
+        raise CheckpointError(
+            f"{source} is not the authors' full model, which has names after "
+            'encoder_teacher. and encoder.: convert a backbone alone by '
+            'tools/model_converters/convert.py'
+        )
+    converted = convert_release_state_dict(state)
+    dropped = [name for name in state if convert_release_name(name) is None]
+    grid = position_grid(None, converted['teacher.pos_embed'])
+    meta = dict(mmmoca=file_record(source, 'moca', 'full', grid))
+    return dict(state_dict=converted, meta=meta), dropped
+
+
+def _released_state(checkpoint: dict) -> dict[str, Tensor] | None:
+    """The tensors of the authors' full model, if a checkpoint has them."""
+    for state in tensors_of(checkpoint).values():
+        if 'encoder_teacher.cls_token' in state:
+            return state
+    return None
