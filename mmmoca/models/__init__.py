@@ -21,7 +21,7 @@ from .segmentation import seg_bands_preprocessor
 from .targets import Targets
 from .token_features import TokenFeatures
 from .transformer import EncoderLayer
-from .vit import EncodedTokens, MOCAViT
+from .vit import DINOv3ViT, EncodedTokens, MOCAViT, RegisterViT
 from .word_sampler import RandomTokenSampler
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     'BatchedLinearHead',
     'CodebookUpdate',
     'CondenserNeck',
+    'DINOv3ViT',
     'EncodedTokens',
     'EncoderLayer',
     'LinearDepthHead',
@@ -43,6 +44,7 @@ __all__ = [
     'PrototypeGenerator',
     'Targets',
     'RandomTokenSampler',
+    'RegisterViT',
     'TokenFeatures',
     'bags_of_codes',
     'linear_segmentation_head',

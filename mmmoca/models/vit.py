@@ -106,7 +106,8 @@ class MOCAViT(VisionTransformer):
         self.num_registers = num_registers
         if num_registers:
             self.register_tokens = nn.Parameter(
-                torch.zeros(1, num_registers, self.embed_dims)
+                torch.zeros(1, num_registers, self.embed_dims),
+                requires_grad=self.frozen_stages <= 0,  # as [CLS]
             )
         # Rotary positions add nothing to the tokens.
         self.pos_embed.requires_grad = False
@@ -251,3 +252,19 @@ class MOCAViT(VisionTransformer):
             patches.flatten(2), projection.weight.flatten(1), projection.bias
         )
         return tokens + positions[0, visible]
+
+
+@MODELS.register_module()
+class RegisterViT(MOCAViT):
+    """:class:`MOCAViT` as DINOv2 with registers: four of them."""
+
+    def __init__(self, *args, num_registers: int = 4, **kwargs) -> None:
+        super().__init__(*args, num_registers=num_registers, **kwargs)
+
+
+@MODELS.register_module()
+class DINOv3ViT(RegisterViT):
+    """:class:`MOCAViT` as DINOv3: four registers and rotary positions."""
+
+    def __init__(self, *args, positions: str = 'rope', **kwargs) -> None:
+        super().__init__(*args, positions=positions, **kwargs)
