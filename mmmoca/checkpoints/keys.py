@@ -115,3 +115,27 @@ HUGGINGFACE = NameTable(
     ('ln1', 'layernorm', 'norm'),
     spelling=(r'^layers?\.(?=\d+\.)', 'encoder.layer.'),
 )
+# What ViTModel, the second names above, calls other than these classes do.
+_BRANCHES = (
+    ('.layernorm_before.', '.norm1.'),
+    ('.layernorm_after.', '.norm2.'),
+)
+DINOV2_RENAMES = (
+    *_BRANCHES,
+    ('.intermediate.dense.', '.mlp.fc1.'),
+    ('.attention.output.dense.', '.attention.out_.dense.'),
+    ('.output.dense.', '.mlp.fc2.'),
+    ('.attention.out_.dense.', '.attention.output.dense.'),
+)
+DINOV3_RENAMES = (
+    *_BRANCHES,
+    ('.attention.output.dense.', '.attention.o_proj.'),
+    ('.intermediate.dense.', '.mlp.up_proj.'),
+    ('.output.dense.', '.mlp.down_proj.'),
+    ('.attention.attention.query.', '.attention.q_proj.'),
+    ('.attention.attention.key.', '.attention.k_proj.'),
+    ('.attention.attention.value.', '.attention.v_proj.'),
+    ('encoder.layer.', 'layer.'),
+    ('layernorm.', 'norm.'),
+    ('.patch_embeddings.projection.', '.patch_embeddings.'),
+)

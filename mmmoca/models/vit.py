@@ -220,7 +220,7 @@ class MOCAViT(VisionTransformer):
         extra = [self.cls_token + self.pos_embed[:, :1]]
         if self.num_registers:
             extra.append(self.register_tokens)
-        extra = torch.cat(extra, dim=1).expand(len(x), -1, -1)
+        extra = torch.cat(extra, dim=1).expand(x.shape[0], -1, -1)
         x = torch.cat((extra, x), dim=1)
         x = self.pre_norm(self.drop_after_pos(x))
         if self.rotary_periods is None:

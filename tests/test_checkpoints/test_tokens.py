@@ -14,6 +14,7 @@ from transformers import (
 )
 
 import mmmoca
+from mmmoca.apis.exports import export_encoder
 from mmmoca.checkpoints import (
     CheckpointError,
     check_fit,
@@ -179,3 +180,51 @@ def test_gated_mlps_are_refused(tmp_path):
     torch.save(DINOv3ViTModel(config).state_dict(), tmp_path / 'plus.pth')
     with pytest.raises(CheckpointError, match='SwiGLU'):
         mmmoca.load(tmp_path / 'plus.pth')
+
+
+@pytest.mark.parametrize('to', ['timm', 'transformers', 'torch-export'])
+def test_out_again(source, to, tmp_path):
+    """Loaded in the real library, by the code of the folder's card."""
+    _, path = source
+    square = 'dinov2' in path.stem
+    size = (64, 64) if square else (40, 72)
+    encoder = mmmoca.load(path, img_size=size, num_heads=2, device='cpu')
+    folder = tmp_path / 'out'
+    export_encoder(encoder, folder, to)
+    images = torch.randn(2, 3, *size)
+    text = (folder / 'README.md').read_text().split('```')[1]
+    names = dict(images=images)
+    with torch.no_grad():
+        exec(text.removeprefix('python').replace('FOLDER', str(folder)), names)
+        found = encoder(images)
+    expected = found.cls, found.patches.flatten(2).mT
+    actual = names.get('cls'), names.get('patches')
+    if 'tokens' in names:
+        assert '1 + 4 + L' in text
+        actual = names['tokens'][:, 0], names['tokens'][:, 5:]
+    for one, other in zip(actual, expected):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+    if to == 'timm':
+        again = mmmoca.load(folder / 'model.safetensors')
+        with torch.no_grad():
+            files.assert_close(again(images).cls, found.cls)
+
+
+def test_biases_of_keys_have_no_place_in_timm(tmp_path):
+    torch.manual_seed(0)
+    path = tmp_path / 'dinov3.pth'
+    run = moca(path)
+    for layer in run.teacher.layers:
+        torch.nn.init.ones_(layer.attn.qkv.bias)
+    meta = dict(mmmoca=dict(num_heads=2, grid=(4, 6)))
+    torch.save(dict(state_dict=run.state_dict(), meta=meta), path)
+    encoder = mmmoca.load(path, device='cpu')
+    with pytest.raises(CheckpointError, match='keys have biases'):
+        export_encoder(encoder, tmp_path / 'timm', 'timm')
+    export_encoder(encoder, tmp_path / 'hf', 'transformers')
+    images = torch.randn(2, 3, 32, 48)
+    model = DINOv3ViTModel.from_pretrained(tmp_path / 'hf')
+    with torch.no_grad():
+        files.assert_close(
+            files.tokens(model, images)[:, 0], encoder(images).cls
+        )
