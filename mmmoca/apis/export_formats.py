@@ -10,10 +10,20 @@ from mmpretrain.models.backbones import VisionTransformer
 from PIL.Image import Resampling
 from torch import Tensor, nn
 
-from mmmoca.checkpoints import Preprocessing, write_checkpoint
-from mmmoca.checkpoints.keys import HUGGINGFACE, TIMM
+from mmmoca.checkpoints import (
+    CheckpointError,
+    Preprocessing,
+    write_checkpoint,
+)
+from mmmoca.checkpoints.keys import (
+    DINOV2_RENAMES,
+    DINOV3_RENAMES,
+    HUGGINGFACE,
+    TIMM,
+)
 from mmmoca.checkpoints.weights import split_qkv
 from mmmoca.files import write_json
+from mmmoca.models.rotary import rotary_periods
 
 from .encoder import Encoder
 
@@ -48,6 +58,57 @@ def write_safetensors(encoder: Encoder, record: dict, folder: Path) -> None:
     _write_weights(state, record, folder)
 
 
+def _parts_of(vit: VisionTransformer) -> tuple[int, bool]:
+    """The number of registers, and whether positions are rotary ones."""
+    return getattr(vit, 'num_registers', 0), 'rotary_periods' in (
+        vit.state_dict()
+    )
+
+
+def _check_rotary(vit: VisionTransformer, library: str) -> None:
+    """Refuse angles that the class of a library does not compute."""
+    usual = rotary_periods(4 * len(vit.rotary_periods))
+    if not torch.allclose(vit.rotary_periods, usual, rtol=1e-2):
+        raise CheckpointError(
+            f'its rotary positions have other periods than {library} has: '
+            'export to onnx, torch-export or safetensors'
+        )
+
+
+def _timm_tokens(
+    vit: VisionTransformer, state: dict[str, Tensor]
+) -> tuple[str, dict]:
+    """Timm's architecture and its arguments; the state is changed."""
+    registers, rotary = _parts_of(vit)
+    if not rotary:
+        options = {}
+        if registers:  # which timm gives positions, too, if [CLS] has one
+            first = state['pos_embed'][:, :1]
+            state['pos_embed'] = state['pos_embed'][:, 1:]
+            state['cls_token'] = state['cls_token'] + first
+            options = dict(reg_tokens=registers, no_embed_class=True)
+        # Any ViT is one of these with other arguments.
+        return 'vit_base_patch16_224', dict(options, fc_norm=False)
+    _check_rotary(vit, 'timm')
+    for name in [n for n in state if n.endswith('.attn.qkv.bias')]:
+        query, key, value = state.pop(name).chunk(3)
+        if key.any():
+            raise CheckpointError(
+                'its keys have biases, which count beside rotary positions, '
+                "and timm's class has none: export to transformers, onnx, "
+                'torch-export or safetensors'
+            )
+        state[name.replace('qkv', 'q')] = query
+        state[name.replace('qkv', 'v')] = value
+    for index in range(vit.num_layers):  # by which it is known as DINOv3's
+        for part in ('gamma_1', 'gamma_2'):
+            state[f'blocks.{index}.{part}'] = torch.ones(vit.embed_dims)
+    del state['pos_embed'], state['rotary_periods']
+    return 'vit_base_patch16_dinov3', dict(
+        num_reg_tokens=registers, use_fc_norm=False
+    )
+
+
 def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write what ``timm.create_model('local-dir:FOLDER')`` loads.
 
@@ -66,9 +127,10 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     share = settings.img_size[0] / settings.resize if cropped else 1.0
     # timm divides images of 8 bits by 255.
     scale = 1 if settings.channel_order == 'bands' else 255
+    state = dict(vit.state_dict())
+    architecture, options = _timm_tokens(vit, state)
     config = dict(
-        # Any ViT is one of these with other arguments.
-        architecture='vit_base_patch16_224',
+        architecture=architecture,
         num_classes=0,
         num_features=dims,
         global_pool=pool,
@@ -82,7 +144,7 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
             mlp_ratio=ratio,
             qkv_bias=vit.layers[0].attn.qkv.bias is not None,
             global_pool=pool,
-            fc_norm=False,  # [AVG] is taken after the final norm
+            **options,  # without a second norm: [AVG] is taken after one
         ),
         pretrained_cfg=dict(
             input_size=[projection.in_channels, *settings.img_size],
@@ -99,35 +161,83 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
         ),
     )
     write_json(folder / 'config.json', config)
-    state = vit.state_dict()
     state = {TIMM.from_mmpretrain(name): v for name, v in state.items()}
     _write_weights(state, record, folder)
 
 
+def transformers_class(vit: VisionTransformer) -> str:
+    """The class of transformers that computes what a ViT does."""
+    registers, rotary = _parts_of(vit)
+    if rotary:
+        return 'DINOv3ViTModel'
+    return 'Dinov2WithRegistersModel' if registers else 'ViTModel'
+
+
+def _transformers_tokens(
+    vit: VisionTransformer, state: dict[str, Tensor]
+) -> tuple[dict, tuple]:
+    """Settings of such a class, and how it renames; the state is changed."""
+    registers, rotary = _parts_of(vit)
+    if not registers and not rotary:
+        return dict(model_type='vit'), ()
+    height, width = vit.img_size
+    if height != width and not rotary:
+        raise CheckpointError(
+            f'{height} x {width}: Dinov2WithRegistersModel takes squares '
+            'alone: give one by --img-size'
+        )
+    dims = vit.embed_dims
+    for index in range(vit.num_layers):
+        for part in ('attn.gamma1', 'ffn.gamma2'):
+            state[f'layers.{index}.{part}.weight'] = torch.ones(dims)
+    state['mask_token'] = (
+        torch.zeros(1, 1, dims) if rotary else (torch.zeros(1, dims))
+    )
+    settings = dict(num_register_tokens=registers, layerscale_value=1.0)
+    if not rotary:
+        ratio = vit.arch_settings['feedforward_channels'] / dims
+        settings |= dict(model_type='dinov2_with_registers', mlp_ratio=ratio)
+        return settings, DINOV2_RENAMES
+    _check_rotary(vit, 'transformers')
+    del state['pos_embed'], state['rotary_periods']
+    state.setdefault('register_tokens', torch.zeros(1, 0, dims))
+    side = max(vit.img_size)  # which its positions do not depend on
+    settings |= dict(model_type='dinov3_vit', image_size=side, key_bias=True)
+    return settings, DINOV3_RENAMES
+
+
 def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
-    """Write what ``ViTModel.from_pretrained`` of transformers loads."""
+    """Write what a class of transformers loads by ``from_pretrained``."""
     vit, settings = encoder.backbone, encoder.preprocessing
     arch, projection = vit.arch_settings, vit.patch_embed.projection
     patch = _side_or_sides(projection.kernel_size)
-    config = dict(
-        architectures=['ViTModel'],
-        model_type='vit',
-        hidden_size=arch['embed_dims'],
-        num_hidden_layers=arch['num_layers'],
-        num_attention_heads=arch['num_heads'],
-        intermediate_size=arch['feedforward_channels'],
-        layer_norm_eps=vit.ln1.eps,
-        image_size=_side_or_sides(settings.img_size),
-        patch_size=patch,
-        num_channels=projection.in_channels,
-        qkv_bias=vit.layers[0].attn.qkv.bias is not None,
-        encoder_stride=patch,
+    state = dict(vit.state_dict())
+    options, renames = _transformers_tokens(vit, state)
+    config = (
+        dict(
+            architectures=[transformers_class(vit)],
+            hidden_size=arch['embed_dims'],
+            num_hidden_layers=arch['num_layers'],
+            num_attention_heads=arch['num_heads'],
+            intermediate_size=arch['feedforward_channels'],
+            layer_norm_eps=vit.ln1.eps,
+            image_size=_side_or_sides(settings.img_size),
+            patch_size=patch,
+            num_channels=projection.in_channels,
+            qkv_bias=vit.layers[0].attn.qkv.bias is not None,
+            encoder_stride=patch,
+        )
+        | options
     )
     write_json(folder / 'config.json', config)
-    state = dict(vit.state_dict())
     split_qkv(state)
-    state = {HUGGINGFACE.from_mmpretrain(n): v for n, v in state.items()}
-    _write_weights(state, record, folder)
+    named = {}
+    for name, value in state.items():
+        new = HUGGINGFACE.from_mmpretrain(name)
+        for old, theirs in renames:
+            new = new.replace(old, theirs)
+        named[new] = value
+    _write_weights(named, record, folder)
     # Image processors of transformers take RGB images alone.
     if settings.channel_order == 'rgb':
         processor = _image_processor(settings)

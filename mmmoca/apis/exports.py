@@ -14,6 +14,7 @@ from mmmoca.version import __version__
 
 from .encoder import Encoder
 from .export_formats import (
+    transformers_class,
     write_onnx,
     write_safetensors,
     write_timm,
@@ -178,11 +179,17 @@ def _model_card(
     settings, arch = encoder.preprocessing, encoder.backbone.arch_settings
     ours = record['layout'] in ('mmmoca', 'moca')
     height, width = encoder.backbone.patch_embed.projection.kernel_size
+    usage, kind = _USAGE[to], transformers_class(encoder.backbone)
+    if kind != 'ViTModel':
+        usage = usage.replace(', add_pooling_layer=False', '')
+        usage = usage.replace('ViTModel', kind)
+    if registers := getattr(encoder.backbone, 'num_registers', 0):
+        usage = usage.replace('1 + L', f'1 + {registers} + L')
     assumed = ", ImageNet's mean and std, as the checkpoint records none"
     return _CARD.format(
         license_line=f'license: {license.lower()}\n' if license else '',
         library=FORMATS[to][1],
-        usage=_USAGE[to],
+        usage=usage,
         moca='- moca\n' if ours else '',
         title=f'{"MOCA " if ours else ""}ViT of {arch["num_layers"]} layers '
         f'of {arch["embed_dims"]}, patches of {height} x {width}',

@@ -6,9 +6,17 @@ from typing import Any
 import torch
 from mmpretrain.models.backbones import VisionTransformer
 
+from mmmoca.registry import MODELS
+
 from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .weights import PROJECTION, adapt_in_channels, arch_of, resize_positions
+from .weights import (
+    PROJECTION,
+    TOKEN_PARTS,
+    adapt_in_channels,
+    arch_of,
+    resize_positions,
+)
 
 
 def adapt_backbone(
@@ -97,8 +105,18 @@ def build_vit(
         img_size=backbone.img_size,
         out_type='raw',
     )
+    kind = VisionTransformer
+    if state.keys() & TOKEN_PARTS:
+        # Of the floor of the models, which knows nothing of files.
+        kind = MODELS.get('mmmoca.MOCAViT')
+        rotary = 'rotary_periods' in state
+        registers = state.get('register_tokens', torch.empty(1, 0))
+        config |= dict(
+            num_registers=registers.shape[1],
+            positions='rope' if rotary else 'sincos',
+        )
     with torch.device('meta'):
-        vit = VisionTransformer(**config | settings)
+        vit = kind(**config | settings)
     try:
         vit.load_state_dict(state, assign=True)
     except RuntimeError as error:
@@ -135,6 +153,9 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     }
     if (backbone.layout, dims) == ('mocov3', 384):  # differs from all others
         usual = {12}
+    periods = backbone.state_dict.get('rotary_periods')
+    if periods is not None:  # a quarter of a head each
+        usual = {dims // (4 * len(periods))}
     heads = num_heads or record_of(backbone.meta).get('num_heads')
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if not isinstance(heads, int) or heads < 1 or dims % heads:

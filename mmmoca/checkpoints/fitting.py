@@ -27,6 +27,7 @@ from .weights import (
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
+_POSITIONS = dict(sincos='added', rope='rotary')
 
 
 def check_fit(
@@ -82,6 +83,8 @@ def check_fit(
         for name, vit in module.named_modules()
         if isinstance(vit, VisionTransformer)
     ]
+    for name, vit, part in vits:
+        _check_tokens(vit, part, name or type(vit).__name__)
     if misshapen:
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
@@ -119,6 +122,37 @@ def _arch_advice(vits: list[tuple[str, VisionTransformer, dict]]) -> str:
                 'and head (the shorthand arch, if any, writes them); or '
             )
     return ''
+
+
+def _check_tokens(
+    vit: VisionTransformer, saved: Mapping[str, Tensor], role: str
+) -> None:
+    """Refuse registers and rotary positions that only one of both has."""
+    if 'cls_token' not in saved:
+        return
+    file, model = map(_extra_tokens, (saved, vit.state_dict()))
+    if file != model:
+        kinds = {(4, 'sincos'): 'RegisterViT', (4, 'rope'): 'DINOv3ViT'}
+        advice = f'model.backbone.type=mmmoca.{kinds.get(file, "MOCAViT")}'
+        if file not in kinds:
+            advice += (
+                f' model.backbone.num_registers={file[0]} '
+                f'model.backbone.positions={file[1]}'
+            )
+        raise CheckpointError(
+            f'the encoder of the checkpoint has {file[0]} registers and '
+            f'{_POSITIONS[file[1]]} positions, {role} {model[0]} and '
+            f'{_POSITIONS[model[1]]} ones: write {advice}'
+        )
+
+
+def _extra_tokens(state: Mapping[str, Tensor]) -> tuple[int, str]:
+    """``num_registers`` and ``positions`` of a ViT."""
+    registers = state.get('register_tokens')
+    return (
+        0 if registers is None else registers.shape[1],
+        'rope' if 'rotary_periods' in state else 'sincos',
+    )
 
 
 def _check_grid(

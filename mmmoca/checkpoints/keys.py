@@ -54,12 +54,16 @@ TIMM = NameTable(
     ('patch_embed.projection', 'patch_embed.proj'),
     ('layers.#.ln1', 'blocks.#.norm1'),
     ('layers.#.ln2', 'blocks.#.norm2'),
-    ('layers.#.attn.gamma1.weight', 'blocks.#.ls1.gamma'),
+    ('layers.#.attn.gamma1.weight', 'blocks.#.ls1.gamma', 'blocks.#.gamma_1'),
+    ('layers.#.attn.q.bias', 'blocks.#.attn.q_bias'),
+    ('layers.#.attn.v.bias', 'blocks.#.attn.v_bias'),
     ('layers.#.attn', 'blocks.#.attn'),
     ('layers.#.ffn.layers.0.0', 'blocks.#.mlp.fc1'),
     ('layers.#.ffn.layers.1', 'blocks.#.mlp.fc2'),
-    ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma'),
-    ('register_tokens', 'reg_token'),
+    ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma', 'blocks.#.gamma_2'),
+    # Of timm and of the authors of DINOv3, whose periods follow.
+    ('register_tokens', 'reg_token', 'storage_tokens'),
+    ('rotary_periods', 'rope_embed.periods'),
     ('ln1', 'norm'),
     ('ln2', 'fc_norm'),  # after mean pooling
     # DINOv2 trains its blocks in chunks: blocks.<chunk>.<block>.
@@ -67,13 +71,18 @@ TIMM = NameTable(
 )
 _LAYER = 'encoder.layer.#'
 # The second name of a row is what `save_pretrained` writes for ViTModel.
-# Further names are those of Dinov2Model and of transformers 5 in memory.
+# Further names are those of Dinov2Model, of DINOv3ViTModel and of transformers
+# 5 in memory.
 HUGGINGFACE = NameTable(
     ('cls_token', 'embeddings.cls_token'),
     ('mask_token', 'embeddings.mask_token'),
     ('register_tokens', 'embeddings.register_tokens'),
     ('pos_embed', 'embeddings.position_embeddings'),
-    ('patch_embed.projection', 'embeddings.patch_embeddings.projection'),
+    (
+        'patch_embed.projection',
+        'embeddings.patch_embeddings.projection',
+        'embeddings.patch_embeddings',
+    ),
     *(
         (
             f'layers.#.attn.{part[0]}',
@@ -93,10 +102,40 @@ HUGGINGFACE = NameTable(
         'layers.#.ffn.layers.0.0',
         f'{_LAYER}.intermediate.dense',
         f'{_LAYER}.mlp.fc1',
+        f'{_LAYER}.mlp.up_proj',
     ),
-    ('layers.#.ffn.layers.1', f'{_LAYER}.output.dense', f'{_LAYER}.mlp.fc2'),
+    (
+        'layers.#.ffn.layers.1',
+        f'{_LAYER}.output.dense',
+        f'{_LAYER}.mlp.fc2',
+        f'{_LAYER}.mlp.down_proj',
+    ),
     ('layers.#.attn.gamma1.weight', f'{_LAYER}.layer_scale1.lambda1'),
     ('layers.#.ffn.gamma2.weight', f'{_LAYER}.layer_scale2.lambda1'),
-    ('ln1', 'layernorm'),
-    spelling=(r'^layers\.(?=\d+\.)', 'encoder.layer.'),
+    ('ln1', 'layernorm', 'norm'),
+    spelling=(r'^layers?\.(?=\d+\.)', 'encoder.layer.'),
+)
+# What ViTModel, the second names above, calls other than these classes do.
+_BRANCHES = (
+    ('.layernorm_before.', '.norm1.'),
+    ('.layernorm_after.', '.norm2.'),
+)
+DINOV2_RENAMES = (
+    *_BRANCHES,
+    ('.intermediate.dense.', '.mlp.fc1.'),
+    ('.attention.output.dense.', '.attention.out_.dense.'),
+    ('.output.dense.', '.mlp.fc2.'),
+    ('.attention.out_.dense.', '.attention.output.dense.'),
+)
+DINOV3_RENAMES = (
+    *_BRANCHES,
+    ('.attention.output.dense.', '.attention.o_proj.'),
+    ('.intermediate.dense.', '.mlp.up_proj.'),
+    ('.output.dense.', '.mlp.down_proj.'),
+    ('.attention.attention.query.', '.attention.q_proj.'),
+    ('.attention.attention.key.', '.attention.k_proj.'),
+    ('.attention.attention.value.', '.attention.v_proj.'),
+    ('encoder.layer.', 'layer.'),
+    ('layernorm.', 'norm.'),
+    ('.patch_embeddings.projection.', '.patch_embeddings.'),
 )

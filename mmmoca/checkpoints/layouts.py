@@ -23,9 +23,11 @@ from .places import (
 from .reading import read_checkpoint
 from .weights import (
     PROJECTION,
+    add_rotary_periods,
     check_real,
     fold_layer_scale,
     join_qkv,
+    mask_biases,
     position_grid,
     prepend_class_position,
 )
@@ -38,16 +40,22 @@ _NAMINGS: dict[str, tuple[str, Callable[[str], str]]] = {
         'embeddings.patch_embeddings.projection.weight',
         HUGGINGFACE.to_mmpretrain,
     ),
+    'dinov3': (
+        'embeddings.patch_embeddings.weight',
+        HUGGINGFACE.to_mmpretrain,
+    ),
 }
 _ENCODER = re.compile(
-    r'cls_token|pos_embed|(patch_embed\.projection|ln[12]'
-    r'|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
+    r'cls_token|pos_embed|register_tokens|rotary_periods'
+    r'|(patch_embed\.projection|ln[12]|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
     r'\.(weight|bias)|layers\.\d+\.(attn\.gamma1|ffn\.gamma2)\.weight'
+    r'|layers\.\d+\.attn\.qkv\.bias_mask'  # of DINOv3's authors
 )
 # Heads and decoders that follow the encoder, in files that do not tell them
 # apart by a prefix; anything else unknown changes what the encoder computes.
 _OTHER = re.compile(
     r'(head|fc|decoder|mask_token|masked_embed|pre_logits|pooler|proj|pred'
+    r'|local_cls_norm'  # DINOv3's, of small crops in training
     r'|n_averaged$|steps$)'  # counters of averages
 )
 
@@ -157,7 +165,6 @@ def find_backbone(
     which: str = 'teacher',
     source: str = 'the checkpoint',
     weights: str | None = None,
-    drop_registers: bool = False,
 ) -> Backbone:
     """Find the ViT in a checkpoint that was read.
 
@@ -169,9 +176,6 @@ def find_backbone(
         which (str): As in :func:`read_backbone`.
         source (str): What to call it in errors.
         weights (str, optional): As in :func:`read_backbone`.
-        drop_registers (bool): Leave registers out, although the encoder
-            computes something else without them. Defaults to False, an
-            error.
 
     Returns:
         Backbone: Its tensors, named as ``mmpretrain.VisionTransformer``'s.
@@ -216,25 +220,22 @@ def find_backbone(
         new = convert(name)
         if _ENCODER.fullmatch(new):
             state_dict[new] = value
-        elif new == 'register_tokens' and drop_registers:
-            ignored.append(name)
-            changes.append(
-                f'its {value.shape[-2]} registers are left out, without '
-                'which it does not compute what it was trained to'
-            )
         elif _OTHER.match(new):
             ignored.append(name)
         else:
             unknown.append(name)
     check_real(state_dict, f'the encoder in {source}')
     join_qkv(state_dict, source)
+    mask_biases(state_dict)
+    if add_rotary_periods(state_dict):
+        changes.append('its positions are rotary ones, as DINOv3 has them')
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
         changes.append(
             'its LayerScale is multiplied into the projections, which '
             'computes the same'
         )
-    if naming == 'timm' and changes:
+    if naming == 'timm' and (changes or 'register_tokens' in state_dict):
         prepend_class_position(state_dict)
     layout = record.get('layout')
     if layout is None:
@@ -266,16 +267,15 @@ def _check_plain(
     if unknown:
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '
-            'ViT does not have. Encoders with registers, a distillation '
-            'token, relative or rotary positions or a gated MLP (SwiGLU) are '
-            'not read: a config without these parts would load the rest and '
-            'compute something else'
+            'ViT does not have. Encoders with a distillation token, relative '
+            'positions or a gated MLP (SwiGLU) are not read: a config without '
+            'these parts would load the rest and compute something else'
         )
     needed = 'cls_token', 'pos_embed', 'layers.0.attn.qkv.weight'
     missing = [name for name in needed if name not in state_dict]
     if missing:
         raise CheckpointError(
             f'the encoder in {source} has no {" and no ".join(missing)}: only '
-            'ViTs with a [CLS] token and absolute positions are read (those '
-            'of I-JEPA, for one, have no [CLS])'
+            'ViTs with a [CLS] token and positions that are absolute, or '
+            "DINOv3's, are read (those of I-JEPA, for one, have no [CLS])"
         )

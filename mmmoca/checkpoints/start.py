@@ -46,7 +46,7 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
 
     Raises:
         CheckpointError: If the model has no teacher or the file no ViT (see
-            :func:`read_backbone`; registers are no error here), or the
+            :func:`read_backbone`), or the
             architectures differ (see :func:`check_fit`).
     """
     own = model.state_dict()
@@ -57,9 +57,7 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
         )
     file = os.fspath(file)
     checkpoint = read_converted(file, lazy=True)
-    teacher = student = find_backbone(
-        checkpoint, 'teacher', file, drop_registers=True
-    )
+    teacher = student = find_backbone(checkpoint, 'teacher', file)
     both = {f'{role}.cls_token' for role in _ENCODERS}
     groups = tensors_of(checkpoint).values()
     state = next((group for group in groups if group.keys() >= both), {})

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from mmpretrain.models.utils import resize_pos_embed
-from torch import Tensor
+from torch import Tensor, zeros_like
 
 from mmmoca.messages import listed
 
@@ -23,6 +23,8 @@ LAYER_SCALE = {
     'attn.gamma1.weight': 'attn.proj',
     'ffn.gamma2.weight': 'ffn.layers.1',
 }
+# What a plain ViT does not have, but :class:`~mmmoca.models.MOCAViT` has.
+TOKEN_PARTS = {'register_tokens', 'rotary_periods'}
 _QKV = re.compile(r'(.+\.attn\.)(qkv|[qkv])(\.weight|\.bias)')
 
 
@@ -81,12 +83,59 @@ def join_qkv(state_dict: dict[str, Tensor], source: str) -> None:
         if match is None or match[2] == 'qkv' or name not in state_dict:
             continue
         names = [f'{match[1]}{part}{match[3]}' for part in 'qkv']
+        queries, keys, _ = names
+        if match[3] == '.bias' and queries in state_dict:
+            # Those of DINOv3 and EVA have none: it would change no score.
+            state_dict.setdefault(keys, zeros_like(state_dict[queries]))
         if not state_dict.keys() >= set(names):
             raise CheckpointError(
                 f'the encoder in {source} needs all three of {listed(names)}'
             )
         joint = torch.cat([state_dict.pop(part) for part in names])
         state_dict[f'{match[1]}qkv{match[3]}'] = joint
+
+
+def mask_biases(state_dict: dict[str, Tensor]) -> None:
+    """Apply the masks of DINOv3's biases, which switch those of keys off.
+
+    Args:
+        state_dict (dict[str, Tensor]): Of a ViT, changed in place.
+    """
+    for name in [n for n in state_dict if n.endswith('.bias_mask')]:
+        bias, mask = name.removesuffix('_mask'), state_dict.pop(name)
+        state_dict[bias] = state_dict[bias].masked_fill(mask == 0, 0)
+
+
+def add_rotary_periods(state_dict: dict[str, Tensor]) -> bool:
+    """Give rotary positions the tensors that tell them, in place.
+
+    timm and transformers do not save the periods. An encoder with registers
+    and LayerScale, and without added positions, is DINOv3's. Its heads have
+    64 channels. Added positions become zeros, of its 224 x 224 pixels.
+
+    Args:
+        state_dict (dict[str, Tensor]): Of a ViT, before its LayerScale is
+            folded.
+
+    Returns:
+        bool: Whether its positions are rotary.
+    """
+    scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
+    if state_dict.keys() >= scaled and 'pos_embed' not in state_dict:
+        periods = 100 ** (torch.arange(16) / 16)
+        state_dict.setdefault('rotary_periods', periods)
+    if 'rotary_periods' not in state_dict:
+        return False
+    # As saved in bfloat16 they would turn by other angles.
+    state_dict['rotary_periods'] = state_dict['rotary_periods'].float()
+    for name in [n for n in state_dict if n.endswith('.qkv.weight')]:
+        # timm leaves them out where they are 0.
+        zeros = torch.zeros(len(state_dict[name]))
+        state_dict.setdefault(name.replace('weight', 'bias'), zeros)
+    dims, _, height, width = state_dict[PROJECTION].shape
+    patches = (224 // height) * (224 // width)
+    state_dict.setdefault('pos_embed', torch.zeros(1, 1 + patches, dims))
+    return True
 
 
 def split_qkv(state_dict: dict[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ import mmmoca.quietly  # noqa: F401
 from .band_loading import LoadBands
 from .band_transforms import BandJitter, ResizeBands
 from .coco import coco
+from .held_out import held_out
 from .hf_images import HFImages
 from .image_folder import ImageFolder
 from .image_shards import ImageShards
@@ -44,4 +45,5 @@ __all__ = [
     'SeededIndex',
     'SeededSampler',
     'coco',
+    'held_out',
 ]

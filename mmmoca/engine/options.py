@@ -139,7 +139,10 @@ def _file(root: str, cfg: Config, name: str) -> str:
 
 def _folders(root: str, cfg: Config, name: str) -> int:
     root, held = os.path.expanduser(root), _place(cfg, name)[1]
-    folder = os.path.join(root, cfg.train_dataloader.dataset.data_prefix)
+    dataset = cfg.train_dataloader.dataset
+    while 'dataset' in dataset:
+        dataset = dataset.dataset
+    folder = os.path.join(root, dataset.data_prefix)
     # PyTorch is loaded only where it is needed.
     from mmmoca.datasets.image_folder import visible_folders
 

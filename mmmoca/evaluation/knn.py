@@ -96,8 +96,10 @@ def knn_search(
 def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Topk that takes the first of equal columns, which topk does not."""
     k = min(k, sims.shape[1])
-    top, columns = sims.topk(k)
-    tied = (sims >= top[:, -1:]).sum(1) > k
+    # The next one tells whether others are as similar as the last.
+    top, columns = sims.topk(min(k + 1, sims.shape[1]))
+    tied = (top[:, k - 1 : k] == top[:, k:]).any(dim=1)
+    top, columns = top[:, :k], columns[:, :k]
     if tied.any():
         full, order = sims[tied].sort(dim=1, descending=True, stable=True)
         top[tied], columns[tied] = full[:, :k], order[:, :k]

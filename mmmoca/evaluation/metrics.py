@@ -138,36 +138,43 @@ class LowShotAccuracy(ImageMetric):
 
 @METRICS.register_module()
 class LinearProbeAccuracy(ImageMetric):
-    """Accuracy, in percent, of the best classifier of a linear probe.
+    """Accuracy, in percent, of the best classifier of a probe.
 
     Goes with :class:`~mmmoca.models.LinearProbe`, which gives samples
     ``label_places``, ``base_lrs`` and ``num_classes``. The best one has the
-    highest top-1 accuracy; of equal ones it is that of the lowest learning
-    rate. Metrics are ``linear/top1``, ``linear/top5`` (of ten classes
-    or more), ``linear/base_lr``, its learning rate for a batch of
-    256, and ``linear/head``, its index. The top-1 accuracies of the best
-    five are logged. For arguments and errors see :class:`ImageMetric`.
+    highest top-1 accuracy on the images whose samples have ``held_out``, see
+    :func:`~mmmoca.datasets.held_out`, which do not count further; without
+    any, on all images, as in iBOT. Of equal ones it is the first. Metrics are
+    ``linear/top1``, ``linear/top5`` (of ten classes or more),
+    ``linear/base_lr``, its learning rate for a batch of 256, and
+    ``linear/head``, its index. The top-1 accuracies of the best five are
+    logged. For arguments and errors see :class:`ImageMetric`.
     """
 
     default_prefix: str | None = 'linear'
     key = 'label_places'
     advice = "use it with model.type='mmmoca.LinearProbe'"
 
-    def record(self, sample: dict) -> np.ndarray:
-        """Place of the truth in each classifier's prediction, (H,)."""
+    def record(self, sample: dict) -> tuple[np.ndarray, bool]:
+        """Place of the truth for each classifier, (H,); whether it chooses."""
         self._base_lrs = sample['base_lrs']
         self._num_classes = sample['num_classes']
-        return np.asarray(sample['label_places'], dtype=np.int32)
+        places = np.asarray(sample['label_places'], dtype=np.int32)
+        return places, bool(sample.get('held_out'))
 
-    def compute_metrics(self, results: list[np.ndarray]) -> dict[str, float]:
+    def compute_metrics(
+        self, results: list[tuple[np.ndarray, bool]]
+    ) -> dict[str, float]:
         """Accuracies of the best classifier, and which it is."""
-        places = np.stack(results)  # (N, H)
-        top1 = 100.0 * (places < 1).mean(axis=0)
+        places, held_out = map(np.stack, zip(*results))  # (N, H), (N,)
+        judges = places[held_out] if held_out.any() else places
+        top1 = 100.0 * (judges < 1).mean(axis=0)
         best = int(top1.argmax())
         ranked = sorted(zip(top1, self._base_lrs), reverse=True)[:5]
         accuracies = ', '.join(f'{lr:g}: {value:.2f}' for value, lr in ranked)
         print_log(f'top-1 by base learning rate: {accuracies}', 'current')
-        metrics = dict(top1=float(top1[best]))
+        places = places[~held_out] if held_out.any() else places
+        metrics = dict(top1=float(100.0 * (places[:, best] < 1).mean()))
         if self._num_classes >= TOP5_FROM:
             metrics['top5'] = float(100.0 * (places[:, best] < 5).mean())
         return metrics | dict(base_lr=self._base_lrs[best], head=best)

@@ -2,13 +2,16 @@
 import mmmoca.quietly  # noqa: F401
 
 from .assignment_head import AssignmentHead, AssignmentLosses
+from .attentive_head import AttentiveHead
 from .batched_linear_head import BatchedLinearHead
 from .codebook import CodebookUpdate, OnlineCodebook
 from .condenser import CondenserNeck
 from .data_preprocessor import ViewsDataPreprocessor
+from .depth_head import LinearDepthHead
 from .detection import detector
 from .feature_pyramid import ViTFeaturePyramid
 from .linear_probe import LinearProbe
+from .linear_segmentation import linear_segmentation_head
 from .masking import Mask, MaskingPlan
 from .moca import MOCA
 from .objectives import bags_of_codes
@@ -18,17 +21,20 @@ from .segmentation import seg_bands_preprocessor
 from .targets import Targets
 from .token_features import TokenFeatures
 from .transformer import EncoderLayer
-from .vit import EncodedTokens, MOCAViT
+from .vit import DINOv3ViT, EncodedTokens, MOCAViT, RegisterViT
 from .word_sampler import RandomTokenSampler
 
 __all__ = [
     'AssignmentHead',
     'AssignmentLosses',
+    'AttentiveHead',
     'BatchedLinearHead',
     'CodebookUpdate',
     'CondenserNeck',
+    'DINOv3ViT',
     'EncodedTokens',
     'EncoderLayer',
+    'LinearDepthHead',
     'LinearProbe',
     'MOCA',
     'MOCAViT',
@@ -38,8 +44,10 @@ __all__ = [
     'PrototypeGenerator',
     'Targets',
     'RandomTokenSampler',
+    'RegisterViT',
     'TokenFeatures',
     'bags_of_codes',
+    'linear_segmentation_head',
     'seg_bands_preprocessor',
     'sincos_positions_2d',
     'detector',

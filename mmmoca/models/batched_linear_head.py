@@ -11,6 +11,26 @@ from mmmoca.registry import MODELS
 from .precision import at_least_fp32, no_autocast
 
 
+def true_class_places(logits: Tensor, labels: Tensor) -> Tensor:
+    """Rank the true class among the scores of several classifiers.
+
+    Args:
+        logits (Tensor): (B, H, C).
+        labels (Tensor): Class indices, int64, (B,).
+
+    Returns:
+        Tensor: int64, (B, H): 0 if the prediction is right, below 5 if the
+        truth is among the best five. Of equal scores the lowest index comes
+        first; NaN never wins.
+    """
+    index = labels[:, None, None].expand(-1, logits.shape[1], 1)
+    truth = logits.gather(2, index)
+    later = torch.arange(logits.shape[2], device=logits.device) > index
+    # Counts beaten classes, so that NaN beats none.
+    beaten = (logits < truth) | ((logits == truth) & later)
+    return logits.shape[2] - 1 - beaten.sum(dim=2)
+
+
 @MODELS.register_module()
 class BatchedLinearHead(BaseModule):
     """H linear classifiers on the same features, one for each learning rate.
@@ -127,13 +147,7 @@ class BatchedLinearHead(BaseModule):
             Tensor: int64, (B, H): 0 if the prediction is right, below 5 if
             the truth is among the best five.
         """
-        logits = self._logits(features)
-        index = labels[:, None, None].expand(-1, len(self.base_lrs), 1)
-        truth = logits.gather(2, index)
-        later = torch.arange(self.num_classes, device=logits.device) > index
-        # Counts beaten classes, so that NaN beats none.
-        beaten = (logits < truth) | ((logits == truth) & later)
-        return self.num_classes - 1 - beaten.sum(dim=2)
+        return true_class_places(self._logits(features), labels)
 
     def _logits(self, features: Tensor) -> Tensor:
         """Compute all scores by one product -> (B, H, C)."""

@@ -20,12 +20,15 @@ class CodebookUpdate(NamedTuple):
         batch_size (int): B, images of the (micro-)batch on this process.
         token_mean (Tensor, optional): Mean teacher token of each position,
             (L, D), float32, if the codebook has ``centre``.
+        embeddings (Tensor, optional): The teacher's [AVG] of both views,
+            (2B, D), for :class:`~mmmoca.engine.RankMeHook`.
     """
 
     candidates: Tensor
     msd: Tensor
     batch_size: int
     token_mean: Tensor | None = None
+    embeddings: Tensor | None = None
 
 
 @MODELS.register_module()

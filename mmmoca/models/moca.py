@@ -170,6 +170,7 @@ class MOCA(BaseSelfSupervisor):
             msd.unflatten(0, (2, -1)).mean(dim=1),
             len(views) // 2,
             self.codebook.mean_token(tokens),
+            tokens.mean(dim=1),
         )
         return losses
 

@@ -13,6 +13,8 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F
 
+from .rotary import rotate
+
 
 def attention(
     query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0
@@ -64,6 +66,19 @@ class EncoderLayer(mmpretrain.TransformerEncoderLayer):
             self.ffn = FFN(layer.ffn)
         self.train(layer.training)
 
+    def forward(self, x: Tensor, angles: Tensor | None = None) -> Tensor:
+        """Compute the layer.
+
+        Args:
+            x (Tensor): (B, N, D).
+            angles (Tensor, optional): See :meth:`Attention.forward`.
+
+        Returns:
+            Tensor: (B, N, D).
+        """
+        x = x + self.attn(self.ln1(x), angles)
+        return self.ffn(self.ln2(x), identity=x)
+
 
 class Attention(nn.Module):
     """Self-attention that unbinds queries, keys and values in one call.
@@ -82,20 +97,23 @@ class Attention(nn.Module):
         self.attn_drop, self.proj_drop = attn.attn_drop, attn.proj_drop
         self.gamma1, self.out_drop = attn.gamma1, attn.out_drop
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, angles: Tensor | None = None) -> Tensor:
         """Mix the tokens.
 
         Args:
             x (Tensor): (B, N, D).
+            angles (Tensor, optional): Of rotary positions, (1 or B, 1, n, d),
+                for the last n tokens; see :func:`rotate`.
 
         Returns:
             Tensor: (B, N, D).
         """
         heads = self.qkv(x).unflatten(2, (3, self.num_heads, self.head_dims))
+        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        if angles is not None:
+            query, key = rotate(query, angles), rotate(key, angles)
         dropout_p = self.attn_drop if self.training else 0.0
-        x = attention(
-            *heads.permute(2, 0, 3, 1, 4).unbind(0), dropout_p=dropout_p
-        )  # (B, heads, N, d)
+        x = attention(query, key, value, dropout_p)  # (B, heads, N, d)
         x = self.proj(x.transpose(1, 2).flatten(2))
         return self.out_drop(self.gamma1(self.proj_drop(x)))
 

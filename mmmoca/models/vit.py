@@ -13,6 +13,7 @@ from mmmoca.registry import MODELS
 
 from .initialization import init_transformer
 from .position_encoding import sincos_positions_2d
+from .rotary import rotary_angles, rotary_periods
 from .transformer import EncoderLayer
 
 
@@ -44,9 +45,13 @@ class MOCAViT(VisionTransformer):
     It is mmpretrain's :class:`VisionTransformer` (same arguments, parameter
     names and ``forward``) with fixed sine-cosine positions and MAE's
     initialisation. ``mmpretrain.VisionTransformer`` loads its weights for
-    every downstream task.
+    every downstream task, unless there are registers or rotary positions.
 
     Args:
+        num_registers (int): R, learned tokens after [CLS] that no output
+            carries, as in DINOv2 and DINOv3. Defaults to 0.
+        positions (str): 'sincos', or 'rope' for DINOv3's rotary positions of
+            patches. Defaults to 'sincos'.
         tap_layer (int, optional): l, the layer (counted from 1) whose
             output feeds the condenser decoder (paper, section 3.3 and Table
             2f). Defaults to None, no tap.
@@ -57,16 +62,26 @@ class MOCAViT(VisionTransformer):
 
     Raises:
         ValueError: If ``tap_layer`` is outside the depth, the image is not a
-            multiple of the patch, or [CLS] or the final norm is switched off.
+            multiple of the patch, [CLS] or the final norm is switched off, or
+            ``num_registers`` or ``positions`` is none of its choices.
     """
 
     def __init__(
         self,
         *args,
+        num_registers: int = 0,
+        positions: str = 'sincos',
         tap_layer: int | None = None,
         lean_mlp: bool = True,
         **kwargs,
     ) -> None:
+        if positions not in ('sincos', 'rope') or num_registers < 0:
+            raise ValueError(
+                "positions must be 'sincos' or 'rope' and num_registers 0 or "
+                f'more, got {positions!r} and {num_registers}'
+            )
+        if positions == 'rope':  # as DINOv3
+            kwargs.setdefault('norm_cfg', dict(type='LN', eps=1e-5))
         super().__init__(*args, **kwargs)
         if self.cls_token is None or not self.final_norm:
             raise ValueError(
@@ -88,9 +103,23 @@ class MOCAViT(VisionTransformer):
                 # A number of NumPy's breaks the graph of torch.compile.
                 module.drop_prob = float(module.drop_prob)
 
+        self.num_registers = num_registers
+        if num_registers:
+            self.register_tokens = nn.Parameter(
+                torch.zeros(1, num_registers, self.embed_dims),
+                requires_grad=self.frozen_stages <= 0,  # as [CLS]
+            )
+        # Rotary positions add nothing to the tokens.
         self.pos_embed.requires_grad = False
-        positions = sincos_positions_2d(self.patch_resolution, self.embed_dims)
-        self.pos_embed.data[:, 1:] = positions
+        self.register_buffer('rotary_periods', None)
+        if positions == 'rope':
+            head_dims = self.embed_dims // self.arch_settings['num_heads']
+            self.rotary_periods = rotary_periods(head_dims)
+        else:
+            grid = self.patch_resolution
+            self.pos_embed.data[:, 1:] = sincos_positions_2d(
+                grid, self.embed_dims
+            )
 
     def check_image_size(self, size: tuple[int, int]) -> None:
         """Raise a ValueError if (H, W) is not a multiple of the patch."""
@@ -114,6 +143,8 @@ class MOCAViT(VisionTransformer):
         init_transformer(self)
         self.pos_embed.data.copy_(positions)
         nn.init.normal_(self.cls_token, std=0.02)
+        if self.num_registers:
+            nn.init.normal_(self.register_tokens, std=0.02)
 
     def encode(
         self, images: Tensor, visible: Tensor | None = None
@@ -132,24 +163,75 @@ class MOCAViT(VisionTransformer):
             ValueError: If the images are not a multiple of the patch.
         """
         self.check_image_size(images.shape[-2:])
-        x = self._embed_patches(images, visible)  # (B, n, D)
-        cls = self.cls_token + self.pos_embed[:, :1]
-        x = torch.cat((cls.expand(len(x), -1, -1), x), dim=1)
-        x = self.pre_norm(self.drop_after_pos(x))
+        x, angles = self._embed(images, visible)
         tap = None
         for index, layer in enumerate(self.layers, start=1):
-            x = layer(x)
+            x = layer(x, angles)
             if index == self.tap_layer:
-                tap = x[:, 1:]
+                tap = x[:, 1 + self.num_registers :]
         x = self.ln1(x)
-        return EncodedTokens(x[:, 0], x[:, 1:], tap)
+        return EncodedTokens(x[:, 0], x[:, 1 + self.num_registers :], tap)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Encode whole images as mmpretrain's ViT does, without registers.
+
+        Args:
+            images (Tensor): (B, C, H, W).
+
+        Returns:
+            tuple[Tensor, ...]: Of each of ``out_indices``, as ``out_type``
+            says.
+        """
+        if not self.num_registers and self.rotary_periods is None:
+            return super().forward(images)
+        x, angles = self._embed(images)
+        outputs = []
+        for index, layer in enumerate(self.layers):
+            x = layer(x, angles)
+            if index == self.num_layers - 1 and self.final_norm:
+                x = self.ln1(x)
+            if index in self.out_indices:
+                kept = x[:, 1 + self.num_registers :]
+                kept = torch.cat((x[:, :1], kept), dim=1)
+                outputs.append(self._format_output(kept, self._grid(images)))
+        return tuple(outputs)
+
+    def get_layer_depth(
+        self, param_name: str, prefix: str = ''
+    ) -> tuple[int, int]:
+        """The depth of a parameter, that of [CLS] for the registers."""
+        if param_name == f'{prefix}register_tokens':
+            param_name = f'{prefix}cls_token'
+        return super().get_layer_depth(param_name, prefix)
+
+    def _grid(self, images: Tensor) -> tuple[int, int]:
+        """Patch rows and columns (H, W) of images."""
+        sides = zip(images.shape[-2:], self.patch_size)
+        return tuple(side // patch for side, patch in sides)
+
+    def _embed(
+        self, images: Tensor, visible: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Tokens before the first layer, and the angles of their rotation.
+
+        (B, 1 + R + n, D); (1 or B, 1, n, d), or None without.
+        """
+        x = self._embed_patches(images, visible)  # (B, n, D)
+        extra = [self.cls_token + self.pos_embed[:, :1]]
+        if self.num_registers:
+            extra.append(self.register_tokens)
+        extra = torch.cat(extra, dim=1).expand(x.shape[0], -1, -1)
+        x = torch.cat((extra, x), dim=1)
+        x = self.pre_norm(self.drop_after_pos(x))
+        if self.rotary_periods is None:
+            return x, None
+        angles = rotary_angles(self._grid(images), self.rotary_periods)
+        angles = angles[None] if visible is None else angles[visible]
+        return x, angles[:, None]
 
     def _embed_patches(self, images: Tensor, visible: Tensor | None) -> Tensor:
         """Project patches and add their positions -> (B, n, D)."""
-        grid = tuple(
-            side // patch
-            for side, patch in zip(images.shape[-2:], self.patch_size)
-        )
+        grid = self._grid(images)
         positions = resize_pos_embed(
             self.pos_embed,
             self.patch_resolution,
@@ -170,3 +252,19 @@ class MOCAViT(VisionTransformer):
             patches.flatten(2), projection.weight.flatten(1), projection.bias
         )
         return tokens + positions[0, visible]
+
+
+@MODELS.register_module()
+class RegisterViT(MOCAViT):
+    """:class:`MOCAViT` as DINOv2 with registers: four of them."""
+
+    def __init__(self, *args, num_registers: int = 4, **kwargs) -> None:
+        super().__init__(*args, num_registers=num_registers, **kwargs)
+
+
+@MODELS.register_module()
+class DINOv3ViT(RegisterViT):
+    """:class:`MOCAViT` as DINOv3: four registers and rotary positions."""
+
+    def __init__(self, *args, positions: str = 'rope', **kwargs) -> None:
+        super().__init__(*args, positions=positions, **kwargs)

@@ -217,12 +217,20 @@ def checkpoint(layout, img_size=SIZE):
 
 
 def tokens(model, images):
-    """All tokens after the final norm, (B, 1 + L, D), of either library."""
+    """All tokens after the final norm, (B, 1 + L, D), of either library.
+
+    Registers are left out.
+    """
     with torch.no_grad():
-        if isinstance(model, TimmViT):
-            return model.forward_features(images)
-        # The others return a tuple, in transformers with names.
-        return model(images)[0]
+        if hasattr(model, 'forward_features'):  # timm's
+            x = model.forward_features(images)
+            start = model.num_prefix_tokens
+        else:
+            # The others return a tuple, in transformers with names.
+            x = model(images)[0]
+            config = getattr(model, 'config', None)
+            start = 1 + getattr(config, 'num_register_tokens', 0)
+    return torch.cat((x[:, :1], x[:, start:]), dim=1)
 
 
 def assert_close(actual, expected):

@@ -94,7 +94,8 @@ def small_config(name, root, work_dir, **options):
         if head is not None:
             many = isinstance(head.in_channels, list)
             head.in_channels = [width] * 4 if many else width
-            head.channels = width
+            if 'channels' in head:
+                head.channels = width
             if 'embed_dims' in head:
                 head.update(embed_dims=width, num_heads=2)
     cfg.model.data_preprocessor.size = crop

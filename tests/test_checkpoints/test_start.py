@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from mmmoca.checkpoints import CheckpointError, read_backbone
+from mmmoca.checkpoints import CheckpointError
 
 from ..helpers import checkpoint_files as files
 from ..helpers.builders import build_moca
@@ -99,19 +99,18 @@ def test_layer_scale(start, expected, layout):
     assert (model.teacher.layers[1].ffn.gamma2.weight == 1).all()
 
 
-def test_registers_are_left_out(start, tmp_path):
+def test_registers_go_along(start):
     """timm's [CLS] has its position added to it."""
-    state = files.timm_vit(**REGISTERS).state_dict()
+    content = files.timm_vit(**REGISTERS)
+    model = moca(backbone__num_registers=4)
+    start(model, content.state_dict())
+    assert_starts(model, content)
     plain = files.timm_vit(**REGISTERS | dict(reg_tokens=0))  # as DeiT III
-    plain.load_state_dict(state, strict=False)
-    for content in (plain.state_dict(), state):
-        model = moca()
-        _, changes = start(model, content)
-        left_out = 'its 4 registers are left out' in changes
-        assert left_out == (content is state)
-        assert_starts(model, plain)
-    with pytest.raises(CheckpointError, match='reg_token'):
-        read_backbone(tmp_path / 'start.pth')
+    model = moca()
+    start(model, plain.state_dict())
+    assert_starts(model, plain)
+    with pytest.raises(CheckpointError, match='type=mmmoca.RegisterViT'):
+        start(model, content.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
 from .codebook_hook import CodebookHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
+from .rank_me_hook import RankMeHook
 from .reproducibility_hook import ReproducibilityHook
 from .step_log_hook import NonFiniteLossError, StepLogHook
 from .teacher_ema_hook import TeacherEMAHook
@@ -17,6 +18,7 @@ __all__ = [
     'NonFiniteStateError',
     'PreemptionHook',
     'ProgressHook',
+    'RankMeHook',
     'ReproducibilityHook',
     'StepLogHook',
     'TeacherEMAHook',

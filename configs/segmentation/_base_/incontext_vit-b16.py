@@ -1,0 +1,49 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# In-context segmentation (Hummingbird): the patches of a bank of training
+# images vote for the class of each patch of a test image. No training.
+# Figures move by 10 points with the size of the bank: say it beside them.
+size = (512, 512)
+
+model = dict(
+    type='mmpretrain.ImageClassifier',
+    data_preprocessor=dict(
+        type='mmseg.SegDataPreProcessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+    ),
+    backbone=dict(
+        type='mmpretrain.VisionTransformer',
+        arch='b',
+        img_size=size,
+        patch_size=16,
+        out_type='featmap',  # patch tokens after the final norm
+    ),
+)
+
+bank_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations'),
+    # A crop of half to all of the image.
+    dict(
+        type='RandomResize',
+        _scope_='mmseg',
+        scale=size,
+        ratio_range=(1.0, 1.41),
+        keep_ratio=False,
+    ),
+    dict(type='RandomCrop', crop_size=size),
+    dict(type='RandomFlip', prob=0.5),
+    dict(
+        type='PackSegInputs',
+        meta_keys=('sample_idx', 'img_path', 'ori_shape', 'img_shape'),
+    ),
+]
+query_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='Resize', _scope_='mmseg', scale=size, keep_ratio=False),
+    # After the resizing: the truth keeps its size.
+    dict(type='LoadAnnotations'),
+    dict(type='PackSegInputs', _scope_='mmseg'),
+]

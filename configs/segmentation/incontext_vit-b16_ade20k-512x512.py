@@ -1,0 +1,30 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# In-context segmentation of ADE20K:
+#   python tools/test.py configs/segmentation/THIS.py CHECKPOINT
+_base_ = [
+    './_base_/incontext_vit-b16.py',
+    './_base_/ade20k_512x512.py',
+    './_base_/runtime.py',
+]
+# Nothing is trained.
+train_dataloader = val_dataloader = val_evaluator = None
+
+bank = _base_.train_dataloader.dataset
+bank.pipeline = _base_.bank_pipeline
+queries = _base_.test_dataloader.dataset
+queries.pipeline = _base_.query_pipeline
+test_dataloader = dict(dataset=queries)
+test_cfg = dict(
+    type='mmmoca.InContextTestLoop',
+    bank_dataloader=dict(
+        batch_size=8,
+        num_workers=8,
+        persistent_workers=True,
+        sampler=dict(type='mmmoca.SeededSampler', shuffle=False, seed=0),
+        dataset=bank,
+    ),
+    bank_size=1024 * 10**4,  # patches; 1024 * 10**2 takes minutes on a CPU
+    bank_epochs=2,
+    k=30,
+    temperature=0.02,
+)

@@ -1,0 +1,130 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+# Depth of NYUv2 by a linear layer on frozen patches, as DINOv3 does it: 38 400
+# steps of 16 crops of 416 x 544 pixels, Eigen's crop, and at test time the
+# mean of an image and its mirror image. DINOv3's loss leaves out the variance
+# in its first 100 steps; here it counts from the first.
+#   tools/dist_train.sh configs/segmentation/THIS.py 8 --cfg-options \
+#       model.backbone.init_cfg.checkpoint=mmmoca-teacher://CHECKPOINT
+# data_root has images/{train,test} and annotations/ likewise: PNG of 16 bits,
+# millimetres.
+_base_ = ['./_base_/runtime_by_iter.py']
+
+data_root = 'data/nyu'
+crop_size = (416, 544)  # height, width
+
+model = dict(
+    type='DepthEstimator',
+    _scope_='mmseg',
+    data_preprocessor=dict(
+        type='SegDataPreProcessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=0,
+        size=crop_size,
+    ),
+    backbone=dict(
+        type='mmpretrain.VisionTransformer',
+        arch='b',
+        img_size=crop_size,
+        patch_size=16,
+        out_type='featmap',  # patch tokens after the final norm
+        frozen_stages=12,
+        init_cfg=dict(
+            type='Pretrained',
+            # After mmmoca-teacher:// any file of docs/guides/checkpoints.md.
+            checkpoint='mmmoca-teacher://'
+            'work_dirs/moca_vit-b16_200e/epoch_200.pth',
+            prefix='backbone.',
+        ),
+    ),
+    decode_head=dict(type='mmmoca.LinearDepthHead', in_channels=768),
+    train_cfg=dict(),
+    # One window, the whole image of 480 x 640, and its mirror image.
+    test_cfg=dict(mode='slide_flip', crop_size=(480, 640), stride=(480, 640)),
+)
+
+meta_keys = ('img_path', 'depth_map_path', 'ori_shape', 'img_shape')
+train_pipeline = [
+    dict(type='mmmoca.SeedTransforms'),
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadDepthAnnotation', depth_rescale_factor=1e-3),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='RandomCrop', crop_size=crop_size),
+    dict(
+        type='PhotoMetricDistortion',
+        brightness_delta=32,
+        contrast_range=(0.75, 1.25),
+        saturation_range=(0.9, 1.1),
+        hue_delta=1,
+    ),
+    dict(type='PackSegInputs', meta_keys=meta_keys),
+]
+test_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadDepthAnnotation', depth_rescale_factor=1e-3),
+    dict(type='PackSegInputs', meta_keys=meta_keys),
+]
+train_dataloader = dict(
+    batch_size=2,  # times 8 GPUs
+    num_workers=8,
+    persistent_workers=True,
+    sampler=dict(type='mmmoca.SeededSampler', infinite=True),
+    dataset=dict(
+        type='NYUDataset',
+        _scope_='mmseg',
+        data_root=data_root,
+        data_prefix=dict(
+            img_path='images/train', depth_map_path='annotations/train'
+        ),
+        pipeline=train_pipeline,
+    ),
+)
+val_dataloader = dict(
+    batch_size=1,
+    num_workers=4,
+    persistent_workers=True,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='NYUDataset',
+        _scope_='mmseg',
+        data_root=data_root,
+        test_mode=True,
+        data_prefix=dict(
+            img_path='images/test', depth_map_path='annotations/test'
+        ),
+        pipeline=test_pipeline,
+    ),
+)
+test_dataloader = val_dataloader
+val_evaluator = dict(
+    type='DepthMetric',
+    _scope_='mmseg',
+    min_depth_eval=0.001,
+    max_depth_eval=10.0,
+    crop_type='nyu_crop',  # Eigen's
+)
+test_evaluator = val_evaluator
+
+optim_wrapper = dict(
+    type='OptimWrapper',
+    optimizer=dict(
+        type='AdamW', lr=3e-4, betas=(0.9, 0.99), weight_decay=1e-4
+    ),
+    clip_grad=dict(max_norm=35),
+)
+# A cosine over the run, times a warm-up of its first third.
+param_scheduler = [
+    dict(
+        type='LinearLR', start_factor=1e-3, by_epoch=False, begin=0, end=12800
+    ),
+    dict(type='CosineAnnealingLR', eta_min=0.0, by_epoch=False),
+]
+train_cfg = dict(type='IterBasedTrainLoop', max_iters=38400, val_interval=4800)
+val_cfg = dict(type='ValLoop')
+test_cfg = dict(type='TestLoop')
+default_hooks = dict(
+    checkpoint=dict(interval=4800, save_best='rmse', rule='less')
+)
+auto_scale_lr = dict(enable=False, base_batch_size=16)

@@ -1,0 +1,174 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Dense protocols for the encoder of a checkpoint, on features kept once."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+
+from mmmoca.evaluation.dense import in_context_masks, linear_masks, mean_iou
+from mmmoca.files import atomic_write
+from mmmoca.messages import listed
+
+from .embedding import list_digest
+from .encoder import Encoder, refuse
+from .images import Images, open_images
+
+DENSE = 'incontext', 'linear-seg'
+
+
+def patch_maps(
+    encoder: Encoder,
+    images: Images,
+    cache: str | os.PathLike,
+    num_workers: int | None = None,
+) -> np.ndarray:
+    """Patch features of images, kept in half precision in a file.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        images (Images): Files, all of one size after their transforms.
+        cache (str | os.PathLike): Folder for the features. A later call with
+            the same weights, images and transforms reads them again.
+        num_workers (int, optional): See :meth:`Encoder.embed`.
+
+    Returns:
+        np.ndarray: (N, D, h, w), float16.
+
+    Raises:
+        OSError: For an image that cannot be read.
+    """
+    paths = [str(images.path(i)) for i in range(len(images))]
+    steps = [type(step).__name__ for step in images.transforms]
+    about = [encoder.identity(), steps, list_digest(paths)]
+    name = hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    path = Path(cache) / f'{name}.patches.npy'
+    if not path.is_file():
+        parts = []
+        for _, found, errors in encoder.stream(
+            images, features=('patches',), num_workers=num_workers
+        ):
+            refuse(errors, skip_unreadable=False)
+            parts.append(found.patches.half().numpy())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as temporary, open(temporary, 'wb') as file:
+            np.save(file, np.concatenate(parts))
+    return np.load(path)
+
+
+def images_with_masks(
+    encoder: Encoder, root: str | os.PathLike, split: str
+) -> tuple[Images, list[np.ndarray]]:
+    """Images of a folder and their masks, squares of the encoder's size.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        root (str | os.PathLike): Has ``images/<split>`` or ``<split>``, and
+            ``masks/<split>`` with a PNG of the same name for each image: the
+            index of the class of each pixel, 255 to leave it out.
+        split (str): 'train' or 'val'.
+
+    Returns:
+        tuple[Images, list[np.ndarray]]: The images, and masks, (H, W), uint8.
+
+    Raises:
+        FileNotFoundError: If a folder or a mask is missing.
+        ValueError: If a mask is of another size than its image.
+    """
+    root = Path(root).expanduser()
+    folder = root / 'images' / split
+    folder = folder if folder.is_dir() else root / split
+    height, width = encoder.preprocessing.img_size
+    loader = encoder.pipeline[0]
+    resize = dict(type='mmpretrain.Resize', scale=(width, height))
+    found = open_images(str(folder), [loader, resize])
+    masks, missing = [], []
+    for index in range(len(found)):
+        image = Path(found.path(index))
+        path = root / 'masks' / split / image.relative_to(folder)
+        path = path.with_suffix('.png')
+        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
+        if mask is None:
+            missing.append(path)
+            continue
+        if mask.ndim > 2:
+            raise ValueError(
+                f'{path} has {mask.shape[2]} channels: a mask has one, the '
+                'index of the class'
+            )
+        size = cv2.imread(str(image), cv2.IMREAD_UNCHANGED).shape[:2]
+        if mask.shape != size:
+            raise ValueError(
+                f'{path} is {mask.shape[1]} x {mask.shape[0]} but its image '
+                f'{size[1]} x {size[0]} pixels'
+            )
+        masks.append(
+            cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST)
+        )
+    if missing:
+        raise FileNotFoundError(
+            f'{len(missing)} of {len(found)} images have no mask that can be '
+            f'read: {listed(missing)}'
+        )
+    return found, masks
+
+
+def evaluate_masks(
+    encoder: Encoder,
+    root: str | os.PathLike,
+    cache: str | os.PathLike,
+    protocols: Sequence[str] = DENSE,
+    bank_size: int = 102_400,
+    steps: int = 2000,
+    seed: int = 0,
+    num_workers: int | None = None,
+) -> dict:
+    """Segment images by the frozen patch features of an encoder.
+
+    Images and masks are squares of the encoder's size, at which they are
+    compared; nothing is augmented.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        root (str | os.PathLike): See :func:`images_with_masks`.
+        cache (str | os.PathLike): See :func:`patch_maps`.
+        protocols (Sequence[str]): Of :data:`DENSE`.
+        bank_size (int): Patches of the bank of in-context segmentation.
+        steps (int): Of the linear layer's training.
+        seed (int): Of both.
+        num_workers (int, optional): See :meth:`Encoder.embed`.
+
+    Returns:
+        dict: ``incontext`` with ``mIoU`` in percent and ``bank_patches``, and
+        ``linear-seg`` with ``mIoU``.
+
+    Raises:
+        FileNotFoundError: See :func:`images_with_masks`.
+        ValueError: Likewise, or if there is one class only.
+    """
+    sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
+    labels = np.unique(np.concatenate([np.unique(m) for m in sets[0][1]]))
+    classes = int(labels[labels < 255].max(initial=0)) + 1
+    if classes < 2:
+        raise ValueError(f'the masks of {root} have one class only')
+    train, val = (
+        (patch_maps(encoder, images, cache, num_workers), masks)
+        for images, masks in sets
+    )
+    result = {}
+    with torch.random.fork_rng():
+        if 'incontext' in protocols:
+            found, size = in_context_masks(
+                train, val, classes, bank_size, seed
+            )
+            miou = mean_iou(found, val[1], classes)
+            result['incontext'] = dict(mIoU=miou, bank_patches=size)
+        if 'linear-seg' in protocols:
+            found = linear_masks(train, val, classes, steps, seed)
+            result['linear-seg'] = dict(mIoU=mean_iou(found, val[1], classes))
+    return result

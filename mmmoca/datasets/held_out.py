@@ -1,0 +1,48 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from mmcv.transforms import BaseTransform
+from mmengine.dataset import BaseDataset
+
+from mmmoca.registry import DATASETS
+
+
+class _Mark(BaseTransform):
+    """Sets the key ``held_out``."""
+
+    def transform(self, results: dict) -> dict:
+        return dict(results, held_out=True)
+
+
+@DATASETS.register_module(name='HeldOut')
+def held_out(
+    dataset: dict, every: int = 10, rest: bool = False
+) -> BaseDataset:
+    """Every n-th image of a data set, or all the others.
+
+    Registered as ``mmmoca.HeldOut``. The images that are held out of a
+    training choose among its classifiers, see
+    :class:`~mmmoca.evaluation.LinearProbeAccuracy`: their results have
+    ``held_out=True``, which ``meta_keys`` of ``PackInputs`` must name.
+
+    Args:
+        dataset (dict): Config of a data set of one file an image.
+        every (int): n. Image n - 1, 2 n - 1 and so on are held out. Defaults
+            to 10.
+        rest (bool): Whether to take the others. Defaults to False.
+
+    Returns:
+        BaseDataset: A part of the data set.
+
+    Raises:
+        ValueError: If ``every`` is below 2, or there are fewer images.
+    """
+    whole = DATASETS.build(dataset)
+    if not 2 <= every <= len(whole):
+        raise ValueError(
+            f'every={every} must be from 2 to the number of images, '
+            f'{len(whole)}'
+        )
+    chosen = [i for i in range(len(whole)) if (i % every < every - 1) == rest]
+    part = whole.get_subset(chosen)
+    if not rest:
+        part.pipeline.transforms.insert(0, _Mark())
+    return part

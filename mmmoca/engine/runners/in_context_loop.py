@@ -1,0 +1,218 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""In-context segmentation as a test."""
+
+import os
+
+import torch
+import torch.nn.functional as F
+from mmengine.dist import get_world_size
+from mmengine.evaluator import Evaluator
+from mmengine.runner import TestLoop
+from mmengine.structures import PixelData
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from mmmoca.engine.steps import unwrap_model
+from mmmoca.evaluation.in_context import (
+    PatchBank,
+    check_bank_memory,
+    missing_classes,
+)
+from mmmoca.evaluation.loaders import (
+    check_same_classes,
+    class_names,
+)
+from mmmoca.registry import LOOPS
+
+
+@LOOPS.register_module()
+class InContextTestLoop(TestLoop):
+    """Segments images by the labels of the most similar patches of a bank.
+
+    The protocol of Hummingbird (Balazevic et al., NeurIPS 2023, section 3.1),
+    without any training. Predictions are enlarged to the size of the true
+    masks, which the metrics of mmsegmentation compare. The result does not
+    depend on the number of ranks. ``bank_patches`` among the metrics is the
+    size of the bank: results of different sizes are not comparable.
+
+    Args:
+        runner (Runner): The runner. ``extract_feat(inputs)`` of its model
+            gives patch features, (B, D, h, w), or a tuple whose last item is
+            that.
+        dataloader (DataLoader or dict): Loader of the images to segment.
+        evaluator (Evaluator or dict or list): Metrics of mmsegmentation.
+        bank_dataloader (DataLoader or dict): Loader of the images and masks of
+            the bank, all of one size.
+        bank_size (int): Patches of the bank, drawn from all images evenly; at
+            least one of each. Defaults to 1 024 000 (the paper: 1024 x 10^4
+            at most).
+        bank_epochs (int): Passes over the bank's images, of other random
+            transforms each. Defaults to 2, as in the paper.
+        k (int): Number of neighbours. Defaults to 30.
+        temperature (float): T. Defaults to 0.02.
+        seed (int): Of the choice of patches. Defaults to 0.
+        chunk_size (int): Rows compared at a time. Defaults to 8192.
+        fp16 (bool): Extract under autocast (bfloat16 on a CPU). Defaults to
+            False.
+
+    Raises:
+        ValueError: If an argument is out of range, bank and images have
+            different classes, masks do not fit their images, the image is not
+            a multiple of the patch, or memory cannot hold the bank.
+    """
+
+    def __init__(
+        self,
+        runner,
+        dataloader: DataLoader | dict,
+        evaluator: Evaluator | dict | list,
+        bank_dataloader: DataLoader | dict,
+        bank_size: int = 1_024_000,
+        bank_epochs: int = 2,
+        k: int = 30,
+        temperature: float = 0.02,
+        seed: int = 0,
+        chunk_size: int = 8192,
+        fp16: bool = False,
+    ) -> None:
+        super().__init__(runner, dataloader, evaluator, fp16)
+        if min(bank_size, bank_epochs, k, chunk_size) < 1 or temperature <= 0:
+            raise ValueError(
+                f'bank_size={bank_size}, bank_epochs={bank_epochs}, k={k} and '
+                f'chunk_size={chunk_size} must be at least 1 and temperature='
+                f'{temperature} above 0'
+            )
+        self.bank_loader = runner.build_dataloader(bank_dataloader, seed=seed)
+        check_same_classes(self.bank_loader, self.dataloader, ('bank', 'test'))
+        self.classes = class_names(self.dataloader)
+        self.bank_size = bank_size
+        self.bank_epochs = bank_epochs
+        self.k = k
+        self.temperature = temperature
+        self.seed = seed
+        self.chunk_size = chunk_size
+
+    def run(self) -> dict:
+        """Make the bank, segment the images, compute the metrics.
+
+        Returns:
+            dict: Metrics of the evaluator, and ``bank_patches``.
+        """
+        runner = self.runner
+        runner.call_hook('before_test')
+        runner.call_hook('before_test_epoch')
+        runner.model.eval()
+        with torch.no_grad():
+            bank = self.make_bank()
+            for index, batch in enumerate(self.dataloader):
+                runner.call_hook(
+                    'before_test_iter', batch_idx=index, data_batch=batch
+                )
+                samples = self._segment(batch, bank)
+                self.evaluator.process(samples, batch)
+                runner.call_hook(
+                    'after_test_iter',
+                    batch_idx=index,
+                    data_batch=batch,
+                    outputs=samples,
+                )
+            bank.serve(self.k)
+        metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
+        metrics['bank_patches'] = bank.size
+        runner.call_hook('after_test_epoch', metrics=metrics)
+        runner.call_hook('after_test')
+        return metrics
+
+    def make_bank(self) -> PatchBank:
+        """Extract the labelled patches of the bank's images.
+
+        Returns:
+            PatchBank: Ready to predict.
+        """
+        loader, log = self.bank_loader, self.runner.logger
+        images = len(loader.dataset) * self.bank_epochs
+        bank = PatchBank(
+            len(self.classes),
+            max(1, self.bank_size // images),
+            len(loader.sampler) * self.bank_epochs,
+            self.seed,
+            self.chunk_size,
+        )
+        for epoch in range(self.bank_epochs):
+            if hasattr(loader.sampler, 'set_epoch'):
+                loader.sampler.set_epoch(epoch)
+            for index, batch in enumerate(loader):
+                maps, samples, size = self._encode(batch)
+                masks = torch.cat([s.gt_sem_seg.data for s in samples])
+                if masks.shape[-2:] != size:
+                    raise ValueError(
+                        f'masks of {tuple(masks.shape[-2:])} do not fit images'
+                        f' of {tuple(size)}: put LoadAnnotations before '
+                        'Resize in the pipeline of bank_dataloader'
+                    )
+                if not index + epoch:
+                    check_bank_memory(
+                        min(images * maps[0, 0].numel(), self.bank_size),
+                        maps.shape[1],
+                        len(self.classes),
+                        _memory(maps.device),
+                    )
+                if any('sample_idx' not in s for s in samples):
+                    raise ValueError(
+                        'the images of the bank have no sample_idx: put it '
+                        'among the meta_keys of PackSegInputs'
+                    )
+                start = epoch * len(loader.dataset)
+                ids = [start + int(s.sample_idx) for s in samples]
+                bank.add(ids, maps, masks)
+                if index % 50 == 49:
+                    log.info(
+                        f'bank, pass {epoch + 1} of {self.bank_epochs} '
+                        f'[{index + 1}/{len(loader)}]'
+                    )
+        bank.close()
+        log.info(f'in-context segmentation by {bank.size} patches')
+        if warning := missing_classes(bank, self.classes):
+            log.warning(warning)
+        return bank
+
+    def _segment(self, batch: dict, bank: PatchBank) -> list:
+        """Predict masks of the size of the true ones."""
+        maps, samples, _ = self._encode(batch)
+        shares = bank.predict(maps, self.k, self.temperature)
+        for sample, share in zip(samples, shares):
+            scores = F.interpolate(
+                share[None], tuple(sample.ori_shape), mode='bilinear'
+            )
+            sample.pred_sem_seg = PixelData(data=scores.argmax(dim=1))
+        return samples
+
+    def _encode(self, batch: dict) -> tuple[Tensor, list, torch.Size]:
+        """Patch features of a batch, its samples and the images' size."""
+        model = unwrap_model(self.runner.model)
+        data = model.data_preprocessor(batch, False)
+        inputs, size = data['inputs'], data['inputs'].shape[-2:]
+        with torch.autocast(inputs.device.type, enabled=self.fp16):
+            maps = model.extract_feat(inputs)
+        maps = maps[-1] if isinstance(maps, (tuple, list)) else maps
+        if maps.ndim != 4:
+            raise ValueError(
+                f'extract_feat must give patch features, (B, D, h, w), but '
+                f"gave {tuple(maps.shape)}: write out_type='featmap' in the "
+                'backbone, and no neck'
+            )
+        patch = model.backbone.patch_embed.projection.stride
+        if any(side % step for side, step in zip(size, patch)):
+            raise ValueError(
+                f'images of {tuple(size)} are no multiple of the patch '
+                f'{tuple(patch)}: change Resize in both pipelines'
+            )
+        return maps, data['data_samples'], size
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes that this rank may use."""
+    if device.type == 'cuda':
+        return torch.cuda.mem_get_info(device)[0]
+    pages = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    return pages // get_world_size()

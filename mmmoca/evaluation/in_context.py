@@ -1,0 +1,237 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""In-context segmentation: patches take the labels of similar patches.
+
+The protocol of Balazevic et al., "Towards In-context Scene Understanding"
+(NeurIPS 2023), known as Hummingbird. Nothing is trained.
+"""
+
+import numpy as np
+import torch
+from mmengine.dist import get_world_size
+from torch import Tensor
+from torch.nn import functional as F
+
+from mmmoca.messages import listed
+
+from .features import FeatureShard
+from .gather import gather_samples
+from .knn_bank import ShardedBank
+
+
+def label_shares(
+    masks: Tensor, grid: tuple[int, int], num_classes: int
+) -> Tensor:
+    """The share of each class among the pixels of each patch.
+
+    Pixels with a label outside of [0, C) count for no class.
+
+    Args:
+        masks (Tensor): Labels of the pixels, integers, (B, H, W). H and W are
+            multiples of the grid.
+        grid (tuple[int, int]): Patch rows and columns (h, w).
+        num_classes (int): C, number of classes.
+
+    Returns:
+        Tensor: (B, h * w, C), float32; the sum over the classes is the share
+        of labelled pixels.
+
+    Raises:
+        ValueError: If the masks cannot be divided into the grid.
+    """
+    height, width = masks.shape[-2:]
+    if height % grid[0] or width % grid[1]:
+        raise ValueError(
+            f'masks of {height} x {width} pixels cannot be divided into '
+            f'{grid[0]} x {grid[1]} patches: resize images and masks to a '
+            'multiple of the patch'
+        )
+    pixels = masks.long().unflatten(2, (grid[1], -1))
+    pixels = pixels.unflatten(1, (grid[0], -1))  # (B, h, p, w, q)
+    pixels = pixels.transpose(2, 3).flatten(3).flatten(1, 2)  # (B, L, p * q)
+    known = (pixels >= 0) & (pixels < num_classes)
+    counts = pixels.new_zeros(*pixels.shape[:2], num_classes + 1)
+    counts.scatter_add_(
+        2, pixels.where(known, num_classes), torch.ones_like(pixels)
+    )
+    return counts[..., :num_classes] / pixels.shape[2]
+
+
+def choose_patches(
+    shares: Tensor, count: int, generator: torch.Generator
+) -> Tensor:
+    """Draw patches of an image, those of its rare classes preferably.
+
+    A patch is scored by the number of the image's patches that have one of
+    its classes, times a number from U(0, 1). The lowest scores are taken.
+
+    Args:
+        shares (Tensor): Of an image, see :func:`label_shares`, (L, C).
+        count (int): Number of patches.
+        generator (torch.Generator): Source of the numbers, on the CPU.
+
+    Returns:
+        Tensor: At most ``count`` patches that have a labelled pixel, int64.
+    """
+    present = (shares > 0).float()  # (L, C)
+    scores = present @ present.sum(dim=0)  # (L,)
+    noise = torch.rand(len(scores), generator=generator).to(scores.device)
+    labelled = int((scores > 0).sum())
+    scores = (scores * noise).where(scores > 0, torch.inf)
+    chosen = scores.topk(min(count, labelled), largest=False).indices
+    return chosen.sort().values
+
+
+class PatchBank:
+    """A bank of labelled patches, which may be spread over the ranks.
+
+    Fill it by :meth:`add`, then :meth:`close` it. The bank does not depend on
+    the number of ranks. Each rank holds the features of its own images, and
+    the labels of all.
+
+    Args:
+        num_classes (int): C, number of classes.
+        patches_per_image (int): Patches to keep of each image.
+        num_images (int): Images that this rank adds.
+        seed (int): Of the choice. Defaults to 0.
+        chunk_size (int): Rows compared at a time. Defaults to 8192.
+
+    Attributes:
+        size (int): Patches of the whole bank, once closed.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        patches_per_image: int,
+        num_images: int,
+        seed: int = 0,
+        chunk_size: int = 8192,
+    ) -> None:
+        self.num_classes = num_classes
+        self.patches_per_image = patches_per_image
+        self.num_images = num_images
+        self.seed = seed
+        self.chunk_size = chunk_size
+        # Made at the first images: to join parts would double the memory.
+        self._feats = torch.empty(0, 0)
+        self._ids: list[Tensor] = []
+        self._shares: list[Tensor] = []
+        self._rows = 0
+
+    @torch.no_grad()
+    def add(self, ids: list[int], maps: Tensor, masks: Tensor) -> None:
+        """Add patches of some images.
+
+        Args:
+            ids (list[int]): A number of each image; the same number is the
+                same image.
+            maps (Tensor): Their patch features, (B, D, h, w).
+            masks (Tensor): Their labels, (B, H, W).
+        """
+        grid = tuple(maps.shape[-2:])
+        shares = label_shares(masks.to(maps.device), grid, self.num_classes)
+        feats = F.normalize(maps.float(), dim=1).flatten(2).mT  # (B, L, D)
+        patches = shares.shape[1]
+        if not self._ids:
+            rows = self.num_images * min(self.patches_per_image, patches)
+            self._feats = feats.new_empty(rows, feats.shape[2])
+        for number, feat, share in zip(ids, feats, shares):
+            state = np.random.SeedSequence((self.seed, number))
+            generator = torch.Generator().manual_seed(
+                int(state.generate_state(1)[0])
+            )
+            chosen = choose_patches(share, self.patches_per_image, generator)
+            end = self._rows + len(chosen)
+            self._feats[self._rows : end] = feat[chosen]
+            self._ids.append(number * patches + chosen.cpu())
+            self._shares.append(share[chosen].half().cpu())
+            self._rows = end
+
+    def close(self) -> None:
+        """Make the bank. Called by all ranks together.
+
+        Raises:
+            ValueError: If no patch has a label.
+        """
+        ids, shares = torch.cat(self._ids), torch.cat(self._shares)
+        none = torch.zeros_like(ids)
+        self._bank = ShardedBank(
+            FeatureShard(ids, self._feats[: self._rows], none),
+            self.chunk_size,
+        )
+        # By id, which is how a neighbour is known.
+        self._known, self._table, _ = gather_samples(ids, shares, none)
+        self.size = len(self._known)
+        if not self.size:
+            raise ValueError(
+                'no pixel of the bank has a label below '
+                f'{self.num_classes}: see to its masks and its classes'
+            )
+
+    def missing(self) -> list[int]:
+        """Classes of which the bank has no pixel; never predicted."""
+        return (self._table.amax(dim=0) == 0).nonzero()[:, 0].tolist()
+
+    @torch.no_grad()
+    def predict(self, maps: Tensor, k: int, temperature: float) -> Tensor:
+        """Average the label shares of the k most similar patches.
+
+        They are weighted by the softmax of their cosine similarities over the
+        temperature. Called by all ranks together; a rank without further
+        images calls :meth:`serve`.
+
+        Args:
+            maps (Tensor): Patch features, (B, D, h, w).
+            k (int): Number of neighbours.
+            temperature (float): T.
+
+        Returns:
+            Tensor: (B, C, h, w), float32.
+        """
+        query = F.normalize(maps.float(), dim=1).flatten(2).mT  # (B, L, D)
+        sims, ids, _ = self._bank.search(query.flatten(0, 1), k)
+        weights = (sims / temperature).softmax(dim=1)
+        rows = torch.searchsorted(self._known, ids.cpu())
+        shares = self._table[rows].to(weights)  # (BL, k, C)
+        votes = torch.einsum('qk,qkc->qc', weights, shares)
+        return votes.unflatten(0, query.shape[:2]).mT.unflatten(
+            2, tuple(maps.shape[-2:])
+        )
+
+    def serve(self, k: int) -> None:
+        """Search for the other ranks until they have no more images."""
+        self._bank.serve(k)
+
+
+def check_bank_memory(
+    size: int, embed_dims: int, num_classes: int, memory: int
+) -> None:
+    """Refuse a bank that memory cannot hold.
+
+    Args:
+        size (int): Patches of the whole bank.
+        embed_dims (int): D, width of the features, kept in float32.
+        num_classes (int): C; label shares are kept in float16, by each rank.
+        memory (int): Bytes of a rank.
+
+    Raises:
+        ValueError: Names the largest size that fits.
+    """
+    patch = 4 * embed_dims / get_world_size() + 2 * num_classes
+    if size * patch > memory:
+        raise ValueError(
+            f'a bank of {size} patches needs {size * patch / 2**30:.1f} GiB '
+            f'of the {memory / 2**30:.1f} GiB that are there: write a '
+            f'bank_size of at most {int(memory / patch)}'
+        )
+
+
+def missing_classes(bank: PatchBank, classes: tuple[str, ...]) -> str:
+    """What to warn of: classes that the bank lacks; '' if it lacks none."""
+    lacking = [classes[i] for i in bank.missing()]
+    if not lacking:
+        return ''
+    return (
+        f'the bank has no pixel of {len(lacking)} classes, which are never '
+        f'predicted: {listed(lacking)}'
+    )

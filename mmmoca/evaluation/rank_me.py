@@ -1,0 +1,28 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A measure of representations that needs no labels."""
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def rank_me(embeddings: Tensor) -> float:
+    """RankMe, the effective rank of a matrix of embeddings.
+
+    It is exp(H(p)), H the entropy of the singular values divided by their sum
+    (Garrido et al., "RankMe", ICML 2023, equation 1). It lies between 1, a
+    complete collapse, and min(N, D), so that only values of the same N are
+    comparable.
+
+    Args:
+        embeddings (Tensor): (N, D), any floating dtype. Not normalised.
+
+    Returns:
+        float: The effective rank; NaN if an embedding is not finite.
+    """
+    embeddings = embeddings.float()
+    if not embeddings.isfinite().all():
+        return float('nan')
+    values = torch.linalg.svdvals(embeddings)
+    shares = values / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
+    return torch.special.entr(shares).sum().exp().item()

@@ -1,0 +1,75 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Rotary positions of DINOv3 (Simeoni et al., 2025), for any (H, W) grid."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from .precision import no_autocast
+
+
+def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
+    """The periods of the angles, in units of half an image.
+
+    Args:
+        head_dims (int): d, channels of a head, a multiple of 4.
+        base (float): The longest period. Defaults to 100.
+
+    Returns:
+        Tensor: (d / 4,), float32.
+
+    Raises:
+        ValueError: If ``head_dims`` is not a multiple of 4.
+    """
+    if head_dims % 4:
+        raise ValueError(
+            'rotary positions need heads whose width is a multiple of 4, got '
+            f'{head_dims}'
+        )
+    return base ** (torch.arange(head_dims // 4) / (head_dims // 4))
+
+
+def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
+    """The angle of each channel of a head at each patch.
+
+    The first quarter of the channels tells the row, the second one the column
+    of a patch's centre, both from -1 to 1 over the image. The other half
+    repeats them.
+
+    Args:
+        grid (tuple[int, int]): Rows and columns of patches, (H, W).
+        periods (Tensor): See :func:`rotary_periods`, (d / 4,).
+
+    Returns:
+        Tensor: (H * W, d), float32, in row-major order.
+    """
+    rows, columns = (
+        (torch.arange(n, device=periods.device) + 0.5) / n * 2 - 1
+        for n in grid
+    )
+    centres = torch.cartesian_prod(rows, columns)  # (H * W, 2)
+    angles = 2 * math.pi * centres[:, :, None] / periods.float()
+    return angles.flatten(1).repeat(1, 2)  # (H * W, 2, d / 4) -> (H * W, d)
+
+
+def rotate(heads: Tensor, angles: Tensor) -> Tensor:
+    """Rotate pairs of channels of the last tokens, which are the patches.
+
+    Channel i is paired with channel i + d / 2.
+
+    Args:
+        heads (Tensor): Queries or keys, (B, heads, N, d).
+        angles (Tensor): (1 or B, 1, n, d); the first N - n tokens stay.
+
+    Returns:
+        Tensor: (B, heads, N, d), of the type of ``heads``.
+    """
+    others, patches = heads.split(
+        [heads.shape[2] - angles.shape[2], angles.shape[2]], dim=2
+    )
+    with no_autocast(heads):
+        first, second = patches.float().chunk(2, dim=-1)
+        turned = torch.cat((-second, first), dim=-1)
+        patches = patches * angles.cos() + turned * angles.sin()
+    return torch.cat((others, patches.to(heads.dtype)), dim=2)

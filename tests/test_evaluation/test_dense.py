@@ -1,0 +1,84 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Protocols on fixed patch features, and RankMe."""
+
+import numpy as np
+import pytest
+import torch
+from mmseg.evaluation import IoUMetric
+
+from mmmoca.evaluation.dense import (
+    attentive_accuracy,
+    in_context_masks,
+    linear_masks,
+    mean_iou,
+)
+from mmmoca.evaluation.rank_me import rank_me
+
+
+def scenes(count, seed):
+    """Maps (N, 8, 4, 4) of two patterns and noise; masks of 16 pixels."""
+    rng = np.random.default_rng(seed)
+    cells = rng.integers(0, 2, (count, 4, 4))
+    maps = rng.normal(0, 0.3, (count, 8, 4, 4))
+    maps[:, 0] += 2 * cells - 1
+    masks = cells.repeat(4, axis=1).repeat(4, axis=2).astype(np.uint8)
+    masks[:, 0] = 255
+    return maps.astype(np.float16), [*masks]
+
+
+def test_iou_is_that_of_mmseg():
+    rng = np.random.default_rng(0)
+    truth = [rng.integers(0, 4, (9, 7)).astype(np.uint8) for _ in range(3)]
+    truth[0][:3] = 255
+    found = [rng.integers(0, 4, (9, 7)) for _ in range(3)]
+    metric = IoUMetric()
+    metric.dataset_meta = dict(classes=tuple('abcd'))
+    samples = [
+        dict(
+            pred_sem_seg=dict(data=torch.from_numpy(f)[None]),
+            gt_sem_seg=dict(data=torch.from_numpy(t).long()[None]),
+        )
+        for f, t in zip(found, truth)
+    ]
+    metric.process({}, samples)
+    expected = metric.compute_metrics(metric.results)['mIoU']
+    assert mean_iou(found, truth, 4) == pytest.approx(expected, abs=5e-3)
+
+
+def test_masks_are_found():
+    train, val = scenes(24, 0), scenes(6, 1)
+    found, size = in_context_masks(train, val, 2, 150)
+    assert size == 24 * 6 and mean_iou(found, val[1], 2) > 75
+    # Borders of cells are uncertain: bilinear.
+    learnt = linear_masks(train, val, 2, steps=800)
+    assert mean_iou(learnt, val[1], 2) > 75
+    swapped = train[0][:, ::-1].copy(), train[1]
+    assert mean_iou(linear_masks(swapped, val, 2, 800), val[1], 2) < 60
+
+
+def test_attention_finds_a_patch():
+    """One patch of an image tells its class: the mean hides it."""
+    rng = np.random.default_rng(0)
+
+    def images(count):
+        labels = torch.from_numpy(rng.integers(0, 2, count))
+        maps = rng.normal(0, 1, (count, 64, 3, 3))
+        for x, label in zip(maps, labels.tolist()):
+            row, column = rng.integers(0, 3, 2)
+            x[:2, row, column] = 6, 4 * label - 2
+        return maps.astype(np.float16), labels
+
+    found = attentive_accuracy(images(500), images(100), 2, 30, 128, seed=0)
+    assert found['top1'] > 85 and found['base_lr'] in (1e-3, 2e-3, 5e-3, 1e-2)
+
+
+def test_rank_me():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 12)) * np.linspace(0.1, 3, 12)
+    values = np.linalg.svd(x, compute_uv=False)
+    p = values / values.sum()
+    expected = np.exp(-(p * np.log(p)).sum())
+    assert rank_me(torch.from_numpy(x)) == pytest.approx(expected, rel=1e-4)
+    assert rank_me(torch.ones(30, 8)) == pytest.approx(1, abs=1e-3)
+    assert rank_me(torch.eye(6)) == pytest.approx(6, rel=1e-5)
+    assert np.isnan(rank_me(torch.full((3, 3), torch.inf)))

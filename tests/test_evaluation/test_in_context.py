@@ -1,0 +1,128 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""In-context segmentation against NumPy, and on several processes."""
+
+import numpy as np
+import pytest
+import torch
+from mmengine.dist import get_rank
+
+from mmmoca.evaluation.in_context import (
+    PatchBank,
+    check_bank_memory,
+    choose_patches,
+    label_shares,
+    missing_classes,
+)
+from tests.helpers.distributed import run_processes
+
+CLASSES, K, T = 4, 5, 0.1
+
+
+def _set(count, seed):
+    """Maps (N, 6, 3, 4) and masks of patches of 2 x 3 pixels, some unknown."""
+    rng = np.random.default_rng(seed)
+    maps = rng.normal(size=(count, 6, 3, 4)).astype(np.float32)
+    masks = rng.integers(0, CLASSES - 1, (count, 6, 12))  # never the last
+    masks[rng.random(masks.shape) < 0.2] = 255
+    masks[0, :2, :3] = 255  # a patch without a label
+    return torch.from_numpy(maps), torch.from_numpy(masks)
+
+
+def _shares(masks):
+    """By a loop over patches, (N, L, C)."""
+    patches = [
+        np.bincount(mask[y : y + 2, x : x + 3].ravel(), minlength=256)[
+            :CLASSES
+        ]
+        for mask in masks.numpy()
+        for y in range(0, 6, 2)
+        for x in range(0, 12, 3)
+    ]
+    return np.array(patches).reshape(len(masks), 12, CLASSES) / 6
+
+
+def _predict():
+    """Each rank adds some images, padded by the first, and asks for some."""
+    maps, masks = _set(5, 0)
+    queries, _ = _set(3, 1)
+    world = torch.distributed.is_initialized()
+    rank = get_rank()
+    own = [0, 2, 4] if rank == 0 else [1, 3, 0]
+    own = own if world else range(5)
+    bank = PatchBank(CLASSES, 8, len(own), seed=3)
+    for i in own:
+        bank.add([i], maps[i : i + 1], masks[i : i + 1])
+    bank.close()
+    mine = (queries[:2] if rank == 0 else queries[2:]) if world else queries
+    found = [bank.predict(query[None], K, T) for query in mine]
+    bank.serve(K)
+    return torch.cat(found), bank.size, bank.missing()
+
+
+def test_shares_of_classes():
+    _, masks = _set(5, 0)
+    found = label_shares(masks, (3, 4), CLASSES)
+    np.testing.assert_allclose(found, _shares(masks), rtol=1e-6)
+    with pytest.raises(ValueError, match='6 x 12 pixels'):
+        label_shares(masks, (4, 4), CLASSES)
+
+
+def test_rare_classes_are_chosen_first():
+    shares = torch.zeros(100, 3)
+    shares[:, 0] = 1
+    shares[7] = torch.tensor([0.0, 1.0, 0.0])
+    shares[50:] = 0  # without a label
+    drawn = [
+        choose_patches(shares, 5, torch.Generator().manual_seed(i)).tolist()
+        for i in range(30)
+    ]
+    assert sum(7 in rows for rows in drawn) >= 25  # evenly: 3
+    assert len({*map(tuple, drawn)}) == 30 and max(map(max, drawn)) < 50
+    every = choose_patches(shares, 99, torch.Generator())
+    assert every.tolist() == list(range(50))
+
+
+def test_votes_of_the_nearest_patches():
+    """All patches in the bank: a recomputation in NumPy."""
+    (maps, masks), (queries, _) = _set(5, 0), _set(3, 1)
+    bank = PatchBank(CLASSES, 99, 5)
+    bank.add(range(5), maps, masks)
+    bank.close()
+    shares = _shares(masks).reshape(-1, CLASSES)
+    known = shares.sum(axis=1) > 0
+    assert bank.size == known.sum() < 60
+
+    def rows(x):
+        x = x.numpy().transpose(0, 2, 3, 1).reshape(-1, 6).astype(float)
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    sims = rows(queries) @ rows(maps)[known].T
+    near = np.argsort(-sims, axis=1)[:, :K]
+    weights = np.exp(np.take_along_axis(sims, near, 1) / T)
+    weights /= weights.sum(axis=1, keepdims=True)
+    votes = (weights[..., None] * shares[known][near]).sum(axis=1)
+    votes = votes.reshape(3, 3, 4, CLASSES).transpose(0, 3, 1, 2)
+    found = bank.predict(queries, K, T)
+    np.testing.assert_allclose(found, votes, atol=1e-3)  # shares in float16
+    warning = missing_classes(bank, ('a', 'b', 'c', 'rare'))
+    assert '1 classes' in warning and 'rare' in warning
+
+
+@pytest.mark.processes
+def test_processes_agree():
+    ((whole, size, _),) = run_processes(_predict, 1)
+    first, second = run_processes(_predict, 2)
+    assert first[1] == second[1] == size == 40
+    assert torch.equal(torch.cat([first[0], second[0]]), whole)
+    assert first[2] == second[2] == [3]
+
+
+def test_banks_that_cannot_be():
+    bank = PatchBank(CLASSES, 8, 1)
+    maps, masks = _set(1, 0)
+    bank.add([0], maps, torch.full_like(masks, 255))
+    with pytest.raises(ValueError, match='label below 4'):
+        bank.close()
+    check_bank_memory(1000, 768, 150, 3_372_000)
+    with pytest.raises(ValueError, match='at most 999'):
+        check_bank_memory(1000, 768, 150, 3_371_999)
