@@ -47,7 +47,7 @@ help:
 	@echo 'make wheels           what a machine with PyTorch alone lacks, in .wheels'
 	@echo 'make wheels PYVER=3.11  for another Python than 3.12'
 	@echo 'make ops              build what detection needs, once for a machine'
-	@echo 'make lint             run the linter'
+	@echo 'make lint             run the linter and the type checker'
 	@echo 'make format           format the code'
 	@echo 'make lock             renew the pins of requirements.txt'
 	@echo 'make clean            remove the environment and all caches'
@@ -92,6 +92,7 @@ ops: $(OPS_STAMP)
 lint: $(STAMP)
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
+	$(PY) -m mypy
 
 format: $(STAMP)
 	$(PY) -m ruff check --fix --exit-zero
@@ -106,7 +107,7 @@ lock: $(STAMP)
 
 clean:
 	rm -rf $(VENV) .wheels build dist docs/_build docs/_generated *.egg-info \
-	    .pytest_cache .ruff_cache
+	    .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A version manager may put a python3.x on PATH that only says it is absent,

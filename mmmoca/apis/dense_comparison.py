@@ -16,8 +16,10 @@ from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 
 from .embedding import list_digest
-from .encoder import Encoder, refuse
-from .images import Images, open_images
+from .encoder import Encoder
+from .features import refuse
+from .images import Images
+from .opening import open_images
 
 DENSE = 'incontext', 'linear-seg'
 

@@ -88,8 +88,9 @@ def embed_to_file(
     feature = feature or encoder.feature
     _check_arguments(out, feature, batch_size)
     found = open_images(images, encoder.pipeline)
-    is_place = isinstance(images, (str, os.PathLike))
-    place = os.path.expanduser(images) if is_place else ''
+    place = ''
+    if isinstance(images, (str, os.PathLike)):
+        place = os.path.expanduser(images)
     paths = [found.path(i) for i in range(len(found))]
     names = _names(paths, place, out)
     kinds = feature.split('-')
@@ -201,7 +202,9 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
     return record
 
 
-def list_digest(paths: list[str], names: list[str] | None = None) -> str:
+def list_digest(
+    paths: Sequence[str | None], names: Sequence[str] | None = None
+) -> str:
     """SHA-256 of the names of images, in order; by default their paths.
 
     Size and time of change stand for the content of a local file.

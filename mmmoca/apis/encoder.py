@@ -4,7 +4,7 @@
 import copy
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -200,9 +200,10 @@ class Encoder(BaseModel):
             self._encode(part.to(device, dtype), kinds, amp)
             for part in images.split(batch_size)
         ]
-        return Embeddings(
-            **{k: torch.cat([getattr(p, k) for p in parts]) for k in kinds}
-        )
+        kept: dict[str, Any] = {
+            k: torch.cat([getattr(part, k) for part in parts]) for k in kinds
+        }
+        return Embeddings(**kept)
 
     def stream(
         self,
@@ -212,7 +213,9 @@ class Encoder(BaseModel):
         num_workers: int | None = None,
         amp: bool = False,
         spans: Sequence[range] | None = None,
-    ) -> Iterator[tuple[range, Embeddings | None, dict[int, Exception]]]:
+    ) -> Generator[
+        tuple[range, Embeddings | None, dict[int, Exception]], None, None
+    ]:
         """Features of any number of images, batch by batch.
 
         Args:

@@ -193,7 +193,7 @@ def _transformers_tokens(
     state['mask_token'] = (
         torch.zeros(1, 1, dims) if rotary else (torch.zeros(1, dims))
     )
-    settings = dict(num_register_tokens=registers, layerscale_value=1.0)
+    settings: dict = dict(num_register_tokens=registers, layerscale_value=1.0)
     if not rotary:
         ratio = vit.arch_settings['feedforward_channels'] / dims
         settings |= dict(model_type='dinov2_with_registers', mlp_ratio=ratio)
@@ -248,7 +248,7 @@ def _image_processor(settings: Preprocessing) -> dict:
     """Config of the image processor that does what our pipelines do."""
     size = dict(zip(('height', 'width'), settings.img_size))
     if settings.resize is None:
-        kind = dict(image_processor_type='ViTImageProcessor', size=size)
+        kind: dict = dict(image_processor_type='ViTImageProcessor', size=size)
     else:  # that of ViT does not crop
         kind = dict(
             image_processor_type='BitImageProcessor',

@@ -180,7 +180,7 @@ def image_batches(
         num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
     loader = DataLoader(
         images,
-        batch_sampler=batches,
+        batch_sampler=map(list, batches),
         num_workers=num_workers,
         collate_fn=_collate,
         pin_memory=pinned,

@@ -71,7 +71,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         if _is_place(place) or not os.path.exists(place):
             found = image_set(place, pipeline)
             return Images(found.data_list, pipeline)
-    sources = []
+    sources: list[Any] = []
     for image in items_of(images):
         if isinstance(image, (str, os.PathLike)):
             path = str(os.path.expanduser(image))  # NumPy's, too

@@ -5,10 +5,10 @@ import copy
 import pickle
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from mmcv.transforms import LoadImageFromFile
+from mmcv.transforms import BaseTransform, LoadImageFromFile
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 
@@ -186,7 +186,7 @@ class _Infos(Sequence):
         return self.images.get_data_info(range(len(self))[index])
 
 
-def judging(transform: Callable) -> Callable:
+def judging(transform: BaseTransform) -> BaseTransform:
     """Our loader in the place of MMCV's, which looks at no image's bits.
 
     MMPreTrain's inferencers know how to replace MMCV's in a config.

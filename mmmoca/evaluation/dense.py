@@ -117,11 +117,10 @@ def linear_masks(
     masks[masks >= num_classes] = -100  # that cross_entropy ignores
     width = maps.shape[1]
     torch.manual_seed(seed)
-    head = nn.Sequential(
-        nn.BatchNorm2d(width), nn.Conv2d(width, num_classes, 1)
-    ).to(device)
-    nn.init.normal_(head[1].weight, std=0.01)
-    nn.init.zeros_(head[1].bias)
+    classify = nn.Conv2d(width, num_classes, 1)
+    head = nn.Sequential(nn.BatchNorm2d(width), classify).to(device)
+    nn.init.normal_(classify.weight, std=0.01)
+    nn.init.zeros_(classify.bias)
     optimizer = torch.optim.AdamW(head.parameters(), 1e-3, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
@@ -173,10 +172,12 @@ def attentive_accuracy(
     torch.manual_seed(seed)
     rates = [rate for rate, _ in grid]
     head = AttentiveHead(maps.shape[1], num_classes, rates).to(device)
-    groups = [
-        dict(params=[p], lr=rate * batch_size / 256, weight_decay=decay)
-        if p.ndim > 1
-        else dict(params=[p], lr=rate * batch_size / 256, weight_decay=0.0)
+    groups: list[dict] = [
+        dict(
+            params=[p],
+            lr=rate * batch_size / 256,
+            weight_decay=decay if p.ndim > 1 else 0.0,
+        )
         for (rate, decay), part in zip(grid, head.classifiers)
         for p in part.parameters()
     ]

@@ -4,12 +4,13 @@
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from mmengine.dataset import default_collate
 from mmengine.dist import all_reduce
 from mmengine.logging import MMLogger
+from mmengine.model import BaseModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
@@ -41,7 +42,7 @@ class FeatureShard(NamedTuple):
 
 @torch.no_grad()
 def extract_shard(
-    model: nn.Module,
+    model: BaseModel,
     loader: DataLoader,
     role: str,
     scale: Callable[[Tensor], Tensor],
@@ -56,7 +57,7 @@ def extract_shard(
     large set needs its memory once. Called by all ranks together.
 
     Args:
-        model (nn.Module): Has ``data_preprocessor`` and
+        model (BaseModel): Has ``data_preprocessor`` and
             ``extract_feat(inputs)``, which returns (B, D), or a tuple whose
             last item is that.
         loader (DataLoader): The images.
@@ -76,9 +77,10 @@ def extract_shard(
         ValueError: If there is not one vector an image, a sample lacks its
             label or its index, or a feature of any rank is not finite.
     """
-    sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
+    sampler: Any = getattr(loader.batch_sampler, 'sampler', loader.sampler)
     feats = torch.empty(0, 0, dtype=dtype)
-    labels, ids = [], []
+    labels: list[int] = []
+    ids: list[int] = []
     kwargs = {} if which is None else dict(which=which)
     start = time.time()
     for i, data_batch in enumerate(loader, 1):

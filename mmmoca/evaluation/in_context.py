@@ -128,7 +128,7 @@ class PatchBank:
             maps (Tensor): Their patch features, (B, D, h, w).
             masks (Tensor): Their labels, (B, H, W).
         """
-        grid = tuple(maps.shape[-2:])
+        grid = maps.shape[2], maps.shape[3]
         shares = label_shares(masks.to(maps.device), grid, self.num_classes)
         feats = F.normalize(maps.float(), dim=1).flatten(2).mT  # (B, L, D)
         patches = shares.shape[1]

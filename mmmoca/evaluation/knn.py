@@ -24,8 +24,9 @@ def knn_settings(
         ValueError: If any is out of range, or there is none.
     """
     ks = (k,) if isinstance(k, int) else tuple(k)
-    number = isinstance(temperature, (int, float))
-    ts = (temperature,) if number else tuple(temperature)
+    if isinstance(temperature, (int, float)):
+        temperature = (temperature,)
+    ts = tuple(temperature)
     if not (
         ks
         and ts

@@ -90,7 +90,8 @@ class ShardedBank:
             dim=1, descending=True, stable=True
         )
         best = by_id.gather(1, by_sim)[:, : min(k, self.num_images)]
-        return tuple(part.gather(1, best) for part in (sims, ids, labels))
+        sims, ids, labels = (x.gather(1, best) for x in (sims, ids, labels))
+        return sims, ids, labels
 
     def _search_own(
         self, query: Tensor, k: int

@@ -109,12 +109,12 @@ def low_shot_predictions(
     ]
     predictions = torch.zeros(len(query), len(fits), dtype=torch.int64)
     converged = torch.zeros(len(fits), dtype=torch.int64)
-    feats, labels = feats.numpy(), labels.numpy()
+    known, truth = feats.numpy(), labels.numpy()
     for index in range(get_rank(), len(fits), get_world_size()):
         name, rows = fits[index]
         start = time.time()
         classifier, converged[index] = fit_low_shot(
-            feats[rows], labels[rows], **fit
+            known[rows], truth[rows], **fit
         )
         predicted = classifier.predict(query.numpy())
         predictions[:, index] = torch.from_numpy(predicted)

@@ -3,11 +3,11 @@
 
 import itertools
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from torch.utils.data import Dataset
+from mmpretrain.datasets import CustomDataset
 
 from mmmoca.datasets.image_places import stored_in
 from mmmoca.messages import listed
@@ -37,7 +37,7 @@ def read_subset(
             class, or only one class.
         FileNotFoundError: If images that it names are missing.
     """
-    lines = path
+    lines: Iterable[str] = path
     if not isinstance(path, str):
         path = 'that was drawn'
     elif os.path.isfile(path):
@@ -79,7 +79,7 @@ def read_subsets(
     subsets: dict[str, str | Sequence[str] | dict | None],
     folder: str,
     classes: Sequence[str],
-    images: dict[str, Collection[str]] | None = None,
+    images: Mapping[str, Collection[str]] | None = None,
     seed: int = 0,
 ) -> tuple[dict[str, int], dict[str, list[list[int]]]]:
     """Read or draw several lists and join them: each image is named once.
@@ -91,7 +91,7 @@ def read_subsets(
             3. None leaves a name out.
         folder (str): Folder of the class folders.
         classes (Sequence[str]): Their names, in the order of the labels.
-        images (dict[str, Collection[str]], optional): What to draw from.
+        images (Mapping[str, Collection[str]], optional): What to draw from.
         seed (int): Set i is drawn by (seed, i), as make_subset.py does it.
 
     Returns:
@@ -105,19 +105,19 @@ def read_subsets(
         FileNotFoundError: As :func:`read_subset`.
     """
 
-    def draw(sets: int = 3, **how: float) -> Iterator[list[str]]:
+    def draw(sets: int = 3, **how) -> Iterator[list[str]]:
         for number in range(sets):
             drawn = draw_subset(images, (seed, number), **how)
             yield [f'{name}/{file}' for name, file in drawn]
 
     read = {}
     for name, lists in subsets.items():
-        if isinstance(lists, str):
-            lists = [lists]
-        elif isinstance(lists, dict):
-            lists = draw(**lists)
-        if lists is not None:
-            read[name] = [read_subset(one, folder, classes) for one in lists]
+        if lists is None:
+            continue
+        several: Iterable = [lists] if isinstance(lists, str) else lists
+        if isinstance(lists, dict):
+            several = draw(**lists)
+        read[name] = [read_subset(one, folder, classes) for one in several]
     if not read or not all(read.values()):
         raise ValueError(
             'subsets must name at least one list of images each, such as '
@@ -134,12 +134,11 @@ def read_subsets(
     }
 
 
-def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
+def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
     """The images of a data set of class folders.
 
     Args:
-        dataset (Dataset): An :class:`~mmmoca.datasets.ImageFolder`, or the
-            like.
+        dataset (CustomDataset): An :class:`~mmmoca.datasets.ImageFolder`, say.
 
     Returns:
         dict[str, dict[str, int]]: Class -> path of each image inside the
@@ -148,7 +147,9 @@ def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
     Raises:
         ValueError: If the images are no files in folders.
     """
-    images = {name: {} for name in dataset.metainfo['classes']}
+    images: dict[str, dict[str, int]] = {
+        name: {} for name in dataset.metainfo['classes']
+    }
     for index in range(len(dataset)):
         path = dataset.get_data_info(index)['img_path']
         if stored_in(path) is not None:
@@ -163,7 +164,7 @@ def images_by_class(dataset: Dataset) -> dict[str, dict[str, int]]:
 
 
 def draw_subset(
-    images: dict[str, Collection[str]],
+    images: Mapping[str, Collection[str]],
     seed: Sequence[int],
     shots: int | None = None,
     percent: float | None = None,
@@ -174,8 +175,8 @@ def draw_subset(
     1 shot is one of the two for 2 shots.
 
     Args:
-        images (dict[str, Collection[str]]): Class -> its files, without the
-            class folder.
+        images (Mapping[str, Collection[str]]): Class -> its files, without
+            the class folder.
         seed (Sequence[int]): Seed of the draw, such as (seed, set).
         shots (int, optional): Images a class, at least 1.
         percent (float, optional): Instead of that, percentage of each class,

@@ -157,7 +157,7 @@ class AssignmentHead(BaseModule):
             bags, msd = bags_of_codes(targets, allow_tf32=self.allow_tf32)
         else:
             loss_loc, bags, msd = self.loss_loc(decoded, masks, targets)
-        losses = {}
+        losses: dict = {}
         if self.lambda_img > 0:
             prototypes = self.img_generator(targets.words)  # W^b, (K, D)
             opposite = torch.cat(bags.chunk(2)[::-1])  # (2B, K)

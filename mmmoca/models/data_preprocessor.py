@@ -21,9 +21,10 @@ def register_numbers(
     if std is not None and min(std) <= 0:
         raise ValueError(f'std must be above 0, got {std}')
     for name, values in (('mean', mean), ('std', std)):
+        numbers = None
         if values is not None:
-            values = torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
-        module.register_buffer(name, values, persistent=False)
+            numbers = torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
+        module.register_buffer(name, numbers, persistent=False)
 
 
 @MODELS.register_module()

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from mmcv.cnn import build_norm_layer
@@ -57,7 +57,7 @@ class ViTFeaturePyramid(BaseModule):
             norm = build_norm_layer(norm_type, in_channels)[1]
             return nn.Sequential(twice(), norm, nn.GELU(), twice())
 
-        known = {
+        known: dict[float, Callable[[], nn.Module]] = {
             4: four_times,
             2: twice,
             1: nn.Identity,

@@ -154,7 +154,7 @@ class _TokenAssignmentLoss(torch.autograd.Function):
         # freed blocks of this size before it returns them. Other devices and
         # the compiler manage memory themselves.
         rows = chunk_size * max(length, sum(counts))
-        scratch = (None,) * 3
+        scratch: Sequence[Tensor | None] = (None,) * 3
         if words.device.type == 'cpu' and not torch.compiler.is_compiling():
             scratch = [words.new_empty(rows, num_words) for _ in range(3)]
         with no_autocast(tokens):

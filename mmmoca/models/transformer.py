@@ -10,7 +10,7 @@ from mmpretrain.models.utils.attention import (
 )
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from .rotary import rotate
@@ -176,9 +176,7 @@ class _GELULinear(Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: FunctionCtx, hidden: Tensor, weight: Tensor, bias: Tensor
-    ) -> Tensor:
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Map (..., hidden dims) to (..., D)."""
         ctx.save_for_backward(hidden, weight)
         dtype = hidden.dtype
@@ -187,7 +185,7 @@ class _GELULinear(Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: FunctionCtx, grad: Tensor
+        ctx, grad: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Compute the gradients of hidden, weight and bias, as needed."""
         hidden, weight = ctx.saved_tensors

@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -95,7 +96,7 @@ class MOCAViT(VisionTransformer):
         self.tap_layer = tap_layer
         self.patch_size: tuple[int, int] = self.patch_embed.projection.stride
         self.check_image_size(self.img_size)
-        self.layers = ModuleList(
+        self.layers: ModuleList = ModuleList(
             EncoderLayer(layer, lean_mlp) for layer in self.layers
         )
         for module in self.modules():
@@ -121,7 +122,7 @@ class MOCAViT(VisionTransformer):
                 grid, self.embed_dims
             )
 
-    def check_image_size(self, size: tuple[int, int]) -> None:
+    def check_image_size(self, size: Sequence[int]) -> None:
         """Raise a ValueError if (H, W) is not a multiple of the patch."""
         if any(side % patch for side, patch in zip(size, self.patch_size)):
             raise ValueError(
@@ -206,8 +207,8 @@ class MOCAViT(VisionTransformer):
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
         """Patch rows and columns (H, W) of images."""
-        sides = zip(images.shape[-2:], self.patch_size)
-        return tuple(side // patch for side, patch in sides)
+        height, width = images.shape[-2:]
+        return height // self.patch_size[0], width // self.patch_size[1]
 
     def _embed(
         self, images: Tensor, visible: Tensor | None = None
@@ -220,8 +221,8 @@ class MOCAViT(VisionTransformer):
         extra = [self.cls_token + self.pos_embed[:, :1]]
         if self.num_registers:
             extra.append(self.register_tokens)
-        extra = torch.cat(extra, dim=1).expand(x.shape[0], -1, -1)
-        x = torch.cat((extra, x), dim=1)
+        first = torch.cat(extra, dim=1).expand(x.shape[0], -1, -1)
+        x = torch.cat((first, x), dim=1)
         x = self.pre_norm(self.drop_after_pos(x))
         if self.rotary_periods is None:
             return x, None
