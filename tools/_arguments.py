@@ -222,19 +222,20 @@ def run_config(
     Returns:
         Config: See :func:`mmmoca.engine.config.load_config`.
     """
-    import mmmoca.engine.config as config
+    from mmmoca.engine.config import complete_config, load_config
+    from mmmoca.engine.file_check import check_paths
 
     given = args.config, args.work_dir, args.cfg_options, args.launcher
     with one_line_errors(parser, Exception):
-        cfg = config.load_config(*given, complete=False)
+        cfg = load_config(*given, complete=False)
         if stages and cfg.get(f'{stages[0]}_cfg') is None:
             raise ValueError(f'{args.config} has no {stages[0]}_cfg')
         if hasattr(args, 'checkpoint'):
             cfg.load_from, cfg.resume = args.checkpoint, False
         # A resumed run may leave load_from alone.
         if getattr(args, 'resume', None) is None:
-            config.check_paths(cfg, *stages)
+            check_paths(cfg, *stages)
     import_stack()
     with one_line_errors(parser, Exception):
-        config.complete_config(cfg)
+        complete_config(cfg)
     return cfg

@@ -39,7 +39,7 @@ def main() -> None:
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults
 
-    from mmmoca.engine.config import check_files
+    from mmmoca.engine.file_check import check_files
     from mmmoca.engine.training import build_runner
     from mmmoca.files import atomic_write
 

@@ -11,7 +11,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import distributed
 
-from .config import check_files
+from .file_check import check_files
 from .hooks.checkpoint_hook import AtomicCheckpointHook, left_checkpoints
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook

@@ -11,7 +11,8 @@ import pytest
 from mmengine.registry import DATASETS
 from PIL import Image
 
-from mmmoca.engine import config
+from mmmoca.engine.config import load_config
+from mmmoca.engine.file_check import check_files
 
 from .conftest import CLASSES, CONFIGS, shapes_config
 
@@ -88,7 +89,7 @@ def test_boxes_alone(altered):
     """A detector without masks asks for none."""
     dataset = altered(each(segmentation=None))
     name = 'retinanet_moca-vit-b16_fpn_1x_own-coco.py'
-    cfg = config.load_config(CONFIGS / name)
+    cfg = load_config(CONFIGS / name)
     for split in ('train', 'val'):
         dataset.pipeline = cfg[f'{split}_dataloader'].dataset.pipeline
         found = DATASETS.build(dataset)[0]['data_samples'].gt_instances
@@ -151,9 +152,9 @@ def test_images_without_annotations(shapes, altered, tmp_path):
     cfg = shapes_config(shapes, tmp_path)
     cfg.test_evaluator.ann_file = dataset.ann_file
     with pytest.raises(ValueError, match='format_only'):
-        config.check_files(cfg, 'test')
+        check_files(cfg, 'test')
     cfg.test_evaluator.format_only = True
-    config.check_files(cfg, 'test')
+    check_files(cfg, 'test')
 
 
 def test_size_is_that_of_the_decoded_image(shapes, tmp_path, monkeypatch):

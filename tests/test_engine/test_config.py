@@ -9,8 +9,9 @@ import pytest
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from mmmoca.engine.config import check_files, load_config
+from mmmoca.engine.config import load_config
 from mmmoca.engine.config_check import RUN_KEYS
+from mmmoca.engine.file_check import check_files
 from mmmoca.engine.options import read_option
 
 from ..helpers.images import CONFIGS

@@ -12,7 +12,7 @@ from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
-from mmmoca.engine import config, segmentation_check
+from mmmoca.engine import file_check, segmentation_check
 from mmmoca.engine.segmentation_check import (
     check_files,
     check_masks,
@@ -39,7 +39,7 @@ def refused(root, work_dir, message, **options):
     """The error comes from what the tools call before they build anything."""
     cfg = small_config(MASK, root, work_dir, **options)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        config.check_files(cfg, 'train', 'val')
+        file_check.check_files(cfg, 'train', 'val')
     assert '\n' not in str(caught.value)
 
 

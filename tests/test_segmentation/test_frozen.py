@@ -9,7 +9,8 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 from mmpretrain.models import VisionTransformer
 
-from mmmoca.engine.config import check_files, leave_out_hooks
+from mmmoca.engine.config import leave_out_hooks
+from mmmoca.engine.file_check import check_files
 
 from ..helpers.cityscapes import ARCH, CONFIGS, run
 from ..helpers.distributed import run_processes

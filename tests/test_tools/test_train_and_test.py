@@ -114,7 +114,7 @@ def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
     """Ends with a status of its own."""
     end = mock.Mock(side_effect=kind('iteration 3'))
     monkeypatch.setattr(training, 'prepare_training', mock.Mock())
-    place = 'mmmoca.engine.config.check_paths'
+    place = 'mmmoca.engine.file_check.check_paths'
     monkeypatch.setattr(place, mock.Mock())
     monkeypatch.setattr(training, 'train', end)
     line = CONFIG, '--work-dir', tmp_path

@@ -1,0 +1,64 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Whether the files that a config names are there, before a run is built."""
+
+import os
+import re
+from pathlib import Path
+
+from mmengine.config import Config
+
+
+def check_files(cfg: Config, *stages: str) -> None:
+    """Check that the files of a config exist, and what data sets list.
+
+    Args:
+        cfg (Config): The config.
+        *stages (str): The stages to run: 'train', 'val' or 'test'.
+
+    Raises:
+        FileNotFoundError: See :func:`check_paths`.
+        ValueError: See :func:`check_annotations` and
+            :func:`check_segmentation`.
+    """
+    # Data sets take PyTorch to be imported.
+    from mmmoca.datasets.coco import check_annotations
+
+    from .segmentation_check import check_segmentation
+
+    check_paths(cfg, *stages)
+    check_annotations(cfg, stages)
+    check_segmentation(cfg, stages)
+
+
+def check_paths(cfg: Config, *stages: str) -> None:
+    """Check that the checkpoint and the folders of a config exist.
+
+    MMEngine would look for them after it has joined the processes and built
+    the model. Data sets check what lies in their ``data_root``.
+
+    Args:
+        cfg (Config): The config.
+        *stages (str): The stages to run: 'train', 'val' or 'test'.
+
+    Raises:
+        FileNotFoundError: If the checkpoint of ``load_from`` or a folder of
+            images is missing.
+    """
+    # MMEngine reads remote files, such as s3://...
+    start = os.fspath(cfg.get('load_from') or '')
+    path = re.sub(r'^mmmoca-\w+://', '', start)
+    if path and '://' not in path and not Path(path).expanduser().exists():
+        raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
+    for stage in stages:
+        key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
+        if not part.get('data_root'):  # of a loop, for all its sets
+            key = f'{stage}_dataloader.dataset'
+            part = (cfg.get(f'{stage}_dataloader') or {}).get('dataset', {})
+        root = os.fspath(part.get('data_root') or '')
+        local = '://' not in root and not root.endswith('.tar')
+        ours = str(part.get('type')).startswith('mmmoca.')
+        if ours and local and not Path(root).expanduser().is_dir():
+            raise FileNotFoundError(
+                f'there is no folder {root}: name yours by {key}.data_root '
+                f'(--cfg-options {key}.data_root=DIR)'
+            )
