@@ -7,7 +7,6 @@ _base_ = [
 ]
 
 num_classes = 12
-data_root = 'data/textures/'
 batch_size = 64
 
 model = dict(
@@ -31,17 +30,11 @@ train_pipeline = [
 ]
 test_pipeline = _base_.tiny_pipeline
 train_dataloader = dict(
+    _base_.tiny_loader,
     batch_size=batch_size,
-    num_workers=0,
-    persistent_workers=False,
-    dataset=dict(data_root=data_root, pipeline=train_pipeline),
+    dataset=dict(data_root=_base_.tiny_data, pipeline=train_pipeline),
 )
-val_dataloader = dict(
-    num_workers=0,
-    persistent_workers=False,
-    dataset=dict(data_root=data_root, pipeline=test_pipeline),
-)
-test_dataloader = val_dataloader
+val_dataloader = test_dataloader = _base_.tiny_loader
 val_evaluator = dict(topk=(1,))
 test_evaluator = val_evaluator
 

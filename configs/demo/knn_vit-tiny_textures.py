@@ -8,9 +8,6 @@ _base_ = [
 model = dict(
     data_preprocessor=_base_.tiny_preprocessor, backbone=_base_.tiny_backbone
 )
-data_root = 'data/textures/'
 test_pipeline = _base_.tiny_pipeline
-images = dict(data_root=data_root, pipeline=test_pipeline)
-loader = dict(num_workers=0, persistent_workers=False, dataset=images)
-test_dataloader = loader
-test_cfg = dict(bank_dataloader=loader)
+test_dataloader = _base_.tiny_loader
+test_cfg = dict(bank_dataloader=_base_.tiny_loader)

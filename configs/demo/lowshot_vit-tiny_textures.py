@@ -8,13 +8,11 @@ _base_ = [
 model = dict(
     data_preprocessor=_base_.tiny_preprocessor, backbone=_base_.tiny_backbone
 )
-data_root = 'data/textures/'
 test_pipeline = _base_.tiny_pipeline
-images = dict(data_root=data_root, pipeline=test_pipeline)
-test_dataloader = dict(num_workers=0, persistent_workers=False, dataset=images)
+test_dataloader = _base_.tiny_loader
 subset_root = 'data/textures/subsets/'
 test_cfg = dict(
-    train_dataloader=dict(num_workers=0, dataset=images),
+    train_dataloader=_base_.tiny_loader,
     subsets={
         '1shot': [f'{subset_root}1shot_set{i}.txt' for i in range(3)],
         '2shot': [f'{subset_root}2shot_set{i}.txt' for i in range(3)],

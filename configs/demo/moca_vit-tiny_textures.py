@@ -107,16 +107,8 @@ val_dataloader = dict(
     ),
 )
 bank_dataloader = dict(
-    batch_size=250,
-    num_workers=0,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type='mmmoca.ImageFolder',
-        data_root=textures,
-        data_prefix='train',
-        pipeline=test_pipeline,
-    ),
+    val_dataloader,
+    dataset=dict(val_dataloader['dataset'], data_prefix='train'),
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(type='mmmoca.KNNAccuracy')

@@ -14,17 +14,4 @@ bank.pipeline = _base_.bank_pipeline
 queries = _base_.test_dataloader.dataset
 queries.pipeline = _base_.query_pipeline
 test_dataloader = dict(dataset=queries)
-test_cfg = dict(
-    type='mmmoca.InContextTestLoop',
-    bank_dataloader=dict(
-        batch_size=8,
-        num_workers=8,
-        persistent_workers=True,
-        sampler=dict(type='mmmoca.SeededSampler', shuffle=False, seed=0),
-        dataset=bank,
-    ),
-    bank_size=1024 * 10**4,  # patches; 1024 * 10**2 takes minutes on a CPU
-    bank_epochs=2,
-    k=30,
-    temperature=0.02,
-)
+test_cfg = dict(bank_dataloader=dict(dataset=bank))

@@ -40,12 +40,7 @@ test_dataloader = dict(
 )
 test_evaluator = dict(type='IoUMetric', _scope_='mmseg', iou_metrics=['mIoU'])
 test_cfg = dict(
-    type='mmmoca.InContextTestLoop',
     bank_dataloader=dict(
-        batch_size=8,
-        num_workers=8,
-        persistent_workers=True,
-        sampler=dict(type='mmmoca.SeededSampler', shuffle=False, seed=0),
         dataset=dict(
             data_prefix=dict(
                 img_path='images/train', seg_map_path='masks/train'
@@ -55,7 +50,4 @@ test_cfg = dict(
         ),
     ),
     bank_size=1024 * 10**2,  # patches
-    bank_epochs=2,
-    k=30,
-    temperature=0.02,
 )

@@ -7,40 +7,19 @@
 #       model.backbone.init_cfg.checkpoint=mmmoca-teacher://CHECKPOINT
 # data_root has images/{train,test} and annotations/ likewise: PNG of 16 bits,
 # millimetres.
-_base_ = ['./_base_/runtime_by_iter.py']
+_base_ = [
+    './_base_/vit-b16.py',
+    './_base_/data_512x512.py',
+    './_base_/runtime_by_iter.py',
+]
 
-data_root = 'data/nyu'
 crop_size = (416, 544)  # height, width
 
 model = dict(
     type='DepthEstimator',
-    _scope_='mmseg',
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=0,
-        size=crop_size,
-    ),
-    backbone=dict(
-        type='mmpretrain.VisionTransformer',
-        arch='b',
-        img_size=crop_size,
-        patch_size=16,
-        out_type='featmap',  # patch tokens after the final norm
-        frozen_stages=12,
-        init_cfg=dict(
-            type='Pretrained',
-            # After mmmoca-teacher:// any file of docs/guides/checkpoints.md.
-            checkpoint='mmmoca-teacher://'
-            'work_dirs/moca_vit-b16_200e/epoch_200.pth',
-            prefix='backbone.',
-        ),
-    ),
+    data_preprocessor=dict(seg_pad_val=0, size=crop_size),
+    backbone=dict(img_size=crop_size, frozen_stages=12),
     decode_head=dict(type='mmmoca.LinearDepthHead', in_channels=768),
-    train_cfg=dict(),
     # One window, the whole image of 480 x 640, and its mirror image.
     test_cfg=dict(mode='slide_flip', crop_size=(480, 640), stride=(480, 640)),
 )
@@ -66,39 +45,31 @@ test_pipeline = [
     dict(type='LoadDepthAnnotation', depth_rescale_factor=1e-3),
     dict(type='PackSegInputs', meta_keys=meta_keys),
 ]
+dataset = dict(type='NYUDataset', data_root='data/nyu')
 train_dataloader = dict(
     batch_size=2,  # times 8 GPUs
-    num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='mmmoca.SeededSampler', infinite=True),
+    sampler=dict(infinite=True),
     dataset=dict(
-        type='NYUDataset',
-        _scope_='mmseg',
-        data_root=data_root,
         data_prefix=dict(
             img_path='images/train', depth_map_path='annotations/train'
         ),
         pipeline=train_pipeline,
+        **dataset,
     ),
 )
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
-        type='NYUDataset',
-        _scope_='mmseg',
-        data_root=data_root,
         test_mode=True,
         data_prefix=dict(
             img_path='images/test', depth_map_path='annotations/test'
         ),
         pipeline=test_pipeline,
+        **dataset,
     ),
 )
 test_dataloader = val_dataloader
 val_evaluator = dict(
+    _delete_=True,
     type='DepthMetric',
     _scope_='mmseg',
     min_depth_eval=0.001,

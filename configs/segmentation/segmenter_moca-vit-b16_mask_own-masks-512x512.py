@@ -11,6 +11,7 @@
 # or all of them after --cfg-options.
 _base_ = [
     './_base_/segmenter_moca-vit-b16.py',
+    './_base_/data_512x512.py',
     './_base_/schedule_216e.py',
     './_base_/runtime.py',
 ]
@@ -36,7 +37,6 @@ shorthands = dict(
     arch='model.backbone.arch arch:model.decode_head.in_channels',
 )
 names = ('background', 'object')
-sides = (2048, 512)
 size = (512, 512)
 
 model = dict(
@@ -46,27 +46,8 @@ model = dict(
     test_cfg=dict(crop_size=size, stride=(341, 341)),
 )
 
-train_pipeline = [
-    dict(type='mmmoca.SeedTransforms'),
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations'),
-    dict(
-        type='RandomResize',
-        scale=sides,
-        ratio_range=(0.5, 2.0),
-        keep_ratio=True,
-    ),
-    dict(type='RandomCrop', crop_size=size, cat_max_ratio=0.95),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PhotoMetricDistortion'),
-    dict(type='PackSegInputs'),
-]
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='Resize', _scope_='mmseg', scale=sides, keep_ratio=True),
-    dict(type='LoadAnnotations'),
-    dict(type='PackSegInputs', _scope_='mmseg'),
-]
+train_pipeline = _base_.train_pipeline
+train_pipeline[4].cat_max_ratio = 0.95
 dataset = dict(
     type='BaseSegDataset',
     _scope_='mmseg',
@@ -76,10 +57,6 @@ dataset = dict(
     seg_map_suffix='.png',
 )
 train_dataloader = dict(
-    batch_size=8,
-    num_workers=8,
-    persistent_workers=True,
-    sampler=dict(type='mmmoca.SeededSampler'),
     dataset=dict(
         data_prefix=dict(img_path='images/train', seg_map_path='masks/train'),
         pipeline=train_pipeline,
@@ -87,19 +64,11 @@ train_dataloader = dict(
     ),
 )
 val_dataloader = dict(
-    batch_size=1,
-    num_workers=4,
-    persistent_workers=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
     dataset=dict(
         data_prefix=dict(img_path='images/val', seg_map_path='masks/val'),
-        pipeline=test_pipeline,
         **dataset,
     ),
 )
 test_dataloader = val_dataloader
-
-val_evaluator = dict(type='IoUMetric', _scope_='mmseg', iou_metrics=['mIoU'])
-test_evaluator = val_evaluator
 
 train_cfg = dict(max_epochs=100)

@@ -1,40 +1,19 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Not in the paper: UPerNet on four scales of the plain ViT, by the recipe of
 # iBOT and MAE as mmsegmentation has it for MAE (AdamW, layer decay 0.65).
-_base_ = ['./_base_/ade20k_512x512.py', './_base_/runtime.py']
+_base_ = [
+    './_base_/vit-b16.py',
+    './_base_/ade20k_512x512.py',
+    './_base_/runtime_by_iter.py',
+]
 
-crop_size = (512, 512)
 norm_cfg = dict(type='SyncBN')
 
 model = dict(
-    type='EncoderDecoder',
-    _scope_='mmseg',
-    data_preprocessor=dict(
-        type='SegDataPreProcessor',
-        mean=[123.675, 116.28, 103.53],
-        std=[58.395, 57.12, 57.375],
-        bgr_to_rgb=True,
-        pad_val=0,
-        seg_pad_val=255,
-        size=crop_size,
-    ),
     backbone=dict(
-        type='mmpretrain.VisionTransformer',
-        arch='b',
-        img_size=crop_size,
-        patch_size=16,
-        out_type='featmap',
         out_indices=[3, 5, 7, 11],
         final_norm=False,
         drop_path_rate=0.1,
-        init_cfg=dict(
-            type='Pretrained',
-            # After mmmoca-teacher:// any file of docs/guides/checkpoints.md:
-            # a pretraining run, the authors' release, DINO, iBOT, MAE, ...
-            checkpoint='mmmoca-teacher://'
-            'work_dirs/moca_vit-b16_200e/epoch_200.pth',
-            prefix='backbone.',
-        ),
     ),
     neck=dict(
         type='mmmoca.ViTFeaturePyramid', in_channels=768, norm_cfg=norm_cfg
@@ -62,8 +41,6 @@ model = dict(
         norm_cfg=norm_cfg,
         loss_decode=dict(type='CrossEntropyLoss', loss_weight=0.4),
     ),
-    train_cfg=dict(),
-    test_cfg=dict(mode='slide', crop_size=crop_size, stride=(341, 341)),
 )
 
 optim_wrapper = dict(
@@ -83,20 +60,10 @@ optim_wrapper = dict(
 )
 param_scheduler = [
     dict(
-        type='LinearLR',
-        start_factor=1e-6,
-        by_epoch=False,
-        begin=0,
-        end=1500,
+        type='LinearLR', start_factor=1e-6, by_epoch=False, begin=0, end=1500
     ),
     # It ends with the run.
-    dict(
-        type='PolyLR',
-        power=1.0,
-        eta_min=0.0,
-        by_epoch=False,
-        begin=1500,
-    ),
+    dict(type='PolyLR', power=1.0, eta_min=0.0, by_epoch=False, begin=1500),
 ]
 train_dataloader = dict(
     batch_size=2,  # times 8 GPUs
@@ -107,9 +74,5 @@ train_cfg = dict(
 )
 val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
-default_hooks = dict(
-    logger=dict(log_metric_by_epoch=False),
-    checkpoint=dict(by_epoch=False, interval=16000),
-)
-log_processor = dict(by_epoch=False)
+default_hooks = dict(checkpoint=dict(interval=16000))
 auto_scale_lr = dict(enable=False, base_batch_size=16)

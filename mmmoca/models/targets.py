@@ -3,8 +3,6 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from .precision import no_autocast, normalize_fp32
-
 
 class Targets(NamedTuple):
     """What the teacher's assignments, the student's targets, are made of.
@@ -28,13 +26,3 @@ class Targets(NamedTuple):
     sharpness: Tensor
     inner: Tensor
     images: Tensor | None = None
-
-    def codes(self) -> Tensor:
-        """Compute all assignment vectors q_T (paper, section 3.1).
-
-        Returns:
-            Tensor: Vectors that sum to 1, (2B, L, K), float32.
-        """
-        with no_autocast(self.tokens):
-            similarity = normalize_fp32(self.tokens) @ self.words.T
-            return (similarity * self.sharpness).softmax(dim=-1)

@@ -78,3 +78,9 @@ def pictured_moca(**options):
         tokens = model.teacher.encode(torch.randn(8, 3, *PICTURE_SIZE)).patches
     model.codebook.words.copy_(F.normalize(tokens[:, 5], dim=1))
     return model
+
+
+def codes_of(targets):
+    """All assignment vectors q_T (paper, section 3.1), (2B, L, K)."""
+    similarity = F.normalize(targets.tokens, dim=-1) @ targets.words.T
+    return (similarity * targets.sharpness).softmax(dim=-1)

@@ -9,6 +9,7 @@ from mmmoca.checkpoints.release import (
     convert_release_name,
 )
 
+from ..helpers.builders import codes_of
 from ..helpers.golden import CASES, Case, build
 
 
@@ -86,7 +87,7 @@ def test_teacher_targets(case, model):
     expected = torch.cat(case.rounds('teacher_features'))
     close(torch.cat((encoded.cls[:, None], encoded.patches), 1), expected)
     close(model.codebook.words, case['dictionary_used'])
-    codes = model.codebook.assign(encoded.patches).codes()
+    codes = codes_of(model.codebook.assign(encoded.patches))
     close(codes, torch.cat(case.rounds('codes')))
     close(codes, case['same_view_codes'])
     close(

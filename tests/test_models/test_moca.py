@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.distributions import Categorical
 
-from ..helpers.builders import build_moca, random_views
+from ..helpers.builders import build_moca, codes_of, random_views
 from ..helpers.runs import assert_same
 
 
@@ -69,7 +69,7 @@ def test_logged_state_of_the_codebook():
     views = random_views()
     _, logs = model.parse_losses(model.loss(views))
     codes = model.codebook.assign(model.encode_teacher(torch.cat(views)))
-    bags = codes.codes()[:, model.codebook.inner].mean(dim=1)
+    bags = codes_of(codes)[:, model.codebook.inner].mean(dim=1)
     used, *each = (Categorical(p).entropy() for p in (bags.mean(dim=0), *bags))
     information = used - torch.stack(each).mean()
     torch.testing.assert_close(logs['codebook_perplexity'], used.exp())

@@ -1,47 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Whole images without augmentation, for frozen features: the validation
-# images, and the training images as a bank of neighbours.
-data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
+# For frozen features: the validation images, and the training images as a bank
+# of neighbours.
+_base_ = ['./imagenet.py']
 
-# MMPreTrain's own loader, which its inferencers know how to replace.
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(
-        type='mmmoca.ResizeEdge',
-        scale=256,
-        edge='short',
-        backend='pillow',
-        interpolation='bicubic',
-    ),
-    dict(type='CenterCrop', crop_size=224),
-    dict(type='PackInputs'),
-]
-
-test_dataloader = dict(
-    batch_size=256,
-    num_workers=8,
-    persistent_workers=True,
-    pin_memory=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type='mmmoca.ImageFolder',
-        data_root=data_root,
-        data_prefix='val',
-        pipeline=test_pipeline,
-    ),
-)
 bank_dataloader = dict(
-    batch_size=256,
-    num_workers=8,
-    persistent_workers=True,
-    pin_memory=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type='mmmoca.ImageFolder',
-        data_root=data_root,
-        data_prefix='train',
-        pipeline=test_pipeline,
-    ),
+    _base_.test_dataloader,
+    dataset=dict(_base_.test_dataloader.dataset, data_prefix='train'),
 )

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Views of the paper's appendix C.4; k-NN as in its appendix C.3.
-dataset_type = 'mmmoca.ImageFolder'
-data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
+_base_ = ['./imagenet_eval.py']
 
 crop = dict(
     type='mmmoca.RandomResizedCrop', scale=224, crop_ratio_range=(0.2, 1.0)
@@ -40,19 +39,6 @@ train_pipeline = [
     ),
     dict(type='PackInputs'),
 ]
-# MMPreTrain's own loader, which its inferencers know how to replace.
-test_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(
-        type='mmmoca.ResizeEdge',
-        scale=256,
-        edge='short',
-        backend='pillow',
-        interpolation='bicubic',
-    ),
-    dict(type='CenterCrop', crop_size=224),
-    dict(type='PackInputs'),
-]
 
 train_dataloader = dict(
     batch_size=256,  # times 8 GPUs: 2048
@@ -63,54 +49,27 @@ train_dataloader = dict(
     sampler=dict(type='mmmoca.SeededSampler'),
     collate_fn=dict(type='default_collate'),
     dataset=dict(
-        type=dataset_type,
-        data_root=data_root,
+        type='mmmoca.ImageFolder',
+        data_root=_base_.data_root,
         data_prefix='train',
         with_label=False,
         pipeline=train_pipeline,
     ),
 )
-val_dataloader = dict(
-    batch_size=256,
-    num_workers=8,
-    persistent_workers=True,
-    pin_memory=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type=dataset_type,
-        data_root=data_root,
-        data_prefix='val',
-        pipeline=test_pipeline,
-    ),
-)
-bank_dataloader = dict(
-    batch_size=256,
-    num_workers=8,
-    pin_memory=True,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    collate_fn=dict(type='default_collate'),
-    dataset=dict(
-        type=dataset_type,
-        data_root=data_root,
-        data_prefix='train',
-        pipeline=test_pipeline,
-    ),
-)
-test_dataloader = val_dataloader
+val_dataloader = _base_.test_dataloader
 
 val_evaluator = dict(type='mmmoca.KNNAccuracy')
 test_evaluator = val_evaluator
 val_cfg = dict(
     type='mmmoca.KNNValLoop',
-    bank_dataloader=bank_dataloader,
+    bank_dataloader=_base_.bank_dataloader,
     k=(10, 20),
     temperature=0.07,
     fp16=True,
 )
 test_cfg = dict(
     type='mmmoca.KNNTestLoop',
-    bank_dataloader=bank_dataloader,
+    bank_dataloader=_base_.bank_dataloader,
     k=(10, 20),
     temperature=0.07,
     fp16=True,

@@ -21,3 +21,9 @@ tiny_pipeline = [
     dict(type='CenterCrop', crop_size=48),
     dict(type='PackInputs'),
 ]
+tiny_data = 'data/textures/'  # or any folder of classes
+tiny_loader = dict(
+    num_workers=0,
+    persistent_workers=False,
+    dataset=dict(data_root=tiny_data, pipeline=tiny_pipeline),
+)

@@ -47,3 +47,16 @@ query_pipeline = [
     dict(type='LoadAnnotations'),
     dict(type='PackSegInputs', _scope_='mmseg'),
 ]
+test_cfg = dict(
+    type='mmmoca.InContextTestLoop',
+    bank_dataloader=dict(
+        batch_size=8,
+        num_workers=8,
+        persistent_workers=True,
+        sampler=dict(type='mmmoca.SeededSampler', shuffle=False, seed=0),
+    ),
+    bank_size=1024 * 10**4,  # patches; 1024 * 10**2 takes minutes on a CPU
+    bank_epochs=2,
+    k=30,
+    temperature=0.02,
+)

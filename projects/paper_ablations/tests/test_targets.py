@@ -14,6 +14,7 @@ from projects.paper_ablations.targets import (
     PixelHead,
     normalized_patches,
 )
+from tests.helpers.builders import codes_of
 
 D, WIDTH, SIDE, PATCH = 16, 12, 32, 8
 SHAPE = dict(embed_dims=D, decoder_dims=WIDTH)
@@ -43,7 +44,7 @@ def assert_loss(head, step, expected):
     gradients = torch.autograd.grad(loss, leaves)
     expected = torch.autograd.grad(expected, leaves)
     torch.testing.assert_close(gradients, expected)
-    codes = targets.codes()
+    codes = codes_of(targets)
     torch.testing.assert_close(bags, codes[:, targets.inner].mean(dim=1))
     assert msd.shape == (6,)
 
