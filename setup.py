@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parent
 # Of the files beside the folders of configs, each inherits the config of its
 # name: mim looks for a bare name, and refuses to choose.
 MIM_CONTENTS = (
-    *('tools', 'model-index.yml'),
+    'tools',
+    'model-index.yml',
     *(
         f'configs/{path.name}'
         for path in (ROOT / 'configs').iterdir()

@@ -30,8 +30,8 @@ def list_configs() -> None:
     files = [f for name, f in shipped_configs().items() if '/' in name]
     width = max(len(file.stem) for file in files)
     for file in files:
-        said = textwrap.shorten(first_comment(file), 100, placeholder=' ...')
-        print(f'{file.stem:{width}}  {said}')
+        line = textwrap.shorten(first_comment(file), 100, placeholder=' ...')
+        print(f'{file.stem:{width}}  {line}')
 
 
 def main() -> None:

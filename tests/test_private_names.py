@@ -7,11 +7,13 @@ import torch
 from mmengine.config import DictAction
 from mmengine.dataset import BaseDataset, ConcatDataset
 from mmengine.hooks import CheckpointHook
+from mmengine.model import ImgDataPreprocessor
 from mmengine.optim import AmpOptimWrapper
 from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 from mmpretrain.apis.model import ModelHub
+from mmpretrain.datasets.transforms import ResizeEdge
 
 # Without those that an instance gets, which other tests run.
 PRIVATE = [
@@ -21,7 +23,9 @@ PRIVATE = [
     (ConcatDataset, '_get_ori_dataset_idx'),
     (DefaultScope, '_instance_dict'),
     (DictAction, '_parse_iterable'),
+    (ImgDataPreprocessor(), '_channel_conversion'),
     (ModelHub, '_models_dict'),
+    (ResizeEdge, '_resize_img'),
     (Runner, '_maybe_compile'),
     (_ParamScheduler, '_get_value'),
     (mmcv.image.io, '_pillow2array'),

@@ -19,8 +19,12 @@ jitter, grey, flip = _base_.jitter, _base_.grey, _base_.flip
 blur = dict(_base_.blur, magnitude_range=(0.1, 1.0))
 view_pipeline1 = [crop, jitter, grey, dict(blur, prob=0.5), flip]
 view_pipeline2 = [
-    *(crop, jitter, grey),
-    *(dict(blur, prob=0.1), _base_.solarize, flip),
+    crop,
+    jitter,
+    grey,
+    dict(blur, prob=0.1),
+    _base_.solarize,
+    flip,
 ]
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),

@@ -30,13 +30,13 @@ def refusals_leave_nothing(runner: Runner) -> Iterator[None]:
 
 def _remove_traces(runner: Runner) -> None:
     # A runner that was refused while it was built lacks attributes.
-    shutil.rmtree(getattr(runner, '_log_dir', ''), ignore_errors=True)
-    folder = Path(getattr(runner, '_work_dir', ''))
+    shutil.rmtree(getattr(runner, 'log_dir', ''), ignore_errors=True)
+    folder = Path(getattr(runner, 'work_dir', ''))
     if [path.name for path in folder.glob('*')] == ['.lock']:
         (folder / '.lock').unlink()
     # A next run that starts in this second has its name, and would write by
     # what MMEngine (0.10) keeps under it.
-    name = getattr(runner, '_experiment_name', None)
+    name = getattr(runner, 'experiment_name', None)
     for part in ('logger', 'message_hub', 'visualizer'):
         if hasattr(runner, part):
             type(getattr(runner, part))._instance_dict.pop(name, None)

@@ -45,6 +45,11 @@ def set_load_address(runner: Runner, address: str | None) -> None:
     runner._load_from = address
 
 
+def has_loaded(runner: Runner) -> bool:
+    """Whether a run has loaded its checkpoint."""
+    return runner._has_loaded
+
+
 def micro_batches(wrapper: OptimWrapper) -> int:
     """Iterations of an optimiser step."""
     return wrapper._accumulative_counts

@@ -224,5 +224,7 @@ def subset_line(name: str, file: str) -> str:
         str: ``file`` where it tells the class, as ImageNet's do, or
         ``<class>/<file>``.
     """
-    told = '/' not in file and file.partition('_')[0] == name and '_' in file
-    return file if told else f'{name}/{file}'
+    has_class = (
+        '/' not in file and file.partition('_')[0] == name and '_' in file
+    )
+    return file if has_class else f'{name}/{file}'

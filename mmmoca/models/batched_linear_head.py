@@ -117,7 +117,7 @@ class BatchedLinearHead(BaseModule):
             labels (Tensor): Class indices, int64, (B,).
 
         Returns:
-            Dict[str, Tensor]: ``loss``, the weighted sum above, and for the
+            dict[str, Tensor]: ``loss``, the weighted sum above, and for the
             log ``best_cross_entropy``, the smallest of all classifiers.
         """
         logits = self._logits(features)  # (B, H, C)

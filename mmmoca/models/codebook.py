@@ -50,7 +50,7 @@ class OnlineCodebook(BaseModule):
 
     Args:
         embed_dims (int): D, width of the teacher's tokens.
-        patch_resolution (Tuple[int, int]): Patch rows and columns (H, W).
+        patch_resolution (tuple[int, int]): Patch rows and columns (H, W).
         num_words (int | str): K. Defaults to 4096, for which 'auto' stands
             unless :func:`mmmoca.engine.complete_recipe` has replaced it.
         num_new_words (int | str): K_new, words replaced per optimiser step,

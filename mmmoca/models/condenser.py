@@ -25,7 +25,7 @@ class CondenserNeck(BaseModule):
 
     Args:
         in_channels (int): D, width of the encoder.
-        patch_resolution (Tuple[int, int]): Patch rows and columns (H, W).
+        patch_resolution (tuple[int, int]): Patch rows and columns (H, W).
         embed_dims (int): d, width of the decoder. Defaults to 512.
         depth (int): Transformer blocks. Defaults to 2.
         num_heads (int): Attention heads. Defaults to 16.

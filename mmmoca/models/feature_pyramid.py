@@ -32,7 +32,7 @@ class ViTFeaturePyramid(BaseModule):
             patch times 1/4, 1/2, 1, 2 or 4. Defaults to (4, 8, 16, 32).
         patch_size (int): Patch of the backbone in pixels.
             :func:`mmmoca.models.detector` fills it in. Defaults to 16.
-        init_cfg (dict | List[dict], optional): See :class:`BaseModule`.
+        init_cfg (dict | list[dict], optional): See :class:`BaseModule`.
             Defaults to None, PyTorch's own initialisation.
 
     Raises:

@@ -79,10 +79,10 @@ class LinearProbe(ImageClassifier):
         """Log the best classifier's loss, not the sum over all of them.
 
         Args:
-            losses (Dict[str, Tensor]): Of :meth:`loss`.
+            losses (dict[str, Tensor]): Of :meth:`loss`.
 
         Returns:
-            Tuple[Tensor, Dict[str, Tensor]]: The sum, (), and what is logged.
+            tuple[Tensor, dict[str, Tensor]]: The sum, (), and what is logged.
         """
         total, log = super().parse_losses(losses)
         best = log['best_cross_entropy']
@@ -109,10 +109,10 @@ class LinearProbe(ImageClassifier):
 
         Args:
             inputs (Tensor): Images, (B, C, H, W).
-            data_samples (List[DataSample]): With ``gt_label``, (1, ) each.
+            data_samples (list[DataSample]): With ``gt_label``, (1, ) each.
 
         Returns:
-            Dict[str, Tensor]: ``loss`` and ``best_cross_entropy``.
+            dict[str, Tensor]: ``loss`` and ``best_cross_entropy``.
         """
         return self.head.loss(self.extract_feat(inputs), _labels(data_samples))
 
@@ -124,10 +124,10 @@ class LinearProbe(ImageClassifier):
 
         Args:
             inputs (Tensor): Images, (B, C, H, W).
-            data_samples (List[DataSample]): With ``gt_label``, (1, ) each.
+            data_samples (list[DataSample]): With ``gt_label``, (1, ) each.
 
         Returns:
-            List[DataSample]: With ``label_places``, int64, (H, ), see
+            list[DataSample]: With ``label_places``, int64, (H, ), see
             :meth:`BatchedLinearHead.places`, and ``base_lrs`` and
             ``num_classes`` of the head.
         """

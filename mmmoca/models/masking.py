@@ -99,7 +99,7 @@ class MaskingPlan:
             device (torch.device): Device of the indices.
 
         Returns:
-            List[Mask]: One for each round.
+            list[Mask]: One for each round.
         """
         shape = num_samples, self.num_patches
         draws = 1 if self.complementary else len(self.counts)
@@ -117,7 +117,7 @@ class MaskingPlan:
                 only one of complementary rounds.
 
         Returns:
-            List[Mask]: One for each round.
+            list[Mask]: One for each round.
         """
         if self.complementary:
             orders += (self._complement(*orders),)

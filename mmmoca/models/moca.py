@@ -141,11 +141,11 @@ class MOCA(BaseSelfSupervisor):
         """Compute the losses of a step (paper, section 3), no side effects.
 
         Args:
-            inputs (List[Tensor]): Two views, (B, C, H, W) each.
-            data_samples (List[DataSample], optional): Not used.
+            inputs (list[Tensor]): Two views, (B, C, H, W) each.
+            data_samples (list[DataSample], optional): Not used.
 
         Returns:
-            Dict[str, object]: ``loss_img`` and ``loss_loc``, weighted as in
+            dict[str, object]: ``loss_img`` and ``loss_loc``, weighted as in
             equation 1 and in KL form. For the log ``codebook_perplexity``,
             the number of words that the batch uses, and
             ``image_information``, the information of an image about its words
@@ -197,7 +197,7 @@ class MOCA(BaseSelfSupervisor):
             losses (dict): The result of :meth:`loss`.
 
         Returns:
-            Tuple[Tensor, dict]: The loss, and the ``outputs`` of hooks: the
+            tuple[Tensor, dict]: The loss, and the ``outputs`` of hooks: the
             scalars to log and ``codebook_update``.
         """
         update = losses['codebook_update']

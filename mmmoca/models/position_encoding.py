@@ -12,7 +12,7 @@ def sincos_positions_2d(grid: tuple[int, int], dim: int) -> Tensor:
     where x counts columns and y rows.
 
     Args:
-        grid (Tuple[int, int]): Rows and columns of patches, (H, W).
+        grid (tuple[int, int]): Rows and columns of patches, (H, W).
         dim (int): Channels, a multiple of 4.
 
     Returns:

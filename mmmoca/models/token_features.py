@@ -59,7 +59,7 @@ class TokenFeatures(BaseModule):
                 (B, 1 + L, D) each, the last one normalised.
 
         Returns:
-            Tuple[Tensor]: The features, (B, num_tokens * D).
+            tuple[Tensor]: The features, (B, num_tokens * D).
         """
         if len(feats) != self.num_blocks or feats[-1].ndim != 3:
             raise ValueError(

@@ -58,7 +58,9 @@ def main() -> None:
     paper = next(iter(seconds.values()))
     rows = [
         (
-            *(name, f'{len(paths) / value:.0f}', f'{paper / value:.2f}'),
+            name,
+            f'{len(paths) / value:.0f}',
+            f'{paper / value:.2f}',
             f'{RATE * value / len(paths):.1f}',
         )
         for name, value in seconds.items()

@@ -246,8 +246,8 @@ def run(name: str, command: str, limit: float, table: Table) -> bool:
     table.report.write(f'=== {name}: status {status}\n')
     table.add(name, time.time() - start, status)
     if status:
-        said = (table.out / 'report.txt').read_bytes()[written:]
-        print(said[-2000:].decode(errors='replace'), flush=True)
+        output = (table.out / 'report.txt').read_bytes()[written:]
+        print(output[-2000:].decode(errors='replace'), flush=True)
     return status == 0
 
 

@@ -85,9 +85,13 @@ def main() -> None:
     seconds, memory = next(iter(costs.values()))
     rows = [
         (
-            *(name, f'{cost.seconds:.3f}', f'{seconds / cost.seconds:.2f}'),
-            *(f'{batch / cost.seconds:.1f}', f'{products / cost.seconds:.2f}'),
-            *(f'{cost.mebibytes:.0f}', f'{memory / cost.mebibytes:.2f}'),
+            name,
+            f'{cost.seconds:.3f}',
+            f'{seconds / cost.seconds:.2f}',
+            f'{batch / cost.seconds:.1f}',
+            f'{products / cost.seconds:.2f}',
+            f'{cost.mebibytes:.0f}',
+            f'{memory / cost.mebibytes:.2f}',
         )
         for name, cost in costs.items()
     ]

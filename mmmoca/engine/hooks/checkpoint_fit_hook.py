@@ -22,6 +22,7 @@ from mmmoca.checkpoints import (
 from mmmoca.engine.resume_check import check_optimizer
 from mmmoca.engine.steps import (
     built_loops,
+    has_loaded,
     is_training,
     load_address,
     resumes,
@@ -109,7 +110,7 @@ class CheckpointFitHook(Hook):
             runner.logger.info(filled)
             for change in changes:
                 runner.logger.warning(change)
-        loaded = runner._has_loaded or self._initialized or self._start
+        loaded = has_loaded(runner) or self._initialized or self._start
         if self.needs_checkpoint and not loaded:
             raise ValueError(
                 'there is no checkpoint to start from: add --cfg-options '

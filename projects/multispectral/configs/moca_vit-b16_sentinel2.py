@@ -1,23 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Images of 13 bands, in one folder or any tree of folders; the options and
-# rules are those of the base. Replace mean and std by those that
-# tools/dataset_converters/band_statistics.py prints for yours.
-_base_ = '../../../configs/moca_vit-b16_own-images.py'
+# rules are those of the base; mean and std are in _base_/sentinel2.py.
+_base_ = [
+    '../../../configs/moca_vit-b16_own-images.py',
+    './_base_/sentinel2.py',
+]
 
 channels = 13
 extensions = ['.npy', '.png', '.tif', '.tiff']
 
 model = dict(
     data_preprocessor=dict(
-        # Of the drawn fields, as reflectance times 10000.
-        mean=[
-            *(1659.11, 1358.11, 1277.99, 1112.52, 1433.05, 2198.57, 2456.0),
-            *(2586.99, 2677.1, 818.376, 16.0355, 2017.77, 1392.42),
-        ],
-        std=[
-            *(499.354, 456.545, 515.595, 681.442, 773.049, 1188.23, 1420.97),
-            *(1512.34, 1569.32, 477.764, 6.3903, 1314.86, 1107.42),
-        ],
+        mean=_base_.bands_mean,
+        std=_base_.bands_std,
         to_rgb=False,
     ),
     backbone=dict(in_channels=channels),

@@ -2,10 +2,11 @@
 # Masks of images of 13 bands: data_root/images/{train,val}/NAME.tif and
 # data_root/masks/{train,val}/NAME.png, with the index of the class of each
 # pixel. The bands, mean and std are those of the pretraining.
-_base_ = (
+_base_ = [
     '../../../configs/segmentation/'
-    'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
-)
+    'segmenter_moca-vit-b16_mask_own-masks-512x512.py',
+    './_base_/sentinel2.py',
+]
 
 channels = 13
 data_root = 'data/sentinel2_masks'
@@ -13,14 +14,8 @@ data_root = 'data/sentinel2_masks'
 model = dict(
     data_preprocessor=dict(
         type='mmmoca.SegBandsPreprocessor',
-        mean=[
-            *(1659.11, 1358.11, 1277.99, 1112.52, 1433.05, 2198.57, 2456.0),
-            *(2586.99, 2677.1, 818.376, 16.0355, 2017.77, 1392.42),
-        ],
-        std=[
-            *(499.354, 456.545, 515.595, 681.442, 773.049, 1188.23, 1420.97),
-            *(1512.34, 1569.32, 477.764, 6.3903, 1314.86, 1107.42),
-        ],
+        mean=_base_.bands_mean,
+        std=_base_.bands_std,
         bgr_to_rgb=False,
     ),
     backbone=dict(
