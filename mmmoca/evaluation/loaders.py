@@ -5,6 +5,7 @@ import copy
 
 import torch
 from mmengine.dataset import InfiniteSampler
+from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
 
 from mmmoca.messages import listed
@@ -41,11 +42,11 @@ def class_names(loader: DataLoader) -> tuple[str, ...]:
     return tuple(metainfo.get('classes') or ())
 
 
-def class_label(sample, role: str) -> int:
+def class_label(sample: DataSample | dict, role: str) -> int:
     """The class label of a data sample.
 
     Args:
-        sample: A data sample or a dict.
+        sample (DataSample | dict): Of an image.
         role (str): What the images are for, 'bank' say, for the message.
 
     Returns:
