@@ -46,8 +46,9 @@ def dry_run(cfg: Config) -> dict[str, str]:
 
     Returns:
         dict[str, str]: What the run starts from, images that can be read,
-        steps, peaks of the learning rates, the time of the first step, of another one and of the run, the
-        memory of a GPU and how often the codebook is renewed.
+        steps, peaks of the learning rates, the time of the first step, of
+        another one and of the run, the memory of a GPU and how often the
+        codebook is renewed.
 
     Raises:
         Exception: Any error of building the run or of its first steps.
