@@ -84,7 +84,8 @@ def commands() -> Iterator[str]:
     programs = [ROOT / name for name in TOOLS]
     for folder in FOLDERS:
         programs += sorted((ROOT / 'tools' / folder).glob('[!_]*.py'))
-    for program in programs:
+    # Of two places of a program the later one is today's.
+    for program in {path.name: path for path in programs}.values():
         shown = subprocess.run(
             [sys.executable, program, '--help'],
             check=True,

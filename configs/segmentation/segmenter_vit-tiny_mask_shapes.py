@@ -8,8 +8,8 @@ _base_ = [
     '../_base_/models/vit-tiny.py',
 ]
 
-data_root = 'data/shapes/'
-classes = ('background', 'circle', 'cross', 'square', 'triangle')
+root = 'data/shapes/'
+names = ('background', 'circle', 'cross', 'square', 'triangle')
 palette = [
     [235, 235, 235],
     [230, 120, 40],
@@ -34,7 +34,7 @@ model = dict(
         num_heads=4,
         drop_rate=0.0,
         attn_drop_rate=0.0,
-        num_classes=len(classes),
+        num_classes=len(names),
     ),
     test_cfg=dict(crop_size=size, stride=(64, 64)),
 )
@@ -45,9 +45,7 @@ train_pipeline[4].crop_size = size
 test_pipeline = _base_.test_pipeline
 test_pipeline[1].scale = (128, 96)
 
-shapes = dict(
-    data_root=data_root, metainfo=dict(classes=classes, palette=palette)
-)
+shapes = dict(data_root=root, metainfo=dict(classes=names, palette=palette))
 train_dataloader = dict(
     batch_size=4,
     num_workers=0,

@@ -75,7 +75,8 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     if old != channels:
         changes.append(f'its {old} channels become {channels}')
     grid, target = teacher.grid, tuple(vit.patch_resolution)
-    if grid not in (None, target):
+    rotary = 'rotary_periods' in teacher.state_dict  # for any grid
+    if grid not in (None, target) and not rotary:
         changes.append(
             f'its positions are resized from {grid} to {target} patches'
         )

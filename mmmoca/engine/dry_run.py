@@ -45,9 +45,10 @@ def dry_run(cfg: Config) -> dict[str, str]:
             :func:`~mmmoca.engine.complete_recipe`. Not changed.
 
     Returns:
-        dict[str, str]: Images that can be read, steps, peaks of the learning
-        rates, the time of the first step, of another one and of the run, the
-        memory of a GPU and how often the codebook is renewed.
+        dict[str, str]: What the run starts from, images that can be read,
+        steps, peaks of the learning rates, the time of the first step, of
+        another one and of the run, the memory of a GPU and how often the
+        codebook is renewed.
 
     Raises:
         Exception: Any error of building the run or of its first steps.
@@ -83,7 +84,11 @@ def dry_run(cfg: Config) -> dict[str, str]:
         files = listed(line.partition(': ')[0] for line in wrong)
         images = f'{run.images - len(wrong)}; {len(wrong)} of {tried} tried '
         images += f'cannot be read: {files}'
+    filled = [
+        line for hook in runner.hooks for line in getattr(hook, 'filled', ())
+    ]
     report = {
+        **({'starts from': '; '.join(filled)} if filled else {}),
         'images': images,
         'images a step': f'{run.batch}',
         'steps': f'{run.steps}',

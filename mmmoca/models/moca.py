@@ -73,6 +73,8 @@ class MOCA(BaseSelfSupervisor):
                 "MOCA needs a backbone of type 'mmmoca.MOCAViT', got "
                 f'{type(self.backbone).__name__}'
             )
+        if not self.backbone.final_norm:
+            raise ValueError('MOCA needs final_norm=True in its backbone')
         if image_embedding not in ('avg', 'cls'):
             raise ValueError(
                 "image_embedding must be 'avg' or 'cls', got "

@@ -63,7 +63,7 @@ class MOCAViT(VisionTransformer):
 
     Raises:
         ValueError: If ``tap_layer`` is outside the depth, the image is not a
-            multiple of the patch, [CLS] or the final norm is switched off, or
+            multiple of the patch, [CLS] is switched off, or
             ``num_registers`` or ``positions`` is none of its choices.
     """
 
@@ -84,10 +84,8 @@ class MOCAViT(VisionTransformer):
         if positions == 'rope':  # as DINOv3
             kwargs.setdefault('norm_cfg', dict(type='LN', eps=1e-5))
         super().__init__(*args, **kwargs)
-        if self.cls_token is None or not self.final_norm:
-            raise ValueError(
-                'MOCAViT needs with_cls_token=True and final_norm=True'
-            )
+        if self.cls_token is None:
+            raise ValueError('MOCAViT needs with_cls_token=True')
         if tap_layer is not None and not 1 <= tap_layer <= self.num_layers:
             raise ValueError(
                 f'tap_layer={tap_layer} is outside the {self.num_layers} '

@@ -4,7 +4,8 @@
 import time
 
 import pytest
-from mmengine.registry import DATASETS, init_default_scope
+import torch
+from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
@@ -183,6 +184,9 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
 ):
     options = {'optim_wrapper.accumulative_counts': 2}
     cfg = own_config(root, tmp_path / 'work', **options)
+    file = tmp_path / 'start.pth'
+    torch.save(MODELS.build(cfg.model).state_dict(), file)
+    cfg.load_from = f'mmmoca-start://{file}'
     complete_recipe(cfg)
     before = cfg.to_dict()
     # A device that lags behind counts: a step of two batches, then others.
@@ -196,7 +200,8 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
         float(report[k].split()[0]) for k in ('the first step', 'a step')
     )
     assert first >= 1.2 and step >= 0.2
-    assert cfg.to_dict() == before and not list(tmp_path.iterdir())
+    assert cfg.to_dict() == before and [*tmp_path.iterdir()] == [file]
+    assert 'start.pth' in report['starts from']
     counted, _, named = report['images'].partition('; 1 of 58 ')
     assert counted == '57' and 'broken.jpg' in named
     assert (report['images a step'], report['steps']) == ('16', '14')

@@ -99,6 +99,7 @@ def test_features_are_the_image_embedding():
     'changes, message',
     [
         (dict(image_embedding='max'), "'avg' or 'cls'"),
+        (dict(backbone__final_norm=False), 'final_norm=True'),
         (dict(head__lambda_img=1.0), 'needs neck=None'),
         (dict(neck=None), 'any other needs a neck'),
         (dict(head__lambda_img=2.0), r'in \[0, 1\]'),

@@ -68,7 +68,7 @@ def test_bad_backbones(vit):
     for options, message in (
         (dict(tap_layer=4), 'choose 1 to 3'),
         (dict(img_size=(32, 30)), 'not a multiple of the patch'),
-        (dict(final_norm=False), 'final_norm=True'),
+        (dict(with_cls_token=False, out_type='raw'), 'with_cls_token=True'),
     ):
         with pytest.raises(ValueError, match=message):
             MOCAViT(ARCH, **SIZE | options)

@@ -68,6 +68,9 @@ class CheckpointFitHook(Hook):
         needs_checkpoint (bool): Whether to refuse a training that starts
             from random weights. Defaults to False.
 
+    Attributes:
+        filled (list[str]): What a start of pretraining has filled.
+
     Raises:
         CheckpointError: If a checkpoint does not fit. Names examples.
         ValueError: If classes differ, or there is no checkpoint.
@@ -81,6 +84,7 @@ class CheckpointFitHook(Hook):
         self._training = True
         self._initialized = False
         self._start: str | None = None
+        self.filled: list[str] = []
 
     def before_run(self, runner: Runner) -> None:
         """Check the classes and the files of ``Pretrained`` inits."""
@@ -106,7 +110,8 @@ class CheckpointFitHook(Hook):
         """Load what to start from; check that it is there if needed."""
         if self._start is not None:
             file = local_file(self._start.removeprefix(START_SCHEME))
-            filled, *changes = load_start(unwrap_model(runner.model), file)
+            self.filled = load_start(unwrap_model(runner.model), file)
+            filled, *changes = self.filled
             runner.logger.info(filled)
             for change in changes:
                 runner.logger.warning(change)

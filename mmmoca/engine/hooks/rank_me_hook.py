@@ -22,8 +22,8 @@ class RankMeHook(Hook):
     gradients the last micro-batch counts.
 
     Raises:
-        ValueError: Before training, if the hook comes after
-            :class:`CodebookHook`, which takes what it reads.
+        ValueError: Before training, if no :class:`CodebookHook`, which takes
+            what it reads, comes after the hook.
     """
 
     priority = 'HIGHEST'
@@ -31,14 +31,12 @@ class RankMeHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Check the order of the hooks; note how often the run logs."""
         kinds = [type(hook) for hook in runner.hooks]
-        if (
-            is_training(runner)
-            and CodebookHook in kinds
-            and kinds.index(CodebookHook) < kinds.index(type(self))
-        ):
+        later = kinds[kinds.index(type(self)) :]
+        if is_training(runner) and CodebookHook not in later:
             raise ValueError(
-                'RankMeHook must come before CodebookHook: write '
-                'default_hooks.rank_me before codebook'
+                'RankMeHook reads what CodebookHook takes: write '
+                'default_hooks.rank_me before codebook, or rank_me=None '
+                'for a model without a codebook'
             )
         self._interval = min(
             (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),

@@ -9,7 +9,7 @@ _base_ = [
 ]
 
 channels = 13
-data_root = 'data/sentinel2_masks'
+root = 'data/sentinel2_masks'
 
 model = dict(
     data_preprocessor=dict(
@@ -37,13 +37,9 @@ test_pipeline = _base_.test_pipeline
 test_pipeline[0] = dict(load, skip_unreadable=False)
 
 train_dataloader = dict(
-    dataset=dict(
-        data_root=data_root, img_suffix='.tif', pipeline=train_pipeline
-    )
+    dataset=dict(data_root=root, img_suffix='.tif', pipeline=train_pipeline)
 )
 val_dataloader = dict(
-    dataset=dict(
-        data_root=data_root, img_suffix='.tif', pipeline=test_pipeline
-    )
+    dataset=dict(data_root=root, img_suffix='.tif', pipeline=test_pipeline)
 )
 test_dataloader = val_dataloader

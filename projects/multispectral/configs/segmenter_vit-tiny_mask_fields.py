@@ -6,8 +6,8 @@ _base_ = [
     '../../../configs/_base_/models/vit-tiny.py',
 ]
 
-data_root = 'data/fields'
-classes = ('crop', 'forest', 'grass', 'soil', 'urban', 'water')
+root = 'data/fields'
+names = ('crop', 'forest', 'grass', 'soil', 'urban', 'water')
 palette = [
     [230, 200, 60],
     [30, 100, 40],
@@ -33,7 +33,7 @@ model = dict(
         channels=128,
         embed_dims=128,
         num_heads=4,
-        num_classes=len(classes),
+        num_classes=len(names),
     ),
     test_cfg=dict(_delete_=True, mode='whole'),
 )
@@ -44,9 +44,7 @@ train_pipeline[4].crop_size = size
 test_pipeline = _base_.test_pipeline
 test_pipeline[1].scale = size
 
-fields = dict(
-    data_root=data_root, metainfo=dict(classes=classes, palette=palette)
-)
+fields = dict(data_root=root, metainfo=dict(classes=names, palette=palette))
 train_dataloader = dict(
     batch_size=16,
     num_workers=1,

@@ -46,5 +46,8 @@ optim_wrapper = dict(
 )
 train_cfg = dict(max_iters=660)
 default_hooks = dict(
-    codebook=None, teacher_ema=None, rival=dict(type='RivalHook', end=0.02)
+    rank_me=None,
+    codebook=None,
+    teacher_ema=None,
+    rival=dict(type='RivalHook', end=0.02),
 )
