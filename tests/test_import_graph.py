@@ -10,15 +10,13 @@ import mmmoca
 
 FLOORS = (
     (
-        *(
-            'registry',
-            'version',
-            'files',
-            'messages',
-            'progress',
-            'requirements',
-            'shipped',
-        ),
+        'registry',
+        'version',
+        'files',
+        'messages',
+        'progress',
+        'requirements',
+        'shipped',
     ),
     ('quietly',),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
