@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import torch
 
-from mmmoca.datasets.masks import IGNORED, read_mask
+from mmmoca.datasets.masks import count_classes, read_mask
 from mmmoca.evaluation.dense import in_context_masks, linear_masks, mean_iou
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
@@ -177,11 +177,7 @@ def evaluate_masks(
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
     # Also those that only a validation mask has, and that no one can find.
-    classes = 1 + max(
-        int(mask[mask < IGNORED].max(initial=0))
-        for _, masks in sets
-        for mask in masks
-    )
+    classes = count_classes(sets[0][1] + sets[1][1])
     if classes < 2:
         raise ValueError(f'the masks of {root} have one class only')
     train, val = (

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Masks in files: the index of the class of each pixel."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +45,8 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
         )
     if mask.size != size:
         raise ValueError(
-            '{} is {} x {} but its image {} x {} pixels'.format(
-                printable(path), *mask.size, *size
-            )
+            f'{printable(path)} has {mask.size} pixels (width, height), its '
+            f'image {size}'
         )
     return labels.astype(np.uint8)
 
@@ -63,11 +63,13 @@ def mask_beside(image: Path) -> Path | None:
     image = image.absolute()
     for root in image.parents:
         place = image.relative_to(root).with_suffix('.png')
-        for inside in (
-            place,
-            Path(*place.parts[place.parts[0] == 'images' :]),
-        ):
-            path = root / 'masks' / inside
-            if path.is_file():
-                return path
+        if place.parts[0] == 'images':
+            place = place.relative_to('images')
+        if (path := root / 'masks' / place).is_file():
+            return path
     return None
+
+
+def count_classes(masks: Iterable[np.ndarray]) -> int:
+    """One more than the largest label of masks."""
+    return 1 + max(int(m[m < IGNORED].max(initial=0)) for m in masks)

@@ -36,7 +36,7 @@ def draw_bars(
     size = 1.2 + 2.3 * columns, height * rows + 0.3
     figure = Figure(size, layout='constrained')
     figure.suptitle(title, fontsize=9.5)
-    figure.get_layout_engine().set(hspace=0.06)
+    figure.get_layout_engine().set(hspace=0.08)
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
     for panel, title in zip(axes, panels):
         panel.set_title(title, fontsize=10.5, weight='bold', loc='left')
