@@ -127,8 +127,8 @@ def evaluate(
     if unreadable and subsets:
         subsets = _subsets(images[0], shots, percent, sets, seed)
     labels, truth = (torch.from_numpy(p.get_gt_labels()) for p in images)
-    spread = rank_me(torch.from_numpy(val['avg']))
-    result = dict(unreadable=unreadable, rank_me=spread)
+    rank = rank_me(torch.from_numpy(val['avg']))
+    result = dict(unreadable=unreadable, rank_me=rank)
     if 'knn' in protocols:
         query, bank = (
             F.normalize(_pick(part, preset.knn).to(get_device()), dim=1)
@@ -154,23 +154,14 @@ def evaluate(
             seed,
         )
     if 'attentive' in protocols:
-        maps = [
-            patch_maps(
-                encoder,
-                Images(part.data_list, encoder.pipeline),
-                cache,
-                num_workers,
-            )
-            for part in images
-        ]
+        files = [Images(p.data_list, encoder.pipeline) for p in images]
+        known, query = (
+            patch_maps(encoder, part, cache, num_workers) for part in files
+        )
+        known, query = (known, labels), (query, truth)
         with torch.random.fork_rng():
             result['attentive'] = attentive_accuracy(
-                (maps[0], labels),
-                (maps[1], truth),
-                len(classes),
-                epochs,
-                batch_size,
-                seed,
+                known, query, len(classes), epochs, batch_size, seed
             )
     if subsets:
         known, query = (

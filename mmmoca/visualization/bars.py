@@ -13,16 +13,16 @@ from .pictures import COLORS
 
 def draw_bars(
     names: Sequence[str],
-    panels: dict[str, list[tuple[float, float | None]]],
+    panels: dict[str, list[tuple[float, str]]],
     title: str = '',
 ) -> Figure:
     """Draw a panel for each measure, with a bar for each checkpoint.
 
     Args:
         names (Sequence[str]): Of the checkpoints.
-        panels (dict[str, list[tuple]]): Title -> value and standard deviation
-            (None without) of each checkpoint. Each panel has its own scale,
-            from 0.
+        panels (dict[str, list[tuple[float, str]]]): Title -> the length of
+            the bar of each checkpoint, and what to write at its end. Each
+            panel has its own scale, from 0.
         title (str): Of the figure.
 
     Returns:
@@ -38,13 +38,9 @@ def draw_bars(
     figure.suptitle(title, fontsize=9.5)
     figure.get_layout_engine().set(hspace=0.08)
     axes = figure.subplots(rows, columns, sharey=True, squeeze=False).flat
-    for panel, title in zip(axes, panels):
-        panel.set_title(title, fontsize=10.5, weight='bold', loc='left')
-        values, spreads = zip(*panels[title])
-        texts = [
-            f'{value:.1f}' + (f' ± {spread:.1f}' if spread is not None else '')
-            for value, spread in panels[title]
-        ]
+    for panel, head in zip(axes, panels):
+        panel.set_title(head, fontsize=10.5, weight='bold', loc='left')
+        values, texts = zip(*panels[head])
         colors = [COLORS[i % len(COLORS)] for i in range(len(names))]
         bars = panel.barh(range(len(names)), values, color=colors)
         panel.bar_label(bars, texts, padding=3, fontsize=9)

@@ -16,7 +16,7 @@ from PIL import Image
 
 import mmmoca
 from mmmoca.apis.comparison import untrain
-from mmmoca.apis.dense_comparison import images_with_masks
+from mmmoca.apis.dense_comparison import DENSE, images_with_masks
 from mmmoca.apis.encoder import Encoder
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import presets
@@ -229,6 +229,7 @@ def test_checkpoints_on_the_command_line(tool, tmp_path):
             tool.parse_entry(text)
     Path(f'{path}:cls').touch()  # a file of that very name comes first
     assert tool.parse_entry(f'{path}:cls').feature is None
+    assert tool.DENSE == DENSE
     assert tool.FEATURES == presets.FEATURES
     assert tuple(presets.PRESETS) == tool.PRESETS
 

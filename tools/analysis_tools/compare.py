@@ -31,6 +31,13 @@ DEFAULT = ('knn', 'linear', 'lowshot')
 # Those of mmmoca.apis.dense_comparison, which need masks.
 DENSE = ('incontext', 'linear-seg')
 PROTOCOLS = (*DEFAULT, 'attentive', *DENSE)
+# What the table takes of a protocol, and the head of its column.
+COLUMNS = {
+    'linear': ('top1', 'linear'),
+    'attentive': ('top1', 'attentive'),
+    'incontext': ('mIoU', 'in context, mIoU'),
+    'linear-seg': ('mIoU', 'linear, mIoU'),
+}
 # The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
 FEATURES = ('avg', 'cls', 'cls-avg')
 UNTRAINED = 'untrained'
@@ -175,22 +182,20 @@ def load_encoder(
     return encoder, preset
 
 
-def scores(result: dict) -> dict[str, tuple[float, float | None]]:
-    """Value and standard deviation, if any, of each column of the table."""
+def scores(result: dict) -> dict[str, tuple[float, str]]:
+    """The number and the text of each column of the table."""
     found = {f'k-NN, {k}': v for k, v in result.get('knn', {}).items()}
-    for name in ('linear', 'attentive'):
+    for name, (measure, head) in COLUMNS.items():
         if name in result:
-            found[name] = result[name]['top1']
-    columns = {name: (value, None) for name, value in found.items()}
-    for subset in result.get('lowshot', ()):
-        several = len(subset['top1']) > 1
-        spread = subset['std'] if several else None
-        columns[subset['subset']] = subset['mean'], spread
-    for name, head in zip(DENSE, ('in context, mIoU', 'linear, mIoU')):
-        if name in result:
-            columns[head] = result[name]['mIoU'], None
+            found[head] = result[name][measure]
     if 'rank_me' in result:
-        columns['RankMe'] = result['rank_me'], None
+        found['RankMe'] = result['rank_me']
+    columns = {head: (value, f'{value:.1f}') for head, value in found.items()}
+    for subset in result.get('lowshot', ()):
+        text = f'{subset["mean"]:.1f}'
+        if len(subset['top1']) > 1:
+            text += f' ± {subset["std"]:.1f}'
+        columns[subset['subset']] = subset['mean'], text
     return columns
 
 
@@ -212,22 +217,16 @@ def comparison_table(results: list[dict]) -> str:
     rows, notes = [], ''
     for result in results:
         row = {'top-1, mIoU (%)': result['name']}
-        for head, (value, spread) in scores(result).items():
-            row[head] = f'{value:.1f}'
-            if spread is not None:
-                row[head] += f' ± {spread:.1f}'
-        rows.append(row)
+        rows.append(row | {k: text for k, (_, text) in scores(result).items()})
         method = result['settings']['method'] or 'of MOCA, as none is known'
-        notes += f'- {printable(result["name"])}: '
+        notes += f'- {printable(result["name"])}: '  # which may have braces
         notes += (
             '{which} encoder; k-NN {knn} (T = {temperature:g}), linear '
             '{linear}, low-shot {lowshot} before the final norm (lambda = '
             '{regularization:g}); preset {method}\n'
         ).format(**dict(result['settings'], method=method))
-        if bank := result.get('incontext'):
-            notes += (
-                f'- in context: a bank of {bank["bank_patches"]} patches\n'
-            )
+        if found := result.get('incontext'):
+            notes += f'- in context: {found["bank_patches"]} patches\n'
         if number := result.get('unreadable'):
             notes += f'- {number} images that cannot be read are left out\n'
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
