@@ -57,6 +57,7 @@ FOLDERS = (
     'data/imagenet/train',
     'path/to/images',
     'path/to/labelled',
+    'path/to/masks',
     'work_dirs/RUN',
 )
 # Places of the arguments that a script keeps from the program it starts.

@@ -16,6 +16,7 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmmoca.datasets.image_set import ImageSet
+from mmmoca.evaluation.dense import attentive_accuracy
 from mmmoca.evaluation.knn import knn_top1
 from mmmoca.evaluation.linear import linear_accuracy
 from mmmoca.evaluation.low_shot import (
@@ -24,10 +25,12 @@ from mmmoca.evaluation.low_shot import (
     low_shot_results,
 )
 from mmmoca.evaluation.presets import Preset
+from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
-from mmmoca.models import sincos_positions_2d
+from mmmoca.models import AttentiveHead, sincos_positions_2d
 from mmmoca.models.initialization import init_transformer
 
+from .dense_comparison import check_maps, patch_maps
 from .embedding import embed_to_file, list_digest
 from .encoder import Encoder
 from .images import Images
@@ -46,8 +49,11 @@ def untrain(encoder: Encoder, seed: int = 0) -> None:
         torch.manual_seed(seed)
         init_transformer(vit)
         nn.init.normal_(vit.cls_token, std=0.02)
-    positions = sincos_positions_2d(vit.patch_resolution, vit.embed_dims)
-    vit.pos_embed.data[:] = F.pad(positions, (0, 0, 1, 0))  # none of [CLS]
+        if getattr(vit, 'num_registers', 0):
+            nn.init.normal_(vit.register_tokens, std=0.02)
+    if getattr(vit, 'rotary_periods', None) is None:
+        positions = sincos_positions_2d(vit.patch_resolution, vit.embed_dims)
+        vit.pos_embed.data[:] = F.pad(positions, (0, 0, 1, 0))  # none of [CLS]
 
 
 def evaluate(
@@ -66,8 +72,8 @@ def evaluate(
 ) -> dict:
     """Evaluate a frozen encoder as its method is published.
 
-    Unlike in the protocols' own configs, linear probing sees no augmented
-    images, and all transforms are the encoder's.
+    Unlike in the protocols' own configs, linear and attentive probing see no
+    augmented images, and all transforms are the encoder's.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
@@ -76,23 +82,25 @@ def evaluate(
             the same weights, images and transforms reads them again.
         preset (Preset, optional): The features and settings to use; the
             encoder's if not given.
-        protocols (Sequence[str]): Which of them to run.
+        protocols (Sequence[str]): Which of them to run, 'attentive' too.
         shots (Sequence[int]): Of low-shot, images a class.
         percent (Sequence[float]): Of low-shot, percentages of each class.
         sets (int): Of low-shot, draws for each of both, as make_subset.py's.
-        epochs (int): Of linear probing.
-        batch_size (int): Of linear probing.
-        seed (int): Of the draws and of linear probing.
+        epochs (int): Of linear and attentive probing.
+        batch_size (int): Likewise.
+        seed (int): Of the draws and of both.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        dict: The file, its settings, and what each protocol gave.
+        dict: What each protocol gave, and ``rank_me`` of [AVG] of the
+        validation images.
 
     Raises:
         OSError: If there are no images, or none can be read. Some are left
             out, and counted in ``unreadable`` of the result.
         ValueError: If the sets have other classes or only one, or a class
-            has too few images.
+            has too few images; or if the patch features of attentive probing
+            do not fit memory, or its head.
     """
     preset = preset or encoder.preset
     images = [
@@ -109,6 +117,9 @@ def evaluate(
     if 'lowshot' in protocols:
         subsets = _subsets(images[0], shots, percent, sets, seed)
     number = sum(map(len, images))
+    if 'attentive' in protocols:
+        AttentiveHead(encoder.backbone.embed_dims, len(classes), [1])
+        check_maps(encoder, number)
     found = [_features(encoder, part, cache, num_workers) for part in images]
     images = [part for part, _ in found]
     train, val = (features for _, features in found)
@@ -116,13 +127,8 @@ def evaluate(
     if unreadable and subsets:
         subsets = _subsets(images[0], shots, percent, sets, seed)
     labels, truth = (torch.from_numpy(p.get_gt_labels()) for p in images)
-    metainfo = encoder.metainfo
-    settings = dict(layout=metainfo['layout'], which=metainfo['which'])
-    result = dict(
-        checkpoint=metainfo['checkpoint'],
-        settings=preset._asdict() | settings,
-        unreadable=unreadable,
-    )
+    rank = rank_me(torch.from_numpy(val['avg']))
+    result: dict = dict(unreadable=unreadable, rank_me=rank)
     if 'knn' in protocols:
         query, bank = (
             F.normalize(_pick(part, preset.knn).to(get_device()), dim=1)
@@ -147,13 +153,25 @@ def evaluate(
             batch_size,
             seed,
         )
+    if 'attentive' in protocols:
+        files = [Images(p.data_list, encoder.pipeline) for p in images]
+        maps = [patch_maps(encoder, p, cache, num_workers) for p in files]
+        with torch.random.fork_rng():
+            result['attentive'] = attentive_accuracy(
+                (maps[0], labels),
+                (maps[1], truth),
+                len(classes),
+                epochs,
+                batch_size,
+                seed,
+            )
     if subsets:
-        known, query = (
+        shown, asked = (
             low_shot_features(_pick(part, preset.lowshot, 'raw_'))
             for part in (train, val)
         )
         predictions, failed = low_shot_predictions(
-            known, labels, query, subsets, regularization=preset.regularization
+            shown, labels, asked, subsets, regularization=preset.regularization
         )
         if failed:
             print_log(

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import cv2
 import numpy as np
 import torch
 
+from mmmoca.datasets.masks import count_classes, read_mask
 from mmmoca.evaluation.dense import in_context_masks, linear_masks, mean_iou
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
@@ -22,6 +24,33 @@ from .images import Images
 from .opening import open_images
 
 DENSE = 'incontext', 'linear-seg'
+
+
+def check_maps(encoder: Encoder, number: int) -> None:
+    """Refuse patch features that memory cannot hold.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        number (int): Of images.
+
+    Raises:
+        ValueError: Says how much they need.
+    """
+    need = 2 * number * math.prod(_map_shape(encoder))
+    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    if need > memory:
+        raise ValueError(
+            f'the patch features of {number} images need {need / 2**30:.1f} '
+            f'GiB of the {memory / 2**30:.1f} GiB that are there: take '
+            f'{number * memory // need} images at most'
+        )
+
+
+def _map_shape(encoder: Encoder) -> tuple[int, int, int]:
+    """(D, h, w) of an image."""
+    patch = encoder.backbone.patch_embed.projection.kernel_size
+    sides = zip(encoder.preprocessing.img_size, patch)
+    return encoder.backbone.embed_dims, *(side // p for side, p in sides)
 
 
 def patch_maps(
@@ -44,22 +73,25 @@ def patch_maps(
 
     Raises:
         OSError: For an image that cannot be read.
+        ValueError: See :func:`check_maps`.
     """
+    check_maps(encoder, len(images))
     paths = [str(images.path(i)) for i in range(len(images))]
     steps = [type(step).__name__ for step in images.transforms]
     about = [encoder.identity(), steps, list_digest(paths)]
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()
     path = Path(cache) / f'{name}.patches.npy'
     if not path.is_file():
-        parts = []
-        for _, found, errors in encoder.stream(
+        # Made once: to join parts would double the memory.
+        maps = np.empty((len(images), *_map_shape(encoder)), np.float16)
+        for rows, found, errors in encoder.stream(
             images, features=('patches',), num_workers=num_workers
         ):
             refuse(errors, skip_unreadable=False)
-            parts.append(found.patches.half().numpy())
-        path.parent.mkdir(parents=True, exist_ok=True)
+            maps[rows.start : rows.stop] = found.patches.numpy()
         with atomic_write(path) as temporary, open(temporary, 'wb') as file:
-            np.save(file, np.concatenate(parts))
+            np.save(file, maps)
+        return maps
     return np.load(path)
 
 
@@ -71,16 +103,16 @@ def images_with_masks(
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
         root (str | os.PathLike): Has ``images/<split>`` or ``<split>``, and
-            ``masks/<split>`` with a PNG of the same name for each image: the
-            index of the class of each pixel, 255 to leave it out.
+            ``masks/<split>`` with a PNG of the same name for each image, see
+            :func:`read_mask`.
         split (str): 'train' or 'val'.
 
     Returns:
         tuple[Images, list[np.ndarray]]: The images, and masks, (H, W), uint8.
 
     Raises:
-        FileNotFoundError: If a folder or a mask is missing.
-        ValueError: If a mask is of another size than its image.
+        OSError: If a folder or a mask is missing, or cannot be read.
+        ValueError: See :func:`read_mask`.
     """
     root = Path(root).expanduser()
     folder = root / 'images' / split
@@ -94,28 +126,17 @@ def images_with_masks(
         image = Path(found.path(index))
         path = root / 'masks' / split / image.relative_to(folder)
         path = path.with_suffix('.png')
-        mask = cv2.imread(str(path), cv2.IMREAD_UNCHANGED)
-        if mask is None:
+        if not path.is_file():
             missing.append(path)
             continue
-        if mask.ndim > 2:
-            raise ValueError(
-                f'{path} has {mask.shape[2]} channels: a mask has one, the '
-                'index of the class'
-            )
-        size = cv2.imread(str(image), cv2.IMREAD_UNCHANGED).shape[:2]
-        if mask.shape != size:
-            raise ValueError(
-                f'{path} is {mask.shape[1]} x {mask.shape[0]} but its image '
-                f'{size[1]} x {size[0]} pixels'
-            )
+        mask = read_mask(path, image)
         masks.append(
             cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST)
         )
     if missing:
         raise FileNotFoundError(
-            f'{len(missing)} of {len(found)} images have no mask that can be '
-            f'read: {listed(missing)}'
+            f'{len(missing)} of {len(found)} images have no mask: '
+            f'{listed(missing)}'
         )
     return found, masks
 
@@ -150,12 +171,13 @@ def evaluate_masks(
         ``linear-seg`` with ``mIoU``.
 
     Raises:
-        FileNotFoundError: See :func:`images_with_masks`.
-        ValueError: Likewise, or if there is one class only.
+        OSError: See :func:`images_with_masks`.
+        ValueError: Likewise, if there is one class only, or memory cannot
+            hold the features.
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
-    labels = np.unique(np.concatenate([np.unique(m) for m in sets[0][1]]))
-    classes = int(labels[labels < 255].max(initial=0)) + 1
+    # Also those that only a validation mask has, and that no one can find.
+    classes = count_classes(sets[0][1] + sets[1][1])
     if classes < 2:
         raise ValueError(f'the masks of {root} have one class only')
     train, val = (

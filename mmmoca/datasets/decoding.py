@@ -7,6 +7,8 @@ import struct
 import numpy as np
 from PIL import Image
 
+TURN = 0x112  # of EXIF: how to hold the camera
+
 
 def open_image(content: bytes) -> Image.Image:
     """Open an image without decoding it, of any size.
@@ -33,6 +35,13 @@ def open_image(content: bytes) -> Image.Image:
         except (SyntaxError, IndexError, TypeError, struct.error):
             continue  # as Pillow does: another one may know it
     raise Image.UnidentifiedImageError('Pillow knows no such format')
+
+
+def upright_size(content: bytes) -> tuple[int, int]:
+    """Width and height of an image as it is shown, without decoding it."""
+    header = open_image(content)
+    turned = header.getexif().get(TURN, 1) in (5, 6, 7, 8)
+    return header.size[::-1] if turned else header.size
 
 
 def upright(img: np.ndarray, turn: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from mmmoca.files import check_regular
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-from .decoding import open_image, upright
+from .decoding import TURN, open_image, upright
 
 # MMCV's. LoadBands is in the place of 'unchanged' and 'tifffile'.
 COLOR_TYPES = (
@@ -28,7 +28,6 @@ COLOR_TYPES = (
 )
 BACKENDS = ('cv2', 'pillow')
 OPENCV_PIXELS = 2**30  # OpenCV's own limit
-_TURN = 0x112  # of EXIF: how to hold the camera
 
 
 class DepthError(OSError, ValueError):
@@ -190,7 +189,7 @@ class LoadImage(LoadImageFromFile):
             flag |= getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
         img = self.of_opencv(content, flag)
         if turn and img is not None:
-            img = upright(img, header.getexif().get(_TURN, 1))
+            img = upright(img, header.getexif().get(TURN, 1))
         return img
 
     def of_opencv(self, content: bytes, flag: int) -> np.ndarray | None:

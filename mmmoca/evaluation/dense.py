@@ -183,7 +183,8 @@ def attentive_accuracy(
     ]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
     order = torch.randperm(len(maps))
-    held_out, rest = order[: len(maps) // 10], order[len(maps) // 10 :]
+    tenth = max(1, len(maps) // 10)
+    held_out, rest = order[:tenth], order[tenth:]
     steps = epochs * -(-len(rest) // batch_size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer,

@@ -19,6 +19,7 @@ from mmmoca.models import MOCA
 
 from .blocks import SHARP, Block, draw_blocks
 from .feature_maps import feature_and_word_colors
+from .found_masks import mask_block
 from .pictures import masked_picture, to_picture
 from .shown_images import (
     build_sets,
@@ -43,6 +44,9 @@ def draw_overview(
     seed: int = 0,
 ) -> Figure:
     """Draw a row for each image: masks, features, words and neighbours.
+
+    Where the folder has masks of its images, those that are found in context
+    stand beside them.
 
     Args:
         cfg (Config): A pretraining config.
@@ -102,6 +106,11 @@ def draw_overview(
         )
         for dataset, rows in ((queries, picked), (bank, members))
     ]
+    masks = mask_block(
+        model, (queries, picked), (bank, members), bgr, num_workers
+    )
+    if masks is not None:
+        blocks.append(masks)
     own = [members.index(r) if queries is bank else None for r in picked]
     for name in encoders:
         found = nearest(features[name], bank_features[name], own)

@@ -7,6 +7,11 @@ from torch import Tensor
 
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
+# Okabe and Ito's, which colour-blind people tell apart.
+COLORS = (
+    *('#0072b2', '#e69f00', '#009e73', '#d55e00'),
+    *('#56b4e9', '#cc79a7', '#f0e442'),
+)
 
 
 def to_picture(image: Tensor, bgr: bool = True) -> np.ndarray:

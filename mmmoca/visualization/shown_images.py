@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The images that a picture shows, and those that it searches."""
 
+import os
 import warnings
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
@@ -55,6 +56,11 @@ def build_sets(cfg: Config, data: str | None) -> tuple[Dataset, Dataset]:
             source['extensions'] = loader.dataset.extensions
     source = ConfigDict(source, pipeline=loader.dataset.pipeline)
     dataset = DATASETS.build(source)
+    masks = os.path.join(data or '', 'masks', '')
+    if data is not None and os.path.isdir(masks):  # they are no images
+        paths = [info['img_path'] for info in dataset.data_list]
+        rows = [i for i, p in enumerate(paths) if not p.startswith(masks)]
+        dataset = dataset.get_subset(rows)
     return dataset, dataset
 
 

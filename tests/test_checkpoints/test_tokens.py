@@ -24,6 +24,7 @@ from mmmoca.checkpoints import (
 
 from ..helpers import checkpoint_files as files
 from ..helpers.builders import moca_config
+from ..helpers.tools import run_tool
 
 WIDTH = dict(
     hidden_size=128,
@@ -205,6 +206,9 @@ def test_out_again(source, to, tmp_path):
     for one, other in zip(actual, expected):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
     if to == 'timm':
+        line = path, tmp_path / 'x.pth', '--to', 'timm'
+        convert = 'tools/model_converters/convert.py'
+        assert 'tools/export.py' in run_tool(convert, *line, code=2)
         again = mmmoca.load(folder / 'model.safetensors')
         with torch.no_grad():
             files.assert_close(again(images).cls, found.cls)

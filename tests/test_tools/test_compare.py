@@ -6,19 +6,31 @@ import shutil
 from argparse import ArgumentTypeError
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
+import timm
 import torch
 from mmengine.config import Config
 from PIL import Image
 
 import mmmoca
 from mmmoca.apis.comparison import untrain
+from mmmoca.apis.dense_comparison import DENSE, images_with_masks
+from mmmoca.apis.encoder import Encoder
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import presets
 from mmmoca.models import sincos_positions_2d
 
-from ..helpers.checkpoint_files import HEADS, SIZE, checkpoint
+from ..helpers.checkpoint_files import (
+    HEADS,
+    PATCH,
+    SIZE,
+    checkpoint,
+    mm_vit,
+    randomise,
+    with_prefix,
+)
 from ..helpers.images import CONFIGS
 from ..helpers.judges import centre, knn_judge, low_shot_judge
 from ..helpers.tools import load_tool
@@ -122,6 +134,12 @@ def test_equals_sklearn(
         # Of 50 images one may lie between two classes.
         assert found['top1'] == pytest.approx(accuracies, abs=2.01)
 
+    values = np.linalg.svd(_features(files, name, 'val')[0].avg)[1]
+    shares = values / values.sum()
+    assert results[row]['rank_me'] == pytest.approx(
+        np.exp(-(shares * np.log(shares)).sum()), rel=1e-3
+    )
+
     # Random features of digits are separable: by chance it is a tenth.
     assert results[row]['linear']['top1'] > 40
 
@@ -211,6 +229,7 @@ def test_checkpoints_on_the_command_line(tool, tmp_path):
             tool.parse_entry(text)
     Path(f'{path}:cls').touch()  # a file of that very name comes first
     assert tool.parse_entry(f'{path}:cls').feature is None
+    assert tool.DENSE == DENSE
     assert tool.FEATURES == presets.FEATURES
     assert tuple(presets.PRESETS) == tool.PRESETS
 
@@ -244,3 +263,134 @@ def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
     assert (damaged.pop('unreadable'), without.pop('unreadable')) == (2, 0)
     assert damaged == without
     assert '2 images' in (tmp_path / 'out_damaged/compare.md').read_text()
+
+
+@pytest.fixture(scope='module')
+def shapes(files):
+    """A light square on the dark, and masks; two encoders of 64 channels."""
+    rng = np.random.default_rng(0)
+    for split, count in (('train', 12), ('val', 4)):
+        for kind in ('images', 'masks'):
+            (files / 'shapes' / kind / split).mkdir(parents=True)
+        for index in range(count):
+            mask = np.zeros((64, 64), np.uint8)
+            top, left = rng.integers(0, 32, 2)
+            mask[top : top + 32, left : left + 32] = 1
+            noise = rng.integers(0, 60, (64, 64, 3)).astype(np.uint8)
+            name = f'{split}/{index}.png'
+            image = Image.fromarray(noise + 180 * mask[..., None])
+            image.save(files / 'shapes' / 'images' / name)
+            Image.fromarray(mask).save(files / 'shapes' / 'masks' / name)
+    arch = dict(num_layers=2, num_heads=2, feedforward_channels=128)
+    vit = mm_vit(arch=arch | dict(embed_dims=64))
+    content = dict(state_dict=with_prefix('backbone.', vit.state_dict()))
+    torch.save(content, files / 'wide.pth')
+    size = dict(embed_dim=128, depth=2, num_heads=2, patch_size=PATCH)
+    vit = timm.create_model('vit_small_patch16_dinov3', num_classes=0, **size)
+    torch.save(randomise(vit, 0).state_dict(), files / 'dinov3.pth')
+    cfg = Config.fromfile(files / 'knn.py')
+    cfg.model.backbone.arch.num_heads = 2
+    cfg.dump(files / 'wide.py')
+    return files / 'shapes'
+
+
+def _in_context(files, shapes):
+    """The mIoU of a bank of all patches, by NumPy."""
+    encoder = mmmoca.load(
+        files / 'wide.pth', num_heads=2, img_size=SIZE, device='cpu'
+    )
+    rows, masks = {}, {}
+    for split in ('train', 'val'):
+        paths = sorted((shapes / 'images' / split).glob('*.png'))
+        images = [
+            cv2.resize(np.asarray(Image.open(path)), (SIZE, SIZE))
+            for path in paths
+        ]
+        pixels = torch.tensor(np.stack(images).transpose(0, 3, 1, 2))
+        with torch.no_grad():
+            maps = encoder((pixels - 127.5) / 63.75).patches
+        maps = maps.half().float().flatten(2).mT
+        rows[split] = (maps / maps.norm(dim=2, keepdim=True)).numpy()
+        masks[split] = np.stack(
+            [
+                np.asarray(Image.open(shapes / 'masks' / split / path.name))
+                for path in paths
+            ]
+        )[:, ::2, ::2]
+    cells = masks['train'].reshape(-1, 4, PATCH, 4, PATCH)
+    shares = cells.mean(axis=(2, 4)).ravel()
+    bank = rows['train'].reshape(len(shares), -1)
+    found = []
+    for query in rows['val']:
+        near = np.argsort(-(query @ bank.T), axis=1)[:, :30]
+        sims = np.take_along_axis(query @ bank.T, near, axis=1)
+        weights = np.exp((sims - sims.max(1, keepdims=True)) / 0.02)
+        votes = (weights * shares[near]).sum(1) / weights.sum(1)
+        votes = cv2.resize(votes.reshape(4, 4), (SIZE, SIZE))
+        found.append(votes > 0.5)
+    found, truth = np.stack(found), masks['val'] > 0
+    return 50 * sum(
+        (f & t).sum() / (f | t).sum()
+        for f, t in ((found, truth), (~found, ~truth))
+    )
+
+
+def test_patches(compare, files, shapes, tmp_path, monkeypatch):
+    """Of an ordinary ViT and of DINOv3's; a second call computes none."""
+    calls = []
+    encode = Encoder._encode
+    monkeypatch.setattr(
+        Encoder, '_encode', lambda *a: calls.append(1) or encode(*a)
+    )
+    options = '--config', files / 'wide.py', '--epochs', 3, '--masks', shapes
+    names = '{}/wide.pth', '{}/dinov3.pth'
+    protocols = '--protocols', 'attentive', 'incontext'
+    wide, dinov3 = compare(tmp_path, names, *protocols, *options)
+    assert wide['incontext']['bank_patches'] == 12 * 16
+    assert wide['incontext']['mIoU'] == pytest.approx(
+        _in_context(files, shapes), abs=1
+    )
+    assert dinov3['attentive'].keys() == {'top1', 'base_lr', 'weight_decay'}
+    assert (tmp_path / 'compare.png').stat().st_size > 5000
+    assert calls
+    calls.clear()
+    again, *_ = compare(
+        tmp_path, names[:1], *protocols, 'linear-seg', *options
+    )
+    assert not calls and again.pop('linear-seg')['mIoU'] > 60
+    assert again == wide
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as error:
+        patch.setattr('os.sysconf', lambda name: 100)
+        compare(tmp_path, names[:1], *protocols, *options)
+    assert 'GiB' in str(error.value)
+    encoder = mmmoca.load(files / 'dinov3.pth')
+    untrain(encoder)
+    vit = encoder.backbone
+    assert not vit.pos_embed.any() and vit.register_tokens.std() < 0.03
+
+
+@pytest.mark.parametrize('fault', ['colours', 'size', 'damaged', 'missing'])
+def test_bad_masks_are_named(files, shapes, tmp_path, fault):
+    encoder = mmmoca.load(files / 'wide.pth', num_heads=2)
+    root = shutil.copytree(shapes, tmp_path / 'shapes')
+    path = root / 'masks' / 'train' / '3.png'
+    # Indices of a palette are labels, and a photo may lie on its side.
+    photo = root / 'images' / 'train' / '3.png'
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.open(photo).resize((64, 40)).save(photo, exif=turned)
+    mask = Image.fromarray(np.full((64, 40), 2, np.uint8)).convert('P')
+    mask.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0])
+    mask.save(path)
+    _, masks = images_with_masks(encoder, root, 'train')
+    assert 2 in np.stack(masks)
+    if fault == 'colours':
+        mask.convert('RGB').save(path)
+    elif fault == 'size':
+        mask.resize((64, 40)).save(path)
+    elif fault == 'damaged':
+        path.write_bytes(path.read_bytes()[:60])
+    else:
+        path.unlink()
+    with pytest.raises((OSError, ValueError), match=r'masks/train/3\.png'):
+        images_with_masks(encoder, root, 'train')

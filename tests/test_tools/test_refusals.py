@@ -69,6 +69,8 @@ def place(root, tmp_path_factory):
         (f'{ANALYSIS}/compare', f'a.pth {DATA} --sets 0', '--sets'),
         (f'{ANALYSIS}/compare', f'a.pth {DATA} --shots --percent', '--shots'),
         (f'{ANALYSIS}/compare', f'a.pth a.pth {DATA}', 'repeat'),
+        (f'{ANALYSIS}/compare', 'a.pth --protocols knn', '--data-root'),
+        (f'{ANALYSIS}/compare', 'a.pth --protocols incontext', '--masks'),
         ('export', 'timm.pth out --to timm', '--num-heads'),
         ('export', 'timm.pth out --to timm --license a:b', 'identifier'),
         (CONVERT, 'timm.pth same.pth', 'DST is SRC'),

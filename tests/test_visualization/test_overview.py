@@ -7,16 +7,18 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.text import Text
 from mmengine.config import Config
+from PIL import Image
 from torch.nn import functional as F
 
 from mmmoca.visualization.blocks import Block, draw_blocks
+from mmmoca.visualization.found_masks import mask_block
 from mmmoca.visualization.overview import (
     draw_overview,
     model_blocks,
     nearest,
 )
 from mmmoca.visualization.pictures import to_picture
-from mmmoca.visualization.shown_images import pick_images
+from mmmoca.visualization.shown_images import build_sets, pick_images
 
 from ..helpers.builders import PICTURE_SIZE as SIZE
 from ..helpers.builders import pictured_moca
@@ -76,6 +78,7 @@ def test_overview_of_a_checkpoint(tmp_path, labelled):
     texts = [text.get_text() for text in figure.findobj(Text)]
     rows = [text.split('\n')[0] for text in texts if '.jpg' in text]
     assert rows == ['class_0'] * 3 + ['class_1'] * 3
+    assert 'masks' not in texts
     bank, number = ('train', 7) if labelled else ('val', 6)
     assert any('a.pth' in text and f'{tmp_path}/val' in text for text in texts)
     legend = f' {number} images drawn from {tmp_path}/{bank}'
@@ -114,3 +117,28 @@ def test_neighbours():
     found = nearest(bank[own], bank, [None] * 3)
     assert [row[0] for row in found] == [4, 4, 20]
     assert [row[1:] for row in found[::2]] == order[::2, :4].tolist()
+
+
+def test_masks_found_in_context(tmp_path):
+    """Beside those of the folder, cut as the images; no mask is an image."""
+    for folder in ('images/a', 'masks/a'):
+        (tmp_path / folder).mkdir(parents=True)
+    for index in range(7):
+        mask = np.zeros((60, 80), np.uint8)
+        mask[:, 10 * index : 10 * index + 30] = 1
+        picture = Image.fromarray(255 * mask).convert('RGB')
+        picture.save(tmp_path / f'images/a/{index}.png')
+        if index:
+            Image.fromarray(mask).save(tmp_path / f'masks/a/{index}.png')
+    torch.save(dict(state_dict=demo_model().state_dict()), tmp_path / 'a.pth')
+    cfg = Config.fromfile(DEMO_CONFIG)
+    sets = build_sets(cfg, str(tmp_path))
+    assert len(sets[0]) == 7
+    block = mask_block(demo_model(), (sets[0], [0, 3]), (sets[1], range(7)), 1)
+    assert not block.rows[0] and block.columns[0].endswith('180 patches')
+    picture = to_picture(sets[0][3]['inputs'])
+    shape = picture[..., 0] > 0.5
+    found, true = (image[..., 2] > 0.3 for image in block.rows[1])
+    assert (true == shape).mean() > 0.97 and (found == shape).mean() > 0.85
+    figure = draw_overview(cfg, str(tmp_path / 'a.pth'), str(tmp_path), 2, 7)
+    assert 'masks' in [text.get_text() for text in figure.findobj(Text)]

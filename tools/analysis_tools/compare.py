@@ -1,11 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Compare backbones by k-NN, linear probing and low-shot classification.
+"""Compare backbones by frozen protocols, of images and of patches.
 
-Extracts the features of each checkpoint once, for all three protocols. Each
-protocol takes the feature that the method was published with
-(docs/guides/evaluate.md). Unlike in the protocols' own configs, linear probing
-sees no augmented images. Images are prepared as each checkpoint records, or as
-``--config`` says for all of them.
+Extracts the features of each checkpoint once, for all protocols. Those of
+images take the feature that the method was published with
+(docs/guides/evaluate.md), the others patches (docs/guides/dense.md). Unlike in
+the protocols' own configs, no probe sees augmented images. Images are prepared
+as each checkpoint records, or as ``--config`` says for all of them.
 """
 
 import argparse
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from mmmoca.apis import Encoder
     from mmmoca.evaluation.presets import Preset
 
-PROTOCOLS = ('knn', 'linear', 'lowshot')
+DEFAULT = ('knn', 'linear', 'lowshot')
+# Those of mmmoca.apis.dense_comparison, which need masks.
+DENSE = ('incontext', 'linear-seg')
+PROTOCOLS = (*DEFAULT, 'attentive', *DENSE)
+# What the table takes of a protocol, and the head of its column.
+COLUMNS = {
+    'linear': ('top1', 'linear'),
+    'attentive': ('top1', 'attentive'),
+    'incontext': ('mIoU', 'in context, mIoU'),
+    'linear-seg': ('mIoU', 'linear, mIoU'),
+}
 # The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
 FEATURES = ('avg', 'cls', 'cls-avg')
 UNTRAINED = 'untrained'
@@ -91,9 +101,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     form = '[NAME=]FILE[:FEATURE]'
     add('checkpoints', nargs='+', type=parse_entry, metavar=form, help=entry)
-    root = 'folder with train/ and val/'
-    add('--data-root', type=image_folder, required=True, help=root)
-    add('--protocols', nargs='+', choices=PROTOCOLS, default=PROTOCOLS)
+    root = 'folder with train/ and val/, a folder for each class in both'
+    add('--data-root', type=image_folder, help=root)
+    masks = (
+        f'folder for {" and ".join(DENSE)}: masks/train, masks/val, and their '
+        'images in images/train, images/val, or train, val'
+    )
+    add('--masks', type=image_folder, help=masks)
+    add('--protocols', nargs='+', choices=PROTOCOLS, default=DEFAULT)
+    bank = 'patches at most of the bank of incontext'
+    add('--bank-size', type=positive_integer, default=102_400, help=bank)
     config = (
         'a k-NN config, for the images of all checkpoints: transforms, size '
         'and normalisation (those that each checkpoint records)'
@@ -108,7 +125,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--sets', type=positive_integer, default=3, help=sets)
     heads = 'attention heads, where neither a file nor the config says it'
     add('--num-heads', type=positive_integer, help=heads)
-    probing = 'of linear probing'
+    probing = 'of linear and attentive probing'
     add('--epochs', type=positive_integer, default=100, help=probing)
     add('--batch-size', type=positive_integer, default=256, help=probing)
     add('--num-workers', type=int, help='processes that read')
@@ -121,6 +138,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     if not files:
         parser.error('untrained takes the ViT of a file: name one, too')
     args.first = files[0]
+    dense = [p for p in args.protocols if p in DENSE]
+    if args.data_root is None and len(dense) < len(args.protocols):
+        parser.error(
+            f'give --data-root, or only --protocols {" ".join(DENSE)}'
+        )
+    if bool(dense) != bool(args.masks):
+        parser.error(f'--masks and --protocols {" ".join(DENSE)} go together')
+    for split in ('train', 'val') if args.masks else ():
+        if not (folder := Path(args.masks, 'masks', split)).is_dir():
+            parser.error(f'there is no folder {folder} of masks')
     if 'lowshot' in args.protocols and not args.shots + args.percent:
         parser.error('lowshot needs --shots or --percent')
     return args
@@ -155,40 +182,51 @@ def load_encoder(
     return encoder, preset
 
 
+def scores(result: dict) -> dict[str, tuple[float, str]]:
+    """The number and the text of each column of the table."""
+    found = {f'k-NN, {k}': v for k, v in result.get('knn', {}).items()}
+    for name, (measure, head) in COLUMNS.items():
+        if name in result:
+            found[head] = result[name][measure]
+    if 'rank_me' in result:
+        found['RankMe'] = result['rank_me']
+    columns = {head: (value, f'{value:.1f}') for head, value in found.items()}
+    for subset in result.get('lowshot', ()):
+        text = f'{subset["mean"]:.1f}'
+        if len(subset['top1']) > 1:
+            text += f' ± {subset["std"]:.1f}'
+        columns[subset['subset']] = subset['mean'], text
+    return columns
+
+
 def comparison_table(results: list[dict]) -> str:
     """One row a checkpoint, one column a protocol and setting, in Markdown.
 
     Args:
-        results (list[dict]): For each checkpoint its ``name``, and what
-            :func:`mmmoca.apis.comparison.evaluate` gave.
+        results (list[dict]): For each checkpoint its ``name``, ``settings``,
+            and what :func:`mmmoca.apis.comparison.evaluate` and
+            :func:`mmmoca.apis.dense_comparison.evaluate_masks` gave.
 
     Returns:
-        str: Accuracies in percent. A list below the table says which features
-        they are of.
+        str: Accuracies and mIoU in percent. A list below the table says which
+        features they are of.
     """
     from mmmoca.evaluation.report import render_table
     from mmmoca.messages import printable
 
     rows, notes = [], ''
     for result in results:
-        row = {'top-1 (%)': result['name']}
-        for k, accuracy in result.get('knn', {}).items():
-            row[f'k-NN, {k}'] = f'{accuracy:.1f}'
-        if 'linear' in result:
-            row['linear'] = f'{result["linear"]["top1"]:.1f}'
-        for subset in result.get('lowshot', ()):
-            cell = f'{subset["mean"]:.1f}'
-            if len(subset['top1']) > 1:
-                cell += f' ± {subset["std"]:.1f}'
-            row[subset['subset']] = cell
-        rows.append(row)
+        row = {'top-1, mIoU (%)': result['name']}
+        rows.append(row | {k: text for k, (_, text) in scores(result).items()})
         method = result['settings']['method'] or 'of MOCA, as none is known'
+        notes += f'- {printable(result["name"])}: '  # which may have braces
         notes += (
-            f'- {printable(result["name"])}: '
             '{which} encoder; k-NN {knn} (T = {temperature:g}), linear '
             '{linear}, low-shot {lowshot} before the final norm (lambda = '
             '{regularization:g}); preset {method}\n'
         ).format(**dict(result['settings'], method=method))
+        if found := result.get('incontext'):
+            notes += f'- in context: {found["bank_patches"]} patches\n'
         if number := result.get('unreadable'):
             notes += f'- {number} images that cannot be read are left out\n'
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])
@@ -196,37 +234,65 @@ def comparison_table(results: list[dict]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Compare them, print and write the table."""
+    """Compare them, print and write the table, and draw it."""
     args = parse_args(argv)
     import_stack()
     from mmmoca.apis.comparison import evaluate
-    from mmmoca.files import write_json, write_text
+    from mmmoca.apis.dense_comparison import evaluate_masks
+    from mmmoca.files import write_figure, write_json, write_text
+    from mmmoca.visualization.bars import draw_bars
 
     results = []
     try:
         for name, entry in zip(args.names, args.checkpoints):
             encoder, preset = load_encoder(entry, args)
-            result = evaluate(
-                encoder,
-                args.data_root,
-                cache=args.out_dir / 'features',
-                preset=preset,
+            used = {k: encoder.metainfo[k] for k in ('layout', 'which')}
+            result = dict(
+                name=name,
+                checkpoint=entry.path,
+                settings=preset._asdict() | used,
+            )
+            cache = args.out_dir / 'features'
+            common = dict(
                 protocols=args.protocols,
-                shots=args.shots,
-                percent=args.percent,
-                sets=args.sets,
-                epochs=args.epochs,
-                batch_size=args.batch_size,
                 seed=args.seed,
                 num_workers=args.num_workers,
             )
-            results.append(dict(result, name=name, checkpoint=entry.path))
+            if args.data_root is not None:
+                result |= evaluate(
+                    encoder,
+                    args.data_root,
+                    cache,
+                    preset=preset,
+                    shots=args.shots,
+                    percent=args.percent,
+                    sets=args.sets,
+                    epochs=args.epochs,
+                    batch_size=args.batch_size,
+                    **common,
+                )
+            if args.masks is not None:
+                result |= evaluate_masks(
+                    encoder,
+                    args.masks,
+                    cache,
+                    bank_size=args.bank_size,
+                    **common,
+                )
+            results.append(result)
     except (OSError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')
     table = comparison_table(results)
-    settings = {k: getattr(args, k) for k in ('data_root', 'which', 'seed')}
+    names = 'data_root', 'masks', 'which', 'seed'
+    settings = {name: getattr(args, name) for name in names}
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
+    columns = [scores(result) for result in results]
+    panels = {head: [found[head] for found in columns] for head in columns[0]}
+    places = filter(None, (args.data_root, args.masks))
+    title = f'top-1 and mIoU in %, images of {", ".join(places)}'
+    figure = draw_bars(args.names, panels, title)
+    write_figure(args.out_dir / 'compare.png', figure)
     print(f'\n{table}\n{args.out_dir}')
 
 

@@ -88,6 +88,7 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
     )
     from mmmoca.checkpoints.keys import TIMM
     from mmmoca.checkpoints.layouts import record_of
+    from mmmoca.checkpoints.weights import TOKEN_PARTS
 
     if args.to == 'moca':
         return convert_release(read_checkpoint(args.src), args.src)
@@ -106,7 +107,18 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
         grid = args.source_grid or source.grid
         print(f'positions: {tuple(grid)} -> {backbone.grid} patches')
     checkpoint = backbone_checkpoint(backbone, args.src)
+    tokens = backbone.state_dict.keys() & TOKEN_PARTS
+    if tokens and args.to == 'mmpretrain':
+        print(
+            'its registers or rotary positions need the backbone type '
+            "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's has none"
+        )
     if args.to == 'timm':
+        if tokens:
+            raise CheckpointError(
+                f'{args.src} has registers or rotary positions: write it by '
+                'tools/export.py --to timm'
+            )
         images = record_of(backbone.meta).get('preprocessing') or {}
         if images.get('channel_order') == 'bgr':
             raise CheckpointError(

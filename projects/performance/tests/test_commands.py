@@ -6,7 +6,7 @@ from tests.helpers.command_lines import check_help
 
 PROJECT = Path(__file__).parents[1]
 COMMANDS = ('data', 'embedding', 'gpu', 'listing', 'matrix')
-COMMANDS += ('step',)
+COMMANDS += ('in_context', 'step')
 
 
 def test_help_needs_no_stack(tmp_path):
