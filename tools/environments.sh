@@ -28,14 +28,13 @@ install() {
     .venv/bin/python -m uv pip install -q --python .venv/bin/python "$@"
 }
 
-# An old setuptools builds mmcv 2.1: first without its operators, which
-# mmsegmentation and mmdetection import, then with them.
+# mmsegmentation and mmdet import mmcv's operators, which an old setuptools
+# builds.
 openmmlab() { # PYTORCH ...
-    install "$@" 'setuptools<81' wheel ninja psutil
-    MMCV_WITH_OPS=0 install --no-build-isolation 'mmcv==2.1.*' "$@"
-    install -e '.[openmmlab,dev]' 'setuptools<81' 'mmcv==2.1.*' "$@" \
-        'mmsegmentation==1.2.*' 'mmdet==3.3.*' pycocotools
-    .venv/bin/python tools/build_mmcv_ops.py
+    install "$@" 'setuptools<81' ninja mmengine
+    .venv/bin/python tools/build_mmcv_ops.py --own 2.1.0
+    install -e '.[openmmlab,dev]' "$@" 'setuptools<81' 'mmsegmentation==1.2.*' \
+        'mmdet==3.3.*' pycocotools
 }
 
 quick_tests() {
