@@ -49,7 +49,7 @@ quick_tests() {
 readme_commands() {
     make demo
     mkdir -p images
-    find work_dirs/demo/textures/train -name '*.png' | sort | head -n 16 |
+    find work_dirs/demo/textures/train -type f | sort | head -n 16 |
         xargs -I{} cp {} images
     . .venv/bin/activate
     python - <<'EOF'
