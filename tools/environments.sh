@@ -32,9 +32,9 @@ install() {
 # builds. mmsegmentation does not name ftfy, and mmpretrain imports what
 # transformers 4.50 removed, the oldest that our tests of it ask for.
 openmmlab() { # PYTORCH ...
-    install "$@" 'setuptools<81' ninja mmengine
+    install "$@" 'setuptools==80.*' ninja mmengine
     .venv/bin/python tools/build_mmcv_ops.py --own 2.1.0
-    install -e '.[openmmlab,dev]' "$@" 'setuptools<81' 'mmsegmentation==1.2.*' \
+    install -e '.[openmmlab,dev]' "$@" 'setuptools==80.*' 'mmsegmentation==1.2.*' \
         'mmdet==3.3.*' pycocotools ftfy regex
     install 'transformers<4.50'
 }
@@ -45,11 +45,11 @@ quick_tests() {
     make -o lint test-quick # another ruff asks for other things
 }
 
-# Those that need neither ImageNet nor a GPU, on 16 images for one epoch.
+# Those that need neither ImageNet nor a GPU, on 64 images for one epoch.
 readme_commands() {
     make demo
     mkdir -p images
-    find work_dirs/demo/textures/train -type f | sort | head -n 16 |
+    find work_dirs/demo/textures/train -type f | sort | head -n 64 |
         xargs -I{} cp {} images
     . .venv/bin/activate
     python - <<'EOF'
@@ -57,10 +57,10 @@ import mmmoca
 
 checkpoint = mmmoca.pretrain(data='images', out='work_dirs/own', epochs=1)
 features = mmmoca.load(checkpoint).embed('images').avg
-assert features.shape == (16, 384)
+assert features.shape == (64, 384)
 EOF
     python tools/train.py configs/moca_vit-b16_own-images.py \
-        --cfg-options data_root=images epochs=1 batch_size=4
+        --cfg-options data_root=images epochs=1 batch_size=32
 }
 
 case $1 in
