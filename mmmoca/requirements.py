@@ -10,7 +10,7 @@ from importlib.util import find_spec
 # Each module and its oldest version. Several distributions provide the modules
 # of OpenMMLab, so that none of them can be a hard dependency.
 _REQUIREMENTS = dict(
-    torch='2.6', mmengine='0.10', mmcv='2.0', mmpretrain='1.2'
+    torch='2.6', mmengine='0.10.7', mmcv='2.1', mmpretrain='1.2'
 )
 
 

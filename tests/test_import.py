@@ -62,8 +62,8 @@ def test_one_error_lists_all_that_is_wrong(pretend):
         requirements.check_requirements()
     message = str(error.value)
     assert 'torch>=2.6 (2.5.9)' in message
-    assert 'mmengine>=0.10 (0.9.99)' in message
-    assert 'mmcv>=2.0 (1.7.2)' in message
+    assert 'mmengine>=0.10.7 (0.9.99)' in message
+    assert 'mmcv>=2.1 (1.7.2)' in message
     assert 'mmpretrain>=1.2 (not installed)' in message
     # The names of the extra's distributions.
     command = re.search('`pip install (onedl-.*?)`', message)[1].split()

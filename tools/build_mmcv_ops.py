@@ -123,21 +123,26 @@ def install(folder: Path) -> bool:
     return bool(wheels) and ops_work()
 
 
-def install_ops() -> None:
+def install_ops(version: str | None = None) -> None:
     """Install mmcv with operators, from the cache or built anew.
+
+    Args:
+        version (str, optional): Of OpenMMLab's own mmcv. Defaults to the
+            installed distribution and version.
 
     Raises:
         SystemExit: If it cannot be done; says what to do.
     """
     import torch
 
-    name, version = installed_mmcv()
+    ready = not version and ops_work()
+    name, version = ('mmcv', version) if version else installed_mmcv()
     device = 'gpu' if with_cuda() else 'cpu'
     cache = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
     python = f'{sys.implementation.cache_tag}-{sys.platform}'
     key = f'{name}-{version}-{python}-torch{torch.__version__}-{device}'
     folder = Path(cache) / 'mmmoca' / key
-    if not ops_work() and not install(folder):
+    if not ready and not install(folder):
         shutil.rmtree(folder, ignore_errors=True)  # what does not work
         build(f'{name}=={version}', folder)
         if not install(folder):
@@ -152,5 +157,7 @@ def install_ops() -> None:
 
 
 if __name__ == '__main__':
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    install_ops()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    own = "OpenMMLab's own mmcv of this version, instead of the installed one"
+    parser.add_argument('--own', metavar='VERSION', help=own)
+    install_ops(parser.parse_args().own)

@@ -113,11 +113,13 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 
 def _read_pickled(path: str, lazy: bool) -> object:
-    # Older formats cannot be mapped.
+    # Older formats cannot be mapped; nor, by PyTorch 2.15, what is named so.
     mappable = zipfile.is_zipfile(path) and check_intact(path)
+    mapped = lazy and mappable and not path.endswith('.safetensors')
     try:
-        with safe_unpickling():
-            return torch.load(path, map_location='cpu', mmap=lazy and mappable)
+        with safe_unpickling(), open(path, 'rb') as file:
+            where = path if mapped else file
+            return torch.load(where, map_location='cpu', mmap=mapped)
     except (OSError, MemoryError):
         raise
     except UnpicklingError as error:

@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import mmmoca.quietly  # noqa: F401  # isort: skip
+
 import torch
 from mmengine.utils import digit_version
 from mmpretrain.models.backbones.vision_transformer import (

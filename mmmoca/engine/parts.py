@@ -1,6 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import mmmoca.quietly  # noqa: F401
-
 from .hooks import *  # noqa: F403
 from .optimizers import *  # noqa: F403
 from .recipe import complete_recipe  # noqa: F401

@@ -106,7 +106,7 @@ def mix_seed(*numbers: int) -> int:
     # NumPy pads with zeros: without the length (s, n) equals (s, n, 0).
     entropy = len(numbers), *numbers
     state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)
-    return int(state[0] >> 1)
+    return int(state[0]) >> 1
 
 
 def optimizer_steps(runner: Runner, iterations: int) -> int:

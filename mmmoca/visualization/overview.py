@@ -70,7 +70,7 @@ def draw_overview(
             warning that counts them.
     """
     # MMEngine would log the initialisation of each parameter.
-    MMLogger.get_instance('overview', log_level='ERROR')
+    MMLogger.get_instance('overview').setLevel('ERROR')
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     torch.manual_seed(seed)
     queries, bank = build_sets(cfg, data)

@@ -36,7 +36,7 @@ def main() -> None:
     add('--cpu-time', action='store_true', help=cpu)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
-    import mmmoca  # noqa: I001  checks the installation before all else
+    import mmmoca.quietly  # noqa: I001  and checks the versions
 
     import timm
     import timm.data

@@ -96,7 +96,7 @@ def main() -> None:
     images = int(args.images)
     if images < 1 or images % SHARD:
         parser.error(f'--images must be a multiple of {SHARD}')
-    import mmmoca  # noqa: F401  checks the installation before all else
+    import mmmoca.quietly  # noqa: F401  and checks the versions
 
     # isort: split
     from measure import apart

@@ -43,7 +43,7 @@ def main() -> None:
     add('--reference', action='store_true', help='all of the forms')
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
-    import mmmoca  # noqa: F401  checks the installation before all else
+    import mmmoca.quietly  # noqa: F401  and checks the versions
 
     # isort: split
     from functools import partial

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One training step of the recipe, and what it computes."""
 
+import mmmoca.quietly  # noqa: F401  # isort: skip
+
 from pathlib import Path
 
 import torch
@@ -13,7 +15,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-import mmmoca  # noqa: F401  registers the model
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 

@@ -6,12 +6,6 @@ import timm
 import torch
 from mmengine.runner import load_checkpoint
 from mmpretrain.registry import MODELS
-from transformers import (
-    Dinov2WithRegistersConfig,
-    Dinov2WithRegistersModel,
-    DINOv3ViTConfig,
-    DINOv3ViTModel,
-)
 
 import mmmoca
 from mmmoca.apis.exports import export_encoder
@@ -26,6 +20,8 @@ from ..helpers import checkpoint_files as files
 from ..helpers.builders import moca_config
 from ..helpers.tools import run_tool
 
+# The first that knows DINOv3.
+transformers = pytest.importorskip('transformers', '4.56')
 WIDTH = dict(
     hidden_size=128,
     num_attention_heads=2,
@@ -37,11 +33,11 @@ WIDTH = dict(
 TIMM = dict(embed_dim=128, depth=2, num_heads=2, patch_size=8, num_classes=0)
 EVA = TIMM | dict(dynamic_img_size=True)
 KINDS = {
-    'dinov3-transformers': lambda: DINOv3ViTModel(
-        DINOv3ViTConfig(**WIDTH, intermediate_size=256)
+    'dinov3-transformers': lambda: transformers.DINOv3ViTModel(
+        transformers.DINOv3ViTConfig(**WIDTH, intermediate_size=256)
     ),
-    'dinov2-transformers': lambda: Dinov2WithRegistersModel(
-        Dinov2WithRegistersConfig(**WIDTH, mlp_ratio=2)
+    'dinov2-transformers': lambda: transformers.Dinov2WithRegistersModel(
+        transformers.Dinov2WithRegistersConfig(**WIDTH, mlp_ratio=2)
     ),
     'dinov3-timm': lambda: timm.create_model(
         'vit_small_patch16_dinov3', **EVA
@@ -175,10 +171,12 @@ def test_downstream_backbones(source):
 
 
 def test_gated_mlps_are_refused(tmp_path):
-    config = DINOv3ViTConfig(
+    config = transformers.DINOv3ViTConfig(
         **WIDTH, intermediate_size=256, use_gated_mlp=True
     )
-    torch.save(DINOv3ViTModel(config).state_dict(), tmp_path / 'plus.pth')
+    torch.save(
+        transformers.DINOv3ViTModel(config).state_dict(), tmp_path / 'plus.pth'
+    )
     with pytest.raises(CheckpointError, match='SwiGLU'):
         mmmoca.load(tmp_path / 'plus.pth')
 
@@ -227,7 +225,7 @@ def test_biases_of_keys_have_no_place_in_timm(tmp_path):
         export_encoder(encoder, tmp_path / 'timm', 'timm')
     export_encoder(encoder, tmp_path / 'hf', 'transformers')
     images = torch.randn(2, 3, 32, 48)
-    model = DINOv3ViTModel.from_pretrained(tmp_path / 'hf')
+    model = transformers.DINOv3ViTModel.from_pretrained(tmp_path / 'hf')
     with torch.no_grad():
         files.assert_close(
             files.tokens(model, images)[:, 0], encoder(images).cls

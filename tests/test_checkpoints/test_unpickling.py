@@ -75,7 +75,7 @@ UNUSABLE = {
     'expanded tensor: (1000000, 1000000)': EYE[0, :1].expand(10**6, 10**6),
     'device meta': EYE.to('meta'),
     'sparse': EYE.to_sparse(),
-    'or nested': torch.nested.nested_tensor([EYE[0, :2], EYE[0]]),
+    'nested': torch.nested.nested_tensor([EYE[0, :2], EYE[0]]),
     'quantised': torch.quantize_per_tensor(EYE, 0.1, 0, torch.qint8),
     'tensors of': [BIG.view(1, -1) for _ in range(99)],
 }

@@ -95,7 +95,16 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize('template', OWN, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    'template',
+    [
+        pytest.param(
+            path, marks=[pytest.mark.ops] * ('detection' in str(path))
+        )
+        for path in OWN
+    ],
+    ids=lambda path: path.stem,
+)
 def test_what_follows_from_the_shorthands_of_a_template(template, tmp_path):
     """On a command line, and in a file that inherits it."""
     size = 'crop_size' if template == SEGMENTATION else 'img_size'

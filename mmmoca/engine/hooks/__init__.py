@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import mmmoca.quietly  # noqa: F401
+
 from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
 from .codebook_hook import CodebookHook

@@ -1,4 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import mmmoca.quietly  # noqa: F401
+
 from .layer_decay import LayerDecayOptimWrapperConstructor
 from .mixed_precision import (
     GPUMixedPrecisionOptimWrapper,
