@@ -6,7 +6,6 @@ _base_ = './runtime.py'
 env_cfg = dict(cudnn_benchmark=True)
 
 default_hooks = dict(
-    # It reads what the next one takes.
     rank_me=dict(type='mmmoca.RankMeHook'),
     codebook=dict(type='mmmoca.CodebookHook'),
     teacher_ema=dict(type='mmmoca.TeacherEMAHook', momentum=0.99),

@@ -113,7 +113,7 @@ class Attention(nn.Module):
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         dropout_p = self.attn_drop if self.training else 0.0
-        x = attention(query, key, value, dropout_p)  # (B, heads, N, d)
+        x = attention(query, key, value, dropout_p=dropout_p)  # -> heads
         x = self.proj(x.transpose(1, 2).flatten(2))
         return self.out_drop(self.gamma1(self.proj_drop(x)))
 

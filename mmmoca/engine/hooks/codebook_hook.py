@@ -43,9 +43,9 @@ class CodebookHook(Hook):
             images.
     """
 
-    # Before StepLogHook and MMEngine's RuntimeInfoHook, which expect scalars
-    # only in the outputs.
-    priority = 'HIGHEST'
+    # After RankMeHook, which reads what this one takes, and before StepLogHook
+    # and MMEngine's RuntimeInfoHook, which expect scalars only in the outputs.
+    priority = 2
 
     def __init__(self) -> None:
         self._updates: list[CodebookUpdate] = []

@@ -22,21 +22,18 @@ class RankMeHook(Hook):
     gradients the last micro-batch counts.
 
     Raises:
-        ValueError: Before training, if no :class:`CodebookHook`, which takes
-            what it reads, comes after the hook.
+        ValueError: Before training, if there is no :class:`CodebookHook`.
     """
 
-    priority = 'HIGHEST'
+    priority = 'HIGHEST'  # before CodebookHook
 
     def before_run(self, runner: Runner) -> None:
-        """Check the order of the hooks; note how often the run logs."""
+        """Note how often the run logs."""
         kinds = [type(hook) for hook in runner.hooks]
-        later = kinds[kinds.index(type(self)) :]
-        if is_training(runner) and CodebookHook not in later:
+        if is_training(runner) and CodebookHook not in kinds:
             raise ValueError(
-                'RankMeHook reads what CodebookHook takes: write '
-                'default_hooks.rank_me before codebook, or rank_me=None '
-                'for a model without a codebook'
+                'RankMeHook needs CodebookHook: write default_hooks.rank_me='
+                'None for a model without a codebook'
             )
         self._interval = min(
             (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
