@@ -5,6 +5,7 @@ What MMEngine (0.10) has no public name for is asked of it here alone.
 """
 
 import numpy as np
+from mmengine.hooks import LoggerHook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner, find_latest_checkpoint
@@ -23,6 +24,14 @@ def built_loops(runner: Runner) -> list[BaseLoop]:
     """The loops of a run: those that it does not use are still configs."""
     loops = runner._train_loop, runner._val_loop, runner._test_loop
     return [loop for loop in loops if isinstance(loop, BaseLoop)]
+
+
+def log_interval(runner: Runner) -> int:
+    """Steps from one log line to the next, of the most frequent logger."""
+    return min(
+        (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
+        default=100,
+    )
 
 
 def is_training(runner: Runner) -> bool:

@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import torch
-from mmengine.hooks import Hook, LoggerHook
+from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmmoca.engine.steps import is_training
+from mmmoca.engine.steps import is_training, log_interval
 from mmmoca.evaluation.gather import gather_rows
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.registry import HOOKS
@@ -35,10 +35,7 @@ class RankMeHook(Hook):
                 'RankMeHook needs CodebookHook: write default_hooks.rank_me='
                 'None for a model without a codebook'
             )
-        self._interval = min(
-            (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
-            default=100,
-        )
+        self._interval = log_interval(runner)
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, outputs: dict, **_

@@ -2,12 +2,13 @@
 import math
 
 import torch
-from mmengine.hooks import Hook, LoggerHook
+from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from mmmoca.engine.steps import (
     advice_to_go_on,
     is_training,
+    log_interval,
     skipped,
     stepped,
     unwrap_model,
@@ -77,10 +78,7 @@ class StepLogHook(Hook):
                         f'{type(model).__name__} needs one {kind.__name__} '
                         f'in default_hooks or custom_hooks, and has {count}'
                     )
-        self._interval = min(
-            (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
-            default=100,
-        )
+        self._interval = log_interval(runner)
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
