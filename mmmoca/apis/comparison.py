@@ -16,15 +16,14 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmmoca.datasets.image_set import ImageSet
-from mmmoca.evaluation.dense import attentive_accuracy
 from mmmoca.evaluation.knn import knn_top1
-from mmmoca.evaluation.linear import linear_accuracy
 from mmmoca.evaluation.low_shot import (
     low_shot_features,
     low_shot_predictions,
     low_shot_results,
 )
 from mmmoca.evaluation.presets import Preset
+from mmmoca.evaluation.probing import attentive_accuracy, linear_accuracy
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
 from mmmoca.models import AttentiveHead, sincos_positions_2d

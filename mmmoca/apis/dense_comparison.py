@@ -11,9 +11,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
+from torch import Tensor
 
-from mmmoca.datasets.masks import count_classes, read_mask
+from mmmoca.datasets.masks import IGNORED, count_classes, read_mask
 from mmmoca.evaluation.dense import in_context_masks, linear_masks, mean_iou
+from mmmoca.evaluation.memory import check_memory
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 
@@ -26,31 +28,17 @@ from .opening import open_images
 DENSE = 'incontext', 'linear-seg'
 
 
-def check_maps(encoder: Encoder, number: int) -> None:
-    """Refuse patch features that memory cannot hold.
-
-    Args:
-        encoder (Encoder): Of :func:`mmmoca.load`.
-        number (int): Of images.
-
-    Raises:
-        ValueError: Says how much they need.
-    """
-    need = 2 * number * math.prod(_map_shape(encoder))
-    memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-    if need > memory:
-        raise ValueError(
-            f'the patch features of {number} images need {need / 2**30:.1f} '
-            f'GiB of the {memory / 2**30:.1f} GiB that are there: take '
-            f'{number * memory // need} images at most'
-        )
-
-
-def _map_shape(encoder: Encoder) -> tuple[int, int, int]:
-    """(D, h, w) of an image."""
+def map_shape(encoder: Encoder) -> tuple[int, int, int]:
+    """(D, h, w) of the patch features of an image."""
     patch = encoder.backbone.patch_embed.projection.kernel_size
     sides = zip(encoder.preprocessing.img_size, patch)
     return encoder.backbone.embed_dims, *(side // p for side, p in sides)
+
+
+def check_maps(encoder: Encoder, number: int) -> None:
+    """Refuse patch features of images that memory cannot hold."""
+    each = 2 * math.prod(map_shape(encoder))
+    check_memory('images, of which all patches are kept,', number, each)
 
 
 def patch_maps(
@@ -58,7 +46,7 @@ def patch_maps(
     images: Images,
     cache: str | os.PathLike,
     num_workers: int | None = None,
-) -> np.ndarray:
+) -> Tensor:
     """Patch features of images, kept in half precision in a file.
 
     Args:
@@ -69,11 +57,11 @@ def patch_maps(
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        np.ndarray: (N, D, h, w), float16.
+        Tensor: (N, D, h, w), float16.
 
     Raises:
         OSError: For an image that cannot be read.
-        ValueError: See :func:`check_maps`.
+        ValueError: If memory cannot hold them.
     """
     check_maps(encoder, len(images))
     paths = [str(images.path(i)) for i in range(len(images))]
@@ -81,18 +69,18 @@ def patch_maps(
     about = [encoder.identity(), steps, list_digest(paths)]
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()
     path = Path(cache) / f'{name}.patches.npy'
-    if not path.is_file():
-        # Made once: to join parts would double the memory.
-        maps = np.empty((len(images), *_map_shape(encoder)), np.float16)
-        for rows, found, errors in encoder.stream(
-            images, features=('patches',), num_workers=num_workers
-        ):
-            refuse(errors, skip_unreadable=False)
-            maps[rows.start : rows.stop] = found.patches.numpy()
-        with atomic_write(path) as temporary, open(temporary, 'wb') as file:
-            np.save(file, maps)
-        return maps
-    return np.load(path)
+    if path.is_file():
+        return torch.from_numpy(np.load(path))
+    # Made once: to join parts would double the memory.
+    maps = torch.empty(len(images), *map_shape(encoder), dtype=torch.half)
+    for rows, found, errors in encoder.stream(
+        images, features=('patches',), num_workers=num_workers
+    ):
+        refuse(errors, skip_unreadable=False)
+        maps[rows.start : rows.stop] = found.patches
+    with atomic_write(path) as temporary, open(temporary, 'wb') as file:
+        np.save(file, maps.numpy())
+    return maps
 
 
 def images_with_masks(
@@ -167,8 +155,9 @@ def evaluate_masks(
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
-        dict: ``incontext`` with ``mIoU`` in percent and ``bank_patches``, and
-        ``linear-seg`` with ``mIoU``.
+        dict: ``incontext`` with ``mIoU`` in percent and ``bank_patches``,
+        ``linear-seg`` with ``mIoU``, and ``missing_classes``, those of the
+        validation masks that no training mask has and nobody can find.
 
     Raises:
         OSError: See :func:`images_with_masks`.
@@ -176,15 +165,17 @@ def evaluate_masks(
             hold the features.
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
-    # Also those that only a validation mask has, and that no one can find.
     classes = count_classes(sets[0][1] + sets[1][1])
+    known, asked = (
+        set().union(*map(np.unique, masks)) - {IGNORED} for _, masks in sets
+    )
     if classes < 2:
         raise ValueError(f'the masks of {root} have one class only')
     train, val = (
         (patch_maps(encoder, images, cache, num_workers), masks)
         for images, masks in sets
     )
-    result = {}
+    result: dict = dict(missing_classes=sorted(map(int, asked - known)))
     with torch.random.fork_rng():
         if 'incontext' in protocols:
             found, size = in_context_masks(

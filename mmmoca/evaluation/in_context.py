@@ -7,11 +7,8 @@ The protocol of Balazevic et al., "Towards In-context Scene Understanding"
 
 import numpy as np
 import torch
-from mmengine.dist import get_world_size
 from torch import Tensor
 from torch.nn import functional as F
-
-from mmmoca.messages import listed
 
 from .features import FeatureShard
 from .gather import gather_samples
@@ -201,37 +198,3 @@ class PatchBank:
     def serve(self, k: int) -> None:
         """Search for the other ranks until they have no more images."""
         self._bank.serve(k)
-
-
-def check_bank_memory(
-    size: int, embed_dims: int, num_classes: int, memory: int
-) -> None:
-    """Refuse a bank that memory cannot hold.
-
-    Args:
-        size (int): Patches of the whole bank.
-        embed_dims (int): D, width of the features, kept in float32.
-        num_classes (int): C; label shares are kept in float16, by each rank.
-        memory (int): Bytes of a rank.
-
-    Raises:
-        ValueError: Names the largest size that fits.
-    """
-    patch = 4 * embed_dims / get_world_size() + 2 * num_classes
-    if size * patch > memory:
-        raise ValueError(
-            f'a bank of {size} patches needs {size * patch / 2**30:.1f} GiB '
-            f'of the {memory / 2**30:.1f} GiB that are there: write a '
-            f'bank_size of at most {int(memory / patch)}'
-        )
-
-
-def missing_classes(bank: PatchBank, classes: tuple[str, ...]) -> str:
-    """What to warn of: classes that the bank lacks; '' if it lacks none."""
-    lacking = [classes[i] for i in bank.missing()]
-    if not lacking:
-        return ''
-    return (
-        f'the bank has no pixel of {len(lacking)} classes, which are never '
-        f'predicted: {listed(lacking)}'
-    )

@@ -68,7 +68,7 @@ def mask_block(
             num_workers,
         )
         maps = found['maps'].unflatten(2, model.backbone.patch_resolution)
-        sets.append((maps.numpy(), [*masks.values()]))
+        sets.append((maps, [*masks.values()]))
     classes = count_classes(sets[0][1] + sets[1][1])
     found, size = in_context_masks(*sets, classes, PATCHES)
     found = dict(zip(shown, found))

@@ -63,7 +63,8 @@ def in_context(data, root, weights, work_dir, **options):
         log_level='WARNING',
         experiment_name=work_dir.name,
     )
-    cfg.merge_from_dict(defaults | {'test_cfg.bank_size': 400} | options)
+    small = {'test_cfg.bank_size': 400, 'test_cfg.allow_missing': True}
+    cfg.merge_from_dict(defaults | small | options)
     leave_out_hooks(cfg)
     return cfg
 
@@ -150,6 +151,7 @@ def test_in_context_on_two_processes(streets, weights, tmp_path):
     [
         ({'model.backbone.patch_size': 14}, r'multiple of the patch \(14'),
         ({'test_cfg.k': 0}, 'k=0'),
+        ({'test_cfg.allow_missing': False}, '14 of 19 classes: pole'),
         (
             {'model.neck': dict(type='mmpretrain.GlobalAveragePooling')},
             'featmap',
@@ -165,10 +167,9 @@ def test_what_cannot_be_segmented(options, match, streets, weights, tmp_path):
 
 def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
     cfg = in_context('cityscapes', streets, weights, tmp_path)
-    loop = 'mmmoca.engine.runners.in_context_loop'
     with monkeypatch.context() as patch:
-        patch.setattr(f'{loop}._memory', lambda device: 10**5)
-        with pytest.raises(ValueError, match='bank_size of at most 340'):
+        patch.setattr('os.sysconf', lambda name: 316)  # 0.1 MB
+        with pytest.raises(ValueError, match='bank_size.* at most 339'):
             Runner.from_cfg(cfg).test()
     cfg.experiment_name += '2'
     pipeline = cfg.test_cfg.bank_dataloader.dataset.pipeline
@@ -178,13 +179,16 @@ def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'variant', ['ade20k-512x512_dinov2', 'cityscapes-512x512']
+    'layout, variant',
+    [
+        (ade20k, 'ade20k-512x512_dinov2'),
+        (voc12aug, 'voc12aug-512x512'),
+        (cityscapes, 'cityscapes-512x512'),
+    ],
 )
-def test_linear_segmentation(variant, streets, weights, tmp_path):
-    root = streets
-    if 'ade' in variant:
-        root = tmp_path / 'ade'
-        ade20k(root)
+def test_linear_segmentation(layout, variant, weights, tmp_path):
+    root = tmp_path / 'data'
+    layout(root)
     init = dict(type='Pretrained', checkpoint=str(weights), prefix='backbone.')
     runner = run(
         f'linear_vit-b16_{variant}.py',

@@ -218,15 +218,23 @@ def comparison_table(results: list[dict]) -> str:
     for result in results:
         row = {'top-1, mIoU (%)': result['name']}
         rows.append(row | {k: text for k, (_, text) in scores(result).items()})
-        method = result['settings']['method'] or 'of MOCA, as none is known'
-        notes += f'- {printable(result["name"])}: '  # which may have braces
-        notes += (
-            '{which} encoder; k-NN {knn} (T = {temperature:g}), linear '
-            '{linear}, low-shot {lowshot} before the final norm (lambda = '
-            '{regularization:g}); preset {method}\n'
-        ).format(**dict(result['settings'], method=method))
+        used = result['settings']
+        notes += f'- {printable(result["name"])}: {used["which"]} encoder'
+        if 'knn' in result:
+            notes += f'; k-NN {used["knn"]} (T = {used["temperature"]:g})'
+        if 'linear' in result:
+            notes += f'; linear {used["linear"]}'
+        if 'lowshot' in result:
+            notes += (
+                f'; low-shot {used["lowshot"]} before the final norm '
+                f'(lambda = {used["regularization"]:g})'
+            )
+        method = used['method'] or 'of MOCA, as none is known'
+        notes += f'; preset {method}\n'
         if found := result.get('incontext'):
             notes += f'- in context: {found["bank_patches"]} patches\n'
+        if missing := result.get('missing_classes'):
+            notes += f'- no training mask has the classes {missing}\n'
         if number := result.get('unreadable'):
             notes += f'- {number} images that cannot be read are left out\n'
     table = render_table(list(rows[0]), [list(row.values()) for row in rows])

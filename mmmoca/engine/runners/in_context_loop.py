@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """In-context segmentation as a test."""
 
-import os
-
 import torch
 import torch.nn.functional as F
 from mmengine.dist import get_world_size
@@ -13,15 +11,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.in_context import (
-    PatchBank,
-    check_bank_memory,
-    missing_classes,
-)
-from mmmoca.evaluation.loaders import (
-    check_same_classes,
-    class_names,
-)
+from mmmoca.evaluation.in_context import PatchBank
+from mmmoca.evaluation.loaders import check_same_classes, class_names
+from mmmoca.evaluation.memory import check_memory
+from mmmoca.messages import listed
 from mmmoca.registry import LOOPS
 
 
@@ -50,6 +43,8 @@ class InContextTestLoop(TestLoop):
             transforms each. Defaults to 2, as in the paper.
         k (int): Number of neighbours. Defaults to 30.
         temperature (float): T. Defaults to 0.02.
+        allow_missing (bool): Whether the bank may have no pixel of a class,
+            which is then never predicted. Defaults to False.
         seed (int): Of the choice of patches. Defaults to 0.
         chunk_size (int): Rows compared at a time. Defaults to 8192.
         fp16 (bool): Extract under autocast (bfloat16 on a CPU). Defaults to
@@ -58,7 +53,8 @@ class InContextTestLoop(TestLoop):
     Raises:
         ValueError: If an argument is out of range, bank and images have
             different classes, masks do not fit their images, the image is not
-            a multiple of the patch, or memory cannot hold the bank.
+            a multiple of the patch, memory cannot hold the bank, or it has no
+            pixel of a class.
     """
 
     def __init__(
@@ -71,6 +67,7 @@ class InContextTestLoop(TestLoop):
         bank_epochs: int = 2,
         k: int = 30,
         temperature: float = 0.02,
+        allow_missing: bool = False,
         seed: int = 0,
         chunk_size: int = 8192,
         fp16: bool = False,
@@ -89,6 +86,7 @@ class InContextTestLoop(TestLoop):
         self.bank_epochs = bank_epochs
         self.k = k
         self.temperature = temperature
+        self.allow_missing = allow_missing
         self.seed = seed
         self.chunk_size = chunk_size
 
@@ -151,11 +149,13 @@ class InContextTestLoop(TestLoop):
                         'Resize in the pipeline of bank_dataloader'
                     )
                 if not index + epoch:
-                    check_bank_memory(
+                    check_memory(
+                        'patches of the bank (bank_size)',
                         min(images * maps[0, 0].numel(), self.bank_size),
-                        maps.shape[1],
-                        len(self.classes),
-                        _memory(maps.device),
+                        # Features in float32, label shares on all ranks.
+                        4 * maps.shape[1] / get_world_size()
+                        + 2 * len(self.classes),
+                        maps.device,
                     )
                 if any('sample_idx' not in s for s in samples):
                     raise ValueError(
@@ -172,8 +172,13 @@ class InContextTestLoop(TestLoop):
                     )
         bank.close()
         log.info(f'in-context segmentation by {bank.size} patches')
-        if warning := missing_classes(bank, self.classes):
-            log.warning(warning)
+        lacking = [self.classes[label] for label in bank.missing()]
+        if lacking and not self.allow_missing:
+            raise ValueError(
+                f'the bank has no pixel of {len(lacking)} of '
+                f'{len(self.classes)} classes: {listed(lacking)}. Give it '
+                'images of them, or write test_cfg.allow_missing=True'
+            )
         return bank
 
     def _segment(self, batch: dict, bank: PatchBank) -> list:
@@ -208,11 +213,3 @@ class InContextTestLoop(TestLoop):
                 f'{tuple(patch)}: change Resize in both pipelines'
             )
         return maps, data['data_samples'], size
-
-
-def _memory(device: torch.device) -> int:
-    """Bytes that this rank may use."""
-    if device.type == 'cuda':
-        return torch.cuda.mem_get_info(device)[0]
-    pages = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-    return pages // get_world_size()

@@ -1,12 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Linear probing on fixed features against one rate after the other."""
+"""Probing on fixed features."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mmmoca.evaluation.linear import linear_accuracy
+from mmmoca.evaluation.probing import attentive_accuracy, linear_accuracy
 from mmmoca.models import BatchedLinearHead
 
 
@@ -40,6 +41,7 @@ def _one_rate(train, val, index, lrs, epochs, batch_size, seed):
 
 
 def test_best_of_classifiers_trained_alone():
+    """Against one learning rate after the other."""
     train, val = _set(90, 0), _set(200, 1)
     lrs = [1e-3, 0.1, 3.0, 300.0]
     how = dict(epochs=5, batch_size=16, seed=3)
@@ -48,3 +50,19 @@ def test_best_of_classifiers_trained_alone():
     found = linear_accuracy(train, val, 4, base_lrs=lrs, **how)
     assert found['top1'] == pytest.approx(max(alone))
     assert found['base_lr'] == lrs[alone.index(max(alone))]
+
+
+def test_attention_finds_a_patch():
+    """One patch of an image tells its class: the mean hides it."""
+    rng = np.random.default_rng(0)
+
+    def images(count):
+        labels = torch.from_numpy(rng.integers(0, 2, count))
+        maps = rng.normal(0, 1, (count, 64, 3, 3))
+        for x, label in zip(maps, labels.tolist()):
+            row, column = rng.integers(0, 3, 2)
+            x[:2, row, column] = 6, 4 * label - 2
+        return torch.from_numpy(maps).half(), labels
+
+    found = attentive_accuracy(images(500), images(100), 2, 30, 128, seed=0)
+    assert found['top1'] > 85 and found['base_lr'] in (1e-3, 2e-3, 5e-3, 1e-2)

@@ -1,0 +1,35 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What memory can hold, asked before it is filled."""
+
+import os
+
+import torch
+from mmengine.dist import get_world_size
+
+
+def check_memory(
+    what: str, number: int, each: float, device: torch.device | str = 'cpu'
+) -> None:
+    """Refuse features that the memory of this rank cannot hold.
+
+    Args:
+        what (str): What they are, for the message.
+        number (int): How many there are.
+        each (float): Bytes of each on this rank.
+        device (torch.device | str): Where they will lie. Defaults to the
+            CPU, whose memory the ranks share evenly.
+
+    Raises:
+        ValueError: Names the largest number that fits.
+    """
+    if torch.device(device).type == 'cuda':
+        memory = torch.cuda.mem_get_info(device)[0]
+    else:
+        pages = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+        memory = pages // get_world_size()
+    if number * each > memory:
+        raise ValueError(
+            f'{number} {what} need {number * each / 2**30:.1f} GiB of the '
+            f'{memory / 2**30:.1f} GiB that are there: take at most '
+            f'{int(memory / each)}'
+        )
