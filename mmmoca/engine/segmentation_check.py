@@ -43,7 +43,9 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     if cfg.get('default_scope') != 'mmseg':
         return
     for stage in stages:
-        if loader := cfg.get(f'{stage}_dataloader'):
+        loop = cfg.get(f'{stage}_cfg') or {}
+        loaders = cfg.get(f'{stage}_dataloader'), loop.get('bank_dataloader')
+        for loader in filter(None, loaders):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
             for dataset in members(DATASETS.build(built)):
                 _check_sizes(cfg.model, dataset)

@@ -165,6 +165,18 @@ def test_what_cannot_be_segmented(options, match, streets, weights, tmp_path):
         Runner.from_cfg(cfg).test()
 
 
+@pytest.mark.parametrize('stage', ['train', 'val'])
+def test_foreign_labels_are_named(stage, weights, tmp_path):
+    """Before the run in some masks, and in any of them when it is read."""
+    cityscapes(tmp_path / 'data')
+    cfg = in_context('cityscapes', tmp_path / 'data', weights, tmp_path / 'w')
+    path = next((tmp_path / 'data' / 'gtFine' / stage).glob('*/*1_*.png'))
+    assert cv2.imwrite(str(path), np.full((64, 128), 19, np.uint8))
+    for test in (miou_of, lambda cfg: Runner.from_cfg(cfg).test()):
+        with pytest.raises(ValueError, match='000001_.* 19'):
+            test(cfg)
+
+
 def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
     cfg = in_context('cityscapes', streets, weights, tmp_path)
     with monkeypatch.context() as patch:
@@ -172,6 +184,11 @@ def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match='bank_size.* at most 339'):
             Runner.from_cfg(cfg).test()
     cfg.experiment_name += '2'
+    pipeline = cfg.test_dataloader.dataset.pipeline
+    pipeline[1:3] = pipeline[2:0:-1]
+    with pytest.raises(ValueError, match='LoadAnnotations come after Resize'):
+        Runner.from_cfg(cfg).test()
+    cfg.experiment_name += '3'
     pipeline = cfg.test_cfg.bank_dataloader.dataset.pipeline
     pipeline[2:5] = [pipeline[3], pipeline[4], pipeline[2]]
     with pytest.raises(ValueError, match='LoadAnnotations before Resize'):

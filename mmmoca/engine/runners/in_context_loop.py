@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """In-context segmentation as a test."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from mmengine.dist import get_world_size
@@ -52,9 +54,9 @@ class InContextTestLoop(TestLoop):
 
     Raises:
         ValueError: If an argument is out of range, bank and images have
-            different classes, masks do not fit their images, the image is not
-            a multiple of the patch, memory cannot hold the bank, or it has no
-            pixel of a class.
+            different classes, masks do not fit their images or have other
+            labels, the image is not a multiple of the patch, memory cannot
+            hold the bank, or it has no pixel of a class.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class InContextTestLoop(TestLoop):
         self.bank_loader = runner.build_dataloader(bank_dataloader, seed=seed)
         check_same_classes(self.bank_loader, self.dataloader, ('bank', 'test'))
         self.classes = class_names(self.dataloader)
+        self.ignored = getattr(self.dataloader.dataset, 'ignore_index', 255)
         self.bank_size = bank_size
         self.bank_epochs = bank_epochs
         self.k = k
@@ -141,7 +144,7 @@ class InContextTestLoop(TestLoop):
                 loader.sampler.set_epoch(epoch)
             for index, batch in enumerate(loader):
                 maps, samples, size = self._encode(batch)
-                masks = torch.cat([s.gt_sem_seg.data for s in samples])
+                masks = torch.cat([self._mask(sample) for sample in samples])
                 if masks.shape[-2:] != size:
                     raise ValueError(
                         f'masks of {tuple(masks.shape[-2:])} do not fit images'
@@ -186,11 +189,27 @@ class InContextTestLoop(TestLoop):
         maps, samples, _ = self._encode(batch)
         shares = bank.predict(maps, self.k, self.temperature)
         for sample, share in zip(samples, shares):
-            scores = F.interpolate(
-                share[None], tuple(sample.ori_shape), mode='bilinear'
-            )
+            mask, size = self._mask(sample), tuple(sample.ori_shape)
+            if mask.shape[1:] != size:
+                raise ValueError(
+                    f'{sample.img_path} has {size} pixels and its mask '
+                    f'{tuple(mask.shape[1:])}: they must be alike, and '
+                    'LoadAnnotations come after Resize in test_dataloader'
+                )
+            scores = F.interpolate(share[None], size, mode='bilinear')
             sample.pred_sem_seg = PixelData(data=scores.argmax(dim=1))
         return samples
+
+    def _mask(self, sample: Any) -> Tensor:
+        """Labels, (1, H, W), all of which are those of a class or ignored."""
+        mask, number = sample.gt_sem_seg.data, len(self.classes)
+        foreign = mask[(mask >= number) & (mask != self.ignored)]
+        if len(foreign):
+            raise ValueError(
+                f'the mask of {sample.img_path} has the label '
+                f'{int(foreign[0])}, but there are {number} classes'
+            )
+        return mask
 
     def _encode(self, batch: dict) -> tuple[Tensor, list, torch.Size]:
         """Patch features of a batch, its samples and the images' size."""
