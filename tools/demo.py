@@ -80,7 +80,7 @@ def textures_run(args: argparse.Namespace) -> dict:
     tool = ROOT / 'tools' / 'drawn_sets' / 'make_textures.py'
     images = args.out / 'textures'
     if not images.is_dir():
-        subprocess.run([sys.executable, tool, images], check=True)
+        subprocess.run([sys.executable, tool, images, '--masks'], check=True)
     return {
         'data': images,
         'knn': images,

@@ -137,6 +137,6 @@ def test_where_it_writes_and_draws_by_default(tool, tmp_path):
     args.out = tmp_path
     with mock.patch.object(demo.subprocess, 'run') as run:
         settings = demo.textures_run(args)
-    _, program, target = run.call_args.args[0]
+    _, program, target, _ = run.call_args.args[0]
     assert program.name == 'make_textures.py'
     assert target == settings['data'] == tmp_path / 'textures'

@@ -10,8 +10,9 @@ import numpy as np
 
 from _drawn_set import draw_classes
 
-# Draws one image: takes the index of its class, the generator and the side.
-Draw = Callable[[int, np.random.Generator, int], np.ndarray]
+# Draws one image and its mask, (size, size), uint8: takes the index of its
+# class, the generator and the side.
+Draw = Callable[[int, np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 
 
 def rotation(angle: float) -> np.ndarray:
@@ -110,6 +111,7 @@ def draw_images(
     draw: Draw,
     classes: Sequence[str],
     size: int = 48,
+    masks: bool = False,
     **numbers: int,
 ) -> bool:
     """Make a labelled set of grey JPEG files with three equal channels.
@@ -117,9 +119,10 @@ def draw_images(
     Args:
         what (str): Name of what is drawn, for the progress bar.
         out (str | Path): Folder to make.
-        draw (Draw): Gives (size, size), uint8.
+        draw (Draw): Gives an image and its mask.
         classes (Sequence[str]): Names of the classes.
         size (int): Side in pixels, at least 24.
+        masks (bool): Whether to write ``out/masks/<split>/<class>/*.png``.
         **numbers (int): See :func:`_drawn_set.draw_classes`.
 
     Returns:
@@ -133,10 +136,14 @@ def draw_images(
     def write(
         root: Path, name: str, label: int, rng: np.random.Generator
     ) -> None:
-        image = draw(label, rng, size)
+        image, mask = draw(label, rng, size)
         image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
         data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
         (root / f'{name}.jpg').write_bytes(data.tobytes())
+        if masks:
+            path = root / 'masks' / f'{name}.png'
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(cv2.imencode('.png', mask)[1].tobytes())
 
-    sizes = dict(size=size, min_size=24)
-    return draw_classes(what, out, write, classes, **sizes, **numbers)
+    more = dict(size=size, min_size=24, **({'masks': True} if masks else {}))
+    return draw_classes(what, out, write, classes, **more, **numbers)

@@ -139,8 +139,10 @@ def _polygon(rng: np.random.Generator, size: int) -> np.ndarray:
             return mask
 
 
-def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
-    """Draw one grey image of a class.
+def draw(
+    class_index: int, rng: np.random.Generator, size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw one grey image of a class, and where its texture is.
 
     Args:
         class_index (int): Index into :data:`CLASSES`.
@@ -149,7 +151,9 @@ def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
         size (int): Side in pixels. Everything scales with it.
 
     Returns:
-        np.ndarray: Image of shape (size, size), uint8, of full contrast.
+        tuple[np.ndarray, np.ndarray]: Image of full contrast, and mask: 0 for
+        the background, else the index of the class plus 1. Both have the
+        shape (size, size) and are uint8.
     """
     field, period = _TEXTURES[CLASSES[class_index]]
     period *= size / NOMINAL_SIZE * 1.25 ** rng.uniform(-1, 1)
@@ -163,20 +167,25 @@ def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
     ink = field(u, v, rng.uniform(0.85, 1.15), rng) * period
     texture = rng.uniform(0.6, 1) * (2 * np.clip(ink + 0.5, 0, 1) - 1)
 
-    mask = _polygon(rng, size)
-    return finish(mask * texture + (1 - mask) * background(rng, size), rng)
+    inside = _polygon(rng, size)
+    image = inside * texture + (1 - inside) * background(rng, size)
+    mask = np.where(inside > 0.5, class_index + 1, 0).astype(np.uint8)
+    return finish(image, rng), mask
 
 
-def make_textures(out: str | Path, **numbers: int) -> bool:
+def make_textures(out: str | Path, **options: int) -> bool:
     """Draw the set, see :func:`_drawn_images.draw_images`."""
     return draw_images(
-        'textures', out, draw, CLASSES, format=FORMAT, **numbers
+        'textures', out, draw, CLASSES, format=FORMAT, **options
     )
 
 
 def main() -> None:
     """Draw the set that the command line asks for."""
-    run(set_parser(__doc__.splitlines()[0], 5000, 1000, 48), make_textures)
+    parser = set_parser(__doc__.splitlines()[0], 5000, 1000, 48)
+    masks = 'write masks, too: 0 outside of the texture, then the classes'
+    parser.add_argument('--masks', action='store_true', help=masks)
+    run(parser, make_textures)
 
 
 if __name__ == '__main__':
