@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import numpy as np
 
-from _drawn_images import background, coverage, draw_images, finish
-from _drawn_set import run, set_parser
+from _drawn_images import background, coverage, finish
+from _drawn_set import draw_classes, run, set_parser
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
@@ -167,11 +168,31 @@ def draw(class_index: int, rng: np.random.Generator, size: int) -> np.ndarray:
     return finish(mask * texture + (1 - mask) * background(rng, size), rng)
 
 
-def make_textures(out: str | Path, **numbers: int) -> bool:
-    """Draw the set, see :func:`_drawn_images.draw_images`."""
-    return draw_images(
-        'textures', out, draw, CLASSES, format=FORMAT, **numbers
-    )
+def make_textures(out: str | Path, size: int = 48, **numbers: int) -> bool:
+    """Draw the set, as grey JPEG files with three equal channels.
+
+    Args:
+        out (str | Path): Folder to make.
+        size (int): Side in pixels, at least 24.
+        **numbers (int): See :func:`_drawn_set.draw_classes`.
+
+    Returns:
+        bool: True if the set was drawn, False if it was already there.
+
+    Raises:
+        ValueError: If a number is below its minimum.
+        FileExistsError: If ``out`` holds anything else than this set.
+    """
+
+    def write(
+        root: Path, name: str, label: int, rng: np.random.Generator
+    ) -> None:
+        image = cv2.cvtColor(draw(label, rng, size), cv2.COLOR_GRAY2BGR)
+        data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
+        (root / f'{name}.jpg').write_bytes(data.tobytes())
+
+    sizes = dict(size=size, min_size=24, format=FORMAT)
+    return draw_classes('textures', out, write, CLASSES, **sizes, **numbers)
 
 
 def main() -> None:
