@@ -91,9 +91,8 @@ def build_vit(
     }
     if 'ln1.weight' not in state:
         raise CheckpointError(
-            'the encoder has no final norm, which [CLS] and [AVG] are taken '
-            'after: give a pretrained encoder, not a classifier that was '
-            'fine-tuned on the mean patch token'
+            'the encoder has no final norm, after which features are taken: '
+            'give a pretrained encoder, not a fine-tuned classifier'
         )
     _, channels, *patch = state[PROJECTION].shape
     config = dict(
@@ -160,8 +159,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if not isinstance(heads, int) or heads < 1 or dims % heads:
         raise CheckpointError(
-            f'the number of attention heads of a ViT of {arch["num_layers"]} '
-            f'layers and {dims} channels is not known, or does not divide '
-            f'the channels ({heads}): give --num-heads N'
+            f'the number of attention heads of a ViT of {dims} channels is '
+            f'not known, or does not divide them ({heads}): give --num-heads N'
         )
     return heads

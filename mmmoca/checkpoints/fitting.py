@@ -165,22 +165,19 @@ def _check_grid(
     """
     if 'pos_embed' not in saved:
         return
-    positions, mode = saved['pos_embed'], vit.interpolate_mode
-    extra = vit.pos_embed.shape[1] - math.prod(vit.patch_resolution)
+    positions, target = saved['pos_embed'], tuple(vit.patch_resolution)
+    extra = vit.pos_embed.shape[1] - math.prod(target)
     source = position_grid(record.get('grid'), positions, extra)
     square = source is not None and source[0] == source[1]
     resized = positions.shape[1] != vit.pos_embed.shape[1]
-    if source == tuple(vit.patch_resolution) or (square and resized):
+    if source == target or (square and resized):
         return
     height, width = vit.img_size
-    option = f' --interpolation {mode}' if mode != 'bicubic' else ''
-    known = ' x '.join(map(str, source)) if source else 'not square'
     raise CheckpointError(
-        f'the positions of {role} were trained on a grid that is {known}, '
-        'and mmpretrain cannot resize it to '
-        '{} x {}: resize it by '.format(*vit.patch_resolution)
-        + 'tools/model_converters/convert.py --img-size '
-        f'{height} {width}{option}'
+        f'the positions of {role} are of a patch grid that is '
+        f'{source or "not square"}, and mmpretrain cannot resize it to '
+        f'{target}: write tools/model_converters/convert.py ... --img-size '
+        f'{height} {width} --interpolation {vit.interpolate_mode}'
     )
 
 

@@ -268,14 +268,13 @@ def _check_plain(
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '
             'ViT does not have. Encoders with a distillation token, relative '
-            'positions or a gated MLP (SwiGLU) are not read: a config without '
-            'these parts would load the rest and compute something else'
+            'positions or a gated MLP (SwiGLU) are not read'
         )
     needed = 'cls_token', 'pos_embed', 'layers.0.attn.qkv.weight'
     missing = [name for name in needed if name not in state_dict]
     if missing:
         raise CheckpointError(
             f'the encoder in {source} has no {" and no ".join(missing)}: only '
-            'ViTs with a [CLS] token and positions that are absolute, or '
-            "DINOv3's, are read (those of I-JEPA, for one, have no [CLS])"
+            "ViTs with a [CLS] token and absolute positions, or DINOv3's, are "
+            'read (not those of I-JEPA, for one)'
         )

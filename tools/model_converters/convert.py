@@ -82,12 +82,12 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
         CheckpointError,
         adapt_backbone,
         backbone_checkpoint,
-        convert_release,
         read_backbone,
         read_checkpoint,
     )
     from mmmoca.checkpoints.keys import TIMM
     from mmmoca.checkpoints.layouts import record_of
+    from mmmoca.checkpoints.release import convert_release
     from mmmoca.checkpoints.weights import TOKEN_PARTS
 
     if args.to == 'moca':
@@ -114,17 +114,11 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
             "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's has none"
         )
     if args.to == 'timm':
-        if tokens:
-            raise CheckpointError(
-                f'{args.src} has registers or rotary positions: write it by '
-                'tools/export.py --to timm'
-            )
         images = record_of(backbone.meta).get('preprocessing') or {}
-        if images.get('channel_order') == 'bgr':
+        if tokens or images.get('channel_order') == 'bgr':
             raise CheckpointError(
-                f'{args.src} is of BGR images, and timm loads RGB: write it '
-                'by tools/export.py --to timm, which turns the patch '
-                'projection'
+                f'{args.src} has registers or rotary positions, or is of BGR '
+                'images: write it by tools/export.py --to timm'
             )
         checkpoint['state_dict'] = {
             TIMM.from_mmpretrain(name): value

@@ -7,18 +7,16 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
-    START_SCHEME,
     CheckpointError,
     backbone_checkpoint,
-    check_fit,
-    check_pretrained_inits,
     find_backbone,
     guarded,
-    load_start,
-    loaded_names,
     local_file,
     resize_positions,
 )
+from mmmoca.checkpoints.fitting import check_fit, loaded_names
+from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
+from mmmoca.checkpoints.start import START_SCHEME, load_start
 from mmmoca.engine.resume_check import check_optimizer
 from mmmoca.engine.steps import (
     built_loops,
