@@ -137,8 +137,7 @@ class LoadBands(LoadImage):
         if not valid.all():
             raise OSError(
                 f'cannot use the image {printable(name)}: it has values that '
-                'are not finite. If NaN stands for pixels without a measure'
-                "ment, write nodata='nan' in LoadBands"
+                "are not finite; for NaN write nodata='nan' in LoadBands"
             )
         return img
 
@@ -152,10 +151,9 @@ class LoadBands(LoadImage):
         self._first = self._first or (bits, name)
         if bits != self._first[0]:
             raise DepthError(
-                f'{printable(name)} is {dtype}, unlike '
-                f'{printable(self._first[1])}: images of 1, of 8 and of more '
-                'bits mean different things by a number. Convert one kind, '
-                'or take it out'
+                f'{printable(name)} is {dtype}, and '
+                f'{printable(self._first[1])} of other bits, whose numbers '
+                'mean other things: convert one kind, or take it out'
             )
 
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:
@@ -170,10 +168,8 @@ class LoadBands(LoadImage):
                 f'{printable(path)} has the shape {img.shape}, in which '
                 f'{"both axes fit" if first else "no axis fits"} channels='
                 f'{self.channels} and channel_axis={self.channel_axis!r} of '
-                "LoadBands. Write channel_axis='first' or 'last' if both fit, "
-                'else the channels that all images have there, in '
-                'model.backbone.in_channels and as the length of mean and '
-                'std, or take the file out'
+                'LoadBands: correct them, with model.backbone.in_channels and '
+                'the length of mean and std, or take the file out'
             )
         return np.moveaxis(img, 0, 2) if first else img
 

@@ -66,10 +66,8 @@ class CheckedCOCO(COCO):
         if [name for name in known if name in cat_names] != list(cat_names):
             raise ValueError(
                 f'{self.path} has the categories {listed(known, 100)}, which '
-                f'the classes {listed(cat_names, 3)} do not match. Labels '
-                'follow the order of the file: write classes (metainfo.'
-                'classes of the data sets) with all of its categories or '
-                'some, in this order'
+                f'the classes {listed(cat_names, 3)} do not match: write all '
+                'or some of them, in this order, as metainfo.classes'
             )
         return super().get_cat_ids(cat_names=cat_names)
 
@@ -104,8 +102,7 @@ class CheckedCocoDataset(CocoDataset):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
                     f'the image {printable(info["img_path"])}: add it, or '
-                    'leave out with_mask=True of LoadAnnotations, for a '
-                    'detector without masks'
+                    'leave out with_mask=True of LoadAnnotations'
                 )
         return data
 
@@ -157,10 +154,9 @@ class CheckedCocoDataset(CocoDataset):
         beyond = outside(self.data_prefix.get('img') or '', paths)
         if missing := sorted(paths - there | set(beyond)):
             raise FileNotFoundError(
-                f'{len(missing)} of the {len(paths)} images of '
-                f'{self.ann_file} are missing or not below data_prefix.img '
-                f'({listed(missing, 3)}): correct data_root and '
-                'data_prefix.img of the dataset, or the file'
+                f'{len(missing)} of {len(paths)} images of {self.ann_file} '
+                f'are missing or not below data_prefix.img '
+                f'({listed(missing, 3)}): correct it, data_root or the file'
             )
 
 

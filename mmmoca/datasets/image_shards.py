@@ -90,10 +90,9 @@ class ImageShards(ImageSet):
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is no file {printable(missing[0])}. Set data_root to '
-                'a folder of *.tar, a file, or a pattern such as '
-                'train-{000..009}.tar; '
-                'tools/dataset_converters/make_shards.py writes some'
+                f'there is no file {printable(missing[0])}: set data_root to '
+                'a folder of *.tar (make_shards.py of the tools writes some), '
+                'a file, or a pattern such as train-{000..009}.tar'
             )
         return shards
 

@@ -111,9 +111,8 @@ class LoadImage(LoadImageFromFile):
             reduce_to < 1 or (color_type, imdecode_backend) != ('color', 'cv2')
         ):
             raise ValueError(
-                f'reduce_to={reduce_to} must be a number of pixels, and '
-                "works with color_type='color' and imdecode_backend='cv2' "
-                'only: leave it out, or leave these two at their defaults'
+                f'reduce_to={reduce_to} must be a number of pixels, and needs '
+                "color_type='color' and imdecode_backend='cv2', the defaults"
             )
         if max_pixels < 1:
             raise ValueError(f'max_pixels must be 1 or more, got {max_pixels}')
