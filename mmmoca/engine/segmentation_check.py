@@ -151,11 +151,10 @@ def check_files(dataset: BaseDataset) -> None:
         if missing:
             raise ValueError(
                 f'{len(missing)} of {len(paths)} files are missing or not '
-                f'below {root}, such as {listed(missing, 2)}: an image NAME'
-                f'{dataset.img_suffix} needs a mask NAME'
-                f'{dataset.seg_map_suffix}; correct data_prefix, the suffixes '
-                f'or the split {dataset.ann_file} (docs/guides/segment.md '
-                'says how those of Cityscapes are made)'
+                f'below {root}, such as {listed(missing, 2)}: correct '
+                f'data_prefix, the suffixes, as in {wanted}, or the split '
+                f'{dataset.ann_file} (docs/guides/segment.md makes those of '
+                'Cityscapes)'
             )
 
 
@@ -226,9 +225,8 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     if loaded is not None and _turned(info['img_path'], loaded['img']):
         raise ValueError(
             f'the EXIF orientation of {printable(info["img_path"])} turns it, '
-            'but not its mask: save the image as it is shown, without the '
-            "tag, or write color_type='color_ignore_orientation' for the "
-            'loader, whichever the mask is of'
+            'but not its mask: save the image as it is shown, or write '
+            "color_type='color_ignore_orientation' for its loader"
         )
     labels = set(np.unique(mask).astype(int).tolist())
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
@@ -240,9 +238,8 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
         raise ValueError(
             f'{printable(path)} has the label ids {foreign[:5]}, but there '
             f'are {number} classes: use {start} to {number - 1 + start}, and '
-            f'{ignored} for pixels to leave out, or list all classes in '
-            'metainfo and num_classes; for Cityscapes, '
-            'csCreateTrainIdLabelImgs makes labelTrainIds of raw labelIds'
+            f'{ignored} for pixels to leave out (csCreateTrainIdLabelImgs '
+            'makes those of Cityscapes), or list all classes in metainfo'
         )
     return labels
 

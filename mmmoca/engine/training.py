@@ -147,9 +147,8 @@ def train(
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
     if batch != base:
         runner.logger.warning(
-            f'the learning rate was chosen for {base} images an optimiser '
-            f'step, and there are {batch}: add --auto-scale-lr '
-            '(auto_scale_lr.enable=True) to scale it'
+            f'the learning rate is for {base} images a step, and there are '
+            f'{batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales it'
         )
     try:
         runner.train()
