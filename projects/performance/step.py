@@ -6,7 +6,8 @@ Builds the model, the parameter groups and the optimiser wrapper of
 operations of the matrix products and memory.
 
 ``--reference`` adds the same step as the authors' code takes it, from the same
-weights; ``--forms`` chooses what is measured.
+weights, with PyTorch's fused attention (reference) and with that of older timm
+(products); ``--forms`` chooses what is measured.
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
@@ -17,11 +18,7 @@ import argparse
 import json
 from pathlib import Path
 
-OURS, NOT_LEAN = 'ours', 'ours, lean_mlp=False'
-FUSED, PRODUCTS = (
-    f'reference, attention {kind}' for kind in ('fused', 'products')
-)
-FORMS = dict(ours=OURS, mlp=NOT_LEAN, reference=FUSED, products=PRODUCTS)
+FORMS = 'ours', 'lean_mlp=False', 'reference', 'products'
 
 
 def main() -> None:
@@ -39,7 +36,7 @@ def main() -> None:
     add('--device', choices=['cpu', 'cuda'])
     add('--repeats', type=int, default=5)
     add('--rounds', type=int, default=1, help='of processes')
-    add('--forms', nargs='+', choices=[*FORMS], default=['ours'])
+    add('--forms', nargs='+', choices=FORMS, default=['ours'])
     add('--reference', action='store_true', help='all of the forms')
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
@@ -73,13 +70,13 @@ def main() -> None:
     ours = partial(TrainingStep, *setting, compiled=compiled)
     reference = partial(ReferenceStep, *setting)
     forms = {
-        OURS: ours,
-        NOT_LEAN: partial(ours, options=reference_step.NOT_LEAN),
-        FUSED: partial(reference, attention='fused'),
-        PRODUCTS: partial(reference, attention='products'),
+        'ours': ours,
+        'lean_mlp=False': partial(ours, options=reference_step.NOT_LEAN),
+        'reference': partial(reference, attention='fused'),
+        'products': partial(reference, attention='products'),
     }
     if not args.reference:
-        forms = {FORMS[name]: forms[FORMS[name]] for name in args.forms}
+        forms = {name: forms[name] for name in args.forms}
     costs = measure_apart(forms, args.device, args.repeats, args.rounds)
     products = count_flops(args.arch, batch) / 1e12
     seconds, memory = next(iter(costs.values()))

@@ -23,24 +23,6 @@ DTYPES = dict(fp32='float32', bf16='bfloat16', fp16='float16')
 MOMENTUM = 0.99
 
 
-def load_recipe(
-    arch: str | None = None,
-    patch_size: int = 16,
-    config: Path | str = RECIPE,
-) -> Config:
-    """A recipe, the paper's by default.
-
-    ``arch`` is another of mmpretrain's architectures in the place of its own.
-    """
-    cfg = Config.fromfile(config)
-    if arch is not None:
-        layers = VisionTransformer.arch_zoo[arch]['num_layers']
-        cfg.model.backbone.update(
-            arch=arch, patch_size=patch_size, tap_layer=layers * 2 // 3
-        )
-    return cfg
-
-
 class TrainingStep:
     """A recipe's step on synthetic views, as the Runner and hooks do it.
 
@@ -71,7 +53,10 @@ class TrainingStep:
     ) -> None:
         torch.manual_seed(0)
         init_default_scope('mmpretrain')
-        cfg = load_recipe(arch, config=config)
+        cfg = Config.fromfile(config)
+        if arch is not None:
+            layers = VisionTransformer.arch_zoo[arch]['num_layers']
+            cfg.model.backbone.update(arch=arch, tap_layer=layers * 2 // 3)
         cfg.merge_from_dict({'optim_wrapper.dtype': DTYPES[dtype]})
         cfg.merge_from_dict(options or {})
         # As Runner.setup_env does.
