@@ -173,11 +173,14 @@ def _check_grid(
     if source == target or (square and resized):
         return
     height, width = vit.img_size
+    mode = vit.interpolate_mode
+    option = f' --interpolation {mode}' if mode != 'bicubic' else ''
+    known = ' x '.join(map(str, source)) if source else 'not square'
     raise CheckpointError(
-        f'the positions of {role} are of a patch grid that is '
-        f'{source or "not square"}, and mmpretrain cannot resize it to '
-        f'{target}: write tools/model_converters/convert.py ... --img-size '
-        f'{height} {width} --interpolation {vit.interpolate_mode}'
+        f'the positions of {role} are of a patch grid that is {known}, and '
+        f'mmpretrain cannot resize it to {target[0]} x {target[1]}: write '
+        'tools/model_converters/convert.py ... --img-size '
+        f'{height} {width}{option}'
     )
 
 

@@ -168,8 +168,9 @@ class LoadBands(LoadImage):
                 f'{printable(path)} has the shape {img.shape}, in which '
                 f'{"both axes fit" if first else "no axis fits"} channels='
                 f'{self.channels} and channel_axis={self.channel_axis!r} of '
-                'LoadBands: correct them, with model.backbone.in_channels and '
-                'the length of mean and std, or take the file out'
+                "LoadBands: write channel_axis='first' or 'last' if both fit, "
+                'else correct channels, model.backbone.in_channels and the '
+                'length of mean and std, or take the file out'
             )
         return np.moveaxis(img, 0, 2) if first else img
 

@@ -141,8 +141,9 @@ def check_files(dataset: BaseDataset) -> None:
             f'({counted(left_out) or "nor another file"}): correct '
             'data_root, data_prefix or img_suffix'
         )
-    wanted = f'NAME{dataset.img_suffix}, NAME{dataset.seg_map_suffix}'
-    say_left_out(left_out, folder, f'names of images and masks are {wanted}')
+    masks = f'a mask NAME{dataset.seg_map_suffix}'
+    wanted = f'an image NAME{dataset.img_suffix} needs {masks}'
+    say_left_out(left_out, folder, wanted)
     for key in _PATHS:
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''
@@ -151,10 +152,9 @@ def check_files(dataset: BaseDataset) -> None:
         if missing:
             raise ValueError(
                 f'{len(missing)} of {len(paths)} files are missing or not '
-                f'below {root}, such as {listed(missing, 2)}: correct '
-                f'data_prefix, the suffixes, as in {wanted}, or the split '
-                f'{dataset.ann_file} (docs/guides/segment.md makes those of '
-                'Cityscapes)'
+                f'below {root}, such as {listed(missing, 2)}: {wanted}; '
+                'correct data_prefix, the suffixes or the split '
+                f'{dataset.ann_file} (docs/guides/segment.md)'
             )
 
 
@@ -238,8 +238,8 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
         raise ValueError(
             f'{printable(path)} has the label ids {foreign[:5]}, but there '
             f'are {number} classes: use {start} to {number - 1 + start}, and '
-            f'{ignored} for pixels to leave out (csCreateTrainIdLabelImgs '
-            'makes those of Cityscapes), or list all classes in metainfo'
+            f'{ignored} for pixels to leave out, or list all classes in '
+            'metainfo (csCreateTrainIdLabelImgs makes labelTrainIds)'
         )
     return labels
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -122,7 +123,7 @@ def _train(
         command[:2] = [str(TOOLS / 'dist_train.sh')]
         command.append(str(args.gpus))
     command += ['--work-dir', str(folder), '--resume']
-    command += ['--cfg-options', *options]
+    command += [*shlex.split(args.train_args), '--cfg-options', *options]
     # The run gets Ctrl-C, too, and saves: wait for it.
     stopped = []
     previous = signal.signal(signal.SIGINT, lambda *_: stopped.append(True))
@@ -175,6 +176,7 @@ def main() -> None:
     add('--metric', default='mIoU', help='by default mIoU; higher is better')
     add('--work-dir', type=Path, help='by default work_dirs/sweep_<config>')
     add('--gpus', type=positive_integer, default=1, help='of each run')
+    add('--train-args', default='', help='of tools/train.py: --train-args=...')
     form = 'KEY=VALUE'
     add('--cfg-options', nargs='+', action='extend', default=[], metavar=form)
     args = parser.parse_args()

@@ -141,9 +141,9 @@ class AtomicCheckpointHook(CheckpointHook):
         named = find_checkpoints(folder, self.filename_tmpl)
         if left := [*problems, *named, *left_checkpoints(folder)]:
             raise CheckpointError(
-                f'{folder} has checkpoints, or damaged ones ({left[0]}): go '
-                'on with their run by --resume (resume=True), or give another '
-                'work dir (--work-dir)'
+                f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
+                'they are of this run, go on by --resume (resume=True); if '
+                'of another run, give another work dir (--work-dir)'
             )
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:

@@ -103,8 +103,8 @@ class ReproducibilityHook(Hook):
         loop = runner.train_loop
         if runner.iter >= runner.max_iters:
             runner.logger.warning(
-                f'the run is complete, with {runner.iter} iterations: to '
-                'train longer, raise max_epochs or max_iters in train_cfg'
+                f'the run is complete, {runner.iter} of {runner.max_iters} '
+                'iterations: raise max_epochs or max_iters to train longer'
             )
         sampler = _sampler(loop)
         own = isinstance(sampler, SeededSampler)
