@@ -60,7 +60,7 @@ TINY = {
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     """The command of each part, tiny ones for a rehearsal."""
     programs = 'projects/performance'
-    step = f'{programs}/step.py --device {device} --batch-size {BATCH} --dtype'
+    step = f'{programs}/step.py --batch-size {BATCH} --dtype'
     workers = min(16, os.cpu_count() or 1)
     options = (
         f'--cfg-options train_dataloader.dataset.data_root={out}/photos '
