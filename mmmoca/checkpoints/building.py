@@ -48,11 +48,10 @@ def adapt_backbone(
     source = tuple(source_grid or backbone.grid or ())
     size = backbone._replace(grid=source or None).img_size
     size = size if img_size is None else img_size
-    patch = state[PROJECTION].shape[2:]
+    patch = tuple(state[PROJECTION].shape[2:])
     if any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
-            f'--img-size {size[0]} {size[1]} must be multiples of the patch, '
-            f'{patch[0]} x {patch[1]}'
+            f'--img-size {size[0]} {size[1]} must be multiples of {patch}'
         )
     grid = tuple(s // p for s, p in zip(size, patch))
     if source_grid is not None or grid != source:

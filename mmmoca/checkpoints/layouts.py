@@ -231,10 +231,7 @@ def find_backbone(
         changes.append('its positions are rotary ones, as DINOv3 has them')
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
-        changes.append(
-            'its LayerScale is multiplied into the projections, which '
-            'computes the same'
-        )
+        changes.append('its LayerScale is multiplied into the projections')
     if naming == 'timm' and (changes or 'register_tokens' in state_dict):
         prepend_class_position(state_dict)
     layout = record.get('layout')

@@ -86,8 +86,7 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     path = os.path.expanduser(os.fspath(path))
     if not os.path.isfile(path):
         raise CheckpointError(
-            f'{path} is no file on this machine: give the path of a local '
-            'file (download a URL first)'
+            f'{path} is no file on this machine: download a URL first'
         )
     reader = _read_safetensors if _is_safetensors(path) else _read_pickled
     checkpoint = reader(path, lazy)

@@ -63,8 +63,7 @@ def check_real(state_dict: Mapping[str, object], source: str) -> None:
     ]
     if wrong:
         raise CheckpointError(
-            f'{source} has {listed(wrong)}, which are no floating point '
-            'numbers: save them as such'
+            f'{source} has {listed(wrong)}, no floating point numbers'
         )
 
 

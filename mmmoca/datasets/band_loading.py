@@ -67,8 +67,7 @@ class LoadBands(LoadImage):
             raise ValueError(f'channels must be 1 or more but got {channels}')
         if channel_axis not in (None, 'first', 'last'):
             raise ValueError(
-                "channel_axis must be 'first', 'last' or None "
-                f'but got {channel_axis!r}'
+                f"channel_axis={channel_axis!r} must be 'first', 'last', None"
             )
         self.channels = channels
         self.channel_axis = channel_axis
@@ -144,8 +143,7 @@ class LoadBands(LoadImage):
     def _check_depth(self, dtype: np.dtype, name: str) -> None:
         if dtype.kind not in 'buif':
             raise OSError(
-                f'cannot use the image {printable(name)}: its values are '
-                f'{dtype}, no real numbers'
+                f'cannot use the image {printable(name)}: {dtype} is not real'
             )
         bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
         self._first = self._first or (bits, name)

@@ -32,8 +32,7 @@ def held_out(
     whole = DATASETS.build(dataset)
     if not 2 <= every <= len(whole):
         raise ValueError(
-            f'every={every} must be from 2 to the number of images, '
-            f'{len(whole)}'
+            f'every={every} must be from 2 to {len(whole)}, all images'
         )
     chosen = [i for i in range(len(whole)) if (i % every < every - 1) == rest]
     part = whole.get_subset(chosen)

@@ -110,10 +110,9 @@ class ImageSet(CustomDataset):
             ends.append(len(content))
         self.data_list = _Infos(self)
         if not ends:
-            others = counted(self.left_out) or 'none of others'
+            others = counted(self.left_out) or 'none'
             raise FileNotFoundError(
-                f'no image in {self._searched()}; of other files there are: '
-                f'{others}'
+                f'no image in {self._searched()}; other files: {others}'
             )
         say_left_out(
             self.left_out,
@@ -158,8 +157,7 @@ class ImageSet(CustomDataset):
         if data is None and self.test_mode:
             path = self.get_data_info(idx)['img_path']
             raise OSError(
-                f'cannot read the image {printable(path)}: evaluation skips '
-                'nothing'
+                f'cannot read {printable(path)}: evaluation skips nothing'
             )
         return data
 

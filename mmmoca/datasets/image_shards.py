@@ -71,8 +71,7 @@ class ImageShards(ImageSet):
         place = self.img_prefix.rstrip('/')
         if '://' in place:
             raise ValueError(
-                f'{place} is not on a disk, and ImageShards reads images in '
-                'any order: copy the shards'
+                f'{place} is not on a disk, as shards must be: copy them'
             )
         if os.path.isdir(place):
             # '*' leaves out hidden files, of which macOS makes one for each.
@@ -120,8 +119,7 @@ class TarBackend(BaseStorageBackend):
         match = TAR_ADDRESS.fullmatch(filepath)
         if match is None:
             raise ValueError(
-                f'{printable(filepath)} is not of the form '
-                'tar://SHARD#OFFSET+SIZE/NAME'
+                f'{printable(filepath)} is no tar://SHARD#OFFSET+SIZE/NAME'
             )
         shard, offset, size = match[1], int(match[2]), int(match[3])
         # Kept, lest another thread's shard close it.

@@ -118,8 +118,7 @@ class LoadImage(LoadImageFromFile):
             raise ValueError(f'max_pixels must be 1 or more, got {max_pixels}')
         if not 0 <= max_unreadable <= 1:
             raise ValueError(
-                'max_unreadable is a share of the images, between 0 and 1, '
-                f'but got {max_unreadable}'
+                f'max_unreadable={max_unreadable} must be a share, 0 to 1'
             )
         super().__init__(
             to_float32=to_float32,
@@ -307,8 +306,7 @@ class LoadImage(LoadImageFromFile):
         if path not in self._unreadable:
             self._unreadable.add(path)
             print_log(
-                f'{error}. Skipped; {len(self._unreadable)} unreadable so far '
-                'in this process.',
+                f'{error}. Skipped; {len(self._unreadable)} unreadable so far',
                 # MMLogger does not show the warnings of other ranks.
                 logger='current' if get_rank() == 0 else None,
                 level=logging.WARNING,

@@ -82,10 +82,7 @@ class WarmupCosineLR(_ParamScheduler):
     ) -> 'WarmupCosineLR':
         """Build the schedule by iteration from lengths in epochs."""
         if not epoch_length:
-            raise ValueError(
-                'the images do not fill a batch: lower '
-                'train_dataloader.batch_size'
-            )
+            raise ValueError('the images fill no batch: lower batch_size')
         kwargs |= dict(
             warmup=warmup * epoch_length if warmup >= 1 else warmup,
             end=end * epoch_length,

@@ -77,8 +77,7 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
     classes = dataset.metainfo.get('classes') or ()
     if isinstance(classes, str):
         raise ValueError(
-            f'metainfo.classes={classes!r} of {dataset.data_root} must be '
-            f'names: ({classes!r},) is one'
+            f'metainfo.classes={classes!r} must be names, as ({classes!r},)'
         )
     found = len(classes)
     for name in ('decode_head', 'auxiliary_head'):

@@ -58,8 +58,7 @@ def prepare_training(
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
             raise ValueError(
-                f'there are two checkpoints to start from: leave out {init}, '
-                f'or {start or resume}'
+                f'leave out one checkpoint of two: {init}, {start or resume}'
             )
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
         cfg.resume = False
@@ -74,8 +73,7 @@ def prepare_training(
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if amp and cfg.optim_wrapper.get('dtype') == 'float32':
         raise ValueError(
-            'optim_wrapper.dtype=float32 is no mixed precision: leave out '
-            'this or --amp (amp=True)'
+            'dtype=float32 is no mixed precision: leave out one of both'
         )
     # All other wrappers use mixed precision anyway.
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':

@@ -132,9 +132,8 @@ class CheckpointFitHook(Hook):
         address = load_address(runner) or 'the checkpoint'
         source = address.removeprefix(guarded(''))
         report = check_fit(model, saved, meta, source, self._training)
-        partial = saved.keys() != own.keys()
         if resumes(runner):
-            if partial:
+            if saved.keys() != own.keys():
                 raise CheckpointError(f'{report}: resume by its own config')
             if 'iter' not in (meta or {}) or not checkpoint.get('optimizer'):
                 raise CheckpointError(

@@ -134,10 +134,6 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.logger.warning(problem)
             if newest:
                 return str(newest)
-        self._refuse_other_runs(folder, problems)
-        return None
-
-    def _refuse_other_runs(self, folder: Path, problems: list[str]) -> None:
         named = find_checkpoints(folder, self.filename_tmpl)
         if left := [*problems, *named, *left_checkpoints(folder)]:
             raise CheckpointError(
@@ -145,6 +141,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 'they are of this run, go on by --resume (resume=True); if '
                 'of another run, give another work dir (--work-dir)'
             )
+        return None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Give MMEngine the log histories that :func:`plain` replaced."""
