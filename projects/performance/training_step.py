@@ -11,7 +11,6 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -79,24 +78,20 @@ class TrainingStep:
         """Do one whole step."""
         outputs = self.model.train_step(self.batch, self.wrapper)
         self.move_teacher()
-        update = outputs['codebook_update']
-        self.move_codebook(update.candidates, update.msd)
-
-    def move_teacher(self) -> None:
-        """Take the student's weights, as TeacherEMAHook does."""
-        update_teacher(self.model.teacher, self.model.backbone, MOMENTUM)
-
-    def move_codebook(self, candidates: Tensor, msd: Tensor) -> None:
-        """Take the new words and mu, as CodebookHook does."""
-        codebook = self.model.codebook
-        codebook.update_msd(msd)
+        # As CodebookHook takes the new words and mu.
+        update, codebook = outputs['codebook_update'], self.model.codebook
+        codebook.update_msd(update.msd)
         words = codebook.word_sampler.pick(
-            [candidates],
+            [update.candidates],
             [self.batch_size],
             codebook.num_new_words,
             self.generator,
         )
         codebook.enqueue(words)
+
+    def move_teacher(self) -> None:
+        """Take the student's weights, as TeacherEMAHook does."""
+        update_teacher(self.model.teacher, self.model.backbone, MOMENTUM)
 
     def forward(self) -> dict:
         """What the model's ``loss`` returns, in the step's precision."""
