@@ -36,10 +36,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--amp', action='store_true', help=amp)
     validate = 'leave out the validation during training'
     add('--no-validate', action='store_true', help=validate)
-    scale = (
-        'scale the learning rate by the actual total batch size over '
-        'auto_scale_lr.base_batch_size'
-    )
+    scale = 'scale the learning rate by the images of a step'
     add('--auto-scale-lr', action='store_true', help=scale)
     dry = (
         'describe the run (images, rates, steps, time, GPU memory) after '

@@ -93,28 +93,20 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     entry = (
         'files of any layout known, or "untrained" for initial weights of '
-        "the first file's ViT. FEATURE is that of all protocols (mean "
-        f'patch token, [CLS], or both: {", ".join(FEATURES)}; low-shot takes '
-        'it before the final norm), or the method whose published features '
-        f'and settings to take ({", ".join(PRESETS)}); by default that of the '
-        'layout, else MOCA'
+        "the first file's ViT. FEATURE is the mean patch token, [CLS] or both "
+        f'({", ".join(FEATURES)}), or the method whose published features and '
+        f'settings to take ({", ".join(PRESETS)}; by default that of the file)'
     )
     form = '[NAME=]FILE[:FEATURE]'
     add('checkpoints', nargs='+', type=parse_entry, metavar=form, help=entry)
     root = 'folder with train/ and val/, a folder for each class in both'
     add('--data-root', type=image_folder, help=root)
-    masks = (
-        f'folder for {" and ".join(DENSE)}: masks/train, masks/val, and their '
-        'images in images/train, images/val, or train, val'
-    )
+    masks = 'folder with masks/train and masks/val, and images beside'
     add('--masks', type=image_folder, help=masks)
     add('--protocols', nargs='+', choices=PROTOCOLS, default=DEFAULT)
     bank = 'patches at most of the bank of incontext'
     add('--bank-size', type=positive_integer, default=102_400, help=bank)
-    config = (
-        'a k-NN config, for the images of all checkpoints: transforms, size '
-        'and normalisation (those that each checkpoint records)'
-    )
+    config = 'a k-NN config, to prepare images by (as each file records)'
     add('--config', type=config_file, help=config)
     add('--out-dir', default='work_dirs/compare', type=Path)
     which = 'the encoder (by default the teacher, of MoCo-v3 the student)'

@@ -43,17 +43,11 @@ def parse_args(
     add_which(parser)
     size = 'resize the position embedding for images of this size'
     add_img_size(parser, size)
-    way = (
-        "of --img-size: the interpolate_mode of the config's backbone "
-        '(default: bicubic; Segmenter has bilinear)'
-    )
+    way = 'of --img-size: the interpolate_mode of the backbone (bicubic)'
     ways = ['bicubic', 'bilinear']
     add('--interpolation', choices=ways, default='bicubic', help=way)
     add_source_grid(parser)
-    channels = (
-        'adapt the patch projection to N channels: for 1 the sum over the old '
-        'ones, else the old ones in turn, scaled by their number / N'
-    )
+    channels = 'adapt the patch projection to N channels, by the rule of timm'
     add('--in-channels', type=positive_integer, metavar='N', help=channels)
     args = parser.parse_args(argv)
     if args.dst.suffix not in ('.pth', '.safetensors'):
