@@ -27,9 +27,8 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     file = 'CHECKPOINT'
     add('--resume', nargs='?', const='auto', metavar=file, help=resume)
     init = (
-        'start pretraining from these weights, of MOCA, DINO, DINOv2, iBOT, '
-        'MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume only '
-        'where the work dir has no checkpoint'
+        'start pretraining from these weights, of any layout known; with '
+        '--resume only where the work dir has no checkpoint'
     )
     add('--init', type=local_file, metavar='FILE', help=init)
     amp = 'train in mixed precision (on a CPU if it supports bfloat16)'

@@ -7,7 +7,6 @@ from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of, run_record
 from .reading import local_file, read_checkpoint
 from .scheme import FILE_SCHEME, guarded
-from .weights import resize_positions
 from .writing import backbone_checkpoint, write_checkpoint
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     'preprocessing_of',
     'read_backbone',
     'read_checkpoint',
-    'resize_positions',
     'run_record',
     'write_checkpoint',
 ]

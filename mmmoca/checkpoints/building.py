@@ -15,7 +15,6 @@ from .weights import (
     TOKEN_PARTS,
     adapt_in_channels,
     arch_of,
-    resize_positions,
 )
 
 
@@ -44,23 +43,22 @@ def adapt_backbone(
         CheckpointError: If the grid is not known or not that of the source,
             or the size is not a multiple of the patch.
     """
-    state = dict(backbone.state_dict)
-    source = tuple(source_grid or backbone.grid or ())
-    size = backbone._replace(grid=source or None).img_size
+    if source_grid is not None:
+        backbone = backbone._replace(grid=tuple(source_grid))
+    size = backbone.img_size  # which refuses a grid that is not known
     size = size if img_size is None else img_size
-    patch = tuple(state[PROJECTION].shape[2:])
+    projection = backbone.state_dict[PROJECTION]
+    patch = tuple(projection.shape[2:])
     if any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
             f'--img-size {size[0]} {size[1]} must be multiples of {patch}'
         )
     grid = tuple(s // p for s, p in zip(size, patch))
-    if source_grid is not None or grid != source:
-        state['pos_embed'] = resize_positions(
-            state['pos_embed'], source, grid, mode
-        )
+    backbone = backbone.resized(grid, mode)
     if in_channels is not None:
-        state[PROJECTION] = adapt_in_channels(state[PROJECTION], in_channels)
-    return backbone._replace(state_dict=state, grid=grid)
+        adapted = adapt_in_channels(projection, in_channels)
+        backbone.state_dict[PROJECTION] = adapted
+    return backbone
 
 
 def build_vit(

@@ -30,6 +30,7 @@ from .weights import (
     mask_biases,
     position_grid,
     prepend_class_position,
+    resize_positions,
 )
 
 # The weight that tells a ViT, and how its names become mmpretrain's.
@@ -117,6 +118,26 @@ class Backbone(NamedTuple):
             )
         patch = self.state_dict[PROJECTION].shape[2:]
         return tuple(n * p for n, p in zip(self.grid, patch))
+
+    def resized(self, grid: tuple[int, int], mode: str) -> 'Backbone':
+        """The same with positions for another patch grid.
+
+        Args:
+            grid (tuple[int, int]): Rows and columns of patches.
+            mode (str): Interpolation, 'bicubic' or 'bilinear'.
+
+        Returns:
+            Backbone: The same if its own grid is not known.
+
+        Raises:
+            CheckpointError: If its own grid is not that of its positions.
+        """
+        if self.grid is None:
+            return self
+        positions = self.state_dict['pos_embed']
+        positions = resize_positions(positions, self.grid, grid, mode)
+        state_dict = self.state_dict | dict(pos_embed=positions)
+        return self._replace(state_dict=state_dict, grid=grid)
 
 
 def record_of(meta: object) -> dict:

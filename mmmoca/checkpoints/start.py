@@ -20,7 +20,6 @@ from .weights import (
     LAYER_SCALE,
     PROJECTION,
     adapt_in_channels,
-    resize_positions,
 )
 
 START_SCHEME = 'mmmoca-start://'
@@ -81,12 +80,9 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
             f'its positions are resized from {grid} to {target} patches'
         )
     for role, encoder in zip(_ENCODERS, (student, teacher)):
+        encoder = encoder.resized(target, vit.interpolate_mode)
         tensors = dict(encoder.state_dict)
         tensors[PROJECTION] = adapt_in_channels(tensors[PROJECTION], channels)
-        if grid is not None:
-            tensors['pos_embed'] = resize_positions(
-                tensors['pos_embed'], grid, target, vit.interpolate_mode
-            )
         state |= {f'{role}.{name}': value for name, value in tensors.items()}
     for name, value in own.items():
         if name.endswith(tuple(LAYER_SCALE)) and _part(name) in _ENCODERS:

@@ -12,7 +12,6 @@ from mmmoca.checkpoints import (
     find_backbone,
     guarded,
     local_file,
-    resize_positions,
 )
 from mmmoca.checkpoints.fitting import check_fit, loaded_names
 from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
@@ -198,13 +197,9 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
         'the backbone'
     )
     # mmpretrain would resize every grid as a square one.
-    grid = getattr(vit, 'patch_resolution', None)
-    if None not in (grid, backbone.grid):
-        state, target = backbone.state_dict, tuple(grid)
-        state['pos_embed'] = resize_positions(
-            state['pos_embed'], backbone.grid, target, vit.interpolate_mode
-        )
-        backbone = backbone._replace(grid=target)
+    if isinstance(vit, VisionTransformer):
+        grid = tuple(vit.patch_resolution)
+        backbone = backbone.resized(grid, vit.interpolate_mode)
     checkpoint.clear()
     checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
     return [done, *backbone.changes]
