@@ -48,10 +48,11 @@ def adapt_backbone(
     size = backbone.img_size  # which refuses a grid that is not known
     size = size if img_size is None else img_size
     projection = backbone.state_dict[PROJECTION]
-    patch = tuple(projection.shape[2:])
+    patch = projection.shape[2:]
     if any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
-            f'--img-size {size[0]} {size[1]} must be multiples of {patch}'
+            f'--img-size {size[0]} {size[1]} must be multiples of the patch, '
+            f'{patch[0]} x {patch[1]}'
         )
     grid = tuple(s // p for s, p in zip(size, patch))
     backbone = backbone.resized(grid, mode)

@@ -57,7 +57,7 @@ def check_content(checkpoint: dict, path: str) -> None:
         total += tensor.nbytes
     if total > MOST_PACKED * os.path.getsize(path):
         raise CheckpointError(
-            f'{path} does not hold the {total} bytes of its tensors'
+            f'{path} has tensors of {total} bytes, more than it holds'
         )
     if broken := _broken_record(checkpoint.get('meta')):
         raise CheckpointError(f'{path} has a broken meta.mmmoca: {broken}')

@@ -143,7 +143,8 @@ class LoadBands(LoadImage):
     def _check_depth(self, dtype: np.dtype, name: str) -> None:
         if dtype.kind not in 'buif':
             raise OSError(
-                f'cannot use the image {printable(name)}: {dtype} is not real'
+                f'cannot use the image {printable(name)}: its values are '
+                f'{dtype}, no real numbers'
             )
         bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
         self._first = self._first or (bits, name)

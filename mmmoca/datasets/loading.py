@@ -118,7 +118,7 @@ class LoadImage(LoadImageFromFile):
             raise ValueError(f'max_pixels must be 1 or more, got {max_pixels}')
         if not 0 <= max_unreadable <= 1:
             raise ValueError(
-                f'max_unreadable={max_unreadable} must be a share, 0 to 1'
+                f'max_unreadable={max_unreadable} must be between 0 and 1'
             )
         super().__init__(
             to_float32=to_float32,

@@ -58,7 +58,7 @@ def prepare_training(
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
             raise ValueError(
-                f'leave out one checkpoint of two: {init}, {start or resume}'
+                f'one start is enough: leave out {init}, or {start or resume}'
             )
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
         cfg.resume = False

@@ -38,7 +38,8 @@ def list_ids(data_root: Path) -> list[str]:
     )
     if not ids:
         raise FileNotFoundError(
-            f'no <city>/*{SUFFIX} in {folder}: give the parent of leftImg8bit'
+            f'there is no <city>/*{SUFFIX} in {folder}: give the folder that '
+            'has leftImg8bit and gtFine'
         )
     return ids
 
