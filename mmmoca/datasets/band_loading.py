@@ -91,13 +91,11 @@ class LoadBands(LoadImage):
         old = np.lib.format.read_magic(stream) == (1, 0)
         read = np.lib.format.read_array_header_1_0
         read = read if old else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
+        shape, columns, dtype = read(stream)
         self.check_size(shape)
-        # NumPy would make room for what the header says.
-        if math.prod(shape) * dtype.itemsize > len(content):
-            raise ValueError(f'the file is too short for {shape} of {dtype}')
-        stream.seek(0)
-        return np.load(stream, allow_pickle=False)
+        # np.load would make room for whatever the header says.
+        values = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
+        return values.reshape(shape, order='F' if columns else 'C')
 
     def _decode_tiff(self, content: bytes) -> np.ndarray:
         try:
