@@ -2,13 +2,13 @@
 """What a run that goes on has to share with the run in its checkpoint."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from numbers import Real
 
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import Tensor
-from torch.optim import Optimizer
 
 from mmmoca.checkpoints import CheckpointError
 
@@ -85,18 +85,18 @@ def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
         if isinstance(wrapper, OptimWrapperDict):
             pairs = [(saved[name], part) for name, part in wrapper.items()]
             return [line for pair in pairs for line in check_optimizer(*pair)]
-        return _check_groups(saved, wrapper.optimizer)
+        return _check_groups(saved, wrapper.optimizer.param_groups)
     except (AttributeError, KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(
             f'the optimiser in the checkpoint is broken: {_ADVICE}'
         ) from error
 
 
-def _check_groups(saved: dict, optimizer: Optimizer) -> list[str]:
-    owns = optimizer.param_groups
-    numbers = [g['params'] for g in optimizer.state_dict()['param_groups']]
+def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
+    count = itertools.count()
+    numbers = [[next(count) for _ in own['params']] for own in owns]
     groups, states = saved['param_groups'], saved['state']
-    known = {number for group in numbers for number in group}
+    known = {*itertools.chain(*numbers)}
     scaler = saved.get('loss_scaler', {}).values()
     if (
         [group['params'] for group in groups] != numbers
