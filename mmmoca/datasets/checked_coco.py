@@ -27,18 +27,16 @@ class CheckedCOCO(COCO):
 
     Args:
         path (str): Path of the annotation file.
-        masks (bool): Whether masks are loaded. Defaults to False.
+        masks (bool): Whether masks are loaded.
         evaluated (bool): Whether it is for an evaluation. A list of images
             without annotations is accepted then: predictions may be all that
-            is wanted. Defaults to False.
+            is wanted.
 
     Raises:
         ValueError: If it is no JSON file. See also :func:`check_entries`.
     """
 
-    def __init__(
-        self, path: str, masks: bool = False, evaluated: bool = False
-    ) -> None:
+    def __init__(self, path: str, masks: bool, evaluated: bool) -> None:
         super().__init__()
         self.path = path
         try:

@@ -12,7 +12,6 @@ pretraining config; optimiser and schedules start anew.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -28,9 +27,7 @@ from _arguments import (
 )
 
 
-def parse_args(
-    argv: Sequence[str] | None,
-) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -49,7 +46,7 @@ def parse_args(
     add_source_grid(parser)
     channels = 'adapt the patch projection to N channels, by the rule of timm'
     add('--in-channels', type=positive_integer, metavar='N', help=channels)
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     if args.dst.suffix not in ('.pth', '.safetensors'):
         parser.error(f'{args.dst} must end in .pth or .safetensors')
     if args.dst.exists() and os.path.samefile(args.src, args.dst):
@@ -121,9 +118,9 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
     return checkpoint, backbone.ignored
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Convert, say what is left out, and write."""
-    parser, args = parse_args(argv)
+    parser, args = parse_args()
     import_stack()
     from mmmoca.checkpoints import CheckpointError
     from mmmoca.checkpoints.writing import file_sha256, write_checkpoint
