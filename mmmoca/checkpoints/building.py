@@ -10,12 +10,7 @@ from mmmoca.registry import MODELS
 
 from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .weights import (
-    PROJECTION,
-    TOKEN_PARTS,
-    adapt_in_channels,
-    arch_of,
-)
+from .weights import PROJECTION, TOKEN_PARTS, adapt_in_channels, arch_of
 
 
 def adapt_backbone(

@@ -16,11 +16,7 @@ from .fitting import check_fit
 from .layouts import find_backbone, record_of
 from .places import tensors_of
 from .release import read_converted
-from .weights import (
-    LAYER_SCALE,
-    PROJECTION,
-    adapt_in_channels,
-)
+from .weights import LAYER_SCALE, PROJECTION, adapt_in_channels
 
 START_SCHEME = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')

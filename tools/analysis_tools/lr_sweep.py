@@ -20,11 +20,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import (
-    config_file,
-    import_stack,
-    positive_integer,
-)
+from _arguments import config_file, import_stack, positive_integer
 
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'

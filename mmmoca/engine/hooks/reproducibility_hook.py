@@ -10,12 +10,7 @@ from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.datasets import ResumableBatchSampler, SeededSampler
 from mmmoca.engine.resume_check import changed_settings
-from mmmoca.engine.steps import (
-    is_training,
-    micro_batches,
-    mix_seed,
-    resumes,
-)
+from mmmoca.engine.steps import is_training, micro_batches, mix_seed, resumes
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 
