@@ -75,8 +75,7 @@ def check_fit(
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
     advice = (
         "load its backbone alone, by an init_cfg with prefix='backbone.' "
-        '(tools/model_converters/convert.py --in-channels N adapts '
-        'it to other images)'
+        '(convert.py --in-channels N of the tools adapts it to other images)'
     )
     vits = [
         (name, vit, after_prefix(saved, f'{name}.' if name else ''))

@@ -105,10 +105,8 @@ class HFImages(ImageSet):
 def is_opened(data: object) -> bool:
     """Whether it is a data set of Hugging Face, without their library."""
     kind = type(data)
-    return (kind.__module__, kind.__name__) == (
-        'datasets.arrow_dataset',
-        'Dataset',
-    )
+    name = f'{kind.__module__}.{kind.__name__}'
+    return name == 'datasets.arrow_dataset.Dataset'
 
 
 class HFRows(Sequence):
@@ -192,8 +190,7 @@ def _choose(
     if len(found) != 1:
         there = ', '.join(f'{n} ({kinds[n]})' for n in kinds)
         raise ValueError(
-            f'{argument}={name!r} fits {len(found)} columns: set it to one of '
-            f'{there}'
+            f'{argument}={name!r} fits {len(found)} columns of {there}'
         )
     return found[0]
 

@@ -117,8 +117,7 @@ class ImageSet(CustomDataset):
         say_left_out(
             self.left_out,
             self.img_prefix,
-            "set the data set's extensions, of which '' takes all files, or "
-            'give a list of files',
+            "set its extensions ('' takes all files), or give a list of files",
         )
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 

@@ -26,8 +26,7 @@ def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
         raise ValueError(
             f'{type(transform).__name__} needs uint8 images of shape '
             f'(H, W, 3) but got {img.dtype} of shape {img.shape}: load with '
-            "color_type='color', or take the transform out of the pipeline "
-            '(mmmoca.BandJitter takes any channels)'
+            "color_type='color', or take mmmoca.BandJitter"
         )
 
 

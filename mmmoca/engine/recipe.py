@@ -118,8 +118,7 @@ def scale_lr(cfg: Config) -> dict[str, float]:
         return {}
     if 'base_batch_size' not in scaling:
         raise ValueError(
-            'write auto_scale_lr.base_batch_size, the images of a step that '
-            'the learning rate was chosen for'
+            'write auto_scale_lr.base_batch_size, the images that lr is for'
         )
     batch = global_batch_size(cfg)
     lr = cfg.optim_wrapper.optimizer.lr * batch / scaling.base_batch_size

@@ -192,10 +192,7 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
     ):
         return []
     backbone = find_backbone(checkpoint)
-    done = (
-        f'the {backbone.which} encoder of layout {backbone.layout} becomes '
-        'the backbone'
-    )
+    done = f'the backbone is its {backbone.which}, of layout {backbone.layout}'
     # mmpretrain would resize every grid as a square one.
     if isinstance(vit, VisionTransformer):
         grid = tuple(vit.patch_resolution)
