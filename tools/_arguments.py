@@ -77,9 +77,8 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     add_debug(parser)
     options = (
         'settings that override those of the config, such as '
-        'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
-        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks. Where '
-        'the config has a text or a path, VALUE is taken as it is'
+        'optim_wrapper.optimizer.lr=1e-4 or key="[a,b]" for a list: quoted, '
+        'without blanks. In the place of a text or path, VALUE is one'
     )
     parser.add_argument(
         '--cfg-options',

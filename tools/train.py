@@ -37,10 +37,7 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--no-validate', action='store_true', help=validate)
     scale = 'scale the learning rate by the images of a step'
     add('--auto-scale-lr', action='store_true', help=scale)
-    dry = (
-        'describe the run (images, rates, steps, time, GPU memory) after '
-        'three real steps, and write nothing'
-    )
+    dry = 'describe the run after three real steps, and write nothing'
     add('--check', action='store_true', help=dry)
     return parser, parser.parse_args()
 

@@ -42,6 +42,9 @@ COLUMNS = {
 FEATURES = ('avg', 'cls', 'cls-avg')
 UNTRAINED = 'untrained'
 PRESETS = ('moca', 'dino', 'ibot', 'msn', 'mocov3', 'mae')
+# Arguments of the protocols of images, and of all.
+OF_IMAGES = ('shots', 'percent', 'sets', 'epochs', 'batch_size')
+COMMON = ('protocols', 'seed', 'num_workers')
 
 
 class Entry(NamedTuple):
@@ -245,32 +248,14 @@ def main(argv: Sequence[str] | None = None) -> None:
                 settings=preset._asdict() | used,
             )
             cache = args.out_dir / 'features'
-            common = dict(
-                protocols=args.protocols,
-                seed=args.seed,
-                num_workers=args.num_workers,
-            )
+            common = {name: getattr(args, name) for name in COMMON}
             if args.data_root is not None:
-                result |= evaluate(
-                    encoder,
-                    args.data_root,
-                    cache,
-                    preset=preset,
-                    shots=args.shots,
-                    percent=args.percent,
-                    sets=args.sets,
-                    epochs=args.epochs,
-                    batch_size=args.batch_size,
-                    **common,
-                )
+                options = {name: getattr(args, name) for name in OF_IMAGES}
+                options |= common | dict(preset=preset)
+                result |= evaluate(encoder, args.data_root, cache, **options)
             if args.masks is not None:
-                result |= evaluate_masks(
-                    encoder,
-                    args.masks,
-                    cache,
-                    bank_size=args.bank_size,
-                    **common,
-                )
+                options = common | dict(bank_size=args.bank_size)
+                result |= evaluate_masks(encoder, args.masks, cache, **options)
             results.append(result)
     except (OSError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')

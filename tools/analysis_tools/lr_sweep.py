@@ -87,8 +87,7 @@ def _best_of_run(
     diverged = state.pop('diverged', None)
     if state != settings:
         raise ValueError(
-            f'{folder} has a run with other settings: choose another '
-            '--work-dir, or remove it'
+            f'{folder} has a run with other settings: give another --work-dir'
         )
     if diverged is None:
         write_json(record, settings)
