@@ -272,8 +272,9 @@ class LoadImage(LoadImageFromFile):
         """
         if img.dtype != np.uint8:
             raise DepthError(
-                f'{printable(name)} is {img.dtype}: write mmmoca.LoadBands, '
-                'or, if 8 bits suffice, mmmoca.LoadImage(cut_to_8_bits=True)'
+                f'{printable(name)} is {img.dtype}, but LoadImage reads 8 '
+                'bits: write mmmoca.LoadBands(channels=...), or if 8 suffice, '
+                'mmmoca.LoadImage(cut_to_8_bits=True)'
             )
         return img.astype(np.float32) if self.to_float32 else img
 
