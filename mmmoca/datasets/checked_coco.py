@@ -152,8 +152,8 @@ class CheckedCocoDataset(CocoDataset):
         beyond = outside(self.data_prefix.get('img') or '', paths)
         if missing := sorted(paths - there | set(beyond)):
             raise FileNotFoundError(
-                f'{len(missing)} of {len(paths)} images of {self.ann_file} '
-                f'are missing or not below data_prefix.img '
+                f'{len(missing)} of the {len(paths)} images of '
+                f'{self.ann_file} are missing or not below data_prefix.img '
                 f'({listed(missing, 3)}): correct it, data_root or the file'
             )
 
