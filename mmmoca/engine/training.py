@@ -145,7 +145,7 @@ def train(
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
     if batch != base:
         runner.logger.warning(
-            f'the learning rate is for {base} images a step, and there are '
+            f'the learning rate was chosen for {base} images a step, not '
             f'{batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales it'
         )
     try:
