@@ -31,15 +31,14 @@ def outside(folder: str, paths: Iterable[str]) -> list[str]:
     Returns:
         list[str]: Paths that do not begin with the folder or contain ``..``.
     """
+    if not folder:
+        return []
     begin = os.path.join(folder, '')
     return [
         path
         for path in paths
-        if begin
-        and not (
-            path.startswith(begin)
-            and _LEADS_OUT.search(path, len(begin) - 1) is None
-        )
+        if not path.startswith(begin)
+        or _LEADS_OUT.search(path, len(begin) - 1)
     ]
 
 

@@ -1,2 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from .mmpretrain_hub import ModelHub, shipped  # noqa: F401  its older name
+"""Importing this adds our models to mmpretrain's ``ModelHub``.
+
+``list_models``, ``get_model`` and mmpretrain's inferencers then know their
+names. Our reader reads the authors' released weights for our models.
+"""
+
+from .checkpoints import guarded  # isort: skip, mmpretrain quietly
+from mmpretrain.apis.model import ModelHub
+
+from .shipped import shipped
+
+# The models that mmpretrain can build. model-index.yml, which mim reads, also
+# has segmentors and detectors.
+for _folder in ('', 'classification/', 'demo/'):
+    _metafile = shipped(f'configs/{_folder}metafile.yml')
+    ModelHub.register_model_index(_metafile, shipped('configs').parent)
+for _model in ModelHub._models_dict.values():
+    if 'moca_' in _model.name and _model.weights:
+        _model.weights = guarded(_model.weights)

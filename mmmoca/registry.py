@@ -41,7 +41,9 @@ class _Registry(Registry):
         return found
 
 
-def _child(parent: Registry, location: str) -> Registry:
+def _child(
+    parent: Registry, location: str = 'mmmoca.engine.parts'
+) -> Registry:
     # MMEngine warns of a registry without a child in the scope, and of a child
     # without locations. Importing `mmmoca.checkpoints` registers the schemes
     # mmmoca-file:// and so on.
@@ -58,21 +60,17 @@ MODEL_WRAPPERS = _child(mmengine.MODEL_WRAPPERS, 'mmmoca.models')
 WEIGHT_INITIALIZERS = _child(mmengine.WEIGHT_INITIALIZERS, 'mmmoca.models')
 TASK_UTILS = _child(mmengine.TASK_UTILS, 'mmmoca.models')
 
-RUNNERS = _child(mmengine.RUNNERS, 'mmmoca.engine.parts')
-RUNNER_CONSTRUCTORS = _child(
-    mmengine.RUNNER_CONSTRUCTORS, 'mmmoca.engine.parts'
-)
-LOOPS = _child(mmengine.LOOPS, 'mmmoca.engine.parts')
-HOOKS = _child(mmengine.HOOKS, 'mmmoca.engine.parts')
-LOG_PROCESSORS = _child(mmengine.LOG_PROCESSORS, 'mmmoca.engine.parts')
-STRATEGIES = _child(mmengine.STRATEGIES, 'mmmoca.engine.parts')
-OPTIMIZERS = _child(mmengine.OPTIMIZERS, 'mmmoca.engine.parts')
-OPTIM_WRAPPERS = _child(mmengine.OPTIM_WRAPPERS, 'mmmoca.engine.parts')
-OPTIM_WRAPPER_CONSTRUCTORS = _child(
-    mmengine.OPTIM_WRAPPER_CONSTRUCTORS, 'mmmoca.engine.parts'
-)
-PARAM_SCHEDULERS = _child(mmengine.PARAM_SCHEDULERS, 'mmmoca.engine.parts')
-INFERENCERS = _child(mmengine.INFERENCERS, 'mmmoca.engine.parts')
+RUNNERS = _child(mmengine.RUNNERS)
+RUNNER_CONSTRUCTORS = _child(mmengine.RUNNER_CONSTRUCTORS)
+LOOPS = _child(mmengine.LOOPS)
+HOOKS = _child(mmengine.HOOKS)
+LOG_PROCESSORS = _child(mmengine.LOG_PROCESSORS)
+STRATEGIES = _child(mmengine.STRATEGIES)
+OPTIMIZERS = _child(mmengine.OPTIMIZERS)
+OPTIM_WRAPPERS = _child(mmengine.OPTIM_WRAPPERS)
+OPTIM_WRAPPER_CONSTRUCTORS = _child(mmengine.OPTIM_WRAPPER_CONSTRUCTORS)
+PARAM_SCHEDULERS = _child(mmengine.PARAM_SCHEDULERS)
+INFERENCERS = _child(mmengine.INFERENCERS)
 
 DATASETS = _child(mmengine.DATASETS, 'mmmoca.datasets')
 DATA_SAMPLERS = _child(mmengine.DATA_SAMPLERS, 'mmmoca.datasets')

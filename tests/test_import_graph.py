@@ -20,8 +20,8 @@ FLOORS = (
     ),
     ('quietly',),
     ('models', 'datasets', 'evaluation', 'checkpoints'),
-    ('engine', 'visualization', 'mmpretrain_hub'),
-    ('apis', 'hub', '__main__'),
+    ('engine', 'visualization', 'hub'),
+    ('apis', '__main__'),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # What evaluation may import of its own floor.

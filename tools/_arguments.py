@@ -77,9 +77,8 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     add_debug(parser)
     options = (
         'settings that override those of the config, such as '
-        'optim_wrapper.optimizer.lr=1e-4, key="[a,b]" for a list or '
-        'key="[(a,b),(c,d)]" for nested ones: quoted, without blanks. Where '
-        'the config has a text or a path, VALUE is taken as it is'
+        'optim_wrapper.optimizer.lr=1e-4 or key="[a,b]" for a list: quoted, '
+        'without blanks. In the place of a text or path, VALUE is one'
     )
     parser.add_argument(
         '--cfg-options',
@@ -94,10 +93,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
 
 def add_which(parser: argparse.ArgumentParser) -> None:
     """Add the argument --which."""
-    which = (
-        'which encoder, where the file has both (by default the teacher, '
-        'which the paper evaluates)'
-    )
+    which = 'which encoder, where the file has both (by default the teacher)'
     encoders = ['teacher', 'student']
     parser.add_argument(
         '--which', choices=encoders, default='teacher', help=which
@@ -106,10 +102,7 @@ def add_which(parser: argparse.ArgumentParser) -> None:
 
 def add_source_grid(parser: argparse.ArgumentParser) -> None:
     """Add the argument --source-grid."""
-    grid = (
-        'patch rows and columns of the source (by default as it records, else '
-        'square)'
-    )
+    grid = 'patch rows and columns of the source (as recorded, else square)'
     _add_pair(parser, '--source-grid', grid)
 
 
@@ -130,10 +123,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     add_which(parser)
     add_source_grid(parser)
     add = parser.add_argument
-    size = (
-        'height and width of the images in pixels, to which positions are '
-        'resized (by default as in training)'
-    )
+    size = 'height and width of the images in pixels (as in training)'
     add_img_size(parser, size)
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
@@ -155,10 +145,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     config = 'a config file, or the name of one of mmmoca'
     add('config', type=config_file, help=config)
-    work_dir = (
-        'where logs, metrics and checkpoints go (by default work_dirs/ and '
-        'the name of the config)'
-    )
+    work_dir = 'where logs and checkpoints go (by default work_dirs/CONFIG)'
     add('--work-dir', help=work_dir)
     add_cfg_options(parser)
     launchers = ['none', 'pytorch', 'slurm', 'mpi']

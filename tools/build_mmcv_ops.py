@@ -28,10 +28,7 @@ def installed_mmcv() -> tuple[str, str]:
             return name, metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    sys.exit(
-        'mmcv is not installed (mmcv-lite has no operators): pip install '
-        'onedl-mmcv'
-    )
+    sys.exit('mmcv is not installed, or mmcv-lite: pip install onedl-mmcv')
 
 
 def with_cuda() -> bool:
@@ -75,8 +72,7 @@ def check_compiler() -> None:
         sys.exit(
             f'the operators of mmcv are built by a C++ compiler ({compiler}) '
             f'with {header}. Install both (Debian: apt install g++ '
-            'python3-dev) and repeat, or do without detection: make test '
-            'OPS=0'
+            'python3-dev), or do without detection: make test OPS=0'
         )
 
 

@@ -28,17 +28,11 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     layouts = 'a file of any layout known (docs/guides/checkpoints.md)'
     add('checkpoint', type=local_file, metavar='CHECKPOINT', help=layouts)
-    images = (
-        'a folder of images at any depth, or of tar files, or what '
-        'save_to_disk of Hugging Face wrote'
-    )
+    images = 'a folder of images or tar files, or a Hugging Face data set'
     add('images', metavar='IMAGES', help=images)
     out = '.npy, with names in OUT.names.txt, or .parquet'
     add('out', type=Path, metavar='OUT', help=out)
-    feature = (
-        'mean patch token, [CLS], or both, after the final norm (by default '
-        'what k-NN takes of this layout: [AVG] of MOCA)'
-    )
+    feature = 'mean patch token, [CLS] or both (what k-NN takes of a layout)'
     add('--feature', choices=['avg', 'cls', 'cls-avg'], help=feature)
     add_encoder_arguments(parser)
     number = 'images at a time (64)'

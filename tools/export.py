@@ -29,10 +29,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('out', help='the folder to make')
     add('--to', choices=FORMATS, required=True)
     add_encoder_arguments(parser)
-    card = (
-        'of the weights, for the card: an SPDX identifier, such as cc-by-4.0 '
-        '(by default the card says that it is not stated)'
-    )
+    card = 'of the weights, for the card: an SPDX identifier, as cc-by-4.0'
     add('--license', metavar='ID', help=card)
     return parser
 

@@ -3,11 +3,7 @@
 
 import argparse
 
-from _arguments import (
-    add_common_arguments,
-    one_line_errors,
-    run_config,
-)
+from _arguments import add_common_arguments, one_line_errors, run_config
 
 
 def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:

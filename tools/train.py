@@ -27,24 +27,17 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     file = 'CHECKPOINT'
     add('--resume', nargs='?', const='auto', metavar=file, help=resume)
     init = (
-        'start pretraining from these weights, of MOCA, DINO, DINOv2, iBOT, '
-        'MAE, MSN, MoCo-v3, DeiT, timm or transformers; with --resume only '
-        'where the work dir has no checkpoint'
+        'start pretraining from these weights, of any layout known; with '
+        '--resume only where the work dir has no checkpoint'
     )
     add('--init', type=local_file, metavar='FILE', help=init)
     amp = 'train in mixed precision (on a CPU if it supports bfloat16)'
     add('--amp', action='store_true', help=amp)
     validate = 'leave out the validation during training'
     add('--no-validate', action='store_true', help=validate)
-    scale = (
-        'scale the learning rate by the actual total batch size over '
-        'auto_scale_lr.base_batch_size'
-    )
+    scale = 'scale the learning rate by the images of a step'
     add('--auto-scale-lr', action='store_true', help=scale)
-    dry = (
-        'describe the run (images, rates, steps, time, GPU memory) after '
-        'three real steps, and write nothing'
-    )
+    dry = 'describe the run after three real steps, and write nothing'
     add('--check', action='store_true', help=dry)
     return parser, parser.parse_args()
 

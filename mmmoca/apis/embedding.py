@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from mmengine.dist import barrier, get_rank, get_world_size
 
-from mmmoca.checkpoints import FolderLock
+from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import atomic_write, write_json
 from mmmoca.messages import listed

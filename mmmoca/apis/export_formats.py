@@ -16,10 +16,11 @@ from mmmoca.checkpoints import (
     write_checkpoint,
 )
 from mmmoca.checkpoints.keys import (
-    DINOV2_RENAMES,
-    DINOV3_RENAMES,
+    DINOV2,
+    DINOV3,
     HUGGINGFACE,
     TIMM,
+    VIT,
 )
 from mmmoca.checkpoints.weights import split_qkv
 from mmmoca.files import write_json
@@ -175,11 +176,11 @@ def transformers_class(vit: VisionTransformer) -> str:
 
 def _transformers_tokens(
     vit: VisionTransformer, state: dict[str, Tensor]
-) -> tuple[dict, tuple]:
-    """Settings of such a class, and how it renames; the state is changed."""
+) -> tuple[dict, int]:
+    """Settings of such a class, and its column; the state is changed."""
     registers, rotary = _parts_of(vit)
     if not registers and not rotary:
-        return dict(model_type='vit'), ()
+        return dict(model_type='vit'), VIT
     height, width = vit.img_size
     if height != width and not rotary:
         raise CheckpointError(
@@ -197,13 +198,13 @@ def _transformers_tokens(
     if not rotary:
         ratio = vit.arch_settings['feedforward_channels'] / dims
         settings |= dict(model_type='dinov2_with_registers', mlp_ratio=ratio)
-        return settings, DINOV2_RENAMES
+        return settings, DINOV2
     _check_rotary(vit, 'transformers')
     del state['pos_embed'], state['rotary_periods']
     state.setdefault('register_tokens', torch.zeros(1, 0, dims))
     side = max(vit.img_size)  # which its positions do not depend on
     settings |= dict(model_type='dinov3_vit', image_size=side, key_bias=True)
-    return settings, DINOV3_RENAMES
+    return settings, DINOV3
 
 
 def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
@@ -212,7 +213,7 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     arch, projection = vit.arch_settings, vit.patch_embed.projection
     patch = _side_or_sides(projection.kernel_size)
     state = dict(vit.state_dict())
-    options, renames = _transformers_tokens(vit, state)
+    options, column = _transformers_tokens(vit, state)
     config = (
         dict(
             architectures=[transformers_class(vit)],
@@ -231,12 +232,12 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     )
     write_json(folder / 'config.json', config)
     split_qkv(state)
-    named = {}
-    for name, value in state.items():
-        new = HUGGINGFACE.from_mmpretrain(name)
-        for old, theirs in renames:
-            new = new.replace(old, theirs)
-        named[new] = value
+    named = {
+        HUGGINGFACE.from_mmpretrain(name, column): value
+        for name, value in state.items()
+    }
+    if column == DINOV3:
+        named = {k.removeprefix('encoder.'): v for k, v in named.items()}
     _write_weights(named, record, folder)
     # Image processors of transformers take RGB images alone.
     if settings.channel_order == 'rgb':

@@ -143,8 +143,8 @@ def export_encoder(
     path, heads = metainfo['checkpoint'], metainfo['num_heads']
     record = file_record(
         path,
-        metainfo['layout'],
-        metainfo['which'],
+        layout=metainfo['layout'],
+        which=metainfo['which'],
         grid=tuple(vit.patch_resolution),
         feature=metainfo['feature'],
     )

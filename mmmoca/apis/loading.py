@@ -20,8 +20,8 @@ from mmmoca.checkpoints import (
     read_backbone,
 )
 from mmmoca.evaluation.presets import choose_preset
+from mmmoca.hub import ModelHub
 from mmmoca.messages import printable
-from mmmoca.mmpretrain_hub import ModelHub
 
 from .encoder import Encoder
 

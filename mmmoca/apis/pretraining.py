@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 
-from mmmoca.checkpoints import CheckpointError, newest_checkpoint
+from mmmoca.checkpoints import CheckpointError
+from mmmoca.checkpoints.run_folder import newest_checkpoint
 from mmmoca.datasets import ImageFolder
 from mmmoca.datasets.file_endings import EXTENSIONS
 from mmmoca.datasets.hf_images import is_opened

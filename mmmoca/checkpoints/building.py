@@ -10,13 +10,7 @@ from mmmoca.registry import MODELS
 
 from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .weights import (
-    PROJECTION,
-    TOKEN_PARTS,
-    adapt_in_channels,
-    arch_of,
-    resize_positions,
-)
+from .weights import PROJECTION, TOKEN_PARTS, adapt_in_channels, arch_of
 
 
 def adapt_backbone(
@@ -44,24 +38,23 @@ def adapt_backbone(
         CheckpointError: If the grid is not known or not that of the source,
             or the size is not a multiple of the patch.
     """
-    state = dict(backbone.state_dict)
-    source = tuple(source_grid or backbone.grid or ())
-    size = backbone._replace(grid=source or None).img_size
+    if source_grid is not None:
+        backbone = backbone._replace(grid=tuple(source_grid))
+    size = backbone.img_size  # which refuses a grid that is not known
     size = size if img_size is None else img_size
-    patch = state[PROJECTION].shape[2:]
+    projection = backbone.state_dict[PROJECTION]
+    patch = projection.shape[2:]
     if any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
             f'--img-size {size[0]} {size[1]} must be multiples of the patch, '
             f'{patch[0]} x {patch[1]}'
         )
     grid = tuple(s // p for s, p in zip(size, patch))
-    if source_grid is not None or grid != source:
-        state['pos_embed'] = resize_positions(
-            state['pos_embed'], source, grid, mode
-        )
+    backbone = backbone.resized(grid, mode)
     if in_channels is not None:
-        state[PROJECTION] = adapt_in_channels(state[PROJECTION], in_channels)
-    return backbone._replace(state_dict=state, grid=grid)
+        adapted = adapt_in_channels(projection, in_channels)
+        backbone.state_dict[PROJECTION] = adapted
+    return backbone
 
 
 def build_vit(
@@ -91,9 +84,8 @@ def build_vit(
     }
     if 'ln1.weight' not in state:
         raise CheckpointError(
-            'the encoder has no final norm, which [CLS] and [AVG] are taken '
-            'after: give a pretrained encoder, not a classifier that was '
-            'fine-tuned on the mean patch token'
+            'the encoder has no final norm, after which features are taken: '
+            'give a pretrained encoder, not a fine-tuned classifier'
         )
     _, channels, *patch = state[PROJECTION].shape
     config = dict(
@@ -160,8 +152,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if not isinstance(heads, int) or heads < 1 or dims % heads:
         raise CheckpointError(
-            f'the number of attention heads of a ViT of {arch["num_layers"]} '
-            f'layers and {dims} channels is not known, or does not divide '
-            f'the channels ({heads}): give --num-heads N'
+            f'the number of attention heads of a ViT of {dims} channels is '
+            f'not known, or does not divide them ({heads}): give --num-heads N'
         )
     return heads

@@ -57,8 +57,7 @@ def check_content(checkpoint: dict, path: str) -> None:
         total += tensor.nbytes
     if total > MOST_PACKED * os.path.getsize(path):
         raise CheckpointError(
-            f'{path} has tensors of {total} bytes, which the file does not '
-            'hold'
+            f'{path} has tensors of {total} bytes, more than it holds'
         )
     if broken := _broken_record(checkpoint.get('meta')):
         raise CheckpointError(f'{path} has a broken meta.mmmoca: {broken}')

@@ -75,8 +75,7 @@ def check_fit(
             report += f'; {len(names)} {title} ({listed(sorted(names))})'
     advice = (
         "load its backbone alone, by an init_cfg with prefix='backbone.' "
-        '(tools/model_converters/convert.py --in-channels N adapts '
-        'it to other images)'
+        '(convert.py --in-channels N of the tools adapts it to other images)'
     )
     vits = [
         (name, vit, after_prefix(saved, f'{name}.' if name else ''))
@@ -165,21 +164,21 @@ def _check_grid(
     """
     if 'pos_embed' not in saved:
         return
-    positions, mode = saved['pos_embed'], vit.interpolate_mode
-    extra = vit.pos_embed.shape[1] - math.prod(vit.patch_resolution)
+    positions, target = saved['pos_embed'], tuple(vit.patch_resolution)
+    extra = vit.pos_embed.shape[1] - math.prod(target)
     source = position_grid(record.get('grid'), positions, extra)
     square = source is not None and source[0] == source[1]
     resized = positions.shape[1] != vit.pos_embed.shape[1]
-    if source == tuple(vit.patch_resolution) or (square and resized):
+    if source == target or (square and resized):
         return
     height, width = vit.img_size
+    mode = vit.interpolate_mode
     option = f' --interpolation {mode}' if mode != 'bicubic' else ''
     known = ' x '.join(map(str, source)) if source else 'not square'
     raise CheckpointError(
-        f'the positions of {role} were trained on a grid that is {known}, '
-        'and mmpretrain cannot resize it to '
-        '{} x {}: resize it by '.format(*vit.patch_resolution)
-        + 'tools/model_converters/convert.py --img-size '
+        f'the positions of {role} are of a patch grid that is {known}, and '
+        f'mmpretrain cannot resize it to {target[0]} x {target[1]}: write '
+        'tools/model_converters/convert.py ... --img-size '
         f'{height} {width}{option}'
     )
 

@@ -37,9 +37,17 @@ class NameTable:
         pairs = ((old, ours) for ours, *theirs in self._rows for old in theirs)
         return _replace_beginning(name, pairs)
 
-    def from_mmpretrain(self, name: str) -> str:
-        """Turn a name of mmpretrain into theirs; others stay as they are."""
-        return _replace_beginning(name, (row[:2] for row in self._rows))
+    def from_mmpretrain(self, name: str, column: int = 1) -> str:
+        """Turn a name of mmpretrain into theirs; others stay as they are.
+
+        Args:
+            name (str): The name.
+            column (int): Which of the names of a row to write. A row of fewer
+                names has its last one there. Defaults to 1, the first of
+                theirs.
+        """
+        pairs = ((row[0], row[: column + 1][-1]) for row in self._rows)
+        return _replace_beginning(name, pairs)
 
 
 def _replace_beginning(name: str, pairs: Iterable[tuple[str, str]]) -> str:
@@ -70,9 +78,10 @@ TIMM = NameTable(
     spelling=(r'^blocks\.\d+\.(?=\d+\.)', 'blocks.'),
 )
 _LAYER = 'encoder.layer.#'
-# The second name of a row is what `save_pretrained` writes for ViTModel.
-# Further names are those of Dinov2Model, of DINOv3ViTModel and of transformers
-# 5 in memory.
+# Columns of the names that `save_pretrained` writes for ViTModel, for
+# Dinov2WithRegistersModel and for DINOv3ViTModel, whose layers have no
+# `encoder.` before them. transformers 5 has names of all three in memory.
+VIT, DINOV2, DINOV3 = 1, 2, 3
 HUGGINGFACE = NameTable(
     ('cls_token', 'embeddings.cls_token'),
     ('mask_token', 'embeddings.mask_token'),
@@ -81,11 +90,13 @@ HUGGINGFACE = NameTable(
     (
         'patch_embed.projection',
         'embeddings.patch_embeddings.projection',
+        'embeddings.patch_embeddings.projection',
         'embeddings.patch_embeddings',
     ),
     *(
         (
             f'layers.#.attn.{part[0]}',
+            f'{_LAYER}.attention.attention.{part}',
             f'{_LAYER}.attention.attention.{part}',
             f'{_LAYER}.attention.{part[0]}_proj',
         )
@@ -93,6 +104,7 @@ HUGGINGFACE = NameTable(
     ),
     (
         'layers.#.attn.proj',
+        f'{_LAYER}.attention.output.dense',
         f'{_LAYER}.attention.output.dense',
         f'{_LAYER}.attention.o_proj',
     ),
@@ -112,30 +124,6 @@ HUGGINGFACE = NameTable(
     ),
     ('layers.#.attn.gamma1.weight', f'{_LAYER}.layer_scale1.lambda1'),
     ('layers.#.ffn.gamma2.weight', f'{_LAYER}.layer_scale2.lambda1'),
-    ('ln1', 'layernorm', 'norm'),
+    ('ln1', 'layernorm', 'layernorm', 'norm'),
     spelling=(r'^layers?\.(?=\d+\.)', 'encoder.layer.'),
-)
-# What ViTModel, the second names above, calls other than these classes do.
-_BRANCHES = (
-    ('.layernorm_before.', '.norm1.'),
-    ('.layernorm_after.', '.norm2.'),
-)
-DINOV2_RENAMES = (
-    *_BRANCHES,
-    ('.intermediate.dense.', '.mlp.fc1.'),
-    ('.attention.output.dense.', '.attention.out_.dense.'),
-    ('.output.dense.', '.mlp.fc2.'),
-    ('.attention.out_.dense.', '.attention.output.dense.'),
-)
-DINOV3_RENAMES = (
-    *_BRANCHES,
-    ('.attention.output.dense.', '.attention.o_proj.'),
-    ('.intermediate.dense.', '.mlp.up_proj.'),
-    ('.output.dense.', '.mlp.down_proj.'),
-    ('.attention.attention.query.', '.attention.q_proj.'),
-    ('.attention.attention.key.', '.attention.k_proj.'),
-    ('.attention.attention.value.', '.attention.v_proj.'),
-    ('encoder.layer.', 'layer.'),
-    ('layernorm.', 'norm.'),
-    ('.patch_embeddings.projection.', '.patch_embeddings.'),
 )

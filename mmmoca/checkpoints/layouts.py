@@ -30,6 +30,7 @@ from .weights import (
     mask_biases,
     position_grid,
     prepend_class_position,
+    resize_positions,
 )
 
 # The weight that tells a ViT, and how its names become mmpretrain's.
@@ -117,6 +118,26 @@ class Backbone(NamedTuple):
             )
         patch = self.state_dict[PROJECTION].shape[2:]
         return tuple(n * p for n, p in zip(self.grid, patch))
+
+    def resized(self, grid: tuple[int, int], mode: str) -> 'Backbone':
+        """The same with positions for another patch grid.
+
+        Args:
+            grid (tuple[int, int]): Rows and columns of patches.
+            mode (str): Interpolation, 'bicubic' or 'bilinear'.
+
+        Returns:
+            Backbone: The same if its own grid is not known.
+
+        Raises:
+            CheckpointError: If its own grid is not that of its positions.
+        """
+        if self.grid is None:
+            return self
+        positions = self.state_dict['pos_embed']
+        positions = resize_positions(positions, self.grid, grid, mode)
+        state_dict = self.state_dict | dict(pos_embed=positions)
+        return self._replace(state_dict=state_dict, grid=grid)
 
 
 def record_of(meta: object) -> dict:
@@ -231,10 +252,7 @@ def find_backbone(
         changes.append('its positions are rotary ones, as DINOv3 has them')
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
-        changes.append(
-            'its LayerScale is multiplied into the projections, which '
-            'computes the same'
-        )
+        changes.append('its LayerScale is multiplied into the projections')
     if naming == 'timm' and (changes or 'register_tokens' in state_dict):
         prepend_class_position(state_dict)
     layout = record.get('layout')
@@ -268,14 +286,13 @@ def _check_plain(
         raise CheckpointError(
             f'the encoder in {source} has {listed(unknown)}, which a plain '
             'ViT does not have. Encoders with a distillation token, relative '
-            'positions or a gated MLP (SwiGLU) are not read: a config without '
-            'these parts would load the rest and compute something else'
+            'positions or a gated MLP (SwiGLU) are not read'
         )
     needed = 'cls_token', 'pos_embed', 'layers.0.attn.qkv.weight'
     missing = [name for name in needed if name not in state_dict]
     if missing:
         raise CheckpointError(
             f'the encoder in {source} has no {" and no ".join(missing)}: only '
-            'ViTs with a [CLS] token and positions that are absolute, or '
-            "DINOv3's, are read (those of I-JEPA, for one, have no [CLS])"
+            "ViTs with a [CLS] token and absolute positions, or DINOv3's, are "
+            'read (not those of I-JEPA, for one)'
         )

@@ -145,9 +145,8 @@ def choose_encoder(
         role = recorded if recorded in ROLES else 'only'
     if len(chosen) != 1:
         raise CheckpointError(
-            f'{source} has {len(chosen)} encoders that could be the {which}: '
-            f'it has {listed(found)}. Choose by which (--which), or save '
-            'the one you mean as a file of its own'
+            f'{source} has {len(chosen)} encoders that could be the {which}, '
+            f'of {listed(found)}: choose by which (--which), or save it alone'
         )
     return chosen[0], role
 

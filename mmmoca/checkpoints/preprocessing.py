@@ -200,10 +200,9 @@ def preprocessing_of(
             'resize' not in recorded
         ):
             raise CheckpointError(
-                f'the config does not say how images of {channels} channels '
-                'are prepared: it needs a data_preprocessor with as many '
-                'numbers, and a pipeline of validation that resizes the '
-                'shorter side and crops, or resizes to one size'
+                'the config does not say how images are prepared: it needs a '
+                f'data_preprocessor of {channels} channels, and a validation '
+                'that resizes the shorter side and crops, or to one size'
             )
     known = {  # JSON has lists only
         key: tuple(value) if isinstance(value, list) else value
@@ -218,16 +217,14 @@ def preprocessing_of(
         if not len(mean) == len(std) == channels or min(std) <= 0:
             raise CheckpointError(
                 f'mean and std (--mean, --std) need {channels} numbers each, '
-                'one for each channel, those of std above 0, but got '
-                f'{mean} and {std}'
+                f'those of std above 0, but got {mean} and {std}'
             )
         known |= dict(mean=mean, std=std, source='given')
     elif 'mean' not in known:
         if channels != 3:
             raise CheckpointError(
-                f'the checkpoint is of images of {channels} channels and does '
-                'not say how they were normalised: give the mean and std of '
-                'each channel (--mean, --std)'
+                f'the checkpoint does not say how images of {channels} '
+                'channels are normalised: give their --mean and --std'
             )
         known |= dict(mean=_IMAGENET[0], std=_IMAGENET[1], source='assumed')
     loader = known.get('loader') or dict(type='LoadImageFromFile')

@@ -153,8 +153,8 @@ def convert_release(
     converted = convert_release_state_dict(state)
     dropped = [name for name in state if convert_release_name(name) is None]
     grid = position_grid(None, converted['teacher.pos_embed'])
-    meta = dict(mmmoca=file_record(source, 'moca', 'full', grid))
-    return dict(state_dict=converted, meta=meta), dropped
+    record = file_record(source, layout='moca', which='full', grid=grid)
+    return dict(state_dict=converted, meta=dict(mmmoca=record)), dropped
 
 
 def _released_state(checkpoint: dict) -> dict[str, Tensor] | None:

@@ -86,8 +86,7 @@ class FolderLock:
 
 def _taken(folder: Path, owner: str, argument: str) -> RuntimeError:
     return RuntimeError(
-        f'another run writes to {folder} ({owner}): give this one another '
-        f'{argument}, or stop that one'
+        f'another run writes to {folder} ({owner}): give another {argument}'
     )
 
 

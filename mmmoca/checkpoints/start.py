@@ -16,12 +16,7 @@ from .fitting import check_fit
 from .layouts import find_backbone, record_of
 from .places import tensors_of
 from .release import read_converted
-from .weights import (
-    LAYER_SCALE,
-    PROJECTION,
-    adapt_in_channels,
-    resize_positions,
-)
+from .weights import LAYER_SCALE, PROJECTION, adapt_in_channels
 
 START_SCHEME = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')
@@ -81,12 +76,9 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
             f'its positions are resized from {grid} to {target} patches'
         )
     for role, encoder in zip(_ENCODERS, (student, teacher)):
+        encoder = encoder.resized(target, vit.interpolate_mode)
         tensors = dict(encoder.state_dict)
         tensors[PROJECTION] = adapt_in_channels(tensors[PROJECTION], channels)
-        if grid is not None:
-            tensors['pos_embed'] = resize_positions(
-                tensors['pos_embed'], grid, target, vit.interpolate_mode
-            )
         state |= {f'{role}.{name}': value for name, value in tensors.items()}
     for name, value in own.items():
         if name.endswith(tuple(LAYER_SCALE)) and _part(name) in _ENCODERS:

@@ -63,8 +63,7 @@ def check_real(state_dict: Mapping[str, object], source: str) -> None:
     ]
     if wrong:
         raise CheckpointError(
-            f'{source} has {listed(wrong)}, which are no floating point '
-            'numbers: save them as such'
+            f'{source} has {listed(wrong)}, no floating point numbers'
         )
 
 
@@ -238,8 +237,7 @@ def resize_positions(
     if pos_embed.shape[1] != 1 + source[0] * source[1]:
         raise CheckpointError(
             f'the position embedding has {pos_embed.shape[1] - 1} patches, '
-            f'which is not {source[0]} x {source[1]}: give the rows and '
-            'columns it was trained on (--source-grid H W)'
+            f'not {source[0]} x {source[1]}: give its --source-grid H W'
         )
     return resize_pos_embed(pos_embed, source, target, mode)
 

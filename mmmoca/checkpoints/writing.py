@@ -16,33 +16,19 @@ from mmmoca.version import __version__
 from .layouts import Backbone, record_of
 
 
-def file_record(
-    source: str | os.PathLike,
-    layout: str,
-    which: str,
-    grid: tuple[int, int] | None,
-    feature: str | None = None,
-) -> dict:
+def file_record(source: str | os.PathLike, **facts: Any) -> dict:
     """What is recorded of a file that is made from another.
 
     Args:
         source (str | os.PathLike): Path of the file it was read from.
-        layout (str): Its layout, see :class:`Backbone`.
-        which (str): The encoder, see :class:`Backbone`; 'full' for a model.
-        grid (tuple[int, int], optional): Rows and columns of patches.
-        feature (str, optional): What it is judged by, see :class:`Backbone`.
+        **facts (Any): ``layout``, ``which``, ``grid`` and ``feature``, see
+            :class:`Backbone`, whose encoder is 'full' for a model.
 
     Returns:
         dict: These, with the file's name and the version of this package.
     """
-    return dict(
-        source=os.path.basename(source),
-        layout=layout,
-        which=which,
-        grid=grid,
-        feature=feature,
-        version=__version__,
-    )
+    name = os.path.basename(source)
+    return dict(source=name, version=__version__, **facts)
 
 
 def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
@@ -61,10 +47,10 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
     known = record_of(backbone.meta)
     record = file_record(
         source,
-        backbone.layout,
-        backbone.which,
-        backbone.grid,
-        backbone.feature,
+        layout=backbone.layout,
+        which=backbone.which,
+        grid=backbone.grid,
+        feature=backbone.feature,
     )
     for key in ('num_heads', 'preprocessing'):
         if key in known:

@@ -14,7 +14,6 @@ from .loading import LoadImage
 from .seeding import (
     ClassBalancedDataset,
     ResumableBatchSampler,
-    SeededIndex,
     SeededSampler,
     SeedTransforms,
 )
@@ -42,7 +41,6 @@ __all__ = [
     'ResizeEdge',
     'ResumableBatchSampler',
     'SeedTransforms',
-    'SeededIndex',
     'SeededSampler',
     'coco',
     'held_out',

@@ -67,8 +67,7 @@ class LoadBands(LoadImage):
             raise ValueError(f'channels must be 1 or more but got {channels}')
         if channel_axis not in (None, 'first', 'last'):
             raise ValueError(
-                "channel_axis must be 'first', 'last' or None "
-                f'but got {channel_axis!r}'
+                f"channel_axis={channel_axis!r} must be 'first', 'last', None"
             )
         self.channels = channels
         self.channel_axis = channel_axis
@@ -92,13 +91,11 @@ class LoadBands(LoadImage):
         old = np.lib.format.read_magic(stream) == (1, 0)
         read = np.lib.format.read_array_header_1_0
         read = read if old else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(stream)
+        shape, columns, dtype = read(stream)
         self.check_size(shape)
-        # NumPy would make room for what the header says.
-        if math.prod(shape) * dtype.itemsize > len(content):
-            raise ValueError(f'the file is too short for {shape} of {dtype}')
-        stream.seek(0)
-        return np.load(stream, allow_pickle=False)
+        # np.load would make room for whatever the header says.
+        values = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
+        return values.reshape(shape, order='F' if columns else 'C')
 
     def _decode_tiff(self, content: bytes) -> np.ndarray:
         try:
@@ -137,8 +134,7 @@ class LoadBands(LoadImage):
         if not valid.all():
             raise OSError(
                 f'cannot use the image {printable(name)}: it has values that '
-                'are not finite. If NaN stands for pixels without a measure'
-                "ment, write nodata='nan' in LoadBands"
+                "are not finite; for NaN write nodata='nan' in LoadBands"
             )
         return img
 
@@ -152,10 +148,9 @@ class LoadBands(LoadImage):
         self._first = self._first or (bits, name)
         if bits != self._first[0]:
             raise DepthError(
-                f'{printable(name)} is {dtype}, unlike '
-                f'{printable(self._first[1])}: images of 1, of 8 and of more '
-                'bits mean different things by a number. Convert one kind, '
-                'or take it out'
+                f'{printable(name)} is {dtype}, and '
+                f'{printable(self._first[1])} of other bits, whose numbers '
+                'mean other things: convert one kind, or take it out'
             )
 
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:
@@ -170,10 +165,9 @@ class LoadBands(LoadImage):
                 f'{printable(path)} has the shape {img.shape}, in which '
                 f'{"both axes fit" if first else "no axis fits"} channels='
                 f'{self.channels} and channel_axis={self.channel_axis!r} of '
-                "LoadBands. Write channel_axis='first' or 'last' if both fit, "
-                'else the channels that all images have there, in '
-                'model.backbone.in_channels and as the length of mean and '
-                'std, or take the file out'
+                "LoadBands: write channel_axis='first' or 'last' if both fit, "
+                'else correct channels, model.backbone.in_channels and the '
+                'length of mean and std, or take the file out'
             )
         return np.moveaxis(img, 0, 2) if first else img
 

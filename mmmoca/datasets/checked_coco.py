@@ -27,18 +27,16 @@ class CheckedCOCO(COCO):
 
     Args:
         path (str): Path of the annotation file.
-        masks (bool): Whether masks are loaded. Defaults to False.
+        masks (bool): Whether masks are loaded.
         evaluated (bool): Whether it is for an evaluation. A list of images
             without annotations is accepted then: predictions may be all that
-            is wanted. Defaults to False.
+            is wanted.
 
     Raises:
         ValueError: If it is no JSON file. See also :func:`check_entries`.
     """
 
-    def __init__(
-        self, path: str, masks: bool = False, evaluated: bool = False
-    ) -> None:
+    def __init__(self, path: str, masks: bool, evaluated: bool) -> None:
         super().__init__()
         self.path = path
         try:
@@ -66,10 +64,8 @@ class CheckedCOCO(COCO):
         if [name for name in known if name in cat_names] != list(cat_names):
             raise ValueError(
                 f'{self.path} has the categories {listed(known, 100)}, which '
-                f'the classes {listed(cat_names, 3)} do not match. Labels '
-                'follow the order of the file: write classes (metainfo.'
-                'classes of the data sets) with all of its categories or '
-                'some, in this order'
+                f'the classes {listed(cat_names, 3)} do not match: write all '
+                'or some of them, in this order, as metainfo.classes'
             )
         return super().get_cat_ids(cat_names=cat_names)
 
@@ -104,8 +100,7 @@ class CheckedCocoDataset(CocoDataset):
                 raise ValueError(
                     f'{self.ann_file} has an object without segmentation, on '
                     f'the image {printable(info["img_path"])}: add it, or '
-                    'leave out with_mask=True of LoadAnnotations, for a '
-                    'detector without masks'
+                    'leave out with_mask=True of LoadAnnotations'
                 )
         return data
 
@@ -159,8 +154,7 @@ class CheckedCocoDataset(CocoDataset):
             raise FileNotFoundError(
                 f'{len(missing)} of the {len(paths)} images of '
                 f'{self.ann_file} are missing or not below data_prefix.img '
-                f'({listed(missing, 3)}): correct data_root and '
-                'data_prefix.img of the dataset, or the file'
+                f'({listed(missing, 3)}): correct it, data_root or the file'
             )
 
 

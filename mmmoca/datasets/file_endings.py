@@ -7,27 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from mmengine.logging import print_log
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from mmmoca.messages import listed, printable
 
 # What OpenCV decodes without options.
 EXTENSIONS = (
-    '.avif',
-    '.bmp',
-    '.gif',
-    '.jfif',
-    '.jp2',
-    '.jpe',
-    '.jpeg',
-    '.jpg',
-    '.pbm',
-    '.pgm',
-    '.png',
-    '.pnm',
-    '.ppm',
-    '.tif',
-    '.tiff',
-    '.webp',
+    *IMG_EXTENSIONS,
+    *('.avif', '.gif', '.jfif', '.jp2', '.jpe', '.pbm', '.pnm'),
 )
 # LoadBands reads arrays of NumPy, too.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')

@@ -19,8 +19,7 @@ def check_interpolation(interpolation: str) -> None:
     """Raise a ValueError for one that :func:`resize` does not know."""
     if interpolation not in ('bilinear', 'bicubic'):
         raise ValueError(
-            "interpolation must be 'bilinear' or 'bicubic' "
-            f'but got {interpolation!r}'
+            f"interpolation={interpolation!r}: write 'bilinear' or 'bicubic'"
         )
 
 
@@ -46,8 +45,7 @@ def resize(
     """
     if img.dtype not in (np.uint8, np.float32):
         raise TypeError(
-            f'images of type {img.dtype} cannot be resized: load them with '
-            'mmmoca.LoadBands'
+            f'{img.dtype} cannot be resized: load by mmmoca.LoadBands'
         )
     x = torch.from_numpy(np.ascontiguousarray(np.atleast_3d(img)))
     # This order makes a channels-last tensor, for which alone PyTorch's

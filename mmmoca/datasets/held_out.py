@@ -1,15 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from mmcv.transforms import BaseTransform
+from functools import partial
+
 from mmengine.dataset import BaseDataset
 
 from mmmoca.registry import DATASETS
-
-
-class _Mark(BaseTransform):
-    """Sets the key ``held_out``."""
-
-    def transform(self, results: dict) -> dict:
-        return dict(results, held_out=True)
 
 
 @DATASETS.register_module(name='HeldOut')
@@ -38,11 +32,10 @@ def held_out(
     whole = DATASETS.build(dataset)
     if not 2 <= every <= len(whole):
         raise ValueError(
-            f'every={every} must be from 2 to the number of images, '
-            f'{len(whole)}'
+            f'every={every} must be from 2 to {len(whole)}, all images'
         )
     chosen = [i for i in range(len(whole)) if (i % every < every - 1) == rest]
     part = whole.get_subset(chosen)
     if not rest:
-        part.pipeline.transforms.insert(0, _Mark())
+        part.pipeline.transforms.insert(0, partial(dict, held_out=True))
     return part

@@ -90,9 +90,8 @@ class HFImages(ImageSet):
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
             raise ValueError(
                 f'the column {name!r} of {self._searched()} holds {feature}, '
-                'no class numbers: set label_column to another one, write '
-                'with_label=False, or save '
-                f'dataset.class_encode_column({name!r})'
+                'no class numbers: set label_column, write with_label=False, '
+                f'or save dataset.class_encode_column({name!r})'
             )
         names = getattr(feature, 'names', None)  # of a ClassLabel
         if self.CLASSES is None and names is not None:
@@ -106,10 +105,8 @@ class HFImages(ImageSet):
 def is_opened(data: object) -> bool:
     """Whether it is a data set of Hugging Face, without their library."""
     kind = type(data)
-    return (kind.__module__, kind.__name__) == (
-        'datasets.arrow_dataset',
-        'Dataset',
-    )
+    name = f'{kind.__module__}.{kind.__name__}'
+    return name == 'datasets.arrow_dataset.Dataset'
 
 
 class HFRows(Sequence):
@@ -177,9 +174,8 @@ def _load(folder: str) -> 'Dataset':
         return load_from_disk(folder)
     except Exception as error:  # pyarrow and datasets have errors of their own
         raise OSError(
-            f'the data set in {printable(folder)} cannot be read '
-            f'({printable(error) or type(error).__name__}): save or copy it '
-            'again'
+            f'the data set in {printable(folder)} cannot be read: '
+            f'{printable(error) or type(error).__name__}'
         ) from error
 
 
@@ -194,8 +190,7 @@ def _choose(
     if len(found) != 1:
         there = ', '.join(f'{n} ({kinds[n]})' for n in kinds)
         raise ValueError(
-            f'{argument}={name!r} fits {len(found)} columns: set it to one of '
-            f'{there}'
+            f'{argument}={name!r} fits {len(found)} columns of {there}'
         )
     return found[0]
 

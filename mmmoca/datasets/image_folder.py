@@ -8,7 +8,7 @@ from pathlib import Path
 from mmengine import fileio
 
 from mmmoca.files import check_regular, outside
-from mmmoca.messages import listed, printable
+from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 
 from .file_endings import with_ending
@@ -88,9 +88,8 @@ class ImageFolder(ImageSet):
             if outside(self.img_prefix, [path]):
                 raise ValueError(
                     f'images of {printable(self.ann_file)} lead out of '
-                    f'{printable(self.img_prefix)}'
-                    f' ({listed([path])}): set data_root to a folder that '
-                    "holds them all, '/' for absolute paths"
+                    f'{printable(self.img_prefix)} ({printable(path)}): set '
+                    "data_root to a folder of all, '/' for absolute paths"
                 )
             yield dict(img_path=path, **image)
 

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What image sets have in common, wherever the images are stored."""
 
-import copy
 import pickle
 from array import array
 from collections import Counter
@@ -16,6 +15,7 @@ from mmmoca.messages import printable
 
 from .file_endings import EXTENSIONS, counted, say_left_out
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
+from .looks import look_at
 
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
@@ -110,16 +110,14 @@ class ImageSet(CustomDataset):
             ends.append(len(content))
         self.data_list = _Infos(self)
         if not ends:
-            others = counted(self.left_out) or 'none of others'
+            others = counted(self.left_out) or 'none'
             raise FileNotFoundError(
-                f'no image in {self._searched()}; of other files there are: '
-                f'{others}'
+                f'no image in {self._searched()}; other files: {others}'
             )
         say_left_out(
             self.left_out,
             self.img_prefix,
-            "set the data set's extensions, of which '' takes all files, or "
-            'give a list of files',
+            "set its extensions ('' takes all files), or give a list of files",
         )
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
@@ -130,26 +128,17 @@ class ImageSet(CustomDataset):
 
     def _check_readable(self) -> None:
         """Raise unless one of some images, spread evenly, can be used."""
-        steps = self.pipeline.transforms
-        loaders = [t for t in steps if isinstance(t, LoadImageFromFile)]
-        if not loaders:
-            return
-        loader = copy.deepcopy(loaders[0])
-        loader.skip_unreadable = False
-        number = min(len(self), PROBES)
-        for index in np.linspace(0, len(self) - 1, number).astype(int):
-            try:
-                if loader.transform(self.get_data_info(index)) is not None:
-                    return
-                problem = OSError('it is skipped')
-            except Exception as error:  # each loader has errors of its own
-                problem = error
-        kind = ValueError if isinstance(problem, ValueError) else OSError
-        raise kind(
-            f'none of the {number} images tried of {len(self)} in '
-            f'{self.img_prefix!r} can be used, the last because '
-            f'{printable(problem)}'
-        ) from problem
+        problem = None
+        for _, problem in look_at(self, PROBES):
+            if problem is None:
+                return
+        if problem is not None:
+            kind = ValueError if isinstance(problem, ValueError) else OSError
+            raise kind(
+                f'none of the {min(len(self), PROBES)} images tried of '
+                f'{len(self)} in {self.img_prefix!r} can be used, the last '
+                f'because {printable(problem)}'
+            ) from problem
 
     def prepare_data(self, idx: int) -> dict | None:
         """Run the pipeline on one image.
@@ -167,8 +156,7 @@ class ImageSet(CustomDataset):
         if data is None and self.test_mode:
             path = self.get_data_info(idx)['img_path']
             raise OSError(
-                f'cannot read the image {printable(path)}: evaluation skips '
-                'nothing'
+                f'cannot read {printable(path)}: evaluation skips nothing'
             )
         return data
 

@@ -71,8 +71,7 @@ class ImageShards(ImageSet):
         place = self.img_prefix.rstrip('/')
         if '://' in place:
             raise ValueError(
-                f'{place} is not on a disk, and ImageShards reads images in '
-                'any order: copy the shards'
+                f'{place} is not on a disk, as shards must be: copy them'
             )
         if os.path.isdir(place):
             # '*' leaves out hidden files, of which macOS makes one for each.
@@ -90,10 +89,9 @@ class ImageShards(ImageSet):
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is no file {printable(missing[0])}. Set data_root to '
-                'a folder of *.tar, a file, or a pattern such as '
-                'train-{000..009}.tar; '
-                'tools/dataset_converters/make_shards.py writes some'
+                f'there is no file {printable(missing[0])}: set data_root to '
+                'a folder of *.tar (make_shards.py of the tools writes some), '
+                'a file, or a pattern such as train-{000..009}.tar'
             )
         return shards
 
@@ -121,8 +119,7 @@ class TarBackend(BaseStorageBackend):
         match = TAR_ADDRESS.fullmatch(filepath)
         if match is None:
             raise ValueError(
-                f'{printable(filepath)} is not of the form '
-                'tar://SHARD#OFFSET+SIZE/NAME'
+                f'{printable(filepath)} is no tar://SHARD#OFFSET+SIZE/NAME'
             )
         shard, offset, size = match[1], int(match[2]), int(match[3])
         # Kept, lest another thread's shard close it.

@@ -111,16 +111,14 @@ class LoadImage(LoadImageFromFile):
             reduce_to < 1 or (color_type, imdecode_backend) != ('color', 'cv2')
         ):
             raise ValueError(
-                f'reduce_to={reduce_to} must be a number of pixels, and '
-                "works with color_type='color' and imdecode_backend='cv2' "
-                'only: leave it out, or leave these two at their defaults'
+                f'reduce_to={reduce_to} must be a number of pixels, and needs '
+                "color_type='color' and imdecode_backend='cv2', the defaults"
             )
         if max_pixels < 1:
             raise ValueError(f'max_pixels must be 1 or more, got {max_pixels}')
         if not 0 <= max_unreadable <= 1:
             raise ValueError(
-                'max_unreadable is a share of the images, between 0 and 1, '
-                f'but got {max_unreadable}'
+                f'max_unreadable={max_unreadable} must be between 0 and 1'
             )
         super().__init__(
             to_float32=to_float32,
@@ -308,8 +306,7 @@ class LoadImage(LoadImageFromFile):
         if path not in self._unreadable:
             self._unreadable.add(path)
             print_log(
-                f'{error}. Skipped; {len(self._unreadable)} unreadable so far '
-                'in this process.',
+                f'{error}. Skipped; {len(self._unreadable)} unreadable so far',
                 # MMLogger does not show the warnings of other ranks.
                 logger='current' if get_rank() == 0 else None,
                 level=logging.WARNING,

@@ -45,8 +45,7 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
         )
     if mask.size != size:
         raise ValueError(
-            f'{printable(path)} has {mask.size} pixels (width, height), its '
-            f'image {size}'
+            f'{printable(path)} has {mask.size} pixels, its image {size}'
         )
     return labels.astype(np.uint8)
 

@@ -93,9 +93,8 @@ class SeededSampler(DefaultSampler):
                 isinstance(step, SeedTransforms) for step in transforms
             ):
                 raise ValueError(
-                    "the pipeline must begin with dict(type='mmmoca."
-                    "SeedTransforms'), or a run that was resumed would see "
-                    'other views'
+                    'the pipeline must begin with mmmoca.SeedTransforms, or '
+                    'a run that was resumed would see other views'
                 )
         super().__init__(dataset, shuffle=shuffle, seed=seed)
         self.infinite = infinite

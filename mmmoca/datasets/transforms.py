@@ -26,8 +26,7 @@ def _check_colour(transform: BaseTransform, img: np.ndarray) -> None:
         raise ValueError(
             f'{type(transform).__name__} needs uint8 images of shape '
             f'(H, W, 3) but got {img.dtype} of shape {img.shape}: load with '
-            "color_type='color', or take the transform out of the pipeline "
-            '(mmmoca.BandJitter takes any channels)'
+            "color_type='color', or take mmmoca.BandJitter"
         )
 
 
@@ -64,10 +63,9 @@ class RandomResizedCrop(_RandomResizedCrop):
         narrow, wide = self.aspect_ratio_range
         if not (0 <= least <= most <= 1 and most > 0 and 0 < narrow <= wide):
             raise ValueError(
-                'crop_ratio_range must be two shares of the area and '
-                'aspect_ratio_range two ratios above 0, the smaller one '
-                f'first, got {self.crop_ratio_range} and '
-                f'{self.aspect_ratio_range}'
+                f'crop_ratio_range={self.crop_ratio_range} must be two shares '
+                f'and aspect_ratio_range={self.aspect_ratio_range} two ratios '
+                'above 0, the smaller one first'
             )
 
     def transform(self, results: dict) -> dict:

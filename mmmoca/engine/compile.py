@@ -49,8 +49,7 @@ def compile_forward(
         return
     if isinstance(options, str) and options != 'blocks':
         raise ValueError(
-            f"compile={options!r}: write True, 'blocks' or a dict of the "
-            'arguments of torch.compile'
+            f"compile={options!r}: write True, 'blocks' or a dict"
         )
     if options in (True, 'blocks'):
         options = dict(blocks=options == 'blocks')

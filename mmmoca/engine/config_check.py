@@ -21,7 +21,7 @@ _RANGES = {
     'batch_size max_epochs max_iters accumulative_counts base_batch_size '
     'num_classes img_size patch_size stride': (1, 1e12),
     'crop_size': (1e-9, 1e12),  # a share of the image for mmdet
-    'prob drop_path_rate drop_rate attn_drop_rate layer_decay_rate momentum': (
+    'prob momentum drop_path_rate drop_rate attn_drop_rate layer_decay_rate': (
         0,
         1,
     ),

@@ -10,7 +10,7 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 
-from mmmoca.datasets.looks import unusable_images
+from mmmoca.datasets.looks import look_at
 from mmmoca.datasets.seeding import members
 from mmmoca.messages import listed
 
@@ -77,13 +77,15 @@ def dry_run(cfg: Config) -> dict[str, str]:
     seconds = micro_batches * median(times[micro_batches:])
     whole = first + (run.steps - 1) * seconds
     images, tried = f'{run.images}', min(run.images, LOOKS)
-    wrong = []
-    for part in members(runner.train_dataloader.dataset):
-        wrong += unusable_images(part, LOOKS)
+    wrong = [
+        path
+        for part in members(runner.train_dataloader.dataset)
+        for path, problem in look_at(part, LOOKS)
+        if problem
+    ]
     if wrong:
-        files = listed(line.partition(': ')[0] for line in wrong)
         images = f'{run.images - len(wrong)}; {len(wrong)} of {tried} tried '
-        images += f'cannot be read: {files}'
+        images += f'cannot be read: {listed(wrong)}'
     filled = [
         line for hook in runner.hooks for line in getattr(hook, 'filled', ())
     ]

@@ -45,7 +45,7 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     """
     # The first key of a shorthand.
     key = key.split()[0].rpartition(':')[2]
-    held = _place(cfg, key)[1]
+    held = place(cfg, key)[1]
     texts = isinstance(held, (list, tuple)) and {*map(type, held)} == {str}
     if texts and text.strip('()[]') and text != 'None':
         # A name may be a number, or have blanks; a file may have all names.
@@ -97,7 +97,7 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
             section, dot, _ = name.partition('.')
             if not dot or cfg.get(section, {}) is not None:
                 found = derived if form else plain
-                found[_place(cfg, name)[0]] = form, key, settings[key]
+                found[place(cfg, name)[0]] = form, key, settings[key]
             elif name == names[0]:  # others need not be there
                 raise ValueError(
                     f'{name}: {section} is None in {cfg.filename}: write all '
@@ -113,8 +113,19 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
             cfg.merge_from_dict({name: made})
 
 
-def _place(cfg: Config, key: str) -> tuple[str, Any]:
-    """A key with numbers for the types of parts, and what is held there."""
+def place(cfg: Config, key: str) -> tuple[str, Any]:
+    """A key with numbers for the types of parts, and what is held there.
+
+    Args:
+        cfg (Config): The config that has the key, or not.
+        key (str): The dotted key.
+
+    Returns:
+        tuple[str, Any]: Both; None is held where there is no such key.
+
+    Raises:
+        ValueError: If a list has no part of a type.
+    """
     held, names = cfg, []
     for name in key.split('.'):
         if isinstance(held, (list, tuple)):
@@ -138,7 +149,7 @@ def _file(root: str, cfg: Config, name: str) -> str:
 
 
 def _folders(root: str, cfg: Config, name: str) -> int:
-    root, held = os.path.expanduser(root), _place(cfg, name)[1]
+    root, held = os.path.expanduser(root), place(cfg, name)[1]
     dataset = cfg.train_dataloader.dataset
     while 'dataset' in dataset:
         dataset = dataset.dataset
@@ -152,7 +163,7 @@ def _folders(root: str, cfg: Config, name: str) -> int:
 def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
     from mmpretrain.models.backbones import VisionTransformer
 
-    held = _place(cfg, name)[1]
+    held = place(cfg, name)[1]
     arch = VisionTransformer.arch_zoo[arch] if type(arch) is str else arch
     width, depth = arch['embed_dims'], arch['num_layers']
     if name.endswith('out_indices'):

@@ -5,12 +5,12 @@ A config has 'auto' for them; docs/get_started/own_images.md states the rules.
 """
 
 import math
-from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 
+from .options import place
 from .processes import started_processes
 
 LR = 'optim_wrapper.optimizer.lr'
@@ -82,12 +82,8 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
     Raises:
         ValueError: If the images fill no batch.
     """
-
-    def inner(part: Any, name: str) -> Any:
-        return (part or {}).get(name)
-
     keys = LR, MOMENTUM, WORDS, NEW_WORDS
-    given = {key: reduce(inner, key.split('.'), cfg) for key in keys}
+    given = {key: place(cfg, key)[1] for key in keys}
     if 'auto' not in given.values():
         return {}
     run = run_size(cfg)
@@ -122,8 +118,7 @@ def scale_lr(cfg: Config) -> dict[str, float]:
         return {}
     if 'base_batch_size' not in scaling:
         raise ValueError(
-            'write auto_scale_lr.base_batch_size, the images of a step that '
-            'the learning rate was chosen for'
+            'write auto_scale_lr.base_batch_size, the images that lr is for'
         )
     batch = global_batch_size(cfg)
     lr = cfg.optim_wrapper.optimizer.lr * batch / scaling.base_batch_size

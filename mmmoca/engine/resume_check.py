@@ -118,8 +118,7 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
                         f'shape of its parameter: {_ADVICE}'
                     )
     warnings = [
-        f'{key} is {before} as in the checkpoint, not {now} as in the config: '
-        f'for that, {_ADVICE}'
+        f'{key} is {before} as in the checkpoint, not {now}; else {_ADVICE}'
         for key, (before, now) in changed.items()
     ]
     # SGD without momentum has none.

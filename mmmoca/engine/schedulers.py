@@ -59,9 +59,8 @@ class WarmupCosineLR(_ParamScheduler):
     ) -> None:
         if not 0 <= warmup < max(1, end) or period < 1:
             raise ValueError(
-                f'warmup is {warmup:g} of {end} and period {period:g}: write '
-                'a warmup from 0 to below the length of the run, and a period '
-                'of 1 or more'
+                f'warmup={warmup:g} must be from 0 to below the length of '
+                f'the run, {end}, and period={period:g} 1 or more'
             )
         parts = 1 if by_epoch else micro_batches(optimizer)
         warmup = warmup if warmup >= 1 else warmup * end
@@ -83,10 +82,7 @@ class WarmupCosineLR(_ParamScheduler):
     ) -> 'WarmupCosineLR':
         """Build the schedule by iteration from lengths in epochs."""
         if not epoch_length:
-            raise ValueError(
-                'the images do not fill a batch: lower '
-                'train_dataloader.batch_size'
-            )
+            raise ValueError('the images fill no batch: lower batch_size')
         kwargs |= dict(
             warmup=warmup * epoch_length if warmup >= 1 else warmup,
             end=end * epoch_length,

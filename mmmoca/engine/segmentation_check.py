@@ -79,8 +79,7 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
     classes = dataset.metainfo.get('classes') or ()
     if isinstance(classes, str):
         raise ValueError(
-            f'metainfo.classes={classes!r} of {dataset.data_root} must be '
-            f'names: ({classes!r},) is one'
+            f'metainfo.classes={classes!r} must be names, as ({classes!r},)'
         )
     found = len(classes)
     for name in ('decode_head', 'auxiliary_head'):
@@ -143,8 +142,9 @@ def check_files(dataset: BaseDataset) -> None:
             f'({counted(left_out) or "nor another file"}): correct '
             'data_root, data_prefix or img_suffix'
         )
-    wanted = f'NAME{dataset.img_suffix}, NAME{dataset.seg_map_suffix}'
-    say_left_out(left_out, folder, f'names of images and masks are {wanted}')
+    masks = f'a mask NAME{dataset.seg_map_suffix}'
+    wanted = f'an image NAME{dataset.img_suffix} needs {masks}'
+    say_left_out(left_out, folder, wanted)
     for key in _PATHS:
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''
@@ -153,11 +153,9 @@ def check_files(dataset: BaseDataset) -> None:
         if missing:
             raise ValueError(
                 f'{len(missing)} of {len(paths)} files are missing or not '
-                f'below {root}, such as {listed(missing, 2)}: an image NAME'
-                f'{dataset.img_suffix} needs a mask NAME'
-                f'{dataset.seg_map_suffix}; correct data_prefix, the suffixes '
-                f'or the split {dataset.ann_file} (docs/guides/segment.md '
-                'says how those of Cityscapes are made)'
+                f'below {root}, such as {listed(missing, 2)}: {wanted}; '
+                'correct data_prefix, the suffixes or the split '
+                f'{dataset.ann_file} (docs/guides/segment.md)'
             )
 
 
@@ -228,9 +226,8 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     if loaded is not None and _turned(info['img_path'], loaded['img']):
         raise ValueError(
             f'the EXIF orientation of {printable(info["img_path"])} turns it, '
-            'but not its mask: save the image as it is shown, without the '
-            "tag, or write color_type='color_ignore_orientation' for the "
-            'loader, whichever the mask is of'
+            'but not its mask: save the image as it is shown, or write '
+            "color_type='color_ignore_orientation' for its loader"
         )
     labels = set(np.unique(mask).astype(int).tolist())
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
@@ -243,8 +240,7 @@ def _labels(dataset: BaseDataset, info: dict) -> set[int]:
             f'{printable(path)} has the label ids {foreign[:5]}, but there '
             f'are {number} classes: use {start} to {number - 1 + start}, and '
             f'{ignored} for pixels to leave out, or list all classes in '
-            'metainfo and num_classes; for Cityscapes, '
-            'csCreateTrainIdLabelImgs makes labelTrainIds of raw labelIds'
+            'metainfo (csCreateTrainIdLabelImgs makes labelTrainIds)'
         )
     return labels
 

@@ -58,8 +58,7 @@ def prepare_training(
     if init is not None:
         if start is not None or resume not in (None, 'auto'):
             raise ValueError(
-                f'there are two checkpoints to start from: leave out {init}, '
-                f'or {start or resume}'
+                f'one start is enough: leave out {init}, or {start or resume}'
             )
         start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
         cfg.resume = False
@@ -74,8 +73,7 @@ def prepare_training(
         cfg.merge_from_dict({'auto_scale_lr.enable': True})
     if amp and cfg.optim_wrapper.get('dtype') == 'float32':
         raise ValueError(
-            'optim_wrapper.dtype=float32 is no mixed precision: leave out '
-            'this or --amp (amp=True)'
+            'dtype=float32 is no mixed precision: leave out one of both'
         )
     # All other wrappers use mixed precision anyway.
     if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
@@ -147,9 +145,8 @@ def train(
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
     if batch != base:
         runner.logger.warning(
-            f'the learning rate was chosen for {base} images an optimiser '
-            f'step, and there are {batch}: add --auto-scale-lr '
-            '(auto_scale_lr.enable=True) to scale it'
+            f'the learning rate was chosen for {base} images a step, not '
+            f'{batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales it'
         )
     try:
         runner.train()

@@ -37,8 +37,7 @@ def main() -> None:
     import torch
     from mmengine.dataset import default_collate
 
-    from measure import median_seconds
-    from mmmoca.evaluation.report import render_table
+    from measure import median_seconds, report
     from pipelines import all_pipelines, write_photos
 
     if args.write:
@@ -56,18 +55,17 @@ def main() -> None:
         }
         seconds = median_seconds(forms, args.repeats, time.process_time)
     paper = next(iter(seconds.values()))
-    rows = [
-        (
-            name,
-            f'{len(paths) / value:.0f}',
-            f'{paper / value:.2f}',
-            f'{RATE * value / len(paths):.1f}',
-        )
+    print(f'\n{len(paths)} images; medians of {args.repeats} turns\n')
+    figures = [
+        {
+            'pipeline': name,
+            'images/s a core': len(paths) / value,
+            'ratio': paper / value,
+            f'cores for {RATE}/s': RATE * value / len(paths),
+        }
         for name, value in seconds.items()
     ]
-    print(f'\n{len(paths)} images; medians of {args.repeats} turns\n')
-    columns = 'pipeline', 'images/s a core', 'ratio', f'cores for {RATE}/s'
-    print(render_table(columns, rows))
+    report(figures)
 
 
 if __name__ == '__main__':

@@ -10,7 +10,6 @@ Example:
 """
 
 import argparse
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -44,8 +43,7 @@ def main() -> None:
     from torch.utils.benchmark import timer
     from torch.utils.data import DataLoader
 
-    from measure import median_seconds, name_of
-    from mmmoca.evaluation.report import render_table
+    from measure import median_seconds, name_of, report
     from pipelines import write_photos
 
     torch.set_num_threads(args.threads)
@@ -80,22 +78,16 @@ def main() -> None:
     clock = cpu_seconds if args.cpu_time else timer
     seconds = median_seconds(forms, args.repeats, clock)
     theirs = seconds['a loop over timm']
-    rows = [
-        (name, f'{args.number / value:.1f}', f'{theirs / value:.2f}')
-        for name, value in seconds.items()
-    ]
     print(
         f'\n{args.arch}, {args.workers} workers, on {name_of(args.device)}; '
         f'medians of {args.repeats} turns\n'
     )
     rate = 'images/s and core' if args.cpu_time else 'images/s'
-    print(render_table(('', rate, 'ratio'), rows))
-    if args.json:
-        figures = [
-            {'part': name, 'images/s': args.number / value}
-            for name, value in seconds.items()
-        ]
-        args.json.write_text(json.dumps(figures))
+    figures = [
+        {'part': name, rate: args.number / value, 'ratio': theirs / value}
+        for name, value in seconds.items()
+    ]
+    report(figures, args.json)
 
 
 if __name__ == '__main__':

@@ -35,8 +35,7 @@ TESTS = (
     'tests/test_engine/test_loss_scaling.py',
 )
 BATCH, TINY_BATCH = 256, 4
-SECONDS = dict(tests=60)  # at most, on a GPU; and of each other part:
-OTHERS = 180
+SECONDS = 180  # of a part, at most, on a GPU
 COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s'
 # Arguments at the end of a command, where the last of a kind counts, that
 # only show that it runs.
@@ -60,7 +59,7 @@ TINY = {
 def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     """The command of each part, tiny ones for a rehearsal."""
     programs = 'projects/performance'
-    step = f'{programs}/step.py --device {device} --batch-size {BATCH} --dtype'
+    step = f'{programs}/step.py --batch-size {BATCH} --dtype'
     workers = min(16, os.cpu_count() or 1)
     options = (
         f'--cfg-options train_dataloader.dataset.data_root={out}/photos '
@@ -153,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in args.parts:
         limit = end - time.time()
         if not args.tiny:
-            limit = min(limit, SECONDS.get(name, OTHERS))
+            limit = min(limit, SECONDS)
         if not run(name, commands[name], limit, table):
             missed.append(name)
     table.say(f'{args.out}/report.txt\n')

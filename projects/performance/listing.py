@@ -99,17 +99,21 @@ def main() -> None:
     import mmmoca.quietly  # noqa: F401  and checks the versions
 
     # isort: split
-    from measure import apart
-    from mmmoca.evaluation.report import render_table
+    from measure import apart, report
 
-    rows = []
+    figures = []
     with tempfile.TemporaryDirectory() as folder:
         write_links(folder, images)
         for form in args.forms:
-            cost = apart(measure, form, images, folder)
-            rows.append([FORMS[form], *(f'{value:,.1f}' for value in cost)])
-    columns = f'{images:,} images', 'seconds', 'MiB at most'
-    print(f'\n{render_table(columns, rows)}')
+            seconds, memory = apart(measure, form, images, folder)
+            figures.append(
+                {
+                    f'{images:,} images': FORMS[form],
+                    'seconds': seconds,
+                    'MiB at most': memory,
+                }
+            )
+    report(figures)
 
 
 if __name__ == '__main__':

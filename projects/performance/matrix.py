@@ -6,7 +6,6 @@ Example:
 """
 
 import argparse
-import json
 from pathlib import Path
 
 
@@ -21,7 +20,7 @@ def main() -> None:
     args = parser.parse_args()
     import torch
 
-    from measure import median_seconds, name_of
+    from measure import median_seconds, name_of, report
 
     shape = args.size, args.size
     # Zeros would be faster.
@@ -29,13 +28,9 @@ def main() -> None:
         2, *shape, dtype=torch.bfloat16, device=args.device
     )
     seconds = median_seconds(dict(product=lambda: left @ right), args.repeats)
+    print(f'Sides of {args.size}, bf16, {name_of(args.device)}')
     rate = 2 * args.size**3 / seconds['product'] / 1e12
-    print(
-        f'{args.size} x {args.size} x {args.size}, bf16, '
-        f'{name_of(args.device)}: {rate:.1f} TFLOP/s'
-    )
-    if args.json:
-        args.json.write_text(json.dumps([{'TFLOP/s': rate}]))
+    report([{'TFLOP/s': rate}], args.json)
 
 
 if __name__ == '__main__':

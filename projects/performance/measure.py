@@ -2,15 +2,19 @@
 """Time, memory and fresh processes, for all commands."""
 
 import itertools
+import json
 import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch.profiler import profile
 from torch.utils.benchmark import timer
+
+from mmmoca.evaluation.report import render_table
 
 T = TypeVar('T')
 # Picklable, such as a class or a partial of one; what it builds is called.
@@ -113,3 +117,19 @@ def name_of(device: str) -> str:
     if device.startswith('cuda'):
         return torch.cuda.get_device_name(device)
     return f'{device} with {torch.get_num_threads()} threads'
+
+
+def report(figures: list[dict], file: Path | None = None) -> None:
+    """Print a table of figures, and write them to a file if there is one.
+
+    Args:
+        figures (list[dict]): For each row, texts and numbers by column.
+        file (Path, optional): For JSON.
+    """
+    rows = [
+        [f'{v:.4g}' if isinstance(v, float) else str(v) for v in row.values()]
+        for row in figures
+    ]
+    print(render_table([*figures[0]], rows))
+    if file is not None:
+        file.write_text(json.dumps(figures))

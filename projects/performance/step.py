@@ -6,7 +6,8 @@ Builds the model, the parameter groups and the optimiser wrapper of
 operations of the matrix products and memory.
 
 ``--reference`` adds the same step as the authors' code takes it, from the same
-weights; ``--forms`` chooses what is measured.
+weights, with PyTorch's fused attention (reference) and with that of older timm
+(products); ``--forms`` chooses what is measured.
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
@@ -14,14 +15,9 @@ Example:
 """
 
 import argparse
-import json
 from pathlib import Path
 
-OURS, NOT_LEAN = 'ours', 'ours, lean_mlp=False'
-FUSED, PRODUCTS = (
-    f'reference, attention {kind}' for kind in ('fused', 'products')
-)
-FORMS = dict(ours=OURS, mlp=NOT_LEAN, reference=FUSED, products=PRODUCTS)
+FORMS = 'ours', 'lean_mlp=False', 'reference', 'products'
 
 
 def main() -> None:
@@ -36,10 +32,9 @@ def main() -> None:
     add('--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16'])
     compiled = 'our forward pass, or each of its transformer layers'
     add('--compile', choices=['whole', 'blocks'], help=compiled)
-    add('--device', choices=['cpu', 'cuda'])
     add('--repeats', type=int, default=5)
     add('--rounds', type=int, default=1, help='of processes')
-    add('--forms', nargs='+', choices=[*FORMS], default=['ours'])
+    add('--forms', nargs='+', choices=FORMS, default=['ours'])
     add('--reference', action='store_true', help='all of the forms')
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
@@ -51,70 +46,50 @@ def main() -> None:
     from mmengine.device import get_device
 
     import reference_step
-    from measure import measure_apart, name_of
-    from mmmoca.evaluation.report import render_table
+    from measure import measure_apart, name_of, report
     from reference_step import ReferenceStep
     from training_step import TrainingStep, count_flops
 
-    found = get_device()
-    args.device = args.device or ('cuda' if found == 'cuda' else 'cpu')
-    if args.device != found:
-        parser.error(
-            f'PyTorch trains on {found} here: for cpu hide the GPU by '
-            'CUDA_VISIBLE_DEVICES=, for cuda install a build with CUDA'
-        )
-    if args.device == 'cpu' and args.dtype == 'fp16':
+    device = get_device()  # where a run trains
+    if device == 'cpu' and args.dtype == 'fp16':
         parser.error('fp16 has no fast CPU kernels; use --dtype bf16')
-    batch = args.batch_size or (16 if args.device == 'cpu' else 256)
+    batch = args.batch_size or (16 if device == 'cpu' else 256)
     if batch < 4:
         parser.error('--batch-size must be 4 or more, for as many new words')
-    setting = args.arch, batch, args.dtype, args.device
+    setting = args.arch, batch, args.dtype, device
     compiled = args.compile == 'whole' or args.compile
     ours = partial(TrainingStep, *setting, compiled=compiled)
     reference = partial(ReferenceStep, *setting)
     forms = {
-        OURS: ours,
-        NOT_LEAN: partial(ours, options=reference_step.NOT_LEAN),
-        FUSED: partial(reference, attention='fused'),
-        PRODUCTS: partial(reference, attention='products'),
+        'ours': ours,
+        'lean_mlp=False': partial(ours, options=reference_step.NOT_LEAN),
+        'reference': partial(reference, attention='fused'),
+        'products': partial(reference, attention='products'),
     }
     if not args.reference:
-        forms = {FORMS[name]: forms[FORMS[name]] for name in args.forms}
-    costs = measure_apart(forms, args.device, args.repeats, args.rounds)
+        forms = {name: forms[name] for name in args.forms}
+    costs = measure_apart(forms, device, args.repeats, args.rounds)
     products = count_flops(args.arch, batch) / 1e12
     seconds, memory = next(iter(costs.values()))
-    rows = [
-        (
-            name,
-            f'{cost.seconds:.3f}',
-            f'{seconds / cost.seconds:.2f}',
-            f'{batch / cost.seconds:.1f}',
-            f'{products / cost.seconds:.2f}',
-            f'{cost.mebibytes:.0f}',
-            f'{memory / cost.mebibytes:.2f}',
-        )
-        for name, cost in costs.items()
-    ]
     print(
         f'\nViT-{args.arch}, batch {batch}, {args.dtype}, '
-        f'{args.compile or "eager"}, {name_of(args.device)}; '
-        'medians\nTFLOP/s: matrix products of ours; MiB: what the tensors '
+        f'{args.compile or "eager"}, {name_of(device)}; '
+        'medians\nTFLOP/s: matrix products of ours; GiB: what the tensors '
         'of a step take besides weights and optimiser state\n'
     )
-    columns = 'step', 's', 'first / it', 'images/s', 'TFLOP/s', 'MiB'
-    print(render_table((*columns, 'first / it'), rows))
-
-    if args.json:
-        figures = [
-            {
-                'part': name,
-                'images/s': batch / cost.seconds,
-                'TFLOP/s': products / cost.seconds,
-                'GiB': cost.mebibytes / 1024,
-            }
-            for name, cost in costs.items()
-        ]
-        args.json.write_text(json.dumps(figures))
+    figures = [
+        {
+            'part': name,
+            's': cost.seconds,
+            'first / it': seconds / cost.seconds,
+            'images/s': batch / cost.seconds,
+            'TFLOP/s': products / cost.seconds,
+            'GiB': cost.mebibytes / 1024,
+            'GiB, first / it': memory / cost.mebibytes,
+        }
+        for name, cost in costs.items()
+    ]
+    report(figures, args.json)
 
 
 if __name__ == '__main__':

@@ -11,7 +11,6 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from mmpretrain.models import VisionTransformer
-from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -21,24 +20,6 @@ from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 RECIPE = Path(__file__).parents[2] / 'configs' / 'moca_vit-b16_200e.py'
 DTYPES = dict(fp32='float32', bf16='bfloat16', fp16='float16')
 MOMENTUM = 0.99
-
-
-def load_recipe(
-    arch: str | None = None,
-    patch_size: int = 16,
-    config: Path | str = RECIPE,
-) -> Config:
-    """A recipe, the paper's by default.
-
-    ``arch`` is another of mmpretrain's architectures in the place of its own.
-    """
-    cfg = Config.fromfile(config)
-    if arch is not None:
-        layers = VisionTransformer.arch_zoo[arch]['num_layers']
-        cfg.model.backbone.update(
-            arch=arch, patch_size=patch_size, tap_layer=layers * 2 // 3
-        )
-    return cfg
 
 
 class TrainingStep:
@@ -71,7 +52,10 @@ class TrainingStep:
     ) -> None:
         torch.manual_seed(0)
         init_default_scope('mmpretrain')
-        cfg = load_recipe(arch, config=config)
+        cfg = Config.fromfile(config)
+        if arch is not None:
+            layers = VisionTransformer.arch_zoo[arch]['num_layers']
+            cfg.model.backbone.update(arch=arch, tap_layer=layers * 2 // 3)
         cfg.merge_from_dict({'optim_wrapper.dtype': DTYPES[dtype]})
         cfg.merge_from_dict(options or {})
         # As Runner.setup_env does.
@@ -94,24 +78,20 @@ class TrainingStep:
         """Do one whole step."""
         outputs = self.model.train_step(self.batch, self.wrapper)
         self.move_teacher()
-        update = outputs['codebook_update']
-        self.move_codebook(update.candidates, update.msd)
-
-    def move_teacher(self) -> None:
-        """Take the student's weights, as TeacherEMAHook does."""
-        update_teacher(self.model.teacher, self.model.backbone, MOMENTUM)
-
-    def move_codebook(self, candidates: Tensor, msd: Tensor) -> None:
-        """Take the new words and mu, as CodebookHook does."""
-        codebook = self.model.codebook
-        codebook.update_msd(msd)
+        # As CodebookHook takes the new words and mu.
+        update, codebook = outputs['codebook_update'], self.model.codebook
+        codebook.update_msd(update.msd)
         words = codebook.word_sampler.pick(
-            [candidates],
+            [update.candidates],
             [self.batch_size],
             codebook.num_new_words,
             self.generator,
         )
         codebook.enqueue(words)
+
+    def move_teacher(self) -> None:
+        """Take the student's weights, as TeacherEMAHook does."""
+        update_teacher(self.model.teacher, self.model.backbone, MOMENTUM)
 
     def forward(self) -> dict:
         """What the model's ``loss`` returns, in the step's precision."""

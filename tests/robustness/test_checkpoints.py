@@ -15,13 +15,8 @@ import pytest
 import torch
 from mmengine.dist import get_rank
 
-from mmmoca.checkpoints import (
-    CheckpointError,
-    FolderLock,
-    guarded,
-    newest_checkpoint,
-    read_checkpoint,
-)
+from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
+from mmmoca.checkpoints.run_folder import FolderLock, newest_checkpoint
 from mmmoca.engine import AtomicCheckpointHook, NonFiniteStateError
 
 from ..helpers.distributed import run_processes

@@ -9,13 +9,13 @@ from mmpretrain.models.selfsup.mocov3 import MoCoV3ViT
 from mmmoca.checkpoints import (
     CheckpointError,
     backbone_checkpoint,
-    check_fit,
     find_backbone,
     read_backbone,
     read_checkpoint,
     write_checkpoint,
 )
 from mmmoca.checkpoints.building import num_heads_of
+from mmmoca.checkpoints.fitting import check_fit
 
 from ..helpers.checkpoint_files import (
     assert_same_tokens,

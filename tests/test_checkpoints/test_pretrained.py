@@ -7,9 +7,10 @@ from mmengine.model import PretrainedInit
 from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.registry import MODELS
 
-from mmmoca.checkpoints import CheckpointError, check_pretrained_inits
+from mmmoca.checkpoints import CheckpointError
 from mmmoca.checkpoints.fitting import check_fit
 from mmmoca.checkpoints.keys import TIMM
+from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
 
 from ..helpers.checkpoint_files import (
     DIMS,

@@ -9,12 +9,9 @@ from mmpretrain.registry import MODELS
 
 import mmmoca
 from mmmoca.apis.exports import export_encoder
-from mmmoca.checkpoints import (
-    CheckpointError,
-    check_fit,
-    load_start,
-    loaded_names,
-)
+from mmmoca.checkpoints import CheckpointError
+from mmmoca.checkpoints.fitting import check_fit, loaded_names
+from mmmoca.checkpoints.start import load_start
 
 from ..helpers import checkpoint_files as files
 from ..helpers.builders import moca_config

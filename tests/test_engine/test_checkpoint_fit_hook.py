@@ -13,8 +13,9 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmpretrain.engine.optimizers import Lamb
 from torch import nn
 
-from mmmoca.checkpoints import CheckpointError, resize_positions
+from mmmoca.checkpoints import CheckpointError
 from mmmoca.checkpoints.keys import TIMM
+from mmmoca.checkpoints.weights import resize_positions
 
 from ..helpers.checkpoint_files import (
     checkpoint,

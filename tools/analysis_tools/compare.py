@@ -42,6 +42,9 @@ COLUMNS = {
 FEATURES = ('avg', 'cls', 'cls-avg')
 UNTRAINED = 'untrained'
 PRESETS = ('moca', 'dino', 'ibot', 'msn', 'mocov3', 'mae')
+# Arguments of the protocols of images, and of all.
+OF_IMAGES = ('shots', 'percent', 'sets', 'epochs', 'batch_size')
+COMMON = ('protocols', 'seed', 'num_workers')
 
 
 class Entry(NamedTuple):
@@ -93,28 +96,20 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     entry = (
         'files of any layout known, or "untrained" for initial weights of '
-        "the first file's ViT. FEATURE is that of all protocols (mean "
-        f'patch token, [CLS], or both: {", ".join(FEATURES)}; low-shot takes '
-        'it before the final norm), or the method whose published features '
-        f'and settings to take ({", ".join(PRESETS)}); by default that of the '
-        'layout, else MOCA'
+        "the first file's ViT. FEATURE is the mean patch token, [CLS] or both "
+        f'({", ".join(FEATURES)}), or the method whose published features and '
+        f'settings to take ({", ".join(PRESETS)}; by default that of the file)'
     )
     form = '[NAME=]FILE[:FEATURE]'
     add('checkpoints', nargs='+', type=parse_entry, metavar=form, help=entry)
     root = 'folder with train/ and val/, a folder for each class in both'
     add('--data-root', type=image_folder, help=root)
-    masks = (
-        f'folder for {" and ".join(DENSE)}: masks/train, masks/val, and their '
-        'images in images/train, images/val, or train, val'
-    )
+    masks = 'folder with masks/train and masks/val, and images beside'
     add('--masks', type=image_folder, help=masks)
     add('--protocols', nargs='+', choices=PROTOCOLS, default=DEFAULT)
     bank = 'patches at most of the bank of incontext'
     add('--bank-size', type=positive_integer, default=102_400, help=bank)
-    config = (
-        'a k-NN config, for the images of all checkpoints: transforms, size '
-        'and normalisation (those that each checkpoint records)'
-    )
+    config = 'a k-NN config, to prepare images by (as each file records)'
     add('--config', type=config_file, help=config)
     add('--out-dir', default='work_dirs/compare', type=Path)
     which = 'the encoder (by default the teacher, of MoCo-v3 the student)'
@@ -261,32 +256,14 @@ def main(argv: Sequence[str] | None = None) -> None:
                 settings=preset._asdict() | used,
             )
             cache = args.out_dir / 'features'
-            common = dict(
-                protocols=args.protocols,
-                seed=args.seed,
-                num_workers=args.num_workers,
-            )
+            common = {name: getattr(args, name) for name in COMMON}
             if args.data_root is not None:
-                result |= evaluate(
-                    encoder,
-                    args.data_root,
-                    cache,
-                    preset=preset,
-                    shots=args.shots,
-                    percent=args.percent,
-                    sets=args.sets,
-                    epochs=args.epochs,
-                    batch_size=args.batch_size,
-                    **common,
-                )
+                options = {name: getattr(args, name) for name in OF_IMAGES}
+                options |= common | dict(preset=preset)
+                result |= evaluate(encoder, args.data_root, cache, **options)
             if args.masks is not None:
-                result |= evaluate_masks(
-                    encoder,
-                    args.masks,
-                    cache,
-                    bank_size=args.bank_size,
-                    **common,
-                )
+                options = common | dict(bank_size=args.bank_size)
+                result |= evaluate_masks(encoder, args.masks, cache, **options)
             results.append(result)
     except (OSError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')

@@ -20,11 +20,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import (
-    config_file,
-    import_stack,
-    positive_integer,
-)
+from _arguments import config_file, import_stack, positive_integer
 
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
@@ -91,8 +87,7 @@ def _best_of_run(
     diverged = state.pop('diverged', None)
     if state != settings:
         raise ValueError(
-            f'{folder} has a run with other settings: choose another '
-            '--work-dir, or remove it'
+            f'{folder} has a run with other settings: give another --work-dir'
         )
     if diverged is None:
         write_json(record, settings)

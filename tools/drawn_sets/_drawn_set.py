@@ -55,9 +55,8 @@ def drawn_set(out: str | Path, record: dict) -> Iterator[Path | None]:
         return
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise FileExistsError(
-            f'{out} holds something else than the set asked for (see its '
-            'meta.json if there is one). Give another folder or remove this '
-            'one.'
+            f'{out} holds something else than the set asked for: give '
+            'another folder or remove this one'
         )
     from mmmoca.files import atomic_write
 

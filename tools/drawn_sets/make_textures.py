@@ -10,10 +10,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import numpy as np
 
-from _drawn_images import background, coverage, draw_images, finish
-from _drawn_set import run, set_parser
+from _drawn_images import background, coverage, finish
+from _drawn_set import draw_classes, run, set_parser
 
 # Goes into meta.json; raise it whenever the same arguments give other images.
 FORMAT = 1
@@ -173,11 +174,40 @@ def draw(
     return finish(image, rng), mask
 
 
-def make_textures(out: str | Path, **options: int) -> bool:
-    """Draw the set, see :func:`_drawn_images.draw_images`."""
-    return draw_images(
-        'textures', out, draw, CLASSES, format=FORMAT, **options
-    )
+def make_textures(
+    out: str | Path, size: int = 48, masks: bool = False, **numbers: int
+) -> bool:
+    """Draw the set, as grey JPEG files with three equal channels.
+
+    Args:
+        out (str | Path): Folder to make.
+        size (int): Side in pixels, at least 24.
+        masks (bool): Whether to write ``out/masks/<split>/<class>/*.png``.
+        **numbers (int): See :func:`_drawn_set.draw_classes`.
+
+    Returns:
+        bool: True if the set was drawn, False if it was already there.
+
+    Raises:
+        ValueError: If a number is below its minimum.
+        FileExistsError: If ``out`` holds anything else than this set.
+    """
+
+    def write(
+        root: Path, name: str, label: int, rng: np.random.Generator
+    ) -> None:
+        image, mask = draw(label, rng, size)
+        image = cv2.cvtColor(image, cv2.COLOR_GRAY2BGR)
+        data = cv2.imencode('.jpg', image, (cv2.IMWRITE_JPEG_QUALITY, 95))[1]
+        (root / f'{name}.jpg').write_bytes(data.tobytes())
+        if masks:
+            path = root / 'masks' / f'{name}.png'
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(cv2.imencode('.png', mask)[1].tobytes())
+
+    more = dict(size=size, min_size=24, format=FORMAT)
+    more |= dict(masks=True) if masks else {}
+    return draw_classes('textures', out, write, CLASSES, **more, **numbers)
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ pretraining config; optimiser and schedules start anew.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -28,9 +27,7 @@ from _arguments import (
 )
 
 
-def parse_args(
-    argv: Sequence[str] | None,
-) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
+def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -43,19 +40,13 @@ def parse_args(
     add_which(parser)
     size = 'resize the position embedding for images of this size'
     add_img_size(parser, size)
-    way = (
-        "of --img-size: the interpolate_mode of the config's backbone "
-        '(default: bicubic; Segmenter has bilinear)'
-    )
+    way = 'of --img-size: the interpolate_mode of the backbone (bicubic)'
     ways = ['bicubic', 'bilinear']
     add('--interpolation', choices=ways, default='bicubic', help=way)
     add_source_grid(parser)
-    channels = (
-        'adapt the patch projection to N channels: for 1 the sum over the old '
-        'ones, else the old ones in turn, scaled by their number / N'
-    )
+    channels = 'adapt the patch projection to N channels, by the rule of timm'
     add('--in-channels', type=positive_integer, metavar='N', help=channels)
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     if args.dst.suffix not in ('.pth', '.safetensors'):
         parser.error(f'{args.dst} must end in .pth or .safetensors')
     if args.dst.exists() and os.path.samefile(args.src, args.dst):
@@ -82,12 +73,12 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
         CheckpointError,
         adapt_backbone,
         backbone_checkpoint,
-        convert_release,
         read_backbone,
         read_checkpoint,
     )
     from mmmoca.checkpoints.keys import TIMM
     from mmmoca.checkpoints.layouts import record_of
+    from mmmoca.checkpoints.release import convert_release
     from mmmoca.checkpoints.weights import TOKEN_PARTS
 
     if args.to == 'moca':
@@ -114,17 +105,11 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
             "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's has none"
         )
     if args.to == 'timm':
-        if tokens:
-            raise CheckpointError(
-                f'{args.src} has registers or rotary positions: write it by '
-                'tools/export.py --to timm'
-            )
         images = record_of(backbone.meta).get('preprocessing') or {}
-        if images.get('channel_order') == 'bgr':
+        if tokens or images.get('channel_order') == 'bgr':
             raise CheckpointError(
-                f'{args.src} is of BGR images, and timm loads RGB: write it '
-                'by tools/export.py --to timm, which turns the patch '
-                'projection'
+                f'{args.src} has registers or rotary positions, or is of BGR '
+                'images: write it by tools/export.py --to timm'
             )
         checkpoint['state_dict'] = {
             TIMM.from_mmpretrain(name): value
@@ -133,9 +118,9 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
     return checkpoint, backbone.ignored
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Convert, say what is left out, and write."""
-    parser, args = parse_args(argv)
+    parser, args = parse_args()
     import_stack()
     from mmmoca.checkpoints import CheckpointError
     from mmmoca.checkpoints.writing import file_sha256, write_checkpoint

@@ -7,18 +7,15 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
-    START_SCHEME,
     CheckpointError,
     backbone_checkpoint,
-    check_fit,
-    check_pretrained_inits,
     find_backbone,
     guarded,
-    load_start,
-    loaded_names,
     local_file,
-    resize_positions,
 )
+from mmmoca.checkpoints.fitting import check_fit, loaded_names
+from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
+from mmmoca.checkpoints.start import START_SCHEME, load_start
 from mmmoca.engine.resume_check import check_optimizer
 from mmmoca.engine.steps import (
     built_loops,
@@ -134,9 +131,8 @@ class CheckpointFitHook(Hook):
         address = load_address(runner) or 'the checkpoint'
         source = address.removeprefix(guarded(''))
         report = check_fit(model, saved, meta, source, self._training)
-        partial = saved.keys() != own.keys()
         if resumes(runner):
-            if partial:
+            if saved.keys() != own.keys():
                 raise CheckpointError(f'{report}: resume by its own config')
             if 'iter' not in (meta or {}) or not checkpoint.get('optimizer'):
                 raise CheckpointError(
@@ -196,18 +192,11 @@ def _take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
     ):
         return []
     backbone = find_backbone(checkpoint)
-    done = (
-        f'the {backbone.which} encoder of layout {backbone.layout} becomes '
-        'the backbone'
-    )
+    done = f'the backbone is its {backbone.which}, of layout {backbone.layout}'
     # mmpretrain would resize every grid as a square one.
-    grid = getattr(vit, 'patch_resolution', None)
-    if None not in (grid, backbone.grid):
-        state, target = backbone.state_dict, tuple(grid)
-        state['pos_embed'] = resize_positions(
-            state['pos_embed'], backbone.grid, target, vit.interpolate_mode
-        )
-        backbone = backbone._replace(grid=target)
+    if isinstance(vit, VisionTransformer):
+        grid = tuple(vit.patch_resolution)
+        backbone = backbone.resized(grid, vit.interpolate_mode)
     checkpoint.clear()
     checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
     return [done, *backbone.changes]

@@ -8,17 +8,15 @@ from mmengine.hooks import CheckpointHook
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import Runner
 
-from mmmoca.checkpoints import (
+from mmmoca.checkpoints import CheckpointError, guarded, run_record
+from mmmoca.checkpoints.run_folder import (
     INTERRUPTED,
-    CheckpointError,
     FolderLock,
     find_checkpoints,
-    guarded,
     newest_checkpoint,
     not_finite,
-    plain,
-    run_record,
 )
+from mmmoca.checkpoints.writing import plain
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import (
     advice_to_go_on,
@@ -136,18 +134,14 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.logger.warning(problem)
             if newest:
                 return str(newest)
-        self._refuse_other_runs(folder, problems)
-        return None
-
-    def _refuse_other_runs(self, folder: Path, problems: list[str]) -> None:
         named = find_checkpoints(folder, self.filename_tmpl)
         if left := [*problems, *named, *left_checkpoints(folder)]:
             raise CheckpointError(
                 f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
-                'they are of this run, which was stopped, go on by --resume '
-                '(resume=True); if of another run, give another work dir '
-                '(--work-dir), or --resume FILE'
+                'they are of this run, go on by --resume (resume=True); if '
+                'of another run, give another work dir (--work-dir)'
             )
+        return None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Give MMEngine the log histories that :func:`plain` replaced."""

@@ -10,12 +10,7 @@ from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.datasets import ResumableBatchSampler, SeededSampler
 from mmmoca.engine.resume_check import changed_settings
-from mmmoca.engine.steps import (
-    is_training,
-    micro_batches,
-    mix_seed,
-    resumes,
-)
+from mmmoca.engine.steps import is_training, micro_batches, mix_seed, resumes
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 
@@ -56,8 +51,7 @@ class ReproducibilityHook(Hook):
         changes = changed_settings(str(meta.get('cfg', text)), text)
         if changes:
             runner.logger.warning(
-                'the run goes on with other settings than it was saved with, '
-                'and ends otherwise than one that was not stopped: '
+                'the run goes on with other settings than it was saved with: '
                 f'{listed(changes, 20)}'
             )
         for name, now in _counts(runner).items():
@@ -72,11 +66,9 @@ class ReproducibilityHook(Hook):
             start = meta['epoch'] * len(loop.dataloader)
             if meta['iter'] != start:
                 runner.logger.warning(
-                    f'epoch {meta["epoch"] + 1} starts again, since the '
-                    'sampler cannot skip what the run has seen; schedules by '
-                    'iteration go on. To resume exactly, the train_dataloader '
-                    'needs mmmoca.SeededSampler, and mmmoca.'
-                    'ResumableBatchSampler around a batch_sampler'
+                    f'epoch {meta["epoch"] + 1} starts again: to go on within '
+                    'it, the train_dataloader needs mmmoca.SeededSampler, and '
+                    'mmmoca.ResumableBatchSampler around a batch_sampler'
                 )
                 meta['iter'] = start
 
@@ -106,9 +98,8 @@ class ReproducibilityHook(Hook):
         loop = runner.train_loop
         if runner.iter >= runner.max_iters:
             runner.logger.warning(
-                f'the run is complete, with {runner.iter} of '
-                f'{runner.max_iters} iterations: to train longer, raise '
-                'max_epochs or max_iters in train_cfg'
+                f'the run is complete, {runner.iter} of {runner.max_iters} '
+                'iterations: raise max_epochs or max_iters to train longer'
             )
         sampler = _sampler(loop)
         own = isinstance(sampler, SeededSampler)

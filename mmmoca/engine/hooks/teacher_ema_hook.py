@@ -7,12 +7,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
-from mmmoca.engine.steps import (
-    optimizer_steps,
-    skipped,
-    stepped,
-    unwrap_model,
-)
+from mmmoca.engine.steps import optimizer_steps, skipped, stepped, unwrap_model
 from mmmoca.registry import HOOKS
 
 

@@ -25,19 +25,14 @@ class WinningHeadHook(Hook):
 
     The hook needs :class:`~mmmoca.evaluation.LinearProbeAccuracy`. A resumed
     run goes on from the accuracy in the file.
-
-    Args:
-        name (str): Name of the two files, without suffix. Defaults to
-            'linear_best'.
     """
 
-    def __init__(self, name: str = 'linear_best') -> None:
-        self.name = name
+    def __init__(self) -> None:
         self._best = -1.0
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best accuracy of a resumed run."""
-        path = Path(runner.work_dir, f'{self.name}.pth')
+        path = Path(runner.work_dir, 'linear_best.pth')
         if path.is_file():
             saved = read_checkpoint(path, lazy=True)['meta']
             # A later file belongs to another continuation of the run.
@@ -77,7 +72,7 @@ class WinningHeadHook(Hook):
             dataset_meta=runner.train_dataloader.dataset.metainfo,
             mmmoca=run_record(runner.cfg.to_dict(), model),
         )
-        path = Path(runner.work_dir, f'{self.name}.pth')
+        path = Path(runner.work_dir, 'linear_best.pth')
         write_checkpoint(dict(meta=meta, state_dict=weights), path)
         write_text(path.with_suffix('.py'), config.pretty_text)
         runner.logger.info(f'best linear classifier so far in {path}')

@@ -10,10 +10,7 @@ from torch.utils.data import DataLoader
 from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.gather import gather_samples
 from mmmoca.evaluation.loaders import class_names, with_data_root
-from mmmoca.evaluation.low_shot import (
-    low_shot_features,
-    low_shot_predictions,
-)
+from mmmoca.evaluation.low_shot import low_shot_features, low_shot_predictions
 from mmmoca.evaluation.subsets import images_by_class, read_subsets
 from mmmoca.registry import DATASETS, LOOPS
 
