@@ -41,10 +41,9 @@ def main() -> None:
     import timm
     import timm.data
     import torch
-    from torch.utils.benchmark import timer
     from torch.utils.data import DataLoader
 
-    from measure import median_seconds, name_of
+    from measure import median_seconds, name_of, timer
     from mmmoca.evaluation.report import render_table
     from pipelines import write_photos
 
