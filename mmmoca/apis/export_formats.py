@@ -290,7 +290,9 @@ def _example(vit: VisionTransformer) -> tuple[tuple[Tensor], dict]:
     """Arguments to trace with, and which of their sides may change."""
     channels = vit.patch_embed.projection.in_channels
     images = torch.zeros(2, channels, *vit.img_size)
-    return (images,), dict(images={0: torch.export.Dim('batch')})
+    # PyTorch 2.6 does not export without an end.
+    batch = torch.export.Dim('batch', max=2**31)
+    return (images,), dict(images={0: batch})
 
 
 def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
@@ -317,6 +319,9 @@ def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
     arguments, dynamic = _example(encoder.backbone)
     with torch.no_grad():
         program = torch.export.export(
-            _Features(encoder.backbone), arguments, dynamic_shapes=dynamic
+            _Features(encoder.backbone),
+            arguments,
+            dynamic_shapes=dynamic,
+            strict=False,  # the default from PyTorch 2.7 on
         )
     torch.export.save(program, folder / 'model.pt2')
