@@ -2,6 +2,7 @@
 """Writers of an encoder in the formats of other libraries."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -300,18 +301,21 @@ def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
     vit = encoder.backbone
     arguments, dynamic = _example(vit)
     size = sum(p.numel() * p.element_size() for p in vit.parameters())
-    torch.onnx.export(
-        _Features(vit),
-        arguments,
-        folder / 'model.onnx',
-        input_names=['images'],
-        output_names=_OUTPUTS,
-        opset_version=_OPSET,
-        dynamo=True,
-        external_data=size > _ONE_FILE,
-        dynamic_shapes=dynamic,
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        # PyTorch of what it uses itself.
+        warnings.simplefilter('ignore', FutureWarning)
+        torch.onnx.export(
+            _Features(vit),
+            arguments,
+            folder / 'model.onnx',
+            input_names=['images'],
+            output_names=_OUTPUTS,
+            opset_version=_OPSET,
+            dynamo=True,
+            external_data=size > _ONE_FILE,
+            dynamic_shapes=dynamic,
+            verbose=False,
+        )
 
 
 def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
