@@ -11,7 +11,7 @@ from mmengine.utils import get_installed_path, is_installed
 import mmmoca
 from mmmoca import requirements
 
-from .helpers.tools import PROJECT, python
+from .helpers.tools import PROJECT, ROOT, python
 
 EXTRAS = PROJECT['optional-dependencies']
 STACK = {
@@ -94,6 +94,10 @@ loaders = dict(checkpoint.CheckpointLoader._schemes)
 import mmmoca
 big = {'mmcv', 'mmmoca.apis', 'mmpretrain', 'torchvision'}
 assert before == state() and not big & sys.modules.keys()
+from mmmoca.engine.config import load_config
+config = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+load_config(f'configs/{config}', None, {'arch': 'deit-s'}, complete=False)
+before = state()
 import mmmoca.checkpoints
 assert before[:2] == state()[:2]
 own = checkpoint.CheckpointLoader._schemes.items() - loaders.items()
@@ -103,6 +107,6 @@ assert all(scheme.startswith('mmmoca-') for scheme, _ in own)
 
 @pytest.mark.processes
 def test_import_changes_nothing_of_the_process_and_loads_nothing_big():
-    done = python('-c', CODE)
+    done = python('-c', CODE, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert not done.stdout

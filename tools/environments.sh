@@ -13,7 +13,7 @@ fi
 mkdir -p "$2"
 folder=$(cd "$2" && pwd)
 cd "$(dirname "$0")/.."
-git ls-files -z | tar -c --null -T - | tar -x -C "$folder"
+git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$folder"
 cd "$folder"
 unset PYTHONPATH
 
@@ -60,6 +60,12 @@ features = mmmoca.load(checkpoint).embed('images').avg
 assert features.shape == (64, 384)
 EOF
     python tools/train.py configs/moca_vit-b16_own-images.py \
+        --cfg-options data_root=images epochs=1 batch_size=32
+    # No weights of others are fetched: it starts from its own.
+    python tools/export.py work_dirs/moca_vit-b16_own-images/epoch_1.pth \
+        work_dirs/timm --to timm
+    python tools/train.py configs/moca_vit-b16_own-images.py \
+        --init work_dirs/timm/model.safetensors --work-dir work_dirs/init \
         --cfg-options data_root=images epochs=1 batch_size=32
 }
 

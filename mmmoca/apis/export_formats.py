@@ -2,6 +2,7 @@
 """Writers of an encoder in the formats of other libraries."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -291,7 +292,9 @@ def _example(vit: VisionTransformer) -> tuple[tuple[Tensor], dict]:
     """Arguments to trace with, and which of their sides may change."""
     channels = vit.patch_embed.projection.in_channels
     images = torch.zeros(2, channels, *vit.img_size)
-    return (images,), dict(images={0: torch.export.Dim('batch')})
+    # PyTorch 2.6 does not export without an end.
+    batch = torch.export.Dim('batch', max=2**31)
+    return (images,), dict(images={0: batch})
 
 
 def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
@@ -299,18 +302,21 @@ def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
     vit = encoder.backbone
     arguments, dynamic = _example(vit)
     size = sum(p.numel() * p.element_size() for p in vit.parameters())
-    torch.onnx.export(
-        _Features(vit),
-        arguments,
-        folder / 'model.onnx',
-        input_names=['images'],
-        output_names=_OUTPUTS,
-        opset_version=_OPSET,
-        dynamo=True,
-        external_data=size > _ONE_FILE,
-        dynamic_shapes=dynamic,
-        verbose=False,
-    )
+    with warnings.catch_warnings():
+        # PyTorch of what it uses itself.
+        warnings.simplefilter('ignore', FutureWarning)
+        torch.onnx.export(
+            _Features(vit),
+            arguments,
+            folder / 'model.onnx',
+            input_names=['images'],
+            output_names=_OUTPUTS,
+            opset_version=_OPSET,
+            dynamo=True,
+            external_data=size > _ONE_FILE,
+            dynamic_shapes=dynamic,
+            verbose=False,
+        )
 
 
 def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
@@ -318,6 +324,9 @@ def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
     arguments, dynamic = _example(encoder.backbone)
     with torch.no_grad():
         program = torch.export.export(
-            _Features(encoder.backbone), arguments, dynamic_shapes=dynamic
+            _Features(encoder.backbone),
+            arguments,
+            dynamic_shapes=dynamic,
+            strict=False,  # the default from PyTorch 2.7 on
         )
     torch.export.save(program, folder / 'model.pt2')

@@ -161,6 +161,7 @@ def _folders(root: str, cfg: Config, name: str) -> int:
 
 
 def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
+    import mmmoca.quietly  # noqa: F401  # isort: skip
     from mmpretrain.models.backbones import VisionTransformer
 
     held = place(cfg, name)[1]

@@ -40,10 +40,9 @@ def main() -> None:
     import timm
     import timm.data
     import torch
-    from torch.utils.benchmark import timer
     from torch.utils.data import DataLoader
 
-    from measure import median_seconds, name_of, report
+    from measure import median_seconds, name_of, report, timer
     from pipelines import write_photos
 
     torch.set_num_threads(args.threads)

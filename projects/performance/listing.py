@@ -40,6 +40,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
     Returns:
         tuple[float, float]: Seconds of the processor, and MiB at most.
     """
+    import mmmoca.quietly  # noqa: F401  # isort: skip
     from mmengine.fileio import LocalBackend
     from mmpretrain.datasets import CustomDataset
 

@@ -3,7 +3,9 @@
 
 import itertools
 import json
+import os
 import statistics
+import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -12,7 +14,6 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch.profiler import profile
-from torch.utils.benchmark import timer
 
 from mmmoca.evaluation.report import render_table
 
@@ -31,6 +32,16 @@ class Cost(NamedTuple):
 
     seconds: float
     mebibytes: float
+
+
+def timer() -> float:
+    """Seconds now, when the GPU, if there is one, has done its work.
+
+    PyTorch's own timer looks for compilers of CUDA and tells what it missed.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def median_seconds(
@@ -67,7 +78,7 @@ def own_mebibytes(
         before = torch.cuda.memory_allocated(device)
         function()
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
-    with profile(profile_memory=True) as recorded:
+    with profile(profile_memory=True, acc_events=True) as recorded:
         function()
     changes = [
         (event.start_ns(), event.nbytes())
@@ -84,6 +95,8 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
     Otherwise the memory that the C library keeps would pass from one call to
     the next, and a GPU would have to hold what all of them build.
     """
+    # Its profiler would report on itself, and on a GPU that is missing.
+    os.environ |= dict(TORCH_CPP_LOG_LEVEL='ERROR', KINETO_LOG_LEVEL='5')
     with ProcessPoolExecutor(1, get_context('spawn')) as pool:
         return pool.submit(function, *arguments).result()
 

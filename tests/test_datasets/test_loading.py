@@ -13,6 +13,8 @@ from mmmoca.datasets import LoadBands, LoadImage, functional
 
 from ..helpers.photos import photo
 
+AVIF = cv2.haveImageWriter('a.avif')
+
 
 def write(path, img, *params):
     assert cv2.imwrite(str(path), img, params)
@@ -100,6 +102,8 @@ def test_jpeg_is_decoded_at_the_scale_that_suffices(tmp_path, monkeypatch):
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 @pytest.mark.parametrize('suffix', ['jpg', 'png', 'webp', 'tif', 'avif'])
 def test_a_file_and_an_image_of_it_are_the_same_way_up(suffix, backend):
+    if suffix == 'avif' and backend == 'cv2' and not AVIF:
+        pytest.skip('this OpenCV reads no AVIF')
     load = LoadImage(imdecode_backend=backend)
     kind = Image.registered_extensions()[f'.{suffix}']
     for turn in range(1, 9):
@@ -133,7 +137,7 @@ def test_each_image_is_looked_at_for_its_bits(tmp_path, mode, backend):
 @pytest.mark.parametrize(
     ('load', 'kinds'),
     [
-        (LoadImage, ('png', 'jpg', 'webp', 'avif', 'tif')),
+        (LoadImage, ('png', 'jpg', 'webp', *AVIF * ['avif'], 'tif')),
         (partial(LoadImage, imdecode_backend='pillow'), ('png', 'jpg')),
         (partial(LoadBands, 3), ('png', 'tif', 'npy')),
     ],

@@ -7,6 +7,7 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
+from mmmoca.checkpoints import guarded
 from tests.helpers.distributed import run_processes
 from tests.helpers.frozen import (
     PIPELINE,
@@ -141,7 +142,7 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
     end = next((tmp_path / 'knn').glob('*/*.log')).read_text()[-200:]
     for name in ('untrained_k3', 'raw_pixels_k3'):
         assert f'{found[name][0]:.1f}' in end
-    file = str(tmp_path / 'knn' / 'epoch_1.pth')
+    file = guarded(tmp_path / 'knn' / 'epoch_1.pth')
     resumed, again, _ = train(**cfg, load_from=file, resume=True)
     assert again['untrained_k3'] == found['untrained_k3']
     assert (batches, resumed) == (27, 9)  # nine each time

@@ -21,6 +21,7 @@ def tool(monkeypatch, tmp_path):
     """
     tool = load_tool('build_mmcv_ops')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    monkeypatch.delenv('CFLAGS', raising=False)
     monkeypatch.setattr(
         tool, 'installed_mmcv', lambda: ('onedl-mmcv', '2.3.6')
     )
