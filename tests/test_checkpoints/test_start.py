@@ -183,6 +183,11 @@ def test_other_sizes(start, channels):
             files.timm_state(),
             'patch_size',
         ),
+        (
+            lambda: moca(backbone__positions='rope'),
+            files.timm_state(),
+            'positions=sincos',
+        ),
         (moca, files.timm_state(**{'norm.bias': None}), 'ln1.bias'),
         (files.mm_vit, files.timm_state(), 'mmmoca-teacher://.*start.pth'),
     ],

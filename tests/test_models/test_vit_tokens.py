@@ -15,8 +15,8 @@ ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=48)
 
 def vit(**options):
     torch.manual_seed(0)
-    options = dict(img_size=(24, 32), patch_size=8, tap_layer=1) | options
-    model = MOCAViT(ARCH, **options)
+    defaults = dict(arch=ARCH, img_size=(24, 32), patch_size=8, tap_layer=1)
+    model = MOCAViT(**defaults | options)
     model.init_weights()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -104,8 +104,13 @@ def test_pretraining_trains_registers():
 
 
 @pytest.mark.parametrize(
-    'options', [dict(num_registers=-1), dict(positions='learned')]
+    'options, message',
+    [
+        (dict(num_registers=-1), 'num_registers 0'),
+        (dict(positions='learned'), 'num_registers 0'),
+        (dict(arch=ARCH | dict(num_heads=16)), 'embed_dims=32.*num_heads=16'),
+    ],
 )
-def test_wrong_arguments(options):
-    with pytest.raises(ValueError, match='num_registers 0'):
-        vit(**options)
+def test_wrong_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        vit(**dict(positions='rope') | options)
