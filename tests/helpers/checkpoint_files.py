@@ -5,6 +5,7 @@ from argparse import Namespace
 from types import SimpleNamespace
 from unittest import mock
 
+import timm
 import torch
 from mmengine.runner import BaseLoop
 from mmengine.runner.checkpoint import (
@@ -45,6 +46,45 @@ def timm_vit(seed=0, img_size=SIZE, **kwargs):
         ),
         seed,
     )
+
+
+def token_vit(kind, **sizes):
+    """A ViT of timm with registers, of 128 channels and two heads.
+
+    Args:
+        kind (str): Our type that takes it: 'RegisterViT' for DINOv2's, or
+            'DINOv3ViT'.
+        **sizes (int): Other sizes, in timm's words.
+    """
+    name = dict(
+        RegisterViT='vit_small_patch14_reg4_dinov2',
+        DINOv3ViT='vit_small_patch16_dinov3',
+    )[kind]
+    defaults = dict(embed_dim=128, depth=2, num_heads=2, patch_size=PATCH)
+    defaults |= dict(num_classes=0, img_size=224)
+    torch.manual_seed(0)
+    return randomise(timm.create_model(name, **defaults | sizes), seed=0)
+
+
+def from_file(kind, path, **init):
+    """Options of a config whose backbone, of our type, starts from a file."""
+    init |= dict(checkpoint=f'mmmoca-teacher://{path}', prefix='backbone.')
+    return {
+        'model.backbone.type': f'mmmoca.{kind}',
+        'model.backbone.init_cfg': dict(init, type='Pretrained'),
+    }
+
+
+def assert_goes_on(runner, vit):
+    """Some small steps of all layers have followed on those weights."""
+    trained = runner.model.backbone
+    for ours, theirs in (
+        (trained.register_tokens, vit.reg_token),
+        (trained.layers[0].ln1.weight, vit.blocks[0].norm1.weight),
+        (trained.layers[-1].ln2.bias, vit.blocks[-1].norm2.bias),
+    ):
+        step = (ours.detach().cpu() - theirs.detach()).abs().max()
+        assert 0 < step < 0.01
 
 
 def mm_config(img_size=SIZE, **kwargs):

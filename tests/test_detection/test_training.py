@@ -10,6 +10,11 @@ import torch
 from mmengine.registry import MODELS
 from mmengine.runner import Runner
 
+from ..helpers.checkpoint_files import (
+    assert_goes_on,
+    from_file,
+    token_vit,
+)
 from ..helpers.runs import assert_same, scalars, state_of
 from ..helpers.tools import run_tool as tool
 from .conftest import SHAPES_CONFIG, shapes_config
@@ -93,6 +98,22 @@ def test_mmdet_draws_predictions(trained, shapes, tmp_path):
     drawn = cv2.imread(str(tmp_path / 'vis' / image.name))
     changed = np.abs(drawn.astype(int) - original).max(2) > 60
     assert changed.mean() > 0.005
+
+
+@pytest.mark.parametrize('kind', ['RegisterViT', 'DINOv3ViT'])
+def test_starts_from_files_of_others(shapes, tmp_path, kind):
+    """Three iterations and a validation."""
+    vit = token_vit(kind, depth=4, patch_size=16)
+    torch.save(vit.state_dict(), tmp_path / 'vit.pth')
+    start = from_file(kind, tmp_path / 'vit.pth', _delete_=True)
+    start['model.backbone.arch.num_heads'] = 2
+    once = {f'train_cfg.{key}': 1 for key in ('max_epochs', 'val_interval')}
+    cfg = shapes_config(shapes, tmp_path, **OPTIONS | start | once)
+    runner = run(cfg)
+    losses = scalars(runner, 'train/loss')
+    assert len(losses) == 3 and np.isfinite(losses).all()
+    assert len(scalars(runner, 'val/coco/bbox_mAP')) == 1
+    assert_goes_on(runner, vit)
 
 
 def test_images_without_objects(shapes):

@@ -11,6 +11,11 @@ from mmengine.registry import MODELS, init_default_scope
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.engine.optimizers.mixed_precision import fast_dtype
 
+from ..helpers.checkpoint_files import (
+    assert_goes_on,
+    from_file,
+    token_vit,
+)
 from ..helpers.cityscapes import CONFIGS, run, small_config, write_tree
 from ..helpers.runs import assert_same
 
@@ -148,6 +153,19 @@ def test_resumed_run_is_the_same(streets, tmp_path):
     assert_same(found, expected)
     for name, _ in whole.model.named_parameters():
         assert not torch.equal(expected[name], start[name]), name
+
+
+@pytest.mark.parametrize('kind', ['RegisterViT', 'DINOv3ViT'])
+def test_starts_from_files_of_others(streets, tmp_path, kind):
+    """One step and a validation."""
+    vit = token_vit(kind, embed_dim=64, depth=3, num_heads=1)
+    torch.save(vit.state_dict(), tmp_path / 'vit.pth')
+    arch = dict(num_heads=1, feedforward_channels=256)
+    options = {f'model.backbone.arch.{k}': v for k, v in arch.items()}
+    options |= from_file(kind, tmp_path / 'vit.pth')
+    runner = run(MASK, streets, tmp_path, **options)
+    assert len(scores(runner)) == 1
+    assert_goes_on(runner, vit)
 
 
 def test_mixed_precision(streets, tmp_path):
