@@ -36,16 +36,3 @@ def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr('pathlib.Path.write_text', full)
     with pytest.raises(OSError, match='a.txt'):
         write_text(tmp_path / 'a.txt', 'new')
-
-
-def test_folder_appears_at_the_end(tmp_path):
-    out = tmp_path / 'set'
-    with atomic_write(out) as root:
-        (root / 'train').mkdir(parents=True)
-        (root / 'train' / 'a.txt').write_text('a')
-        assert not out.exists()
-    assert (out / 'train' / 'a.txt').read_text() == 'a'
-    with pytest.raises(OSError), atomic_write(out) as root:
-        root.mkdir()
-    assert list(tmp_path.iterdir()) == [out]
-    assert (out / 'train' / 'a.txt').read_text() == 'a'

@@ -68,16 +68,3 @@ def test_scope_knows_that_of_the_run(scope):
         built = mmengine.registry.TRANSFORMS.build(step)
     package = 'mmseg' if scope == 'mmseg' else 'mmcv'
     assert type(built).__module__.startswith(f'{package}.')
-
-
-def test_types_of_mmpretrain_build_in_the_scope():
-    # The inner one carries no scope: it is looked up in the outer one.
-    pipeline = dict(
-        type='RandomApply',
-        transforms=[dict(type='Solarize', thr=128)],
-        _scope_='mmmoca',
-    )
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        built = mmengine.registry.TRANSFORMS.build(pipeline)
-    (solarize,) = built.transforms.transforms
-    assert type(solarize).__module__.startswith('mmpretrain.')

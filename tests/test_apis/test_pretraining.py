@@ -8,7 +8,6 @@ from unittest import mock
 import pytest
 from mmengine import fileio
 from mmengine.config import Config
-from mmengine.hooks import CheckpointHook
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import DATASETS
 
@@ -88,21 +87,6 @@ def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
     meta = read_checkpoint(again)['meta']
     assert meta['epoch'] == 2
     assert meta['mmmoca']['feature'] == 'avg'
-
-
-def test_starts_from_others(root, run, tmp_path, monkeypatch):
-    _, last = run
-    train = mock.Mock()
-    train.return_value.hooks = [CheckpointHook(by_epoch=False)]
-    monkeypatch.setattr('mmmoca.apis.pretraining.train', train)
-    newest = mock.Mock(return_value=(last, []))
-    monkeypatch.setattr('mmmoca.apis.pretraining.newest_checkpoint', newest)
-    images = root / 'train'
-    mmmoca.pretrain(images, tmp_path, 1, 16, root, init=last, amp=True)
-    newest.assert_called_with(str(tmp_path), 'iter_{}.pth')
-    cfg = train.call_args.args[0]
-    assert cfg.load_from == f'mmmoca-start://{last}'
-    assert cfg.val_cfg.data_root == str(root)
 
 
 @pytest.mark.parametrize(

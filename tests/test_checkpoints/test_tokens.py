@@ -195,15 +195,6 @@ def test_k_nn(file, root, tmp_path):
         files.assert_close(found, encoder(images).avg)
 
 
-def test_gated_mlps_are_refused(tmp_path):
-    model = of_transformers(
-        'DINOv3ViT', intermediate_size=256, use_gated_mlp=True
-    )
-    torch.save(model.state_dict(), tmp_path / 'plus.pth')
-    with pytest.raises(CheckpointError, match='SwiGLU'):
-        mmmoca.load(tmp_path / 'plus.pth')
-
-
 def test_biases_of_keys_have_no_place_in_timm(tmp_path):
     torch.manual_seed(0)
     path = tmp_path / 'dinov3.pth'

@@ -132,11 +132,3 @@ def test_images_without_objects(shapes):
     loss.backward()
     for name, parameter in model.named_parameters():
         assert torch.isfinite(parameter.grad).all(), name
-
-
-def test_other_number_of_classes(shapes, tmp_path):
-    """It stops before the first step."""
-    cfg = shapes_config(shapes, tmp_path, **{'model.num_classes': 80})
-    with pytest.raises(AssertionError, match=r'`num_classes` \(80\).* 4\)'):
-        run(cfg)
-    assert not list(tmp_path.glob('*.pth'))

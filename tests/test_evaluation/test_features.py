@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Features of a loader, batch by batch; those of images: test_encoder."""
 
-import numpy as np
 import pytest
 import torch
 from mmpretrain.structures import DataSample
@@ -54,14 +53,6 @@ def test_not_finite():
     encoders = dict(of_zero=lambda inputs: 1 / inputs)
     with pytest.raises(ValueError, match='not finite'):
         extract_features([batch], lambda data, training: data, encoders)
-
-
-def test_raw_pixels():
-    images = torch.rand(3, 2, 5, 7)
-    pixels = images.flatten(1).numpy()
-    expected = pixels - pixels.mean(axis=1, keepdims=True)
-    expected /= pixels.std(axis=1, keepdims=True)
-    np.testing.assert_allclose(raw_pixels(images).numpy(), expected, atol=1e-3)
 
 
 def test_raw_pixels_of_large_images():

@@ -6,19 +6,7 @@ import torch
 from mmengine.dist import get_rank
 
 from mmmoca.evaluation import gather_samples
-from mmmoca.evaluation.gather import owned_rows
 from tests.helpers.distributed import run_processes
-
-
-def test_one_process_drops_repeats_and_sorts():
-    ids = torch.tensor([5, 2, 9, 2, 5])
-    rows, count = owned_rows(ids)
-    assert rows.tolist() == [1, 0, 2] and count == 3
-    feats = torch.tensor([[5.0], [2.0], [9.0], [-2.0], [-5.0]])
-    ids, feats, labels = gather_samples(ids, feats, torch.arange(5))
-    assert ids.tolist() == [2, 5, 9]
-    assert feats.tolist() == [[2.0], [5.0], [9.0]]
-    assert labels.tolist() == [1, 0, 2]
 
 
 def _gather():

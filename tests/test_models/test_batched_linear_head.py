@@ -84,12 +84,3 @@ def test_full_precision_under_autocast(data):
         scores, loss = head(x), head.loss(x, y)['loss']
     torch.testing.assert_close(scores, head(x.float()))
     torch.testing.assert_close(loss, head.loss(x.float(), y)['loss'])
-
-
-def test_bad_heads():
-    for classes, lrs, message in (
-        (7, [0.1, 0.0], 'base_lrs must be'),
-        (1, LRS, 'at least two classes'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            BatchedLinearHead(12, classes, lrs)
