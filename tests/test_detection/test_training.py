@@ -7,7 +7,6 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import MODELS
 from mmengine.runner import Runner
 
 from ..helpers.checkpoint_files import (
@@ -114,21 +113,3 @@ def test_starts_from_files_of_others(shapes, tmp_path, kind):
     assert len(losses) == 3 and np.isfinite(losses).all()
     assert len(scalars(runner, 'val/coco/bbox_mAP')) == 1
     assert_goes_on(runner, vit)
-
-
-def test_images_without_objects(shapes):
-    """Finite losses, and a gradient for all: DDP would wait for it."""
-    cfg = shapes_config(shapes)
-    loader = cfg.train_dataloader
-    loader.update(batch_size=2, collate_fn=dict(type='pseudo_collate'))
-    data = next(iter(Runner.build_dataloader(loader)))
-    for sample in data['data_samples']:
-        sample.gt_instances = sample.gt_instances[:0]
-    model = MODELS.build(cfg.model)
-    model.init_weights()
-    data = model.data_preprocessor(data, training=True)
-    loss, _ = model.parse_losses(model(**data, mode='loss'))
-    assert torch.isfinite(loss)
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        assert torch.isfinite(parameter.grad).all(), name

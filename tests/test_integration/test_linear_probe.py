@@ -20,8 +20,10 @@ CONFIG = 'linear_vit-b16_100e_in1k.py'
 def test_accuracy_far_above_chance(tmp_path):
     digits = write_digits(tmp_path / 'digits', 500)
     teacher = save_pretraining(digits / 'moca.pth')
+    file = str(digits / 'moca.pth')
+    init = dict(type='Pretrained', checkpoint=file, prefix='teacher.')
     options = {
-        'load_from': str(digits / 'moca.pth'),
+        'model.backbone.init_cfg': init,
         'train_cfg.max_epochs': 3,
         'train_dataloader.batch_size': 25,
     }

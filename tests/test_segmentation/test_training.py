@@ -59,9 +59,6 @@ def test_upernet_trains(streets, tmp_path):
     assert len(scores(runner)) == 1
     losses = runner.message_hub.get_scalar('train/loss').data[0]
     assert len(losses) == 3 and np.isfinite(losses).all()
-    warm_up, poly = runner.param_schedulers
-    assert (warm_up.begin, warm_up.end) == (0, 1)
-    assert (poly.begin, poly.end) == (1, 3)
 
 
 @pytest.mark.parametrize('name', [LINEAR, MASK])

@@ -79,6 +79,7 @@ def place(root, tmp_path_factory):
         (CONVERT, 'timm.pth out.pth --source-grid 4 5', '--source-grid'),
         (CONVERT, 'flat.pth out.pth --img-size 32 32', '--source-grid'),
         (CONVERT, 'timm.pth out.pth --to moca', 'encoder_teacher'),
+        (f'{DATA_SETS}/cityscapes_splits', 'images', 'that has leftImg'),
         (f'{DATA_SETS}/make_shards', 'images empty', 'empty exists'),
         (f'{DATA_SETS}/make_subset', 'images out --shots 99', 'fewer than 99'),
         (f'{DATA_SETS}/make_subset', 'images out --seed -1', 'non-negative'),
