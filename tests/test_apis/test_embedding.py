@@ -135,8 +135,11 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
 
 def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
     out = tmp_path / 'out'
-    for name, feature in (('a.csv', 'avg'), ('a.npy', 'mean')):
-        with raises(ValueError, name[-3:] if feature == 'avg' else feature):
+    for name, feature, message in (
+        ('a.csv', 'avg', 'a.csv must end in .npy or .parquet'),
+        ('a.npy', 'mean', "'mean' is no feature"),
+    ):
+        with raises(ValueError, message):
             embed_to_file(encoder, root, out / name, feature, **OPTIONS)
     assert not out.exists()
 

@@ -1,11 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The tools that draw subset lists and write the digits."""
+"""The tool that draws subset lists."""
 
 from collections import Counter
-
-import cv2
-import numpy as np
-from sklearn.datasets import load_digits
 
 from mmmoca.evaluation.subsets import read_subset
 
@@ -34,20 +30,3 @@ def test_command_line(root, tmp_path):
     again = lists('b', '--shots', 4, '--percent')
     assert len(again) == 3  # sets
     assert again['4shot_set1.txt'] == written['4shot_set1.txt']
-
-
-def test_digits(tmp_path):
-    out = tmp_path / 'deep' / 'digits'
-    run_tool('tools/drawn_sets/make_digits.py', out, '--size', 8)
-    digits = load_digits()
-    files = sorted(out.glob('*/*/*.png'), key=lambda path: path.stem)
-    assert len(files) == 1797
-    for number in (0, 1, 2, 1796):
-        path = files[number]
-        split = 'val' if number % 4 == 0 else 'train'
-        assert path.parts[-3:-1] == (split, str(digits.target[number]))
-        image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
-        np.testing.assert_allclose(
-            image, digits.images[number] * 255 / 16, atol=0.5
-        )
-    assert list(out.parent.iterdir()) == [out]
