@@ -15,6 +15,8 @@ from mmmoca.engine.config import leave_out_hooks
 from . import images
 
 CONFIGS = images.CONFIGS / 'segmentation'
+LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
+MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
 SIZE = (64, 128)  # height, width
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)

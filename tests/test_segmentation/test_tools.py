@@ -15,10 +15,8 @@ from mmengine.runner import save_checkpoint
 from mmseg.apis import MMSegInferencer
 from mmseg.registry import MODELS
 
-from ..helpers.cityscapes import small_config
+from ..helpers.cityscapes import LINEAR, small_config
 from ..helpers.tools import load_tool, run_tool
-
-LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
 
 
 @pytest.fixture

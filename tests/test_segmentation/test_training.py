@@ -15,11 +15,9 @@ from ..helpers.checkpoint_files import (
     from_file,
     token_vit,
 )
-from ..helpers.cityscapes import CONFIGS, run, small_config
+from ..helpers.cityscapes import CONFIGS, LINEAR, MASK, run, small_config
 from ..helpers.runs import assert_same
 
-LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
-MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 UPERNET = 'upernet_moca-vit-b16_ade20k-512x512.py'
 
 
