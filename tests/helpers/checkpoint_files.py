@@ -147,48 +147,6 @@ def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
     return [call.args[0] for call in logger.method_calls]
 
 
-def huggingface(kind):
-    """A model of transformers, and its state dict.
-
-    Args:
-        kind (str): 'vit' or 'dinov2', and 4 or 5: as it is saved (and in
-            memory up to version 4), or as version 5 has it in memory.
-    """
-    import transformers
-
-    name, settings = 'ViT', dict(intermediate_size=4 * DIMS)
-    if kind.startswith('dinov2'):
-        name, settings = 'Dinov2', dict(mlp_ratio=4, layerscale_value=0.3)
-    config = getattr(transformers, f'{name}Config')(
-        hidden_size=DIMS,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=HEADS,
-        image_size=SIZE,
-        patch_size=PATCH,
-        layer_norm_eps=1e-6,  # mmpretrain's
-        **settings,
-    )
-    model = randomise(getattr(transformers, f'{name}Model')(config), seed=0)
-    state = model.state_dict()
-    if kind.endswith('4'):
-        return model, state
-    changes = {
-        'attention.attention.query': 'attention.q_proj',
-        'attention.attention.key': 'attention.k_proj',
-        'attention.attention.value': 'attention.v_proj',
-        'attention.output.dense': 'attention.o_proj',
-    }
-    if name == 'ViT':
-        changes |= {
-            'encoder.layer.': 'layers.',
-            'intermediate.dense': 'mlp.fc1',
-            'output.dense': 'mlp.fc2',
-        }
-    for old, new in changes.items():
-        state = {name.replace(old, new): v for name, v in state.items()}
-    return model, state
-
-
 def with_prefix(prefix, state):
     return {prefix + name: value for name, value in state.items()}
 

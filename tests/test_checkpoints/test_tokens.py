@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders with registers and DINOv3's, read from files of all layouts.
+"""Encoders of transformers, those with registers, and DINOv3's.
 
 Where they go on: test_exports, test_segmentation and test_detection.
 """
@@ -8,14 +8,13 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
-from mmpretrain.registry import MODELS
 
 import mmmoca
 from mmmoca.apis.exports import export_encoder
 from mmmoca.checkpoints import CheckpointError, load_start
 
 from ..helpers import checkpoint_files as files
-from ..helpers.builders import moca_config
+from ..helpers.builders import build_moca
 from ..helpers.images import CONFIGS, point_to
 
 # The first that knows DINOv3.
@@ -24,10 +23,20 @@ SIZES = dict(
     hidden_size=128,
     num_attention_heads=2,
     num_hidden_layers=2,
-    num_register_tokens=4,
     patch_size=8,
     image_size=224,
 )
+FOUR = dict(num_register_tokens=4)
+# What version 5 calls otherwise in memory, which it does not save so.
+IN_MEMORY = {
+    'attention.attention.query': 'attention.q_proj',
+    'attention.attention.key': 'attention.k_proj',
+    'attention.attention.value': 'attention.v_proj',
+    'attention.output.dense': 'attention.o_proj',
+    'encoder.layer.': 'layers.',
+    'intermediate.dense': 'mlp.fc1',
+    'output.dense': 'mlp.fc2',
+}
 
 
 def authors_dinov2(model):
@@ -60,6 +69,20 @@ def authors_dinov3(model):
     return state
 
 
+def in_memory(model):
+    """Below a classifier, whose own weights are left out."""
+    state = files.with_prefix('vit.', model.state_dict())
+    for old, new in IN_MEMORY.items():
+        state = {name.replace(old, new): v for name, v in state.items()}
+    return state | {'classifier.weight': torch.ones(3, 2)}
+
+
+def of_vit(_):
+    """Its epsilon is another one by default."""
+    sizes = dict(intermediate_size=512, layer_norm_eps=1e-6)
+    return of_transformers('ViT', **sizes)
+
+
 def of_transformers(name, **sizes):
     config = getattr(transformers, f'{name}Config')(**SIZES, **sizes)
     return files.randomise(getattr(transformers, f'{name}Model')(config), 0)
@@ -67,11 +90,18 @@ def of_transformers(name, **sizes):
 
 # Our type, the model of a library, and how the file is made of its state.
 KINDS = {
+    'vit-transformers': ('MOCAViT', of_vit, None),
+    'vit-transformers-5': ('MOCAViT', of_vit, in_memory),
+    'dinov2-plain-transformers': (
+        'MOCAViT',
+        lambda _: of_transformers('Dinov2', mlp_ratio=4),
+        None,
+    ),
     'dinov2-timm': ('RegisterViT', files.token_vit, None),
     'dinov2-authors': ('RegisterViT', files.token_vit, authors_dinov2),
     'dinov2-transformers': (
         'RegisterViT',
-        lambda _: of_transformers('Dinov2WithRegisters', mlp_ratio=4),
+        lambda _: of_transformers('Dinov2WithRegisters', mlp_ratio=4, **FOUR),
         None,
     ),
     'dinov3-timm': ('DINOv3ViT', files.token_vit, None),
@@ -82,7 +112,7 @@ KINDS = {
     ),
     'dinov3-transformers': (
         'DINOv3ViT',
-        lambda _: of_transformers('DINOv3ViT', intermediate_size=512),
+        lambda _: of_transformers('DINOv3ViT', intermediate_size=512, **FOUR),
         None,
     ),
 }
@@ -113,19 +143,16 @@ ARCH = dict(
 
 def moca(kind, **backbone):
     """A model of pretraining that such a file fills."""
-    cfg = moca_config()
-    cfg['backbone'] |= dict(arch=ARCH, in_channels=3, tap_layer=1)
-    cfg['backbone'] |= dict(type=f'mmmoca.{kind}') | backbone
-    model = MODELS.build(cfg)
-    model.init_weights()
-    return model
+    vit = dict(type=f'mmmoca.{kind}', arch=ARCH, in_channels=3, tap_layer=1)
+    vit |= backbone
+    return build_moca(**{f'backbone__{key}': v for key, v in vit.items()})
 
 
 def test_reads_what_the_library_computes(source):
     kind, model, path = source
     # Learned positions are resized by another rule in each library.
-    fixed = kind == 'RegisterViT'
-    for size in [(224, 224)] if fixed else [(64, 64), (40, 72)]:
+    any_size = kind == 'DINOv3ViT'
+    for size in [(64, 64), (40, 72)] if any_size else [(224, 224)]:
         encoder = mmmoca.load(path, img_size=size, num_heads=2)
         images = torch.randn(2, 3, *size)
         with torch.no_grad():

@@ -13,11 +13,7 @@ from mmpretrain.registry import TRANSFORMS
 from PIL import Image, ImageFilter, ImageOps
 from scipy.stats import ks_2samp
 
-from mmmoca.datasets import (
-    ColorJitter,
-    RandomGrayscale,
-    RandomResizedCrop,
-)
+from mmmoca.datasets import ColorJitter, RandomGrayscale, RandomResizedCrop
 
 from ..helpers.images import CONFIGS
 from ..helpers.photos import photo

@@ -9,11 +9,7 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from ..helpers.checkpoint_files import (
-    assert_goes_on,
-    from_file,
-    token_vit,
-)
+from ..helpers.checkpoint_files import assert_goes_on, from_file, token_vit
 from ..helpers.runs import assert_same, scalars, state_of
 from ..helpers.tools import run_tool as tool
 from .conftest import SHAPES_CONFIG, shapes_config

@@ -6,10 +6,7 @@ import shutil
 import pytest
 from mmengine.runner import Runner
 
-from ..helpers.digits import (
-    digits_config,
-    write_digits,
-)
+from ..helpers.digits import digits_config, write_digits
 
 LINEAR = 'linear_vit-b16_100e_in1k.py'
 FINETUNE = 'finetune_vit-b16_100e_in1k.py'

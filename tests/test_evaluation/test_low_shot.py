@@ -5,10 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmmoca.evaluation.low_shot import (
-    fit_low_shot,
-    low_shot_features,
-)
+from mmmoca.evaluation.low_shot import fit_low_shot, low_shot_features
 
 
 def _gradient(judge, feats, labels, regularization=0.1):

@@ -5,9 +5,7 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 
-from mmmoca.checkpoints.release import (
-    convert_release_name,
-)
+from mmmoca.checkpoints.release import convert_release_name
 
 from ..helpers.builders import codes_of
 from ..helpers.golden import CASES, Case, build

@@ -10,11 +10,7 @@ from mmengine.registry import MODELS, init_default_scope
 
 from mmmoca.checkpoints import read_checkpoint
 
-from ..helpers.checkpoint_files import (
-    assert_goes_on,
-    from_file,
-    token_vit,
-)
+from ..helpers.checkpoint_files import assert_goes_on, from_file, token_vit
 from ..helpers.cityscapes import CONFIGS, LINEAR, MASK, run, small_config
 from ..helpers.runs import assert_same
 

@@ -51,11 +51,7 @@ def place(root, tmp_path_factory):
             f'{OWN}=1 model.codebook.a=3',
             "^train.* OnlineCodebook.*'a'",
         ),
-        (
-            'train',
-            f'{OWN}=2 optim_wrapper.optimizer.type=A',
-            'no optimiser A',
-        ),
+        ('train', f'{OWN}=2 optim_wrapper.optimizer.type=A', 'no optimiser A'),
         ('train', f'{OWN}=3 {PART}.type=A', 'A is not in .*transform'),
         ('train', f'{OWN}=4 load_from=timm.pth', r'timm\.pth: .*names of the'),
         ('test', f'{CONFIG} mmmoca-student://b.pth', 'no checkpoint b.pth'),
