@@ -1,17 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import json
 
 import pytest
 
 from mmmoca.files import atomic_write, write_json, write_text
-
-
-def test_json_replaces_an_older_one(tmp_path):
-    path = tmp_path / 'new' / 'a.json'
-    for number in (1, 2):
-        write_json(path, dict(number=number))
-        assert json.loads(path.read_text()) == dict(number=number)
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_failure_leaves_the_old_file(tmp_path):

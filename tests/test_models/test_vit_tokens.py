@@ -1,11 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Registers and rotary positions of the encoder."""
+"""Registers and rotary positions; test_tokens compares them with others'."""
 
 import pytest
 import torch
 
 from mmmoca.models import MOCAViT
-from mmmoca.models.rotary import rotary_angles, rotary_periods, rotate
 
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=48)
 
@@ -19,32 +18,6 @@ def vit(**options):
         torch.nn.init.normal_(parameter, std=0.3)
     model.eval()
     return model
-
-
-def test_angles_depend_on_distance_alone():
-    """A score of two patches is that of any two so far from one another."""
-    angles = rotary_angles((4, 6), rotary_periods(16)).double()
-    query, key = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64)
-    turned = [
-        rotate(x.expand(-1, -1, 24, -1).float(), angles[None, None].float())
-        for x in (query, key)
-    ]
-    scores = (turned[0] @ turned[1].mT)[0, 0].view(4, 6, 4, 6)
-    for rows, columns in ((1, 0), (2, 3), (0, -4)):
-        found = torch.stack(
-            [
-                scores[y, x, y + rows, x + columns]
-                for y in range(4 - rows)
-                for x in range(6)
-                if 0 <= x + columns < 6
-            ]
-        )
-        torch.testing.assert_close(found, found[:1].expand_as(found))
-    # Not by counting patches: half an image is half an image.
-    fine = rotary_angles((8, 12), rotary_periods(16)).view(8, 12, 16)
-    coarse = rotary_angles((4, 6), rotary_periods(16)).view(4, 6, 16)
-    mean = fine.view(4, 2, 6, 2, 16).mean(dim=(1, 3))
-    torch.testing.assert_close(mean, coarse)
 
 
 @pytest.mark.parametrize(
