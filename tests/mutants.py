@@ -135,25 +135,16 @@ def measure(number: int, copy: Path, data: CoverageData) -> str:
     path, line = place
     name = path.relative_to(ROOT)
     tests = covering(data, path, line)
-    target = copy / name
-    source = target.read_text()
-    target.write_text(source.replace(old, new))
-    try:
-        own = tests[:MOST_TESTS]
-        # Those that take seconds first.
-        if own and (
-            caught(copy, '-m', QUICK, *own)
-            or caught(copy, '-m', f'not ({QUICK})', *own)
-        ):
-            result = 'caught'
-        else:
-            # Nobody traces what other processes run.
-            marks = QUICK, 'processes'
-            notice = (m for m in marks if caught(copy, '-n', 'auto', '-m', m))
-            found = next(notice, None)
-            result = f'caught by -m {found!r}' if found else 'SURVIVES'
-    finally:
-        target.write_text(source)
+    source = path.read_text()
+    (copy / name).write_text(source.replace(old, new))
+    own = tests[:MOST_TESTS]
+    # Those that take seconds first; nobody traces what other processes run.
+    stages = [(QUICK, *own), (f'not ({QUICK})', *own)] if own else []
+    stages += [(QUICK, '-n', 'auto'), ('processes', '-n', 'auto')]
+    notice = (stage[0] for stage in stages if caught(copy, '-m', *stage))
+    found = next(notice, None)
+    (copy / name).write_text(source)
+    result = f'caught by -m {found!r}' if found else 'SURVIVES'
     return f'{result} ({name}:{line}, {len(tests)} tests run it)'
 
 
