@@ -16,11 +16,6 @@ def evaluate(metric, samples):
     return metric.evaluate(len(samples))
 
 
-def knn_sample(label, pred, num_classes=10):
-    label = torch.tensor([label])
-    return dict(gt_label=label, num_classes=num_classes, knn_pred=pred)
-
-
 def probe_sample(places, num_classes=10):
     return dict(
         label_places=torch.tensor(places),
@@ -30,7 +25,8 @@ def probe_sample(places, num_classes=10):
 
 
 def test_top5_only_of_many_classes():
-    sample = knn_sample(1, dict(k1=[1]), num_classes=9)
+    found = dict(gt_label=torch.tensor([1]), knn_pred=dict(k1=[1]))
+    sample = found | dict(num_classes=9)
     assert evaluate(KNNAccuracy(), [sample]) == {'knn/top1_k1': 100.0}
     sample = probe_sample(PLACES[0], num_classes=9)
     assert 'linear/top5' not in evaluate(LinearProbeAccuracy(), [sample])

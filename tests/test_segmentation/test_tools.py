@@ -101,12 +101,12 @@ def sweep(monkeypatch):
         if isinstance(best, tuple):
             status, printed = best
             return subprocess.CompletedProcess(command, status, None, printed)
-        for part, values in (('1', (1.0, best)), ('2', (best - 2,))):
+        # A run that was resumed has several logs.
+        for part, value in (('1', best), ('2', best - 2)):
             logs = folder / part / 'vis_data'
             logs.mkdir(parents=True)
-            lines = [dict(loss=1.0), *(dict(mIoU=v) for v in values)]
-            text = '\n'.join(map(json.dumps, lines))
-            (logs / 'scalars.json').write_text(text)
+            lines = map(json.dumps, (dict(loss=1.0), dict(mIoU=value)))
+            (logs / 'scalars.json').write_text('\n'.join(lines))
         return subprocess.CompletedProcess(command, 0, None, '')
 
     monkeypatch.setattr(subprocess, 'run', train)
@@ -147,29 +147,32 @@ def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
     assert 'a run with other settings' in capsys.readouterr().err
 
 
-def test_sweep_that_cannot_be_judged(sweep, tmp_path, monkeypatch, capsys):
-    with pytest.raises(SystemExit):
-        run_sweep(sweep, monkeypatch, tmp_path / 'a', '--metric', 'mDice')
-    assert 'mDice' in capsys.readouterr().err
-    typo = 'KeyError: NonFinite'
-    sweep.values[0.01, 'c.txt'] = 1, typo
+LAST = 0.01, 'c.txt'
+
+
+@pytest.mark.parametrize(
+    'changed, options, code, message',
+    [
+        ({}, ['--metric', 'mDice'], 2, 'mDice'),
+        ({LAST: (1, 'KeyError: NonFinite')}, [], 2, 'c_lr_0.01 failed'),
+        # torchrun has a status of its own.
+        (
+            {LAST: (1, '  exitcode  : 65 (pid: 123)')},
+            ['--gpus', '2'],
+            os.EX_DATAERR,
+            'splits/c.txt with lr 0.01 diverged',
+        ),
+        (None, [], os.EX_DATAERR, 'all runs diverged'),
+    ],
+)
+def test_sweep_that_cannot_be_judged(
+    sweep, tmp_path, monkeypatch, capsys, changed, options, code, message
+):
+    sweep.values = {} if changed is None else sweep.values | changed
     with pytest.raises(SystemExit) as ended:
-        run_sweep(sweep, monkeypatch, tmp_path / 'b')
-    error = capsys.readouterr().err
-    assert 'c_lr_0.01 failed' in error and typo in error
-    assert ended.value.code == 2
-    # torchrun has a status of its own.
-    several = '--gpus', '2'
-    sweep.values[0.01, 'c.txt'] = 1, '  exitcode  : 65 (pid: 123)'
-    with pytest.raises(SystemExit) as ended:
-        run_sweep(sweep, monkeypatch, tmp_path / 'b', *several)
-    assert 'splits/c.txt with lr 0.01 diverged' in capsys.readouterr().err
-    assert ended.value.code == os.EX_DATAERR
-    sweep.values.clear()
-    with pytest.raises(SystemExit) as ended:
-        run_sweep(sweep, monkeypatch, tmp_path / 'c')
-    assert 'all runs diverged' in capsys.readouterr().err
-    assert ended.value.code == os.EX_DATAERR
+        run_sweep(sweep, monkeypatch, tmp_path, *options)
+    assert ended.value.code == code
+    assert message in capsys.readouterr().err
 
 
 def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
