@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Every shipped config builds, and says what the paper says."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from mmengine.config import Config
@@ -11,7 +9,8 @@ from mmengine.registry import HOOKS, MODELS, init_default_scope
 
 from mmmoca.engine.config_check import check_config
 
-CONFIGS = Path(__file__).parents[1] / 'configs'
+from .helpers.images import CONFIGS
+
 FILES = sorted(
     path.relative_to(CONFIGS).as_posix()
     for path in CONFIGS.rglob('*.py')

@@ -24,19 +24,9 @@ from .helpers.tools import ROOT, run_tool
 # A quick one has the name of the config of one's own images.
 CONFIG = f"""
 _base_ = '{ROOT}/configs/moca_vit-s16_own-images.py'
-model = dict(
-    backbone=dict(
-        arch=dict(
-            _delete_=True,
-            embed_dims=32,
-            num_layers=2,
-            num_heads=2,
-            feedforward_channels=32,
-        ),
-        tap_layer=1,
-    ),
-    neck=dict(embed_dims=32),
-)
+small = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
+vit = dict(arch=dict(small, _delete_=True), tap_layer=1)
+model = dict(backbone=vit, neck=dict(embed_dims=32))
 alone = dict(num_workers=0, persistent_workers=False)
 train_dataloader = dict(alone, batch_size=16)
 val_dataloader = alone

@@ -1,17 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import json
 
 import pytest
 
 from mmmoca.files import atomic_write, write_json, write_text
-
-
-def test_json_replaces_an_older_one(tmp_path):
-    path = tmp_path / 'new' / 'a.json'
-    for number in (1, 2):
-        write_json(path, dict(number=number))
-        assert json.loads(path.read_text()) == dict(number=number)
-    assert list(path.parent.iterdir()) == [path]
 
 
 def test_failure_leaves_the_old_file(tmp_path):
@@ -36,16 +27,3 @@ def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr('pathlib.Path.write_text', full)
     with pytest.raises(OSError, match='a.txt'):
         write_text(tmp_path / 'a.txt', 'new')
-
-
-def test_folder_appears_at_the_end(tmp_path):
-    out = tmp_path / 'set'
-    with atomic_write(out) as root:
-        (root / 'train').mkdir(parents=True)
-        (root / 'train' / 'a.txt').write_text('a')
-        assert not out.exists()
-    assert (out / 'train' / 'a.txt').read_text() == 'a'
-    with pytest.raises(OSError), atomic_write(out) as root:
-        root.mkdir()
-    assert list(tmp_path.iterdir()) == [out]
-    assert (out / 'train' / 'a.txt').read_text() == 'a'

@@ -16,7 +16,7 @@ import mmmoca.hub  # noqa: F401
 from mmmoca.checkpoints import FILE_SCHEME, local_file
 from mmmoca.checkpoints.release import convert_release_state_dict
 
-from .helpers.golden import Case, build, released
+from .helpers.golden import Case, released, settings
 from .helpers.images import CONFIGS
 from .helpers.runs import assert_same
 from .helpers.tools import ROOT, install_configs
@@ -118,29 +118,15 @@ def test_models_that_mmpretrain_lists():
 def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     """As if the authors' file had been downloaded; nothing is."""
     case = Case('two_rounds')
-    config = case.meta['config']
     (url,) = [m['Weights'] for m in models('') if m['Name'] == name]
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
     with mock.patch('torch.hub.download_url_to_file') as download:
         file = Path(local_file(url))
     download.assert_called_once_with(url, str(file), None)
     torch.save(released(case), file)
-    arch = build(case).backbone.arch_settings
-    model = get_model(
-        name,
-        pretrained=f'{FILE_SCHEME}{file}' if by_path else True,
-        backbone=dict(
-            arch=dict(arch, _delete_=True),
-            img_size=config['img_size'],
-            patch_size=config['patch_size'],
-            tap_layer=config['depth'] - config['early_layer'],
-        ),
-        codebook=dict(num_words=config['num_words'], border=1),
-        neck=dict(
-            embed_dims=config['decoder_embed_dim'],
-            depth=config['decoder_depth'],
-            num_heads=config['decoder_num_heads'],
-        ),
-    )
+    parts = settings(case)
+    parts['backbone']['arch']['_delete_'] = True
+    address = f'{FILE_SCHEME}{file}' if by_path else True
+    model = get_model(name, pretrained=address, **parts)
     expected = convert_release_state_dict(case.group('state_dict'))
     assert_same(model.state_dict(), expected)

@@ -8,22 +8,19 @@ from pathlib import Path
 
 import mmmoca
 
-FLOORS = (
-    (
-        'registry',
-        'version',
-        'files',
-        'messages',
-        'progress',
-        'requirements',
-        'shipped',
-    ),
-    ('quietly',),
-    ('models', 'datasets', 'evaluation', 'checkpoints'),
-    ('engine', 'visualization', 'hub'),
-    ('apis', '__main__'),
-)
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+# From below, the rooms of each.
+FLOORS = """
+registry version files messages progress requirements shipped
+quietly
+models datasets evaluation checkpoints
+engine visualization hub
+apis __main__
+"""
+FLOOR = {
+    room: number
+    for number, rooms in enumerate(FLOORS.splitlines())
+    for room in rooms.split()
+}
 # What evaluation may import of its own floor.
 ASIDE = {
     ('evaluation', room) for room in ('models', 'datasets', 'checkpoints')

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import mmengine.registry
 import pytest
-from mmengine.registry import DefaultScope, Registry
+from mmengine.registry import Registry
 
 from mmmoca import registry
 
@@ -57,27 +57,3 @@ def test_scope_knows_itself_mmengine_and_mmpretrain():
     assert models.get('mmmoca.NoSuchModel') is None
     wrapper = registry.MODEL_WRAPPERS.get('MMDistributedDataParallel')
     assert wrapper is MMDistributedDataParallel
-
-
-@pytest.mark.parametrize('scope', ['mmseg', 'mmpretrain'])
-def test_scope_knows_that_of_the_run(scope):
-    """As MMEngine builds what a config takes from ``_base_``."""
-    pytest.importorskip('mmseg')
-    step = dict(type='LoadAnnotations', _scope_='mmmoca')
-    with DefaultScope.overwrite_default_scope(scope):
-        built = mmengine.registry.TRANSFORMS.build(step)
-    package = 'mmseg' if scope == 'mmseg' else 'mmcv'
-    assert type(built).__module__.startswith(f'{package}.')
-
-
-def test_types_of_mmpretrain_build_in_the_scope():
-    # The inner one carries no scope: it is looked up in the outer one.
-    pipeline = dict(
-        type='RandomApply',
-        transforms=[dict(type='Solarize', thr=128)],
-        _scope_='mmmoca',
-    )
-    with DefaultScope.overwrite_default_scope('mmpretrain'):
-        built = mmengine.registry.TRANSFORMS.build(pipeline)
-    (solarize,) = built.transforms.transforms
-    assert type(solarize).__module__.startswith('mmpretrain.')

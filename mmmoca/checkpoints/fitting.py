@@ -132,8 +132,9 @@ def _check_tokens(
     file, model = map(_extra_tokens, (saved, vit.state_dict()))
     if file != model:
         kinds = {(4, 'sincos'): 'RegisterViT', (4, 'rope'): 'DINOv3ViT'}
-        advice = f'model.backbone.type=mmmoca.{kinds.get(file, "MOCAViT")}'
-        if file not in kinds:
+        kind = kinds.get(file, 'MOCAViT')
+        advice = f'model.backbone.type=mmmoca.{kind}'
+        if file not in kinds or type(vit).__name__ == kind:
             advice += (
                 f' model.backbone.num_registers={file[0]} '
                 f'model.backbone.positions={file[1]}'
@@ -142,6 +143,20 @@ def _check_tokens(
             f'the encoder of the checkpoint has {file[0]} registers and '
             f'{_POSITIONS[file[1]]} positions, {role} {model[0]} and '
             f'{_POSITIONS[model[1]]} ones: write {advice}'
+        )
+    periods = saved.get('rotary_periods', ())
+    if len(periods) and saved['cls_token'].shape == vit.cls_token.shape:
+        # A quarter of a head each.
+        _check_heads(vit, vit.embed_dims // (4 * len(periods)), role)
+
+
+def _check_heads(vit: VisionTransformer, heads: int | None, role: str) -> None:
+    """Refuse another number of attention heads, where the file's is known."""
+    if heads not in (None, vit.arch_settings['num_heads']):
+        raise CheckpointError(
+            f'the encoder of the checkpoint has {heads} attention heads, '
+            f'{role} another number: write model.backbone.arch.num_heads='
+            f'{heads}'
         )
 
 
@@ -195,12 +210,7 @@ def _check_vit(
     MAE's fine-tuned files have no final norm: a frozen encoder would keep an
     untrained one. A model without LayerScale would drop the file's factors.
     """
-    heads = record.get('num_heads')
-    if heads not in (None, vit.arch_settings['num_heads']):
-        raise CheckpointError(
-            f'the encoder of the checkpoint has {heads} attention heads, '
-            f'{role} another number: write backbone.arch.num_heads={heads}'
-        )
+    _check_heads(vit, record.get('num_heads'), role)
     own = dict(vit.named_parameters())
     untrained = [
         name

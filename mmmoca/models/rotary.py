@@ -18,15 +18,7 @@ def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
 
     Returns:
         Tensor: (d / 4,), float32.
-
-    Raises:
-        ValueError: If ``head_dims`` is not a multiple of 4.
     """
-    if head_dims % 4:
-        raise ValueError(
-            'rotary positions need heads whose width is a multiple of 4, got '
-            f'{head_dims}'
-        )
     return base ** (torch.arange(head_dims // 4) / (head_dims // 4))
 
 

@@ -63,8 +63,9 @@ class MOCAViT(VisionTransformer):
 
     Raises:
         ValueError: If ``tap_layer`` is outside the depth, the image is not a
-            multiple of the patch, [CLS] is switched off, or
-            ``num_registers`` or ``positions`` is none of its choices.
+            multiple of the patch, [CLS] is switched off, ``num_registers`` or
+            ``positions`` is none of its choices, or rotary positions do not
+            fit the heads.
     """
 
     def __init__(
@@ -112,8 +113,14 @@ class MOCAViT(VisionTransformer):
         self.pos_embed.requires_grad = False
         self.register_buffer('rotary_periods', None)
         if positions == 'rope':
-            head_dims = self.embed_dims // self.arch_settings['num_heads']
-            self.rotary_periods = rotary_periods(head_dims)
+            num_heads = self.arch_settings['num_heads']
+            if self.embed_dims % (4 * num_heads):
+                raise ValueError(
+                    'rotary positions need heads of 4, 8, 12 ... channels; '
+                    f'arch has embed_dims={self.embed_dims} and num_heads='
+                    f'{num_heads}: change one of them'
+                )
+            self.rotary_periods = rotary_periods(self.embed_dims // num_heads)
         else:
             grid = self.patch_resolution
             self.pos_embed.data[:, 1:] = sincos_positions_2d(

@@ -5,6 +5,7 @@ from argparse import Namespace
 from types import SimpleNamespace
 from unittest import mock
 
+import timm
 import torch
 from mmengine.runner import BaseLoop
 from mmengine.runner.checkpoint import (
@@ -45,6 +46,45 @@ def timm_vit(seed=0, img_size=SIZE, **kwargs):
         ),
         seed,
     )
+
+
+def token_vit(kind, **sizes):
+    """A ViT of timm with registers, of 128 channels and two heads.
+
+    Args:
+        kind (str): Our type that takes it: 'RegisterViT' for DINOv2's, or
+            'DINOv3ViT'.
+        **sizes (int): Other sizes, in timm's words.
+    """
+    name = dict(
+        RegisterViT='vit_small_patch14_reg4_dinov2',
+        DINOv3ViT='vit_small_patch16_dinov3',
+    )[kind]
+    defaults = dict(embed_dim=128, depth=2, num_heads=2, patch_size=PATCH)
+    defaults |= dict(num_classes=0, img_size=224)
+    torch.manual_seed(0)
+    return randomise(timm.create_model(name, **defaults | sizes), seed=0)
+
+
+def from_file(kind, path, **init):
+    """Options of a config whose backbone, of our type, starts from a file."""
+    init |= dict(checkpoint=f'mmmoca-teacher://{path}', prefix='backbone.')
+    return {
+        'model.backbone.type': f'mmmoca.{kind}',
+        'model.backbone.init_cfg': dict(init, type='Pretrained'),
+    }
+
+
+def assert_goes_on(runner, vit):
+    """Some small steps of all layers have followed on those weights."""
+    trained = runner.model.backbone
+    for ours, theirs in (
+        (trained.register_tokens, vit.reg_token),
+        (trained.layers[0].ln1.weight, vit.blocks[0].norm1.weight),
+        (trained.layers[-1].ln2.bias, vit.blocks[-1].norm2.bias),
+    ):
+        step = (ours.detach().cpu() - theirs.detach()).abs().max()
+        assert 0 < step < 0.01
 
 
 def mm_config(img_size=SIZE, **kwargs):
@@ -105,48 +145,6 @@ def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
     hook.after_load_checkpoint(runner, loaded)
     _load_checkpoint_to_model(model, loaded, revise_keys=[(r'^module\.', '')])
     return [call.args[0] for call in logger.method_calls]
-
-
-def huggingface(kind):
-    """A model of transformers, and its state dict.
-
-    Args:
-        kind (str): 'vit' or 'dinov2', and 4 or 5: as it is saved (and in
-            memory up to version 4), or as version 5 has it in memory.
-    """
-    import transformers
-
-    name, settings = 'ViT', dict(intermediate_size=4 * DIMS)
-    if kind.startswith('dinov2'):
-        name, settings = 'Dinov2', dict(mlp_ratio=4, layerscale_value=0.3)
-    config = getattr(transformers, f'{name}Config')(
-        hidden_size=DIMS,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=HEADS,
-        image_size=SIZE,
-        patch_size=PATCH,
-        layer_norm_eps=1e-6,  # mmpretrain's
-        **settings,
-    )
-    model = randomise(getattr(transformers, f'{name}Model')(config), seed=0)
-    state = model.state_dict()
-    if kind.endswith('4'):
-        return model, state
-    changes = {
-        'attention.attention.query': 'attention.q_proj',
-        'attention.attention.key': 'attention.k_proj',
-        'attention.attention.value': 'attention.v_proj',
-        'attention.output.dense': 'attention.o_proj',
-    }
-    if name == 'ViT':
-        changes |= {
-            'encoder.layer.': 'layers.',
-            'intermediate.dense': 'mlp.fc1',
-            'output.dense': 'mlp.fc2',
-        }
-    for old, new in changes.items():
-        state = {name.replace(old, new): v for name, v in state.items()}
-    return model, state
 
 
 def with_prefix(prefix, state):

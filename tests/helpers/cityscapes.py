@@ -15,51 +15,29 @@ from mmmoca.engine.config import leave_out_hooks
 from . import images
 
 CONFIGS = images.CONFIGS / 'segmentation'
+LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
+MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 CITIES = dict(train=('aachen', 'jena'), val=('frankfurt', 'lindau'))
 SIZE = (64, 128)  # height, width
 ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
-# Classes differ by their pattern, not by colour.
-ROAD, BUILDING, SKY, PERSON, CAR = 0, 2, 10, 11, 13
-PATTERNS = {
-    ROAD: lambda y, x: y % 6 < 3,
-    BUILDING: lambda y, x: x % 6 < 3,
-    SKY: lambda y, x: y < 0,  # plain
-    PERSON: lambda y, x: (y + x) % 6 < 3,
-    CAR: lambda y, x: (y % 6 < 3) ^ (x % 6 < 3),
-}
-RAW_IDS = {ROAD: 7, BUILDING: 11, SKY: 23, PERSON: 24, CAR: 26, 255: 0}
+# Raw by train ids: road, building, sky, person, car, and none.
+RAW_IDS = {0: 7, 2: 11, 10: 23, 11: 24, 13: 26, 255: 0}
 
 
 def draw_scene(rng):
-    """An image of a street, (H, W, 3), and its train ids, (H, W); uint8."""
-    height, width = SIZE
-    ids = np.full(SIZE, ROAD, np.uint8)
-    horizon = rng.integers(24, 36)
-    ids[:horizon] = SKY
-    left = rng.integers(0, width // 2)
-    ids[4:horizon, left : left + rng.integers(32, 64)] = BUILDING
-    for kind, (tall, wide) in ((CAR, (24, 40)), (PERSON, (36, 20))):
-        for _ in range(rng.integers(1, 3)):
-            y = rng.integers(4, height - tall - 4)
-            x = rng.integers(0, width - wide)
-            ids[y : y + tall, x : x + wide] = kind
-    y, x = np.mgrid[:height, :width]
-    image = np.zeros((*SIZE, 3))
-    for kind in np.unique(ids):
-        bright = PATTERNS[kind](y + rng.integers(0, 6), x + rng.integers(0, 6))
-        colours = rng.uniform(30, 225, (2, 3))
-        image[ids == kind] = colours[bright.astype(int)][ids == kind]
-    ids[-4:] = 255  # the bonnet
-    image += rng.normal(0, 8, image.shape)
-    return image.clip(0, 255).astype(np.uint8), ids
+    """An image of tiles, (H, W, 3), and their train ids, (H, W); uint8."""
+    ids = rng.choice(list(RAW_IDS), (4, 8)).astype(np.uint8)
+    ids = ids.repeat(SIZE[0] // 4, axis=0).repeat(SIZE[1] // 8, axis=1)
+    image = rng.integers(0, 200, (256, 3))[ids] + rng.integers(0, 50, 3)
+    return image.astype(np.uint8), ids
 
 
-def write_tree(root, train=12, val=4, seed=0):
+def write_tree(root, **counts):
     """Write so many images of each city, and their raw and train ids."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     to_raw = np.zeros(256, np.uint8)
     to_raw[list(RAW_IDS)] = list(RAW_IDS.values())
-    for split, count in (('train', train), ('val', val)):
+    for split, count in counts.items():
         for city, index in itertools.product(CITIES[split], range(count)):
             image, ids = draw_scene(rng)
             name = f'{city}_{index:06d}_000019'

@@ -11,10 +11,6 @@ from .checkpoint_files import randomise
 from .images import DEMO_CONFIG
 
 ARCH = dict(embed_dims=16, num_layers=2, num_heads=2, feedforward_channels=32)
-TINY_CODEBOOK = {
-    'model.codebook.num_words': 8,
-    'model.codebook.num_new_words': 4,
-}
 
 
 def write_run(path, seed=0, **options):
@@ -25,7 +21,9 @@ def write_run(path, seed=0, **options):
     """
     cfg = Config.fromfile(DEMO_CONFIG)
     small = {'model.backbone.arch': ARCH, 'model.backbone.tap_layer': 1}
-    cfg.merge_from_dict(small | TINY_CODEBOOK | options)
+    words = {'num_words': 8, 'num_new_words': 4}
+    small |= {f'model.codebook.{key}': n for key, n in words.items()}
+    cfg.merge_from_dict(small | options)
     torch.manual_seed(seed)
     model = randomise(MODELS.build(cfg.model), seed)
     meta = dict(mmmoca=run_record(cfg.to_dict(), model))

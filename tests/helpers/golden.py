@@ -44,8 +44,8 @@ class Case:
         return list(self.group(key).values())
 
 
-def build(case):
-    """The model of a case, with its weights."""
+def settings(case):
+    """What our config calls the settings of a case, by part."""
     config, meta = case.meta['config'], case.meta
     arch = dict(
         embed_dims=config['embed_dim'],
@@ -53,26 +53,42 @@ def build(case):
         num_heads=config['num_heads'],
         feedforward_channels=4 * config['embed_dim'],
     )
-    model = build_moca(
+    return dict(
         backbone=dict(
-            type='mmmoca.MOCAViT',
             arch=arch,
             img_size=config['img_size'],
             patch_size=config['patch_size'],
+            in_channels=3,
             tap_layer=config['depth'] - config['early_layer'],
         ),
-        codebook__num_words=config['num_words'],
-        codebook__num_new_words=config['num_new_words'],
-        codebook__border=config['skip_offset'],
-        codebook__inv_delta=config['inv_delta'],
-        neck__embed_dims=config['decoder_embed_dim'],
-        neck__depth=config['decoder_depth'],
-        neck__num_heads=config['decoder_num_heads'],
-        head__kappa=config['kappa'],
-        head__lambda_img=meta['img_weight'],
-        masking__mask_ratios=meta['mask_ratio'],
-        masking__decoder_mask_ratios=meta['dec_mask_ratio'],
-        image_embedding='avg' if meta['avg_pooling'] else 'cls',
+        codebook=dict(
+            num_words=config['num_words'],
+            num_new_words=config['num_new_words'],
+            border=config['skip_offset'],
+            inv_delta=config['inv_delta'],
+        ),
+        neck=dict(
+            embed_dims=config['decoder_embed_dim'],
+            depth=config['decoder_depth'],
+            num_heads=config['decoder_num_heads'],
+        ),
+        head=dict(kappa=config['kappa'], lambda_img=meta['img_weight']),
+        masking=dict(
+            mask_ratios=meta['mask_ratio'],
+            decoder_mask_ratios=meta['dec_mask_ratio'],
+        ),
+    )
+
+
+def build(case):
+    """The model of a case, with its weights."""
+    model = build_moca(
+        image_embedding='avg' if case.meta['avg_pooling'] else 'cls',
+        **{
+            f'{part}__{key}': value
+            for part, values in settings(case).items()
+            for key, value in values.items()
+        },
     )
     model.load_state_dict(convert_release_state_dict(case.group('state_dict')))
     update_teacher(model.teacher, model.backbone, float(case['momentum']))

@@ -51,6 +51,22 @@ def by_epochs(count):
     return {'train_cfg': loop} | sampler | NO_VALIDATION
 
 
+def tiny_run():
+    """Options that make a run on one's own images one of seconds."""
+    arch = dict(embed_dims=32, num_layers=2, num_heads=2)
+    return {
+        'model.backbone.arch': dict(
+            arch, _delete_=True, feedforward_channels=32
+        ),
+        'model.backbone.tap_layer': 1,
+        'model.neck.embed_dims': 32,
+        'train_dataloader.num_workers': 0,
+        'log_level': 'ERROR',
+        # Each runner of a process needs a name of its own.
+        'experiment_name': f'tiny_{next(COUNT)}',
+    }
+
+
 def demo_model(**options):
     """The demo's model, the same in each call; options have dotted keys."""
     cfg = Config.fromfile(DEMO_CONFIG)

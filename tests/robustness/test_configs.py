@@ -15,7 +15,7 @@ from mmmoca.registry import (
     TRANSFORMS,
 )
 
-from ..helpers.builders import build_moca
+from ..helpers.builders import ARCH, build_moca
 from ..helpers.images import DEMO_CONFIG
 from ..helpers.runs import demo_runner
 
@@ -48,7 +48,12 @@ def test_values_that_make_no_sense(key, value):
         check_config(cfg)
 
 
-CODEBOOK = dict(embed_dims=8, patch_resolution=(6, 6))
+ATTENTIVE = dict(in_channels=64, num_classes=5, base_lrs=[0.1])
+LINEAR = dict(in_channels=12, num_classes=7, base_lrs=[0.1])
+DEPTH = dict(in_channels=8)
+PYRAMID = dict(in_channels=6, patch_size=14)
+VIT = dict(arch=ARCH, img_size=32, patch_size=8)
+CODEBOOK = dict(embed_dims=8, patch_resolution=(6, 4), num_words=8)
 NECK = dict(in_channels=8, patch_resolution=(2, 2))
 SCHEDULE = dict(optimizer=None, end=9)
 
@@ -57,10 +62,26 @@ SCHEDULE = dict(optimizer=None, end=9)
     'kind, known, name, value',
     [
         ('AssignmentHead', dict(embed_dims=8, decoder_dims=8), 'kappa', 0),
+        ('AttentiveHead', ATTENTIVE, 'in_channels', 96),
+        ('AttentiveHead', ATTENTIVE, 'base_lrs', []),
+        ('BatchedLinearHead', LINEAR, 'base_lrs', [0.1, 0.0]),
+        ('BatchedLinearHead', LINEAR, 'num_classes', 1),
+        ('LinearDepthHead', DEPTH, 'min_depth', 0),
+        ('LinearDepthHead', DEPTH, 'num_bins', 1),
+        ('TokenFeatures', {}, 'num_blocks', 0),
+        ('TokenFeatures', {}, 'num_blocks', 2),
+        ('ViTFeaturePyramid', PYRAMID, 'strides', (4, 8)),
+        ('MOCAViT', VIT, 'num_registers', -1),
+        ('MOCAViT', VIT, 'positions', 'learned'),
+        ('MOCAViT', VIT, 'tap_layer', 4),
+        ('MOCAViT', VIT, 'with_cls_token', False),
         ('CondenserNeck', NECK, 'depth', 0),
         ('OnlineCodebook', CODEBOOK, 'inv_delta', -30),
         ('OnlineCodebook', CODEBOOK, 'msd_momentum', 2),
         ('OnlineCodebook', CODEBOOK, 'num_words', -4),
+        ('OnlineCodebook', CODEBOOK, 'num_words', 10),
+        ('OnlineCodebook', CODEBOOK, 'centre', 1.0),
+        ('OnlineCodebook', CODEBOOK, 'border', 2),
         ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0, 0)),
         ('GaussianBlur', {}, 'magnitude_range', (2, 0.1)),
         ('RandomResizedCrop', dict(scale=8), 'aspect_ratio_range', (0, 1)),
@@ -71,8 +92,10 @@ SCHEDULE = dict(optimizer=None, end=9)
         ('LoadImage', dict(color_type='grayscale'), 'reduce_to', 99),
         ('LoadBands', {}, 'channels', 0),
         ('LoadBands', dict(channels=3), 'channel_axis', 0),
+        ('ResizeBands', dict(scale=24), 'interpolation', 'area'),
         ('BandJitter', {}, 'noise', -0.1),
         ('BandJitter', {}, 'contrast', 1.5),
+        ('AtomicCheckpointHook', {}, 'out_dir', 'elsewhere'),
         ('TeacherEMAHook', {}, 'momentum', 1.1),
         ('TeacherEMAHook', {}, 'end_momentum', -0.1),
         ('WarmupCosineLR', SCHEDULE, 'warmup', 9),
@@ -85,7 +108,7 @@ def test_classes_know_their_ranges(kind, known, name, value):
     registries = MODELS, TRANSFORMS, HOOKS, OPTIM_WRAPPERS, PARAM_SCHEDULERS
     (build,) = filter(None, (r.get(f'mmmoca.{kind}') for r in registries))
     with pytest.raises(ValueError, match=name):
-        build(**known, **{name: value})
+        build(**known | {name: value})
 
 
 def test_keys_that_nothing_reads():

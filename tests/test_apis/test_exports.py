@@ -23,7 +23,13 @@ from mmmoca.checkpoints import (
     run_record,
 )
 
-from ..helpers.checkpoint_files import SIZE, checkpoint, mm_vit, tokens
+from ..helpers.checkpoint_files import (
+    SIZE,
+    checkpoint,
+    mm_vit,
+    token_vit,
+    tokens,
+)
 from ..helpers.tools import run_tool
 
 # ONNX takes seconds.
@@ -111,6 +117,35 @@ def test_features_in_other_libraries(export, to):
     elif to == 'onnx':
         outputs = names['session'].get_outputs()
         assert [o.name for o in outputs] == ['cls', 'avg', 'patches']
+
+
+@pytest.mark.parametrize('to', EVERY_FORMAT)
+@pytest.mark.parametrize('kind', ['RegisterViT', 'DINOv3ViT'])
+def test_registers_and_rotary_positions(export, tmp_path, kind, to):
+    """Which files these are read from is in test_tokens."""
+    pytest.importorskip('transformers', '4.56')  # which knows DINOv3
+    size = (64, 64) if kind == 'RegisterViT' else (40, 72)
+    options = '--num-heads', 2, '--img-size', *size
+    folder = export(token_vit(kind).state_dict(), to, *options)
+    source = tmp_path / 'in.pth'
+    encoder = mmmoca.load(source, img_size=size, num_heads=2, device='cpu')
+    images = pictures(size)
+    names = run_card(folder, images)
+    if 'tokens' in names:
+        assert '1 + 4 + L' in card_of(folder)[1]
+        cls, _, patches = names['tokens'].tensor_split((1, 5), dim=1)
+        names['tokens'] = torch.cat((cls, patches), dim=1)
+    with torch.no_grad():
+        found = encoder(images)
+    patches = found.patches.flatten(2).mT
+    assert_same_features(names, torch.cat((found.cls[:, None], patches), 1))
+    if to == 'timm':
+        line = source, tmp_path / 'x.pth', '--to', 'timm'
+        convert = 'tools/model_converters/convert.py'
+        assert 'tools/export.py' in run_tool(convert, *line, code=2)
+        again = mmmoca.load(folder / 'model.safetensors')
+        with torch.no_grad():
+            torch.testing.assert_close(again(images).cls, found.cls)
 
 
 def run_content(img_size=SIZE, channels=3, **config):
@@ -226,15 +261,10 @@ def test_cards(export):
     """Nothing but what the checkpoint says, and no folders."""
     content = run_content(data_root='/home/me', work_dir='/home/me/work')[0]
     front, text = card_of(export(content, 'safetensors'))
-    assert front['library_name'] == 'mmmoca'
     assert 'license' not in front and 'not stated' in text
-    assert '/home' not in text
-    assert 'Gidaris' in text
-
-    content = checkpoint('mae')[0]
-    front, text = card_of(
-        export(content, 'timm', '--num-heads', 3, '--license', 'CC-BY-4.0')
-    )
+    assert '/home' not in text and 'Gidaris' in text
+    options = '--num-heads', 3, '--license', 'CC-BY-4.0'
+    front, text = card_of(export(checkpoint('mae')[0], 'timm', *options))
     assert front['license'] == 'cc-by-4.0' and 'Gidaris' not in text
     assert "ImageNet's mean and std, as the checkpoint records none" in text
 

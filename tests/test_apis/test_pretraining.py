@@ -8,7 +8,6 @@ from unittest import mock
 import pytest
 from mmengine import fileio
 from mmengine.config import Config
-from mmengine.hooks import CheckpointHook
 from mmengine.registry import DefaultScope
 from mmpretrain.registry import DATASETS
 
@@ -19,39 +18,25 @@ from mmmoca.engine.config import load_config
 
 from ..helpers.errors import raises
 from ..helpers.images import CONFIGS
-from ..helpers.runs import COUNT, assert_same
+from ..helpers.runs import assert_same, tiny_run
 
 CONFIG = 'moca_vit-s16_own-images'
-ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
-
-
 RUN = dict(epochs=1, batch_size=16)
 OWN = {'optim_wrapper.optimizer.lr': 1e-4, 'model.image_embedding': 'cls'}
-
-
-def tiny():
-    """Settings of a run of seconds."""
-    return {
-        'model.backbone.arch': dict(_delete_=True, **ARCH),
-        'model.backbone.tap_layer': 1,
-        'model.neck.embed_dims': 32,
-        'train_dataloader.num_workers': 0,
-        'log_level': 'ERROR',
-        'experiment_name': f'pretrain_{next(COUNT)}',
-    }
 
 
 @pytest.fixture(scope='module')
 def run(root, tmp_path_factory):
     """The folder of a run, and the checkpoint that it returned."""
     out = tmp_path_factory.mktemp('run')
-    return out, mmmoca.pretrain(root / 'train', out, **RUN, **tiny(), **OWN)
+    settings = RUN | tiny_run() | OWN
+    return out, mmmoca.pretrain(root / 'train', out, **settings)
 
 
 def test_is_the_run_of_the_tool(root, run, tmp_path):
     out, last = run
     assert last == out / 'epoch_1.pth'
-    options = dict(data_root=str(root / 'train'), **RUN, **tiny(), **OWN)
+    options = dict(data_root=str(root / 'train'), **RUN, **tiny_run(), **OWN)
     cfg = load_config(CONFIGS / f'{CONFIG}.py', str(tmp_path), options)
     training.train(cfg, training.prepare_training(cfg))
     first, second = (
@@ -75,9 +60,9 @@ def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
     out, last = run
     images, longer = root / 'train', dict(epochs=2, batch_size=16)
     with raises(CheckpointError, str(out), 'of another run'):
-        mmmoca.pretrain(images, out, **longer, **tiny())
+        mmmoca.pretrain(images, out, **longer, **tiny_run())
     monkeypatch.setattr('mmmoca.apis.pretraining.in_notebook', lambda: True)
-    options = tiny() | {'default_hooks.logger.interval': 3}
+    options = tiny_run() | {'default_hooks.logger.interval': 3}
     del options['log_level']
     again = mmmoca.pretrain(images, out, **longer, resume=True, **options)
     printed = capsys.readouterr()
@@ -90,34 +75,11 @@ def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
     assert meta['mmmoca']['feature'] == 'avg'
 
 
-def test_starts_from_others(root, run, tmp_path, monkeypatch):
-    _, last = run
-    train = mock.Mock()
-    train.return_value.hooks = [CheckpointHook(by_epoch=False)]
-    monkeypatch.setattr('mmmoca.apis.pretraining.train', train)
-    newest = mock.Mock(return_value=(last, []))
-    monkeypatch.setattr('mmmoca.apis.pretraining.newest_checkpoint', newest)
-    images = root / 'train'
-    mmmoca.pretrain(images, tmp_path, 1, 16, root, init=last, amp=True)
-    newest.assert_called_with(str(tmp_path), 'iter_{}.pth')
-    cfg = train.call_args.args[0]
-    assert cfg.load_from == f'mmmoca-start://{last}'
-    assert cfg.val_cfg.data_root == str(root)
-
-
 @pytest.mark.parametrize(
     'settings, error, parts',
     [
-        (
-            dict(data='nowhere'),
-            FileNotFoundError,
-            ['nowhere', ' train_dataloader'],
-        ),
-        (
-            dict(knn='nowhere'),
-            FileNotFoundError,
-            ['nowhere', ' val_cfg.data_root '],
-        ),
+        (dict(data='nowhere'), FileNotFoundError, ['nowhere', ' train_data']),
+        (dict(knn='nowhere'), FileNotFoundError, ['nowhere', ' val_cfg.data']),
         (dict(init='a.pth'), FileNotFoundError, ['checkpoint a.pth']),
         (dict(init='a', resume='b'), ValueError, ['leave out a, or b']),
         (dict(epochs=0), ValueError, ['max_epochs=0']),
@@ -140,7 +102,7 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     monkeypatch.setattr('mmmoca.models.MOCA.loss', loss)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(RuntimeError, match='out of memory'):
-        mmmoca.pretrain(root / 'train', tmp_path, **RUN, **tiny())
+        mmmoca.pretrain(root / 'train', tmp_path, **RUN, **tiny_run())
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -158,7 +120,7 @@ def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
             DefaultScope.overwrite_default_scope('mmseg'),
             pytest.raises(KeyboardInterrupt),
         ):
-            mmmoca.pretrain(data, tmp_path, **RUN, **tiny())
+            mmmoca.pretrain(data, tmp_path, **RUN, **tiny_run())
         found = DATASETS.build(
             train.call_args.args[0].train_dataloader.dataset
         )

@@ -41,6 +41,8 @@ TWO_TEACHERS = {
     for name, value in with_prefix(prefix, timm_state()).items()
 }
 EXTRA = torch.ones(3)
+# Queries and values without the keys, as in transformers.
+NO_KEYS = {f'blocks.0.attn.{part}.weight': EXTRA for part in 'qv'}
 GATED = torch.ones(192, 24)  # twice as many rows as the next layer takes
 
 
@@ -85,6 +87,7 @@ def test_heads_that_only_moco_v3_has():
     [
         (ResNet(18).state_dict(), 'no ViT.*conv1.weight.* more$'),
         ({}, 'nothing'),
+        (timm_state(**NO_KEYS), 'all three of .*layers.0.attn.k.weight'),
         (timm_state(**{'blocks.0.attn.q_norm.weight': EXTRA}), 'q_norm'),
         (timm_state(**{'blocks.0.mlp.fc1.weight': GATED}), 'SwiGLU'),
         (timm_state(**{'patch_embed.proj.weight': GATED}), '2-D'),

@@ -113,31 +113,6 @@ def test_registers_go_along(start):
         start(model, content.state_dict())
 
 
-@pytest.mark.parametrize(
-    ('kind', 'suffix'),
-    [
-        ('vit4', 'bin'),
-        ('vit5', 'safetensors'),
-        ('dinov2-4', 'safetensors'),
-        ('dinov2-5', 'bin'),
-    ],
-)
-def test_names_of_transformers(start, kind, suffix):
-    expected, state = files.huggingface(kind)
-    beside = ('pooler.dense.weight', 'embeddings.mask_token')
-    if kind == 'vit4':  # ViTForImageClassification
-        state = files.with_prefix('vit.', state)
-        beside = ('classifier.weight',)
-    state |= {name: torch.ones(3, 2) for name in beside}
-    model = moca()
-    matched, _ = start(model, state, suffix)
-    assert 'layout huggingface)' in matched
-    assert_starts(model, expected)
-    del state[next(name for name in state if 'key' in name or 'k_p' in name)]
-    with pytest.raises(CheckpointError, match='layers.0.attn.k'):
-        start(model, state)
-
-
 def test_own_pretraining(start):
     """Codebook, decoder and generators too, where they fit."""
     source = files.randomise(moca(), seed=5)
@@ -182,6 +157,11 @@ def test_other_sizes(start, channels):
             lambda: moca(backbone__patch_size=4),
             files.timm_state(),
             'patch_size',
+        ),
+        (
+            lambda: moca(backbone__positions='rope'),
+            files.timm_state(),
+            'positions=sincos',
         ),
         (moca, files.timm_state(**{'norm.bias': None}), 'ln1.bias'),
         (files.mm_vit, files.timm_state(), 'mmmoca-teacher://.*start.pth'),

@@ -1,61 +1,62 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Encoders with registers and DINOv3's: in, on, and out of a run again."""
+"""Encoders of transformers, those with registers, and DINOv3's.
+
+Where they go on: test_exports, test_segmentation and test_detection.
+"""
+
+from functools import partial
 
 import pytest
-import timm
 import torch
-from mmengine.runner import load_checkpoint
-from mmpretrain.registry import MODELS
+from mmengine.config import Config
+from mmengine.runner import Runner
 
 import mmmoca
 from mmmoca.apis.exports import export_encoder
 from mmmoca.checkpoints import CheckpointError
-from mmmoca.checkpoints.fitting import check_fit, loaded_names
 from mmmoca.checkpoints.start import load_start
 
 from ..helpers import checkpoint_files as files
-from ..helpers.builders import moca_config
-from ..helpers.tools import run_tool
+from ..helpers.builders import build_moca
+from ..helpers.images import CONFIGS, point_to
 
 # The first that knows DINOv3.
 transformers = pytest.importorskip('transformers', '4.56')
-WIDTH = dict(
+SIZES = dict(
     hidden_size=128,
     num_attention_heads=2,
     num_hidden_layers=2,
-    num_register_tokens=4,
     patch_size=8,
     image_size=224,
 )
-TIMM = dict(embed_dim=128, depth=2, num_heads=2, patch_size=8, num_classes=0)
-EVA = TIMM | dict(dynamic_img_size=True)
-KINDS = {
-    'dinov3-transformers': lambda: transformers.DINOv3ViTModel(
-        transformers.DINOv3ViTConfig(**WIDTH, intermediate_size=256)
-    ),
-    'dinov2-transformers': lambda: transformers.Dinov2WithRegistersModel(
-        transformers.Dinov2WithRegistersConfig(**WIDTH, mlp_ratio=2)
-    ),
-    'dinov3-timm': lambda: timm.create_model(
-        'vit_small_patch16_dinov3', **EVA
-    ),
-    'dinov3-authors': lambda: timm.create_model(
-        'vit_small_patch16_dinov3_qkvb', **EVA
-    ),
-    'dinov2-timm': lambda: timm.create_model(
-        'vit_small_patch14_reg4_dinov2', **TIMM, img_size=224
-    ),
+# What version 5 calls otherwise in memory, which it does not save so.
+IN_MEMORY = {
+    'attention.attention.query': 'attention.q_proj',
+    'attention.attention.key': 'attention.k_proj',
+    'attention.attention.value': 'attention.v_proj',
+    'attention.output.dense': 'attention.o_proj',
+    'encoder.layer.': 'layers.',
+    'intermediate.dense': 'mlp.fc1',
+    'output.dense': 'mlp.fc2',
 }
 
 
-def content_of(kind, model):
-    """The file; that of DINOv3's authors is made from timm's."""
-    state = dict(model.state_dict())
-    if kind != 'dinov3-authors':
-        return state
+def authors_dinov2(model):
+    """Their file has a position of [CLS], and timm's adds it to [CLS]."""
+    state = model.state_dict()
+    position = torch.randn(1, 1, 128)
+    state['cls_token'] = state['cls_token'] - position
+    state['pos_embed'] = torch.cat((position, state['pos_embed']), dim=1)
+    state['register_tokens'] = state.pop('reg_token')
+    return state | dict(mask_token=torch.zeros(1, 128))
+
+
+def authors_dinov3(model):
+    """Their file has biases of keys, which a mask switches off."""
+    state = model.state_dict()
     for name in [n for n in state if n.endswith('q_bias')]:
         query, value = state.pop(name), state.pop(name.replace('q_b', 'v_b'))
-        key = torch.full_like(query, 7.0)  # which the mask switches off
+        key = torch.full_like(query, 7.0)
         new = name.replace('q_bias', 'qkv.bias')
         state[new] = torch.cat((query, key, value))
         mask = torch.ones(3, len(query))
@@ -70,45 +71,83 @@ def content_of(kind, model):
     return state
 
 
+def in_memory(model):
+    """Below a classifier, whose own weights are left out."""
+    state = files.with_prefix('vit.', model.state_dict())
+    for old, new in IN_MEMORY.items():
+        state = {name.replace(old, new): v for name, v in state.items()}
+    return state | {'classifier.weight': torch.ones(3, 2)}
+
+
+def of_transformers(name, **sizes):
+    config = getattr(transformers, f'{name}Config')(**SIZES, **sizes)
+    return files.randomise(getattr(transformers, f'{name}Model')(config), 0)
+
+
+VIT = partial(
+    of_transformers, 'ViT', intermediate_size=512, layer_norm_eps=1e-6
+)
+DINOV2 = partial(of_transformers, 'Dinov2', mlp_ratio=4)
+REGISTERS = partial(
+    of_transformers, 'Dinov2WithRegisters', mlp_ratio=4, num_register_tokens=4
+)
+DINOV3 = partial(
+    of_transformers, 'DINOv3ViT', intermediate_size=512, num_register_tokens=4
+)
+OF_TIMM = partial(files.token_vit, 'RegisterViT')
+SAVED = torch.nn.Module.state_dict
+# The model of a library, and how a file is made of it.
+KINDS = {
+    'vit': (VIT, SAVED),
+    'vit-in-memory': (VIT, in_memory),
+    'dinov2': (DINOV2, SAVED),
+    'dinov2-registers': (REGISTERS, SAVED),
+    'dinov2-timm': (OF_TIMM, SAVED),
+    'dinov2-authors': (OF_TIMM, authors_dinov2),
+    'dinov3': (DINOV3, SAVED),
+    'dinov3-timm': (partial(files.token_vit, 'DINOv3ViT'), SAVED),
+    'dinov3-authors': (
+        partial(files.token_vit, 'DINOv3ViT', qkv_bias=True),
+        authors_dinov3,
+    ),
+}
+
+
 @pytest.fixture(scope='module', params=KINDS)
 def source(request, tmp_path_factory):
-    """The model of a library, and its file."""
-    torch.manual_seed(0)
-    model = KINDS[request.param]().eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.15)
-    path = tmp_path_factory.mktemp('tokens') / f'{request.param}.pth'
-    torch.save(content_of(request.param, model), path)
-    return model, path
+    """Its name, the model of a library, and its file."""
+    build, write = KINDS[request.param]
+    model = build()
+    path = tmp_path_factory.mktemp('tokens') / 'a.pth'
+    torch.save(write(model), path)
+    return request.param, model, path
 
 
-def kind_of(path):
-    return 'DINOv3ViT' if 'dinov3' in path.stem else 'RegisterViT'
+@pytest.fixture(scope='module', params=['RegisterViT', 'DINOv3ViT'])
+def file(request, tmp_path_factory):
+    """Our type, and a file of timm's for it."""
+    path = tmp_path_factory.mktemp('timm') / 'a.pth'
+    torch.save(files.token_vit(request.param).state_dict(), path)
+    return request.param, path
 
 
-def moca(path, **backbone):
-    arch = dict(
-        embed_dims=128,
-        num_layers=2,
-        num_heads=2,
-        feedforward_channels=256 if 'transformers' in path.stem else 512,
-    )
-    cfg = moca_config()
-    cfg['backbone'] |= dict(
-        type=f'mmmoca.{kind_of(path)}', arch=arch, in_channels=3, tap_layer=1
-    )
-    cfg['backbone'] |= backbone
-    model = MODELS.build(cfg)
-    model.init_weights()
-    return model
+ARCH = dict(
+    embed_dims=128, num_layers=2, num_heads=2, feedforward_channels=512
+)
+
+
+def moca(kind, **backbone):
+    """A model of pretraining that such a file fills."""
+    vit = dict(type=f'mmmoca.{kind}', arch=ARCH, in_channels=3, tap_layer=1)
+    vit |= backbone
+    return build_moca(**{f'backbone__{key}': v for key, v in vit.items()})
 
 
 def test_reads_what_the_library_computes(source):
-    model, path = source
+    name, model, path = source
     # Learned positions are resized by another rule in each library.
-    fixed = [(224, 224)]
-    sizes = [(64, 64), (40, 72)] if 'dinov3' in path.stem else fixed
-    for size in sizes:
+    any_size = 'dinov3' in name
+    for size in [(64, 64), (40, 72)] if any_size else [(224, 224)]:
         encoder = mmmoca.load(path, img_size=size, num_heads=2)
         images = torch.randn(2, 3, *size)
         with torch.no_grad():
@@ -119,100 +158,69 @@ def test_reads_what_the_library_computes(source):
         files.assert_close(found.avg, expected[:, 1:].mean(dim=1))
 
 
-def test_pretraining_starts_from_it(source, tmp_path):
+def test_pretraining_starts_from_it(file, tmp_path):
     """Student and teacher, and what the run then saves."""
-    model, path = source
-    run = moca(path)
+    kind, path = file
+    run = moca(kind)
     load_start(run, path)
     run.eval()
     meta = dict(iter=1, epoch=0, mmmoca=dict(num_heads=2, grid=(4, 6)))
     saved = tmp_path / 'epoch_1.pth'
     torch.save(dict(state_dict=run.state_dict(), meta=meta), saved)
-    again = mmmoca.load(saved)
     images = torch.randn(2, 3, 32, 48)
     with torch.no_grad():
-        patches = again(images).patches.flatten(2).mT
+        expected = mmmoca.load(path, num_heads=2, img_size=(32, 48))(images)
+        again = mmmoca.load(saved)(images)
         for vit in (run.backbone, run.teacher):
             vit.eval()
             found = vit.encode(images)
-            files.assert_close(patches, found.patches)
-    if 'dinov3' in path.stem:
-        expected = files.tokens(model, images)
-        files.assert_close(found.cls, expected[:, 0])
-        files.assert_close(found.patches, expected[:, 1:])
+            for encoder in (expected, again):
+                files.assert_close(encoder.cls, found.cls)
+                files.assert_close(encoder.avg, found.avg)
 
 
-def test_an_error_names_the_type(source):
-    _, path = source
-    for options in (dict(type='mmmoca.MOCAViT'), dict(num_registers=2)):
-        with pytest.raises(CheckpointError, match=f'{kind_of(path)}$'):
-            load_start(moca(path, **options), path)
+def test_errors_name_the_key(file):
+    kind, path = file
+    registers = dict(num_registers=2)
+    cases = [
+        (kind, registers, f'{kind} model.backbone.num_registers=4'),
+        ('MOCAViT', {}, f'type=mmmoca.{kind}$'),
+    ]
+    if kind == 'DINOv3ViT':
+        heads = dict(arch=ARCH | dict(num_heads=4))
+        cases.append((kind, heads, 'arch.num_heads=2'))
+    for built, options, message in cases:
+        with pytest.raises(CheckpointError, match=message):
+            load_start(moca(built, **options), path)
 
 
-def test_downstream_backbones(source):
-    """As the backbone of a classifier, by the address of its file."""
-    _, path = source
-    arch = moca(path).backbone.arch_settings
-    options = dict(arch=arch, img_size=(32, 48), patch_size=8)
-    for kind in ('VisionTransformer', f'mmmoca.{kind_of(path)}'):
-        model = MODELS.build(
-            dict(type='ImageClassifier', backbone=dict(type=kind, **options))
-        )
-        content = load_checkpoint(model, f'mmmoca-teacher://{path}', 'cpu')
-        fit = model, loaded_names(content), content['meta'], 'x'
-        if kind == 'VisionTransformer':
-            with pytest.raises(CheckpointError, match=f'{kind_of(path)}$'):
-                check_fit(*fit)
-        else:
-            assert 'missing' not in check_fit(*fit)
+def test_k_nn(file, root, tmp_path):
+    """Through the real config, by the type of the backbone alone."""
+    kind, path = file
 
+    def runner(vit):
+        cfg = Config.fromfile(CONFIGS / 'demo' / 'knn_vit-tiny_textures.py')
+        cfg.model.backbone.update(type=vit, arch=ARCH)
+        cfg.update(work_dir=str(tmp_path), load_from=str(path))
+        cfg.experiment_name = f'{kind} in {vit}'
+        point_to(cfg, root)
+        return Runner.from_cfg(cfg)
 
-def test_gated_mlps_are_refused(tmp_path):
-    config = transformers.DINOv3ViTConfig(
-        **WIDTH, intermediate_size=256, use_gated_mlp=True
-    )
-    torch.save(
-        transformers.DINOv3ViTModel(config).state_dict(), tmp_path / 'plus.pth'
-    )
-    with pytest.raises(CheckpointError, match='SwiGLU'):
-        mmmoca.load(tmp_path / 'plus.pth')
-
-
-@pytest.mark.parametrize('to', ['timm', 'transformers', 'torch-export'])
-def test_out_again(source, to, tmp_path):
-    """Loaded in the real library, by the code of the folder's card."""
-    _, path = source
-    square = 'dinov2' in path.stem
-    size = (64, 64) if square else (40, 72)
-    encoder = mmmoca.load(path, img_size=size, num_heads=2, device='cpu')
-    folder = tmp_path / 'out'
-    export_encoder(encoder, folder, to)
-    images = torch.randn(2, 3, *size)
-    text = (folder / 'README.md').read_text().split('```')[1]
-    names = dict(images=images)
+    with pytest.raises(CheckpointError, match=f'type=mmmoca.{kind}$'):
+        runner('mmpretrain.VisionTransformer').test()
+    tested = runner(f'mmmoca.{kind}')
+    assert tested.test()['knn/top1_k20_t0.07'] > 60  # of three classes
+    images = torch.randn(2, 3, 48, 48)
+    encoder = mmmoca.load(path, num_heads=2, img_size=48)
     with torch.no_grad():
-        exec(text.removeprefix('python').replace('FOLDER', str(folder)), names)
-        found = encoder(images)
-    expected = found.cls, found.patches.flatten(2).mT
-    actual = names.get('cls'), names.get('patches')
-    if 'tokens' in names:
-        assert '1 + 4 + L' in text
-        actual = names['tokens'][:, 0], names['tokens'][:, 5:]
-    for one, other in zip(actual, expected):
-        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
-    if to == 'timm':
-        line = path, tmp_path / 'x.pth', '--to', 'timm'
-        convert = 'tools/model_converters/convert.py'
-        assert 'tools/export.py' in run_tool(convert, *line, code=2)
-        again = mmmoca.load(folder / 'model.safetensors')
-        with torch.no_grad():
-            files.assert_close(again(images).cls, found.cls)
+        (found,) = tested.model.extract_feat(images)
+        files.assert_close(found, encoder(images).avg)
 
 
 def test_biases_of_keys_have_no_place_in_timm(tmp_path):
     torch.manual_seed(0)
     path = tmp_path / 'dinov3.pth'
-    run = moca(path)
+    run = moca('DINOv3ViT')
     for layer in run.teacher.layers:
         torch.nn.init.ones_(layer.attn.qkv.bias)
     meta = dict(mmmoca=dict(num_heads=2, grid=(4, 6)))

@@ -66,21 +66,6 @@ def class_counts(model):
 
 
 @pytest.mark.parametrize(
-    'name, classes, heads',
-    [
-        ('cascade-mask-rcnn_moca-vit-b16_fpn_1x_lvis.py', 1203, 6),
-        (VITDET, 80, 2),
-        (RETINANET, 80, 1),
-    ],
-)
-def test_classes_of_the_configs(name, classes, heads):
-    cfg = Config.fromfile(CONFIGS / name)
-    counts = class_counts(build(cfg))
-    assert len(counts) == heads and set(counts.values()) == {classes}
-    assert cfg.model.num_classes == classes
-
-
-@pytest.mark.parametrize(
     'name, losses',
     [
         (VITDET, ('rpn_cls', 'rpn_bbox', 'cls', 'bbox', 'mask')),

@@ -7,9 +7,9 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import MODELS
 from mmengine.runner import Runner
 
+from ..helpers.checkpoint_files import assert_goes_on, from_file, token_vit
 from ..helpers.runs import assert_same, scalars, state_of
 from ..helpers.tools import run_tool as tool
 from .conftest import SHAPES_CONFIG, shapes_config
@@ -95,27 +95,17 @@ def test_mmdet_draws_predictions(trained, shapes, tmp_path):
     assert changed.mean() > 0.005
 
 
-def test_images_without_objects(shapes):
-    """Finite losses, and a gradient for all: DDP would wait for it."""
-    cfg = shapes_config(shapes)
-    loader = cfg.train_dataloader
-    loader.update(batch_size=2, collate_fn=dict(type='pseudo_collate'))
-    data = next(iter(Runner.build_dataloader(loader)))
-    for sample in data['data_samples']:
-        sample.gt_instances = sample.gt_instances[:0]
-    model = MODELS.build(cfg.model)
-    model.init_weights()
-    data = model.data_preprocessor(data, training=True)
-    loss, _ = model.parse_losses(model(**data, mode='loss'))
-    assert torch.isfinite(loss)
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        assert torch.isfinite(parameter.grad).all(), name
-
-
-def test_other_number_of_classes(shapes, tmp_path):
-    """It stops before the first step."""
-    cfg = shapes_config(shapes, tmp_path, **{'model.num_classes': 80})
-    with pytest.raises(AssertionError, match=r'`num_classes` \(80\).* 4\)'):
-        run(cfg)
-    assert not list(tmp_path.glob('*.pth'))
+@pytest.mark.parametrize('kind', ['RegisterViT', 'DINOv3ViT'])
+def test_starts_from_files_of_others(shapes, tmp_path, kind):
+    """Three iterations and a validation."""
+    vit = token_vit(kind, depth=4, patch_size=16)
+    torch.save(vit.state_dict(), tmp_path / 'vit.pth')
+    start = from_file(kind, tmp_path / 'vit.pth', _delete_=True)
+    start['model.backbone.arch.num_heads'] = 2
+    once = {f'train_cfg.{key}': 1 for key in ('max_epochs', 'val_interval')}
+    cfg = shapes_config(shapes, tmp_path, **OPTIONS | start | once)
+    runner = run(cfg)
+    losses = scalars(runner, 'train/loss')
+    assert len(losses) == 3 and np.isfinite(losses).all()
+    assert len(scalars(runner, 'val/coco/bbox_mAP')) == 1
+    assert_goes_on(runner, vit)

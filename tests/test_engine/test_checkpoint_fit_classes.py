@@ -6,13 +6,7 @@ import shutil
 import pytest
 from mmengine.runner import Runner
 
-from ..helpers.digits import (
-    digits_config,
-    save_pretraining,
-    train,
-    write_digits,
-)
-from ..helpers.runs import assert_same
+from ..helpers.digits import digits_config, write_digits
 
 LINEAR = 'linear_vit-b16_100e_in1k.py'
 FINETUNE = 'finetune_vit-b16_100e_in1k.py'
@@ -45,13 +39,3 @@ def test_classes_differ(digits, tmp_path):
     shutil.move(root / 'val' / '3', root / 'val' / 'three')
     with pytest.raises(ValueError, match='differ: 3, three'):
         Runner.from_cfg(digits_config(LINEAR, root, tmp_path)).train()
-
-
-def test_pretrained_initialisation_is_a_checkpoint(digits, tmp_path):
-    teacher = save_pretraining(tmp_path / 'moca.pth')
-    file = str(tmp_path / 'moca.pth')
-    init = dict(type='Pretrained', checkpoint=file, prefix='teacher.')
-    options = {'model.backbone.init_cfg': init, 'train_cfg.max_epochs': 1}
-    options |= {'train_dataloader.batch_size': 25}
-    runner = train(digits_config(LINEAR, digits, tmp_path / 'work', **options))
-    assert_same(runner.model.backbone.state_dict(), teacher.state_dict())

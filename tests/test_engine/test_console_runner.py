@@ -11,25 +11,11 @@ from mmengine.config import Config
 from torch import distributed, nn
 
 from mmmoca.engine import CodebookHook, training
-from mmmoca.engine.config import load_config
 from mmmoca.engine.processes import collective_timeout
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.engine.steps import stop_workers
 
-from ..helpers.images import DEMO_CONFIG, point_to
 from ..helpers.runs import demo_runner, scalars
-
-
-def test_the_console_is_for_the_run(root, tmp_path, capsys):
-    cfg = load_config(DEMO_CONFIG, str(tmp_path))
-    point_to(cfg, root)
-    cfg.experiment_name = 'console'
-    training.build_runner(cfg).logger.info('some information')
-    (file,) = tmp_path.glob('*/*.log')
-    console, log = capsys.readouterr().out, file.read_text()
-    assert 'some information' in console
-    for dump in ('System environment', 'Config:', 'Hooks will'):
-        assert dump in log and dump not in console
 
 
 @pytest.mark.parametrize('device', ['cpu', 'mps'])

@@ -1,5 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The k-NN loops in real Runners, on image folders, on 1 and 2 processes."""
+"""The k-NN loops in real Runners, on image folders.
+
+On two processes: test_knn_bank, and test_train_and_test.
+"""
 
 import itertools
 
@@ -8,7 +11,6 @@ import torch
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints import guarded
-from tests.helpers.distributed import run_processes
 from tests.helpers.frozen import (
     PIPELINE,
     PooledPixels,
@@ -169,39 +171,18 @@ def test_bad_loaders(root, tmp_path, part, word, changes):
         toy_runner(**config(root, tmp_path, **loader)).val()
 
 
-def test_a_bank_of_several_sets(root, tmp_path):
-    """The index of an image would be one within its own set."""
-    bank = folder_loader(root / 'bank')
-    bank['dataset'] = dict(type='ConcatDataset', datasets=[bank['dataset']])
-    with pytest.raises(ValueError, match='ConcatDataset'):
-        toy_runner(**config(root, tmp_path, bank=bank)).val()
-
-
-def test_types_of_a_bank(root, tmp_path):
-    with pytest.raises(ValueError, match='bank_dtype'):
-        toy_runner(**config(root, tmp_path, bank_dtype='int8')).val()
-
-
-def evaluate(root, work_dir, *samplers, **kwargs):
-    found = []
-    for sampler in samplers:
-        loaders = {
-            part: folder_loader(root / part, sampler)
-            for part in ('bank', 'query')
-        }
-        cfg = config(root, work_dir, **loaders, k=(1, 4))
-        found.append(toy_runner(**cfg, launcher='pytorch').val())
-    return found
-
-
-@pytest.mark.processes
-def test_processes_agree_with_one(root, tmp_path):
-    """In shards of a random order, and of unequal length, too.
-
-    What they find of each image is a matter of test_knn_bank.
-    """
-    expected = toy_runner(**config(root, tmp_path, k=(1, 4))).val()
-    assert 0 < expected['knn/top1_k4'] < 100
-    samplers = None, dict(shuffle=True), dict(round_up=False)
-    outputs = run_processes(evaluate, 2, root, tmp_path, *samplers)
-    assert outputs == [[expected] * 3] * 2
+def test_bad_banks(root, tmp_path):
+    diverged = PooledPixels()
+    diverged.teacher.bias.data[3] = torch.inf
+    # The index of an image would be one within its own set.
+    several = folder_loader(root / 'bank')
+    several['dataset'] = dict(
+        type='ConcatDataset', datasets=[several['dataset']]
+    )
+    for word, model, options in (
+        ('bank_dtype', None, dict(bank_dtype='int8')),
+        ('ConcatDataset', None, dict(bank=several)),
+        ('not finite', diverged, {}),
+    ):
+        with pytest.raises(ValueError, match=word):
+            toy_runner(model, **config(root, tmp_path, **options)).val()

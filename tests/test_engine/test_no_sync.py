@@ -16,9 +16,7 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmpretrain.registry import MODELS
 from mmpretrain.structures import DataSample
-from torch._subclasses.fake_tensor import (
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..helpers.images import CONFIGS
 from ..helpers.runs import demo_runner

@@ -18,9 +18,6 @@ from ..helpers.runs import demo_runner, scalars
 from .test_loss_scaling import HALF, SMALL, STEPS
 
 pytestmark = pytest.mark.gpu
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason='needs a GPU'
-)
 
 
 def train(root, dtype):
@@ -104,7 +101,7 @@ def test_what_others_are_fast_in(device, native, fast, monkeypatch):
     assert fast_dtype() == fast
 
 
-@needs_gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 @pytest.mark.slow
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16', 'float16'])
 def test_recipe_on_a_gpu(root, dtype):

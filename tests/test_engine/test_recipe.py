@@ -15,18 +15,11 @@ from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
 from mmmoca.engine.training import prepare_training, train
 
 from ..helpers.images import CONFIGS, DEMO_CONFIG, write_images
-from ..helpers.runs import COUNT
+from ..helpers.runs import tiny_run
 
 CONFIG = CONFIGS / 'moca_vit-s16_own-images.py'
 TINY_CONFIG = CONFIGS / 'demo' / 'moca_vit-tiny_own-images.py'
 LR = 'optim_wrapper.optimizer.lr'
-ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=32)
-TINY = {
-    'model.backbone.tap_layer': 1,
-    'model.neck.embed_dims': 32,
-    'train_dataloader.num_workers': 0,
-    'log_level': 'ERROR',
-}
 
 
 @pytest.fixture(scope='module')
@@ -41,10 +34,7 @@ def own_config(root, work_dir='', **options):
     """The config for those images, in the folder ``work`` beside them."""
     own = dict(data_root=str(root), epochs=4, batch_size=8)
     work_dir = str(work_dir or root / 'work')
-    cfg = load_config(CONFIG, work_dir, own | TINY | options)
-    cfg.model.backbone.arch = ARCH
-    cfg.experiment_name = f'own_{next(COUNT)}'
-    return cfg
+    return load_config(CONFIG, work_dir, own | tiny_run() | options)
 
 
 def numbers(*run):

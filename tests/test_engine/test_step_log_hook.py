@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,34 @@ def build(root, name):
         'default_hooks.logger.interval': 3,
     }
     return demo_runner(root, name, **options | NO_VALIDATION)
+
+
+def test_effective_rank_at_each_log_line(root):
+    runner = build(root, 'rank')
+    encode, ranks = runner.model.encode_teacher, []
+
+    def note(views):
+        tokens = encode(views)
+        values = np.linalg.svd(tokens.mean(1).numpy(), compute_uv=False)
+        p = values / values.sum()
+        ranks.append(np.exp(-(p * np.log(p)).sum()))
+        return tokens
+
+    runner.model.encode_teacher = note
+    runner.train()
+    assert len(ranks) == 7
+    found = scalars(runner, 'train/rank_me')
+    assert found.tolist() == pytest.approx(ranks[2::3], rel=1e-3)
+
+
+def test_the_rank_needs_a_codebook(root):
+    """In any order of a config: a dumped one is sorted by name."""
+    runner = build(root, 'order')
+    kinds = [type(hook).__name__ for hook in runner.hooks]
+    assert kinds.index('RankMeHook') < kinds.index('CodebookHook')
+    del runner.hooks[kinds.index('CodebookHook')]
+    with pytest.raises(ValueError, match='without a codebook'):
+        runner.train()
 
 
 def step_log_of(runner):

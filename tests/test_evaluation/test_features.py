@@ -1,67 +1,22 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Features of a loader, batch by batch; those of images: test_encoder."""
+"""Features of images, and those of several processes."""
 
-import numpy as np
 import pytest
 import torch
+from mmengine.dist import get_rank
 from mmpretrain.structures import DataSample
-from torch.utils.data import DataLoader
 
-from mmmoca.evaluation.features import (
-    extract_features,
-    extract_shard,
-    raw_pixels,
-)
-
-FEATS = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
-
-
-def _loader(batch_size=4, sampler=None):
-    def collate(rows):
-        samples = [
-            DataSample(metainfo=dict(sample_idx=3 * row)).set_gt_label(row % 2)
-            for row in rows
-        ]
-        return dict(inputs=torch.tensor(rows), data_samples=samples)
-
-    return DataLoader(
-        range(10), batch_size, False, sampler, collate_fn=collate
-    )
-
-
-def _extract(loader, feats=FEATS, **kwargs):
-    model = torch.nn.Module()
-    model.data_preprocessor = lambda batch, training: batch
-    model.extract_feat = lambda inputs: feats[inputs]
-    return extract_shard(model, loader, 'test', torch.neg, **kwargs)
-
-
-def test_rows_in_order_of_the_loader():
-    ids, feats, labels = _extract(_loader())
-    assert ids.tolist() == list(range(0, 30, 3))
-    assert labels.tolist() == [0, 1] * 5
-    assert torch.equal(feats, -FEATS)
-    half = _extract(_loader(), dtype=torch.float16).feats
-    assert torch.equal(half, -FEATS.half())
+from mmmoca.evaluation import gather_samples
+from mmmoca.evaluation.features import extract_features, raw_pixels
+from tests.helpers.distributed import run_processes
 
 
 def test_not_finite():
-    feats = FEATS.clone()
-    feats[9, 2] = torch.inf
-    with pytest.raises(ValueError, match='not finite'):
-        _extract(_loader(), feats)
+    """Those of a loop are in test_knn_loop."""
     batch = dict(inputs=torch.zeros(1), data_samples=DataSample())
     encoders = dict(of_zero=lambda inputs: 1 / inputs)
     with pytest.raises(ValueError, match='not finite'):
         extract_features([batch], lambda data, training: data, encoders)
-
-
-def test_raw_pixels():
-    images = torch.rand(3, 2, 5, 7)
-    pixels = images.flatten(1).numpy()
-    expected = pixels - pixels.mean(axis=1, keepdims=True)
-    expected /= pixels.std(axis=1, keepdims=True)
-    np.testing.assert_allclose(raw_pixels(images).numpy(), expected, atol=1e-3)
 
 
 def test_raw_pixels_of_large_images():
@@ -71,3 +26,19 @@ def test_raw_pixels_of_large_images():
     torch.testing.assert_close(
         pixels, expected.reshape(32, 48), atol=0.02, rtol=0
     )
+
+
+def _gather():
+    ids = torch.tensor(([], [4, 0, 2, 0])[get_rank()], dtype=torch.int64)
+    feats = torch.stack([ids, 10 * ids], 1) if len(ids) else ids.view(0, 0)
+    return gather_samples(ids, feats.half(), ids + 7)
+
+
+@pytest.mark.processes
+def test_shards_are_joined():
+    """One is empty, the other one has a sample twice."""
+    for ids, feats, labels in run_processes(_gather, 2):
+        assert ids.tolist() == [0, 2, 4]
+        assert feats.dtype == torch.float16
+        assert feats.tolist() == [[0, 0], [2, 20], [4, 40]]
+        assert labels.tolist() == [7, 9, 11]

@@ -82,13 +82,6 @@ def test_draws_of_a_seed():
     assert draw_subset(turned, (3, 0), shots=5) == five
 
 
-def test_percentages():
-    drawn = draw_subset(IMAGES, (0, 0), percent=10)
-    sizes = {name: len(files) for name, files in _by_class(drawn).items()}
-    assert sizes == dict(n01=1, n02=20, cats=1)
-    assert len(draw_subset(IMAGES, (0, 0), percent=100)) == 217
-
-
 @pytest.mark.parametrize(
     'kwargs, message',
     [

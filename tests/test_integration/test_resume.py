@@ -70,8 +70,12 @@ def test_resumed_on_other_workers_with_another_seed(root, whole):
 
 
 def test_resumed_after_an_epoch_within_a_step(root):
-    """Six iterations, steps of four: it is saved two iterations later."""
+    """Six iterations, steps of four: it is saved two iterations later.
+
+    The encoder has registers and rotary positions.
+    """
     options = by_epochs(2) | {
+        'model.backbone.type': 'mmmoca.DINOv3ViT',
         'optim_wrapper.accumulative_counts': 4,
         'default_hooks.checkpoint.by_epoch': True,
         'default_hooks.checkpoint.interval': 1,
@@ -79,7 +83,9 @@ def test_resumed_after_an_epoch_within_a_step(root):
     }
     whole = end(root, 'accumulated', options, batch_size=8)
     options |= resume(root, 'accumulated', 'epoch_1')
-    assert read_checkpoint(options['load_from'])['meta']['iter'] == 8
+    saved = read_checkpoint(options['load_from'])
+    assert saved['meta']['iter'] == 8
+    assert 'teacher.rotary_periods' in saved['state_dict']
     assert_same_end(end(root, 'accumulated_on', options, 8), whole)
 
 

@@ -2,11 +2,8 @@
 import pytest
 import torch
 from mmpretrain.models.utils import SelfSupDataPreprocessor
-from mmpretrain.registry import MODELS
 
 from mmmoca.models import ViewsDataPreprocessor
-
-from ..helpers.builders import moca_config
 
 MEAN, STD = [123.675, 116.28, 103.53], [58.395, 57.12, 57.375]
 
@@ -52,10 +49,3 @@ def test_one_number_for_all_channels_or_none():
 def test_numbers_that_do_not_fit(options, message):
     with pytest.raises(ValueError, match=message):
         ViewsDataPreprocessor(**options)(dict(inputs=[images(channels=5)]))
-
-
-def test_other_channels_than_the_backbone():
-    """With mmpretrain's own preprocessor, which would drop bands."""
-    kind = dict(type='SelfSupDataPreprocessor', mean=MEAN, std=STD)
-    with pytest.raises(ValueError, match='in_channels is 2.*3 numbers'):
-        MODELS.build(moca_config(data_preprocessor=kind))

@@ -3,7 +3,6 @@
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from torch.nn import functional as F
 
@@ -85,17 +84,3 @@ def test_linear_layer_on_normalised_maps():
     torch.testing.assert_close(
         head.train()(maps), head.conv_seg(normed), rtol=1e-4, atol=1e-4
     )
-
-
-@pytest.mark.parametrize(
-    'build',
-    [
-        lambda: AttentiveHead(96, 5, [0.1]),
-        lambda: AttentiveHead(64, 5, []),
-        lambda: LinearDepthHead(8, min_depth=0),
-        lambda: LinearDepthHead(8, num_bins=1),
-    ],
-)
-def test_wrong_arguments(build):
-    with pytest.raises(ValueError):
-        build()

@@ -5,9 +5,7 @@ import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
 
-from mmmoca.checkpoints.release import (
-    convert_release_name,
-)
+from mmmoca.checkpoints.release import convert_release_name
 
 from ..helpers.builders import codes_of
 from ..helpers.golden import CASES, Case, build
@@ -192,41 +190,17 @@ def test_parameters_after_adamw(case, step, model, fused):
             convert_release_name(name) for name in optim['group_names'][theirs]
         }
         assert {names[id(p)] for p in ours['params']} == expected
-    rates = {
-        id(parameter): group['lr']
-        for group in wrapper.optimizer.param_groups
-        for parameter in group['params']
-    }
     wrapper.update_params(step['loss'])
-    clip = min(1, optim['clip'] / float(case['grad_norm']))
     parameters = dict(model.named_parameters())
     for release_name, grad in case.group('grads').items():
-        name = convert_release_name(release_name)
-        if name is None:
-            continue
-        parameter = parameters[name]
-        expected = case[f'params_after_step/{release_name}']
-        bound = adam_bound(clip * grad, optim['eps'])
-        difference = (parameter - expected).abs()
-        allowed = rates[id(parameter)] * bound + 1e-6 * expected.abs() + 1e-8
-        assert (difference <= allowed).all(), name
-
-
-def adam_bound(grad, eps):
-    """How far the tolerance of gradients moves Adam's first update.
-
-    That update is g / (|g| + eps): all sign where a gradient is zero but for
-    rounding, as it is for the biases of attention's keys.
-    """
-
-    def update(values):
-        return values / (values.abs() + eps)
-
-    noise = 1e-3 * grad.abs() + 2e-6 * grad.abs().max()
-    return torch.maximum(
-        update(grad + noise) - update(grad),
-        update(grad) - update(grad - noise),
-    )
+        if name := convert_release_name(release_name):
+            expected = case[f'params_after_step/{release_name}']
+            # Adam's first update is all sign where a gradient is rounding, as
+            # it is for the biases of attention's keys.
+            sure = grad.abs() > max(1e-5, 1e-3 * grad.abs().max().item())
+            torch.testing.assert_close(
+                parameters[name][sure], expected[sure], rtol=1e-6, atol=1e-7
+            )
 
 
 def test_codebook_after_step(case, step, model):

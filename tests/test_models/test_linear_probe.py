@@ -6,8 +6,6 @@ import torch
 from mmpretrain.registry import MODELS
 from mmpretrain.structures import DataSample
 
-from mmmoca.models import TokenFeatures
-
 from ..helpers.probes import FEATURES, build, config
 
 
@@ -60,9 +58,6 @@ def test_training_cannot_wake_the_backbone():
 
 
 def test_mistakes():
-    for count in (0, 2):
-        with pytest.raises(ValueError, match=f'num_blocks={count} must'):
-            TokenFeatures(num_blocks=count)
     model = build(**FEATURES['cls and avg'][0])
     model.backbone.out_type = 'cls_token'
     with pytest.raises(ValueError, match="set out_type='raw'"):

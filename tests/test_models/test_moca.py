@@ -39,6 +39,7 @@ def test_loss_has_no_side_effects():
     assert torch.equal(*losses)
 
 
+RGB = dict(type='SelfSupDataPreprocessor', mean=[9] * 3, std=[1] * 3)
 THREE_ROUNDS = dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
 
 
@@ -46,6 +47,7 @@ THREE_ROUNDS = dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
     'changes',
     [
         dict(image_embedding='cls'),
+        dict(backbone__num_registers=2, backbone__positions='rope'),
         dict(neck__condenser=False, backbone__tap_layer=None),
         dict(head__lambda_img=1.0, neck=None),
         dict(head__lambda_img=0.0, masking=THREE_ROUNDS),
@@ -106,6 +108,8 @@ def test_features_are_the_image_embedding():
         (dict(backbone__tap_layer=None), 'set tap_layer'),
         (dict(neck__num_heads=3), 'multiple of num_heads'),
         (dict(backbone=dict(type='ResNet', depth=18)), 'mmmoca.MOCAViT'),
+        # mmpretrain's own would drop bands.
+        (dict(data_preprocessor=RGB), 'in_channels is 2.*3 numbers'),
     ],
 )
 def test_bad_models(changes, message):

@@ -1,22 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Registers and rotary positions of the encoder."""
+"""Registers and rotary positions; test_tokens compares them with others'."""
 
 import pytest
 import torch
-from mmpretrain.models import VisionTransformer
 
 from mmmoca.models import MOCAViT
-from mmmoca.models.rotary import rotary_angles, rotary_periods, rotate
-
-from ..helpers.builders import build_moca, random_views
 
 ARCH = dict(embed_dims=32, num_layers=2, num_heads=2, feedforward_channels=48)
 
 
 def vit(**options):
     torch.manual_seed(0)
-    options = dict(img_size=(24, 32), patch_size=8, tap_layer=1) | options
-    model = MOCAViT(ARCH, **options)
+    defaults = dict(arch=ARCH, img_size=(24, 32), patch_size=8, tap_layer=1)
+    model = MOCAViT(**defaults | options)
     model.init_weights()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -24,41 +20,17 @@ def vit(**options):
     return model
 
 
-def test_angles_depend_on_distance_alone():
-    """A score of two patches is that of any two so far from one another."""
-    angles = rotary_angles((4, 6), rotary_periods(16)).double()
-    query, key = torch.randn(2, 1, 1, 1, 16, dtype=torch.float64)
-    turned = [
-        rotate(x.expand(-1, -1, 24, -1).float(), angles[None, None].float())
-        for x in (query, key)
-    ]
-    scores = (turned[0] @ turned[1].mT)[0, 0].view(4, 6, 4, 6)
-    for rows, columns in ((1, 0), (2, 3), (0, -4)):
-        found = torch.stack(
-            [
-                scores[y, x, y + rows, x + columns]
-                for y in range(4 - rows)
-                for x in range(6)
-                if 0 <= x + columns < 6
-            ]
-        )
-        torch.testing.assert_close(found, found[:1].expand_as(found))
-    # Not by counting patches: half an image is half an image.
-    fine = rotary_angles((8, 12), rotary_periods(16)).view(8, 12, 16)
-    coarse = rotary_angles((4, 6), rotary_periods(16)).view(4, 6, 16)
-    mean = fine.view(4, 2, 6, 2, 16).mean(dim=(1, 3))
-    torch.testing.assert_close(mean, coarse)
-
-
 @pytest.mark.parametrize(
     'options',
     [
+        {},
         dict(num_registers=3),
         dict(positions='rope'),
         dict(num_registers=4, positions='rope'),
     ],
 )
 def test_outputs_carry_no_register(options):
+    """Without any, mmpretrain's forward pass is the judge."""
     model = vit(out_type='raw', out_indices=[0, 1], **options)
     images = torch.randn(2, 3, 16, 40)  # of another grid
     found = model.encode(images)
@@ -75,7 +47,9 @@ def test_outputs_carry_no_register(options):
     shuffled = model.encode(images, order)
     torch.testing.assert_close(shuffled.cls, found.cls)
     rows = order[..., None].expand(-1, -1, 32)
-    torch.testing.assert_close(shuffled.patches, found.patches.gather(1, rows))
+    for name in ('patches', 'tap'):
+        expected = getattr(found, name).gather(1, rows)
+        torch.testing.assert_close(getattr(shuffled, name), expected)
     for name in ('register_tokens', 'cls_token'):
         if hasattr(model, name):
             assert model.get_layer_depth(f'a.{name}', 'a.') == (0, 4)
@@ -84,28 +58,6 @@ def test_outputs_carry_no_register(options):
             assert not torch.allclose(model(images)[0], maps)
 
 
-def test_without_either_it_is_the_plain_vit():
-    model = vit(out_type='raw')
-    plain = VisionTransformer(
-        ARCH, img_size=(24, 32), patch_size=8, out_type='raw'
-    )
-    plain.load_state_dict(model.state_dict())
-    plain.eval()
-    images = torch.randn(2, 3, 24, 32)
-    torch.testing.assert_close(model(images), plain(images))
-
-
-def test_pretraining_trains_registers():
-    model = build_moca(backbone__num_registers=2, backbone__positions='rope')
-    losses = model.loss(random_views())
-    model.parse_losses(losses)[0].backward()
-    assert model.backbone.register_tokens.grad.abs().sum() > 0
-    assert model.teacher.register_tokens.grad is None
-
-
-@pytest.mark.parametrize(
-    'options', [dict(num_registers=-1), dict(positions='learned')]
-)
-def test_wrong_arguments(options):
-    with pytest.raises(ValueError, match='num_registers 0'):
-        vit(**options)
+def test_heads_that_cannot_be_rotated():
+    with pytest.raises(ValueError, match='embed_dims=32 and num_heads=16'):
+        vit(arch=ARCH | dict(num_heads=16), positions='rope')

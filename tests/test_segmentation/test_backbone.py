@@ -8,12 +8,9 @@ from mmengine.runner import save_checkpoint
 
 import mmmoca.engine  # noqa: F401  what the hooks of a config import
 
-from ..helpers.cityscapes import CONFIGS, small_config
+from ..helpers.cityscapes import ARCH, CONFIGS, MASK, small_config
 from ..helpers.images import DEMO_CONFIG
 from ..helpers.tools import install_configs
-
-MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
-ARCH = dict(embed_dims=64, num_layers=3, num_heads=2, feedforward_channels=128)
 
 
 def test_outputs_equal_those_of_the_teacher(tmp_path):

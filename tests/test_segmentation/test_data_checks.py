@@ -19,9 +19,8 @@ from mmmoca.engine.segmentation_check import (
     check_segmentation,
 )
 
-from ..helpers.cityscapes import CONFIGS, small_config
+from ..helpers.cityscapes import CONFIGS, MASK, small_config
 
-MASK = 'segmenter_moca-vit-b16_mask_cityscapes-768x768.py'
 OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 TRAIN = 'train_dataloader.dataset'
 CROP = f'{TRAIN}.pipeline.4.crop_size'

@@ -15,10 +15,8 @@ from mmengine.runner import save_checkpoint
 from mmseg.apis import MMSegInferencer
 from mmseg.registry import MODELS
 
-from ..helpers.cityscapes import small_config
+from ..helpers.cityscapes import LINEAR, small_config
 from ..helpers.tools import load_tool, run_tool
-
-LINEAR = 'segmenter_moca-vit-b16_linear_cityscapes-768x768.py'
 
 
 @pytest.fixture
@@ -62,25 +60,16 @@ def test_splits_of_a_tree(splits, streets, tmp_path, monkeypatch, capsys):
     order = np.random.RandomState(23456).permutation(8)[:2]
     expected = ''.join(f'{ids[i]}\n' for i in order)
     assert (tmp_path / '2_split1.txt').read_text() == expected
-    with pytest.raises(SystemExit):  # it would have the name of the first
-        run_splits(splits, monkeypatch, *arguments, '--seeds', 45678)
+    for wrong in ('--seeds', 45678), ('--sizes', 100):
+        # It would have the name of the first; there are eight.
+        with pytest.raises(SystemExit):
+            run_splits(splits, monkeypatch, *arguments, *wrong)
     capsys.readouterr()
     text = ''.join(f'{name}\n' for name in ids).encode()
     digest = hashlib.sha256(text).hexdigest()
     monkeypatch.setattr(splits, 'CHECKSUM', digest[:16])
     run_splits(splits, monkeypatch, *arguments)
     assert 'NOT' not in capsys.readouterr().out
-
-
-def test_splits_of_bad_input(splits, streets, tmp_path, monkeypatch, capsys):
-    for arguments, message in (
-        ((tmp_path,), 'give the folder that has leftImg'),
-        ((streets, '--out', tmp_path), 'cannot draw 100 of 8 images'),
-    ):
-        with pytest.raises(SystemExit):
-            run_splits(splits, monkeypatch, *arguments)
-        assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -112,12 +101,12 @@ def sweep(monkeypatch):
         if isinstance(best, tuple):
             status, printed = best
             return subprocess.CompletedProcess(command, status, None, printed)
-        for part, values in (('1', (1.0, best)), ('2', (best - 2,))):
+        # A run that was resumed has several logs.
+        for part, value in (('1', best), ('2', best - 2)):
             logs = folder / part / 'vis_data'
             logs.mkdir(parents=True)
-            lines = [dict(loss=1.0), *(dict(mIoU=v) for v in values)]
-            text = '\n'.join(map(json.dumps, lines))
-            (logs / 'scalars.json').write_text(text)
+            lines = map(json.dumps, (dict(loss=1.0), dict(mIoU=value)))
+            (logs / 'scalars.json').write_text('\n'.join(lines))
         return subprocess.CompletedProcess(command, 0, None, '')
 
     monkeypatch.setattr(subprocess, 'run', train)
@@ -158,29 +147,32 @@ def test_sweep_tunes_on_the_first_split(sweep, tmp_path, monkeypatch, capsys):
     assert 'a run with other settings' in capsys.readouterr().err
 
 
-def test_sweep_that_cannot_be_judged(sweep, tmp_path, monkeypatch, capsys):
-    with pytest.raises(SystemExit):
-        run_sweep(sweep, monkeypatch, tmp_path / 'a', '--metric', 'mDice')
-    assert 'mDice' in capsys.readouterr().err
-    typo = 'KeyError: NonFinite'
-    sweep.values[0.01, 'c.txt'] = 1, typo
+LAST = 0.01, 'c.txt'
+
+
+@pytest.mark.parametrize(
+    'changed, options, code, message',
+    [
+        ({}, ['--metric', 'mDice'], 2, 'mDice'),
+        ({LAST: (1, 'KeyError: NonFinite')}, [], 2, 'c_lr_0.01 failed'),
+        # torchrun has a status of its own.
+        (
+            {LAST: (1, '  exitcode  : 65 (pid: 123)')},
+            ['--gpus', '2'],
+            os.EX_DATAERR,
+            'splits/c.txt with lr 0.01 diverged',
+        ),
+        (None, [], os.EX_DATAERR, 'all runs diverged'),
+    ],
+)
+def test_sweep_that_cannot_be_judged(
+    sweep, tmp_path, monkeypatch, capsys, changed, options, code, message
+):
+    sweep.values = {} if changed is None else sweep.values | changed
     with pytest.raises(SystemExit) as ended:
-        run_sweep(sweep, monkeypatch, tmp_path / 'b')
-    error = capsys.readouterr().err
-    assert 'c_lr_0.01 failed' in error and typo in error
-    assert ended.value.code == 2
-    # torchrun has a status of its own.
-    several = '--gpus', '2'
-    sweep.values[0.01, 'c.txt'] = 1, '  exitcode  : 65 (pid: 123)'
-    with pytest.raises(SystemExit) as ended:
-        run_sweep(sweep, monkeypatch, tmp_path / 'b', *several)
-    assert 'splits/c.txt with lr 0.01 diverged' in capsys.readouterr().err
-    assert ended.value.code == os.EX_DATAERR
-    sweep.values.clear()
-    with pytest.raises(SystemExit) as ended:
-        run_sweep(sweep, monkeypatch, tmp_path / 'c')
-    assert 'all runs diverged' in capsys.readouterr().err
-    assert ended.value.code == os.EX_DATAERR
+        run_sweep(sweep, monkeypatch, tmp_path, *options)
+    assert ended.value.code == code
+    assert message in capsys.readouterr().err
 
 
 def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):

@@ -15,11 +15,7 @@ from mmengine.config import Config
 from mmengine.fileio import load
 
 from mmmoca import requirements
-from mmmoca.engine import (
-    NonFiniteLossError,
-    NonFiniteStateError,
-    training,
-)
+from mmmoca.engine import NonFiniteLossError, NonFiniteStateError, training
 from mmmoca.engine.training import prepare_training
 
 from ..helpers.distributed import free_port

@@ -79,38 +79,27 @@ def test_a_run_with_its_config(tmp_path):
     assert mu.patches[0].get_extents().height > 0 and not accuracy.patches
 
 
-def test_validations_counted_in_epochs(tmp_path):
-    path = write(
-        tmp_path / 'scalars.json',
-        train(100, epoch=1),
-        {'knn/top1_k20': 30, 'step': 1},
-    )
-    scalars = curves(read_scalars(path))
-    assert set(scalars) == {'loss', 'time', 'knn/top1_k20'}
-    assert scalars['knn/top1_k20'] == [(100, 30)]
+KNN = {'knn/top1_k20': 30, 'step': 2}
 
 
-def test_a_run_that_was_stopped_before_a_validation(tmp_path):
-    """The resumed one begins with it, counted in epochs."""
-    for name, *records in (
-        ('20260101_000000', train(3), train(6)),
-        ('20260102_000000', {'knn/top1_k20': 30, 'step': 2}, train(9)),
-    ):
-        write(tmp_path / name / 'vis_data' / 'scalars.json', *records)
+@pytest.mark.parametrize(
+    'runs, loss, accuracy',
+    [
+        # A validation is counted in epochs,
+        ([[train(100, epoch=2), KNN]], [100], [(100, 30)]),
+        # also where the run was stopped before it: the next begins with it.
+        ([[train(3), train(6)], [KNN, train(9)]], [3, 6, 9], [(6, 30)]),
+        # It was at step 7, and went on from a checkpoint of step 4.
+        ([[train(3), train(7)], [train(5), train(9)]], [3, 5, 9], None),
+    ],
+)
+def test_runs_that_go_on(tmp_path, runs, loss, accuracy):
+    for day, records in enumerate(runs):
+        folder = tmp_path / f'2026010{day}_000000' / 'vis_data'
+        write(folder / 'scalars.json', *records)
     found = curves(read_scalars(tmp_path))
-    assert [step for step, _ in found['loss']] == [3, 6, 9]
-    assert found['knn/top1_k20'] == [(6, 30)]
-
-
-def test_a_resumed_run(tmp_path):
-    """It was at step 7, and went on from a checkpoint of step 4."""
-    for name, *records in (
-        ('20260102_000000', train(5, loss=9), train(9, loss=8)),
-        ('20260101_000000', train(3), train(7, msd=1)),
-    ):
-        write(tmp_path / name / 'vis_data' / 'scalars.json', *records)
-    found = curves(read_scalars(tmp_path))
-    assert found['loss'] == [(3, 7), (5, 9), (9, 8)] and 'msd' not in found
+    assert [step for step, _ in found['loss']] == loss
+    assert found.get('knn/top1_k20') == accuracy
 
 
 def test_nothing_to_read(tmp_path):

@@ -12,11 +12,7 @@ from torch.nn import functional as F
 
 from mmmoca.visualization.blocks import Block, draw_blocks
 from mmmoca.visualization.found_masks import mask_block
-from mmmoca.visualization.overview import (
-    draw_overview,
-    model_blocks,
-    nearest,
-)
+from mmmoca.visualization.overview import draw_overview, model_blocks, nearest
 from mmmoca.visualization.pictures import to_picture
 from mmmoca.visualization.shown_images import build_sets, pick_images
 
