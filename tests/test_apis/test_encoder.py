@@ -102,6 +102,13 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     grey = pictures[0].convert('L')
     found = encoder.embed([grey, np.array(grey), grey.convert('RGBA')])
     assert torch.equal(found.cls[:1].expand(3, -1), found.cls)
+    # Phones write the way up beside the pixels.
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    pictures[0].save(tmp_path / 'turned.png', exif=exif)
+    upright = pictures[0].transpose(Image.Transpose.ROTATE_270)
+    found = encoder.embed([Image.open(tmp_path / 'turned.png'), upright])
+    torch.testing.assert_close(found.cls[0], found.cls[1])
 
 
 def test_tensors_are_taken_as_normalised(encoder):

@@ -106,9 +106,10 @@ def test_shapes(tmp_path):
     """Their annotations fit the images; a seed gives the same bytes."""
     make = load_tool('drawn_sets/make_shapes_coco').make_shapes
     out = tmp_path / 'set'
-    for folder in (out, tmp_path / 'again'):
-        assert make(folder, train=30, val=10, size=96)
-    assert contents(out) == contents(tmp_path / 'again')
+    again, other = tmp_path / 'again', tmp_path / 'other'
+    for folder, seed in ((out, 3), (again, 3), (other, 4)):
+        assert make(folder, train=30, val=10, size=96, seed=seed)
+    assert contents(out) == contents(again) != contents(other)
     kinds, empty = set(), 0
     for split, count in (('train', 30), ('val', 10)):
         coco = COCO(out / 'annotations' / f'{split}.json')
