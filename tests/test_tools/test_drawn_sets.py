@@ -71,6 +71,10 @@ def test_textures(tmp_path):
         mask = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
         label = tool.CLASSES.index(file.parent.name) + 1
         assert mask.shape == (32, 32) and {*np.unique(mask)} == {0, label}
+    other = tmp_path / 'other'
+    assert tool.make_textures(other, train=12, val=12, size=32, seed=4)
+    first = f'train/{tool.CLASSES[0]}/00000.jpg'
+    assert contents(other)[first] != files[first]
     # Not one image is drawn twice.
     assert len(files) == len(set(files.values())) == 125 + 30 + 1
     for split, count in counts.items():
