@@ -10,12 +10,13 @@ import pytest
 import torch
 import yaml
 from mmengine.config import Config
-from mmpretrain import get_model, list_models
+from mmpretrain import FeatureExtractor, get_model, list_models
 
-import mmmoca.hub  # noqa: F401
+import mmmoca.hub
 from mmmoca.checkpoints import FILE_SCHEME, local_file
 from mmmoca.checkpoints.release import convert_release_state_dict
 
+from .helpers.encoders import ARCH, write_run
 from .helpers.golden import Case, released, settings
 from .helpers.images import CONFIGS
 from .helpers.runs import assert_same
@@ -130,3 +131,21 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     model = get_model(name, pretrained=address, **parts)
     expected = convert_release_state_dict(case.group('state_dict'))
     assert_same(model.state_dict(), expected)
+
+
+def test_features_of_an_image(root, tmp_path):
+    """Those of mmmoca.load, which test_encoder compares with others'."""
+    path, image = str(tmp_path / 'run.pth'), str(root / 'val/class_0/0.jpg')
+    pretraining, _ = write_run(path)
+    knn = Config.fromfile(CONFIGS / 'demo/knn_vit-tiny_textures.py')
+    knn.model.backbone.arch = ARCH
+    extract = FeatureExtractor(pretraining, path)
+    # mmpretrain's classifiers have several stages.
+    ((frozen,),) = FeatureExtractor(knn, f'mmmoca-student://{path}')(image)
+    for feature, which in (
+        (extract(image)[0], 'teacher'),
+        (extract(image, which='student')[0], 'student'),
+        (frozen, 'student'),
+    ):
+        expected = mmmoca.load(path, which, 'cpu').embed(image).avg[0]
+        torch.testing.assert_close(feature, expected, atol=1e-5, rtol=1e-4)

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import mmengine.registry
 import pytest
-from mmengine.registry import Registry
+from mmengine.registry import DefaultScope, Registry
 
 from mmmoca import registry
 
@@ -57,3 +57,13 @@ def test_scope_knows_itself_mmengine_and_mmpretrain():
     assert models.get('mmmoca.NoSuchModel') is None
     wrapper = registry.MODEL_WRAPPERS.get('MMDistributedDataParallel')
     assert wrapper is MMDistributedDataParallel
+
+
+def test_scope_knows_that_of_the_run():
+    """As MMEngine builds what a config takes from ``_base_``."""
+    pytest.importorskip('mmseg')
+    step = dict(type='LoadAnnotations', _scope_='mmmoca')
+    for scope, package in (('mmseg', 'mmseg.'), ('mmpretrain', 'mmcv.')):
+        with DefaultScope.overwrite_default_scope(scope):
+            built = mmengine.registry.TRANSFORMS.build(step)
+        assert type(built).__module__.startswith(package)

@@ -261,6 +261,7 @@ def test_cards(export):
     """Nothing but what the checkpoint says, and no folders."""
     content = run_content(data_root='/home/me', work_dir='/home/me/work')[0]
     front, text = card_of(export(content, 'safetensors'))
+    assert front['library_name'] == 'mmmoca'
     assert 'license' not in front and 'not stated' in text
     assert '/home' not in text and 'Gidaris' in text
     options = '--num-heads', 3, '--license', 'CC-BY-4.0'

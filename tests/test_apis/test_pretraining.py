@@ -91,6 +91,7 @@ def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
 )
 def test_wrong_settings(root, tmp_path, monkeypatch, settings, error, parts):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr('mmmoca.apis.pretraining.train', None)  # not reached
     settings = dict(data=root / 'train', batch_size=16) | settings
     with raises(error, *parts):
         mmmoca.pretrain(out='work', **settings)

@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pretraining that starts from weights of other methods and libraries."""
 
+from functools import partial
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -151,22 +153,14 @@ def test_other_sizes(start, channels):
 
 
 @pytest.mark.parametrize(
-    ('model', 'content', 'message'),
+    ('model', 'changes', 'message'),
     [
-        (
-            lambda: moca(backbone__patch_size=4),
-            files.timm_state(),
-            'patch_size',
-        ),
-        (
-            lambda: moca(backbone__positions='rope'),
-            files.timm_state(),
-            'positions=sincos',
-        ),
-        (moca, files.timm_state(**{'norm.bias': None}), 'ln1.bias'),
-        (files.mm_vit, files.timm_state(), 'mmmoca-teacher://.*start.pth'),
+        (partial(moca, backbone__patch_size=4), {}, 'patch_size'),
+        (partial(moca, backbone__positions='rope'), {}, 'positions=sincos'),
+        (moca, {'norm.bias': None}, 'ln1.bias'),
+        (files.mm_vit, {}, 'mmmoca-teacher://.*start.pth'),
     ],
 )
-def test_what_is_refused(start, model, content, message):
+def test_what_is_refused(start, model, changes, message):
     with pytest.raises(CheckpointError, match=message):
-        start(model(), content)
+        start(model(), files.timm_state(**changes))

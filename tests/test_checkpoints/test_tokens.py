@@ -149,6 +149,8 @@ def test_reads_what_the_library_computes(source):
     any_size = 'dinov3' in name
     for size in [(64, 64), (40, 72)] if any_size else [(224, 224)]:
         encoder = mmmoca.load(path, img_size=size, num_heads=2)
+        others = name.endswith(('timm', 'authors'))
+        assert (encoder.metainfo['layout'] == 'huggingface') != others
         images = torch.randn(2, 3, *size)
         with torch.no_grad():
             found = encoder(images)

@@ -2,14 +2,16 @@
 """What a run takes of a checkpoint, and what does not fit and is refused.
 
 Which files there are is a matter of test_layouts, starts of pretraining one
-of test_start; classes are in the file beside this one.
+of test_start.
 """
 
 import copy
+import shutil
 
 import pytest
 import torch
 from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.runner import Runner
 from mmpretrain.engine.optimizers import Lamb
 from torch import nn
 
@@ -25,8 +27,13 @@ from ..helpers.checkpoint_files import (
     timm_state,
     with_prefix,
 )
+from ..helpers.digits import digits_config, write_digits
 from ..helpers.runs import assert_same, demo_model
 
+LINEAR = 'linear_vit-b16_100e_in1k.py'
+FINETUNE = 'finetune_vit-b16_100e_in1k.py'
+HEAD = 'model.head.num_classes'
+MIXUP = 'model.data_preprocessor.num_classes'
 # How the line ends that says what is loaded.
 ALL = ' names of the model match'
 
@@ -211,3 +218,32 @@ def test_an_untrained_final_norm_is_not_evaluated(load):
     state = timm_state(**{'norm.weight': None, 'norm.bias': None})
     with pytest.raises(CheckpointError, match='no ln1.bias, ln1.weight'):
         load(classifier(), state, trains=False)
+
+
+@pytest.fixture(scope='module')
+def digits(tmp_path_factory):
+    return write_digits(tmp_path_factory.mktemp('source') / 'digits', 100)
+
+
+@pytest.mark.parametrize(
+    ('name', 'stage', 'options', 'message'),
+    [
+        (LINEAR, 'train', {}, 'load_from='),
+        (LINEAR, 'test', {HEAD: 9}, f'{HEAD}=10'),
+        (FINETUNE, 'train', {MIXUP: 9}, f'{MIXUP}=10'),
+    ],
+)
+def test_runs_that_are_refused(
+    digits, tmp_path, name, stage, options, message
+):
+    runner = Runner.from_cfg(digits_config(name, digits, tmp_path, **options))
+    with pytest.raises(ValueError, match=message):
+        getattr(runner, stage)()
+    assert not list(tmp_path.glob('*.pth'))
+
+
+def test_classes_differ(digits, tmp_path):
+    root = shutil.copytree(digits, tmp_path / 'digits')
+    shutil.move(root / 'val' / '3', root / 'val' / 'three')
+    with pytest.raises(ValueError, match='differ: 3, three'):
+        Runner.from_cfg(digits_config(LINEAR, root, tmp_path)).train()

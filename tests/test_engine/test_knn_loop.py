@@ -11,6 +11,7 @@ import torch
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints import guarded
+from mmmoca.evaluation import ShardedBank
 from tests.helpers.frozen import (
     PIPELINE,
     PooledPixels,
@@ -169,6 +170,15 @@ def test_bad_loaders(root, tmp_path, part, word, changes):
     loader = {part: folder_loader(root / part, **changes)}
     with pytest.raises(ValueError, match=word):
         toy_runner(**config(root, tmp_path, **loader)).val()
+
+
+def test_a_bank_of_half_the_memory(root, tmp_path, monkeypatch):
+    banks, kind = [], 'mmmoca.engine.runners.knn_loop.ShardedBank'
+    monkeypatch.setattr(
+        kind, lambda *args: banks.append(ShardedBank(*args)) or banks[-1]
+    )
+    toy_runner(**config(root, tmp_path, bank_dtype='float16')).val()
+    assert [bank.feats.dtype for bank in banks] == [torch.float16]
 
 
 def test_bad_banks(root, tmp_path):

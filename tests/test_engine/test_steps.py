@@ -1,14 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What hooks have in common: seeds, and who moves which state."""
+"""Seeds, images and draws that processes share, and who moves which state."""
 
 import itertools
 
 import pytest
+import torch
+from mmengine.runner import Runner
 
 from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
 from mmmoca.engine.steps import mix_seed
+from mmmoca.models import RandomTokenSampler
 
-from ..helpers.runs import demo_runner
+from ..helpers.distributed import run_processes
+from ..helpers.runs import by_epochs, demo_runner
 
 
 def test_no_two_draws_share_a_seed():
@@ -34,3 +38,41 @@ def test_hooks_that_move_a_state_never_or_twice(root, kind, other, count):
         runner.register_hook(hook())
     with pytest.raises(ValueError, match=f'{kind.__name__} .* has {count}'):
         runner.train()
+
+
+def train(root):
+    """Images of an epoch, seeds of the codebook's draws, a mask's noise."""
+    seeds = dict(randomness=dict(seed=0, diff_rank_seed=True))
+    with pytest.raises(ValueError, match='leave out.*diff_rank_seed'):
+        demo_runner(root, 'other_seeds', **seeds).train()
+    images, draws, noise = [], [], []
+    pick, step = RandomTokenSampler.pick, Runner.call_hook
+
+    def record_draw(*args):
+        draws.append(args[-1].initial_seed())
+        return pick(*args)
+
+    def record_batch(self, name, **kwargs):
+        step(self, name, **kwargs)
+        if name == 'before_train_iter':
+            samples = kwargs['data_batch']['data_samples']
+            images.extend(int(sample.sample_idx) for sample in samples)
+            noise.append(torch.get_rng_state().sum().item())
+
+    # In a process of its own.
+    RandomTokenSampler.pick = record_draw
+    Runner.call_hook = record_batch
+    demo_runner(root, 'seeds', **by_epochs(1)).train()
+    return images, draws, noise
+
+
+@pytest.mark.processes
+def test_processes_share_the_images_and_the_words(root):
+    """With seeds that differ, which these would not do, nothing starts."""
+    first, second = run_processes(train, 2, root)
+    # Each image once in the whole epoch.
+    assert sorted(first[0] + second[0]) == list(range(48))
+    # One draw of the words for all, new ones in each step.
+    assert first[1] == second[1] and len(set(first[1])) == 6
+    # Masks and crops of their own.
+    assert not set(first[2]) & set(second[2])

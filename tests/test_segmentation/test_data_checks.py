@@ -22,7 +22,7 @@ from mmmoca.engine.segmentation_check import (
 from ..helpers.cityscapes import CONFIGS, MASK, small_config
 
 OWN = 'segmenter_moca-vit-b16_mask_own-masks-512x512.py'
-TRAIN = 'train_dataloader.dataset'
+TRAIN, VAL = 'train_dataloader.dataset', 'val_dataloader.dataset'
 CROP = f'{TRAIN}.pipeline.4.crop_size'
 SIZES = ('model.data_preprocessor.size', 'model.test_cfg.crop_size')
 
@@ -45,11 +45,7 @@ def refused(root, work_dir, message, **options):
 @pytest.mark.parametrize(
     ('key', 'value', 'message'),
     [
-        (
-            'val_dataloader.dataset.seg_map_suffix',
-            '_gtFine_labelIds.png',
-            'labelTrainIds',
-        ),
+        (f'{VAL}.seg_map_suffix', '_gtFine_labelIds.png', 'labelTrainIds'),
         ('model.decode_head.num_classes', 5, 'decode_head.num_classes=19'),
         (f'{TRAIN}.ignore_index', 254, 'seg_pad_val, model.decode_head.'),
         # 7.5 patches round to 8.

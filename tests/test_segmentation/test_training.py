@@ -128,4 +128,5 @@ def test_starts_from_files_of_others(streets, tmp_path, kind):
     options |= from_file(kind, tmp_path / 'vit.pth')
     runner = run(MASK, streets, tmp_path, **options)
     assert len(scores(runner)) == 1
+    assert list(tmp_path.glob('best_mIoU_*.pth'))
     assert_goes_on(runner, vit)

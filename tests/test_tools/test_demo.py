@@ -2,7 +2,6 @@
 """The quick start, on sets that are much too small to learn from."""
 
 import re
-from pathlib import Path
 from unittest import mock
 
 import cv2
@@ -10,10 +9,10 @@ import pytest
 import torch
 
 import mmmoca
+from mmmoca.apis.comparison import evaluate
 from mmmoca.checkpoints import read_checkpoint
 
 from ..helpers.images import write_images
-from ..helpers.judges import knn_judge
 from ..helpers.tools import run_tool
 
 TRAIN, VAL = 130, 36
@@ -31,7 +30,7 @@ def demo(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_accuracies_pictures_and_output(demo):
+def test_accuracies_pictures_and_output(demo, tmp_path):
     out, printed = demo
     found = re.findall(r'^k-NN, (.*?) +([\d.]+) %$', printed, re.M)
     accuracies = {name: float(value) for name, value in found}
@@ -39,16 +38,9 @@ def test_accuracies_pictures_and_output(demo):
     assert accuracies.keys() == {'raw pixels', 'untrained', *TRAINED}
     for which in TRAINED:
         encoder = mmmoca.load(out / 'iter_2.pth', which, 'cpu')
-        known, asked = (
-            encoder.embed(out / 'textures' / split, num_workers=0)
-            for split in ('train', 'val')
-        )
-        labels, truth = (
-            [Path(path).parent.name for path in found.paths]
-            for found in (known, asked)
-        )
-        judge = knn_judge(known.avg.numpy(), labels, 20)
-        expected = 100 * judge.score(asked.avg.numpy(), truth)
+        preset = encoder.preset._replace(temperature=0.07)
+        place = out / 'textures', tmp_path / which, preset
+        expected = evaluate(encoder, *place, ['knn'])['knn']['k=20']
         # A tie may go either way.
         found = accuracies[which]
         assert found == pytest.approx(expected, abs=100 / VAL + 0.1)

@@ -71,6 +71,10 @@ def test_textures(tmp_path):
         mask = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
         label = tool.CLASSES.index(file.parent.name) + 1
         assert mask.shape == (32, 32) and {*np.unique(mask)} == {0, label}
+    other = tmp_path / 'other'
+    assert tool.make_textures(other, train=12, val=12, size=32, seed=4)
+    first = f'train/{tool.CLASSES[0]}/00000.jpg'
+    assert contents(other)[first] != files[first]
     # Not one image is drawn twice.
     assert len(files) == len(set(files.values())) == 125 + 30 + 1
     for split, count in counts.items():
@@ -106,9 +110,10 @@ def test_shapes(tmp_path):
     """Their annotations fit the images; a seed gives the same bytes."""
     make = load_tool('drawn_sets/make_shapes_coco').make_shapes
     out = tmp_path / 'set'
-    for folder in (out, tmp_path / 'again'):
-        assert make(folder, train=30, val=10, size=96)
-    assert contents(out) == contents(tmp_path / 'again')
+    again, other = tmp_path / 'again', tmp_path / 'other'
+    for folder, seed in ((out, 3), (again, 3), (other, 4)):
+        assert make(folder, train=30, val=10, size=96, seed=seed)
+    assert contents(out) == contents(again) != contents(other)
     kinds, empty = set(), 0
     for split, count in (('train', 30), ('val', 10)):
         coco = COCO(out / 'annotations' / f'{split}.json')
