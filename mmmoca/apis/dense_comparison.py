@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmmoca.datasets.masks import IGNORED, read_mask
+from mmmoca.datasets.masks import IGNORED, mask_beside, read_mask
 from mmmoca.evaluation.dense import in_context_masks, linear_masks, mean_iou
 from mmmoca.evaluation.memory import check_memory
 from mmmoca.files import atomic_write
@@ -112,10 +112,8 @@ def images_with_masks(
     masks, missing = [], []
     for index in range(len(found)):
         image = Path(found.path(index))
-        path = root / 'masks' / split / image.relative_to(folder)
-        path = path.with_suffix('.png')
-        if not path.is_file():
-            missing.append(path)
+        if (path := mask_beside(image)) is None:
+            missing.append(image)
             continue
         mask = read_mask(path, image)
         masks.append(
@@ -123,8 +121,8 @@ def images_with_masks(
         )
     if missing:
         raise FileNotFoundError(
-            f'{len(missing)} of {len(found)} images have no mask: '
-            f'{listed(missing)}'
+            f'{len(missing)} of {len(found)} images have no mask, a PNG of '
+            f'the same name below {root / "masks" / split}: {listed(missing)}'
         )
     return found, masks
 
@@ -161,16 +159,15 @@ def evaluate_masks(
 
     Raises:
         OSError: See :func:`images_with_masks`.
-        ValueError: Likewise, if there is one class only, or memory cannot
-            hold the features.
+        ValueError: Likewise, if the training masks have one class only, or
+            memory cannot hold the features.
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
     known, asked = (
         set().union(*map(np.unique, masks)) - {IGNORED} for _, masks in sets
     )
-    classes = 1 + int(max(known | asked, default=0))
-    if classes < 2:
-        raise ValueError(f'the masks of {root} have one class only')
+    if len(known) < 2:
+        raise ValueError(f'the training masks of {root} have one class only')
     train, val = (
         (patch_maps(encoder, images, cache, num_workers), masks)
         for images, masks in sets
@@ -178,12 +175,10 @@ def evaluate_masks(
     result: dict = dict(missing_classes=sorted(map(int, asked - known)))
     with torch.random.fork_rng():
         if 'incontext' in protocols:
-            found, size = in_context_masks(
-                train, val, classes, bank_size, seed
-            )
-            miou = mean_iou(found, val[1], classes)
+            found, size = in_context_masks(train, val, bank_size, seed)
+            miou = mean_iou(found, val[1])
             result['incontext'] = dict(mIoU=miou, bank_patches=size)
         if 'linear-seg' in protocols:
-            found = linear_masks(train, val, classes, steps, seed)
-            result['linear-seg'] = dict(mIoU=mean_iou(found, val[1], classes))
+            found = linear_masks(train, val, steps, seed)
+            result['linear-seg'] = dict(mIoU=mean_iou(found, val[1]))
     return result

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Masks in files: the index of the class of each pixel."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +66,3 @@ def mask_beside(image: Path) -> Path | None:
         if (path := root / 'masks' / place).is_file():
             return path
     return None
-
-
-def count_classes(masks: Iterable[np.ndarray]) -> int:
-    """One more than the largest label of masks."""
-    return 1 + max(int(m[m < IGNORED].max(initial=0)) for m in masks)

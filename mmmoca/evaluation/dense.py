@@ -14,30 +14,31 @@ from .in_context import PatchBank
 BATCH = 16
 
 
-def mean_iou(
-    predictions: list[np.ndarray], masks: list[np.ndarray], num_classes: int
-) -> float:
+def mean_iou(predictions: list[np.ndarray], masks: list[np.ndarray]) -> float:
     """Mean intersection over union, of all images together.
 
     Args:
         predictions (list[np.ndarray]): Class of each pixel, (H, W) each.
-        masks (list[np.ndarray]): True classes; pixels of a label outside of
-            [0, C) do not count.
-        num_classes (int): C, number of classes.
+        masks (list[np.ndarray]): True classes, uint8; 255 does not count.
 
     Returns:
         float: In percent, of the classes that occur in either.
     """
-    counts = np.zeros((num_classes, num_classes), np.int64)
+    counts = np.zeros((IGNORED, IGNORED), np.int64)
     for found, truth in zip(predictions, masks):
-        known = truth < num_classes
-        pairs = truth[known].astype(np.int64) * num_classes + found[known]
+        known = truth < IGNORED
+        pairs = truth[known].astype(np.int64) * IGNORED + found[known]
         counts += np.bincount(pairs, minlength=counts.size).reshape(
             counts.shape
         )
     hits = counts.diagonal()
     unions = counts.sum(0) + counts.sum(1) - hits
     return 100 * float((hits[unions > 0] / unions[unions > 0]).mean())
+
+
+def count_classes(masks: list[np.ndarray]) -> int:
+    """One more than the largest label of masks."""
+    return 1 + max(int(m[m < IGNORED].max(initial=0)) for m in masks)
 
 
 def _enlarged(scores: Tensor, mask: np.ndarray) -> np.ndarray:
@@ -49,7 +50,6 @@ def _enlarged(scores: Tensor, mask: np.ndarray) -> np.ndarray:
 def in_context_masks(
     train: tuple[Tensor, list[np.ndarray]],
     val: tuple[Tensor, list[np.ndarray]],
-    num_classes: int,
     bank_size: int,
     seed: int = 0,
 ) -> tuple[list[np.ndarray], int]:
@@ -61,7 +61,6 @@ def in_context_masks(
             size of the images.
         val (tuple[Tensor, list[np.ndarray]]): The same of the images to
             segment.
-        num_classes (int): C, number of classes.
         bank_size (int): Patches of the bank.
         seed (int): Of their choice.
 
@@ -71,9 +70,8 @@ def in_context_masks(
     """
     device = get_device()
     maps, masks = train
-    bank = PatchBank(
-        num_classes, max(1, bank_size // len(maps)), len(maps), seed
-    )
+    each = max(1, bank_size // len(maps))
+    bank = PatchBank(count_classes(masks), each, len(maps), seed)
     for index, (part, mask) in enumerate(zip(maps, masks)):
         bank.add([index], part[None].to(device), torch.from_numpy(mask[None]))
     bank.close()
@@ -87,7 +85,6 @@ def in_context_masks(
 def linear_masks(
     train: tuple[Tensor, list[np.ndarray]],
     val: tuple[Tensor, list[np.ndarray]],
-    num_classes: int,
     steps: int = 2000,
     seed: int = 0,
 ) -> list[np.ndarray]:
@@ -100,7 +97,6 @@ def linear_masks(
         train (tuple[Tensor, list[np.ndarray]]): See
             :func:`in_context_masks`.
         val (tuple[Tensor, list[np.ndarray]]): Likewise.
-        num_classes (int): C, number of classes.
         steps (int): Of 16 images. Defaults to 2000.
         seed (int): Of initialisation and order.
 
@@ -111,7 +107,7 @@ def linear_masks(
     maps, masks = train[0], torch.from_numpy(np.stack(train[1]))
     width = maps.shape[1]
     torch.manual_seed(seed)
-    classify = nn.Conv2d(width, num_classes, 1)
+    classify = nn.Conv2d(width, count_classes(train[1]), 1)
     head = nn.Sequential(nn.BatchNorm2d(width), classify).to(device)
     nn.init.normal_(classify.weight, std=0.01)
     nn.init.zeros_(classify.bias)

@@ -66,16 +66,20 @@ def class_label(sample: DataSample | dict, role: str) -> int:
     return int(label)
 
 
-def check_loader(loader: DataLoader, role: str) -> None:
-    """Refuse a loader whose labelled images cannot be read once each.
+def check_loader(
+    loader: DataLoader, role: str, with_label: bool = True
+) -> None:
+    """Refuse a loader whose images cannot be read once each.
 
     Args:
         loader (DataLoader): The loader.
         role (str): What its images are for, for messages.
+        with_label (bool): Whether they must have class labels. Defaults to
+            True.
 
     Raises:
         ValueError: If it never ends, its images are not told apart by their
-            index, or they have no labels.
+            index, or they lack labels.
     """
     dataset = loader.dataset
     sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
@@ -87,10 +91,10 @@ def check_loader(loader: DataLoader, role: str) -> None:
     if isinstance(dataset, ConcatDataset):
         raise ValueError(
             f'The {role} images are told apart by sample_idx, which '
-            'ConcatDataset repeats: list all images in one data set, for '
-            'example by CustomDataset(ann_file=...).'
+            'ConcatDataset repeats: list all images in one data set, by its '
+            'ann_file for example.'
         )
-    if hasattr(dataset, 'get_data_info'):
+    if with_label and hasattr(dataset, 'get_data_info'):
         class_label(dataset.get_data_info(0), role)
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
 from mmmoca.models import AttentiveHead, BatchedLinearHead
+from mmmoca.models.parallel_head import ParallelHead
 
 BASE_LRS = [n * 10.0**k for k in range(-4, 1) for n in range(1, 10)]
 # CAPI's rates and weight decays of attentive probing.
@@ -122,7 +123,7 @@ def attentive_accuracy(
 
 
 def _train(
-    head: BatchedLinearHead | AttentiveHead,
+    head: ParallelHead,
     optimizer: torch.optim.Optimizer,
     feats: Tensor,
     labels: Tensor,
@@ -140,9 +141,7 @@ def _train(
         after_step()
 
 
-def _top1(
-    head: BatchedLinearHead | AttentiveHead, feats: Tensor, labels: Tensor
-) -> Tensor:
+def _top1(head: ParallelHead, feats: Tensor, labels: Tensor) -> Tensor:
     """Accuracy of each classifier in percent, (H,), float64."""
     device = get_device()
     places = [

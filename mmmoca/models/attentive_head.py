@@ -2,13 +2,11 @@
 from collections.abc import Sequence
 
 import torch
-from mmengine.model import BaseModule
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
 
-from .batched_linear_head import true_class_places
+from .parallel_head import ParallelHead
 
 
 class AttentiveClassifier(nn.Module):
@@ -59,12 +57,11 @@ class AttentiveClassifier(nn.Module):
 
 
 @MODELS.register_module()
-class AttentiveHead(BaseModule):
+class AttentiveHead(ParallelHead):
     """Attentive classifiers, one for each learning rate and weight decay.
 
-    They share the frozen features of a pass. The optimiser's groups give each
-    its rate: ``paramwise_cfg.custom_keys`` of the config name
-    ``classifiers.0.`` and so on. Goes with
+    The optimiser's groups give each its rate: ``paramwise_cfg.custom_keys`` of
+    the config name ``classifiers.0.`` and so on. Goes with
     :class:`~mmmoca.models.LinearProbe` and
     :class:`~mmmoca.evaluation.LinearProbeAccuracy`.
 
@@ -73,30 +70,21 @@ class AttentiveHead(BaseModule):
         num_classes (int): C, number of classes.
         base_lrs (Sequence[float]): The learning rate of each classifier for
             a batch of 256, which the metric reports.
-        init_cfg (dict, optional): See :class:`BaseModule`.
 
     Raises:
-        ValueError: If there is no rate, the width is no multiple of 64, or
-            there are fewer than two classes.
+        ValueError: If the width is no multiple of 64; see
+            :class:`ParallelHead`.
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        num_classes: int,
-        base_lrs: Sequence[float],
-        init_cfg: dict | None = None,
+        self, in_channels: int, num_classes: int, base_lrs: Sequence[float]
     ) -> None:
-        super().__init__(init_cfg)
-        if not base_lrs or in_channels % 64 or num_classes < 2:
+        super().__init__(in_channels, num_classes, base_lrs)
+        if in_channels % 64:
             raise ValueError(
-                f'base_lrs={base_lrs!r} must have a rate at least, '
-                f'in_channels={in_channels} must be a multiple of 64, and '
-                f'num_classes={num_classes} at least 2'
+                f'in_channels={in_channels} must be a multiple of 64, the '
+                'width of an attention head'
             )
-        self.in_channels = in_channels
-        self.num_classes = num_classes
-        self.base_lrs = tuple(map(float, base_lrs))
         self.classifiers = nn.ModuleList(
             AttentiveClassifier(in_channels, num_classes) for _ in base_lrs
         )
@@ -113,35 +101,3 @@ class AttentiveHead(BaseModule):
         patches = patches.flatten(2).mT  # -> (B, L, D)
         logits = [classify(patches) for classify in self.classifiers]
         return torch.stack(logits, dim=1).float()
-
-    def loss(self, patches: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Sum the cross-entropies of all classifiers, which share nothing.
-
-        Args:
-            patches (Tensor): (B, D, h, w).
-            labels (Tensor): Class indices, int64, (B,).
-
-        Returns:
-            dict[str, Tensor]: ``loss`` and, for the log,
-            ``best_cross_entropy``, the smallest of all classifiers.
-        """
-        logits = self(patches).transpose(1, 2)  # (B, C, H)
-        truth = labels[:, None].expand(-1, logits.shape[2])
-        entropies = F.cross_entropy(logits, truth, reduction='none').mean(0)
-        return dict(
-            loss=entropies.sum(),
-            best_cross_entropy=entropies.detach().min(),
-        )
-
-    @torch.no_grad()
-    def places(self, patches: Tensor, labels: Tensor) -> Tensor:
-        """Rank the true class among each classifier's scores.
-
-        Args:
-            patches (Tensor): (B, D, h, w).
-            labels (Tensor): Class indices, int64, (B,).
-
-        Returns:
-            Tensor: See :meth:`BatchedLinearHead.places`, int64, (B, H).
-        """
-        return true_class_places(self(patches), labels)

@@ -10,12 +10,7 @@ from matplotlib.colors import to_rgb
 from torch.utils.data import Dataset, Subset
 
 from mmmoca.datasets import ResizeBands
-from mmmoca.datasets.masks import (
-    IGNORED,
-    count_classes,
-    mask_beside,
-    read_mask,
-)
+from mmmoca.datasets.masks import IGNORED, mask_beside, read_mask
 from mmmoca.evaluation import extract_features
 from mmmoca.evaluation.dense import in_context_masks
 from mmmoca.models import MOCA
@@ -49,17 +44,14 @@ def mask_block(
         Block: The masks, over the images; None if the images shown or the
         others have none, or are of bands.
     """
-    shown, known = _masks(*queries), _masks(*bank)
-    if queries[0] is bank[0]:
-        known = {row: m for row, m in known.items() if row not in queries[1]}
+    dataset, rows = bank
+    if dataset is queries[0]:
+        rows = [row for row in rows if row not in queries[1]]
+    shown, known = _masks(*queries), _masks(dataset, rows)
     if not shown or not known:
         return None
-    few = [*known][:: -(-len(known) // IMAGES)]
     sets = []
-    for dataset, masks in (
-        (bank[0], {row: known[row] for row in few}),
-        (queries[0], shown),
-    ):
+    for dataset, masks in ((dataset, known), (queries[0], shown)):
         found, _ = extract_features(
             Subset(dataset, [*masks]),
             model.data_preprocessor,
@@ -69,8 +61,7 @@ def mask_block(
         )
         maps = found['maps'].unflatten(2, model.backbone.patch_resolution)
         sets.append((maps, [*masks.values()]))
-    classes = count_classes(sets[0][1] + sets[1][1])
-    found, size = in_context_masks(*sets, classes, PATCHES)
+    found, size = in_context_masks(*sets, PATCHES)
     found = dict(zip(shown, found))
     rows = [
         [
@@ -84,22 +75,24 @@ def mask_block(
 
 
 def _masks(dataset: Dataset, rows: list[int]) -> dict[int, np.ndarray]:
-    """Masks of those rows that have one, resized and cropped as the images."""
+    """Masks of some rows, evenly taken, resized and cropped as the images."""
     _, *steps, _ = map(copy.copy, dataset.pipeline.transforms)
     if any(isinstance(step, ResizeBands) for step in steps):
         return {}  # it knows no nearest pixel
     found = {}
     for row in rows:
         image = Path(str(dataset.get_data_info(row).get('img_path', row)))
-        if (path := mask_beside(image)) is None:
-            continue
-        mask = read_mask(path, image)
+        if path := mask_beside(image):
+            found[row] = path, image
+    masks = {}
+    for row in [*found][:: -(-len(found) // IMAGES) or 1]:
+        mask = read_mask(*found[row])
         results = dict(img=mask, img_shape=mask.shape)
         for step in steps:
             step.interpolation = 'nearest'
             results = step(results)
-        found[row] = results['img']
-    return found
+        masks[row] = results['img']
+    return masks
 
 
 def blended(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -37,18 +37,18 @@ def test_iou_is_that_of_mmseg():
     ]
     metric.process({}, samples)
     expected = metric.compute_metrics(metric.results)['mIoU']
-    assert mean_iou(found, truth, 4) == pytest.approx(expected, abs=5e-3)
+    assert mean_iou(found, truth) == pytest.approx(expected, abs=5e-3)
 
 
 def test_masks_are_found():
     train, val = scenes(24, 0), scenes(6, 1)
-    found, size = in_context_masks(train, val, 2, 150)
-    assert size == 24 * 6 and mean_iou(found, val[1], 2) > 75
+    found, size = in_context_masks(train, val, 150)
+    assert size == 24 * 6 and mean_iou(found, val[1]) > 75
     # Borders of cells are uncertain: bilinear.
-    learnt = linear_masks(train, val, 2, steps=800)
-    assert mean_iou(learnt, val[1], 2) > 75
+    learnt = linear_masks(train, val, steps=800)
+    assert mean_iou(learnt, val[1]) > 75
     swapped = train[0].flip(1), train[1]
-    assert mean_iou(linear_masks(swapped, val, 2, 800), val[1], 2) < 60
+    assert mean_iou(linear_masks(swapped, val, 800), val[1]) < 60
 
 
 def test_rank_me():

@@ -188,12 +188,18 @@ def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
     cfg.experiment_name += '2'
     pipeline = cfg.test_dataloader.dataset.pipeline
     pipeline[1:3] = pipeline[2:0:-1]
-    with pytest.raises(ValueError, match='LoadAnnotations come after Resize'):
+    with pytest.raises(ValueError, match='ori_shape'):
         Runner.from_cfg(cfg).test()
     cfg.experiment_name += '3'
     pipeline = cfg.test_cfg.bank_dataloader.dataset.pipeline
     pipeline[2:5] = [pipeline[3], pipeline[4], pipeline[2]]
-    with pytest.raises(ValueError, match='LoadAnnotations before Resize'):
+    with pytest.raises(ValueError, match='img_shape'):
+        Runner.from_cfg(cfg).test()
+    cfg.experiment_name += '4'
+    bank = cfg.test_cfg.bank_dataloader
+    # Their images have the same numbers.
+    bank.dataset = dict(type='ConcatDataset', datasets=[bank.dataset] * 2)
+    with pytest.raises(ValueError, match='ConcatDataset'):
         Runner.from_cfg(cfg).test()
 
 

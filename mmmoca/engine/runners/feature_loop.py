@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The base of the loops that classify by frozen features."""
+"""The base of the loops that predict by frozen features."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -17,10 +17,10 @@ from mmmoca.evaluation.loaders import check_loader, with_data_root
 
 
 class FeatureLoop(TestLoop):
-    """Extracts the features of all images, then classifies by them.
+    """Extracts the features of labelled images, then predicts by them.
 
-    A subclass implements ``classify(**options)``: it calls :meth:`extract` and
-    passes its predictions to the evaluator.
+    A subclass implements ``classify(**options)``: it passes its predictions to
+    the evaluator. Features of whole images come from :meth:`extract`.
 
     Args:
         runner (Runner): The runner. Its model has ``data_preprocessor`` and
@@ -40,6 +40,7 @@ class FeatureLoop(TestLoop):
     """
 
     stage = 'test'
+    with_label = True  # whether images have class labels
 
     def __init__(
         self,
@@ -53,7 +54,8 @@ class FeatureLoop(TestLoop):
         super().__init__(
             runner, with_data_root(dataloader, data_root), evaluator, fp16
         )
-        check_loader(self.dataloader, self.stage)
+        if self.with_label:
+            check_loader(self.dataloader, self.stage)
         self.which = which
         self.data_root = data_root
 
@@ -98,7 +100,7 @@ class FeatureLoop(TestLoop):
             sampler = dict(type='DefaultSampler', shuffle=False)
             loader = dict(sampler=sampler) | loader
         loader = self.runner.build_dataloader(loader, seed=0)
-        check_loader(loader, 'labelled')
+        check_loader(loader, 'labelled', self.with_label)
         return loader
 
     def extract(

@@ -6,8 +6,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mmengine.dist import get_world_size
-from mmengine.evaluator import Evaluator
-from mmengine.runner import TestLoop
 from mmengine.structures import PixelData
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -19,9 +17,11 @@ from mmmoca.evaluation.memory import check_memory
 from mmmoca.messages import listed
 from mmmoca.registry import LOOPS
 
+from .feature_loop import FeatureLoop
+
 
 @LOOPS.register_module()
-class InContextTestLoop(TestLoop):
+class InContextTestLoop(FeatureLoop):
     """Segments images by the labels of the most similar patches of a bank.
 
     The protocol of Hummingbird (Balazevic et al., NeurIPS 2023, section 3.1),
@@ -31,11 +31,9 @@ class InContextTestLoop(TestLoop):
     size of the bank: results of different sizes are not comparable.
 
     Args:
-        runner (Runner): The runner. ``extract_feat(inputs)`` of its model
-            gives patch features, (B, D, h, w), or a tuple whose last item is
-            that.
-        dataloader (DataLoader or dict): Loader of the images to segment.
-        evaluator (Evaluator or dict or list): Metrics of mmsegmentation.
+        *args: See :class:`FeatureLoop`; metrics are mmsegmentation's.
+            ``extract_feat(inputs)`` of the model gives patch features,
+            (B, D, h, w), or a tuple whose last item is that.
         bank_dataloader (DataLoader or dict): Loader of the images and masks of
             the bank, all of one size.
         bank_size (int): Patches of the bank, drawn from all images evenly; at
@@ -49,8 +47,7 @@ class InContextTestLoop(TestLoop):
             which is then never predicted. Defaults to False.
         seed (int): Of the choice of patches. Defaults to 0.
         chunk_size (int): Rows compared at a time. Defaults to 8192.
-        fp16 (bool): Extract under autocast (bfloat16 on a CPU). Defaults to
-            False.
+        **kwargs: See :class:`FeatureLoop`.
 
     Raises:
         ValueError: If an argument is out of range, bank and images have
@@ -59,11 +56,11 @@ class InContextTestLoop(TestLoop):
             hold the bank, or it has no pixel of a class.
     """
 
+    with_label = False  # but masks
+
     def __init__(
         self,
-        runner,
-        dataloader: DataLoader | dict,
-        evaluator: Evaluator | dict | list,
+        *args,
         bank_dataloader: DataLoader | dict,
         bank_size: int = 1_024_000,
         bank_epochs: int = 2,
@@ -72,16 +69,16 @@ class InContextTestLoop(TestLoop):
         allow_missing: bool = False,
         seed: int = 0,
         chunk_size: int = 8192,
-        fp16: bool = False,
+        **kwargs,
     ) -> None:
-        super().__init__(runner, dataloader, evaluator, fp16)
+        super().__init__(*args, **kwargs)
         if min(bank_size, bank_epochs, k, chunk_size) < 1 or temperature <= 0:
             raise ValueError(
                 f'bank_size={bank_size}, bank_epochs={bank_epochs}, k={k} and '
                 f'chunk_size={chunk_size} must be at least 1 and temperature='
                 f'{temperature} above 0'
             )
-        self.bank_loader = runner.build_dataloader(bank_dataloader, seed=seed)
+        self.bank_loader = self.build_labelled(bank_dataloader)
         check_same_classes(self.bank_loader, self.dataloader, ('bank', 'test'))
         self.classes = class_names(self.dataloader)
         self.ignored = getattr(self.dataloader.dataset, 'ignore_index', 255)
@@ -93,36 +90,22 @@ class InContextTestLoop(TestLoop):
         self.seed = seed
         self.chunk_size = chunk_size
 
-    def run(self) -> dict:
-        """Make the bank, segment the images, compute the metrics.
+    def measure(self) -> dict:
+        """See :meth:`FeatureLoop.measure`; the size of the bank is added."""
+        return super().measure() | dict(bank_patches=self._bank_patches)
 
-        Returns:
-            dict: Metrics of the evaluator, and ``bank_patches``.
-        """
-        runner = self.runner
-        runner.call_hook('before_test')
-        runner.call_hook('before_test_epoch')
-        runner.model.eval()
-        with torch.no_grad():
-            bank = self.make_bank()
-            for index, batch in enumerate(self.dataloader):
-                runner.call_hook(
-                    'before_test_iter', batch_idx=index, data_batch=batch
-                )
-                samples = self._segment(batch, bank)
-                self.evaluator.process(samples, batch)
-                runner.call_hook(
-                    'after_test_iter',
-                    batch_idx=index,
-                    data_batch=batch,
-                    outputs=samples,
-                )
-            bank.serve(self.k)
-        metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
-        metrics['bank_patches'] = bank.size
-        runner.call_hook('after_test_epoch', metrics=metrics)
-        runner.call_hook('after_test')
-        return metrics
+    @torch.no_grad()
+    def classify(self) -> None:
+        """Make the bank and segment the images."""
+        call_hook, bank = self.runner.call_hook, self.make_bank()
+        for index, batch in enumerate(self.dataloader):
+            step = dict(batch_idx=index, data_batch=batch)
+            call_hook('before_test_iter', **step)
+            samples = self._segment(batch, bank)
+            self.evaluator.process(samples, batch)
+            call_hook('after_test_iter', **step, outputs=samples)
+        bank.serve(self.k)
+        self._bank_patches = bank.size
 
     def make_bank(self) -> PatchBank:
         """Extract the labelled patches of the bank's images.
@@ -143,13 +126,11 @@ class InContextTestLoop(TestLoop):
             if hasattr(loader.sampler, 'set_epoch'):
                 loader.sampler.set_epoch(epoch)
             for index, batch in enumerate(loader):
-                maps, samples, size = self._encode(batch)
-                masks = torch.cat([self._mask(sample) for sample in samples])
-                if masks.shape[-2:] != size:
+                maps, samples = self._encode(batch)
+                if any('sample_idx' not in s for s in samples):
                     raise ValueError(
-                        f'masks of {tuple(masks.shape[-2:])} do not fit images'
-                        f' of {tuple(size)}: put LoadAnnotations before '
-                        'Resize in the pipeline of bank_dataloader'
+                        'the images of the bank have no sample_idx: put it '
+                        'among the meta_keys of PackSegInputs'
                     )
                 if not index + epoch:
                     check_memory(
@@ -160,14 +141,10 @@ class InContextTestLoop(TestLoop):
                         + 2 * len(self.classes),
                         maps.device,
                     )
-                if any('sample_idx' not in s for s in samples):
-                    raise ValueError(
-                        'the images of the bank have no sample_idx: put it '
-                        'among the meta_keys of PackSegInputs'
-                    )
                 start = epoch * len(loader.dataset)
                 ids = [start + int(s.sample_idx) for s in samples]
-                bank.add(ids, maps, masks)
+                masks = [sample.gt_sem_seg.data for sample in samples]
+                bank.add(ids, maps, torch.cat(masks))
                 if index % 50 == 49:
                     log.info(
                         f'bank, pass {epoch + 1} of {self.bank_epochs} '
@@ -186,33 +163,21 @@ class InContextTestLoop(TestLoop):
 
     def _segment(self, batch: dict, bank: PatchBank) -> list:
         """Predict masks of the size of the true ones."""
-        maps, samples, _ = self._encode(batch)
+        maps, samples = self._encode(batch, 'ori_shape')
         shares = bank.predict(maps, self.k, self.temperature)
         for sample, share in zip(samples, shares):
-            mask, size = self._mask(sample), tuple(sample.ori_shape)
-            if mask.shape[1:] != size:
-                raise ValueError(
-                    f'{sample.img_path} has {size} pixels and its mask '
-                    f'{tuple(mask.shape[1:])}: they must be alike, and '
-                    'LoadAnnotations come after Resize in test_dataloader'
-                )
-            scores = F.interpolate(share[None], size, mode='bilinear')
+            scores = F.interpolate(
+                share[None], sample.ori_shape, mode='bilinear'
+            )
             sample.pred_sem_seg = PixelData(data=scores.argmax(dim=1))
         return samples
 
-    def _mask(self, sample: Any) -> Tensor:
-        """Labels, (1, H, W), all of which are those of a class or ignored."""
-        mask, number = sample.gt_sem_seg.data, len(self.classes)
-        foreign = mask[(mask >= number) & (mask != self.ignored)]
-        if len(foreign):
-            raise ValueError(
-                f'the mask of {sample.img_path} has the label '
-                f'{int(foreign[0])}, but there are {number} classes'
-            )
-        return mask
-
-    def _encode(self, batch: dict) -> tuple[Tensor, list, torch.Size]:
-        """Patch features of a batch, its samples and the images' size."""
+    def _encode(
+        self, batch: dict, size_of_mask: str = 'img_shape'
+    ) -> tuple[Tensor, list]:
+        """Patch features of a batch, (B, D, h, w), and its samples."""
+        for sample in batch['data_samples']:  # while they are on the CPU
+            self._check_mask(sample, size_of_mask)
         model = unwrap_model(self.runner.model)
         data = model.data_preprocessor(batch, False)
         inputs, size = data['inputs'], data['inputs'].shape[-2:]
@@ -231,4 +196,22 @@ class InContextTestLoop(TestLoop):
                 f'images of {tuple(size)} are no multiple of the patch '
                 f'{tuple(patch)}: change Resize in both pipelines'
             )
-        return maps, data['data_samples'], size
+        return maps, data['data_samples']
+
+    def _check_mask(self, sample: Any, size_of_mask: str) -> None:
+        """Refuse a mask of another size, or with labels of no class."""
+        mask, number = sample.gt_sem_seg.data, len(self.classes)
+        size = tuple(sample.metainfo[size_of_mask][:2])
+        if mask.shape[1:] != size:
+            raise ValueError(
+                f'the mask of {sample.img_path} has {tuple(mask.shape[1:])} '
+                f'pixels, not {size} ({size_of_mask}): image and mask must be '
+                'alike, with LoadAnnotations after Resize in test_dataloader '
+                'and before it in bank_dataloader'
+            )
+        foreign = mask[(mask >= number) & (mask != self.ignored)]
+        if len(foreign):
+            raise ValueError(
+                f'the mask of {sample.img_path} has the label '
+                f'{int(foreign[0])}, but there are {number} classes'
+            )
