@@ -51,9 +51,9 @@ def mask_block(
     if not shown or not known:
         return None
     sets = []
-    for dataset, masks in ((dataset, known), (queries[0], shown)):
+    for images, masks in ((dataset, known), (queries[0], shown)):
         found, _ = extract_features(
-            Subset(dataset, [*masks]),
+            Subset(images, [*masks]),
             model.data_preprocessor,
             dict(maps=lambda x: model.teacher.encode(x).patches.mT),
             50,
