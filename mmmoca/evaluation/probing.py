@@ -2,11 +2,12 @@
 """Linear and attentive probing on features that were extracted before."""
 
 from collections.abc import Callable, Sequence
+from math import cos, pi
 
 import torch
 from mmengine.device import get_device
 from torch import Tensor
-from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from mmmoca.models import AttentiveHead, BatchedLinearHead
 from mmmoca.models.parallel_head import ParallelHead
@@ -98,22 +99,24 @@ def attentive_accuracy(
         dict(
             params=[p],
             lr=rate * batch_size / 256,
-            weight_decay=decay if p.ndim > 1 else 0.0,
+            weight_decay=0.0 if 'bias' in name else decay,
         )
         for (rate, decay), part in zip(grid, head.classifiers)
-        for p in part.parameters()
+        for name, p in part.named_parameters()
     ]
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95))
     order = torch.randperm(len(maps))
     tenth = max(1, len(maps) // 10)
     held_out, rest = order[:tenth], order[tenth:]
-    schedule = OneCycleLR(
-        optimizer,
-        [group['lr'] for group in groups],
-        total_steps=epochs * -(-len(rest) // batch_size),
-        pct_start=0.1,
-        cycle_momentum=False,
-    )
+    steps = epochs * -(-len(rest) // batch_size)
+    warmup = steps / 10
+
+    def scale(step: int) -> float:
+        """Up by a line, then down by a cosine, of however few steps."""
+        down = max(0.0, step - warmup) / (steps - warmup)
+        return min((step + 1) / (warmup + 1), (1 + cos(pi * down)) / 2)
+
+    schedule = LambdaLR(optimizer, scale)
     for _ in range(epochs):
         _train(head, optimizer, *train, rest, batch_size, schedule.step)
     best = int(_top1(head, maps[held_out], labels[held_out]).argmax())

@@ -52,17 +52,40 @@ def test_best_of_classifiers_trained_alone():
     assert found['base_lr'] == lrs[alone.index(max(alone))]
 
 
-def test_attention_finds_a_patch():
+def _maps(count, seed):
     """One patch of an image tells its class: the mean hides it."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
+    labels = torch.from_numpy(rng.integers(0, 2, count))
+    maps = rng.normal(0, 1, (count, 64, 3, 3))
+    for x, label in zip(maps, labels.tolist()):
+        row, column = rng.integers(0, 3, 2)
+        x[:2, row, column] = 6, 4 * label - 2
+    return torch.from_numpy(maps).half(), labels
 
-    def images(count):
-        labels = torch.from_numpy(rng.integers(0, 2, count))
-        maps = rng.normal(0, 1, (count, 64, 3, 3))
-        for x, label in zip(maps, labels.tolist()):
-            row, column = rng.integers(0, 3, 2)
-            x[:2, row, column] = 6, 4 * label - 2
-        return torch.from_numpy(maps).half(), labels
 
-    found = attentive_accuracy(images(500), images(100), 2, 30, 128, seed=0)
+def test_attention_finds_a_patch():
+    found = attentive_accuracy(_maps(500, 0), _maps(100, 1), 2, 30, 128, 0)
     assert found['top1'] > 85 and found['base_lr'] in (1e-3, 2e-3, 5e-3, 1e-2)
+
+
+@pytest.mark.parametrize('epochs', [1, 10, 30])
+def test_rates_and_decays_of_attention(epochs, monkeypatch):
+    """As CAPI's, from one step on: only biases do not decay."""
+    steps = []
+
+    class Spy(torch.optim.AdamW):
+        def step(self):
+            assert all(
+                (group['weight_decay'] == 0) == (not p.any())
+                for group in self.param_groups * (not steps)
+                for p in group['params']
+            )
+            steps.append(self.param_groups[0]['lr'] / 1e-5 * 256 / 128)
+            super().step()
+
+    monkeypatch.setattr('torch.optim.AdamW', Spy)
+    attentive_accuracy(_maps(12, 0), _maps(4, 1), 2, epochs, 128, 0)
+    warmup = epochs // 10
+    down = np.cos(np.linspace(0, np.pi, epochs - warmup + 1))[:-1] / 2 + 0.5
+    expected = [(i + 1) / (warmup + 1) for i in range(warmup)] + [*down]
+    assert steps == pytest.approx(expected, abs=0.1)
