@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What decoders of images lack: the size of a file, and which way is up."""
+"""What decoders of images lack: files of any size, and which way is up."""
 
 import io
 import struct
@@ -35,13 +35,6 @@ def open_image(content: bytes) -> Image.Image:
         except (SyntaxError, IndexError, TypeError, struct.error):
             continue  # as Pillow does: another one may know it
     raise Image.UnidentifiedImageError('Pillow knows no such format')
-
-
-def upright_size(content: bytes) -> tuple[int, int]:
-    """Width and height of an image as it is shown, without decoding it."""
-    header = open_image(content)
-    turned = header.getexif().get(TURN, 1) in (5, 6, 7, 8)
-    return header.size[::-1] if turned else header.size
 
 
 def upright(img: np.ndarray, turn: int) -> np.ndarray:

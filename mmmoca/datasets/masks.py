@@ -7,7 +7,7 @@ import numpy as np
 
 from mmmoca.messages import printable
 
-from .decoding import open_image, upright_size
+from .decoding import TURN, open_image
 
 IGNORED = 255
 
@@ -25,13 +25,15 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
 
     Raises:
         OSError: If a file is missing or is no image.
-        ValueError: If it has colours or other bits, or another size than the
-            image as it is shown.
+        ValueError: If it has colours or other bits, another size than the
+            image as it is shown, or one that does not tell whether it is
+            turned as EXIF turns the image.
     """
     try:
         mask = open_image(path.read_bytes())
         labels = np.asarray(mask)
-        size = upright_size(image.read_bytes())
+        photo = open_image(image.read_bytes())
+        turn = photo.getexif().get(TURN, 1)
     except OSError as error:
         raise OSError(
             f'{printable(path)} or its image {printable(image)} cannot be '
@@ -42,9 +44,16 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
             f'{printable(path)} is of the mode {mask.mode} of PIL: a mask has '
             'one channel of 8 bits, the index of the class'
         )
+    size = photo.size[::-1] if turn in (5, 6, 7, 8) else photo.size
     if mask.size != size:
         raise ValueError(
             f'{printable(path)} has {mask.size} pixels, its image {size}'
+        )
+    if turn in range(2, 9) and photo.size == size:
+        raise ValueError(
+            f'EXIF turns {printable(image)}, and the size of '
+            f'{printable(path)} does not tell whether the mask is turned, '
+            'too: save the image as it is shown'
         )
     return labels.astype(np.uint8)
 
