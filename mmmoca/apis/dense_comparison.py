@@ -159,15 +159,18 @@ def evaluate_masks(
 
     Raises:
         OSError: See :func:`images_with_masks`.
-        ValueError: Likewise, if the training masks have one class only, or
-            memory cannot hold the features.
+        ValueError: Likewise, if the training masks have one class only or
+            the others none, or memory cannot hold the features.
     """
     sets = [images_with_masks(encoder, root, s) for s in ('train', 'val')]
     known, asked = (
         set().union(*map(np.unique, masks)) - {IGNORED} for _, masks in sets
     )
-    if len(known) < 2:
-        raise ValueError(f'the training masks of {root} have one class only')
+    if len(known) < 2 or not asked:
+        raise ValueError(
+            f'{root} needs two classes in its training masks and one in the '
+            f'others, without {IGNORED}, which is left out'
+        )
     train, val = (
         (patch_maps(encoder, images, cache, num_workers), masks)
         for images, masks in sets

@@ -16,7 +16,11 @@ from PIL import Image
 
 import mmmoca
 from mmmoca.apis.comparison import untrain
-from mmmoca.apis.dense_comparison import DENSE, images_with_masks
+from mmmoca.apis.dense_comparison import (
+    DENSE,
+    evaluate_masks,
+    images_with_masks,
+)
 from mmmoca.apis.encoder import Encoder
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import presets
@@ -369,7 +373,19 @@ def test_patches(compare, files, shapes, tmp_path, monkeypatch):
     assert not vit.pos_embed.any() and vit.register_tokens.std() < 0.03
 
 
-@pytest.mark.parametrize('fault', ['colours', 'size', 'damaged', 'missing'])
+@pytest.mark.parametrize('split', ['train', 'val'])
+def test_masks_without_classes(files, shapes, tmp_path, split):
+    root = shutil.copytree(shapes, tmp_path / 'shapes')
+    for path in (root / 'masks' / split).iterdir():
+        Image.new('L', (64, 64), 255).save(path)
+    encoder = mmmoca.load(files / 'wide.pth', num_heads=2)
+    with pytest.raises(ValueError, match='255'):
+        evaluate_masks(encoder, root, tmp_path)
+
+
+@pytest.mark.parametrize(
+    'fault', ['colours', 'size', 'turn', 'damaged', 'missing']
+)
 def test_bad_masks_are_named(files, shapes, tmp_path, fault):
     encoder = mmmoca.load(files / 'wide.pth', num_heads=2)
     root = shutil.copytree(shapes, tmp_path / 'shapes')
@@ -387,6 +403,10 @@ def test_bad_masks_are_named(files, shapes, tmp_path, fault):
     if fault == 'colours':
         mask.convert('RGB').save(path)
     elif fault == 'size':
+        mask.resize((64, 40)).save(path)
+    elif fault == 'turn':  # by half a circle, the mask perhaps not
+        turned[0x0112] = 3
+        Image.open(photo).resize((64, 40)).save(photo, exif=turned)
         mask.resize((64, 40)).save(path)
     elif fault == 'damaged':
         path.write_bytes(path.read_bytes()[:60])
