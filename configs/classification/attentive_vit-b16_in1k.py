@@ -78,7 +78,6 @@ optim_wrapper = dict(
             for part in (
                 'query',
                 'key.weight',
-                'key.bias',
                 'value.weight',
                 'value.bias',
                 'fc.weight',

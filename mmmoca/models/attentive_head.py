@@ -27,12 +27,14 @@ class AttentiveClassifier(nn.Module):
         super().__init__()
         self.num_heads = in_channels // 64
         self.query = nn.Parameter(torch.empty(in_channels))
-        self.key = nn.Linear(in_channels, in_channels)
+        # A bias of it would add the same to all scores of a head.
+        self.key = nn.Linear(in_channels, in_channels, bias=False)
         self.value = nn.Linear(in_channels, in_channels)
         self.fc = nn.Linear(in_channels, num_classes)
         nn.init.trunc_normal_(self.query, std=0.02)
         for layer in (self.key, self.value, self.fc):
             nn.init.trunc_normal_(layer.weight, std=0.02)
+        for layer in (self.value, self.fc):
             nn.init.zeros_(layer.bias)
 
     def forward(self, patches: Tensor) -> Tensor:
@@ -47,7 +49,6 @@ class AttentiveClassifier(nn.Module):
         heads = self.num_heads
         query = self.query.unflatten(0, (heads, 64))
         keys = self.key.weight.unflatten(0, (heads, 64))
-        # The key's bias adds the same to all scores of a head.
         asked = torch.einsum('hk,hkd->hd', query, keys) / 64**0.5
         scores = torch.einsum('bld,hd->bhl', patches, asked)
         pooled = scores.softmax(dim=-1) @ patches  # (B, h, D)
