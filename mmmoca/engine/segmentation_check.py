@@ -12,6 +12,7 @@ import numpy as np
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
+from mmpretrain.models.backbones import VisionTransformer
 from PIL import Image, ImageOps
 
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
@@ -28,7 +29,8 @@ _ORIENTATION = 0x0112  # the tag of EXIF
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """Check the data sets that a segmentor is about to read.
 
-    Crops must be multiples of the patch. Heads must have the data set's number
+    A linear head is on a ViT that is frozen as a whole, or trained. Crops must
+    be multiples of the patch. Heads must have the data set's number
     of classes. Every image and mask must exist. The sizes and label ids of 200
     masks of each data set are checked.
 
@@ -48,11 +50,31 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         for loader in filter(None, loaders):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
             for dataset in members(DATASETS.build(built)):
+                _check_frozen(cfg.model)
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
                 _check_ignored(cfg, stage, dataset)
                 check_files(dataset)
                 check_masks(dataset, 200)
+
+
+def _check_frozen(model: dict) -> None:
+    """Refuse a linear probe that would train a part of the ViT."""
+    vit, head = model['backbone'], model.get('decode_head')
+    others = not str(vit['type']).endswith(('ViT', 'VisionTransformer'))
+    if others or not isinstance(head, dict):
+        return
+    linear = 'Linear' in str(head['type']) or head.get('num_convs') == 0
+    arch, frozen = vit.get('arch'), vit.get('frozen_stages', -1)
+    if not isinstance(arch, dict):
+        arch = VisionTransformer.arch_zoo.get(arch, {})
+    layers = arch.get('num_layers', 0)
+    if linear and 0 < frozen < layers:
+        raise ValueError(
+            f'the ViT of a linear probe has {layers} layers, of which '
+            f'{frozen} are frozen: write model.backbone.frozen_stages='
+            f'{layers}, or 0 to train all'
+        )
 
 
 def _check_sizes(model: dict, dataset: BaseDataset) -> None:

@@ -57,6 +57,19 @@ def test_configs_that_are_wrong(streets, tmp_path, key, value, message):
     refused(streets, tmp_path, message, **{key: value})
 
 
+@pytest.mark.parametrize('head', ['linear', 'mask'])
+def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
+    """A larger one would be frozen in part: no linear probe."""
+    name = f'segmenter_moca-vit-b16_{head}_cityscapes-768x768.py'
+    larger = {'model.backbone.frozen_stages': 12, 'model.backbone.arch': 'l'}
+    cfg = small_config(name, streets, tmp_path, **larger)
+    if head == 'linear':
+        with pytest.raises(ValueError, match='=24'):
+            check_segmentation(cfg, ['train'])
+        cfg.model.backbone.type = 'mmpretrain.SwinTransformer'
+    check_segmentation(cfg, ['train'])
+
+
 def test_split_that_leads_out(streets, tmp_path):
     """To an image that is there."""
     line = '../val/frankfurt/frankfurt_000000_000019'
