@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from mmmoca.registry import MODELS
 
+from .precision import no_autocast
+
 
 @MODELS.register_module()
 class LinearDepthHead(BaseModule):
@@ -76,10 +78,11 @@ class LinearDepthHead(BaseModule):
         Returns:
             Tensor: Metres, (B, 1, h, w), float32.
         """
-        scores = self.bins(self.norm(feats[self.in_index])).float()
-        weights = scores.relu() + 0.1  # none of them vanishes
-        weights = weights / weights.sum(dim=1, keepdim=True)
-        return torch.einsum('bnhw,n->bhw', weights, self.depths)[:, None]
+        scores = self.bins(self.norm(feats[self.in_index]))
+        with no_autocast(scores):
+            weights = scores.float().relu() + 0.1  # none of them vanishes
+            weights = weights / weights.sum(dim=1, keepdim=True)
+            return torch.einsum('bnhw,n->bhw', weights, self.depths)[:, None]
 
     def loss(
         self, feats: Sequence[Tensor], data_samples: list, train_cfg: dict
