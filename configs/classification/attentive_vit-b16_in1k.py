@@ -31,13 +31,12 @@ held_out_pipeline = [
         meta_keys=('sample_idx', 'img_path', 'ori_shape', 'held_out'),
     ),
 ]
+train_set = _base_.train_dataloader.dataset
+train_set.pipeline[2].interpolation = 'bicubic'
 train_dataloader = dict(
     sampler=dict(infinite=True),
     dataset=dict(
-        _delete_=True,
-        type='mmmoca.HeldOut',
-        rest=True,
-        dataset=_base_.train_dataloader.dataset,
+        _delete_=True, type='mmmoca.HeldOut', rest=True, dataset=train_set
     ),
 )
 val_dataloader = dict(
