@@ -1,8 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # Depth of NYUv2 by a linear layer on frozen patches, as DINOv3 does it: 38 400
 # steps of 16 crops of 416 x 544 pixels, Eigen's crop, and at test time the
-# mean of an image and its mirror image. DINOv3's loss leaves out the variance
-# in its first 100 steps; here it counts from the first.
+# mean of an image and its mirror image. DINOv3's training crops leave out the
+# frame of the images ([45:472, 43:608]), one in two gets another gamma, beta1
+# follows the rate, and the loss has no variance in its first 100 steps. Here
+# crops may reach into the frame, all change brightness, contrast and colours a
+# little, beta1 is 0.9, and the variance counts from the first step.
 #   tools/dist_train.sh configs/segmentation/THIS.py 8 --cfg-options \
 #       model.backbone.init_cfg.checkpoint=mmmoca-teacher://CHECKPOINT
 # data_root has images/{train,test} and annotations/ likewise: PNG of 16 bits,
@@ -29,6 +32,8 @@ train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
     dict(type='LoadImageFromFile'),
     dict(type='LoadDepthAnnotation', depth_rescale_factor=1e-3),
+    # What it uncovers has depth 0, which is not known.
+    dict(type='RandomRotate', prob=0.5, degree=2.5, pad_val=0, seg_pad_val=0),
     dict(type='RandomFlip', prob=0.5),
     dict(type='RandomCrop', crop_size=crop_size),
     dict(
