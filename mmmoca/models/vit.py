@@ -211,9 +211,12 @@ class MOCAViT(VisionTransformer):
         return super().get_layer_depth(param_name, prefix)
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
-        """Patch rows and columns (H, W) of images."""
-        height, width = images.shape[-2:]
-        return height // self.patch_size[0], width // self.patch_size[1]
+        """Patch rows and columns (H, W) of images.
+
+        mmpretrain's projection fills up the last ones with zeros.
+        """
+        (height, width), (rows, columns) = images.shape[-2:], self.patch_size
+        return -(-height // rows), -(-width // columns)
 
     def _embed(
         self, images: Tensor, visible: Tensor | None = None

@@ -42,6 +42,10 @@ def test_outputs_carry_no_register(options):
     model.out_type, model.out_indices = 'featmap', [1]
     (maps,) = model(images)
     torch.testing.assert_close(maps.flatten(2).mT, found.patches)
+    # The last rows and columns are filled up, as mmpretrain does it.
+    filled = torch.nn.functional.pad(images[:, :, :-2, :-7], (0, 7, 0, 2))
+    (expected,) = model(filled)
+    torch.testing.assert_close(model(images[:, :, :-2, :-7])[0], expected)
     # The order of the patches does not matter: each brings its position.
     order = torch.stack([torch.randperm(10) for _ in range(2)])
     shuffled = model.encode(images, order)
