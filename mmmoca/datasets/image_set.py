@@ -121,6 +121,12 @@ class ImageSet(CustomDataset):
         )
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
+    def get_subset(self, indices: Sequence[int] | int) -> 'ImageSet':
+        """A part of the images, see MMEngine, which drops ``data_list``."""
+        part = super().get_subset(indices)
+        part.data_list = _Infos(part)
+        return part
+
     def _searched(self) -> str:
         """Where and what to look for, for messages."""
         extensions = ', '.join(sorted(self.extensions))

@@ -59,6 +59,8 @@ def test_class_folders(classes):
     for indices, labels in ((2, [0, 0]), (-1, [1]), ([5, 0], [1, 0])):
         part = ImageFolder(str(classes), indices=indices)
         assert part.get_gt_labels().tolist() == labels
+        part = dataset.get_subset(indices)
+        assert [info['gt_label'] for info in part.data_list] == labels
 
 
 def test_without_labels_any_depth_counts(classes, monkeypatch):
