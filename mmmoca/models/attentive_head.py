@@ -37,22 +37,23 @@ class AttentiveClassifier(nn.Module):
         for layer in (self.value, self.fc):
             nn.init.zeros_(layer.bias)
 
-    def forward(self, patches: Tensor) -> Tensor:
+    def questions(self) -> Tensor:
+        """What each head h asks of a patch, (h, D)."""
+        query = self.query.unflatten(0, (self.num_heads, 64))
+        keys = self.key.weight.unflatten(0, (self.num_heads, 64))
+        return torch.einsum('hk,hkd->hd', query, keys) / 64**0.5
+
+    def forward(self, pooled: Tensor) -> Tensor:
         """Classify images.
 
         Args:
-            patches (Tensor): (B, L, D).
+            pooled (Tensor): The mean patch of each head, weighted by the
+                answers to its question, (B, h, D).
 
         Returns:
             Tensor: Logits, (B, C).
         """
-        heads = self.num_heads
-        query = self.query.unflatten(0, (heads, 64))
-        keys = self.key.weight.unflatten(0, (heads, 64))
-        asked = torch.einsum('hk,hkd->hd', query, keys) / 64**0.5
-        scores = torch.einsum('bld,hd->bhl', patches, asked)
-        pooled = scores.softmax(dim=-1) @ patches  # (B, h, D)
-        values = self.value.weight.unflatten(0, (heads, 64))
+        values = self.value.weight.unflatten(0, (self.num_heads, 64))
         attended = torch.einsum('bhd,hvd->bhv', pooled, values).flatten(1)
         return self.fc(attended + self.value.bias)
 
@@ -99,6 +100,13 @@ class AttentiveHead(ParallelHead):
         Returns:
             Tensor: Logits, (B, H, C), float32.
         """
-        patches = patches.flatten(2).mT  # -> (B, L, D)
-        logits = [classify(patches) for classify in self.classifiers]
+        # All classifiers together: each would read all patches twice.
+        patches = patches.flatten(2).mT.contiguous()  # -> (B, L, D)
+        asked = torch.cat([part.questions() for part in self.classifiers])
+        weights = (patches @ asked.T).mT.softmax(dim=-1)  # (B, H h, L)
+        pooled = (weights @ patches).unflatten(1, (len(self.classifiers), -1))
+        logits = [
+            part(mean)
+            for part, mean in zip(self.classifiers, pooled.unbind(1))
+        ]
         return torch.stack(logits, dim=1).float()
