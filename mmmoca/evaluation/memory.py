@@ -2,9 +2,13 @@
 """What memory can hold, asked before it is filled."""
 
 import os
+from pathlib import Path
 
 import torch
 from mmengine.dist import get_world_size
+
+# What a container may use; 'max' for all of the machine's.
+LIMIT = Path('/sys/fs/cgroup/memory.max')
 
 
 def check_memory(
@@ -25,8 +29,10 @@ def check_memory(
     if torch.device(device).type == 'cuda':
         memory = torch.cuda.mem_get_info(device)[0]
     else:
-        pages = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-        memory = pages // get_world_size()
+        memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+        limit = LIMIT.read_text().strip() if LIMIT.is_file() else 'max'
+        memory = memory if limit == 'max' else min(memory, int(limit))
+        memory //= get_world_size()
     if number * each > memory:
         raise ValueError(
             f'{number} {what} need {number * each / 2**30:.1f} GiB of the '

@@ -114,7 +114,7 @@ def test_processes_agree():
     assert first[2] == second[2] == [3]
 
 
-def test_banks_that_cannot_be(monkeypatch):
+def test_banks_that_cannot_be(monkeypatch, tmp_path):
     bank = PatchBank(CLASSES, 8, 1)
     maps, masks = _set(1, 0)
     bank.add([0], maps, torch.full_like(masks, 255))
@@ -124,3 +124,10 @@ def test_banks_that_cannot_be(monkeypatch):
     check_memory('patches', 1000, 1000)
     with pytest.raises(ValueError, match='at most 999'):
         check_memory('patches', 1000, 1001)
+    limit = tmp_path / 'memory.max'  # of a container
+    monkeypatch.setattr('mmmoca.evaluation.memory.LIMIT', limit)
+    for text, fits in (('max', 1000), ('500000', 500)):
+        limit.write_text(f'{text}\n')
+        check_memory('patches', fits, 1000)
+        with pytest.raises(ValueError, match=f'at most {fits}'):
+            check_memory('patches', fits + 1, 1000)
