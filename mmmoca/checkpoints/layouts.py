@@ -69,8 +69,9 @@ class Backbone(NamedTuple):
             ``mmpretrain.VisionTransformer``, without a prefix.
         layout (str): 'mmmoca' (a pretraining run of this package), 'moca'
             (the authors'), 'mmpretrain', 'huggingface', 'dino' (also iBOT
-            and runs of DINOv2), 'msn', 'mocov3', 'mae', 'dinov2' or 'timm'
-            (also DeiT). Files made by our tools keep their source's layout.
+            and runs of DINOv2), 'msn', 'mocov3', 'mae', 'dinov2' (also
+            DINOv3's authors) or 'timm' (also DeiT). Files made by our tools
+            keep their source's layout.
         which (str): 'teacher', 'student', or 'only' where the file has one
             encoder and does not say where it is from.
         ignored (list[str]): Other names of the file, as a head's.

@@ -35,6 +35,8 @@ _PRESETS = (
     Preset('moca', 'avg', 'avg', 'avg', temperature=0.04),
     Preset('dino', 'cls', 'cls-avg', 'cls'),
     Preset('ibot', 'cls', 'cls-avg', 'cls'),
+    Preset('dinov2', 'cls', 'cls-avg', 'cls'),
+    Preset('dinov3', 'cls', 'cls', 'cls'),
     Preset('msn', 'cls', 'cls', 'cls', regularization=0.0025),
     Preset('mocov3', 'cls', 'cls', 'cls', which='student'),
     Preset('mae', 'avg', 'cls', 'avg'),

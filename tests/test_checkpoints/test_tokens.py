@@ -151,6 +151,8 @@ def test_reads_what_the_library_computes(source):
         encoder = mmmoca.load(path, img_size=size, num_heads=2)
         others = name.endswith(('timm', 'authors'))
         assert (encoder.metainfo['layout'] == 'huggingface') != others
+        known = 'dinov2' if name.endswith('authors') else None
+        assert encoder.preset.method == known
         images = torch.randn(2, 3, *size)
         with torch.no_grad():
             found = encoder(images)

@@ -41,7 +41,16 @@ COLUMNS = {
 # The names of mmmoca.evaluation.presets, which takes PyTorch to be imported.
 FEATURES = ('avg', 'cls', 'cls-avg')
 UNTRAINED = 'untrained'
-PRESETS = ('moca', 'dino', 'ibot', 'msn', 'mocov3', 'mae')
+PRESETS = (
+    'moca',
+    'dino',
+    'ibot',
+    'dinov2',
+    'dinov3',
+    'msn',
+    'mocov3',
+    'mae',
+)
 # Arguments of the protocols of images, and of all.
 OF_IMAGES = ('shots', 'percent', 'sets', 'epochs', 'batch_size')
 COMMON = ('protocols', 'seed', 'num_workers')
