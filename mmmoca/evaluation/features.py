@@ -10,7 +10,6 @@ import torch
 from mmengine.dataset import default_collate
 from mmengine.dist import all_reduce
 from mmengine.logging import MMLogger
-from mmengine.model import BaseModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
@@ -42,14 +41,12 @@ class FeatureShard(NamedTuple):
 
 @torch.no_grad()
 def extract_shard(
-    model: BaseModel,
     loader: DataLoader,
+    data_preprocessor: nn.Module,
+    encode: Callable[[Tensor], Tensor],
     role: str,
-    scale: Callable[[Tensor], Tensor],
-    which: str | None = None,
-    fp16: bool = False,
-    dtype: torch.dtype = torch.float32,
-    logger: MMLogger | None = None,
+    dtype: torch.dtype,
+    logger: MMLogger,
 ) -> FeatureShard:
     """Extract features of labelled images, of this rank's share of them.
 
@@ -57,18 +54,13 @@ def extract_shard(
     large set needs its memory once. Called by all ranks together.
 
     Args:
-        model (BaseModel): Has ``data_preprocessor`` and
-            ``extract_feat(inputs)``, which returns (B, D), or a tuple whose
-            last item is that.
         loader (DataLoader): The images.
+        data_preprocessor (nn.Module): The model's; normalises a batch.
+        encode (Callable): From normalised images, (B, C, H, W), to features,
+            (B, D).
         role (str): What they are for, for messages.
-        scale (Callable): Applied to the features of a batch, (B, D), float32.
-        which (str, optional): Handed on to ``extract_feat``; the model's own
-            default if not given.
-        fp16 (bool): Run under autocast (bfloat16 on a CPU).
-        dtype (torch.dtype): What the features are kept in. Defaults to
-            float32.
-        logger (MMLogger, optional): Where progress goes.
+        dtype (torch.dtype): What the features are kept in.
+        logger (MMLogger): Where progress goes.
 
     Returns:
         FeatureShard: In the order of the loader.
@@ -81,7 +73,6 @@ def extract_shard(
     feats = torch.empty(0, 0, dtype=dtype)
     labels: list[int] = []
     ids: list[int] = []
-    kwargs = {} if which is None else dict(which=which)
     start = time.time()
     for i, data_batch in enumerate(loader, 1):
         seen = len(ids)
@@ -94,22 +85,17 @@ def extract_shard(
                     'the meta_keys of PackInputs'
                 )
             ids.append(int(sample.sample_idx))
-        inputs = model.data_preprocessor(data_batch, False)['inputs']
-        with torch.autocast(inputs.device.type, enabled=fp16):
-            batch = model.extract_feat(inputs, **kwargs)
-        if isinstance(batch, (tuple, list)):
-            batch = batch[-1]
+        batch = encode(data_preprocessor(data_batch, False)['inputs'])
         if batch.ndim != 2:
             raise ValueError(
-                f'extract_feat of {type(model).__name__} must return one '
-                f'vector per image, (B, D), but gave {tuple(batch.shape)}: '
-                "add neck=dict(type='GlobalAveragePooling'), say"
+                'extract_feat must return one vector per image, (B, D), but '
+                f'gave {tuple(batch.shape)}: write '
+                "neck=dict(type='GlobalAveragePooling') into the model, say"
             )
-        batch = scale(batch.float())
         if not seen:
             feats = batch.new_empty(len(sampler), batch.shape[1], dtype=dtype)
         feats[seen : len(ids)] = batch
-        if logger is not None and i % LOG_INTERVAL == 0:
+        if i % LOG_INTERVAL == 0:
             each = (time.time() - start) / i
             eta = timedelta(seconds=int(each * (len(loader) - i)))
             logger.info(

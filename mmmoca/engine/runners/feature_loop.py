@@ -2,7 +2,6 @@
 """The base of the loops that classify by frozen features."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -101,6 +100,15 @@ class FeatureLoop(TestLoop):
         check_loader(loader, 'labelled')
         return loader
 
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Encode normalised images, (B, C, H, W), by the model -> (B, D)."""
+        options = {} if self.which is None else dict(which=self.which)
+        with torch.autocast(inputs.device.type, enabled=self.fp16):
+            feats = unwrap_model(self.runner.model).extract_feat(
+                inputs, **options
+            )
+        return feats[-1] if isinstance(feats, (tuple, list)) else feats
+
     def extract(
         self,
         loader: DataLoader,
@@ -123,19 +131,12 @@ class FeatureLoop(TestLoop):
         Returns:
             FeatureShard: In the order of the loader.
         """
-        model = unwrap_model(self.runner.model)
-        if encode is not None:
-            model = SimpleNamespace(
-                data_preprocessor=model.data_preprocessor,
-                extract_feat=lambda inputs, **_: encode(inputs),
-            )
+        encode = encode or self.encode
         return extract_shard(
-            model,
             loader,
+            unwrap_model(self.runner.model).data_preprocessor,
+            lambda inputs: scale(encode(inputs).float()),
             title,
-            scale,
-            self.which,
-            self.fp16,
             dtype,
             self.runner.logger,
         )
