@@ -131,16 +131,9 @@ class MaskingPlan:
     def _complement(self, order: Tensor) -> Tensor:
         """Reorder P as [visible 2 | predicted 1 | rest | visible 1]."""
         (visible, predicted), (visible2, _) = self.counts
-        start = visible + predicted
-        return torch.cat(
-            (
-                order[:, start : start + visible2],
-                order[:, visible:start],
-                order[:, start + visible2 :],
-                order[:, :visible],
-            ),
-            dim=1,
-        )
+        ends = visible, visible + predicted, visible + predicted + visible2
+        first, shared, second, rest = order.tensor_split(ends, dim=1)
+        return torch.cat((second, shared, rest, first), dim=1)
 
 
 def _count(

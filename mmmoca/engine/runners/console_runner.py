@@ -2,7 +2,7 @@
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 
 from mmengine.device import get_device
 from mmengine.dist import is_main_process
@@ -16,7 +16,6 @@ from mmmoca.checkpoints import guarded
 from mmmoca.datasets.looks import check_images
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
-from mmmoca.engine.hooks import CheckpointFitHook
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.refusals import remove_traces
 from mmmoca.engine.steps import micro_batches, stop_workers
@@ -34,8 +33,6 @@ _DUMPS = (
     '"FileClient"',
     '"HardDiskBackend"',
     'The prefix is not set in metric class',
-    # CheckpointFitHook says what is loaded.
-    'Load checkpoint from',
 )
 # Of PyTorch, MMEngine and mmdet: what the user of a config cannot change.
 _WARNINGS = (
@@ -176,9 +173,8 @@ class ConsoleRunner(Runner):
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""
-        # Which says what is loaded.
-        fits = any(isinstance(hook, CheckpointFitHook) for hook in self.hooks)
-        with redirect_stdout(None) if fits else nullcontext():
+        # It prints what the log says, too.
+        with redirect_stdout(None):
             return super().load_checkpoint(guarded(filename), *args, **kwargs)
 
     def _maybe_compile(self, target: str) -> None:
