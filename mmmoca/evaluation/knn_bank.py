@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .features import FeatureShard
-from .gather import gather_rows, owned_rows
+from .gather import gather_rows, owned_rows, take_rows
 from .knn import knn_search
 
 
@@ -36,13 +36,9 @@ class ShardedBank:
 
     def __init__(self, shard: FeatureShard, chunk_size: int = 8192) -> None:
         rows, self.num_images = owned_rows(shard.ids)
-        device, feats = shard.feats.device, shard.feats
-        if torch.equal(rows, torch.arange(len(rows))):
-            self.feats = feats[: len(rows)]  # a copy would double the memory
-        else:
-            self.feats = feats[rows.to(device)]
-        self.ids = shard.ids[rows].to(device)
-        self.labels = shard.labels[rows].to(device)
+        self.feats = take_rows(shard.feats, rows)
+        self.ids = shard.ids[rows].to(self.feats.device)
+        self.labels = shard.labels[rows].to(self.feats.device)
         self.chunk_size = chunk_size
         self.class_labels = torch.cat(
             gather_rows(shard.labels.unique())
