@@ -222,13 +222,13 @@ class AtomicCheckpointHook(CheckpointHook):
         """Write ``interrupted.pth``, from which a stopped run goes on.
 
         Args:
-            runner (Runner): The runner, in ``after_train_iter`` of the last
+            runner (Runner): The runner, in ``before_train_iter`` of the first
                 micro-batch of an optimiser step.
         """
         runner.save_checkpoint(
             self.out_dir,
             INTERRUPTED,
-            by_epoch=False,
+            meta=dict(epoch=runner.epoch, iter=runner.iter),
             backend_args=self.backend_args,
         )
 
