@@ -91,40 +91,25 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_which(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --which."""
+def add_encoder_choice(parser: argparse.ArgumentParser, size: str) -> None:
+    """Add --which, --source-grid and --img-size, which has its own help."""
     which = 'which encoder, where the file has both (by default the teacher)'
     encoders = ['teacher', 'student']
     parser.add_argument(
         '--which', choices=encoders, default='teacher', help=which
     )
-
-
-def add_source_grid(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --source-grid."""
+    pair = dict(nargs=2, type=positive_integer, metavar=('H', 'W'))
     grid = 'patch rows and columns of the source (as recorded, else square)'
-    _add_pair(parser, '--source-grid', grid)
-
-
-def add_img_size(parser: argparse.ArgumentParser, help: str) -> None:
-    """Add the argument --img-size, with this help."""
-    _add_pair(parser, '--img-size', help)
-
-
-def _add_pair(parser: argparse.ArgumentParser, name: str, help: str) -> None:
-    parser.add_argument(
-        name, nargs=2, type=positive_integer, metavar=('H', 'W'), help=help
-    )
+    parser.add_argument('--source-grid', **pair, help=grid)
+    parser.add_argument('--img-size', **pair, help=size)
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --debug and the arguments that complete what a checkpoint says."""
     add_debug(parser)
-    add_which(parser)
-    add_source_grid(parser)
-    add = parser.add_argument
     size = 'height and width of the images in pixels (as in training)'
-    add_img_size(parser, size)
+    add_encoder_choice(parser, size)
+    add = parser.add_argument
     heads = 'attention heads, where the file does not say how many'
     add('--num-heads', type=positive_integer, metavar='N', help=heads)
     weights = 'which weights, of a file that also has averaged ones (EMA)'

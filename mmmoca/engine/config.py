@@ -71,11 +71,9 @@ def load_config(
     check_launcher(launcher)
     cfg = Config.fromfile(file, import_custom_modules=False)
     cfg.launcher = launcher
-    if work_dir is not None:
-        cfg.work_dir = work_dir
-    elif cfg.get('work_dir') is None:
-        cfg.work_dir = os.path.join('work_dirs', Path(file).stem)
-    cfg.work_dir = os.path.expanduser(cfg.work_dir)
+    default = os.path.join('work_dirs', Path(file).stem)
+    folder = work_dir or cfg.get('work_dir') or default
+    cfg.work_dir = os.path.expanduser(folder)
     shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
     if not isinstance(options, dict):
         pairs = dict(text.split('=', 1) for text in options)

@@ -2,34 +2,18 @@
 """What happens to a run that is refused before it has begun."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from mmengine.dist import is_main_process
 from mmengine.runner import Runner
 
 
-@contextmanager
-def refusals_leave_nothing(runner: Runner) -> Iterator[None]:
-    """Remove what a run has written if it is refused.
+def remove_traces(runner: Runner) -> None:
+    """Remove what a run has written.
 
     Args:
-        runner (Runner): The runner of the run, with an attribute ``begun``.
-            Errors get it as ``of_begun_run``: those of a run that has begun
-            are worth a traceback.
+        runner (Runner): One that was refused while it was built lacks
+            attributes.
     """
-    try:
-        yield
-    except Exception as error:
-        error.of_begun_run = runner.begun
-        if not runner.begun and is_main_process():
-            _remove_traces(runner)
-        raise
-
-
-def _remove_traces(runner: Runner) -> None:
-    # A runner that was refused while it was built lacks attributes.
     shutil.rmtree(getattr(runner, 'log_dir', ''), ignore_errors=True)
     folder = Path(getattr(runner, 'work_dir', ''))
     if [path.name for path in folder.glob('*')] == ['.lock']:

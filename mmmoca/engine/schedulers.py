@@ -115,10 +115,9 @@ class WarmupCosineLR(_ParamScheduler):
                 return group[self.param_name]
             if step < warmup:
                 return base * step / max(1, warmup - 1)
-            last = self.eta_min
-            if last is None:
-                last = self.eta_min_ratio * base
-            return last + (base - last) * cosine
+            end = self.eta_min_ratio * base
+            end = end if self.eta_min is None else self.eta_min
+            return end + (base - end) * cosine
 
         return list(map(value, self.optimizer.param_groups, self.base_values))
 

@@ -98,12 +98,7 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
 
 def _check_classes(model: dict, dataset: BaseDataset) -> None:
     """Refuse heads with another number of classes than the data set."""
-    classes = dataset.metainfo.get('classes') or ()
-    if isinstance(classes, str):
-        raise ValueError(
-            f'metainfo.classes={classes!r} must be names, as ({classes!r},)'
-        )
-    found = len(classes)
+    found = len(dataset.metainfo.get('classes') or ())
     for name in ('decode_head', 'auxiliary_head'):
         heads = model.get(name) or []
         for head in [heads] if isinstance(heads, dict) else heads:

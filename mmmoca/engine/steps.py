@@ -22,8 +22,7 @@ def unwrap_model(model: nn.Module) -> nn.Module:
 
 def built_loops(runner: Runner) -> list[BaseLoop]:
     """The loops of a run: those that it does not use are still configs."""
-    loops = runner._train_loop, runner._val_loop, runner._test_loop
-    return [loop for loop in loops if isinstance(loop, BaseLoop)]
+    return [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
 
 
 def log_interval(runner: Runner) -> int:

@@ -1,25 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Features of all images of a loader, for the frozen protocols."""
 
-import time
 from collections.abc import Callable
-from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from mmengine.dataset import default_collate
-from mmengine.dist import all_reduce
-from mmengine.logging import MMLogger
-from mmengine.model import BaseModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from .loaders import class_label
-
-LOG_INTERVAL = 50  # batches
 PIXELS = 48  # of the longer side, whose values are the baseline
-_DIVERGED = (
+DIVERGED = (
     'The model gives features that are not finite: it has diverged or its '
     'weights do not fit.'
 )
@@ -38,94 +30,6 @@ class FeatureShard(NamedTuple):
     ids: Tensor
     feats: Tensor
     labels: Tensor
-
-
-@torch.no_grad()
-def extract_shard(
-    model: BaseModel,
-    loader: DataLoader,
-    role: str,
-    scale: Callable[[Tensor], Tensor],
-    which: str | None = None,
-    fp16: bool = False,
-    dtype: torch.dtype = torch.float32,
-    logger: MMLogger | None = None,
-) -> FeatureShard:
-    """Extract features of labelled images, of this rank's share of them.
-
-    The features are written into one tensor made at the start, so that a
-    large set needs its memory once. Called by all ranks together.
-
-    Args:
-        model (BaseModel): Has ``data_preprocessor`` and
-            ``extract_feat(inputs)``, which returns (B, D), or a tuple whose
-            last item is that.
-        loader (DataLoader): The images.
-        role (str): What they are for, for messages.
-        scale (Callable): Applied to the features of a batch, (B, D), float32.
-        which (str, optional): Handed on to ``extract_feat``; the model's own
-            default if not given.
-        fp16 (bool): Run under autocast (bfloat16 on a CPU).
-        dtype (torch.dtype): What the features are kept in. Defaults to
-            float32.
-        logger (MMLogger, optional): Where progress goes.
-
-    Returns:
-        FeatureShard: In the order of the loader.
-
-    Raises:
-        ValueError: If there is not one vector an image, a sample lacks its
-            label or its index, or a feature of any rank is not finite.
-    """
-    sampler: Any = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-    feats = torch.empty(0, 0, dtype=dtype)
-    labels: list[int] = []
-    ids: list[int] = []
-    kwargs = {} if which is None else dict(which=which)
-    start = time.time()
-    for i, data_batch in enumerate(loader, 1):
-        seen = len(ids)
-        # Before they go to the device: the host would wait for each of them.
-        for sample in data_batch.get('data_samples') or [{}]:
-            labels.append(class_label(sample, role))
-            if 'sample_idx' not in sample:
-                raise ValueError(
-                    f'the {role} images have no sample_idx: keep it among '
-                    'the meta_keys of PackInputs'
-                )
-            ids.append(int(sample.sample_idx))
-        inputs = model.data_preprocessor(data_batch, False)['inputs']
-        with torch.autocast(inputs.device.type, enabled=fp16):
-            batch = model.extract_feat(inputs, **kwargs)
-        if isinstance(batch, (tuple, list)):
-            batch = batch[-1]
-        if batch.ndim != 2:
-            raise ValueError(
-                f'extract_feat of {type(model).__name__} must return one '
-                f'vector per image, (B, D), but gave {tuple(batch.shape)}: '
-                "add neck=dict(type='GlobalAveragePooling'), say"
-            )
-        batch = scale(batch.float())
-        if not seen:
-            feats = batch.new_empty(len(sampler), batch.shape[1], dtype=dtype)
-        feats[seen : len(ids)] = batch
-        if logger is not None and i % LOG_INTERVAL == 0:
-            each = (time.time() - start) / i
-            eta = timedelta(seconds=int(each * (len(loader) - i)))
-            logger.info(
-                f'{role} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
-            )
-    # In parts, as a mask of all would need much memory.
-    parts = feats[: len(ids)].split(2**14)
-    diverged = torch.tensor(not all(p.isfinite().all() for p in parts)).int()
-    all_reduce(diverged, 'max')
-    if diverged:
-        raise ValueError(_DIVERGED)
-    return FeatureShard(
-        torch.tensor(ids, dtype=torch.int64),
-        feats[: len(ids)],
-        torch.tensor(labels, dtype=torch.int64),
-    )
 
 
 @torch.no_grad()
@@ -165,7 +69,7 @@ def extract_features(
         parts.append([F.normalize(x.float(), dim=1).cpu() for x in feats])
     by_name = dict(zip(encoders, map(torch.cat, zip(*parts))))
     if not all(feats.isfinite().all() for feats in by_name.values()):
-        raise ValueError(_DIVERGED)
+        raise ValueError(DIVERGED)
     return by_name, torch.cat(labels) if labels else None
 
 

@@ -73,9 +73,18 @@ def gather_samples(
         for parts in map(gather_rows, (ids, feats, labels))
     )
     order = _first_rows(ids)
-    if torch.equal(order, torch.arange(len(ids))):
-        return ids, feats, labels  # copies would double the memory
-    return ids[order], feats[order.to(feats.device)], labels[order]
+    ids, feats, labels = (take_rows(x, order) for x in (ids, feats, labels))
+    return ids, feats, labels
+
+
+def take_rows(part: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a tensor on any device; the first ones without a copy.
+
+    A copy would double the memory.
+    """
+    if torch.equal(rows, torch.arange(len(rows))):
+        return part[: len(rows)]
+    return part[rows.to(part.device)]
 
 
 def _first_rows(ids: Tensor) -> Tensor:

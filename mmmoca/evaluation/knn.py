@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,16 +24,9 @@ def knn_settings(
     Raises:
         ValueError: If any is out of range, or there is none.
     """
-    ks = (k,) if isinstance(k, int) else tuple(k)
-    if isinstance(temperature, (int, float)):
-        temperature = (temperature,)
-    ts = tuple(temperature)
-    if not (
-        ks
-        and ts
-        and all(isinstance(n, int) and n >= 1 for n in ks)
-        and all(isinstance(t, (int, float)) and t > 0 for t in ts)
-    ):
+    ks, ts = np.atleast_1d(k), np.atleast_1d(temperature).astype(float)
+    whole = ks.dtype.kind == 'i'
+    if not (ks.size and ts.size and whole and ks.min() > 0 and ts.min() > 0):
         raise ValueError(
             'k must be integers of at least 1 and temperature numbers above '
             f'0, such as k=(10, 20), temperature=0.07, but got k={k!r}, '
@@ -40,8 +34,8 @@ def knn_settings(
         )
     return [
         (f'k{n}_t{t:g}' if len(ts) > 1 else f'k{n}', n, t)
-        for n in ks
-        for t in ts
+        for n in ks.tolist()
+        for t in ts.tolist()
     ]
 
 

@@ -4,9 +4,10 @@
 import torch
 from mmengine.dist import all_gather, get_rank
 from torch import Tensor
+from torch.nn import functional as F
 
 from .features import FeatureShard
-from .gather import gather_rows, owned_rows
+from .gather import gather_rows, owned_rows, take_rows
 from .knn import knn_search
 
 
@@ -35,41 +36,36 @@ class ShardedBank:
 
     def __init__(self, shard: FeatureShard, chunk_size: int = 8192) -> None:
         rows, self.num_images = owned_rows(shard.ids)
-        device, feats = shard.feats.device, shard.feats
-        if torch.equal(rows, torch.arange(len(rows))):
-            self.feats = feats[: len(rows)]  # a copy would double the memory
-        else:
-            self.feats = feats[rows.to(device)]
-        self.ids = shard.ids[rows].to(device)
-        self.labels = shard.labels[rows].to(device)
+        self.feats = take_rows(shard.feats, rows)
+        self.ids = shard.ids[rows].to(self.feats.device)
+        self.labels = shard.labels[rows].to(self.feats.device)
         self.chunk_size = chunk_size
         self.class_labels = torch.cat(
             gather_rows(shard.labels.unique())
         ).unique()
 
-    def search(self, query: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    def serve(self, k: int) -> None:
+        """Search for the other ranks until they have no more queries."""
+        while self.search(None, k) is not None:
+            pass
+
+    def search(
+        self, query: Tensor | None, k: int
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Find the k nearest images of each query in the whole bank.
 
         Args:
-            query (Tensor): This rank's queries, L2-normalised, (Q, D), float;
-                Q may differ between the ranks.
+            query (Tensor | None): This rank's queries, L2-normalised, (Q, D),
+                float; Q may differ between the ranks. None if there are no
+                more.
             k (int): Number of neighbours; all N images if there are no more.
                 The same on all ranks.
 
         Returns:
-            tuple[Tensor, Tensor, Tensor]: Cosine similarities, descending,
-            ids and labels of the neighbours, (Q, min(k, N)) each.
+            tuple[Tensor, Tensor, Tensor] | None: Cosine similarities,
+            descending, ids and labels of the neighbours, (Q, min(k, N)) each.
+            None if no rank has a query.
         """
-        return self._exchange(query, k)
-
-    def serve(self, k: int) -> None:
-        """Search for the other ranks until they have no more queries."""
-        while self._exchange(None, k) is not None:
-            pass
-
-    def _exchange(
-        self, query: Tensor | None, k: int
-    ) -> tuple[Tensor, Tensor, Tensor] | None:
         active = all_gather(torch.tensor(query is not None).int())
         if not any(active):
             return None
@@ -97,13 +93,14 @@ class ShardedBank:
         self, query: Tensor, k: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Neighbours in this part, filled up to k by some at -inf."""
-        sims = query.new_full((len(query), k), -torch.inf)
-        ids = torch.zeros_like(sims, dtype=torch.int64)
-        labels = torch.zeros_like(ids)
-        count = min(k, len(self.feats))
-        if count:
-            found, rows = knn_search(query, self.feats, k, self.chunk_size)
-            sims[:, :count] = found
-            ids[:, :count] = self.ids[rows]
-            labels[:, :count] = self.labels[rows]
-        return sims, ids, labels
+        sims = query.new_empty(len(query), 0)
+        rows = sims.long()
+        if len(self.feats):
+            sims, rows = knn_search(query, self.feats, k, self.chunk_size)
+        left = 0, k - sims.shape[1]
+        sims = F.pad(sims, left, value=-torch.inf)
+        return (
+            sims,
+            F.pad(self.ids[rows], left),
+            F.pad(self.labels[rows], left),
+        )

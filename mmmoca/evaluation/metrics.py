@@ -53,7 +53,20 @@ class ImageMetric(BaseMetric):
 
     @abstractmethod
     def record(self, sample: dict) -> Any:
-        """What counts of an image; picklable."""
+        """What counts of an image, by metric name; picklable.
+
+        Whether a prediction is right, or those of several sets.
+        """
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """Accuracies over the images; of sets their mean and deviation."""
+        metrics = {}
+        for name in results[0]:
+            sets = 100 * np.mean([hits[name] for hits in results], axis=0)
+            metrics[name] = float(sets.mean())
+            if sets.size > 1:
+                metrics[f'{name}_std'] = float(sets.std())
+        return metrics
 
 
 # Of fewer classes five guesses are half of them, or all.
@@ -89,15 +102,6 @@ class KNNAccuracy(ImageMetric):
             for name, labels in sample['knn_pred'].items()
         }
 
-    def compute_metrics(
-        self, results: list[dict[str, bool]]
-    ) -> dict[str, float]:
-        """Accuracy in percent by metric name."""
-        return {
-            name: 100.0 * sum(hits[name] for hits in results) / len(results)
-            for name in results[0]
-        }
-
 
 @METRICS.register_module()
 class LowShotAccuracy(ImageMetric):
@@ -116,24 +120,12 @@ class LowShotAccuracy(ImageMetric):
     advice = "write test_cfg=dict(type='mmmoca.LowShotTestLoop', ...)"
 
     def record(self, sample: dict) -> dict[str, list[bool]]:
-        """Name -> whether each set's classifier is right."""
+        """Metric name -> whether each set's classifier is right."""
         truth = int(sample['gt_label'])
         return {
-            name: [label == truth for label in labels]
+            f'top1_{name}': [label == truth for label in labels]
             for name, labels in sample['lowshot_pred'].items()
         }
-
-    def compute_metrics(
-        self, results: list[dict[str, list[bool]]]
-    ) -> dict[str, float]:
-        """Accuracies over the images, then mean and deviation of the sets."""
-        metrics = {}
-        for name in results[0]:
-            sets = 100 * np.mean([hits[name] for hits in results], axis=0)
-            metrics[f'top1_{name}'] = float(sets.mean())
-            if len(sets) > 1:
-                metrics[f'top1_{name}_std'] = float(sets.std())
-        return metrics
 
 
 @METRICS.register_module()

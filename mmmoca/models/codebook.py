@@ -37,7 +37,7 @@ class OnlineCodebook(BaseModule):
 
     Paper, section 3.1. The forward pass only reads the state.
     :class:`~mmmoca.engine.CodebookHook` updates it once per optimiser step
-    by :meth:`enqueue`, :meth:`update_msd` and :meth:`update_centre`.
+    by :meth:`update`.
 
     The softmax temperature of the targets is mu / 10 as in the authors' code,
     where mu is the running mean similarity difference. (The paper prints the
@@ -191,7 +191,7 @@ class OnlineCodebook(BaseModule):
 
     @torch.no_grad()
     def mean_token(self, tokens: Tensor) -> Tensor | None:
-        """Average the tokens of each position, for :meth:`update_centre`.
+        """Average the tokens of each position, for :meth:`update`.
 
         Args:
             tokens (Tensor): Teacher tokens of both views, (2B, L, D).
@@ -202,11 +202,21 @@ class OnlineCodebook(BaseModule):
         return None if self.centre is None else tokens.float().mean(dim=0)
 
     @torch.no_grad()
-    def enqueue(self, words: Tensor, accepted: Tensor | bool = True) -> None:
-        """Overwrite the oldest words.
+    def update(
+        self,
+        words: Tensor,
+        msd: Tensor,
+        token_mean: Tensor | None = None,
+        accepted: Tensor | bool = True,
+    ) -> None:
+        """Overwrite the oldest words; move mu and the mean tokens.
 
         Args:
             words (Tensor): Unit vectors, (K_new, D).
+            msd (Tensor): MSD of view 1 and view 2, (2, ). Each moves mu once,
+                view 1 first.
+            token_mean (Tensor, optional): Mean token of each position in the
+                global batch, (L, D), if the codebook has ``centre``.
             accepted (Tensor | bool): Whether to update. A tensor on the
                 device avoids waiting for it. Defaults to True.
         """
@@ -214,35 +224,13 @@ class OnlineCodebook(BaseModule):
         # After a checkpoint with another K_new the pointer may be anywhere.
         rows = self.pointer + torch.arange(len(words), device=words.device)
         rows %= len(self.words)
-        pointer = (self.pointer + len(words)) % len(self.words)
         self.words[rows] = torch.where(
             accepted, words.to(self.words), self.words[rows]
         )
-        self.pointer.copy_(torch.where(accepted, pointer, self.pointer))
-
-    @torch.no_grad()
-    def update_msd(self, msd: Tensor, accepted: Tensor | bool = True) -> None:
-        """Update mu once for each view, view 1 first.
-
-        Args:
-            msd (Tensor): MSD of view 1 and view 2, (2, ).
-            accepted (Tensor | bool): See :meth:`enqueue`.
-        """
-        accepted = torch.as_tensor(accepted, device=self.msd.device)
+        self.pointer.add_(accepted * len(words)).remainder_(len(self.words))
         for value in msd.to(self.msd):
             value = torch.where(accepted, value, self.msd)
             self.msd.lerp_(value, 1 - self.msd_momentum)
-
-    @torch.no_grad()
-    def update_centre(
-        self, mean: Tensor, accepted: Tensor | bool = True
-    ) -> None:
-        """Update the mean token of each position.
-
-        Args:
-            mean (Tensor): Mean tokens of the global batch, (L, D).
-            accepted (Tensor | bool): See :meth:`enqueue`.
-        """
-        accepted = torch.as_tensor(accepted, device=mean.device)
-        mean = torch.where(accepted, mean, self.token_mean)
-        self.token_mean.lerp_(mean, 1 - self.centre)
+        if token_mean is not None:
+            mean = torch.where(accepted, token_mean, self.token_mean)
+            self.token_mean.lerp_(mean, 1 - self.centre)

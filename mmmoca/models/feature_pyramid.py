@@ -72,9 +72,6 @@ class ViTFeaturePyramid(BaseModule):
                 f'patches of {patch_size} pixels, not {list(strides)}: write '
                 'strides that are among them, in heads too'
             )
-        self.in_channels = in_channels
-        self.patch_size = patch_size
-        self.strides = tuple(strides)
         self.scales = nn.ModuleList(known[scale]() for scale in scales)
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -131,29 +131,20 @@ class MaskingPlan:
     def _complement(self, order: Tensor) -> Tensor:
         """Reorder P as [visible 2 | predicted 1 | rest | visible 1]."""
         (visible, predicted), (visible2, _) = self.counts
-        start = visible + predicted
-        return torch.cat(
-            (
-                order[:, start : start + visible2],
-                order[:, visible:start],
-                order[:, start + visible2 :],
-                order[:, :visible],
-            ),
-            dim=1,
-        )
+        ends = visible, visible + predicted, visible + predicted + visible2
+        first, shared, second, rest = order.tensor_split(ends, dim=1)
+        return torch.cat((second, shared, rest, first), dim=1)
 
 
 def _count(
     num_patches: int, mask_ratio: float, decoder_mask_ratio: float
 ) -> tuple[int, int]:
     """Count the visible and the predicted patches of one round."""
-    if not 0 < mask_ratio < 1:
-        raise ValueError(f'a mask ratio must lie in (0, 1), got {mask_ratio}')
-    if not 0 <= decoder_mask_ratio < mask_ratio:
+    if not 0 <= decoder_mask_ratio < mask_ratio < 1:
         raise ValueError(
             'a decoder mask ratio must be at least 0 (decode every masked '
-            f'patch) and below its mask ratio {mask_ratio}, got '
-            f'{decoder_mask_ratio}'
+            'patch) and below its mask ratio, which must be below 1, got '
+            f'{decoder_mask_ratio} and {mask_ratio}'
         )
     visible = int(num_patches * (1 - mask_ratio))
     predicted = int(num_patches * (1 - decoder_mask_ratio)) - visible

@@ -82,10 +82,9 @@ class RandomTokenSampler:
             ValueError: If the global batch has fewer than K_new images.
         """
         view = int(torch.randint(2, (), generator=generator))
-        # The micro-batch of each image of a process.
-        sources = [
-            i for i, size in enumerate(batch_sizes) for _ in range(size)
-        ]
+        queues = [iter(part[view]) for part in candidates]
+        # For each image of this process the queue of its micro-batch.
+        sources = [q for q, n in zip(queues, batch_sizes) for _ in range(n)]
         total = len(sources) * get_world_size()
         if total < num_words:
             raise ValueError(
@@ -95,13 +94,10 @@ class RandomTokenSampler:
             )
         images = torch.randperm(total, generator=generator)[:num_words]
         words = candidates[0].new_zeros(num_words, candidates[0].shape[-1])
-        used = [0] * len(candidates)
         for row, image in enumerate(images.tolist()):
             rank, place = divmod(image, len(sources))
             if rank == get_rank():
-                source = sources[place]
-                words[row] = candidates[source][view, used[source]]
-                used[source] += 1
+                words[row] = next(sources[place])
         # Exact: one process fills each row, and the others add zeros.
         all_reduce(words, op='sum')
         return words

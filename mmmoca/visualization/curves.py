@@ -2,7 +2,7 @@
 """Curves of a run, from the scalars of MMEngine's log."""
 
 import json
-import math
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +47,19 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
         if not files:
             raise FileNotFoundError(f'no run has written scalars in {path}')
     points: dict[str, dict[int, float]] = {}
-    for file in files:
-        later = _read(file, max(points.get('iter', [0])))
-        start = min(later.get('iter', ()), default=math.inf)
-        for name in points | later:
-            before = points.get(name, {})
-            kept = {step: v for step, v in before.items() if step < start}
-            points[name] = kept | later.get(name, {})
+    trained, now = {}, 0
+    for step, record in chain.from_iterable(map(_records, files)):
+        if 'iter' in record:
+            if step <= now:  # a resumed run does it again
+                for name, values in points.items():
+                    points[name] = {
+                        s: v for s, v in values.items() if s < step
+                    }
+            trained, now = record, step
+        for name, value in record.items():
+            if 'iter' in record or name not in trained:
+                # The step of a validation may be an epoch, which is smaller.
+                points.setdefault(name, {})[max(step, now)] = value
     return {
         name: (list(values), list(values.values()))
         for name, values in points.items()
@@ -61,25 +67,13 @@ def read_scalars(path: str | Path) -> dict[str, Curve]:
     }
 
 
-def _read(path: Path, step: int) -> dict[str, dict[int, float]]:
-    """Values of a file that begins at a step, by name and step."""
-    points: dict[str, dict[int, float]] = {}
-    trained = dict(step=step)
+def _records(path: Path) -> list[tuple[int, dict]]:
+    """Step and values of each line of a file."""
     try:
-        with path.open(encoding='utf-8') as file:
-            records = [json.loads(line) for line in file]
-        steps = [record.pop('step') for record in records]
+        records = map(json.loads, path.read_text('utf-8').splitlines())
+        return [(record.pop('step'), record) for record in records]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f'{path} is no file of scalars') from error
-    for step, record in zip(steps, records):
-        if 'iter' in record:
-            trained = dict(record, step=step)
-        # The step of a validation may be an epoch, which is smaller.
-        step = max(step, trained['step'])
-        for name, value in record.items():
-            if 'iter' in record or name not in trained:
-                points.setdefault(name, {})[step] = value
-    return points
 
 
 def draw_curves(

@@ -61,7 +61,10 @@ def feature_and_word_colors(
     Returns:
         tuple[np.ndarray, np.ndarray]: Colours, (N, h, w, 3) each.
     """
-    tokens = _dense(model.teacher, inputs)
+    # A quarter of the patch, if 4 divides it.
+    patch = model.teacher.patch_size
+    stride = tuple(side // 4 if side % 4 == 0 else side for side in patch)
+    tokens = dense_patches(model.teacher, inputs, stride).float()
     words = model.codebook.words
     if (mean := model.codebook.token_mean) is not None:
         mean = mean.unflatten(0, model.backbone.patch_resolution)
@@ -78,11 +81,3 @@ def feature_and_word_colors(
         tokens.cpu().numpy(), words[assigned].cpu().numpy()
     )
     return features, words
-
-
-def _dense(encoder: MOCAViT, inputs: Tensor) -> Tensor:
-    """Compute features at a quarter of the patch, if 4 divides it."""
-    stride = tuple(
-        side // 4 if side % 4 == 0 else side for side in encoder.patch_size
-    )
-    return dense_patches(encoder, inputs, stride).float()  # (N, h, w, D)

@@ -80,14 +80,13 @@ class TrainingStep:
         self.move_teacher()
         # As CodebookHook takes the new words and mu.
         update, codebook = outputs['codebook_update'], self.model.codebook
-        codebook.update_msd(update.msd)
         words = codebook.word_sampler.pick(
             [update.candidates],
             [self.batch_size],
             codebook.num_new_words,
             self.generator,
         )
-        codebook.enqueue(words)
+        codebook.update(words, update.msd)
 
     def move_teacher(self) -> None:
         """Take the student's weights, as TeacherEMAHook does."""

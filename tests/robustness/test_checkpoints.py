@@ -197,9 +197,9 @@ def at(runner, moment, iteration, act):
     runner.call_hook = call
 
 
-def stop_before(runner, iteration, number=signal.SIGTERM):
+def stop_in(runner, iteration, number=signal.SIGTERM):
     stop = partial(os.kill, os.getpid(), number)
-    at(runner, 'before_train_iter', iteration, stop)
+    at(runner, 'after_train_iter', iteration, stop)
 
 
 @pytest.mark.parametrize('last', [True, False])
@@ -224,15 +224,14 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
 def test_a_signal_saves_the_run(root, finished, capfd):
     """And the resumed run ends as if there had been none.
 
-    Validation is due after the second iteration, and after the third, when
-    its interval changes. Both come first.
+    Validation is due after the second iteration, and comes first.
     """
     options = {
         'train_cfg.val_interval': 2,
         'train_cfg.dynamic_intervals': [(4, 3)],
     }
     runner = build(root, 'stopped', **options)
-    stop_before(runner, 1)
+    stop_in(runner, 1)
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as exited:
         runner.train()
@@ -241,10 +240,11 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     assert signal.getsignal(signal.SIGTERM) is before
     interrupted = root / 'stopped' / 'interrupted.pth'
     saved = read_checkpoint(interrupted)
-    assert saved['meta']['iter'] == 4
+    assert saved['meta']['iter'] == 2
     # Also those since the last line of the log.
     logged = saved['message_hub']['log_scalars']
-    assert len(logged['train/loss'][0]) == 4
+    assert len(logged['train/loss'][0]) == 2
+    assert len(logged['val/knn/top1_k20'][0]) == 1
     resumed = build(root, 'stopped', resume=True, **options)
     resumed.train()
     assert resumed._load_from == guarded(interrupted)
@@ -258,20 +258,20 @@ def test_a_signal_saves_the_run(root, finished, capfd):
 def test_a_signal_where_every_step_is_validated(root):
     options = {'train_cfg.val_interval': 1}
     runner = build(root, 'validated', **options)
-    stop_before(runner, 1)
+    stop_in(runner, 1)
     with pytest.raises(SystemExit):
         runner.train()
-    assert runner.iter == 1
+    assert runner.iter == 2
     resumed = build(root, 'validated', resume=True, **options)
-    stop_before(resumed, 5)
+    stop_in(resumed, 5)
     resumed.train()  # the last validation comes first, and nothing is left
-    assert len(scalars(resumed, 'val/knn/top1_k20')) == 5
+    assert len(scalars(resumed, 'val/knn/top1_k20')) == 6
 
 
 def stop_one_of_two(root):
     """The second process gets the signal; how both end."""
     runner = build(root, 'together')
-    stop_before(runner, 1, signal.SIGUSR1 if get_rank() else 0)
+    stop_in(runner, 1, signal.SIGUSR1 if get_rank() else 0)
     with pytest.raises(SystemExit) as exited:
         runner.train()
     return exited.value.code, runner.iter
@@ -280,6 +280,6 @@ def stop_one_of_two(root):
 @pytest.mark.processes
 def test_a_signal_to_one_process_stops_all(root):
     results = run_processes(stop_one_of_two, 2, root)
-    assert results == [(os.EX_TEMPFAIL, 1)] * 2
+    assert results == [(os.EX_TEMPFAIL, 2)] * 2
     file = root / 'together' / 'interrupted.pth'
     assert read_checkpoint(file)['meta']['iter'] == 2

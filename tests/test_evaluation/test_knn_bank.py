@@ -1,12 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A bank spread over processes finds what one process finds."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from mmengine.dist import get_rank
 
+from mmmoca.engine.runners import KNNValLoop
 from mmmoca.evaluation import ShardedBank, knn_search
 from mmmoca.evaluation.features import FeatureShard
+from mmmoca.evaluation.knn import knn_settings
 from tests.helpers.distributed import run_processes
 
 K = 7
@@ -51,8 +55,33 @@ def _search(kind):
 KINDS = ('padded', 'uneven', 'shuffled', 'first rank empty')
 
 
+def _classify():
+    """Nearest labels by the loop, for two batches on one rank of two."""
+    bank, query, labels = _set()
+    own = _shares('padded', len(bank))[get_rank()]
+    ids = torch.arange(20 if get_rank() else 260)
+    found = []
+    loop = SimpleNamespace(
+        extract=lambda loader, *_: loader.shard,
+        bank_dataloader=SimpleNamespace(
+            dataset=None, shard=FeatureShard(own, bank[own], labels[own])
+        ),
+        dataloader=SimpleNamespace(
+            shard=FeatureShard(ids, query[ids % 20], ids)
+        ),
+        bank_dtype=torch.float32,
+        settings=knn_settings(1, 0.07),
+        evaluator=SimpleNamespace(
+            process=lambda data_samples: found.extend(data_samples)
+        ),
+    )
+    KNNValLoop.classify(loop)
+    return [sample['knn_pred']['k1'] for sample in found]
+
+
 def _search_all():
-    return [_search(kind) for kind in KINDS]
+    # The loop comes last: a rank that has ended does not answer the other.
+    return [_search(kind) for kind in KINDS] + [_classify()]
 
 
 @pytest.mark.processes
@@ -72,6 +101,8 @@ def test_shards_find_what_the_whole_bank_does():
             # Its own part and no more.
             assert rows <= (53 if kind == 'first rank empty' else 27)
         assert sum(found[3] for found in ranks) == 53
+    nearest = labels[full.indices[:, :1]].tolist()
+    assert [output[-1] for output in outputs] == [nearest * 13, nearest]
 
 
 def test_one_process_and_more_neighbours_than_images():

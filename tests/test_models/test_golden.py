@@ -207,9 +207,10 @@ def test_codebook_after_step(case, step, model):
     codebook = model.codebook
     codebook.msd.copy_(case['dist_norm_before'][0])
     msd = step['logs']['codebook_update'].msd
-    codebook.update_msd(msd[:1])
+    none = codebook.words[:0]
+    codebook.update(none, msd[:1])
     close(codebook.msd, case['dist_norm_seq/0'][0])
-    codebook.update_msd(msd[1:])
+    codebook.update(none, msd[1:])
     close(codebook.msd, case['dist_norm_after'][0])
 
     tokens = case[f'teacher_features/{int(case["codebook_view"]) - 1}']
@@ -217,6 +218,6 @@ def test_codebook_after_step(case, step, model):
     words = torch.nn.functional.normalize(words, dim=1)
     close(words, case['upd_new_words'])
     close(codebook.words, case['codebook_before'])
-    codebook.enqueue(words)
+    codebook.update(words, msd[:0])
     close(codebook.words, case['codebook_after'])
     assert int(codebook.pointer) == int(case['embedding_ptr_after'])

@@ -73,11 +73,12 @@ def test_codebook_queue():
     expected = codebook.words.clone()
     for start, accepted in ((1, True), (3, torch.tensor(True)), (5, True)):
         new = torch.rand(2, 3)
-        codebook.enqueue(new, torch.tensor(False))
-        codebook.enqueue(new, accepted)
+        for taken in (torch.tensor(False), accepted):
+            codebook.update(new, torch.tensor([0.9]), accepted=taken)
         expected[start], expected[(start + 1) % 6] = new
         assert torch.equal(codebook.words, expected)
     assert int(codebook.pointer) == 1
+    assert codebook.msd.item() == pytest.approx(0.9 - 0.4 * 0.99**3)
 
 
 def test_centre():
@@ -92,10 +93,11 @@ def test_centre():
     tokens = torch.randn(8, 9, 3)
     assert plain.mean_token(tokens) is None
     assert not any('mean' in name for name in plain.state_dict())
+    unmoved = codebook.words[:0], torch.ones(0)
     for _ in range(2):
-        codebook.update_centre(codebook.mean_token(tokens))
+        codebook.update(*unmoved, codebook.mean_token(tokens))
     mean = 0.19 * tokens.mean(dim=0)
-    codebook.update_centre(mean / 0, torch.tensor(False))
+    codebook.update(*unmoved, mean / 0, torch.tensor(False))
     torch.testing.assert_close(codebook.token_mean, mean)
     assigned, drawn = [], []
     for book, given in ((codebook, tokens), (plain, tokens - mean)):

@@ -224,13 +224,6 @@ def test_images_that_are_turned_within_their_size(
     check_masks(dataset, 1)
 
 
-def test_one_class_as_a_text(streets, tmp_path):
-    cfg = small_config(OWN, streets, tmp_path)
-    cfg.train_dataloader.dataset.metainfo = dict(classes='ab')
-    with pytest.raises(ValueError, match="classes='ab'"):
-        check_segmentation(cfg, ['train'])
-
-
 def test_repeated_and_concatenated_sets(streets, tmp_path):
     cfg = small_config(MASK, streets, tmp_path)
     right = cfg.train_dataloader.dataset

@@ -17,9 +17,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from _arguments import (
-    add_img_size,
-    add_source_grid,
-    add_which,
+    add_encoder_choice,
     import_stack,
     local_file,
     one_line_errors,
@@ -37,13 +35,11 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('src', type=local_file, help='the checkpoint to convert')
     add('dst', type=Path, help='what to write: .safetensors, or .pth')
     add('--to', choices=['mmpretrain', 'timm', 'moca'], default='mmpretrain')
-    add_which(parser)
     size = 'resize the position embedding for images of this size'
-    add_img_size(parser, size)
+    add_encoder_choice(parser, size)
     way = 'of --img-size: the interpolate_mode of the backbone (bicubic)'
     ways = ['bicubic', 'bilinear']
     add('--interpolation', choices=ways, default='bicubic', help=way)
-    add_source_grid(parser)
     channels = 'adapt the patch projection to N channels, by the rule of timm'
     add('--in-channels', type=positive_integer, metavar='N', help=channels)
     args = parser.parse_args()

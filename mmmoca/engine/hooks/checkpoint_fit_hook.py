@@ -78,7 +78,6 @@ class CheckpointFitHook(Hook):
 
     def __init__(self, needs_checkpoint: bool = False) -> None:
         self.needs_checkpoint = needs_checkpoint
-        self._training = True
         self._initialized = False
         self._start: str | None = None
         self.filled: list[str] = []
@@ -87,17 +86,16 @@ class CheckpointFitHook(Hook):
         """Check the classes and the files of ``Pretrained`` inits."""
         model = unwrap_model(runner.model)
         _check_classes(model, [x.dataloader for x in built_loops(runner)])
-        # Without a training MMEngine initialises nothing.
-        self._training = is_training(runner)
-        address = load_address(runner)
-        starts = self._training and not resumes(runner)
+        training, address = is_training(runner), load_address(runner)
+        starts = training and not resumes(runner)
         if starts and address.startswith(START_SCHEME):
             self._start = address
             set_load_address(runner, None)
         elif address:
             # MMEngine's own reader would run code of the file.
             set_load_address(runner, guarded(address))
-        if self._training:
+        # Without a training MMEngine initialises nothing.
+        if training:
             reports = check_pretrained_inits(model)
             self._initialized = bool(reports)
             for report in reports:
@@ -130,7 +128,8 @@ class CheckpointFitHook(Hook):
         saved, meta = loaded_names(checkpoint), checkpoint.get('meta')
         address = load_address(runner) or 'the checkpoint'
         source = address.removeprefix(guarded(''))
-        report = check_fit(model, saved, meta, source, self._training)
+        training = is_training(runner)
+        report = check_fit(model, saved, meta, source, training)
         if resumes(runner):
             if saved.keys() != own.keys():
                 raise CheckpointError(f'{report}: resume by its own config')
@@ -146,7 +145,7 @@ class CheckpointFitHook(Hook):
                 ):
                     runner.logger.warning(warning)
         missing = dict(model.named_parameters()).keys() - saved.keys()
-        if missing and not self._training:
+        if missing and not training:
             raise CheckpointError(
                 f'{report}: the missing parts would be tested untrained'
             )

@@ -169,9 +169,7 @@ class AtomicCheckpointHook(CheckpointHook):
     def after_train(self, runner: Runner) -> None:
         """Write the last checkpoint of a run that a hook ends early."""
         if _ends_early(runner) and self.save_last:
-            step = runner.epoch if self.by_epoch else runner.iter
-            meta = dict(epoch=runner.epoch, iter=runner.iter)
-            self._save_checkpoint_with_step(runner, step, meta)
+            self._save_after(runner, runner.iter)
         super().after_train(runner)
 
     def after_run(self, runner: Runner) -> None:
@@ -204,9 +202,12 @@ class AtomicCheckpointHook(CheckpointHook):
         super().after_train_iter(runner, *args, **kwargs)
         if self._is_due and stepped(runner):
             self._is_due = False
-            step = runner.epoch if self.by_epoch else runner.iter + 1
-            meta = dict(epoch=runner.epoch, iter=runner.iter + 1)
-            self._save_checkpoint_with_step(runner, step, meta)
+            self._save_after(runner, runner.iter + 1)
+
+    def _save_after(self, runner: Runner, iterations: int) -> None:
+        step = runner.epoch if self.by_epoch else iterations
+        meta = dict(epoch=runner.epoch, iter=iterations)
+        self._save_checkpoint_with_step(runner, step, meta)
 
     def _save_checkpoint_with_step(
         self, runner: Runner, step: int, meta: dict
@@ -221,13 +222,13 @@ class AtomicCheckpointHook(CheckpointHook):
         """Write ``interrupted.pth``, from which a stopped run goes on.
 
         Args:
-            runner (Runner): The runner, in ``after_train_iter`` of the last
+            runner (Runner): The runner, in ``before_train_iter`` of the first
                 micro-batch of an optimiser step.
         """
         runner.save_checkpoint(
             self.out_dir,
             INTERRUPTED,
-            by_epoch=False,
+            meta=dict(epoch=runner.epoch, iter=runner.iter),
             backend_args=self.backend_args,
         )
 

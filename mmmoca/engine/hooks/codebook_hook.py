@@ -112,12 +112,11 @@ class CodebookHook(Hook):
         skip = skipped(runner)
         if skip is not None:
             accepted &= skip == 0
+        mean = None
         if codebook.centre is not None:
             mean = _global_mean(update.token_mean for update in updates)
             accepted &= mean.isfinite().all()
-            codebook.update_centre(mean, accepted)
-        codebook.update_msd(msd, accepted)
-        codebook.enqueue(words, accepted)
+        codebook.update(words, msd, mean, accepted)
 
 
 def _global_mean(values: Iterable[Tensor]) -> Tensor:

@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import bisect
 import os
 import signal
 import threading
@@ -8,12 +7,12 @@ from types import FrameType
 import torch
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
-from mmengine.runner import IterBasedTrainLoop, Runner
+from mmengine.runner import Runner
 from torch import distributed
 from torch.utils.data import get_worker_info
 
 from mmmoca.engine.processes import collective_timeout
-from mmmoca.engine.steps import micro_batches, stepped
+from mmmoca.engine.steps import stepped
 from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook
@@ -26,16 +25,16 @@ class PreemptionHook(Hook):
     If any process gets the signal, the run finishes its optimiser step and
     writes ``interrupted.pth``. Then every process exits with status 75
     (EX_TEMPFAIL), so that a scheduler can start the run again. ``--resume``
-    goes on as if nothing had happened. A validation that runs or is due, and
-    the step after it, come first, unless a validation follows every step. A
-    second signal stops the run at once.
+    goes on as if nothing had happened. A validation that runs or is due comes
+    first, and a run whose last step this was ends as usual. A second signal
+    stops the run at once.
 
     Raises:
         SystemExit: With status 75.
     """
 
-    # After all other hooks of the step.
-    priority = 'LOWEST'
+    # Before any other hook of the next step.
+    priority = 'HIGHEST'
     exit_status = os.EX_TEMPFAIL
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -63,9 +62,9 @@ class PreemptionHook(Hook):
             signal.signal(number, handler)
         self._previous = {}
 
-    def after_train_iter(self, runner: Runner, *_, **__) -> None:
+    def before_train_iter(self, runner: Runner, *_, **__) -> None:
         """Save and end the run if any process got a signal."""
-        if not stepped(runner) or _validation_is_next(runner):
+        if not stepped(runner):
             return
         received = torch.tensor(self._received)
         if self._group is not None:
@@ -79,7 +78,7 @@ class PreemptionHook(Hook):
             if isinstance(hook, AtomicCheckpointHook):
                 hook.save_interrupted(runner)
                 runner.logger.warning(
-                    f'the run stops after iteration {runner.iter + 1} and has '
+                    f'the run stops after iteration {runner.iter} and has '
                     'written interrupted.pth: go on from it by --resume'
                 )
         if self._group is not None:
@@ -96,21 +95,3 @@ class PreemptionHook(Hook):
             os.write(2, f'\n{name}: the run ends after this step\n'.encode())
         # A second signal has its usual effect.
         signal.signal(number, self._previous[number])
-
-
-def _validation_is_next(runner: Runner) -> bool:
-    """Whether an iteration-based loop validates after this iteration.
-
-    Other loops need no such care: a run that is resumed at the end of an
-    epoch still validates.
-    """
-    loop, done = runner.train_loop, runner.iter + 1
-    if runner.val_loop is None or not isinstance(loop, IterBasedTrainLoop):
-        return False
-    # MMEngine sets loop.val_interval after this hook.
-    stage = bisect.bisect(loop.dynamic_milestones, done + 1)
-    interval = loop.dynamic_intervals[stage - 1]
-    # One after every step would put off the signal for ever.
-    every_step = micro_batches(runner.optim_wrapper) % interval == 0
-    due = done % interval == 0 and not every_step
-    return (due or done == loop.max_iters) and done >= loop.val_begin

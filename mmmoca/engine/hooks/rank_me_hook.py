@@ -28,20 +28,19 @@ class RankMeHook(Hook):
     priority = 'HIGHEST'  # before CodebookHook
 
     def before_run(self, runner: Runner) -> None:
-        """Note how often the run logs."""
+        """Check that there is a codebook."""
         kinds = [type(hook) for hook in runner.hooks]
         if is_training(runner) and CodebookHook not in kinds:
             raise ValueError(
                 'RankMeHook needs CodebookHook: write default_hooks.rank_me='
                 'None for a model without a codebook'
             )
-        self._interval = log_interval(runner)
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, outputs: dict, **_
     ) -> None:
         """Measure the embeddings of the step if a log line is due."""
-        if self.every_n_inner_iters(batch_idx, self._interval):
+        if self.every_n_inner_iters(batch_idx, log_interval(runner)):
             rows = gather_rows(outputs['codebook_update'].embeddings)
             runner.message_hub.update_scalar(
                 'train/rank_me', rank_me(torch.cat(rows))

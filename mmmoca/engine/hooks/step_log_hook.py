@@ -68,7 +68,7 @@ class StepLogHook(Hook):
         self._warned = set()
 
     def before_run(self, runner: Runner) -> None:
-        """Check the hooks that move the state; note how often the run logs."""
+        """Check the hooks that move the state."""
         model = unwrap_model(runner.model)
         if is_training(runner) and hasattr(model, 'codebook'):
             for kind in (CodebookHook, TeacherEMAHook):
@@ -78,7 +78,6 @@ class StepLogHook(Hook):
                         f'{type(model).__name__} needs one {kind.__name__} '
                         f'in default_hooks or custom_hooks, and has {count}'
                     )
-        self._interval = log_interval(runner)
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
@@ -98,7 +97,8 @@ class StepLogHook(Hook):
         last = self.is_last_train_iter(runner) or self.end_of_epoch(
             runner.train_dataloader, batch_idx
         )
-        if last or self.every_n_inner_iters(batch_idx, self._interval):
+        interval = log_interval(runner)
+        if last or self.every_n_inner_iters(batch_idx, interval):
             self._read(runner)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:

@@ -51,31 +51,24 @@ class MOCAOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             params (list[dict]): Gets the groups, in place.
             module (nn.Module): The whole model.
         """
-        generators = {
-            id(parameter)
-            for part in module.modules()
-            if isinstance(part, PrototypeGenerator)
-            for parameter in part.parameters()
-        }
+        options, parts = self.paramwise_cfg, module.modules()
+        kinds = [m for m in parts if isinstance(m, PrototypeGenerator)]
+        generators = {id(p) for part in kinds for p in part.parameters()}
         trained = [p for p in module.parameters() if p.requires_grad]
-        for is_prototype in (False, True):
+        lr, decay = options['prototype_lr'], options['prototype_weight_decay']
+        for is_prototype, settings in (
+            (False, dict(lr=self.base_lr, weight_decay=self.base_wd)),
+            (True, dict(lr=lr, weight_decay=decay)),
+        ):
             own = [p for p in trained if (id(p) in generators) == is_prototype]
             for decays in (True, False):
-                group = self._settings(is_prototype, decays)
+                group = dict(settings, constant=['lr'] * is_prototype)
+                if not decays:
+                    group['weight_decay'] = 0.0
+                if is_prototype or not decays:
+                    group['constant'].append('weight_decay')
+                # The optimiser has defaults for settings that are None.
+                group = {k: v for k, v in group.items() if v is not None}
                 group['params'] = [p for p in own if (p.ndim > 1) == decays]
                 if group['params']:
                     params.append(group)
-
-    def _settings(self, is_prototype: bool, decays: bool) -> dict:
-        lr, weight_decay, constant = self.base_lr, self.base_wd, []
-        if is_prototype:
-            lr = self.paramwise_cfg['prototype_lr']
-            weight_decay = self.paramwise_cfg['prototype_weight_decay']
-            constant.append('lr')
-        if not decays:
-            weight_decay = 0.0
-        if is_prototype or not decays:
-            constant.append('weight_decay')
-        settings = dict(lr=lr, weight_decay=weight_decay, constant=constant)
-        # The optimiser has defaults for settings that are None.
-        return {k: v for k, v in settings.items() if v is not None}

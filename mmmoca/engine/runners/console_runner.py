@@ -2,9 +2,10 @@
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 
 from mmengine.device import get_device
+from mmengine.dist import is_main_process
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.registry import OPTIMIZERS
@@ -15,9 +16,8 @@ from mmmoca.checkpoints import guarded
 from mmmoca.datasets.looks import check_images
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
-from mmmoca.engine.hooks import CheckpointFitHook
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.refusals import refusals_leave_nothing
+from mmmoca.engine.refusals import remove_traces
 from mmmoca.engine.steps import micro_batches, stop_workers
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
@@ -33,8 +33,6 @@ _DUMPS = (
     '"FileClient"',
     '"HardDiskBackend"',
     'The prefix is not set in metric class',
-    # CheckpointFitHook says what is loaded.
-    'Load checkpoint from',
 )
 # Of PyTorch, MMEngine and mmdet: what the user of a config cannot change.
 _WARNINGS = (
@@ -72,11 +70,23 @@ class ConsoleRunner(Runner):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Ignore idle warnings; leave nothing of a run that is refused."""
-        with warnings.catch_warnings(), refusals_leave_nothing(self):
-            for message in _WARNINGS:
-                warnings.filterwarnings('ignore', message)
-            yield
+        """Ignore idle warnings; leave no workers, and nothing if refused.
+
+        Errors get ``begun`` as ``of_begun_run``: those of a run that has begun
+        are worth a traceback.
+        """
+        try:
+            with warnings.catch_warnings():
+                for message in _WARNINGS:
+                    warnings.filterwarnings('ignore', message)
+                yield
+        except Exception as error:
+            error.of_begun_run = self.begun
+            if not self.begun and is_main_process():
+                remove_traces(self)
+            raise
+        finally:
+            stop_workers(self)
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
@@ -142,19 +152,13 @@ class ConsoleRunner(Runner):
 
     def train(self) -> nn.Module:
         """Train, and end the processes that read."""
-        try:
-            with self._watched():
-                return super().train()
-        finally:
-            stop_workers(self)
+        with self._watched():
+            return super().train()
 
     def test(self) -> dict[str, float]:
         """Test, and end the processes that read."""
-        try:
-            with self._watched():
-                return super().test()
-        finally:
-            stop_workers(self)
+        with self._watched():
+            return super().test()
 
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the validation; look at its images before the run."""
@@ -169,9 +173,8 @@ class ConsoleRunner(Runner):
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""
-        # Which says what is loaded.
-        fits = any(isinstance(hook, CheckpointFitHook) for hook in self.hooks)
-        with redirect_stdout(None) if fits else nullcontext():
+        # It prints what the log says, too.
+        with redirect_stdout(None):
             return super().load_checkpoint(guarded(filename), *args, **kwargs)
 
     def _maybe_compile(self, target: str) -> None:

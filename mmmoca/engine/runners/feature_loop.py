@@ -1,19 +1,27 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The base of the loops that predict by frozen features."""
 
+import time
 from collections.abc import Callable
-from types import SimpleNamespace
+from datetime import timedelta
 from typing import Any
 
 import torch
+from mmengine.dist import all_reduce
 from mmengine.evaluator import Evaluator
 from mmengine.runner import TestLoop
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.features import FeatureShard, extract_shard
-from mmmoca.evaluation.loaders import check_loader, with_data_root
+from mmmoca.evaluation.features import DIVERGED, FeatureShard
+from mmmoca.evaluation.loaders import (
+    check_loader,
+    class_label,
+    with_data_root,
+)
+
+LOG_INTERVAL = 50  # batches
 
 
 class FeatureLoop(TestLoop):
@@ -103,41 +111,93 @@ class FeatureLoop(TestLoop):
         check_loader(loader, 'labelled', self.with_label)
         return loader
 
+    def encode(self, inputs: Tensor) -> Tensor:
+        """Encode normalised images, (B, C, H, W), by the model -> (B, D)."""
+        options = {} if self.which is None else dict(which=self.which)
+        with torch.autocast(inputs.device.type, enabled=self.fp16):
+            feats = unwrap_model(self.runner.model).extract_feat(
+                inputs, **options
+            )
+        return feats[-1] if isinstance(feats, (tuple, list)) else feats
+
+    @torch.no_grad()
     def extract(
         self,
         loader: DataLoader,
-        title: str,
+        role: str,
         scale: Callable[[Tensor], Tensor],
         encode: Callable[[Tensor], Tensor] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> FeatureShard:
-        """Extract features of this rank's share of the images.
+        """Extract features of labelled images, of this rank's share of them.
+
+        The features are written into one tensor made at the start, so that a
+        large set needs its memory once. Called by all ranks together.
 
         Args:
             loader (DataLoader): The images.
-            title (str): Their name in log lines.
-            scale (Callable): Applied to the features of a batch, (B, D).
+            role (str): What they are for, for messages.
+            scale (Callable): Applied to the features of a batch, (B, D),
+                float32.
             encode (Callable, optional): From normalised images,
-                (B, C, H, W), to features, instead of the model.
-            dtype (torch.dtype): Type of the stored features. Defaults to
+                (B, C, H, W), to features. Defaults to :meth:`encode`.
+            dtype (torch.dtype): What the features are kept in. Defaults to
                 float32.
 
         Returns:
             FeatureShard: In the order of the loader.
+
+        Raises:
+            ValueError: If there is not one vector an image, a sample lacks
+                its label or its index, or a feature of any rank is not
+                finite.
         """
-        model = unwrap_model(self.runner.model)
-        if encode is not None:
-            model = SimpleNamespace(
-                data_preprocessor=model.data_preprocessor,
-                extract_feat=lambda inputs, **_: encode(inputs),
-            )
-        return extract_shard(
-            model,
-            loader,
-            title,
-            scale,
-            self.which,
-            self.fp16,
-            dtype,
-            self.runner.logger,
+        preprocess = unwrap_model(self.runner.model).data_preprocessor
+        encode = encode or self.encode
+        sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
+        feats = torch.empty(0, 0, dtype=dtype)
+        labels, ids = [], []
+        start = time.time()
+        for i, data_batch in enumerate(loader, 1):
+            seen = len(ids)
+            # Before they go to the device, where each would be waited for.
+            for sample in data_batch.get('data_samples') or [{}]:
+                labels.append(class_label(sample, role))
+                if 'sample_idx' not in sample:
+                    raise ValueError(
+                        f'the {role} images have no sample_idx: keep it among '
+                        'the meta_keys of PackInputs'
+                    )
+                ids.append(int(sample.sample_idx))
+            batch = encode(preprocess(data_batch, False)['inputs'])
+            if batch.ndim != 2:
+                raise ValueError(
+                    'extract_feat must return one vector per image, (B, D), '
+                    f'but gave {tuple(batch.shape)}: write '
+                    "neck=dict(type='GlobalAveragePooling') into the model"
+                )
+            batch = scale(batch.float())
+            if not seen:
+                feats = batch.new_empty(
+                    len(sampler), batch.shape[1], dtype=dtype
+                )
+            feats[seen : len(ids)] = batch
+            if i % LOG_INTERVAL == 0:
+                each = (time.time() - start) / i
+                eta = timedelta(seconds=int(each * (len(loader) - i)))
+                self.runner.logger.info(
+                    f'{role} [{i}/{len(loader)}]  eta: {eta}  time: {each:.4f}'
+                )
+        # In parts, as a mask of all would need much memory.
+        parts = feats[: len(ids)].split(2**14)
+        diverged = torch.tensor(
+            not all(part.isfinite().all() for part in parts)
+        ).int()
+        all_reduce(diverged, 'max')
+        if diverged:
+            raise ValueError(DIVERGED)
+        return FeatureShard(
+            torch.tensor(ids, dtype=torch.int64),
+            feats[: len(ids)],
+            torch.tensor(labels, dtype=torch.int64),
         )

@@ -18,7 +18,6 @@ from mmmoca.evaluation.loaders import (
     class_label,
     class_names,
 )
-from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
 from .feature_loop import FeatureLoop
@@ -51,8 +50,6 @@ class KNNValLoop(FeatureLoop):
         temperature (float or Sequence[float]): T. Defaults to 0.07.
         bank_dtype (str): 'float32', or 'float16' to halve the memory of a
             large bank. Defaults to 'float32'.
-        chunk_size (int): Rows compared at a time. See
-            :func:`mmmoca.evaluation.knn_search`. Defaults to 8192.
         baselines (bool): Whether a training also measures, before its first
             step, the encoder that it starts from and raw pixels (up to 6912
             numbers an image), by the last k and temperature. Each validation
@@ -76,7 +73,6 @@ class KNNValLoop(FeatureLoop):
         k: int | Sequence[int] = (10, 20),
         temperature: float | Sequence[float] = 0.07,
         bank_dtype: str = 'float32',
-        chunk_size: int = 8192,
         baselines: bool = False,
         **kwargs,
     ) -> None:
@@ -85,7 +81,6 @@ class KNNValLoop(FeatureLoop):
         if bank_dtype not in ('float32', 'float16'):
             raise ValueError("bank_dtype must be 'float32' or 'float16'")
         self.bank_dtype = getattr(torch, bank_dtype)
-        self.chunk_size = chunk_size
         self.bank_dataloader = self.build_labelled(bank_dataloader)
         check_same_classes(
             self.bank_dataloader, self.dataloader, ('bank', 'query')
@@ -117,8 +112,7 @@ class KNNValLoop(FeatureLoop):
         bank = ShardedBank(
             self.extract(
                 self.bank_dataloader, 'k-NN bank', *options, self.bank_dtype
-            ),
-            self.chunk_size,
+            )
         )
         labels = bank.class_labels
         if len(labels) < 2 or labels[0] < 0:
@@ -197,28 +191,6 @@ class _BaselinesHook(Hook):
 
 @LOOPS.register_module()
 class KNNTestLoop(KNNValLoop):
-    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments.
-
-    It logs the accuracies of :class:`KNNAccuracy` as a table, too.
-    """
+    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments."""
 
     stage = 'test'
-
-    def run(self) -> dict:
-        """Classify the queries and log the accuracies.
-
-        Returns:
-            dict: Metrics of the evaluator.
-        """
-        metrics = super().run()
-        rows: dict[float, list[str]] = {}
-        for name, _, t in self.settings:
-            accuracy = metrics.get(f'knn/top1_{name}')
-            if accuracy is not None:
-                row = rows.setdefault(t, [f'T = {t:g}'])
-                row.append(f'{accuracy:.2f}')
-        if rows:
-            ks = dict.fromkeys(f'k = {k}' for _, k, _ in self.settings)
-            table = render_table(['k-NN top-1 (%)', *ks], [*rows.values()])
-            self.runner.logger.info(f'\n{table}')
-        return metrics

@@ -40,8 +40,6 @@ class LowShotTestLoop(FeatureLoop):
             format see :func:`mmmoca.evaluation.subsets.read_subsets`.
         regularization (float): Lambda. Defaults to 0.1.
         max_iter (int): Iterations of L-BFGS. Defaults to 300.
-        tol (float): Bound on the gradient of the summed loss, see
-            :func:`mmmoca.evaluation.low_shot.fit_low_shot`. Defaults to 1e-4.
         seed (int): Of the drawn subsets. Defaults to 0.
         **kwargs: See :class:`FeatureLoop`.
 
@@ -60,20 +58,15 @@ class LowShotTestLoop(FeatureLoop):
         subsets: dict[str, str | Sequence[str] | dict | None],
         regularization: float = 0.1,
         max_iter: int = 300,
-        tol: float = 1e-4,
         seed: int = 0,
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
         import sklearn  # noqa: F401  fails before hours of extraction
 
-        if min(regularization, max_iter, tol) <= 0:
-            raise ValueError(
-                'regularization, max_iter and tol must be above 0'
-            )
-        self.fit = dict(
-            regularization=regularization, max_iter=max_iter, tol=tol
-        )
+        if min(regularization, max_iter) <= 0:
+            raise ValueError('regularization and max_iter must be above 0')
+        self.fit = dict(regularization=regularization, max_iter=max_iter)
         source = with_data_root(train_dataloader, self.data_root)
         dataset = source['dataset']
         # Only who draws needs to know all images.
