@@ -90,7 +90,6 @@ class PatchBank:
         patches_per_image (int): Patches to keep of each image.
         num_images (int): Images that this rank adds.
         seed (int): Of the choice. Defaults to 0.
-        chunk_size (int): Rows compared at a time. Defaults to 8192.
 
     Attributes:
         size (int): Patches of the whole bank, once closed.
@@ -102,13 +101,11 @@ class PatchBank:
         patches_per_image: int,
         num_images: int,
         seed: int = 0,
-        chunk_size: int = 8192,
     ) -> None:
         self.num_classes = num_classes
         self.patches_per_image = patches_per_image
         self.num_images = num_images
         self.seed = seed
-        self.chunk_size = chunk_size
         # Made at the first images: to join parts would double the memory.
         self._feats = torch.empty(0, 0)
         self._ids: list[Tensor] = []
@@ -153,8 +150,7 @@ class PatchBank:
         ids, shares = torch.cat(self._ids), torch.cat(self._shares)
         none = torch.zeros_like(ids)
         self._bank = ShardedBank(
-            FeatureShard(ids, self._feats[: self._rows], none),
-            self.chunk_size,
+            FeatureShard(ids, self._feats[: self._rows], none)
         )
         # By id, which is how a neighbour is known.
         self._known, self._table, _ = gather_samples(ids, shares, none)

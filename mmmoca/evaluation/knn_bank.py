@@ -26,20 +26,17 @@ class ShardedBank:
         shard (FeatureShard): This rank's part; rows L2-normalised, in any
             floating dtype. Samples that a padded sampler repeated are
             dropped.
-        chunk_size (int): Rows compared at a time, see
-            :func:`mmmoca.evaluation.knn_search`. Defaults to 8192.
 
     Attributes:
         num_images (int): Images of the whole bank.
         class_labels (Tensor): The labels that occur in it, sorted, (C,).
     """
 
-    def __init__(self, shard: FeatureShard, chunk_size: int = 8192) -> None:
+    def __init__(self, shard: FeatureShard) -> None:
         rows, self.num_images = owned_rows(shard.ids)
         self.feats = take_rows(shard.feats, rows)
         self.ids = shard.ids[rows].to(self.feats.device)
         self.labels = shard.labels[rows].to(self.feats.device)
-        self.chunk_size = chunk_size
         self.class_labels = torch.cat(
             gather_rows(shard.labels.unique())
         ).unique()
@@ -96,7 +93,7 @@ class ShardedBank:
         sims = query.new_empty(len(query), 0)
         rows = sims.long()
         if len(self.feats):
-            sims, rows = knn_search(query, self.feats, k, self.chunk_size)
+            sims, rows = knn_search(query, self.feats, k)
         left = 0, k - sims.shape[1]
         sims = F.pad(sims, left, value=-torch.inf)
         return (

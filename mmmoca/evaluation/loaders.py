@@ -66,6 +66,27 @@ def class_label(sample: DataSample | dict, role: str) -> int:
     return int(label)
 
 
+def sample_index(sample: DataSample | dict, role: str) -> int:
+    """The number of an image in its data set.
+
+    Args:
+        sample (DataSample | dict): Of the image.
+        role (str): What the images are for, for the message.
+
+    Returns:
+        int: Its ``sample_idx``.
+
+    Raises:
+        ValueError: If the sample has none.
+    """
+    if 'sample_idx' not in sample:
+        raise ValueError(
+            f'the {role} images have no sample_idx: keep it among the '
+            'meta_keys of PackInputs, or of PackSegInputs'
+        )
+    return int(sample.get('sample_idx'))
+
+
 def check_loader(
     loader: DataLoader, role: str, with_label: bool = True
 ) -> None:

@@ -43,7 +43,7 @@ def _search(kind):
     rank = get_rank()
     own = _shares(kind, len(bank))[rank]
     feats = bank[own] if len(own) else torch.empty(0, 0)
-    sharded = ShardedBank(FeatureShard(own, feats, labels[own]), 8)
+    sharded = ShardedBank(FeatureShard(own, feats, labels[own]))
     # Many batches on one rank, a single one on the other.
     mine = query[5:] if rank else query[:1]
     found = [sharded.search(batch, K) for batch in mine.split(2)]
@@ -108,7 +108,7 @@ def test_shards_find_what_the_whole_bank_does():
 def test_one_process_and_more_neighbours_than_images():
     bank, query, labels = _set()
     ids = torch.arange(53) * 10
-    sharded = ShardedBank(FeatureShard(ids, bank.half(), labels - 2), 8)
+    sharded = ShardedBank(FeatureShard(ids, bank.half(), labels - 2))
     sims, found, found_labels = sharded.search(query, 100)
     expected, rows = knn_search(query, bank.half(), 100)
     assert sims.shape == (20, 53)

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -238,7 +239,7 @@ def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
     test, metrics = (CONFIG, tmp_path / 'epoch_1.pth'), tmp_path / 'm.json'
     out = '--out', metrics, '--out-item', 'metrics'
     log = run_tool('tools/test.py', *test, *out, *options)
-    assert 'knn/top1_k2: ' in log
+    assert re.search(r'\| k-NN top-1 \(%\) \| +k = 2', log)
     run('dist_test.sh', test[1], '2', '--out', tmp_path / 'p.pkl')
     samples = load(tmp_path / 'p.pkl')
     hits = [int(s['pred_label']) == int(s['gt_label']) for s in samples]

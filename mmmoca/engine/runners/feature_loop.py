@@ -18,6 +18,7 @@ from mmmoca.evaluation.features import DIVERGED, FeatureShard
 from mmmoca.evaluation.loaders import (
     check_loader,
     class_label,
+    sample_index,
     with_data_root,
 )
 
@@ -163,12 +164,7 @@ class FeatureLoop(TestLoop):
             # Before they go to the device, where each would be waited for.
             for sample in data_batch.get('data_samples') or [{}]:
                 labels.append(class_label(sample, role))
-                if 'sample_idx' not in sample:
-                    raise ValueError(
-                        f'the {role} images have no sample_idx: keep it among '
-                        'the meta_keys of PackInputs'
-                    )
-                ids.append(int(sample.sample_idx))
+                ids.append(sample_index(sample, role))
             batch = encode(preprocess(data_batch, False)['inputs'])
             if batch.ndim != 2:
                 raise ValueError(

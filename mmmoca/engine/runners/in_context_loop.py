@@ -12,7 +12,11 @@ from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.in_context import PatchBank
-from mmmoca.evaluation.loaders import check_same_classes, class_names
+from mmmoca.evaluation.loaders import (
+    check_same_classes,
+    class_names,
+    sample_index,
+)
 from mmmoca.evaluation.memory import check_memory
 from mmmoca.messages import listed
 from mmmoca.registry import LOOPS
@@ -46,7 +50,6 @@ class InContextTestLoop(FeatureLoop):
         allow_missing (bool): Whether the bank may have no pixel of a class,
             which is then never predicted. Defaults to False.
         seed (int): Of the choice of patches. Defaults to 0.
-        chunk_size (int): Rows compared at a time. Defaults to 8192.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
@@ -68,15 +71,13 @@ class InContextTestLoop(FeatureLoop):
         temperature: float = 0.02,
         allow_missing: bool = False,
         seed: int = 0,
-        chunk_size: int = 8192,
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if min(bank_size, bank_epochs, k, chunk_size) < 1 or temperature <= 0:
+        if min(bank_size, bank_epochs, k) < 1 or temperature <= 0:
             raise ValueError(
-                f'bank_size={bank_size}, bank_epochs={bank_epochs}, k={k} and '
-                f'chunk_size={chunk_size} must be at least 1 and temperature='
-                f'{temperature} above 0'
+                f'bank_size={bank_size}, bank_epochs={bank_epochs} and k={k} '
+                f'must be at least 1, and temperature={temperature} above 0'
             )
         self.bank_loader = self.build_labelled(bank_dataloader)
         check_same_classes(self.bank_loader, self.dataloader, ('bank', 'test'))
@@ -88,7 +89,6 @@ class InContextTestLoop(FeatureLoop):
         self.temperature = temperature
         self.allow_missing = allow_missing
         self.seed = seed
-        self.chunk_size = chunk_size
 
     def measure(self) -> dict:
         """See :meth:`FeatureLoop.measure`; the size of the bank is added."""
@@ -120,18 +120,12 @@ class InContextTestLoop(FeatureLoop):
             max(1, self.bank_size // images),
             len(loader.sampler) * self.bank_epochs,
             self.seed,
-            self.chunk_size,
         )
         for epoch in range(self.bank_epochs):
             if hasattr(loader.sampler, 'set_epoch'):
                 loader.sampler.set_epoch(epoch)
             for index, batch in enumerate(loader):
                 maps, samples = self._encode(batch)
-                if any('sample_idx' not in s for s in samples):
-                    raise ValueError(
-                        'the images of the bank have no sample_idx: put it '
-                        'among the meta_keys of PackSegInputs'
-                    )
                 if not index + epoch:
                     check_memory(
                         'patches of the bank (bank_size)',
@@ -142,7 +136,7 @@ class InContextTestLoop(FeatureLoop):
                         maps.device,
                     )
                 start = epoch * len(loader.dataset)
-                ids = [start + int(s.sample_idx) for s in samples]
+                ids = [start + sample_index(s, 'bank') for s in samples]
                 masks = [sample.gt_sem_seg.data for sample in samples]
                 bank.add(ids, maps, torch.cat(masks))
                 if index % 50 == 49:
@@ -181,9 +175,7 @@ class InContextTestLoop(FeatureLoop):
         model = unwrap_model(self.runner.model)
         data = model.data_preprocessor(batch, False)
         inputs, size = data['inputs'], data['inputs'].shape[-2:]
-        with torch.autocast(inputs.device.type, enabled=self.fp16):
-            maps = model.extract_feat(inputs)
-        maps = maps[-1] if isinstance(maps, (tuple, list)) else maps
+        maps = self.encode(inputs)
         if maps.ndim != 4:
             raise ValueError(
                 f'extract_feat must give patch features, (B, D, h, w), but '

@@ -18,6 +18,7 @@ from mmmoca.evaluation.loaders import (
     class_label,
     class_names,
 )
+from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
 from .feature_loop import FeatureLoop
@@ -191,6 +192,28 @@ class _BaselinesHook(Hook):
 
 @LOOPS.register_module()
 class KNNTestLoop(KNNValLoop):
-    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments."""
+    """:class:`KNNValLoop` for ``test_cfg``, with the same arguments.
+
+    It logs the accuracies of :class:`KNNAccuracy` as a table, too.
+    """
 
     stage = 'test'
+
+    def run(self) -> dict:
+        """Classify the queries and log the accuracies.
+
+        Returns:
+            dict: Metrics of the evaluator.
+        """
+        metrics = super().run()
+        rows: dict[float, list[str]] = {}
+        for name, _, t in self.settings:
+            accuracy = metrics.get(f'knn/top1_{name}')
+            if accuracy is not None:
+                row = rows.setdefault(t, [f'T = {t:g}'])
+                row.append(f'{accuracy:.2f}')
+        if rows:
+            ks = dict.fromkeys(f'k = {k}' for _, k, _ in self.settings)
+            table = render_table(['k-NN top-1 (%)', *ks], [*rows.values()])
+            self.runner.logger.info(f'\n{table}')
+        return metrics
