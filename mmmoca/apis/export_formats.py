@@ -29,11 +29,6 @@ from mmmoca.models.rotary import rotary_periods
 
 from .encoder import Encoder
 
-_OPSET = 18
-# Protocol buffers end at 2 GB.
-_ONE_FILE = 1_900_000_000
-_OUTPUTS = ('cls', 'avg', 'patches')
-
 
 def _write_weights(
     state_dict: Mapping[str, Tensor], record: dict, folder: Path
@@ -288,45 +283,39 @@ class _Features(nn.Module):
         return tokens[:, 0], patches.mean(dim=1), patches
 
 
-def _example(vit: VisionTransformer) -> tuple[tuple[Tensor], dict]:
-    """Arguments to trace with, and which of their sides may change."""
+def _exported(encoder: Encoder) -> torch.export.ExportedProgram:
+    """A graph of the encoder for any number of images, 'batch'."""
+    vit = encoder.backbone
     channels = vit.patch_embed.projection.in_channels
     images = torch.zeros(2, channels, *vit.img_size)
     # PyTorch 2.6 does not export without an end.
     batch = torch.export.Dim('batch', max=2**31)
-    return (images,), dict(images={0: batch})
+    with torch.no_grad():
+        return torch.export.export(
+            _Features(vit),
+            (images,),
+            dynamic_shapes=dict(images={0: batch}),
+            strict=False,  # the default from PyTorch 2.7 on
+        )
 
 
 def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.onnx``; weights above 2 GB lie beside it."""
-    vit = encoder.backbone
-    arguments, dynamic = _example(vit)
-    size = sum(p.numel() * p.element_size() for p in vit.parameters())
     with warnings.catch_warnings():
         # PyTorch of what it uses itself.
         warnings.simplefilter('ignore', FutureWarning)
         torch.onnx.export(
-            _Features(vit),
-            arguments,
-            folder / 'model.onnx',
+            _exported(encoder),
+            f=folder / 'model.onnx',
             input_names=['images'],
-            output_names=_OUTPUTS,
-            opset_version=_OPSET,
+            output_names=('cls', 'avg', 'patches'),
+            opset_version=18,
             dynamo=True,
-            external_data=size > _ONE_FILE,
-            dynamic_shapes=dynamic,
+            external_data=False,  # but for more than fits a file
             verbose=False,
         )
 
 
 def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.pt2``, for ``torch.export.load``."""
-    arguments, dynamic = _example(encoder.backbone)
-    with torch.no_grad():
-        program = torch.export.export(
-            _Features(encoder.backbone),
-            arguments,
-            dynamic_shapes=dynamic,
-            strict=False,  # the default from PyTorch 2.7 on
-        )
-    torch.export.save(program, folder / 'model.pt2')
+    torch.export.save(_exported(encoder), folder / 'model.pt2')

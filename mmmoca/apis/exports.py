@@ -139,17 +139,15 @@ def export_encoder(
     if to != 'safetensors':
         _to_rgb(encoder)
     vit, settings = encoder.backbone, encoder.preprocessing
-    metainfo = encoder.metainfo
-    path, heads = metainfo['checkpoint'], metainfo['num_heads']
+    facts = dict(encoder.metainfo)
+    path, heads = facts.pop('checkpoint'), facts['num_heads']
     record = file_record(
         path,
-        layout=metainfo['layout'],
-        which=metainfo['which'],
+        **facts,
         grid=tuple(vit.patch_resolution),
-        feature=metainfo['feature'],
+        sha256=file_sha256(path),
+        preprocessing=settings.as_record(),
     )
-    record |= dict(sha256=file_sha256(path), num_heads=heads)
-    record |= dict(preprocessing=settings.as_record())
     patch = vit.patch_embed.projection.kernel_size
     prepared = settings._asdict() | dict(patch_size=patch, num_heads=heads)
     with atomic_write(out) as folder:
