@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """ViTs of mmpretrain, built to fit the tensors of a checkpoint."""
 
+import math
 from typing import Any
 
 import torch
@@ -39,6 +40,12 @@ def adapt_backbone(
             or the size is not a multiple of the patch.
     """
     if source_grid is not None:
+        patches = backbone.state_dict['pos_embed'].shape[1] - 1
+        if math.prod(source_grid) != patches:
+            raise CheckpointError(
+                f'the position embedding has {patches} patches, not '
+                f'{source_grid[0]} x {source_grid[1]}: give its --source-grid'
+            )
         backbone = backbone._replace(grid=tuple(source_grid))
     size = backbone.img_size  # which refuses a grid that is not known
     size = size if img_size is None else img_size

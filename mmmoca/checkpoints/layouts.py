@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 
 from mmmoca.messages import listed
@@ -30,7 +31,6 @@ from .weights import (
     mask_biases,
     position_grid,
     prepend_class_position,
-    resize_positions,
 )
 
 # The weight that tells a ViT, and how its names become mmpretrain's.
@@ -128,14 +128,12 @@ class Backbone(NamedTuple):
 
         Returns:
             Backbone: The same if its own grid is not known.
-
-        Raises:
-            CheckpointError: If its own grid is not that of its positions.
         """
         if self.grid is None:
             return self
         positions = self.state_dict['pos_embed']
-        positions = resize_positions(positions, self.grid, grid, mode)
+        # Without antialiasing, as mmpretrain does in its forward pass.
+        positions = resize_pos_embed(positions, self.grid, grid, mode)
         state_dict = self.state_dict | dict(pos_embed=positions)
         return self._replace(state_dict=state_dict, grid=grid)
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 import torch
-from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor, zeros_like
 
 from mmmoca.messages import listed
@@ -211,35 +210,6 @@ def position_grid(
         return tuple(recorded)
     side = math.isqrt(patches)
     return (side, side) if side**2 == patches else None
-
-
-def resize_positions(
-    pos_embed: Tensor,
-    source: tuple[int, int],
-    target: tuple[int, int],
-    mode: str = 'bicubic',
-) -> Tensor:
-    """Resize a position embedding between two patch grids.
-
-    Args:
-        pos_embed (Tensor): (1, 1 + h w, D), [CLS] first.
-        source (tuple[int, int]): Its rows and columns (h, w).
-        target (tuple[int, int]): Rows and columns (H, W) wanted.
-        mode (str): Interpolation. Defaults to 'bicubic', without
-            antialiasing, as mmpretrain does in its forward pass.
-
-    Returns:
-        Tensor: (1, 1 + H W, D).
-
-    Raises:
-        CheckpointError: If it does not have h w patches.
-    """
-    if pos_embed.shape[1] != 1 + source[0] * source[1]:
-        raise CheckpointError(
-            f'the position embedding has {pos_embed.shape[1] - 1} patches, '
-            f'not {source[0]} x {source[1]}: give its --source-grid H W'
-        )
-    return resize_pos_embed(pos_embed, source, target, mode)
 
 
 def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
