@@ -48,8 +48,8 @@ class ImageShards(ImageSet):
         ImportError: If there are braces, and webdataset is missing.
         OSError: At build time, if a shard is damaged, compressed or cut off.
             Else see :class:`ImageSet`.
-        ValueError: At build time, if labels are asked for and missing, or
-            the shards are not on a disk; for an ``ann_file``.
+        ValueError: At build time, if labels are asked for and missing; for
+            an ``ann_file``.
     """
 
     def find_images(self) -> Iterator[dict]:
@@ -69,10 +69,6 @@ class ImageShards(ImageSet):
 
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')
-        if '://' in place:
-            raise ValueError(
-                f'{place} is not on a disk, as shards must be: copy them'
-            )
         if os.path.isdir(place):
             # '*' leaves out hidden files, of which macOS makes one for each.
             tars = f'{place}/*.tar'
@@ -89,9 +85,9 @@ class ImageShards(ImageSet):
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is no file {printable(missing[0])}: set data_root to '
-                'a folder of *.tar (make_shards.py of the tools writes some), '
-                'a file, or a pattern such as train-{000..009}.tar'
+                f'there is no file {printable(missing[0])} on a disk: set '
+                'data_root to a folder of *.tar (make_shards.py of the tools '
+                'writes some), a file, or a pattern as train-{000..009}.tar'
             )
         return shards
 

@@ -120,7 +120,7 @@ def test_a_file_or_a_pattern(shards):
     assert 'gt_label' not in some.get_data_info(0)
     with raises(FileNotFoundError, 'no.tar'):
         ImageShards(str(shards), 'no.tar', **options)
-    with raises(ValueError, 'not on a disk'):
+    with raises(FileNotFoundError, 's3://b/a.tar', 'on a disk'):
         ImageShards('', 's3://b/a.tar', **options)
     with raises(ValueError, 'ann_file'):
         ImageShards(str(shards), ann_file='list.txt', **options)
