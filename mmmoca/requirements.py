@@ -67,11 +67,6 @@ def import_quietly(*modules: str) -> None:
             import_module(module)
 
 
-def import_mmpretrain() -> None:
-    """Import all of mmpretrain that this package uses, quietly."""
-    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
-
-
 class MissingOpsError(ImportError):
     """mmdet, or the compiled operators of mmcv, are not installed."""
 
