@@ -23,7 +23,7 @@ from mmmoca.checkpoints.keys import (
     TIMM,
     VIT,
 )
-from mmmoca.checkpoints.weights import split_qkv
+from mmmoca.checkpoints.weights import split_qkv, token_parts
 from mmmoca.files import write_json
 from mmmoca.models.rotary import rotary_periods
 
@@ -55,13 +55,6 @@ def write_safetensors(encoder: Encoder, record: dict, folder: Path) -> None:
     _write_weights(state, record, folder)
 
 
-def _parts_of(vit: VisionTransformer) -> tuple[int, bool]:
-    """The number of registers, and whether positions are rotary ones."""
-    return getattr(vit, 'num_registers', 0), 'rotary_periods' in (
-        vit.state_dict()
-    )
-
-
 def _check_rotary(vit: VisionTransformer, library: str) -> None:
     """Refuse angles that the class of a library does not compute."""
     usual = rotary_periods(4 * len(vit.rotary_periods))
@@ -76,8 +69,8 @@ def _timm_tokens(
     vit: VisionTransformer, state: dict[str, Tensor]
 ) -> tuple[str, dict]:
     """Timm's architecture and its arguments; the state is changed."""
-    registers, rotary = _parts_of(vit)
-    if not rotary:
+    registers, positions = token_parts(vit.state_dict())
+    if positions != 'rope':
         options = {}
         if registers:  # which timm gives positions, too, if [CLS] has one
             first = state['pos_embed'][:, :1]
@@ -164,8 +157,8 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
 
 def transformers_class(vit: VisionTransformer) -> str:
     """The class of transformers that computes what a ViT does."""
-    registers, rotary = _parts_of(vit)
-    if rotary:
+    registers, positions = token_parts(vit.state_dict())
+    if positions == 'rope':
         return 'DINOv3ViTModel'
     return 'Dinov2WithRegistersModel' if registers else 'ViTModel'
 
@@ -174,7 +167,8 @@ def _transformers_tokens(
     vit: VisionTransformer, state: dict[str, Tensor]
 ) -> tuple[dict, int]:
     """Settings of such a class, and its column; the state is changed."""
-    registers, rotary = _parts_of(vit)
+    registers, positions = token_parts(vit.state_dict())
+    rotary = positions == 'rope'
     if not registers and not rotary:
         return dict(model_type='vit'), VIT
     height, width = vit.img_size

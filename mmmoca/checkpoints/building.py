@@ -11,7 +11,13 @@ from mmmoca.registry import MODELS
 
 from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .weights import PROJECTION, TOKEN_PARTS, adapt_in_channels, arch_of
+from .weights import (
+    PROJECTION,
+    TOKEN_PARTS,
+    adapt_in_channels,
+    arch_of,
+    token_parts,
+)
 
 
 def adapt_backbone(
@@ -108,12 +114,8 @@ def build_vit(
     if state.keys() & TOKEN_PARTS:
         # Of the floor of the models, which knows nothing of files.
         kind = MODELS.get('mmmoca.MOCAViT')
-        rotary = 'rotary_periods' in state
-        registers = state.get('register_tokens', torch.empty(1, 0))
-        config |= dict(
-            num_registers=registers.shape[1],
-            positions='rope' if rotary else 'sincos',
-        )
+        registers, positions = token_parts(state)
+        config |= dict(num_registers=registers, positions=positions)
     with torch.device('meta'):
         vit = kind(**config | settings)
     try:

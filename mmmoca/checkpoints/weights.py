@@ -45,6 +45,21 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
     )
 
 
+def token_parts(state_dict: Mapping[str, Tensor]) -> tuple[int, str]:
+    """What a ViT has that a plain one does not have.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Of a ViT.
+
+    Returns:
+        tuple[int, str]: ``num_registers`` and ``positions``, as
+        :class:`~mmmoca.models.MOCAViT` calls them.
+    """
+    registers = state_dict.get('register_tokens', torch.empty(1, 0))
+    positions = 'rope' if 'rotary_periods' in state_dict else 'sincos'
+    return registers.shape[1], positions
+
+
 def check_real(state_dict: Mapping[str, object], source: str) -> None:
     """Refuse integer, boolean and complex weights, and what is no tensor.
 
