@@ -3,7 +3,6 @@
 
 import os
 import re
-from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -78,30 +77,6 @@ def convert_release_name(name: str) -> str | None:
     )
 
 
-def convert_release_state_dict(
-    state_dict: Mapping[str, Tensor],
-) -> dict[str, Tensor]:
-    """Convert the authors' full model to :class:`MOCA`'s state dict.
-
-    Args:
-        state_dict (Mapping[str, Tensor]): Released names.
-
-    Returns:
-        dict[str, Tensor]: Names and shapes of :class:`MOCA`.
-
-    Raises:
-        CheckpointError: If a name is not one of the released model's.
-    """
-    converted = {}
-    for name, value in state_dict.items():
-        new_name = convert_release_name(name)
-        if new_name in ('codebook.pointer', 'codebook.msd'):
-            value = value.reshape(())
-        if new_name is not None:
-            converted[new_name] = value
-    return converted
-
-
 def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
     """Read a checkpoint; the authors' full model as one of this package.
 
@@ -150,8 +125,11 @@ def convert_release(
             'encoder_teacher. and encoder.: convert a backbone alone by '
             'tools/model_converters/convert.py'
         )
-    converted = convert_release_state_dict(state)
-    dropped = [name for name in state if convert_release_name(name) is None]
+    names = {name: convert_release_name(name) for name in state}
+    dropped = [old for old, new in names.items() if new is None]
+    converted = {new: state[old] for old, new in names.items() if new}
+    for name in converted.keys() & {'codebook.pointer', 'codebook.msd'}:
+        converted[name] = converted[name].reshape(())  # (1,) -> ()
     grid = position_grid(None, converted['teacher.pos_embed'])
     record = file_record(source, layout='moca', which='full', grid=grid)
     return dict(state_dict=converted, meta=dict(mmmoca=record)), dropped
