@@ -3,7 +3,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -33,19 +33,14 @@ from .weights import (
     prepend_class_position,
 )
 
-# The weight that tells a ViT, and how its names become mmpretrain's.
-_NAMINGS: dict[str, tuple[str, Callable[[str], str]]] = {
-    'timm': ('patch_embed.proj.weight', TIMM.to_mmpretrain),
-    'mmpretrain': (PROJECTION, str),
-    'huggingface': (
-        'embeddings.patch_embeddings.projection.weight',
-        HUGGINGFACE.to_mmpretrain,
-    ),
-    'dinov3': (
-        'embeddings.patch_embeddings.weight',
-        HUGGINGFACE.to_mmpretrain,
-    ),
+# The weight that tells a ViT, and whose names it has.
+_ANCHORS = {
+    'patch_embed.proj.weight': 'timm',
+    PROJECTION: 'mmpretrain',
+    'embeddings.patch_embeddings.projection.weight': 'huggingface',
+    'embeddings.patch_embeddings.weight': 'huggingface',  # DINOv3's
 }
+_TABLES = dict(timm=TIMM, huggingface=HUGGINGFACE)
 _ENCODER = re.compile(
     r'cls_token|pos_embed|register_tokens|rotary_periods'
     r'|(patch_embed\.projection|ln[12]|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
@@ -214,7 +209,7 @@ def find_backbone(
     found = [
         Place(container, name.removesuffix(anchor), naming)
         for container, tensors in groups.items()
-        for naming, (anchor, _) in _NAMINGS.items()
+        for anchor, naming in _ANCHORS.items()
         for name in tensors
         if name.endswith(anchor)
     ]
@@ -230,13 +225,13 @@ def find_backbone(
     found, taken = choose_weights(found, weights, swapped, source)
     place, role = choose_encoder(found, which, record.get('which'), source)
     container, prefix, naming = place
-    _, convert = _NAMINGS[naming]
+    table = _TABLES.get(naming)
     state_dict, ignored, unknown, changes = {}, [], [], []
     for name, value in groups[container].items():
         if not name.startswith(prefix):
             continue
         name = name.removeprefix(prefix)
-        new = convert(name)
+        new = table.to_mmpretrain(name) if table else name
         if _ENCODER.fullmatch(new):
             state_dict[new] = value
         elif _OTHER.match(new):

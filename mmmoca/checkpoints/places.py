@@ -172,7 +172,7 @@ def layout_of(
     decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
     for layout, fits in (
         ('moca', 'encoder_teacher.' in prefixes),
-        ('huggingface', naming in ('huggingface', 'dinov3')),
+        ('huggingface', naming == 'huggingface'),
         ('mmmoca', naming == 'mmpretrain' and 'teacher.' in prefixes),
         ('mocov3', momentum),  # mmpretrain's too
         ('mmpretrain', naming == 'mmpretrain'),
