@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import atomic_write, write_json
 from mmmoca.messages import listed
 from mmmoca.progress import progress_bar
+from mmmoca.requirements import import_extra
 from mmmoca.version import __version__
 
 from .encoder import Encoder
@@ -165,8 +165,8 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
         )
     if out.suffix not in ('.npy', '.parquet'):
         raise ValueError(f'{out} must end in .npy or .parquet')
-    if out.suffix == '.parquet' and find_spec('pyarrow') is None:
-        raise ImportError(f"{out} takes: pip install 'mmmoca[search]'")
+    if out.suffix == '.parquet':
+        import_extra('pyarrow', str(out), 'search')
 
 
 def _names(paths: list[str | None], place: str, out: Path) -> list[str]:

@@ -4,12 +4,12 @@
 import copy
 import os
 from collections.abc import Callable
-from importlib.util import find_spec
 
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.checkpoints.writing import file_record, file_sha256
 from mmmoca.files import atomic_write, write_json, write_text
 from mmmoca.messages import printable
+from mmmoca.requirements import import_extra
 from mmmoca.version import __version__
 
 from .encoder import Encoder
@@ -103,12 +103,8 @@ def check_target(out: str | os.PathLike, to: str) -> None:
     """
     if os.path.lexists(out):
         raise CheckpointError(f'{out} exists: give a name that is free')
-    missing = [name for name in FORMATS[to][2] if not find_spec(name)]
-    if missing:
-        raise ImportError(
-            f'this export needs {", ".join(missing)}: '
-            "pip install 'mmmoca[export]'"
-        )
+    for module in FORMATS[to][2]:
+        import_extra(module, f'the export to {to}', 'export')
 
 
 def export_encoder(

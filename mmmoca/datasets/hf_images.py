@@ -15,6 +15,7 @@ from mmengine.fileio import BaseStorageBackend, register_backend
 from mmmoca.files import check_regular, outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
+from mmmoca.requirements import import_extra
 
 from .image_set import ImageSet
 
@@ -156,10 +157,7 @@ class HFRows(Sequence):
 
 def _load(folder: str) -> 'Dataset':
     """Load what ``save_to_disk`` of Hugging Face's datasets wrote."""
-    try:
-        from datasets import load_from_disk
-    except ImportError as error:
-        raise ImportError('HFImages needs: pip install datasets') from error
+    datasets = import_extra('datasets', 'HFImages')
     if not Path(folder, 'state.json').is_file():
         places = Path(folder), Path(folder).parent
         near = [p.parent for at in places for p in at.glob('*/state.json')]
@@ -176,7 +174,7 @@ def _load(folder: str) -> 'Dataset':
             if outside(folder, [path]):
                 raise ValueError(f'its state.json names {path}')
             check_regular(path)
-        return load_from_disk(folder)
+        return datasets.load_from_disk(folder)
     except Exception as error:  # pyarrow and datasets have errors of their own
         raise OSError(
             f'the data set in {printable(folder)} cannot be read: '

@@ -12,6 +12,7 @@ from mmengine.fileio import BaseStorageBackend, register_backend
 
 from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
+from mmmoca.requirements import import_extra
 
 from .image_set import ImageSet
 from .shard_index import read_index
@@ -74,13 +75,8 @@ class ImageShards(ImageSet):
             tars = f'{place}/*.tar'
             shards = sorted(glob(f'{escape(place)}/*.tar')) or [tars]
         elif '{' in place:
-            try:
-                from braceexpand import braceexpand
-            except ImportError as error:
-                raise ImportError(
-                    'braces in data_root need: pip install webdataset'
-                ) from error
-            shards = list(braceexpand(place))
+            braces = import_extra('braceexpand', 'a pattern of shards')
+            shards = list(braces.braceexpand(place))
         else:
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:

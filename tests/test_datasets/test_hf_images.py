@@ -90,7 +90,7 @@ def test_what_is_refused(root, options, error, parts):
 
 def test_without_the_library(root, monkeypatch):
     monkeypatch.setitem(sys.modules, 'datasets', None)
-    with raises(ImportError, 'HFImages needs: pip install datasets'):
+    with raises(ImportError, 'HFImages needs datasets', 'mmmoca[data]'):
         HFImages(str(root / 'one'))
 
 
