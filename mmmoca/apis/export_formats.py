@@ -201,7 +201,6 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write what a class of transformers loads by ``from_pretrained``."""
     vit, settings = encoder.backbone, encoder.preprocessing
     arch, projection = vit.arch_settings, vit.patch_embed.projection
-    patch = _side_or_sides(projection.kernel_size)
     state = dict(vit.state_dict())
     options, column = _transformers_tokens(vit, state)
     config = (
@@ -213,10 +212,9 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
             intermediate_size=arch['feedforward_channels'],
             layer_norm_eps=vit.ln1.eps,
             image_size=_side_or_sides(settings.img_size),
-            patch_size=patch,
+            patch_size=_side_or_sides(projection.kernel_size),
             num_channels=projection.in_channels,
             qkv_bias=vit.layers[0].attn.qkv.bias is not None,
-            encoder_stride=patch,
         )
         | options
     )
