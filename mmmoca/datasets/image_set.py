@@ -57,18 +57,9 @@ class ImageSet(CustomDataset):
     ) -> None:
         kwargs['serialize_data'] = True
         self.left_out: Counter[str] = Counter()
-        lazy_init = kwargs.pop('lazy_init', False)
         super().__init__(
-            expanduser(data_root),
-            *args,
-            extensions=extensions,
-            lazy_init=True,
-            **kwargs,
+            expanduser(data_root), *args, extensions=extensions, **kwargs
         )
-        steps = self.pipeline.transforms
-        steps[:] = map(judging, steps)
-        if not lazy_init:
-            self.full_init()
 
     def find_images(self) -> Iterator[dict]:
         """Yield each image: ``img_path``, and ``gt_label`` if it has one."""
@@ -85,6 +76,8 @@ class ImageSet(CustomDataset):
     def full_init(self) -> None:
         """Find the images and check that they can be read."""
         if not self._fully_initialized:
+            steps = self.pipeline.transforms
+            steps[:] = map(judging, steps)
             super().full_init()
             self._check_readable()
 
