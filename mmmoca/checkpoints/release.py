@@ -13,15 +13,14 @@ from .reading import read_checkpoint
 from .weights import position_grid
 from .writing import file_record
 
-# Beginnings of names in the authors' release, and here. What follows those of
-# ViTs has timm's names.
-_RELEASED_VITS = {
-    'encoder.': ('backbone.', ''),
-    'encoder_teacher.': ('teacher.', ''),
-    'decoder_blocks_cls_pt.': ('neck.', 'blocks.'),
-}
+# Beginnings of names in the authors' release, and here. What follows has
+# timm's names, where it is of a ViT.
 _EXTRACTOR = 'bow_extractor.bow_extractor.0.'
+_BLOCKS = 'decoder_blocks_cls_pt.', 'decoder_cls_pt.blocks.'
 _RELEASED = {
+    'encoder.': 'backbone.',
+    'encoder_teacher.': 'teacher.',
+    'decoder_cls_pt.': 'neck.',
     'norm_cls_pt.': 'neck.input_norm.',
     'decoder_embed_cls_pt.': 'neck.projection.',
     'decoder_norm_cls_pt.': 'neck.norm.',
@@ -65,13 +64,10 @@ def convert_release_name(name: str) -> str | None:
     """
     if _DROPPED.match(name):
         return None
-    for theirs, (ours, beginning) in _RELEASED_VITS.items():
-        if name.startswith(theirs):
-            rest = beginning + name.removeprefix(theirs)
-            return ours + TIMM.to_mmpretrain(rest)
+    name = name.replace(*_BLOCKS)
     for theirs, ours in _RELEASED.items():
         if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
+            return ours + TIMM.to_mmpretrain(name.removeprefix(theirs))
     raise CheckpointError(
         f'{name!r} is of a variant of MOCA that is not built here'
     )
