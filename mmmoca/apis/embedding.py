@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -174,18 +175,13 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
     if None in paths:
         raise TypeError('images in memory have no names: use Encoder.embed')
     names = [path.removeprefix(os.path.join(place, '')) for path in paths]
-    if out.suffix == '.parquet':
-        try:
-            '\0'.join(names).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                '.parquet cannot hold names that are no Unicode: write .npy'
-            ) from error
-        return names
+    # Line breaks of a list, and what is no Unicode.
+    odd = '[\n\r]' if out.suffix == '.npy' else '[\ud800-\udfff]'
     for name in names:
-        if '\n' in name or '\r' in name:
+        if re.search(odd, name):
             raise ValueError(
-                f'a list of names cannot hold {name!r}: write .parquet'
+                f'{out.suffix} cannot hold the name {name!r}: write the other '
+                'one of .npy and .parquet'
             )
     return names
 
