@@ -114,8 +114,6 @@ class LoadImage(LoadImageFromFile):
                 f'reduce_to={reduce_to} must be a number of pixels, and needs '
                 "color_type='color' and imdecode_backend='cv2', the defaults"
             )
-        if max_pixels < 1:
-            raise ValueError(f'max_pixels must be 1 or more, got {max_pixels}')
         if not 0 <= max_unreadable <= 1:
             raise ValueError(
                 f'max_unreadable={max_unreadable} must be between 0 and 1'
