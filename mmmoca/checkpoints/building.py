@@ -64,9 +64,9 @@ def adapt_backbone(
         )
     grid = tuple(s // p for s, p in zip(size, patch))
     backbone = backbone.resized(grid, mode)
-    if in_channels is not None:
-        adapted = adapt_in_channels(projection, in_channels)
-        backbone.state_dict[PROJECTION] = adapted
+    channels = in_channels or projection.shape[1]
+    projection = adapt_in_channels(projection, channels)
+    backbone.state_dict[PROJECTION] = projection
     return backbone
 
 

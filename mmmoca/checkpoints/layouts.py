@@ -3,8 +3,6 @@
 
 import os
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from mmpretrain.models.utils import resize_pos_embed
@@ -75,8 +73,8 @@ class Backbone(NamedTuple):
         changes (tuple[str, ...]): How ``state_dict`` differs from the file's
             encoder and which of two sets of weights it is, in words for a
             log.
-        meta (dict): The ``meta`` of the file, such as :func:`run_record`
-            inside; {} if there is none.
+        meta (object): The ``meta`` of the file, of any type; see
+            :func:`record_of`.
     """
 
     state_dict: dict[str, Tensor]
@@ -85,7 +83,7 @@ class Backbone(NamedTuple):
     ignored: list[str]
     grid: tuple[int, int] | None
     changes: tuple[str, ...] = ()
-    meta: Mapping = MappingProxyType({})
+    meta: object = None
 
     @property
     def feature(self) -> str | None:
@@ -203,7 +201,6 @@ def find_backbone(
         ValueError: If ``which`` is neither of its choices.
     """
     meta = checkpoint.get('meta')
-    meta = meta if isinstance(meta, dict) else {}
     record = record_of(meta)
     groups = tensors_of(checkpoint)
     found = [
