@@ -121,9 +121,6 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     architecture, options = _timm_tokens(vit, state)
     config = dict(
         architecture=architecture,
-        num_classes=0,
-        num_features=dims,
-        global_pool=pool,
         model_args=dict(
             img_size=list(vit.img_size),
             patch_size=_side_or_sides(projection.kernel_size),
