@@ -142,7 +142,8 @@ def export_encoder(
         **facts,
         grid=tuple(vit.patch_resolution),
         sha256=file_sha256(path),
-        preprocessing=settings.as_record(),
+        # As `run_record` has it.
+        preprocessing=settings._asdict() | dict(cropped=settings.img_size[0]),
     )
     patch = vit.patch_embed.projection.kernel_size
     prepared = settings._asdict() | dict(patch_size=patch, num_heads=heads)

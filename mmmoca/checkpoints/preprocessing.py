@@ -62,14 +62,6 @@ class Preprocessing(NamedTuple):
     loader: dict
     source: str
 
-    def as_record(self) -> dict:
-        """What a file of this encoder records, see :func:`run_record`."""
-        record = self._asdict()
-        del record['img_size']
-        if self.resize is not None:
-            record['cropped'] = self.img_size[0]
-        return record
-
 
 def run_record(config: dict, model: nn.Module) -> dict:
     """What a run records of its encoder whenever it saves it.
