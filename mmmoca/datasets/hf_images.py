@@ -87,7 +87,7 @@ class HFImages(ImageSet):
         labels = np.asarray(dataset.with_format('numpy')[name][:])
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
             raise ValueError(
-                f'the column {name!r} of {self._searched()} holds {feature}, '
+                f'the column {name!r} of {self.img_prefix!r} holds {feature}, '
                 'no class numbers: set label_column, write with_label=False, '
                 f'or save dataset.class_encode_column({name!r})'
             )
@@ -95,9 +95,6 @@ class HFImages(ImageSet):
         if self.CLASSES is None and names is not None:
             self._metainfo['classes'] = tuple(names)
         return [n if n >= 0 else None for n in labels.tolist()]
-
-    def _searched(self) -> str:
-        return repr(self.img_prefix)
 
 
 def is_opened(data: object) -> bool:

@@ -55,8 +55,8 @@ class ImageFolder(ImageSet):
         root = self.img_prefix
         if not os.path.isdir(root):
             raise FileNotFoundError(
-                f'no folder {self._searched()}. Set data_root (and '
-                'data_prefix, if any) to the folder that holds the images'
+                f'there is no folder {root!r}: set data_root (and '
+                'data_prefix, if any) to the one that holds the images'
             )
         if self.ann_file:
             yield from self._read_list()
@@ -113,15 +113,6 @@ class ImageFolder(ImageSet):
         """Paths of the images at any depth of a folder, sorted."""
         files = visible_files(folder, self.left_out)
         return sorted(with_ending(files, self.extensions, self.left_out))
-
-    def _searched(self) -> str:
-        place = super()._searched()
-        if self.with_label and not self.ann_file:
-            place += (
-                ': write with_label=False unless there is one folder a class, '
-                '<data_root>/<class>/<image>'
-            )
-        return place
 
 
 def visible_folders(root: str) -> list[str]:

@@ -103,9 +103,13 @@ class ImageSet(CustomDataset):
             ends.append(len(content))
         self.data_list = _Infos(self)
         if not ends:
+            extensions = ', '.join(sorted(self.extensions))
             others = counted(self.left_out) or 'none'
             raise FileNotFoundError(
-                f'no image in {self._searched()}; other files: {others}'
+                f'no image in {self.img_prefix!r} (accepted extensions: '
+                f'{extensions}; other files: {others}). In a folder with '
+                'labels each class has one, <data_root>/<class>/<image>: '
+                'else write with_label=False'
             )
         say_left_out(
             self.left_out,
@@ -113,11 +117,6 @@ class ImageSet(CustomDataset):
             "set its extensions ('' takes all files), or give a list of files",
         )
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
-
-    def _searched(self) -> str:
-        """Where and what to look for, for messages."""
-        extensions = ', '.join(sorted(self.extensions))
-        return f'{self.img_prefix!r} (accepted extensions: {extensions})'
 
     def _check_readable(self) -> None:
         """Raise unless one of some images, spread evenly, can be used."""
