@@ -65,13 +65,11 @@ def _names(content: dict) -> Iterator[tuple[str, Any]]:
     for name, keys in _UNIQUE.items():
         for key in keys:
             kind, seen = int if key == 'id' else str, set()
+            problem = f'{name} whose {key} repeats or is no {kind.__name__}'
             for entry in content[name]:
                 value = entry[key]
                 if type(value) is not kind or value in seen:
-                    yield (
-                        f'{name} whose {key} repeats or is no {kind.__name__}',
-                        value,
-                    )
+                    yield problem, value
                 else:
                     seen.add(value)
 
