@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Which images a tar file holds, whoever wrote it."""
 
-import io
 import json
 import os
 import tarfile
@@ -18,7 +17,7 @@ from .file_endings import count_left_out
 # Name of an image in a tar file, where its bytes begin, how many they are,
 # and its class, None without one.
 Member = tuple[str, int, int, int | None]
-# Of a header, a label, or what is read of a description in JSON.
+# What is read of a label, or of a description in JSON.
 _MOST_BYTES = 2**24
 
 
@@ -84,24 +83,12 @@ def _kept_index(file: Path, made_from: list) -> dict | None:
         return None
 
 
-class _ShardFile(io.BufferedReader):
-    """A file that reads no header of more bytes than one may have."""
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MOST_BYTES:
-            raise tarfile.ReadError(f'a header says that it has {size} bytes')
-        return super().read(size)
-
-
 def _read_headers(
     shard: str, endings: tuple[str, ...], left_out: Counter[str]
 ) -> list[Member]:
     images, labels = [], {}
-    with (
-        _ShardFile(io.FileIO(shard)) as file,
-        tarfile.open(fileobj=file, mode='r:') as tar,
-    ):
-        for member in _members(tar, os.fstat(file.fileno()).st_size):
+    with tarfile.open(shard, 'r:') as tar:
+        for member in _members(tar, os.stat(shard).st_size):
             name = member.name
             key, suffix = _key_of(name)
             if name.lower().endswith(endings):
