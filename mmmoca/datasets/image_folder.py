@@ -52,20 +52,14 @@ class ImageFolder(ImageSet):
 
     def find_images(self) -> Iterator[dict]:
         """List the folder, or read the list."""
-        root = self.img_prefix
-        if not os.path.isdir(root):
-            raise FileNotFoundError(
-                f'there is no folder {root!r}: set data_root (and '
-                'data_prefix, if any) to the one that holds the images'
-            )
         if self.ann_file:
             yield from self._read_list()
         elif not self.with_label:
-            for path in self._files(root):
+            for path in self._files(self.img_prefix):
                 yield dict(img_path=path)
         else:
             for label, name in enumerate(self._classes()):
-                for path in self._files(os.path.join(root, name)):
+                for path in self._files(os.path.join(self.img_prefix, name)):
                     yield dict(img_path=path, gt_label=label)
 
     def _read_list(self) -> Iterator[dict]:
