@@ -205,7 +205,7 @@ class ArrowBackend(BaseStorageBackend):
         """The bytes of one image, as it was put into the data set.
 
         Args:
-            filepath (str): The URL.
+            filepath (str): The URL, of :class:`HFImages`.
 
         Returns:
             Its content.
@@ -214,14 +214,9 @@ class ArrowBackend(BaseStorageBackend):
             ImportError: If datasets is missing.
             OSError: If the row has no image, or names a file that is not in
                 the folder of the data set.
-            ValueError: If the URL is none of a row.
         """
-        match = ARROW_ADDRESS.fullmatch(filepath)
-        if match is None:
-            raise ValueError(
-                f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
-            )
-        return _images(match[1], match[3])[int(match[2])]
+        folder, row, column = ARROW_ADDRESS.fullmatch(filepath).groups()
+        return _images(folder, column)[int(row)]
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         """The same as a text, see :meth:`get`."""

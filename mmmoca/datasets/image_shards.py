@@ -99,21 +99,17 @@ class TarBackend(BaseStorageBackend):
         """The bytes of one member.
 
         Args:
-            filepath (str): The URL; NAME is for messages.
+            filepath (str): The URL, of :class:`ImageShards`; NAME is for
+                messages.
 
         Returns:
             Its content.
 
         Raises:
             OSError: If the file cannot be read, or ends before the member.
-            ValueError: If the URL is none of a member.
         """
-        match = TAR_ADDRESS.fullmatch(filepath)
-        if match is None:
-            raise ValueError(
-                f'{printable(filepath)} is no tar://SHARD#OFFSET+SIZE/NAME'
-            )
-        shard, offset, size = match[1], int(match[2]), int(match[3])
+        shard, *numbers = TAR_ADDRESS.fullmatch(filepath).groups()
+        offset, size = map(int, numbers)
         # Kept, lest another thread's shard close it.
         file = _open(shard)
         there = max(0, os.fstat(file.fileno()).st_size - offset)
