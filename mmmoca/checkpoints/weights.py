@@ -243,8 +243,6 @@ def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
         Tensor: (D, N, P, Q).
     """
     old = projection.shape[1]
-    if channels == old:
-        return projection
     if channels == 1:
         return projection.sum(dim=1, keepdim=True)
     repeated = projection.repeat(1, -(-channels // old), 1, 1)[:, :channels]
