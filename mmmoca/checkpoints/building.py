@@ -2,7 +2,6 @@
 """ViTs of mmpretrain, built to fit the tensors of a checkpoint."""
 
 import math
-from typing import Any
 
 import torch
 from mmpretrain.models.backbones import VisionTransformer
@@ -71,18 +70,17 @@ def adapt_backbone(
 
 
 def build_vit(
-    backbone: Backbone, num_heads: int | None = None, **settings: Any
+    backbone: Backbone, num_heads: int | None = None
 ) -> VisionTransformer:
     """Build the ViT that a checkpoint is of, with its weights.
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
         num_heads (int, optional): See :func:`num_heads_of`.
-        **settings: Further arguments of :class:`VisionTransformer`, such as
-            ``out_type``, by default 'raw': all tokens after the final norm.
 
     Returns:
-        VisionTransformer: In float32 and evaluation mode, on the CPU.
+        VisionTransformer: Of ``out_type='raw'``, all tokens after the final
+        norm; in float32 and evaluation mode, on the CPU.
 
     Raises:
         CheckpointError: If the number of heads or the patch grid is not
@@ -117,7 +115,7 @@ def build_vit(
         registers, positions = token_parts(state)
         config |= dict(num_registers=registers, positions=positions)
     with torch.device('meta'):
-        vit = kind(**config | settings)
+        vit = kind(**config)
     try:
         vit.load_state_dict(state, assign=True)
     except RuntimeError as error:
