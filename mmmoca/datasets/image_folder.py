@@ -90,8 +90,7 @@ class ImageFolder(ImageSet):
     def _classes(self) -> list[str]:
         """The folders that are classes, in order."""
         names = visible_folders(self.img_prefix)
-        with os.scandir(self.img_prefix) as entries:
-            beside = [e.name for e in entries if e.is_file()]
+        beside = [e.name for e in os.scandir(self.img_prefix) if e.is_file()]
         for _ in with_ending(beside, self.extensions, Counter()):
             self.left_out['beside the class folders'] += 1
         if self.CLASSES is None:
@@ -111,12 +110,11 @@ class ImageFolder(ImageSet):
 
 def visible_folders(root: str) -> list[str]:
     """Names of the folders in a folder, sorted, without hidden ones."""
-    with os.scandir(root) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if entry.is_dir() and not entry.name.startswith('.')
-        )
+    return sorted(
+        entry.name
+        for entry in os.scandir(root)
+        if entry.is_dir() and not entry.name.startswith('.')
+    )
 
 
 def visible_files(
