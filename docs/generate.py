@@ -57,10 +57,9 @@ def _title(metafile: dict) -> str:
 
 def classes() -> Iterator[str]:
     """Every class that a config can name, by the registry that has it."""
+    import mmmoca.quietly  # noqa: F401  # isort: skip
     from mmmoca import registry
-    from mmmoca.requirements import import_mmpretrain
 
-    import_mmpretrain()
     for room in vars(registry).values():
         if not isinstance(room, registry.Registry):
             continue

@@ -11,7 +11,7 @@ registers the classes on first use.
 
 from typing import Any
 
-from .requirements import check_requirements, import_mmpretrain
+from .requirements import check_requirements
 from .version import __version__
 
 __all__ = ['__version__', 'load', 'pretrain']
@@ -28,7 +28,6 @@ MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
 def __getattr__(name: str) -> Any:
     if name not in ('load', 'pretrain'):
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    import_mmpretrain()
     from . import apis
 
     return getattr(apis, name)

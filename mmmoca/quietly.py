@@ -1,9 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Imports mmpretrain without its messages.
+"""Imports all of mmpretrain that this package uses, without its messages.
 
 To be imported before what takes parts of mmpretrain.
 """
 
-from .requirements import import_mmpretrain
+from .requirements import import_quietly
 
-import_mmpretrain()
+import_quietly('mmpretrain.datasets', 'mmpretrain.models')

@@ -6,6 +6,7 @@ import warnings
 from contextlib import redirect_stdout, suppress
 from importlib import import_module, metadata
 from importlib.util import find_spec
+from typing import Any
 
 # Each module and its oldest version. Several distributions provide the modules
 # of OpenMMLab, so that none of them can be a hard dependency.
@@ -67,9 +68,26 @@ def import_quietly(*modules: str) -> None:
             import_module(module)
 
 
-def import_mmpretrain() -> None:
-    """Import all of mmpretrain that this package uses, quietly."""
-    import_quietly('mmpretrain.datasets', 'mmpretrain.models')
+def import_extra(module: str, user: str, extra: str = 'data') -> Any:
+    """Import a module that an extra of this package installs.
+
+    Args:
+        module (str): Its name.
+        user (str): What needs it, for the error.
+        extra (str): The extra. Defaults to 'data'.
+
+    Returns:
+        Any: The module.
+
+    Raises:
+        ImportError: If it is not installed. Says what to install.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"{user} needs {module}: pip install 'mmmoca[{extra}]'"
+        ) from error
 
 
 class MissingOpsError(ImportError):

@@ -62,7 +62,7 @@ MUTANTS = [
     ('+ std * brightness)', '+ brightness)'),
     ('/ self._read\n', '/ (self._read + self._failed)\n'),
     # checkpoints
-    ("'encoder_teacher.': ('teacher.'", "'encoder_teacher.': ('backbone.'"),
+    ("'encoder_teacher.': 'teacher.'", "'encoder_teacher.': 'backbone.'"),
     ('side**2 == patches else None', 'side**2 <= patches else None'),
     ('return repeated * (old / channels)', 'return repeated'),
     (", ('bias', factors)", ','),

@@ -14,7 +14,7 @@ from mmpretrain import FeatureExtractor, get_model, list_models
 
 import mmmoca.hub
 from mmmoca.checkpoints import FILE_SCHEME, local_file
-from mmmoca.checkpoints.release import convert_release_state_dict
+from mmmoca.checkpoints.release import convert_release
 
 from .helpers.encoders import ARCH, write_run
 from .helpers.golden import Case, released, settings
@@ -129,8 +129,8 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     parts['backbone']['arch']['_delete_'] = True
     address = f'{FILE_SCHEME}{file}' if by_path else True
     model = get_model(name, pretrained=address, **parts)
-    expected = convert_release_state_dict(case.group('state_dict'))
-    assert_same(model.state_dict(), expected)
+    expected, _ = convert_release(released(case), file)
+    assert_same(model.state_dict(), expected['state_dict'])
 
 
 def test_features_of_an_image(root, tmp_path):

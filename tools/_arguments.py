@@ -152,10 +152,7 @@ def import_stack() -> None:
     Raises:
         ImportError: If anything is missing or too old.
     """
-    import mmmoca  # noqa: F401  checks it
-    from mmmoca.requirements import import_mmpretrain
-
-    import_mmpretrain()
+    import mmmoca.quietly  # noqa: F401
 
 
 @contextmanager

@@ -4,10 +4,10 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from mmmoca.datasets.image_places import stored_in
 from mmmoca.files import atomic_write, write_json
 from mmmoca.messages import listed
 from mmmoca.progress import progress_bar
+from mmmoca.requirements import import_extra
 from mmmoca.version import __version__
 
 from .encoder import Encoder
@@ -165,8 +166,8 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
         )
     if out.suffix not in ('.npy', '.parquet'):
         raise ValueError(f'{out} must end in .npy or .parquet')
-    if out.suffix == '.parquet' and find_spec('pyarrow') is None:
-        raise ImportError(f"{out} takes: pip install 'mmmoca[search]'")
+    if out.suffix == '.parquet':
+        import_extra('pyarrow', str(out), 'search')
 
 
 def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
@@ -174,18 +175,13 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
     if None in paths:
         raise TypeError('images in memory have no names: use Encoder.embed')
     names = [path.removeprefix(os.path.join(place, '')) for path in paths]
-    if out.suffix == '.parquet':
-        try:
-            '\0'.join(names).encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                '.parquet cannot hold names that are no Unicode: write .npy'
-            ) from error
-        return names
+    # Line breaks of a list, and what is no Unicode.
+    odd = '[\n\r]' if out.suffix == '.npy' else '[\ud800-\udfff]'
     for name in names:
-        if '\n' in name or '\r' in name:
+        if re.search(odd, name):
             raise ValueError(
-                f'a list of names cannot hold {name!r}: write .parquet'
+                f'{out.suffix} cannot hold the name {name!r}: write the other '
+                'one of .npy and .parquet'
             )
     return names
 

@@ -13,6 +13,7 @@ from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmpretrain.models.backbones import VisionTransformer
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.evaluation.presets import Preset
@@ -21,7 +22,7 @@ from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
 from .features import KINDS, Embeddings, check_batch_size, refuse
-from .images import Images, image_batches, pipeline_of
+from .images import Images, collate, pipeline_of, usable_cores
 from .opening import open_images
 
 
@@ -236,9 +237,21 @@ class Encoder(BaseModel):
             ValueError: If features are not finite.
         """
         spans = [range(len(images))] if spans is None else spans
-        pinned = self.data_preprocessor.device.type == 'cuda'
-        batches = image_batches(images, spans, batch_size, num_workers, pinned)
-        for rows, inputs, errors in batches:
+        batches = [
+            span[start : start + batch_size]
+            for span in spans
+            for start in range(0, len(span), batch_size)
+        ]
+        if num_workers is None:
+            num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
+        loader = DataLoader(
+            images,
+            batch_sampler=map(list, batches),
+            num_workers=num_workers,
+            collate_fn=collate,
+            pin_memory=self.data_preprocessor.device.type == 'cuda',
+        )
+        for rows, (inputs, errors) in zip(batches, loader):
             embeddings = None
             if inputs is not None:
                 inputs = self.data_preprocessor(dict(inputs=inputs))['inputs']

@@ -23,16 +23,11 @@ from mmmoca.checkpoints.keys import (
     TIMM,
     VIT,
 )
-from mmmoca.checkpoints.weights import split_qkv
+from mmmoca.checkpoints.weights import split_qkv, token_parts
 from mmmoca.files import write_json
 from mmmoca.models.rotary import rotary_periods
 
 from .encoder import Encoder
-
-_OPSET = 18
-# Protocol buffers end at 2 GB.
-_ONE_FILE = 1_900_000_000
-_OUTPUTS = ('cls', 'avg', 'patches')
 
 
 def _write_weights(
@@ -60,13 +55,6 @@ def write_safetensors(encoder: Encoder, record: dict, folder: Path) -> None:
     _write_weights(state, record, folder)
 
 
-def _parts_of(vit: VisionTransformer) -> tuple[int, bool]:
-    """The number of registers, and whether positions are rotary ones."""
-    return getattr(vit, 'num_registers', 0), 'rotary_periods' in (
-        vit.state_dict()
-    )
-
-
 def _check_rotary(vit: VisionTransformer, library: str) -> None:
     """Refuse angles that the class of a library does not compute."""
     usual = rotary_periods(4 * len(vit.rotary_periods))
@@ -81,8 +69,8 @@ def _timm_tokens(
     vit: VisionTransformer, state: dict[str, Tensor]
 ) -> tuple[str, dict]:
     """Timm's architecture and its arguments; the state is changed."""
-    registers, rotary = _parts_of(vit)
-    if not rotary:
+    registers, positions = token_parts(vit.state_dict())
+    if positions != 'rope':
         options = {}
         if registers:  # which timm gives positions, too, if [CLS] has one
             first = state['pos_embed'][:, :1]
@@ -133,9 +121,6 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
     architecture, options = _timm_tokens(vit, state)
     config = dict(
         architecture=architecture,
-        num_classes=0,
-        num_features=dims,
-        global_pool=pool,
         model_args=dict(
             img_size=list(vit.img_size),
             patch_size=_side_or_sides(projection.kernel_size),
@@ -169,8 +154,8 @@ def write_timm(encoder: Encoder, record: dict, folder: Path) -> None:
 
 def transformers_class(vit: VisionTransformer) -> str:
     """The class of transformers that computes what a ViT does."""
-    registers, rotary = _parts_of(vit)
-    if rotary:
+    registers, positions = token_parts(vit.state_dict())
+    if positions == 'rope':
         return 'DINOv3ViTModel'
     return 'Dinov2WithRegistersModel' if registers else 'ViTModel'
 
@@ -179,7 +164,8 @@ def _transformers_tokens(
     vit: VisionTransformer, state: dict[str, Tensor]
 ) -> tuple[dict, int]:
     """Settings of such a class, and its column; the state is changed."""
-    registers, rotary = _parts_of(vit)
+    registers, positions = token_parts(vit.state_dict())
+    rotary = positions == 'rope'
     if not registers and not rotary:
         return dict(model_type='vit'), VIT
     height, width = vit.img_size
@@ -212,7 +198,6 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write what a class of transformers loads by ``from_pretrained``."""
     vit, settings = encoder.backbone, encoder.preprocessing
     arch, projection = vit.arch_settings, vit.patch_embed.projection
-    patch = _side_or_sides(projection.kernel_size)
     state = dict(vit.state_dict())
     options, column = _transformers_tokens(vit, state)
     config = (
@@ -224,10 +209,9 @@ def write_transformers(encoder: Encoder, record: dict, folder: Path) -> None:
             intermediate_size=arch['feedforward_channels'],
             layer_norm_eps=vit.ln1.eps,
             image_size=_side_or_sides(settings.img_size),
-            patch_size=patch,
+            patch_size=_side_or_sides(projection.kernel_size),
             num_channels=projection.in_channels,
             qkv_bias=vit.layers[0].attn.qkv.bias is not None,
-            encoder_stride=patch,
         )
         | options
     )
@@ -288,45 +272,39 @@ class _Features(nn.Module):
         return tokens[:, 0], patches.mean(dim=1), patches
 
 
-def _example(vit: VisionTransformer) -> tuple[tuple[Tensor], dict]:
-    """Arguments to trace with, and which of their sides may change."""
+def _exported(encoder: Encoder) -> torch.export.ExportedProgram:
+    """A graph of the encoder for any number of images, 'batch'."""
+    vit = encoder.backbone
     channels = vit.patch_embed.projection.in_channels
     images = torch.zeros(2, channels, *vit.img_size)
     # PyTorch 2.6 does not export without an end.
     batch = torch.export.Dim('batch', max=2**31)
-    return (images,), dict(images={0: batch})
+    with torch.no_grad():
+        return torch.export.export(
+            _Features(vit),
+            (images,),
+            dynamic_shapes=dict(images={0: batch}),
+            strict=False,  # the default from PyTorch 2.7 on
+        )
 
 
 def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.onnx``; weights above 2 GB lie beside it."""
-    vit = encoder.backbone
-    arguments, dynamic = _example(vit)
-    size = sum(p.numel() * p.element_size() for p in vit.parameters())
     with warnings.catch_warnings():
         # PyTorch of what it uses itself.
         warnings.simplefilter('ignore', FutureWarning)
         torch.onnx.export(
-            _Features(vit),
-            arguments,
-            folder / 'model.onnx',
+            _exported(encoder),
+            f=folder / 'model.onnx',
             input_names=['images'],
-            output_names=_OUTPUTS,
-            opset_version=_OPSET,
+            output_names=('cls', 'avg', 'patches'),
+            opset_version=18,
             dynamo=True,
-            external_data=size > _ONE_FILE,
-            dynamic_shapes=dynamic,
+            external_data=False,  # but for more than fits a file
             verbose=False,
         )
 
 
 def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.pt2``, for ``torch.export.load``."""
-    arguments, dynamic = _example(encoder.backbone)
-    with torch.no_grad():
-        program = torch.export.export(
-            _Features(encoder.backbone),
-            arguments,
-            dynamic_shapes=dynamic,
-            strict=False,  # the default from PyTorch 2.7 on
-        )
-    torch.export.save(program, folder / 'model.pt2')
+    torch.export.save(_exported(encoder), folder / 'model.pt2')

@@ -4,12 +4,12 @@
 import copy
 import os
 from collections.abc import Callable
-from importlib.util import find_spec
 
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.checkpoints.writing import file_record, file_sha256
 from mmmoca.files import atomic_write, write_json, write_text
 from mmmoca.messages import printable
+from mmmoca.requirements import import_extra
 from mmmoca.version import __version__
 
 from .encoder import Encoder
@@ -103,12 +103,8 @@ def check_target(out: str | os.PathLike, to: str) -> None:
     """
     if os.path.lexists(out):
         raise CheckpointError(f'{out} exists: give a name that is free')
-    missing = [name for name in FORMATS[to][2] if not find_spec(name)]
-    if missing:
-        raise ImportError(
-            f'this export needs {", ".join(missing)}: '
-            "pip install 'mmmoca[export]'"
-        )
+    for module in FORMATS[to][2]:
+        import_extra(module, f'the export to {to}', 'export')
 
 
 def export_encoder(
@@ -139,17 +135,16 @@ def export_encoder(
     if to != 'safetensors':
         _to_rgb(encoder)
     vit, settings = encoder.backbone, encoder.preprocessing
-    metainfo = encoder.metainfo
-    path, heads = metainfo['checkpoint'], metainfo['num_heads']
+    facts = dict(encoder.metainfo)
+    path, heads = facts.pop('checkpoint'), facts['num_heads']
     record = file_record(
         path,
-        layout=metainfo['layout'],
-        which=metainfo['which'],
+        **facts,
         grid=tuple(vit.patch_resolution),
-        feature=metainfo['feature'],
+        sha256=file_sha256(path),
+        # As `run_record` has it.
+        preprocessing=settings._asdict() | dict(cropped=settings.img_size[0]),
     )
-    record |= dict(sha256=file_sha256(path), num_heads=heads)
-    record |= dict(preprocessing=settings.as_record())
     patch = vit.patch_embed.projection.kernel_size
     prepared = settings._asdict() | dict(patch_size=patch, num_heads=heads)
     with atomic_write(out) as folder:

@@ -3,7 +3,7 @@
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from mmcv.transforms import BaseTransform
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image, ImageOps
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
@@ -148,50 +148,18 @@ class Images(Dataset):
         return file.getvalue()
 
 
-def image_batches(
-    images: Images,
-    spans: Sequence[range],
-    batch_size: int,
-    num_workers: int | None = None,
-    pinned: bool = False,
-) -> Iterator[tuple[range, Tensor | None, dict[int, Exception]]]:
-    """Read images batch by batch.
-
-    Args:
-        images (Images): The images.
-        spans (Sequence[range]): Ranges of rows to read. A batch never crosses
-            from one to the next.
-        batch_size (int): Images at a time.
-        num_workers (int, optional): Processes that read; by default as many
-            as this process may use cores, up to 8, for more than one batch.
-        pinned (bool): Whether to pin the memory of batches, for a GPU.
-
-    Yields:
-        tuple[range, Tensor | None, dict[int, Exception]]: Rows; the images
-        that could be read, (n, C, H, W), None if there is none; and what is
-        wrong with the others, by their place in the batch.
-    """
-    batches = [
-        span[start : start + batch_size]
-        for span in spans
-        for start in range(0, len(span), batch_size)
-    ]
-    if num_workers is None:
-        num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
-    loader = DataLoader(
-        images,
-        batch_sampler=map(list, batches),
-        num_workers=num_workers,
-        collate_fn=_collate,
-        pin_memory=pinned,
-    )
-    for rows, (inputs, errors) in zip(batches, loader):
-        yield rows, inputs, errors
-
-
-def _collate(
+def collate(
     images: list[Tensor | Exception],
 ) -> tuple[Tensor | None, dict[int, Exception]]:
+    """Make a batch of the images that could be read.
+
+    Args:
+        images (list[Tensor | Exception]): What :class:`Images` gives.
+
+    Returns:
+        tuple[Tensor | None, dict[int, Exception]]: The images, (n, C, H, W),
+        None if there is none; and what is wrong with the others, by place.
+    """
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
     return (torch.stack(good) if good else None), errors

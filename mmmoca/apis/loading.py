@@ -87,10 +87,9 @@ def load(
         # Where torch.hub keeps them.
         path = local_file(url.removeprefix(FILE_SCHEME))
     backbone = read_backbone(path, which, weights)
-    if img_size is not None:
-        img_size = tuple(to_2tuple(img_size))
+    size = None if img_size is None else to_2tuple(img_size)
     try:
-        backbone = adapt_backbone(backbone, img_size, source_grid=source_grid)
+        backbone = adapt_backbone(backbone, size, source_grid=source_grid)
         settings = preprocessing_of(
             backbone, mean, std, config and config.to_dict()
         )

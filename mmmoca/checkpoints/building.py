@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """ViTs of mmpretrain, built to fit the tensors of a checkpoint."""
 
-from typing import Any
+import math
 
 import torch
 from mmpretrain.models.backbones import VisionTransformer
@@ -10,7 +10,13 @@ from mmmoca.registry import MODELS
 
 from .errors import CheckpointError
 from .layouts import Backbone, record_of
-from .weights import PROJECTION, TOKEN_PARTS, adapt_in_channels, arch_of
+from .weights import (
+    PROJECTION,
+    TOKEN_PARTS,
+    adapt_in_channels,
+    arch_of,
+    token_parts,
+)
 
 
 def adapt_backbone(
@@ -39,6 +45,12 @@ def adapt_backbone(
             or the size is not a multiple of the patch.
     """
     if source_grid is not None:
+        patches = backbone.state_dict['pos_embed'].shape[1] - 1
+        if math.prod(source_grid) != patches:
+            raise CheckpointError(
+                f'the position embedding has {patches} patches, not '
+                f'{source_grid[0]} x {source_grid[1]}: give its --source-grid'
+            )
         backbone = backbone._replace(grid=tuple(source_grid))
     size = backbone.img_size  # which refuses a grid that is not known
     size = size if img_size is None else img_size
@@ -51,25 +63,24 @@ def adapt_backbone(
         )
     grid = tuple(s // p for s, p in zip(size, patch))
     backbone = backbone.resized(grid, mode)
-    if in_channels is not None:
-        adapted = adapt_in_channels(projection, in_channels)
-        backbone.state_dict[PROJECTION] = adapted
+    channels = in_channels or projection.shape[1]
+    projection = adapt_in_channels(projection, channels)
+    backbone.state_dict[PROJECTION] = projection
     return backbone
 
 
 def build_vit(
-    backbone: Backbone, num_heads: int | None = None, **settings: Any
+    backbone: Backbone, num_heads: int | None = None
 ) -> VisionTransformer:
     """Build the ViT that a checkpoint is of, with its weights.
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
         num_heads (int, optional): See :func:`num_heads_of`.
-        **settings: Further arguments of :class:`VisionTransformer`, such as
-            ``out_type``, by default 'raw': all tokens after the final norm.
 
     Returns:
-        VisionTransformer: In float32 and evaluation mode, on the CPU.
+        VisionTransformer: Of ``out_type='raw'``, all tokens after the final
+        norm; in float32 and evaluation mode, on the CPU.
 
     Raises:
         CheckpointError: If the number of heads or the patch grid is not
@@ -101,14 +112,10 @@ def build_vit(
     if state.keys() & TOKEN_PARTS:
         # Of the floor of the models, which knows nothing of files.
         kind = MODELS.get('mmmoca.MOCAViT')
-        rotary = 'rotary_periods' in state
-        registers = state.get('register_tokens', torch.empty(1, 0))
-        config |= dict(
-            num_registers=registers.shape[1],
-            positions='rope' if rotary else 'sincos',
-        )
+        registers, positions = token_parts(state)
+        config |= dict(num_registers=registers, positions=positions)
     with torch.device('meta'):
-        vit = kind(**config | settings)
+        vit = kind(**config)
     try:
         vit.load_state_dict(state, assign=True)
     except RuntimeError as error:

@@ -14,21 +14,10 @@ from .errors import CheckpointError
 # PyTorch does not compress. What was compressed later stays far below this.
 MOST_PACKED = 50
 # What a record has, see `run_record`. Other keys are not used.
-_RECORD = dict(
-    mmmoca=dict,
-    layout=str,
-    num_heads=Real,
-    grid=list | tuple,  # of numbers, as mean and std
-    preprocessing=dict,
-    mean=list | tuple,
-    std=list | tuple,
-    channel_order=str,
-    resize=Real,
-    cropped=Real,
-    interpolation=str,
-    backend=str,
-    loader=dict,
-)
+_DICTS = 'mmmoca', 'preprocessing', 'loader'
+_TEXTS = 'layout', 'channel_order', 'interpolation', 'backend'
+_NUMBERS = 'num_heads', 'resize', 'cropped'
+_LISTS = 'grid', 'mean', 'std'  # of numbers
 
 
 def check_content(checkpoint: dict, path: str) -> None:
@@ -95,17 +84,21 @@ def _broken_record(meta: object) -> str | None:
     record = meta.get('mmmoca') if isinstance(meta, dict) else None
     known = record.get('preprocessing') if isinstance(record, dict) else None
     for part in (dict(mmmoca=record), record or {}, known or {}):
-        for key in part.keys() & _RECORD.keys():
-            value, kind = part[key], _RECORD[key]
-            if value is not None and not _is_of(value, kind, key):
+        for key, value in part.items():
+            if value is not None and not _is_usable(key, value):
                 return f'{key}={str(value)[:80]!r}'
     return None
 
 
-def _is_of(value: object, kind: object, key: str) -> bool:
-    numbers = value if isinstance(value, list | tuple) else [value]
+def _is_usable(key: object, value: object) -> bool:
+    if key in _DICTS:
+        return isinstance(value, dict)
+    if key in _TEXTS:
+        return isinstance(value, str)
+    if key not in _NUMBERS + _LISTS:
+        return True
+    numbers = [value] if key in _NUMBERS else value
     lowest = -math.inf if key == 'mean' else 0
-    return isinstance(value, kind) and (
-        kind in (dict, str)
-        or all(isinstance(n, Real) and lowest < n < math.inf for n in numbers)
+    return isinstance(numbers, list | tuple) and all(
+        isinstance(n, Real) and lowest < n < math.inf for n in numbers
     )

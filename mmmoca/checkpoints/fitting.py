@@ -23,11 +23,11 @@ from .weights import (
     arch_of,
     check_real,
     position_grid,
+    token_parts,
 )
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
-_POSITIONS = dict(sincos='added', rope='rotary')
 
 
 def check_fit(
@@ -129,7 +129,7 @@ def _check_tokens(
     """Refuse registers and rotary positions that only one of both has."""
     if 'cls_token' not in saved:
         return
-    file, model = map(_extra_tokens, (saved, vit.state_dict()))
+    file, model = map(token_parts, (saved, vit.state_dict()))
     if file != model:
         kinds = {(4, 'sincos'): 'RegisterViT', (4, 'rope'): 'DINOv3ViT'}
         kind = kinds.get(file, 'MOCAViT')
@@ -141,8 +141,8 @@ def _check_tokens(
             )
         raise CheckpointError(
             f'the encoder of the checkpoint has {file[0]} registers and '
-            f'{_POSITIONS[file[1]]} positions, {role} {model[0]} and '
-            f'{_POSITIONS[model[1]]} ones: write {advice}'
+            f'positions={file[1]}, {role} {model[0]} and {model[1]}: write '
+            f'{advice}'
         )
     periods = saved.get('rotary_periods', ())
     if len(periods) and saved['cls_token'].shape == vit.cls_token.shape:
@@ -158,15 +158,6 @@ def _check_heads(vit: VisionTransformer, heads: int | None, role: str) -> None:
             f'{role} another number: write model.backbone.arch.num_heads='
             f'{heads}'
         )
-
-
-def _extra_tokens(state: Mapping[str, Tensor]) -> tuple[int, str]:
-    """``num_registers`` and ``positions`` of a ViT."""
-    registers = state.get('register_tokens')
-    return (
-        0 if registers is None else registers.shape[1],
-        'rope' if 'rotary_periods' in state else 'sincos',
-    )
 
 
 def _check_grid(

@@ -3,10 +3,9 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
+from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor
 
 from mmmoca.messages import listed
@@ -30,22 +29,16 @@ from .weights import (
     mask_biases,
     position_grid,
     prepend_class_position,
-    resize_positions,
 )
 
-# The weight that tells a ViT, and how its names become mmpretrain's.
-_NAMINGS: dict[str, tuple[str, Callable[[str], str]]] = {
-    'timm': ('patch_embed.proj.weight', TIMM.to_mmpretrain),
-    'mmpretrain': (PROJECTION, str),
-    'huggingface': (
-        'embeddings.patch_embeddings.projection.weight',
-        HUGGINGFACE.to_mmpretrain,
-    ),
-    'dinov3': (
-        'embeddings.patch_embeddings.weight',
-        HUGGINGFACE.to_mmpretrain,
-    ),
+# The weight that tells a ViT, and whose names it has.
+_ANCHORS = {
+    'patch_embed.proj.weight': 'timm',
+    PROJECTION: 'mmpretrain',
+    'embeddings.patch_embeddings.projection.weight': 'huggingface',
+    'embeddings.patch_embeddings.weight': 'huggingface',  # DINOv3's
 }
+_TABLES = dict(timm=TIMM, huggingface=HUGGINGFACE)
 _ENCODER = re.compile(
     r'cls_token|pos_embed|register_tokens|rotary_periods'
     r'|(patch_embed\.projection|ln[12]|layers\.\d+\.(ln[12]|attn\.(qkv|[qkv]|proj)|ffn\.layers\.(0\.0|1)))'
@@ -81,8 +74,8 @@ class Backbone(NamedTuple):
         changes (tuple[str, ...]): How ``state_dict`` differs from the file's
             encoder and which of two sets of weights it is, in words for a
             log.
-        meta (dict): The ``meta`` of the file, such as :func:`run_record`
-            inside; {} if there is none.
+        meta (object): The ``meta`` of the file, of any type; see
+            :func:`record_of`.
     """
 
     state_dict: dict[str, Tensor]
@@ -91,7 +84,7 @@ class Backbone(NamedTuple):
     ignored: list[str]
     grid: tuple[int, int] | None
     changes: tuple[str, ...] = ()
-    meta: Mapping = MappingProxyType({})
+    meta: object = None
 
     @property
     def feature(self) -> str | None:
@@ -129,14 +122,12 @@ class Backbone(NamedTuple):
 
         Returns:
             Backbone: The same if its own grid is not known.
-
-        Raises:
-            CheckpointError: If its own grid is not that of its positions.
         """
         if self.grid is None:
             return self
         positions = self.state_dict['pos_embed']
-        positions = resize_positions(positions, self.grid, grid, mode)
+        # Without antialiasing, as mmpretrain does in its forward pass.
+        positions = resize_pos_embed(positions, self.grid, grid, mode)
         state_dict = self.state_dict | dict(pos_embed=positions)
         return self._replace(state_dict=state_dict, grid=grid)
 
@@ -211,13 +202,12 @@ def find_backbone(
         ValueError: If ``which`` is neither of its choices.
     """
     meta = checkpoint.get('meta')
-    meta = meta if isinstance(meta, dict) else {}
     record = record_of(meta)
     groups = tensors_of(checkpoint)
     found = [
         Place(container, name.removesuffix(anchor), naming)
         for container, tensors in groups.items()
-        for naming, (anchor, _) in _NAMINGS.items()
+        for anchor, naming in _ANCHORS.items()
         for name in tensors
         if name.endswith(anchor)
     ]
@@ -233,13 +223,13 @@ def find_backbone(
     found, taken = choose_weights(found, weights, swapped, source)
     place, role = choose_encoder(found, which, record.get('which'), source)
     container, prefix, naming = place
-    _, convert = _NAMINGS[naming]
+    table = _TABLES.get(naming)
     state_dict, ignored, unknown, changes = {}, [], [], []
     for name, value in groups[container].items():
         if not name.startswith(prefix):
             continue
         name = name.removeprefix(prefix)
-        new = convert(name)
+        new = table.to_mmpretrain(name) if table else name
         if _ENCODER.fullmatch(new):
             state_dict[new] = value
         elif _OTHER.match(new):

@@ -62,7 +62,7 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
         layouts use ('' for the file itself), or that is of averaged weights,
         its tensors, their names without what wrappers add.
     """
-    averaged = [key for key in checkpoint if _is_averaged(str(key))]
+    averaged = [key for key in checkpoint if _AVERAGED.search(str(key))]
     found = {}
     for key in dict.fromkeys((*_CONTAINERS, *averaged)):
         values = checkpoint if key == '' else checkpoint.get(key)
@@ -96,7 +96,7 @@ def choose_weights(
     Raises:
         CheckpointError: If the file does not have them.
     """
-    beside = [place for place in found if _is_averaged(str(place))]
+    beside = [place for place in found if _AVERAGED.search(str(place))]
     main = [place for place in found if place not in beside]
     kinds = ('averaged', 'raw') if swapped else ('raw', 'averaged')
     sets = {k: places for k, places in zip(kinds, (main, beside)) if places}
@@ -172,7 +172,7 @@ def layout_of(
     decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
     for layout, fits in (
         ('moca', 'encoder_teacher.' in prefixes),
-        ('huggingface', naming in ('huggingface', 'dinov3')),
+        ('huggingface', naming == 'huggingface'),
         ('mmmoca', naming == 'mmpretrain' and 'teacher.' in prefixes),
         ('mocov3', momentum),  # mmpretrain's too
         ('mmpretrain', naming == 'mmpretrain'),
@@ -184,8 +184,3 @@ def layout_of(
         if fits:
             return layout
     return 'timm'
-
-
-def _is_averaged(place: str) -> bool:
-    """Whether a key of a file, or a prefix there, is of averaged weights."""
-    return bool(_AVERAGED.search(place))

@@ -62,14 +62,6 @@ class Preprocessing(NamedTuple):
     loader: dict
     source: str
 
-    def as_record(self) -> dict:
-        """What a file of this encoder records, see :func:`run_record`."""
-        record = self._asdict()
-        del record['img_size']
-        if self.resize is not None:
-            record['cropped'] = self.img_size[0]
-        return record
-
 
 def run_record(config: dict, model: nn.Module) -> dict:
     """What a run records of its encoder whenever it saves it.
@@ -127,18 +119,13 @@ def preprocessing_record(config: dict, channels: int) -> dict:
     for name, default in (('mean', 0.0), ('std', 1.0)):
         numbers = tuple(normalise.get(name) or [default])
         known[name] = numbers * (channels if len(numbers) == 1 else 1)
-    if (
-        normalise.get('to_rgb')
-        or normalise.get('bgr_to_rgb')
-        # MMPretrain's sets in memory, such as CIFAR10, are RGB.
-        or (steps and not loader and channels == 3)
-    ):
-        known['channel_order'] = 'rgb'
-    elif str(loader.get('type')).endswith('LoadBands'):
-        known['channel_order'] = 'bands'
-    else:  # MMCV loads colours as BGR
-        orders = {1: 'grey', 3: 'bgr'}
-        known['channel_order'] = orders.get(channels, 'bands')
+    rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
+    # MMPretrain's sets in memory, such as CIFAR10, are RGB.
+    rgb = rgb or (steps and not loader and channels == 3)
+    # MMCV loads colours as BGR.
+    bands = str(loader.get('type')).endswith('LoadBands')
+    orders = {} if bands else {1: 'grey', 3: 'bgr'}
+    known['channel_order'] = 'rgb' if rgb else orders.get(channels, 'bands')
     known['source'] = 'config'
     return known
 

@@ -3,7 +3,6 @@
 
 import os
 import re
-from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -14,15 +13,14 @@ from .reading import read_checkpoint
 from .weights import position_grid
 from .writing import file_record
 
-# Beginnings of names in the authors' release, and here. What follows those of
-# ViTs has timm's names.
-_RELEASED_VITS = {
-    'encoder.': ('backbone.', ''),
-    'encoder_teacher.': ('teacher.', ''),
-    'decoder_blocks_cls_pt.': ('neck.', 'blocks.'),
-}
+# Beginnings of names in the authors' release, and here. What follows has
+# timm's names, where it is of a ViT.
 _EXTRACTOR = 'bow_extractor.bow_extractor.0.'
+_BLOCKS = 'decoder_blocks_cls_pt.', 'decoder_cls_pt.blocks.'
 _RELEASED = {
+    'encoder.': 'backbone.',
+    'encoder_teacher.': 'teacher.',
+    'decoder_cls_pt.': 'neck.',
     'norm_cls_pt.': 'neck.input_norm.',
     'decoder_embed_cls_pt.': 'neck.projection.',
     'decoder_norm_cls_pt.': 'neck.norm.',
@@ -66,40 +64,13 @@ def convert_release_name(name: str) -> str | None:
     """
     if _DROPPED.match(name):
         return None
-    for theirs, (ours, beginning) in _RELEASED_VITS.items():
-        if name.startswith(theirs):
-            rest = beginning + name.removeprefix(theirs)
-            return ours + TIMM.to_mmpretrain(rest)
+    name = name.replace(*_BLOCKS)
     for theirs, ours in _RELEASED.items():
         if name.startswith(theirs):
-            return ours + name.removeprefix(theirs)
+            return ours + TIMM.to_mmpretrain(name.removeprefix(theirs))
     raise CheckpointError(
         f'{name!r} is of a variant of MOCA that is not built here'
     )
-
-
-def convert_release_state_dict(
-    state_dict: Mapping[str, Tensor],
-) -> dict[str, Tensor]:
-    """Convert the authors' full model to :class:`MOCA`'s state dict.
-
-    Args:
-        state_dict (Mapping[str, Tensor]): Released names.
-
-    Returns:
-        dict[str, Tensor]: Names and shapes of :class:`MOCA`.
-
-    Raises:
-        CheckpointError: If a name is not one of the released model's.
-    """
-    converted = {}
-    for name, value in state_dict.items():
-        new_name = convert_release_name(name)
-        if new_name in ('codebook.pointer', 'codebook.msd'):
-            value = value.reshape(())
-        if new_name is not None:
-            converted[new_name] = value
-    return converted
 
 
 def read_converted(path: str | os.PathLike, lazy: bool = False) -> dict:
@@ -150,8 +121,11 @@ def convert_release(
             'encoder_teacher. and encoder.: convert a backbone alone by '
             'tools/model_converters/convert.py'
         )
-    converted = convert_release_state_dict(state)
-    dropped = [name for name in state if convert_release_name(name) is None]
+    names = {name: convert_release_name(name) for name in state}
+    dropped = [old for old, new in names.items() if new is None]
+    converted = {new: state[old] for old, new in names.items() if new}
+    for name in converted.keys() & {'codebook.pointer', 'codebook.msd'}:
+        converted[name] = converted[name].reshape(())  # (1,) -> ()
     grid = position_grid(None, converted['teacher.pos_embed'])
     record = file_record(source, layout='moca', which='full', grid=grid)
     return dict(state_dict=converted, meta=dict(mmmoca=record)), dropped

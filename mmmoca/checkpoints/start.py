@@ -7,9 +7,8 @@ of MOCA's also the rest of the model.
 
 import os
 from collections import Counter
-from collections.abc import Mapping
 
-from torch import Tensor, nn, ones_like
+from torch import nn, ones_like
 
 from .errors import CheckpointError
 from .fitting import check_fit
@@ -58,12 +57,16 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     state = next((group for group in groups if group.keys() >= both), {})
     if state:
         student = find_backbone(checkpoint, 'student', file)
-    state = {
-        name: value
+    other = {
+        _part(name)
         for name, value in state.items()
-        if _part(name) not in _ENCODERS
-    }
+        if name not in own or own[name].shape != value.shape
+    }.difference(_ENCODERS)
+    left_out = other.union(_ENCODERS)
+    state = {k: v for k, v in state.items() if _part(k) not in left_out}
+    own_size = 'is of another size: the model keeps its own'
     changes = list(teacher.changes)
+    changes += [f'its {part} {own_size}' for part in sorted(other)]
     vit = model.backbone
     channels = vit.patch_embed.projection.in_channels
     old = teacher.state_dict[PROJECTION].shape[1]
@@ -83,7 +86,6 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     for name, value in own.items():
         if name.endswith(tuple(LAYER_SCALE)) and _part(name) in _ENCODERS:
             state.setdefault(name, ones_like(value))
-    changes += _drop_other_shapes(state, own)
     heads = record_of(teacher.meta).get('num_heads')
     fits = dict(mmmoca=dict(num_heads=heads, grid=grid and target))
     check_fit(model, state, fits, file)
@@ -93,24 +95,6 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     source = os.path.basename(file)
     report = f'{source} (layout {teacher.layout}) fills {filled}'
     return [report, *(f'{source}: {change}' for change in changes)]
-
-
-def _drop_other_shapes(
-    state: dict[str, Tensor], own: Mapping[str, Tensor]
-) -> list[str]:
-    """Drop what is no encoder and has other shapes; say what it was."""
-    changes = []
-    for part in dict.fromkeys(map(_part, state)):
-        names = [n for n in state if _part(n) == part]
-        if part not in _ENCODERS and not all(
-            n in own and own[n].shape == state[n].shape for n in names
-        ):
-            for name in names:
-                del state[name]
-            changes.append(
-                f'its {part} is of another size: the model keeps its own'
-            )
-    return changes
 
 
 def _part(name: str) -> str:

@@ -112,25 +112,17 @@ def safe_unpickling() -> Iterator[None]:
     """Context in which ``torch.load`` accepts what MMEngine's files hold.
 
     Besides tensors and plain values these are log histories, numbers and
-    arrays of NumPy, and ``argparse.Namespace``; and what the caller added by
-    ``torch.serialization.add_safe_globals``, except for functions such as
-    ``getattr``, which stand-ins replace. Afterwards the list is as it was
-    before; PyTorch's own context would shorten it.
+    arrays of NumPy, and ``argparse.Namespace``. What others of the process
+    added by ``torch.serialization.add_safe_globals`` does not count:
+    MMEngine adds ``getattr`` itself. Afterwards the list is as it was before;
+    PyTorch's own context would shorten it.
     """
-    names = {name for _, name in _STAND_INS}
     with _LOCK:
         before = torch.serialization.get_safe_globals()
-        kept = [known for known in before if _name(known) not in names]
         torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(kept + _STAND_INS)
+        torch.serialization.add_safe_globals(_STAND_INS)
         try:
             yield
         finally:
             torch.serialization.clear_safe_globals()
             torch.serialization.add_safe_globals(before)
-
-
-def _name(known: Any) -> str:
-    if isinstance(known, tuple):
-        return known[1]
-    return f'{known.__module__}.{known.__qualname__}'

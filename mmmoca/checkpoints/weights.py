@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 import torch
-from mmpretrain.models.utils import resize_pos_embed
 from torch import Tensor, zeros_like
 
 from mmmoca.messages import listed
@@ -44,6 +43,21 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
         num_layers=1 + max(map(int, layers)),
         feedforward_channels=len(state_dict['layers.0.ffn.layers.0.0.weight']),
     )
+
+
+def token_parts(state_dict: Mapping[str, Tensor]) -> tuple[int, str]:
+    """What a ViT has that a plain one does not have.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Of a ViT.
+
+    Returns:
+        tuple[int, str]: ``num_registers`` and ``positions``, as
+        :class:`~mmmoca.models.MOCAViT` calls them.
+    """
+    registers = state_dict.get('register_tokens', torch.empty(1, 0))
+    positions = 'rope' if 'rotary_periods' in state_dict else 'sincos'
+    return registers.shape[1], positions
 
 
 def check_real(state_dict: Mapping[str, object], source: str) -> None:
@@ -213,35 +227,6 @@ def position_grid(
     return (side, side) if side**2 == patches else None
 
 
-def resize_positions(
-    pos_embed: Tensor,
-    source: tuple[int, int],
-    target: tuple[int, int],
-    mode: str = 'bicubic',
-) -> Tensor:
-    """Resize a position embedding between two patch grids.
-
-    Args:
-        pos_embed (Tensor): (1, 1 + h w, D), [CLS] first.
-        source (tuple[int, int]): Its rows and columns (h, w).
-        target (tuple[int, int]): Rows and columns (H, W) wanted.
-        mode (str): Interpolation. Defaults to 'bicubic', without
-            antialiasing, as mmpretrain does in its forward pass.
-
-    Returns:
-        Tensor: (1, 1 + H W, D).
-
-    Raises:
-        CheckpointError: If it does not have h w patches.
-    """
-    if pos_embed.shape[1] != 1 + source[0] * source[1]:
-        raise CheckpointError(
-            f'the position embedding has {pos_embed.shape[1] - 1} patches, '
-            f'not {source[0]} x {source[1]}: give its --source-grid H W'
-        )
-    return resize_pos_embed(pos_embed, source, target, mode)
-
-
 def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
     """Adapt a patch projection to another number of input channels.
 
@@ -258,8 +243,6 @@ def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:
         Tensor: (D, N, P, Q).
     """
     old = projection.shape[1]
-    if channels == old:
-        return projection
     if channels == 1:
         return projection.sum(dim=1, keepdim=True)
     repeated = projection.repeat(1, -(-channels // old), 1, 1)[:, :channels]

@@ -45,16 +45,15 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
         heads and how images are prepared.
     """
     known = record_of(backbone.meta)
+    kept = {k: known[k] for k in ('num_heads', 'preprocessing') if k in known}
     record = file_record(
         source,
         layout=backbone.layout,
         which=backbone.which,
         grid=backbone.grid,
         feature=backbone.feature,
+        **kept,
     )
-    for key in ('num_heads', 'preprocessing'):
-        if key in known:
-            record[key] = known[key]
     return dict(
         state_dict={
             f'backbone.{name}': value

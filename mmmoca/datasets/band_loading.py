@@ -7,6 +7,7 @@ import numpy as np
 
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
+from mmmoca.requirements import import_extra
 
 from .loading import DepthError, LoadImage
 
@@ -98,10 +99,7 @@ class LoadBands(LoadImage):
         return values.reshape(shape, order='F' if columns else 'C')
 
     def _decode_tiff(self, content: bytes) -> np.ndarray:
-        try:
-            import tifffile
-        except ImportError as error:
-            raise ImportError('TIFF needs: pip install tifffile') from error
+        tifffile = import_extra('tifffile', 'TIFF')
         with tifffile.TiffFile(io.BytesIO(content)) as file:
             self.check_size(file.series[0].shape)
             self.check_size(file.series[0].keyframe.chunks)

@@ -94,14 +94,6 @@ class CheckedCocoDataset(CocoDataset):
                 raise ValueError(left_out)
             print_log(left_out, 'current', logging.WARNING)
         self._check_images({info['img_path'] for info in data})
-        for info in data:
-            instances = info['instances']
-            if masks and any('mask' not in one for one in instances):
-                raise ValueError(
-                    f'{self.ann_file} has an object without segmentation, on '
-                    f'the image {printable(info["img_path"])}: add it, or '
-                    'leave out with_mask=True of LoadAnnotations'
-                )
         return data
 
     def full_init(self) -> None:

@@ -65,13 +65,11 @@ def _names(content: dict) -> Iterator[tuple[str, Any]]:
     for name, keys in _UNIQUE.items():
         for key in keys:
             kind, seen = int if key == 'id' else str, set()
+            problem = f'{name} whose {key} repeats or is no {kind.__name__}'
             for entry in content[name]:
                 value = entry[key]
                 if type(value) is not kind or value in seen:
-                    yield (
-                        f'{name} whose {key} repeats or is no {kind.__name__}',
-                        value,
-                    )
+                    yield problem, value
                 else:
                     seen.add(value)
 
@@ -107,8 +105,10 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
         return 'bbox or area is not finite'
     if any(one.get(key, 0) not in (0, 1) for key in ('iscrowd', 'ignore')):
         return 'iscrowd or ignore is not 0 or 1'
-    if size is None or not mask:
+    if size is None:
         return None
+    if not mask:
+        return 'segmentation is missing, which with_mask=True reads'
     if isinstance(mask, dict):
         same = mask.get('size') == size and 'counts' in mask
         return None if same else 'RLE has not the size of the image'

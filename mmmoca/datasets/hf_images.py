@@ -15,6 +15,7 @@ from mmengine.fileio import BaseStorageBackend, register_backend
 from mmmoca.files import check_regular, outside
 from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
+from mmmoca.requirements import import_extra
 
 from .image_set import ImageSet
 
@@ -84,12 +85,9 @@ class HFImages(ImageSet):
         )
         feature = dataset.features[name]
         labels = np.asarray(dataset.with_format('numpy')[name][:])
-        if labels.dtype.kind == 'f' and not (np.nan_to_num(labels) % 1).any():
-            # Class numbers, some of them missing.
-            labels = np.ma.masked_invalid(labels).filled(-1).astype(int)
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
             raise ValueError(
-                f'the column {name!r} of {self._searched()} holds {feature}, '
+                f'the column {name!r} of {self.img_prefix!r} holds {feature}, '
                 'no class numbers: set label_column, write with_label=False, '
                 f'or save dataset.class_encode_column({name!r})'
             )
@@ -97,9 +95,6 @@ class HFImages(ImageSet):
         if self.CLASSES is None and names is not None:
             self._metainfo['classes'] = tuple(names)
         return [n if n >= 0 else None for n in labels.tolist()]
-
-    def _searched(self) -> str:
-        return repr(self.img_prefix)
 
 
 def is_opened(data: object) -> bool:
@@ -110,51 +105,56 @@ def is_opened(data: object) -> bool:
 
 
 class HFRows(Sequence):
-    """Bytes of the images of a data set of Hugging Face that is opened.
+    """Bytes of the images of a data set of Hugging Face.
 
     Args:
-        dataset (Dataset): The data set, with one column of images. Whoever
-            opened it trusts the paths that it names.
+        dataset (Dataset): The data set.
+        column (str, optional): Column of the images. Defaults to None, the
+            only one.
+        folder (str): What all files that rows name have to lie in. Defaults
+            to '', any place: whoever opened the data set trusts it.
 
     Raises:
         ValueError: If there is no such column, or several.
+        OSError: For a row that has no image, or names a file elsewhere.
     """
 
-    def __init__(self, dataset: 'Dataset') -> None:
-        column = _choose(dataset, 'image_column', None, 'Image')
-        self.column, self.rows = column, _undecoded(dataset, column)
+    def __init__(
+        self, dataset: 'Dataset', column: str | None = None, folder: str = ''
+    ) -> None:
+        from datasets import Image
+
+        self.column = _choose(dataset, 'image_column', column, 'Image')
+        self.folder = folder
+        rows = dataset.with_format(None).select_columns([self.column])
+        # Decoding would open any path or URL.
+        self.rows = rows.cast_column(self.column, Image(decode=False))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> bytes:
-        return _content(self.rows[range(len(self))[index]][self.column], index)
-
-
-def _content(image: dict | None, row: int, folder: str = '') -> bytes:
-    """The bytes in a row, or those of the file that it names in a folder."""
-    content, name = map((image or {}).get, ('bytes', 'path'))
-    if content is not None:
-        return content
-    if name is None:
-        raise OSError(f'there is no image in row {row}')
-    path = os.path.join(folder, name)
-    # Whoever made the set chose the name: it is not to lead elsewhere.
-    if outside(folder, [path]):
-        raise OSError(
-            f'row {row} names {name}, which is not in the folder of the data '
-            "set: save the image's bytes with it, or copy the file there"
-        )
-    check_regular(path)
-    return Path(path).read_bytes()
+        image = self.rows[range(len(self))[index]][self.column] or {}
+        content, name = map(image.get, ('bytes', 'path'))
+        if content is not None:
+            return content
+        if name is None:
+            raise OSError(f'there is no image in row {index}')
+        path = os.path.join(self.folder, name)
+        # Whoever made the set chose the name: it is not to lead elsewhere.
+        if outside(self.folder, [path]):
+            raise OSError(
+                f'row {index} names {name}, which is not in the folder of the '
+                "data set: save the image's bytes with it, or copy the file "
+                'there'
+            )
+        check_regular(path)
+        return Path(path).read_bytes()
 
 
 def _load(folder: str) -> 'Dataset':
     """Load what ``save_to_disk`` of Hugging Face's datasets wrote."""
-    try:
-        from datasets import load_from_disk
-    except ImportError as error:
-        raise ImportError('HFImages needs: pip install datasets') from error
+    datasets = import_extra('datasets', 'HFImages')
     if not Path(folder, 'state.json').is_file():
         places = Path(folder), Path(folder).parent
         near = [p.parent for at in places for p in at.glob('*/state.json')]
@@ -171,7 +171,7 @@ def _load(folder: str) -> 'Dataset':
             if outside(folder, [path]):
                 raise ValueError(f'its state.json names {path}')
             check_regular(path)
-        return load_from_disk(folder)
+        return datasets.load_from_disk(folder)
     except Exception as error:  # pyarrow and datasets have errors of their own
         raise OSError(
             f'the data set in {printable(folder)} cannot be read: '
@@ -205,7 +205,7 @@ class ArrowBackend(BaseStorageBackend):
         """The bytes of one image, as it was put into the data set.
 
         Args:
-            filepath (str): The URL.
+            filepath (str): The URL, of :class:`HFImages`.
 
         Returns:
             Its content.
@@ -214,15 +214,9 @@ class ArrowBackend(BaseStorageBackend):
             ImportError: If datasets is missing.
             OSError: If the row has no image, or names a file that is not in
                 the folder of the data set.
-            ValueError: If the URL is none of a row.
         """
-        match = ARROW_ADDRESS.fullmatch(filepath)
-        if match is None:
-            raise ValueError(
-                f'{filepath} is not of the form arrow://FOLDER#ROW/COLUMN'
-            )
-        folder, row, column = match[1], int(match[2]), match[3]
-        return _content(_images(folder, column)[row][column], row, folder)
+        folder, row, column = ARROW_ADDRESS.fullmatch(filepath).groups()
+        return _images(folder, column)[int(row)]
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
         """The same as a text, see :meth:`get`."""
@@ -233,13 +227,5 @@ register_backend('arrow', ArrowBackend, prefixes='arrow')
 
 
 @lru_cache(8)
-def _images(folder: str, column: str) -> 'Dataset':
-    return _undecoded(_load(folder), column)
-
-
-def _undecoded(dataset: 'Dataset', column: str) -> 'Dataset':
-    from datasets import Image
-
-    images = dataset.with_format(None).select_columns([column])
-    # Decoding would open any path or URL.
-    return images.cast_column(column, Image(decode=False))
+def _images(folder: str, column: str) -> HFRows:
+    return HFRows(_load(folder), column, folder)

@@ -52,20 +52,14 @@ class ImageFolder(ImageSet):
 
     def find_images(self) -> Iterator[dict]:
         """List the folder, or read the list."""
-        root = self.img_prefix
-        if not os.path.isdir(root):
-            raise FileNotFoundError(
-                f'no folder {self._searched()}. Set data_root (and '
-                'data_prefix, if any) to the folder that holds the images'
-            )
         if self.ann_file:
             yield from self._read_list()
         elif not self.with_label:
-            for path in self._files(root):
+            for path in self._files(self.img_prefix):
                 yield dict(img_path=path)
         else:
             for label, name in enumerate(self._classes()):
-                for path in self._files(os.path.join(root, name)):
+                for path in self._files(os.path.join(self.img_prefix, name)):
                     yield dict(img_path=path, gt_label=label)
 
     def _read_list(self) -> Iterator[dict]:
@@ -96,8 +90,7 @@ class ImageFolder(ImageSet):
     def _classes(self) -> list[str]:
         """The folders that are classes, in order."""
         names = visible_folders(self.img_prefix)
-        with os.scandir(self.img_prefix) as entries:
-            beside = [e.name for e in entries if e.is_file()]
+        beside = [e.name for e in os.scandir(self.img_prefix) if e.is_file()]
         for _ in with_ending(beside, self.extensions, Counter()):
             self.left_out['beside the class folders'] += 1
         if self.CLASSES is None:
@@ -114,24 +107,14 @@ class ImageFolder(ImageSet):
         files = visible_files(folder, self.left_out)
         return sorted(with_ending(files, self.extensions, self.left_out))
 
-    def _searched(self) -> str:
-        place = super()._searched()
-        if self.with_label and not self.ann_file:
-            place += (
-                ': write with_label=False unless there is one folder a class, '
-                '<data_root>/<class>/<image>'
-            )
-        return place
-
 
 def visible_folders(root: str) -> list[str]:
     """Names of the folders in a folder, sorted, without hidden ones."""
-    with os.scandir(root) as entries:
-        return sorted(
-            entry.name
-            for entry in entries
-            if entry.is_dir() and not entry.name.startswith('.')
-        )
+    return sorted(
+        entry.name
+        for entry in os.scandir(root)
+        if entry.is_dir() and not entry.name.startswith('.')
+    )
 
 
 def visible_files(

@@ -57,18 +57,9 @@ class ImageSet(CustomDataset):
     ) -> None:
         kwargs['serialize_data'] = True
         self.left_out: Counter[str] = Counter()
-        lazy_init = kwargs.pop('lazy_init', False)
         super().__init__(
-            expanduser(data_root),
-            *args,
-            extensions=extensions,
-            lazy_init=True,
-            **kwargs,
+            expanduser(data_root), *args, extensions=extensions, **kwargs
         )
-        steps = self.pipeline.transforms
-        steps[:] = map(judging, steps)
-        if not lazy_init:
-            self.full_init()
 
     def find_images(self) -> Iterator[dict]:
         """Yield each image: ``img_path``, and ``gt_label`` if it has one."""
@@ -85,6 +76,8 @@ class ImageSet(CustomDataset):
     def full_init(self) -> None:
         """Find the images and check that they can be read."""
         if not self._fully_initialized:
+            steps = self.pipeline.transforms
+            steps[:] = map(judging, steps)
             super().full_init()
             self._check_readable()
 
@@ -110,9 +103,13 @@ class ImageSet(CustomDataset):
             ends.append(len(content))
         self.data_list = _Infos(self)
         if not ends:
+            extensions = ', '.join(sorted(self.extensions))
             others = counted(self.left_out) or 'none'
             raise FileNotFoundError(
-                f'no image in {self._searched()}; other files: {others}'
+                f'no image in {self.img_prefix!r} (accepted extensions: '
+                f'{extensions}; other files: {others}). In a folder with '
+                'labels each class has one, <data_root>/<class>/<image>: '
+                'else write with_label=False'
             )
         say_left_out(
             self.left_out,
@@ -126,11 +123,6 @@ class ImageSet(CustomDataset):
         part = super().get_subset(indices)
         part.data_list = _Infos(part)
         return part
-
-    def _searched(self) -> str:
-        """Where and what to look for, for messages."""
-        extensions = ', '.join(sorted(self.extensions))
-        return f'{self.img_prefix!r} (accepted extensions: {extensions})'
 
     def _check_readable(self) -> None:
         """Raise unless one of some images, spread evenly, can be used."""

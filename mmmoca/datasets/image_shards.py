@@ -12,6 +12,7 @@ from mmengine.fileio import BaseStorageBackend, register_backend
 
 from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
+from mmmoca.requirements import import_extra
 
 from .image_set import ImageSet
 from .shard_index import read_index
@@ -48,8 +49,8 @@ class ImageShards(ImageSet):
         ImportError: If there are braces, and webdataset is missing.
         OSError: At build time, if a shard is damaged, compressed or cut off.
             Else see :class:`ImageSet`.
-        ValueError: At build time, if labels are asked for and missing, or
-            the shards are not on a disk; for an ``ann_file``.
+        ValueError: At build time, if labels are asked for and missing; for
+            an ``ann_file``.
     """
 
     def find_images(self) -> Iterator[dict]:
@@ -69,29 +70,20 @@ class ImageShards(ImageSet):
 
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')
-        if '://' in place:
-            raise ValueError(
-                f'{place} is not on a disk, as shards must be: copy them'
-            )
         if os.path.isdir(place):
             # '*' leaves out hidden files, of which macOS makes one for each.
             tars = f'{place}/*.tar'
             shards = sorted(glob(f'{escape(place)}/*.tar')) or [tars]
         elif '{' in place:
-            try:
-                from braceexpand import braceexpand
-            except ImportError as error:
-                raise ImportError(
-                    'braces in data_root need: pip install webdataset'
-                ) from error
-            shards = list(braceexpand(place))
+            braces = import_extra('braceexpand', 'a pattern of shards')
+            shards = list(braces.braceexpand(place))
         else:
             shards = [place]
         if missing := [s for s in shards if not os.path.isfile(s)]:
             raise FileNotFoundError(
-                f'there is no file {printable(missing[0])}: set data_root to '
-                'a folder of *.tar (make_shards.py of the tools writes some), '
-                'a file, or a pattern such as train-{000..009}.tar'
+                f'there is no file {printable(missing[0])} on a disk: set '
+                'data_root to a folder of *.tar (make_shards.py of the tools '
+                'writes some), a file, or a pattern as train-{000..009}.tar'
             )
         return shards
 
@@ -107,21 +99,17 @@ class TarBackend(BaseStorageBackend):
         """The bytes of one member.
 
         Args:
-            filepath (str): The URL; NAME is for messages.
+            filepath (str): The URL, of :class:`ImageShards`; NAME is for
+                messages.
 
         Returns:
             Its content.
 
         Raises:
             OSError: If the file cannot be read, or ends before the member.
-            ValueError: If the URL is none of a member.
         """
-        match = TAR_ADDRESS.fullmatch(filepath)
-        if match is None:
-            raise ValueError(
-                f'{printable(filepath)} is no tar://SHARD#OFFSET+SIZE/NAME'
-            )
-        shard, offset, size = match[1], int(match[2]), int(match[3])
+        shard, *numbers = TAR_ADDRESS.fullmatch(filepath).groups()
+        offset, size = map(int, numbers)
         # Kept, lest another thread's shard close it.
         file = _open(shard)
         there = max(0, os.fstat(file.fileno()).st_size - offset)

@@ -114,8 +114,6 @@ class LoadImage(LoadImageFromFile):
                 f'reduce_to={reduce_to} must be a number of pixels, and needs '
                 "color_type='color' and imdecode_backend='cv2', the defaults"
             )
-        if max_pixels < 1:
-            raise ValueError(f'max_pixels must be 1 or more, got {max_pixels}')
         if not 0 <= max_unreadable <= 1:
             raise ValueError(
                 f'max_unreadable={max_unreadable} must be between 0 and 1'
@@ -201,19 +199,13 @@ class LoadImage(LoadImageFromFile):
             The image, None if OpenCV cannot decode it.
 
         Raises:
-            ValueError: If it has more pixels.
+            ValueError: If it has more than ``max_pixels``.
+            cv2.error: If it has more than OpenCV's own limit, or 2**20 on a
+                side. It names the limit.
         """
         if self.max_pixels < OPENCV_PIXELS:
             self.check_size(open_image(content).size)
-        try:
-            return cv2.imdecode(np.frombuffer(content, np.uint8), flag)
-        except cv2.error as error:
-            if 'CV_IO_MAX_IMAGE' not in str(error):
-                raise
-            raise ValueError(
-                f'it has more than {OPENCV_PIXELS} pixels, or 2**20 on a '
-                'side, which is the limit of OpenCV and of max_pixels'
-            ) from error
+        return cv2.imdecode(np.frombuffer(content, np.uint8), flag)
 
     def read(self, path: str) -> np.ndarray:
         """Read and decode one file.

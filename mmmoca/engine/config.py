@@ -14,11 +14,7 @@ from typing import Any
 from mmengine.config import Config, ConfigDict
 from mmengine.utils import import_modules_from_strings
 
-from mmmoca.requirements import (
-    check_compiled_ops,
-    import_mmpretrain,
-    import_quietly,
-)
+from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .options import apply_settings, read_option
@@ -120,7 +116,8 @@ def complete_config(cfg: Config) -> None:
     Raises:
         ImportError: See :func:`load_config`.
     """
-    import_mmpretrain()
+    import mmmoca.quietly  # noqa: F401
+
     if own := cfg.get('custom_imports'):
         sys.path.append(os.path.dirname(os.path.abspath(cfg.filename)))
         try:

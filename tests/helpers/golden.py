@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mmmoca.checkpoints.release import convert_release_state_dict
+from mmmoca.checkpoints.release import convert_release
 from mmmoca.engine.hooks.teacher_ema_hook import update_teacher
 
 from .builders import build_moca
@@ -90,7 +90,8 @@ def build(case):
             for key, value in values.items()
         },
     )
-    model.load_state_dict(convert_release_state_dict(case.group('state_dict')))
+    converted, _ = convert_release(case.group('state_dict'), 'golden')
+    model.load_state_dict(converted['state_dict'])
     update_teacher(model.teacher, model.backbone, float(case['momentum']))
     # The temperature is mu of the previous step's end; the case tells both
     # values apart, which in a run are the same.

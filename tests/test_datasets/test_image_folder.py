@@ -101,8 +101,9 @@ def test_list_of_images(classes):
 def test_what_is_refused(classes, tmp_path):
     write(tmp_path / 'flat/a.jpg')
     flat, nowhere = str(tmp_path / 'flat'), str(tmp_path / 'nowhere')
-    with raises(FileNotFoundError, nowhere, 'data_root'):
-        ImageFolder(nowhere)
+    for with_label in (True, False):
+        with raises(FileNotFoundError, nowhere):
+            ImageFolder(nowhere, with_label=with_label)
     with raises(FileNotFoundError, flat, '.webp', 'with_label=False'):
         ImageFolder(flat)
     (tmp_path / 'list.txt').write_text('a.jpg 1\nb.jpg\n')

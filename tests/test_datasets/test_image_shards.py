@@ -120,7 +120,7 @@ def test_a_file_or_a_pattern(shards):
     assert 'gt_label' not in some.get_data_info(0)
     with raises(FileNotFoundError, 'no.tar'):
         ImageShards(str(shards), 'no.tar', **options)
-    with raises(ValueError, 'not on a disk'):
+    with raises(FileNotFoundError, 's3://b/a.tar', 'on a disk'):
         ImageShards('', 's3://b/a.tar', **options)
     with raises(ValueError, 'ann_file'):
         ImageShards(str(shards), ann_file='list.txt', **options)
@@ -183,8 +183,9 @@ def test_labels(tmp_path):
     names = [info['img_path'][-6:] for info in tar.data_list]
     assert names == ['/a.jpg', 'ft.jpg', '/c.jpg']
     assert tar.get_gt_labels().tolist() == [3, 5, 6]
+    absurd = {'a.cls': b'9' * 5000}, {'a.json': b'[' * 100_000}
     without = {}, {'a.cls': b'cat'}, {'a.json': b'[]'}
-    for number, label in enumerate(without):
+    for number, label in enumerate(without + absurd):
         path = tmp_path / f'{number}.tar'
         write_tar(path, {'a.jpg': b'', **label})
         with raises(ValueError, 'a.jpg', 'KEY.cls', 'with_label=False'):
@@ -197,8 +198,6 @@ def test_none_is_read_beyond_its_end(shards):
     end = shard.stat().st_size
     with raises(OSError, '10 of its 20 bytes', 'cut off'):
         fileio.get(f'tar://{shard}#{end - 10}+20/a')
-    with raises(ValueError, 'tar://SHARD#OFFSET+SIZE/NAME'):
-        fileio.get('tar://a.tar')
 
 
 def header(name, size, kind=b'0'):
@@ -215,8 +214,6 @@ def header(name, size, kind=b'0'):
         ('b.png', -1024, b'0', 'b.png'),
         ('b', 2**61, b'x', 'a.png'),  # of an extended header, after a.png
         ('b.png', b'1', tarfile.GNUTYPE_SPARSE, 'b.png'),
-        ('b.cls', b'9' * 5000, b'0', 'b.cls'),
-        ('b.json', b'[' * 100_000, b'0', 'b.json'),
     ],
 )
 def test_absurd_members_are_named(tmp_path, name, content, kind, named):

@@ -13,11 +13,11 @@ import torch
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.runner import Runner
 from mmpretrain.engine.optimizers import Lamb
+from mmpretrain.models.utils import resize_pos_embed
 from torch import nn
 
 from mmmoca.checkpoints import CheckpointError
 from mmmoca.checkpoints.keys import TIMM
-from mmmoca.checkpoints.weights import resize_positions
 
 from ..helpers.checkpoint_files import (
     checkpoint,
@@ -187,7 +187,7 @@ def test_an_encoder_is_evaluated(load):
     # A grid that is on record need not be square.
     model = classifier(img_size=(48, 64))
     load(model, content, trains=False)
-    expected = resize_positions(teacher.pos_embed, (4, 9), (6, 8))
+    expected = resize_pos_embed(teacher.pos_embed, (4, 9), (6, 8))
     assert torch.equal(model.backbone.pos_embed, expected)
 
 
