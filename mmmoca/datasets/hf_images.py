@@ -85,6 +85,9 @@ class HFImages(ImageSet):
         )
         feature = dataset.features[name]
         labels = np.asarray(dataset.with_format('numpy')[name][:])
+        if labels.dtype.kind == 'f' and not (np.nan_to_num(labels) % 1).any():
+            # Class numbers, some of them missing.
+            labels = np.ma.masked_invalid(labels).filled(-1).astype(int)
         if labels.dtype.kind not in 'iu' or labels.ndim != 1:
             raise ValueError(
                 f'the column {name!r} of {self.img_prefix!r} holds {feature}, '

@@ -76,7 +76,7 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
         (dict(data_root='beans'), FileNotFoundError, ('save_to_disk',)),
         (dict(image_column='img'), ValueError, ('image_column', '(Image)')),
         (dict(image_column='label'), OSError, ('#14/label',)),
-        (dict(label_column='gap'), ValueError, ('gap', 'no class numbers')),
+        (dict(label_column='gap'), ValueError, ('#2/image', 'no label')),
         (dict(label_column='score'), ValueError, ('no class numbers',)),
         (dict(data_prefix='pair'), ValueError, ('label_column', '2 columns')),
         (dict(ann_file='list.txt'), ValueError, ('ann_file',)),
