@@ -31,7 +31,7 @@ unexport DATA
 quoted = '$(subst ','\'',$(value $(1)))'
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-quick docs demo gpu wheels ops lint format lock clean
+.PHONY: help compiler test test-quick docs demo gpu wheels ops lint format lock clean
 
 help:
 	@echo 'make test             run the linter and all tests'
@@ -53,9 +53,15 @@ help:
 	@echo 'make clean            remove the environment and all caches'
 	@echo 'PYTHON=/path/to/python chooses the Python to make .venv with'
 
-# The operators come first: their program says at once if neither a compiler nor
-# a wheel for this environment is there.
-test: $(if $(filter 0,$(OPS)),,$(OPS_STAMP)) lint
+# Detection's operators need one, unless this machine has built them already;
+# whether for this Python, the program that builds them knows.
+compiler:
+	@[ -e $(OPS_STAMP) ] || [ -d "$${XDG_CACHE_HOME:-$$HOME/.cache}/mmmoca" ] \
+	    || command -v "$${CXX:-c++}" >/dev/null || { echo 'Detection needs a' \
+	    'C++ compiler (Debian: apt install g++ python3-dev), and none is on' \
+	    'PATH. Without detection: make test OPS=0' >&2; exit 1; }
+
+test: $(if $(filter 0,$(OPS)),,compiler $(OPS_STAMP)) lint
 	$(PYTEST) $(if $(LEFT_OUT),-m 'not ($(subst $() , or ,$(LEFT_OUT)))')
 
 test-quick: lint
@@ -89,7 +95,7 @@ wheels: $(STAMP)
 	MMCV_WITH_OPS=0 $(PY) -m pip wheel -q --no-deps --no-cache-dir \
 	    -c requirements.txt -w .wheels $(SOURCES)
 
-ops: $(OPS_STAMP)
+ops: compiler $(OPS_STAMP)
 
 lint: $(STAMP)
 	$(PY) -m ruff check
