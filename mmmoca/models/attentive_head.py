@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -102,11 +103,9 @@ class AttentiveHead(ParallelHead):
         """
         # All classifiers together: each would read all patches twice.
         patches = patches.flatten(2).mT.contiguous()  # -> (B, L, D)
-        asked = torch.cat([part.questions() for part in self.classifiers])
+        parts = cast(list[AttentiveClassifier], self.classifiers)
+        asked = torch.cat([part.questions() for part in parts])
         weights = (patches @ asked.T).mT.softmax(dim=-1)  # (B, H h, L)
-        pooled = (weights @ patches).unflatten(1, (len(self.classifiers), -1))
-        logits = [
-            part(mean)
-            for part, mean in zip(self.classifiers, pooled.unbind(1))
-        ]
+        pooled = (weights @ patches).unflatten(1, (len(parts), -1))
+        logits = [part(x) for part, x in zip(parts, pooled.unbind(1))]
         return torch.stack(logits, dim=1).float()
