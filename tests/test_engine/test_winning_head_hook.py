@@ -82,5 +82,5 @@ def test_exported_classifier(runner, features):
     classifier = MODELS.build(cfg.model)
     classifier.load_state_dict(load(runner)['state_dict'])
     images = torch.randn(3, 3, 16, 16)
-    expected = runner.model.head(runner.model.extract_feat(images))[head]
+    expected = runner.model.head(runner.model.extract_feat(images))[:, head]
     torch.testing.assert_close(classifier.eval()(images), expected)
