@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
 from mmmoca.datasets.image_folder import visible_files
+from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.seeding import members
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
@@ -49,7 +50,8 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         loaders = cfg.get(f'{stage}_dataloader'), loop.get('bank_dataloader')
         for loader in filter(None, loaders):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
-            for dataset in members(DATASETS.build(built)):
+            judge_images(whole := DATASETS.build(built))
+            for dataset in members(whole):
                 _check_frozen(cfg.model)
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
