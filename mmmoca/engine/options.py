@@ -69,9 +69,12 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     if re.match(r'dict\(|\{', bare):
         raise ValueError(hint)
     try:
-        return DictAction._parse_iterable(text)
+        value = DictAction._parse_iterable(text)
     except (AssertionError, RecursionError) as error:
         raise ValueError(hint) from error
+    # MMCV's transforms take no list in the place of a tuple.
+    changed = {type(held), type(value)} == {list, tuple}
+    return type(held)(value) if changed else value
 
 
 def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
