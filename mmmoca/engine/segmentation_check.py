@@ -99,7 +99,7 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
 
 
 def _check_classes(model: dict, dataset: BaseDataset) -> None:
-    """Refuse heads with another number of classes than the data set."""
+    """Refuse heads with another number of classes, and a softmax of one."""
     found = len(dataset.metainfo.get('classes') or ())
     for name in ('decode_head', 'auxiliary_head'):
         heads = model.get(name) or []
@@ -109,6 +109,14 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
                     f'the data set {dataset.data_root} has {found} classes: '
                     f'write model.{name}.num_classes={found}, or its classes '
                     "in metainfo=dict(classes=('background', ...))"
+                )
+            loss = head.get('loss_decode')
+            softmax = isinstance(loss, dict) and not loss.get('use_sigmoid')
+            if found == 1 and softmax and loss.type == 'CrossEntropyLoss':
+                raise ValueError(
+                    f'the data set {dataset.data_root} has one class, which '
+                    f'the softmax of model.{name} always finds: list what is '
+                    'around it as a class, too'
                 )
 
 

@@ -71,6 +71,14 @@ def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
     check_segmentation(cfg, ['train'])
 
 
+def test_a_softmax_of_one_class(streets, tmp_path):
+    one = {f'{TRAIN}.{k}': v for k, v in ONE.items()}
+    one['model.decode_head.num_classes'] = 1
+    cfg = small_config(MASK, streets, tmp_path, **one)
+    with pytest.raises(ValueError, match='decode_head'):
+        check_segmentation(cfg, ['train'])
+
+
 def test_split_that_leads_out(streets, tmp_path):
     """To an image that is there."""
     line = '../val/frankfurt/frankfurt_000000_000019'
