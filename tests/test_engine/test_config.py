@@ -85,6 +85,7 @@ OWN = {
         'test_evaluator.ann_file': 'mine/annotations/val.json',
         'model.neck[1].in_channels': [1024] * 4,
         'model.backbone.out_indices': [7, 11, 15, 23],
+        'activation_checkpointing[-1]': 'backbone.layers.23',
         'param_scheduler[0].warmup': 0.05,
     },
     CLASSES: {
