@@ -30,7 +30,7 @@ model = dict(
 meta_keys = ('img_path', 'depth_map_path', 'ori_shape', 'img_shape')
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
-    dict(type='LoadImageFromFile'),
+    dict(type='mmmoca.LoadImage'),
     dict(type='LoadDepthAnnotation', depth_rescale_factor=1e-3),
     # What it uncovers has depth 0, which is not known.
     dict(type='RandomRotate', prob=0.5, degree=2.5, pad_val=0, seg_pad_val=0),

@@ -17,6 +17,7 @@ from mmmoca.files import outside
 from mmmoca.messages import listed, printable
 
 from .coco_entries import check_entries
+from .image_set import judge_images
 from .looks import check_images
 
 LOOKS = 200  # images that are decoded before a run
@@ -98,6 +99,7 @@ class CheckedCocoDataset(CocoDataset):
 
     def full_init(self) -> None:
         """Load the annotations, and check sizes of images."""
+        judge_images(self)
         steps = self.pipeline.transforms
         super().full_init()
         if check_size not in steps:

@@ -4,7 +4,7 @@
 import pickle
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 
 import numpy as np
 from mmcv.transforms import BaseTransform, LoadImageFromFile
@@ -16,6 +16,7 @@ from mmmoca.messages import printable
 from .file_endings import EXTENSIONS, counted, say_left_out
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
 from .looks import look_at
+from .seeding import members
 
 # Few files tell whether the loader can use them; a folder with so many bad
 # ones in a row needs a look.
@@ -76,8 +77,7 @@ class ImageSet(CustomDataset):
     def full_init(self) -> None:
         """Find the images and check that they can be read."""
         if not self._fully_initialized:
-            steps = self.pipeline.transforms
-            steps[:] = map(judging, steps)
+            judge_images(self)
             super().full_init()
             self._check_readable()
 
@@ -170,6 +170,18 @@ class _Infos(Sequence):
 
     def __getitem__(self, index: int) -> dict:
         return self.images.get_data_info(range(len(self))[index])
+
+
+def judge_images(dataset: Sized) -> None:
+    """Let a set of any package judge each image where it is decoded.
+
+    MMCV's loader cuts 16 bits to the upper 8, so that images of 12 are black.
+
+    Args:
+        dataset (Sized): The set, or a wrapper of sets, changed in place.
+    """
+    for part in members(dataset):
+        part.pipeline.transforms[:] = map(judging, part.pipeline.transforms)
 
 
 def judging(transform: BaseTransform) -> BaseTransform:

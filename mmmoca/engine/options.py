@@ -69,9 +69,12 @@ def read_option(cfg: Config, key: str, text: str) -> Any:
     if re.match(r'dict\(|\{', bare):
         raise ValueError(hint)
     try:
-        return DictAction._parse_iterable(text)
+        value = DictAction._parse_iterable(text)
     except (AssertionError, RecursionError) as error:
         raise ValueError(hint) from error
+    # MMCV's transforms take no list in the place of a tuple.
+    changed = {type(held), type(value)} == {list, tuple}
+    return type(held)(value) if changed else value
 
 
 def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
@@ -160,13 +163,15 @@ def _folders(root: str, cfg: Config, name: str) -> int:
     return len(visible_folders(folder)) if os.path.isdir(folder) else held
 
 
-def _arch(arch: str | dict, cfg: Config, name: str) -> int | list[int]:
+def _arch(arch: str | dict, cfg: Config, name: str) -> int | list | None:
     import mmmoca.quietly  # noqa: F401  # isort: skip
     from mmpretrain.models.backbones import VisionTransformer
 
     held = place(cfg, name)[1]
     arch = VisionTransformer.arch_zoo[arch] if type(arch) is str else arch
     width, depth = arch['embed_dims'], arch['num_layers']
+    if name == 'activation_checkpointing':
+        return held and [f'backbone.layers.{i}' for i in range(depth)]
     if name.endswith('out_indices'):
         return [(i + 1) * depth // (held[-1] + 1) - 1 for i in held]
     return [width] * len(held) if isinstance(held, list) else width

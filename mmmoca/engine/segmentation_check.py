@@ -17,6 +17,7 @@ from PIL import Image, ImageOps
 
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
 from mmmoca.datasets.image_folder import visible_files
+from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.seeding import members
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
@@ -49,7 +50,8 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         loaders = cfg.get(f'{stage}_dataloader'), loop.get('bank_dataloader')
         for loader in filter(None, loaders):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
-            for dataset in members(DATASETS.build(built)):
+            judge_images(whole := DATASETS.build(built))
+            for dataset in members(whole):
                 _check_frozen(cfg.model)
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
@@ -97,7 +99,7 @@ def _check_sizes(model: dict, dataset: BaseDataset) -> None:
 
 
 def _check_classes(model: dict, dataset: BaseDataset) -> None:
-    """Refuse heads with another number of classes than the data set."""
+    """Refuse heads with another number of classes, and a softmax of one."""
     found = len(dataset.metainfo.get('classes') or ())
     for name in ('decode_head', 'auxiliary_head'):
         heads = model.get(name) or []
@@ -107,6 +109,14 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
                     f'the data set {dataset.data_root} has {found} classes: '
                     f'write model.{name}.num_classes={found}, or its classes '
                     "in metainfo=dict(classes=('background', ...))"
+                )
+            loss = head.get('loss_decode')
+            softmax = isinstance(loss, dict) and not loss.get('use_sigmoid')
+            if found == 1 and softmax and loss.type == 'CrossEntropyLoss':
+                raise ValueError(
+                    f'the data set {dataset.data_root} has one class, which '
+                    f'the softmax of model.{name} always finds: list what is '
+                    'around it as a class, too'
                 )
 
 

@@ -175,6 +175,16 @@ def test_size_is_that_of_the_decoded_image(shapes, tmp_path, monkeypatch):
         dataset[3]
 
 
+def test_images_of_other_bits(shapes, tmp_path):
+    """mmdet would take the upper 8 of 16, which of these are 0."""
+    root = shutil.copytree(shapes, tmp_path / 'shapes')
+    path = root / 'train/000003.jpg'
+    with Image.open(path) as image:
+        Image.new('I;16', image.size, 200).save(path, 'PNG')
+    with pytest.raises(OSError, match='000003'):
+        DATASETS.build(shapes_config(root).val_dataloader.dataset)
+
+
 def test_some_of_the_classes(shapes):
     """In the file's order they are allowed, the others are left out."""
     cfg = shapes_config(shapes).train_dataloader.dataset

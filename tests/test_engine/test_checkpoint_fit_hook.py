@@ -34,6 +34,7 @@ LINEAR = 'linear_vit-b16_100e_in1k.py'
 FINETUNE = 'finetune_vit-b16_100e_in1k.py'
 HEAD = 'model.head.num_classes'
 MIXUP = 'model.data_preprocessor.num_classes'
+HOOK = 'default_hooks.checkpoint_fit'
 # How the line ends that says what is loaded.
 ALL = ' names of the model match'
 
@@ -247,3 +248,9 @@ def test_classes_differ(digits, tmp_path):
     shutil.move(root / 'val' / '3', root / 'val' / 'three')
     with pytest.raises(ValueError, match='differ: 3, three'):
         Runner.from_cfg(digits_config(LINEAR, root, tmp_path)).train()
+    for place in root.glob('*/[1-9t]*'):
+        shutil.rmtree(place)
+    one = {HEAD: 1, MIXUP: 1, f'{HOOK}.needs_checkpoint': False}
+    one['train_dataloader.batch_size'] = 2
+    with pytest.raises(ValueError, match='one class'):
+        Runner.from_cfg(digits_config(FINETUNE, root, tmp_path, **one)).train()

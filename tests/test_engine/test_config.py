@@ -85,6 +85,7 @@ OWN = {
         'test_evaluator.ann_file': 'mine/annotations/val.json',
         'model.neck[1].in_channels': [1024] * 4,
         'model.backbone.out_indices': [7, 11, 15, 23],
+        'activation_checkpointing[-1]': 'backbone.layers.23',
         'param_scheduler[0].warmup': 0.05,
     },
     CLASSES: {
@@ -150,6 +151,7 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
 
 def test_texts_stay_texts_where_the_config_has_them():
     held = dict(lr=0.1, auto='auto', size=3, mode='max', data_root='data')
+    held |= dict(scale=(2, 1), sides=[2])
     pipeline = [dict(type='A'), dict(file='x')]
     cfg = Config(dict(part=dict(held, load_from=None, pipeline=pipeline)))
 
@@ -165,6 +167,8 @@ def test_texts_stay_texts_where_the_config_has_them():
     assert read('lr', '1e-3') == read('auto', '1e-3') == 1e-3
     assert read('size', '[(1,x),2]') == [(1, 'x'), 2]
     assert read('size', '1, 2') == [1, 2] and read('size', ' 3') == 3
+    assert read('scale', '[4,2]') == read('scale', '4,2') == (4, 2)
+    assert read('sides', '(4,2)') == [4, 2] and read('scale', '4') == 4
     assert read('new', '/my data/1 2') == '/my data/1 2'
     for text in ('dict(a=1,b=2)', 'f(1,2)', '{a:1,b:2}', '[1,2'):
         with pytest.raises(ValueError, match='part.new='):

@@ -13,6 +13,7 @@ from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
 from mmmoca.engine import file_check, segmentation_check
+from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.engine.segmentation_check import (
     check_files,
     check_masks,
@@ -68,6 +69,14 @@ def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
             check_segmentation(cfg, ['train'])
         cfg.model.backbone.type = 'mmpretrain.SwinTransformer'
     check_segmentation(cfg, ['train'])
+
+
+def test_a_softmax_of_one_class(streets, tmp_path):
+    one = {f'{TRAIN}.{k}': v for k, v in ONE.items()}
+    one['model.decode_head.num_classes'] = 1
+    cfg = small_config(MASK, streets, tmp_path, **one)
+    with pytest.raises(ValueError, match='decode_head'):
+        check_segmentation(cfg, ['train'])
 
 
 def test_split_that_leads_out(streets, tmp_path):
@@ -222,6 +231,31 @@ def test_images_that_are_turned_within_their_size(
         load['color_type'] = 'color_ignore_orientation'
         dataset.pipeline = Compose([load])
     check_masks(dataset, 1)
+
+
+@pytest.mark.parametrize('is_deep', [True, False])
+def test_images_that_mmcv_would_make_black_or_stop_at(tmp_path, is_deep):
+    """Training takes another in its place; a test names it."""
+    own_masks(tmp_path, [mask(0, 1)] * 2)
+    path = tmp_path / 'images/train/0.jpg'
+    path.write_bytes(b'damaged')
+    if is_deep:
+        Image.new('I;16', (8, 6), 200).save(path, 'PNG')
+    cfg = Config.fromfile(CONFIGS / OWN)
+    source = dict(data_root=str(tmp_path))
+    for stage in ('train', 'val'):
+        loader = cfg[f'{stage}_dataloader']
+        loader.update(num_workers=0, persistent_workers=False)
+        prefix = cfg.train_dataloader.dataset.data_prefix
+        loader.dataset.update(source, data_prefix=prefix)
+        dataset = ConsoleRunner.build_dataloader(loader, seed=0).dataset
+        if stage == 'train':
+            assert dataset[0]['data_samples'].img_path.endswith('1.jpg')
+        else:
+            with pytest.raises(OSError, match=r'0\.jpg'):
+                dataset[0]
+    with pytest.raises(OSError, match=r'0\.jpg'):
+        check_segmentation(cfg, ['val'])
 
 
 def test_repeated_and_concatenated_sets(streets, tmp_path):

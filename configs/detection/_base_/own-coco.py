@@ -19,7 +19,8 @@ shorthands = dict(
     epochs='train_cfg.max_epochs',
     batch_size='train_dataloader.batch_size',  # of each process
     arch='model.backbone.arch arch:model.backbone.out_indices '
-    'arch:model.neck.0.in_channels arch:model.neck.1.in_channels',
+    'arch:model.neck.0.in_channels arch:model.neck.1.in_channels '
+    'arch:activation_checkpointing',
 )
 
 # As COCO's recipe, for images of any size.

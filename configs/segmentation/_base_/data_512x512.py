@@ -4,7 +4,7 @@ sides = (2048, 512)  # the longer side at most, the shorter side
 
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
-    dict(type='LoadImageFromFile'),
+    dict(type='mmmoca.LoadImage'),  # skips one that cannot be read
     dict(type='LoadAnnotations'),
     dict(
         type='RandomResize',

@@ -167,6 +167,11 @@ def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
     for loader in loaders:
         check_same_classes(loaders[0], loader, ('train', 'val'))
         found = len(class_names(loader))
+        if found == 1:
+            raise ValueError(
+                'a classifier learns nothing from images of one class: put '
+                'those of each into a folder, <data_root>/train/<class>'
+            )
         for part in ('head', 'data_preprocessor'):
             number = getattr(getattr(model, part), 'num_classes', None)
             if found and number not in (None, found):

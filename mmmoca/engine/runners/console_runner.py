@@ -11,8 +11,10 @@ from mmengine.optim import OptimWrapper
 from mmengine.registry import OPTIMIZERS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch import nn
+from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import guarded
+from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.looks import check_images
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
@@ -159,6 +161,13 @@ class ConsoleRunner(Runner):
         """Test, and end the processes that read."""
         with self._watched():
             return super().test()
+
+    @staticmethod
+    def build_dataloader(*args, **kwargs) -> DataLoader:
+        """Build a loader that judges its images, whatever the set."""
+        loader = Runner.build_dataloader(*args, **kwargs)
+        judge_images(loader.dataset)
+        return loader
 
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
         """Build the validation; look at its images before the run."""
