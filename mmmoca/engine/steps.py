@@ -25,6 +25,12 @@ def built_loops(runner: Runner) -> list[BaseLoop]:
     return [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
 
 
+def built_loaders(runner: Runner) -> list[DataLoader]:
+    """The loaders of these loops."""
+    parts = [x for loop in built_loops(runner) for x in vars(loop).values()]
+    return [part for part in parts if isinstance(part, DataLoader)]
+
+
 def log_interval(runner: Runner) -> int:
     """Steps from one log line to the next, of the most frequent logger."""
     return min(
@@ -131,10 +137,8 @@ def stop_workers(runner: Runner) -> None:
     Args:
         runner (Runner): Its loops hold the loaders. They can be used again.
     """
-    for loop in built_loops(runner):
-        for loader in vars(loop).values():
-            # Of PyTorch 2.11.
-            iterator = getattr(loader, '_iterator', None)
-            if isinstance(loader, DataLoader) and iterator is not None:
-                iterator._shutdown_workers()
-                loader._iterator = None
+    for loader in built_loaders(runner):
+        # Of PyTorch 2.11.
+        if (iterator := loader._iterator) is not None:
+            iterator._shutdown_workers()
+            loader._iterator = None

@@ -146,8 +146,7 @@ def send(run: subprocess.Popen, name: str, processes: int) -> bool:
     """Send a signal to the run, or to one of its processes."""
     targets = [run.pid]
     if processes > 1:
-        # The shell's child is torchrun, whose children train.
-        targets = [w for child in children(run.pid) for w in children(child)]
+        targets = children(run.pid)  # those of torchrun train
     if run.poll() is not None or not targets:
         return False
     os.kill(random.choice(targets), getattr(signal, name))

@@ -5,10 +5,10 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from unittest import mock
 
 import pytest
@@ -198,7 +198,13 @@ def at(runner, moment, iteration, act):
 
 
 def stop_in(runner, iteration, number=signal.SIGTERM):
-    stop = partial(os.kill, os.getpid(), number)
+    """Signal the process and the workers of its loaders, as Slurm does."""
+
+    def stop():
+        workers = [child.pid for child in multiprocessing.active_children()]
+        pids = map(str, [*workers, os.getpid()])
+        subprocess.run(['kill', f'-{int(number)}', *pids], check=True)
+
     at(runner, 'after_train_iter', iteration, stop)
 
 
@@ -229,6 +235,7 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     options = {
         'train_cfg.val_interval': 2,
         'train_cfg.dynamic_intervals': [(4, 3)],
+        'train_dataloader.num_workers': 1,
     }
     runner = build(root, 'stopped', **options)
     stop_in(runner, 1)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from mmmoca.checkpoints import guarded
+from mmmoca.checkpoints import guarded, read_checkpoint
 from mmmoca.evaluation import ShardedBank
 from tests.helpers.frozen import (
     PIPELINE,
@@ -146,9 +146,13 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
     for name in ('untrained_k3', 'raw_pixels_k3'):
         assert f'{found[name][0]:.1f}' in end
     file = guarded(tmp_path / 'knn' / 'epoch_1.pth')
-    resumed, again, _ = train(**cfg, load_from=file, resume=True)
-    assert again['untrained_k3'] == found['untrained_k3']
-    assert (batches, resumed) == (27, 9)  # nine each time
+    saved = read_checkpoint(tmp_path / 'knn' / 'epoch_1.pth')
+    saved['meta'] |= dict(epoch=0, iter=0)  # stopped before its first step
+    torch.save(saved, tmp_path / 'begun.pth')
+    for path, count in ((file, 9), (tmp_path / 'begun.pth', 18)):
+        resumed, again, _ = train(**cfg, load_from=str(path), resume=True)
+        assert again['untrained_k3'] == found['untrained_k3']
+        assert (batches, resumed) == (27, count)  # nine each time
     _, loaded, _ = train(**cfg, load_from=file, cfg=dict(load_from=file))
     assert 'start_k3' in loaded and 'untrained_k3' not in loaded
 

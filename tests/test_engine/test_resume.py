@@ -17,6 +17,7 @@ from ..helpers.runs import (
     assert_same,
     by_epochs,
     demo_runner,
+    scalars,
     state_of,
 )
 
@@ -87,8 +88,12 @@ def test_a_schedule_that_pickles_code(root):
 
 
 def test_a_resumed_run_logs_the_same_lines(root):
-    """From within an epoch, whose batches MMEngine counts from 0."""
+    """From within an epoch, whose batches MMEngine counts from 0.
+
+    There is a norm of gradients for each step, not for each micro-batch.
+    """
     options = by_epochs(2) | {
+        'optim_wrapper.accumulative_counts': 2,
         'runner_type': 'mmmoca.ConsoleRunner',
         'default_hooks.logger.interval': 3,
     }
@@ -96,8 +101,10 @@ def test_a_resumed_run_logs_the_same_lines(root):
     for runner in train_and_resume(root, 'lines', **options):
         (file,) = Path(runner.log_dir).glob('vis_data/scalars.json')
         lines = map(json.loads, file.read_text().splitlines())
-        curves.append([(line['step'], line['loss']) for line in lines])
+        names = 'step', 'loss', 'grad_norm'
+        curves.append([[line[name] for name in names] for line in lines])
     assert curves[0] == curves[1]
-    assert [step for step, _ in curves[1]] == [3, 6, 9, 12]
+    assert [step for step, *_ in curves[1]] == [3, 6, 9, 12]
+    assert len(scalars(runner, 'train/grad_norm')) == 6
     # Whatever else a checkpoint has, nothing of it asks for trust.
     torch.load(f'{runner.work_dir}/iter_12.pth', weights_only=True)

@@ -133,11 +133,11 @@ def test_missing_operators_are_one_line(tmp_path, monkeypatch):
 
 @pytest.fixture
 def shell(tmp_path, monkeypatch):
-    """Run a line in tools/; threads and words of what it starts."""
+    """Run a line in tools/; threads, words and id of what it starts."""
     for name in ('python', 'srun'):
         stand_in = tmp_path / name
         stand_in.write_text(
-            f'#!/bin/bash\nprintf "%s\\n" "$OMP_NUM_THREADS" {name} "$@"\n'
+            f'#!/bin/bash\nprintf "%s\\n" $$ "$OMP_NUM_THREADS" {name} "$@"\n'
         )
         stand_in.chmod(0o755)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
@@ -147,8 +147,8 @@ def shell(tmp_path, monkeypatch):
         printed = subprocess.check_output(
             ['bash', '-c', line], cwd=TOOLS, text=True
         )
-        threads, *words = printed.splitlines()
-        return threads, words
+        number, threads, *words = printed.splitlines()
+        return threads, words, number
 
     return run
 
@@ -198,6 +198,9 @@ def test_processes_share_the_cores(shell, script):
     assert int(shell(f'./{script} 1')[0]) == len(os.sched_getaffinity(0))
     assert shell(f'./{script} 1000')[0] == '1'
     assert shell(f'OMP_NUM_THREADS=7 ./{script} 2')[0] == '7'
+    # A signal to the script is one to the run.
+    own, started = shell(f'printf "%s " $$; exec ./{script} 1')[2].split()
+    assert own == started
 
 
 @pytest.mark.parametrize('script', sorted(TOOLS.glob('*.sh')))

@@ -2,6 +2,8 @@
 import os
 import signal
 import threading
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import torch
@@ -12,7 +14,7 @@ from torch import distributed
 from torch.utils.data import get_worker_info
 
 from mmmoca.engine.processes import collective_timeout
-from mmmoca.engine.steps import stepped
+from mmmoca.engine.steps import built_loaders, stepped
 from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook
@@ -55,6 +57,10 @@ class PreemptionHook(Hook):
                 number: signal.signal(number, self._receive)
                 for number in self.signals
             }
+            for loader in built_loaders(runner):
+                loader.worker_init_fn = partial(
+                    _start_worker, loader.worker_init_fn
+                )
 
     def after_run(self, runner: Runner) -> None:
         """Restore the signal handlers."""
@@ -95,3 +101,23 @@ class PreemptionHook(Hook):
             os.write(2, f'\n{name}: the run ends after this step\n'.encode())
         # A second signal has its usual effect.
         signal.signal(number, self._previous[number])
+
+
+def _start_worker(start: Callable | None, number: int) -> None:
+    """Start a worker that only its run ends.
+
+    Slurm and torchrun send SIGTERM to all processes, and PyTorch's handler
+    would end the workers, whose end is an error of the run.
+    """
+    if hasattr(signal, 'sigwaitinfo'):  # macOS has none
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        run = os.getppid()
+        threading.Thread(target=_end_by, args=(run,), daemon=True).start()
+    if start is not None:
+        start(number)
+
+
+def _end_by(run: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != run:
+        pass
+    os._exit(0)

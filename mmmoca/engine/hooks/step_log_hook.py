@@ -83,12 +83,10 @@ class StepLogHook(Hook):
         self, runner: Runner, batch_idx: int, data_batch: dict, outputs: dict
     ) -> None:
         """Keep the step's scalars; read them if a log line is due."""
-        norm = getattr(runner.optim_wrapper, 'grad_norm', None)
-        if norm is not None:
-            outputs['grad_norm'] = norm
-        skip = skipped(runner)
-        if skip is not None and stepped(runner):
-            outputs['skipped'] = skip
+        if stepped(runner):  # else both are those of the step before
+            norm = getattr(runner.optim_wrapper, 'grad_norm', None)
+            step = dict(grad_norm=norm, skipped=skipped(runner))
+            outputs |= {k: v for k, v in step.items() if v is not None}
         values = torch.stack([v.detach().float() for v in outputs.values()])
         samples = data_batch.get('data_samples') or ()
         images = [str(s.metainfo.get('img_path', '?')) for s in samples]

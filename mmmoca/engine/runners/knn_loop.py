@@ -10,6 +10,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from mmmoca.engine.steps import has_loaded, resumes
 from mmmoca.evaluation.features import raw_pixels
 from mmmoca.evaluation.knn import knn_settings, knn_vote
 from mmmoca.evaluation.knn_bank import ShardedBank
@@ -160,7 +161,9 @@ class _BaselinesHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Measure it, unless the run is resumed or never validates."""
-        if runner.iter or runner.train_loop.val_begin > runner.max_iters:
+        # One that was stopped before its first step is resumed, too.
+        goes_on = resumes(runner) and has_loaded(runner)
+        if goes_on or runner.train_loop.val_begin > runner.max_iters:
             return
         start = 'start' if runner.cfg.get('load_from') else 'untrained'
         for name, encode in ((start, None), ('raw_pixels', raw_pixels)):
