@@ -248,6 +248,7 @@ def test_channels_in_the_order_of_the_training(
         (np.zeros((9, 9, 3)), TypeError, 'image 0 is float64'),
         (Image.new('I;16', (9, 9)), TypeError, 'image 0 has the mode I;16'),
         (np.zeros((9, 9, 7), np.uint8), TypeError, 'shape (9, 9, 7)'),
+        (np.zeros(99, np.uint8), TypeError, 'shape (99,)'),  # of a file
         (torch.zeros(1, 3, 9, 48), ValueError, 'multiples of the patch'),
         (torch.zeros(1, 2, 48, 48), ValueError, 'a batch of 3 channels'),
         (torch.zeros(1, 3, 48, 48).int(), TypeError, 'is not normalised'),
