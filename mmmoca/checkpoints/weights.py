@@ -135,7 +135,7 @@ def add_rotary_periods(state_dict: dict[str, Tensor]) -> bool:
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
     if state_dict.keys() >= scaled and 'pos_embed' not in state_dict:
-        periods = 100 ** (torch.arange(16) / 16)
+        periods = 100 ** (torch.arange(16, dtype=torch.float32) / 16)
         state_dict.setdefault('rotary_periods', periods)
     if 'rotary_periods' not in state_dict:
         return False
