@@ -132,7 +132,7 @@ def _stored(
     What is kept in ``out`` is named by its content, so that no call changes
     the images of another.
     """
-    if is_opened(data):
+    if is_opened(data) and len(data):  # else a list of nothing
         # It has no public name for its rows.
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):

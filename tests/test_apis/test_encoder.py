@@ -81,6 +81,8 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     rows = datasets.Dataset.from_dict(dict(picture=paths))
     rows = rows.cast_column('picture', datasets.Image())
     rows.save_to_disk(tmp_path / 'rows')
+    with raises(ValueError, 'empty'):
+        encoder.embed(rows.select([]))
     for images in (
         str(folder),
         tmp_path / 'shards',

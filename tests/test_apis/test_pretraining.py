@@ -130,3 +130,6 @@ def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
         assert contents == expected[:count]
     with raises(TypeError, 'bytes'):
         mmmoca.pretrain([b'png'], tmp_path)
+    for nothing in ([], rows.select([])):
+        with raises(ValueError, 'is empty'):
+            mmmoca.pretrain(nothing, tmp_path)
