@@ -137,7 +137,8 @@ def _stored(
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):
             with atomic_write(root) as folder:
-                data.save_to_disk(folder)
+                # A function that its rows pass through cannot be saved.
+                data.with_format(None).save_to_disk(folder)
         return root, {}
     if isinstance(data, (str, os.PathLike)):
         return os.path.abspath(os.path.expanduser(data)), {}
