@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,8 +161,12 @@ def _stored(
             )
             files += [image['img_path'] for image in images.data_list]
     text = '\n'.join(files)
-    if not files or '\r' in text or text.split('\n') != files:
-        raise ValueError('the list is empty, or a name in it has line breaks')
+    odd = re.search('[\r\ud800-\udfff]', text)
+    if not files or odd or text.split('\n') != files:
+        raise ValueError(
+            'the list is empty, or a name in it has line breaks or is no '
+            'Unicode: give its folder alone'
+        )
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = os.path.abspath(f'{out}/images-{name}.txt')
     write_text(path, text)

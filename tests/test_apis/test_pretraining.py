@@ -130,6 +130,8 @@ def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
         assert contents == expected[:count]
     with raises(TypeError, 'bytes'):
         mmmoca.pretrain([b'png'], tmp_path)
-    for nothing in ([], rows.select([])):
-        with raises(ValueError, 'is empty'):
-            mmmoca.pretrain(nothing, tmp_path)
+    odd = tmp_path / '\udcff.jpg'
+    odd.touch()
+    for refused in ([], rows.select([]), [odd]):
+        with raises(ValueError, 'is empty', 'no Unicode'):
+            mmmoca.pretrain(refused, tmp_path)
