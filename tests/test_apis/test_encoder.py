@@ -199,8 +199,11 @@ def test_other_sizes(root, run):
     found = larger.embed(image, features='patches')
     assert found.patches.shape == (1, 16, 6, 12)
     assert 'images of 48 x 96 pixels' in repr(larger)
-    with raises(CheckpointError, 'run.pth: ', 'multiples of the patch, 8 x 8'):
-        mmmoca.load(root / 'run.pth', img_size=50)
+    for size in (50, (48,), (48, 96, 3)):
+        with raises(CheckpointError, 'run.pth: ', 'patch, 8 x 8'):
+            mmmoca.load(root / 'run.pth', img_size=size)
+    same = mmmoca.load(root / 'run.pth', img_size=np.array([48.0, 96.0]))
+    assert same.pipeline == larger.pipeline
 
 
 @pytest.mark.parametrize(
