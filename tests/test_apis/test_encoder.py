@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """An encoder in a line: its features are those of the protocols."""
 
+import io
 import os
 import shutil
 from pathlib import Path
@@ -249,6 +250,7 @@ def test_channels_in_the_order_of_the_training(
         ('nowhere', FileNotFoundError, 'there is no file or folder nowhere'),
         ([], ValueError, 'an empty list'),
         (3, TypeError, 'but got int'),
+        (io.BytesIO(b'png'), TypeError, 'but got BytesIO'),
         ('16.png', ValueError, '8 bits'),
         (np.zeros((9, 9, 3)), TypeError, 'image 0 is float64'),
         (Image.new('I;16', (9, 9)), TypeError, 'image 0 has the mode I;16'),
