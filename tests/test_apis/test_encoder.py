@@ -64,7 +64,8 @@ def test_features_are_those_of_k_nn(root, run, encoder):
     torch.testing.assert_close(F.normalize(found.cls, dim=1), features['cls'])
     paths = [info['img_path'] for info in dataset.data_list]
     assert found.paths == paths and found.patches is None
-    student = mmmoca.load(root / 'run.pth', 'student', 'cpu')
+    path = os.fsencode(root / 'run.pth')
+    student = mmmoca.load(path, 'student', 'cpu')
     avg = student.embed(root / 'val', 8).avg
     assert torch.equal(F.normalize(avg, dim=1), features['student'])
 
