@@ -37,9 +37,10 @@ def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
     Returns:
         Tensor: (H * W, d), float32, in row-major order.
     """
-    options = dict(dtype=torch.float32, device=periods.device)
+    dtype, device = torch.float32, periods.device
     rows, columns = (
-        (torch.arange(n, **options) + 0.5) / n * 2 - 1 for n in grid
+        (torch.arange(n, dtype=dtype, device=device) + 0.5) / n * 2 - 1
+        for n in grid
     )
     centres = torch.cartesian_prod(rows, columns)  # (H * W, 2)
     angles = 2 * math.pi * centres[:, :, None] / periods.float()
