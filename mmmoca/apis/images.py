@@ -123,6 +123,9 @@ class Images(Dataset):
         """A file of an image in memory, for the loader."""
         file = io.BytesIO()
         if isinstance(self.loader, LoadBands):
+            if isinstance(image, Image.Image) and image.mode in ('1', 'P'):
+                # As OpenCV decodes such files.
+                image = image.convert('L' if image.mode == '1' else 'RGB')
             np.save(file, np.asarray(image), allow_pickle=False)
             return file.getvalue()
         if isinstance(image, np.ndarray):

@@ -270,6 +270,15 @@ def test_wrong_images(encoder, tmp_path, monkeypatch, images, error, message):
         encoder.embed(images)
 
 
+@pytest.mark.parametrize('mode, channels', [('1', 1), ('P', 3)])
+def test_bands_of_pictures_are_those_of_their_files(tmp_path, mode, channels):
+    picture = Image.effect_mandelbrot((9, 9), (-2, -2, 2, 2), 9).convert(mode)
+    picture.save(tmp_path / 'a.png')
+    load = [dict(type='mmmoca.LoadBands', channels=channels)]
+    one, other = open_images([picture, tmp_path / 'a.png'], load)
+    assert torch.equal(one, other)
+
+
 def test_wrong_arguments(root, encoder):
     with raises(ValueError, 'batch_size'):
         encoder.embed(root / 'val', batch_size=0)
