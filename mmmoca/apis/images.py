@@ -123,13 +123,16 @@ class Images(Dataset):
         """A file of an image in memory, for the loader."""
         file = io.BytesIO()
         if isinstance(self.loader, LoadBands):
+            if isinstance(image, Image.Image) and image.mode in ('1', 'P'):
+                # As OpenCV decodes such files.
+                image = image.convert('L' if image.mode == '1' else 'RGB')
             np.save(file, np.asarray(image), allow_pickle=False)
             return file.getvalue()
         if isinstance(image, np.ndarray):
             if image.shape[2:] == (1,):
                 image = image[..., 0]
-            known = image.shape[2:] in ((), (3,), (4,)) and image.size > 0
-            if image.dtype != np.uint8 or not known:
+            known = image.ndim > 1 and image.shape[2:] in ((), (3,), (4,))
+            if image.dtype != np.uint8 or not (known and image.size):
                 raise TypeError(
                     f'{name} is {image.dtype} of the shape {image.shape}: '
                     'give uint8 arrays, (H, W, 3) in RGB or (H, W), or a '

@@ -77,7 +77,7 @@ def load(
             layout, or does not say enough; it says what to give. Also if it
             cannot be downloaded.
     """
-    path = os.path.expanduser(os.fspath(checkpoint))
+    path = os.path.expanduser(os.fsdecode(checkpoint))
     if not os.path.isfile(path) and ModelHub.has(path):
         url = ModelHub.get(path).weights
         if url is None:

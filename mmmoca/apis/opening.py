@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from io import IOBase
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
 
 def items_of(images: Any) -> Iterable[Any]:
     """The items of a list, of an array of paths or images; or of one image."""
-    one = (str, os.PathLike, bytes, Image.Image, Mapping)
+    one = str, os.PathLike, bytes, Image.Image, Mapping, IOBase, bytearray
     if isinstance(images, np.ndarray):
         of_paths = images.dtype.kind in 'OUT'
         return images if of_paths or images.ndim == 4 else [images]

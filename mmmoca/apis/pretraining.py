@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,12 +133,13 @@ def _stored(
     What is kept in ``out`` is named by its content, so that no call changes
     the images of another.
     """
-    if is_opened(data):
+    if is_opened(data) and len(data):  # else a list of nothing
         # It has no public name for its rows.
         root = os.path.abspath(f'{out}/images-{data._fingerprint}')
         if not os.path.exists(root):
             with atomic_write(root) as folder:
-                data.save_to_disk(folder)
+                # A function that its rows pass through cannot be saved.
+                data.with_format(None).save_to_disk(folder)
         return root, {}
     if isinstance(data, (str, os.PathLike)):
         return os.path.abspath(os.path.expanduser(data)), {}
@@ -159,8 +161,12 @@ def _stored(
             )
             files += [image['img_path'] for image in images.data_list]
     text = '\n'.join(files)
-    if not files or '\r' in text or text.split('\n') != files:
-        raise ValueError('the list is empty, or a name in it has line breaks')
+    odd = re.search('[\r\ud800-\udfff]', text)
+    if not files or odd or text.split('\n') != files:
+        raise ValueError(
+            'the list is empty, or a name in it has line breaks or is no '
+            'Unicode: give its folder alone'
+        )
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = os.path.abspath(f'{out}/images-{name}.txt')
     write_text(path, text)

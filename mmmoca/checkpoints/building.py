@@ -56,12 +56,12 @@ def adapt_backbone(
     size = size if img_size is None else img_size
     projection = backbone.state_dict[PROJECTION]
     patch = projection.shape[2:]
-    if any(s < p or s % p for s, p in zip(size, patch)):
+    if len(size) != 2 or any(s < p or s % p for s, p in zip(size, patch)):
         raise CheckpointError(
-            f'--img-size {size[0]} {size[1]} must be multiples of the patch, '
+            f'--img-size {size} must be two multiples of the patch, '
             f'{patch[0]} x {patch[1]}'
         )
-    grid = tuple(s // p for s, p in zip(size, patch))
+    grid = tuple(int(s // p) for s, p in zip(size, patch))
     backbone = backbone.resized(grid, mode)
     channels = in_channels or projection.shape[1]
     projection = adapt_in_channels(projection, channels)

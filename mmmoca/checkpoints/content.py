@@ -17,7 +17,7 @@ MOST_PACKED = 50
 _DICTS = 'mmmoca', 'preprocessing', 'loader'
 _TEXTS = 'layout', 'channel_order', 'interpolation', 'backend'
 _NUMBERS = 'num_heads', 'resize', 'cropped'
-_LISTS = 'grid', 'mean', 'std'  # of numbers
+_LISTS = 'mean', 'std'  # of numbers
 
 
 def check_content(checkpoint: dict, path: str) -> None:
@@ -95,6 +95,9 @@ def _is_usable(key: object, value: object) -> bool:
         return isinstance(value, dict)
     if key in _TEXTS:
         return isinstance(value, str)
+    if key == 'grid':
+        pair = isinstance(value, list | tuple) and len(value) == 2
+        return pair and all(type(n) is int and n > 0 for n in value)
     if key not in _NUMBERS + _LISTS:
         return True
     numbers = [value] if key in _NUMBERS else value

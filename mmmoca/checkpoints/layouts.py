@@ -203,6 +203,7 @@ def find_backbone(
     """
     meta = checkpoint.get('meta')
     record = record_of(meta)
+    grid = record.get('grid')
     groups = tensors_of(checkpoint)
     found = [
         Place(container, name.removesuffix(anchor), naming)
@@ -239,13 +240,13 @@ def find_backbone(
     check_real(state_dict, f'the encoder in {source}')
     join_qkv(state_dict, source)
     mask_biases(state_dict)
-    if add_rotary_periods(state_dict):
+    if add_rotary_periods(state_dict, grid):
         changes.append('its positions are rotary ones, as DINOv3 has them')
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
         changes.append('its LayerScale is multiplied into the projections')
     if naming == 'timm' and (changes or 'register_tokens' in state_dict):
-        prepend_class_position(state_dict)
+        prepend_class_position(state_dict, grid)
     layout = record.get('layout')
     if layout is None:
         layout = layout_of(naming, found, ignored, bool(changes))
@@ -254,7 +255,7 @@ def find_backbone(
         layout,
         role,
         ignored,
-        position_grid(record.get('grid'), state_dict['pos_embed']),
+        position_grid(grid, state_dict['pos_embed']),
         (*changes, *taken),
         meta,
     )

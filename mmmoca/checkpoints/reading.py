@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Reading checkpoint files without running code that they pickle."""
 
+import errno
 import json
 import os
 import re
@@ -107,8 +108,11 @@ def _read_pickled(path: str, lazy: bool) -> object:
         with safe_unpickling(), open(path, 'rb') as file:
             where = path if mapped else file
             return torch.load(where, map_location='cpu', mmap=mapped)
-    except (OSError, MemoryError):
-        raise
+    except (OSError, MemoryError) as error:
+        # PyTorch looks for the end of an archive before its beginning.
+        if getattr(error, 'errno', None) != errno.EINVAL:
+            raise
+        raise _unreadable(path) from error
     except UnpicklingError as error:
         kind = _REFUSED.search(str(error))
         if kind is None:

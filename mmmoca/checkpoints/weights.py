@@ -119,23 +119,27 @@ def mask_biases(state_dict: dict[str, Tensor]) -> None:
         state_dict[bias] = state_dict[bias].masked_fill(mask == 0, 0)
 
 
-def add_rotary_periods(state_dict: dict[str, Tensor]) -> bool:
+def add_rotary_periods(
+    state_dict: dict[str, Tensor], recorded: Sequence[int] | None
+) -> bool:
     """Give rotary positions the tensors that tell them, in place.
 
     timm and transformers do not save the periods. An encoder with registers
     and LayerScale, and without added positions, is DINOv3's. Its heads have
-    64 channels. Added positions become zeros, of its 224 x 224 pixels.
+    64 channels. Added positions become zeros, of its 224 x 224 pixels unless
+    a grid is recorded.
 
     Args:
         state_dict (dict[str, Tensor]): Of a ViT, before its LayerScale is
             folded.
+        recorded (Sequence[int], optional): See :func:`position_grid`.
 
     Returns:
         bool: Whether its positions are rotary.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
     if state_dict.keys() >= scaled and 'pos_embed' not in state_dict:
-        periods = 100 ** (torch.arange(16) / 16)
+        periods = 100 ** (torch.arange(16, dtype=torch.float32) / 16)
         state_dict.setdefault('rotary_periods', periods)
     if 'rotary_periods' not in state_dict:
         return False
@@ -146,7 +150,7 @@ def add_rotary_periods(state_dict: dict[str, Tensor]) -> bool:
         zeros = torch.zeros(len(state_dict[name]))
         state_dict.setdefault(name.replace('weight', 'bias'), zeros)
     dims, _, height, width = state_dict[PROJECTION].shape
-    patches = (224 // height) * (224 // width)
+    patches = math.prod(recorded or (224 // height, 224 // width))
     state_dict.setdefault('pos_embed', torch.zeros(1, 1 + patches, dims))
     return True
 
@@ -189,17 +193,20 @@ def fold_layer_scale(state_dict: dict[str, Tensor]) -> bool:
     return bool(scales)
 
 
-def prepend_class_position(state_dict: dict[str, Tensor]) -> None:
+def prepend_class_position(
+    state_dict: dict[str, Tensor], recorded: Sequence[int] | None
+) -> None:
     """Give [CLS] a position of zeros where it has none, in place.
 
     timm's DeiT III and DINOv2 with registers add its position to the [CLS]
     token itself.
 
     Args:
-        state_dict (dict[str, Tensor]): Of a ViT on a square grid.
+        state_dict (dict[str, Tensor]): Of a ViT.
+        recorded (Sequence[int], optional): See :func:`position_grid`.
     """
     positions = state_dict['pos_embed']
-    if math.isqrt(positions.shape[1]) ** 2 == positions.shape[1]:
+    if position_grid(recorded, positions, extra=0):
         zeros = torch.zeros_like(positions[:, :1])
         state_dict['pos_embed'] = torch.cat((zeros, positions), dim=1)
 

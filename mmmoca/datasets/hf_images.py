@@ -118,7 +118,7 @@ class HFRows(Sequence):
             to '', any place: whoever opened the data set trusts it.
 
     Raises:
-        ValueError: If there is no such column, or several.
+        ValueError: If there is no such column, or several, or no row.
         OSError: For a row that has no image, or names a file elsewhere.
     """
 
@@ -127,6 +127,8 @@ class HFRows(Sequence):
     ) -> None:
         from datasets import Image
 
+        if not len(dataset):
+            raise ValueError('there are no images in an empty data set')
         self.column = _choose(dataset, 'image_column', column, 'Image')
         self.folder = folder
         rows = dataset.with_format(None).select_columns([self.column])

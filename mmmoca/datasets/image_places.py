@@ -38,7 +38,8 @@ def image_set_of(place: str) -> type[ImageSet]:
     """
     place = os.path.expanduser(place)
     if not os.path.isdir(place):
-        shards = place.endswith('.tar') or '{' in place
+        pattern = '{' in place and not os.path.exists(place)
+        shards = pattern or place.endswith('.tar')
         return ImageShards if shards else ImageFolder
     # What `save_to_disk` of Hugging Face's data sets writes.
     for name in ('state.json', 'dataset_dict.json'):

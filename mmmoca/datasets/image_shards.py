@@ -74,7 +74,7 @@ class ImageShards(ImageSet):
             # '*' leaves out hidden files, of which macOS makes one for each.
             tars = f'{place}/*.tar'
             shards = sorted(glob(f'{escape(place)}/*.tar')) or [tars]
-        elif '{' in place:
+        elif '{' in place and not os.path.exists(place):
             braces = import_extra('braceexpand', 'a pattern of shards')
             shards = list(braces.braceexpand(place))
         else:

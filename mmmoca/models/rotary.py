@@ -19,7 +19,8 @@ def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
     Returns:
         Tensor: (d / 4,), float32.
     """
-    return base ** (torch.arange(head_dims // 4) / (head_dims // 4))
+    count = head_dims // 4
+    return base ** (torch.arange(count, dtype=torch.float32) / count)
 
 
 def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
@@ -36,8 +37,9 @@ def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
     Returns:
         Tensor: (H * W, d), float32, in row-major order.
     """
+    dtype, device = torch.float32, periods.device
     rows, columns = (
-        (torch.arange(n, device=periods.device) + 0.5) / n * 2 - 1
+        (torch.arange(n, dtype=dtype, device=device) + 0.5) / n * 2 - 1
         for n in grid
     )
     centres = torch.cartesian_prod(rows, columns)  # (H * W, 2)

@@ -68,7 +68,7 @@ def damage(path, how):
     'how', ['damaged', 'truncated', 'not finite', *NO_WEIGHTS]
 )
 def test_damaged_files_are_passed_over(tmp_path, how):
-    state = dict(a=torch.rand(1000), b=torch.tensor(1))
+    state = dict(a=torch.rand(9000), b=torch.tensor(1))
     for number in (8, 9, 10):
         file = tmp_path / f'iter_{number}.pth'
         if (number, how) == (10, 'not finite'):

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """An encoder in a line: its features are those of the protocols."""
 
+import io
 import os
 import shutil
 from pathlib import Path
@@ -63,7 +64,8 @@ def test_features_are_those_of_k_nn(root, run, encoder):
     torch.testing.assert_close(F.normalize(found.cls, dim=1), features['cls'])
     paths = [info['img_path'] for info in dataset.data_list]
     assert found.paths == paths and found.patches is None
-    student = mmmoca.load(root / 'run.pth', 'student', 'cpu')
+    path = os.fsencode(root / 'run.pth')
+    student = mmmoca.load(path, 'student', 'cpu')
     avg = student.embed(root / 'val', 8).avg
     assert torch.equal(F.normalize(avg, dim=1), features['student'])
 
@@ -81,6 +83,8 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     rows = datasets.Dataset.from_dict(dict(picture=paths))
     rows = rows.cast_column('picture', datasets.Image())
     rows.save_to_disk(tmp_path / 'rows')
+    with raises(ValueError, 'empty'):
+        encoder.embed(rows.select([]))
     for images in (
         str(folder),
         tmp_path / 'shards',
@@ -197,8 +201,11 @@ def test_other_sizes(root, run):
     found = larger.embed(image, features='patches')
     assert found.patches.shape == (1, 16, 6, 12)
     assert 'images of 48 x 96 pixels' in repr(larger)
-    with raises(CheckpointError, 'run.pth: ', 'multiples of the patch, 8 x 8'):
-        mmmoca.load(root / 'run.pth', img_size=50)
+    for size in (50, (48,), (48, 96, 3)):
+        with raises(CheckpointError, 'run.pth: ', 'patch, 8 x 8'):
+            mmmoca.load(root / 'run.pth', img_size=size)
+    same = mmmoca.load(root / 'run.pth', img_size=np.array([48.0, 96.0]))
+    assert same.pipeline == larger.pipeline
 
 
 @pytest.mark.parametrize(
@@ -244,10 +251,12 @@ def test_channels_in_the_order_of_the_training(
         ('nowhere', FileNotFoundError, 'there is no file or folder nowhere'),
         ([], ValueError, 'an empty list'),
         (3, TypeError, 'but got int'),
+        (io.BytesIO(b'png'), TypeError, 'but got BytesIO'),
         ('16.png', ValueError, '8 bits'),
         (np.zeros((9, 9, 3)), TypeError, 'image 0 is float64'),
         (Image.new('I;16', (9, 9)), TypeError, 'image 0 has the mode I;16'),
         (np.zeros((9, 9, 7), np.uint8), TypeError, 'shape (9, 9, 7)'),
+        (np.zeros(99, np.uint8), TypeError, 'shape (99,)'),  # of a file
         (torch.zeros(1, 3, 9, 48), ValueError, 'multiples of the patch'),
         (torch.zeros(1, 2, 48, 48), ValueError, 'a batch of 3 channels'),
         (torch.zeros(1, 3, 48, 48).int(), TypeError, 'is not normalised'),
@@ -259,6 +268,15 @@ def test_wrong_images(encoder, tmp_path, monkeypatch, images, error, message):
     Image.fromarray(np.ones((9, 9), np.uint16)).save('16.png')
     with raises(error, message):
         encoder.embed(images)
+
+
+@pytest.mark.parametrize('mode, channels', [('1', 1), ('P', 3)])
+def test_bands_of_pictures_are_those_of_their_files(tmp_path, mode, channels):
+    picture = Image.effect_mandelbrot((9, 9), (-2, -2, 2, 2), 9).convert(mode)
+    picture.save(tmp_path / 'a.png')
+    load = [dict(type='mmmoca.LoadBands', channels=channels)]
+    one, other = open_images([picture, tmp_path / 'a.png'], load)
+    assert torch.equal(one, other)
 
 
 def test_wrong_arguments(root, encoder):

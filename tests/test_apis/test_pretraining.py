@@ -115,7 +115,7 @@ def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
     paths = sorted(map(str, folder.glob('*/*.jpg')))
     datasets = pytest.importorskip('datasets')
     rows = datasets.Dataset.from_dict(dict(image=paths))
-    rows = rows.cast_column('image', datasets.Image())
+    rows = rows.cast_column('image', datasets.Image()).with_transform(len)
     for data, count in (([folder, paths[0]], 49), (paths, 48), (rows, 48)):
         with (
             DefaultScope.overwrite_default_scope('mmseg'),
@@ -130,3 +130,8 @@ def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
         assert contents == expected[:count]
     with raises(TypeError, 'bytes'):
         mmmoca.pretrain([b'png'], tmp_path)
+    odd = tmp_path / '\udcff.jpg'
+    odd.touch()
+    for refused in ([], rows.select([]), [odd]):
+        with raises(ValueError, 'is empty', 'no Unicode'):
+            mmmoca.pretrain(refused, tmp_path)

@@ -97,6 +97,8 @@ def test_what_no_reader_can_use(tmp_path, reason):
         'none',
         dict(num_heads='six'),
         dict(grid=['a', 'b']),
+        dict(grid=[24]),
+        dict(grid=[4.0, 6.0]),
         dict(preprocessing=dict(mean=0.5)),
         dict(preprocessing=dict(cropped=0)),
     ],

@@ -18,7 +18,8 @@ from mmengine import fileio
 from mmpretrain.registry import DATASETS
 
 from mmmoca.apis.embedding import list_digest
-from mmmoca.datasets import ImageShards, shard_index
+from mmmoca.datasets import ImageFolder, ImageShards, shard_index
+from mmmoca.datasets.image_places import image_set_of
 from mmmoca.evaluation.subsets import images_by_class
 
 from ..helpers.errors import raises
@@ -110,13 +111,17 @@ def test_lists_of_images_need_folders(root):
         images_by_class(build(root, 'ImageShards'))
 
 
-def test_a_file_or_a_pattern(shards):
+def test_a_file_or_a_pattern(shards, tmp_path):
     options = dict(with_label=False, pipeline=LOAD)
     one = ImageShards(str(shards / 'images-000001.tar'), **options)
     (shards / '._images-000001.tar').write_bytes(b'of macOS')
     assert len(ImageShards(str(shards), **options)) == 11
     some = ImageShards(str(shards), 'images-{000001..000002}.tar', **options)
     assert (len(one), len(some)) == (4, 7)
+    # What there is under such a name is no pattern.
+    odd = (shards / 'images-000001.tar').rename(tmp_path / '{1,2}.tar')
+    assert len(ImageShards(str(odd), **options)) == 4
+    assert image_set_of(str(odd.rename(shards / '{1}.jpg'))) is ImageFolder
     assert 'gt_label' not in some.get_data_info(0)
     with raises(FileNotFoundError, 'no.tar'):
         ImageShards(str(shards), 'no.tar', **options)
