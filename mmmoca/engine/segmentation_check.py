@@ -15,6 +15,7 @@ from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 from PIL import Image, ImageOps
 
+from mmmoca.datasets.decoding import TURN
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
 from mmmoca.datasets.image_folder import visible_files
 from mmmoca.datasets.image_set import judge_images
@@ -24,15 +25,14 @@ from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 
 _PATHS = 'img_path', 'seg_map_path'
-_ORIENTATION = 0x0112  # the tag of EXIF
 
 
 def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """Check the data sets that a segmentor is about to read.
 
-    A linear head is on a ViT that is frozen as a whole, or trained. Crops must
-    be multiples of the patch. Heads must have the data set's number
-    of classes. Every image and mask must exist. The sizes and label ids of 200
+    A ViT under a linear head must be frozen as a whole, or not at all. Crops
+    must be multiples of the patch. Heads must have the data set's number of
+    classes. Every image and mask must exist. The sizes and label ids of 200
     masks of each data set are checked.
 
     Args:
@@ -45,6 +45,7 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
     """
     if cfg.get('default_scope') != 'mmseg':
         return
+    _check_frozen(cfg.model)
     for stage in stages:
         loop = cfg.get(f'{stage}_cfg') or {}
         loaders = cfg.get(f'{stage}_dataloader'), loop.get('bank_dataloader')
@@ -52,7 +53,6 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
             judge_images(whole := DATASETS.build(built))
             for dataset in members(whole):
-                _check_frozen(cfg.model)
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
                 _check_ignored(cfg, stage, dataset)
@@ -284,7 +284,7 @@ def _turned(path: str, loaded: np.ndarray) -> bool:
     """
     try:
         with Image.open(path) as image:
-            if image.getexif().get(_ORIENTATION, 1) == 1:
+            if image.getexif().get(TURN, 1) == 1:
                 return False
             stored = image.convert('L')
     except OSError:
