@@ -84,9 +84,10 @@ def load(
             raise CheckpointError(
                 f'no weights of {path} are published: train it by its config'
             )
-        # Where torch.hub keeps them.
-        path = local_file(url.removeprefix(FILE_SCHEME))
-    backbone = read_backbone(path, which, weights)
+        path = url.removeprefix(FILE_SCHEME)
+    # torch.hub's folder keeps what is downloaded.
+    with local_file(path) as path:
+        backbone = read_backbone(path, which, weights)
     size = None if img_size is None else to_2tuple(img_size)
     try:
         backbone = adapt_backbone(backbone, size, source_grid=source_grid)

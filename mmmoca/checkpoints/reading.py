@@ -6,11 +6,20 @@ import json
 import os
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pickle import UnpicklingError
 from urllib.parse import urlsplit
 
 import torch
+from mmengine import fileio
 from mmengine.dist import barrier, is_main_process
+from mmengine.runner.checkpoint import (
+    get_deprecated_model_names,
+    get_external_models,
+    get_mmcls_models,
+    get_torchvision_models,
+)
 from torch import hub
 
 from .content import MOST_PACKED, check_content
@@ -164,22 +173,62 @@ def _unreadable(
     )
 
 
-def local_file(source: str) -> str:
-    """Find a checkpoint on this machine, download it once if it is a URL.
+@contextmanager
+def local_file(source: str) -> Iterator[str]:
+    """Have a checkpoint on this machine while it is read.
 
-    To be called on all processes of a run.
+    All processes of a run call it together.
 
     Args:
-        source (str): A path, or a URL.
+        source (str): A path; a URL, which is downloaded once; an address of
+            a file backend of MMEngine, such as s3://; or a name of the model
+            zoos that MMEngine knows, such as torchvision://resnet50.
 
-    Returns:
-        str: The path; of a URL in the folder of torch.hub.
+    Yields:
+        str: The path. A URL's is in the folder of torch.hub.
 
     Raises:
-        CheckpointError: If it cannot be downloaded.
+        CheckpointError: If it cannot be downloaded, or is neither a file nor
+            an address of a known scheme.
     """
-    if '://' not in source:
+    # A file first: its folder may be named like a scheme.
+    if os.path.isfile(os.path.expanduser(source)) or '://' not in source:
+        yield source
+        return
+    source = _zoo_url(source)
+    if source.startswith(('http://', 'https://')):
+        yield _download(source)
+        return
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(fileio.get_local_path(source))
+        except Exception as error:  # each backend has errors of its own
+            raise CheckpointError(
+                f'{source} is no file, and cannot be fetched ({error!r}): '
+                'give a path, a URL, or an address of a file backend'
+            ) from error
+        yield str(path)
+
+
+def _zoo_url(source: str) -> str:
+    """The URL of a name in a model zoo; other addresses as they are."""
+    scheme, _, name = source.partition('://')
+    if scheme in ('torchvision', 'modelzoo'):
+        zoo = get_torchvision_models()
+    elif scheme in ('open-mmlab', 'openmmlab'):
+        zoo, newer = get_external_models(), get_deprecated_model_names()
+        name = newer.get(name, name)
+    elif scheme == 'mmcls':
+        zoo = get_mmcls_models()
+    else:
         return source
+    if name not in zoo:
+        raise CheckpointError(f'{source}: MMEngine knows no such model')
+    return zoo[name]
+
+
+def _download(source: str) -> str:
+    """Download a URL once, on the main process; its path."""
     url = urlsplit(source)
     name = os.path.basename(url.path)
     # Many files of the Hugging Face Hub have the same name.

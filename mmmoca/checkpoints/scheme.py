@@ -18,23 +18,22 @@ from .writing import backbone_checkpoint
 
 FILE_SCHEME = 'mmmoca-file://'
 _ENCODERS = ('mmmoca-teacher://', 'mmmoca-student://')
+_OURS = (FILE_SCHEME, *_ENCODERS)
 
 
 def guarded(path: str | os.PathLike) -> str:
     """The address by which MMEngine reads a checkpoint with our reader.
 
     Args:
-        path (str | os.PathLike): A path, or an address that MMEngine knows.
+        path (str | os.PathLike): A path, or an address of
+            :func:`local_file`.
 
     Returns:
-        str: With :data:`FILE_SCHEME` before paths and URLs; other addresses,
-        such as s3:// and those that are guarded already, stay as they are.
+        str: With :data:`FILE_SCHEME` before it, unless it has one of this
+        package's schemes already.
     """
     path = os.fspath(path)
-    scheme, found, _ = path.partition('://')
-    if found and scheme not in ('http', 'https'):
-        return path
-    return FILE_SCHEME + path
+    return path if path.startswith(_OURS) else FILE_SCHEME + path
 
 
 @CheckpointLoader.register_scheme(prefixes=FILE_SCHEME)
@@ -42,7 +41,7 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
     """Load a checkpoint without running what it holds.
 
     Args:
-        filename (str): The path or URL after :data:`FILE_SCHEME`.
+        filename (str): The path or address after :data:`FILE_SCHEME`.
         map_location (Any): Not used: the tensors are copied to the model's
             device in any case.
 
@@ -53,7 +52,8 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
     Raises:
         CheckpointError: See :func:`read_checkpoint`.
     """
-    checkpoint = read_converted(local_file(filename.removeprefix(FILE_SCHEME)))
+    with local_file(filename.removeprefix(FILE_SCHEME)) as path:
+        checkpoint = read_converted(path)
     meta = checkpoint.get('meta')
     if isinstance(meta, dict):
         # MMEngine would run this text as Python when it resumes.
@@ -66,7 +66,7 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     """Load the ViT of a file of any known layout as ``backbone.*``.
 
     Args:
-        filename (str): The path or URL after ``mmmoca-teacher://`` or
+        filename (str): The path or address after ``mmmoca-teacher://`` or
             ``mmmoca-student://``.
         map_location (Any): Not used, see :func:`load_from_file`.
 
@@ -77,9 +77,9 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     Raises:
         CheckpointError: See :func:`read_backbone`.
     """
-    scheme, path = filename.split('://', 1)
-    path = local_file(path)
-    backbone = read_backbone(path, scheme.removeprefix('mmmoca-'))
+    scheme, source = filename.split('://', 1)
+    with local_file(source) as path:
+        backbone = read_backbone(path, scheme.removeprefix('mmmoca-'))
     for change in backbone.changes:
-        print_log(f'{path}: {change}', logger='current')
-    return backbone_checkpoint(backbone, path)
+        print_log(f'{source}: {change}', logger='current')
+    return backbone_checkpoint(backbone, source)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from mmengine.config import Config
+
 # What is set in each of the processes that were started together.
 _TOGETHER = dict(
     pytorch=('LOCAL_RANK', 'WORLD_SIZE'),
@@ -44,6 +46,37 @@ def started_processes(cfg: Mapping) -> int:
     """
     number = _TOGETHER.get(cfg.get('launcher'), ('', ''))[1]
     return int(os.environ.get(number, 1))
+
+
+def join_processes(cfg: Config) -> None:
+    """Join the processes that the launcher of a config has started.
+
+    Args:
+        cfg (Config): The config of a run. On processes without a GPU its
+            backend becomes gloo.
+
+    Raises:
+        RuntimeError: If several processes on CPUs were not started by
+            torchrun, or would share an Apple GPU.
+    """
+    from mmengine.device import get_device
+    from mmengine.dist import init_dist, is_distributed
+    from torch import distributed
+
+    launcher = cfg.get('launcher', 'none')
+    if launcher == 'none' or is_distributed():
+        return
+    if get_device() not in ('cpu', 'mps'):
+        init_dist(launcher, **cfg.get('env_cfg', {}).get('dist_cfg', {}))
+        return
+    if (launcher, get_device()) != ('pytorch', 'cpu'):
+        raise RuntimeError(
+            f'--launcher {launcher} needs NVIDIA GPUs: on CPUs start the '
+            'processes by tools/dist_train.sh, elsewhere leave it out'
+        )
+    # MMEngine's initialisation selects a GPU for any backend.
+    distributed.init_process_group('gloo', timeout=collective_timeout(cfg))
+    cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
 
 
 def on_main_process(function: Callable, *args) -> Any:

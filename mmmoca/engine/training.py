@@ -3,19 +3,20 @@
 
 import logging
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 from mmengine.config import Config
-from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
-from torch import distributed
+
+from mmmoca.checkpoints.run_folder import FolderLock
 
 from .file_check import check_files
 from .hooks.checkpoint_hook import AtomicCheckpointHook, left_checkpoints
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
-from .processes import collective_timeout
+from .processes import join_processes, on_main_process
 from .recipe import complete_recipe, global_batch_size, scale_lr
 from .runners.console_runner import ConsoleRunner
 
@@ -94,19 +95,9 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
         Runner: A :class:`ConsoleRunner`, or the config's ``runner_type``.
 
     Raises:
-        RuntimeError: If several processes on CPUs were not started by
-            torchrun, or would share an Apple GPU.
+        RuntimeError: See :func:`.processes.join_processes`.
     """
-    launcher = cfg.get('launcher', 'none')
-    if launcher != 'none' and get_device() in ('cpu', 'mps'):
-        if (launcher, get_device()) != ('pytorch', 'cpu'):
-            raise RuntimeError(
-                f'--launcher {launcher} needs NVIDIA GPUs: on CPUs start the '
-                'processes by tools/dist_train.sh, elsewhere leave it out'
-            )
-        # MMEngine's initialisation selects a GPU for any backend.
-        distributed.init_process_group('gloo', timeout=collective_timeout(cfg))
-        cfg.merge_from_dict({'env_cfg.dist_cfg.backend': 'gloo'})
+    join_processes(cfg)
     if 'runner_type' in cfg:
         runner = RUNNERS.build(cfg)
     else:
@@ -122,7 +113,7 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
 def train(
     cfg: Config, written: dict[str, float], progress: bool = False
 ) -> Runner:
-    """Run a training.
+    """Run a training. Its process is the only one that writes to its folder.
 
     Args:
         cfg (Config): The prepared config.
@@ -137,6 +128,19 @@ def train(
     Raises:
         Exception: Any error of building the run or of running it.
     """
+    join_processes(cfg)
+    with ExitStack() as stack:
+        # First, since a runner writes to its folder when it is built, and
+        # the log of another one that starts in this second has its name.
+        on_main_process(_lock, cfg.work_dir, stack)
+        return _train(cfg, written, progress)
+
+
+def _lock(folder: str, stack: ExitStack) -> None:
+    stack.callback(FolderLock(folder).release)
+
+
+def _train(cfg: Config, written: dict[str, float], progress: bool) -> Runner:
     runner = build_runner(cfg, progress)
     if written:
         numbers = ', '.join(f'{k}={v:g}' for k, v in written.items())

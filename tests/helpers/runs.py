@@ -78,7 +78,12 @@ def demo_model(**options):
 
 
 def demo_runner(root, name, **options):
-    """A runner of the demo's config, eight images a step.
+    """A runner of :func:`demo_config`, before its training."""
+    return RUNNERS.build(demo_config(root, name, **options))
+
+
+def demo_config(root, name, **options):
+    """The demo's config, eight images a step.
 
     Several processes share the images and run under DDP.
 
@@ -88,7 +93,7 @@ def demo_runner(root, name, **options):
         **options: Overrides with dotted keys.
 
     Returns:
-        Runner: Before its training.
+        Config: For a runner.
     """
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, root)
@@ -105,7 +110,7 @@ def demo_runner(root, name, **options):
         settings |= DDP
     # MMEngine takes `_delete_` out of what it merges.
     cfg.merge_from_dict(copy.deepcopy(settings | options))
-    return RUNNERS.build(cfg)
+    return cfg
 
 
 def scalars(runner, name):

@@ -18,10 +18,11 @@ from mmengine.dist import get_rank
 from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.checkpoints.run_folder import FolderLock, newest_checkpoint
 from mmmoca.engine import NonFiniteStateError
+from mmmoca.engine.training import train
 
 from ..helpers.distributed import run_processes
 from ..helpers.images import DEMO_CONFIG
-from ..helpers.runs import assert_same, demo_runner, scalars
+from ..helpers.runs import assert_same, demo_config, demo_runner, scalars
 from ..helpers.tools import python
 
 OPTIONS = {
@@ -116,24 +117,25 @@ def hold(folder, held):
 
 @pytest.mark.processes
 def test_one_run_a_folder(root):
-    """The other one, refused, leaves the config of the first."""
+    """The other one, refused, writes nothing: both may share a log's name."""
     folder = root / 'shared'
     context = multiprocessing.get_context('forkserver')
     held = context.Event()
     holder = context.Process(target=hold, args=(folder, held))
     holder.start()
     assert held.wait(60)
-    config = folder / DEMO_CONFIG.name
-    config.write_text('first')
-    ours = dict(runner_type='mmmoca.ConsoleRunner')
+    before = [*folder.rglob('*')]
+    cfg = demo_config(root, 'shared', **OPTIONS | {'train_cfg.max_iters': 1})
     with pytest.raises(RuntimeError, match=f'process {holder.pid} on'):
-        build(root, 'shared', **ours).train()
+        train(cfg, {})
+    assert [*folder.rglob('*')] == before
+    with pytest.raises(RuntimeError):  # a runner of another package
+        build(root, 'shared').train()
     holder.kill()
     holder.join()
+    train(cfg, {})
     FolderLock(folder).release()
-    assert config.read_text() == 'first'
-    build(root, 'shared', **ours | {'train_cfg.max_iters': 1}).train()
-    assert 'max_iters=1' in config.read_text()
+    assert 'max_iters=1' in (folder / DEMO_CONFIG.name).read_text()
 
 
 def test_one_run_a_folder_within_a_process(tmp_path):

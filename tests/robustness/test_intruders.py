@@ -4,15 +4,20 @@
 import pickle
 import re
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from mmengine import fileio
+from mmengine.fileio import LocalBackend
 from mmengine.logging import MessageHub
+from mmengine.runner import checkpoint
 from mmengine.runner.checkpoint import CheckpointLoader
 
+import mmmoca
 from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.engine import AtomicCheckpointHook
 
@@ -71,10 +76,10 @@ def test_no_run_without_our_hooks_runs_code(root, tmp_path):
 def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):
     """And what MMEngine would run of it, the config, is dropped."""
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
-    checkpoint = dict(meta=dict(config='import os', iter=3))
+    content = dict(meta=dict(config='import os', iter=3))
 
     def download(url, path, digits):
-        torch.save(checkpoint, path)
+        torch.save(content, path)
 
     monkeypatch.setattr('torch.hub.download_url_to_file', download)
     for _ in range(2):
@@ -82,9 +87,71 @@ def test_a_url_is_read_by_our_reader(tmp_path, monkeypatch):
             guarded('https://there/a.pth')
         )
         assert loaded['meta'] == dict(iter=3)
-        checkpoint = None  # it is there, and not downloaded again
-    assert guarded('s3://there/a.pth') == 's3://there/a.pth'
+        content = None  # it is there, and not downloaded again
     assert guarded(guarded('a.pth')) == guarded('a.pth') != 'a.pth'
+
+
+@pytest.mark.parametrize(
+    'scheme', ['x', 's3', 'https', 'torchvision', 'mmcls']
+)
+def test_a_folder_named_like_a_scheme(tmp_path, monkeypatch, scheme):
+    """Its files are read as all others are."""
+    monkeypatch.chdir(tmp_path)
+    folder, marker = Path(f'{scheme}:'), tmp_path / 'it_ran'
+    folder.mkdir()
+    write_payload(folder / 'evil.pth', marker)
+    for path in (f'{scheme}://evil.pth', f'{tmp_path}/{scheme}://evil.pth'):
+        with pytest.raises(CheckpointError):
+            CheckpointLoader.load_checkpoint(guarded(path))
+        with pytest.raises(CheckpointError):
+            mmmoca.load(path)
+    assert not marker.exists()
+
+
+class Vault(LocalBackend):
+    """A remote place: ``s3://NAME`` is a file of a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    @contextmanager
+    def get_local_path(self, filepath):
+        yield self.folder / filepath.removeprefix('s3://')
+
+    def get(self, filepath):
+        return (self.folder / filepath.removeprefix('s3://')).read_bytes()
+
+
+def test_what_a_remote_backend_returns_runs_no_code(tmp_path, monkeypatch):
+    marker = tmp_path / 'it_ran'
+    write_payload(tmp_path / 'evil.pth', marker)
+    torch.save(dict(meta=dict(iter=3)), tmp_path / 'good.pth')
+    vault = Vault(tmp_path)
+    # What MMEngine's own reader of these addresses would ask, too.
+    for place in (fileio.io, checkpoint):
+        monkeypatch.setattr(place, 'get_file_backend', lambda *_, **__: vault)
+    good = CheckpointLoader.load_checkpoint(guarded('s3://good.pth'))
+    assert good == dict(meta=dict(iter=3))
+    for address in ('s3://evil.pth', 's3://none.pth', 'y://none.pth'):
+        with pytest.raises(CheckpointError):
+            CheckpointLoader.load_checkpoint(guarded(address))
+    assert not marker.exists()
+
+
+def test_names_of_a_model_zoo_are_read_by_our_reader(monkeypatch):
+    asked = []
+
+    def download(url):
+        asked.append(url)
+        raise CheckpointError('no network')
+
+    monkeypatch.setattr('mmmoca.checkpoints.reading._download', download)
+    for name in ('torchvision://resnet50', 'open-mmlab://vgg16_caffe'):
+        with pytest.raises(CheckpointError):
+            CheckpointLoader.load_checkpoint(guarded(name))
+    with pytest.raises(CheckpointError):
+        CheckpointLoader.load_checkpoint(guarded('torchvision://none'))
+    assert [url.partition('://')[0] for url in asked] == ['https'] * 2
 
 
 def test_no_checkpoint_makes_pointers_of_numbers(tmp_path):

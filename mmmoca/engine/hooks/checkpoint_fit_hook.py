@@ -104,8 +104,8 @@ class CheckpointFitHook(Hook):
     def before_train(self, runner: Runner) -> None:
         """Load what to start from; check that it is there if needed."""
         if self._start is not None:
-            file = local_file(self._start.removeprefix(START_SCHEME))
-            self.filled = load_start(unwrap_model(runner.model), file)
+            with local_file(self._start.removeprefix(START_SCHEME)) as file:
+                self.filled = load_start(unwrap_model(runner.model), file)
             filled, *changes = self.filled
             runner.logger.info(filled)
             for change in changes:

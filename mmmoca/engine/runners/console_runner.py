@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
 from mmengine.device import get_device
-from mmengine.dist import is_main_process
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.registry import OPTIMIZERS
@@ -19,7 +18,6 @@ from mmmoca.datasets.looks import check_images
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.refusals import remove_traces
 from mmmoca.engine.steps import micro_batches, stop_workers
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
@@ -58,7 +56,7 @@ class ConsoleRunner(Runner):
     log file has them), trains on processes without a GPU, compiles the
     forward pass where MMEngine compiles ``train_step``, and leaves no worker
     of a loader behind. It writes the config to the work dir once no hook has
-    refused the run. A refused one leaves no files.
+    refused the run.
 
     Attributes:
         begun (bool): Whether no hook has refused the run.
@@ -72,7 +70,7 @@ class ConsoleRunner(Runner):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Ignore idle warnings; leave no workers, and nothing if refused.
+        """Ignore idle warnings; leave no workers.
 
         Errors get ``begun`` as ``of_begun_run``: those of a run that has begun
         are worth a traceback.
@@ -84,11 +82,21 @@ class ConsoleRunner(Runner):
                 yield
         except Exception as error:
             error.of_begun_run = self.begun
-            if not self.begun and is_main_process():
-                remove_traces(self)
+            if not self.begun:
+                self._forget()
             raise
         finally:
             stop_workers(self)
+
+    def _forget(self) -> None:
+        """Let a next run that starts in this second have the name of this one.
+
+        It would write by what MMEngine (0.10) keeps under the name.
+        """
+        for part in ('logger', 'message_hub', 'visualizer'):
+            if hasattr(self, part):
+                kept = type(getattr(self, part))._instance_dict
+                kept.pop(self.experiment_name, None)
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
