@@ -1,65 +1,97 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What a run that goes on has to share with the run in its checkpoint."""
 
-import ast
+import hashlib
 import itertools
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Sized
 from numbers import Real
 
+from mmengine.config import Config
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from torch import Tensor
 
 from mmmoca.checkpoints import CheckpointError
+from mmmoca.datasets.seeding import members
 
 _ADVICE = 'start from its weights by load_from=FILE with resume=False'
 # Which have the shape of the parameter in any optimiser.
 _MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
 # Settings that a training depends on, and parts of these that it does not:
 # `check_optimizer` compares rates, and validations change nothing.
+# Other checks compare the size of a batch, and the images themselves.
 _TRAINS = re.compile(
     r'(model|optim_wrapper|param_scheduler|train_cfg|custom_hooks|compile'
     r'|data_preprocessor|default_hooks\.(teacher_ema|codebook)'
-    r'|train_dataloader\.(dataset\.pipeline|sampler|batch_sampler|drop_last))'
-    r'\b(?!\.(optimizer|paramwise_cfg)\b|\.(val|dynamic)_|.*\.init_cfg)'
+    r'|train_dataloader)'
+    r'\b(?!\.(optimizer|paramwise_cfg|num_workers|persistent_workers'
+    r'|pin_memory|prefetch_factor|timeout|batch_size)\b|\.(val|dynamic)_'
+    r'|.*\.(init_cfg|data_root|data_prefix|ann_file|backend_args)\b)'
 )
 
 
-def changed_settings(before: str, now: str) -> list[str]:
-    """Compare what a training depends on in two configs.
+def training_settings(cfg: Config) -> dict[str, str]:
+    """What a training depends on in its config.
 
     Args:
-        before (str): The text of a config, as a checkpoint has it. It is not
-            run.
-        now (str): That of the run.
+        cfg (Config): The config of a run.
+
+    Returns:
+        dict[str, str]: Texts of the values, by dotted keys.
+    """
+    found, left = {}, [*cfg.to_dict().items()]
+    while left:
+        key, value = left.pop()
+        if isinstance(value, (list, tuple)):
+            value = dict(enumerate(value))
+        if isinstance(value, dict) and value:
+            left += [(f'{key}.{name}', part) for name, part in value.items()]
+        elif _TRAINS.match(key):
+            found[key] = str(value)
+    return found
+
+
+def changed_settings(old: object, new: dict[str, str]) -> list[str]:
+    """Compare the settings of two trainings.
+
+    Args:
+        old (object): What a checkpoint has of :func:`training_settings`.
+        new (dict[str, str]): Those of the run.
 
     Returns:
         list[str]: ``key=value, not value`` of each setting that differs, the
-        value of ``now`` first. None stands for one that is not there.
+        value of ``new`` first. None stands for one that is not there.
     """
-    try:
-        old, new = (dict(_settings(text)) for text in (before, now))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ['the config in the checkpoint cannot be read']
+    if not isinstance(old, dict):  # of an older version
+        return []
     return [
         f'{key}={new.get(key)}, not {old.get(key)}'
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and _TRAINS.match(key)
+        if old.get(key) != new.get(key)
     ]
 
 
-def _settings(text: str) -> Iterator[tuple[str, str]]:
-    """The settings of a config by dotted keys, as Python writes them."""
-    lines = (s for s in ast.parse(text).body if isinstance(s, ast.Assign))
-    left = [(ast.unparse(line.targets), line.value) for line in lines]
-    while left:
-        key, value = left.pop()
-        if isinstance(value, ast.Call):  # dict(...)
-            left += [(f'{key}.{k.arg}', k.value) for k in value.keywords]
-        elif isinstance(value, ast.List):
-            left += [(f'{key}.{i}', v) for i, v in enumerate(value.elts)]
-        else:
-            yield key, ast.unparse(value)
+def images_digest(dataset: Sized) -> str:
+    """SHA-256 of the names and labels of all images, in their order.
+
+    Names begin below ``data_root``, so that the images may be moved.
+
+    Args:
+        dataset (Sized): A data set, or a wrapper of some.
+
+    Returns:
+        str: Hexadecimal digits.
+    """
+    digest = hashlib.sha256()
+    for part in members(dataset):
+        root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
+        for index in range(len(part)):
+            info = part.get_data_info(index)
+            name = str(info.get('img_path')).replace(root, '', 1)
+            text = f'{name} {info.get("gt_label")}\n'
+            digest.update(text.encode('utf-8', 'surrogateescape'))
+    return digest.hexdigest()
 
 
 def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:

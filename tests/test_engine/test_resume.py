@@ -5,12 +5,21 @@ That it goes on bit for bit is a matter of test_integration.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from mmengine.config import Config
+from mmengine.dataset import RepeatDataset
 
 from mmmoca.checkpoints import read_checkpoint
+from mmmoca.datasets import ImageFolder
+from mmmoca.engine.resume_check import (
+    changed_settings,
+    images_digest,
+    training_settings,
+)
 
 from ..helpers.runs import (
     NO_VALIDATION,
@@ -68,6 +77,42 @@ def test_a_run_goes_on_in_the_same_steps(root, first_epoch, name, count):
     message = f'had {name}={count + 1}, this one has {count}'
     with pytest.raises(ValueError, match=message):
         train(root, name, **by_epochs(2) | options)
+
+
+def test_a_run_goes_on_with_its_images(tmp_path, root, first_epoch):
+    """Wherever they lie, however they are wrapped."""
+    moved = shutil.copytree(root / 'train', tmp_path / 'moved' / 'train')
+    again = dict(resume=True, load_from=f'{root}/epochs/iter_6.pth')
+    again['train_dataloader.dataset.data_root'] = str(moved.parent)
+    train(root, 'moved', **by_epochs(1) | again)
+    first = min(moved.rglob('*.*'))
+    first.rename(first.with_name('another.jpg'))
+    with pytest.raises(ValueError):
+        train(root, 'others', **by_epochs(1) | again)
+    images = ImageFolder(str(moved), with_label=True)
+    assert images_digest(images) not in (
+        images_digest(ImageFolder(str(moved), with_label=False)),
+        images_digest(images.get_subset([*range(47, -1, -1)])),
+    )
+    wrapped = RepeatDataset(images, 2)
+    assert images_digest(wrapped) == images_digest(images)
+
+
+def test_settings_that_a_training_depends_on():
+    """At any depth, but for those that say where and how images are read."""
+    views = dict(type='MultiView', num_views=[2])
+    dataset = dict(data_root='a', pipeline=[views], lazy_init=True)
+    for key in ('dataset', 'datasets'):
+        loader = dict(num_workers=2, dataset={key: dataset})
+        before = training_settings(Config(dict(train_dataloader=loader)))
+        loader |= dict(num_workers=3)
+        dataset |= dict(data_root='b')
+        after = training_settings(Config(dict(train_dataloader=loader)))
+        assert changed_settings(before, after) == []
+        views['num_views'] = [*views['num_views'], 1]
+        after = training_settings(Config(dict(train_dataloader=loader)))
+        (change,) = changed_settings(before, after)
+        assert change.startswith(f'train_dataloader.dataset.{key}.pipeline.0')
 
 
 @pytest.mark.slow

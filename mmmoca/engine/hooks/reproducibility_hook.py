@@ -9,7 +9,12 @@ from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.datasets import ResumableBatchSampler, SeededSampler
-from mmmoca.engine.resume_check import changed_settings
+from mmmoca.engine.processes import on_main_process
+from mmmoca.engine.resume_check import (
+    changed_settings,
+    images_digest,
+    training_settings,
+)
 from mmmoca.engine.steps import is_training, micro_batches, mix_seed, resumes
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
@@ -37,19 +42,21 @@ class ReproducibilityHook(Hook):
 
     Raises:
         ValueError: Before training, if the processes have different seeds. At
-            resume, if the global batch, the number of micro-batches, of
-            images or of iterations of an epoch has changed, since a run
-            counts iterations.
+            resume, if the images, the global batch, the number of
+            micro-batches or of iterations of an epoch has changed, since a
+            run counts iterations.
     """
+
+    def __init__(self) -> None:
+        self._images: str | None = None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
         """Check that an iteration has the same size as before."""
         if not (resumes(runner) and is_training(runner)):
             return
         loop, meta = runner.train_loop, checkpoint['meta']
-        text = runner.cfg.pretty_text
-        changes = changed_settings(str(meta.get('cfg', text)), text)
-        if changes:
+        settings = training_settings(runner.cfg)
+        if changes := changed_settings(meta.get('settings'), settings):
             runner.logger.warning(
                 'the run goes on with other settings than it was saved with: '
                 f'{listed(changes, 20)}'
@@ -62,6 +69,13 @@ class ReproducibilityHook(Hook):
                     f'{now}: change train_dataloader or optim_wrapper.'
                     'accumulative_counts, or start a new run with load_from'
                 )
+        images = on_main_process(self._digest, runner)
+        if meta.get('images') not in (None, images):
+            raise ValueError(
+                'the run to resume had other images, other labels or another '
+                'order of them: name its images by train_dataloader.dataset, '
+                'or start a new run with load_from'
+            )
         if isinstance(loop, EpochBasedTrainLoop) and not _can_skip(loop):
             start = meta['epoch'] * len(loop.dataloader)
             if meta['iter'] != start:
@@ -131,8 +145,17 @@ class ReproducibilityHook(Hook):
         torch.manual_seed(seed)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Save the size of an iteration with the checkpoint."""
+        """Save with the checkpoint what a run that goes on must share."""
+        settings = training_settings(runner.cfg)
+        images = self._digest(runner)
         checkpoint['meta'] |= _counts(runner)
+        checkpoint['meta'] |= dict(settings=settings, images=images)
+
+    def _digest(self, runner: Runner) -> str:
+        """The digest of the run's images, computed once."""
+        if self._images is None:
+            self._images = images_digest(runner.train_dataloader.dataset)
+        return self._images
 
 
 def _sampler(loop: BaseLoop) -> Sampler:
