@@ -13,6 +13,10 @@ from .errors import CheckpointError
 
 # PyTorch does not compress. What was compressed later stays far below this.
 MOST_PACKED = 50
+# Files of the largest encoders have some thousand, and are ten deep.
+MOST_CONTAINERS, MOST_DEPTH = 2**20, 100
+MOST_PATCHES = 2**20  # which rotary positions get memory for
+_KEYS = str | int | float | None
 # What a record has, see `run_record`. Other keys are not used.
 _DICTS = 'mmmoca', 'preprocessing', 'loader'
 _TEXTS = 'layout', 'channel_order', 'interpolation', 'backend'
@@ -38,7 +42,7 @@ def check_content(checkpoint: dict, path: str) -> None:
             f'{path} has a {type(state).__name__} as state_dict, not a dict'
         )
     total = 0
-    for name, tensor in _tensors(checkpoint):
+    for name, tensor in _tensors(checkpoint, path):
         if problem := _problem(tensor):
             raise CheckpointError(
                 f'{path} has {name}, {problem}: save plain tensors'
@@ -52,17 +56,33 @@ def check_content(checkpoint: dict, path: str) -> None:
         raise CheckpointError(f'{path} has a broken meta.mmmoca: {broken}')
 
 
-def _tensors(content: object) -> Iterator[tuple[str, Tensor]]:
-    """All tensors in nested containers, with their places as names."""
-    seen, left = set(), [('', content)]
+def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
+    """All tensors in nested containers, with their places as names.
+
+    Readers walk through containers, compare and print them. A tuple that
+    holds another one twice, thirty times over, would keep them busy for ever,
+    and so would one that holds itself.
+    """
+    left, visited = [('', 0, content)], 0
     while left:
-        name, value = left.pop()
+        name, depth, value = left.pop()
         if isinstance(value, Tensor):
             yield name.removeprefix('.'), value
-        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
-            seen.add(id(value))  # a container may hold itself
+        elif isinstance(value, dict | list | tuple):
+            visited += 1
+            if depth > MOST_DEPTH or visited > MOST_CONTAINERS:
+                raise CheckpointError(
+                    f'{path} is refused: its containers are nested deeper '
+                    f'than {MOST_DEPTH} times, or more than {MOST_CONTAINERS}'
+                )
             keys = value if isinstance(value, dict) else range(len(value))
-            left += [(f'{name}.{key}', value[key]) for key in keys]
+            for key in keys:
+                if not isinstance(key, _KEYS):
+                    raise CheckpointError(
+                        f'{path} is refused: a key in it is a '
+                        f'{type(key).__name__}, no number or text'
+                    )
+                left.append((f'{name}.{key}', depth + 1, value[key]))
 
 
 def _problem(tensor: Tensor) -> str | None:
@@ -83,10 +103,12 @@ def _broken_record(meta: object) -> str | None:
     """The first setting of ``meta.mmmoca`` that is of another kind."""
     record = meta.get('mmmoca') if isinstance(meta, dict) else None
     known = record.get('preprocessing') if isinstance(record, dict) else None
-    for part in (dict(mmmoca=record), record or {}, known or {}):
-        for key, value in part.items():
+    for part in (dict(mmmoca=record), record, known):
+        for key, value in part.items() if isinstance(part, dict) else ():
             if value is not None and not _is_usable(key, value):
-                return f'{key}={str(value)[:80]!r}'
+                plain = isinstance(value, str | Real)
+                shown = repr(value)[:80] if plain else type(value).__name__
+                return f'{key} is {shown}'
     return None
 
 
@@ -97,7 +119,11 @@ def _is_usable(key: object, value: object) -> bool:
         return isinstance(value, str)
     if key == 'grid':
         pair = isinstance(value, list | tuple) and len(value) == 2
-        return pair and all(type(n) is int and n > 0 for n in value)
+        return (
+            pair
+            and all(type(n) is int and n > 0 for n in value)
+            and math.prod(value) <= MOST_PATCHES
+        )
     if key not in _NUMBERS + _LISTS:
         return True
     numbers = [value] if key in _NUMBERS else value

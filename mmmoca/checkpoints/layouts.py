@@ -24,6 +24,7 @@ from .weights import (
     PROJECTION,
     add_rotary_periods,
     check_real,
+    check_shapes,
     fold_layer_scale,
     join_qkv,
     mask_biases,
@@ -238,11 +239,13 @@ def find_backbone(
         else:
             unknown.append(name)
     check_real(state_dict, f'the encoder in {source}')
+    _check_plain(state_dict, unknown, source)
+    check_shapes(state_dict, source)
     join_qkv(state_dict, source)
     mask_biases(state_dict)
     if add_rotary_periods(state_dict, grid):
         changes.append('its positions are rotary ones, as DINOv3 has them')
-    _check_plain(state_dict, unknown, source)
+    _check_whole(state_dict, source)
     if fold_layer_scale(state_dict):
         changes.append('its LayerScale is multiplied into the projections')
     if naming == 'timm' and (changes or 'register_tokens' in state_dict):
@@ -270,7 +273,7 @@ def _check_plain(
         for part in ('0.0', '1')
     )
     gated = hidden is not None and contracted is not None
-    if gated and len(hidden) != contracted.shape[1]:
+    if gated and hidden.shape[:1] != contracted.shape[1:2]:
         unknown = [*unknown, 'a gated MLP']
     if state_dict[PROJECTION].ndim != 4:
         unknown = [*unknown, 'patches that are no 2-D convolution']
@@ -280,7 +283,16 @@ def _check_plain(
             'ViT does not have. Encoders with a distillation token, relative '
             'positions or a gated MLP (SwiGLU) are not read'
         )
-    needed = 'cls_token', 'pos_embed', 'layers.0.attn.qkv.weight'
+
+
+def _check_whole(state_dict: dict[str, Tensor], source: str) -> None:
+    """Refuse an encoder without a part that all of them have."""
+    needed = (
+        'cls_token',
+        'pos_embed',
+        'layers.0.attn.qkv.weight',
+        'layers.0.ffn.layers.0.0.weight',
+    )
     missing = [name for name in needed if name not in state_dict]
     if missing:
         raise CheckpointError(

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import IO, ClassVar
 
@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mmmoca.messages import printable
 
-from .errors import CheckpointError
 from .reading import read_checkpoint
 
 # A run writes it if it is asked to stop between two checkpoints.
@@ -134,13 +133,14 @@ def not_finite(state_dict: Mapping[str, object]) -> list[str]:
 
 
 def newest_checkpoint(
-    folder: str | os.PathLike, template: str
+    folder: str | os.PathLike, template: str, passed: Container[Path] = ()
 ) -> tuple[Path | None, list[str]]:
     """The newest checkpoint of a run that is intact and finite.
 
     Args:
         folder (str | os.PathLike): The work dir of the run.
         template (str): See :func:`find_checkpoints`.
+        passed (Container[Path]): Files to pass over without a word.
 
     Returns:
         tuple[Path | None, list[str]]: The file, None if there is none; and
@@ -152,10 +152,13 @@ def newest_checkpoint(
     if (folder / INTERRUPTED).is_file():
         candidates.insert(0, folder / INTERRUPTED)
     for path in candidates:
+        if path in passed:
+            continue
         try:
             problem = _problem(read_checkpoint(path, lazy=True))
-        except (CheckpointError, RuntimeError) as error:
-            problem = str(error)
+        # What a damaged file raises nobody can list: MemoryError is one kind.
+        except Exception as error:
+            problem = str(error) or type(error).__name__
         if problem is None:
             return path, problems
         problems.append(printable(f'{path} is passed over: {problem}'))
@@ -167,6 +170,10 @@ def _problem(checkpoint: dict) -> str | None:
     for key in ('meta', 'optimizer', 'message_hub'):
         if not isinstance(checkpoint.get(key, {}), dict):
             return f'its {key} is no dict'
+    meta = checkpoint.get('meta', {})
+    done = [meta.get(key, 0) for key in ('epoch', 'iter')]
+    if not all(type(n) is int and 0 <= n < 2**63 for n in done):
+        return 'its meta has no numbers of epochs and iterations'
     state = checkpoint.get('state_dict', {})
     for name, value in state.items():
         if not isinstance(value, Tensor) and 'extra_state' not in str(name):

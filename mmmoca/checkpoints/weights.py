@@ -24,6 +24,7 @@ LAYER_SCALE = {
 }
 # What a plain ViT does not have, but :class:`~mmmoca.models.MOCAViT` has.
 TOKEN_PARTS = {'register_tokens', 'rotary_periods'}
+_LAYER = re.compile(r'layers\.(\d+)\.')
 _QKV = re.compile(r'(.+\.attn\.)(qkv|[qkv])(\.weight|\.bias)')
 
 
@@ -78,6 +79,60 @@ def check_real(state_dict: Mapping[str, object], source: str) -> None:
     if wrong:
         raise CheckpointError(
             f'{source} has {listed(wrong)}, no floating point numbers'
+        )
+
+
+def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
+    """Refuse an encoder whose tensors do not fit each other.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Of a ViT, as a file has it: queries,
+            keys and values may be apart, and layers may be scaled.
+        source (str): What to call it in errors.
+
+    Raises:
+        CheckpointError: If a layer is missing between others, or a tensor
+            has another shape than the patch projection and the first MLP
+            imply. It names the tensor.
+    """
+    dims = len(state_dict[PROJECTION])
+    hidden = len(state_dict.get('layers.0.ffn.layers.0.0.weight', ()))
+    # None stands for any number above 0.
+    shapes = {
+        'cls_token': (1, 1, dims),
+        'pos_embed': (1, None, dims),
+        'rotary_periods': (None,),
+        PROJECTION: (dims, None, None, None),
+        'attn.qkv.weight': (3 * dims, dims),
+        'attn.qkv.bias': (3 * dims,),
+        'attn.qkv.bias_mask': (3 * dims,),
+        'ffn.layers.0.0.weight': (hidden, dims),
+        'ffn.layers.0.0.bias': (hidden,),
+        'ffn.layers.1.weight': (dims, hidden),
+        **{f'attn.{part}.weight': (dims, dims) for part in (*'qkv', 'proj')},
+    }
+    layers = set()
+    for name, value in state_dict.items():
+        layer = _LAYER.match(name)
+        if layer is not None:
+            layers.add(layer[1])
+        part = name[layer.end() :] if layer else name
+        shape = shapes.get(part, (dims,))
+        if name == 'register_tokens':  # of which there may be none
+            shape = (1, value.shape[1] if value.ndim == 3 else None, dims)
+        if value.ndim != len(shape) or any(
+            found != side and (side or not found)
+            for found, side in zip(value.shape, shape)
+        ):
+            raise CheckpointError(
+                f'the encoder in {source} is damaged: {name} is '
+                f'{tuple(value.shape)}, where {dims} channels need '
+                f'{shape}'.replace('None', 'any')
+            )
+    if layers != {*map(str, range(len(layers)))}:
+        raise CheckpointError(
+            f'the encoder in {source} lacks some of its layers: it has '
+            f'{listed(sorted(layers))}'
         )
 
 
@@ -230,8 +285,8 @@ def position_grid(
     patches = pos_embed.shape[1] - extra
     if recorded is not None and math.prod(recorded) == patches:
         return tuple(recorded)
-    side = math.isqrt(patches)
-    return (side, side) if side**2 == patches else None
+    side = math.isqrt(max(patches, 0))
+    return (side, side) if side**2 == patches > 0 else None
 
 
 def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:

@@ -136,15 +136,19 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
         or not all(isinstance(value, Real) for value in scaler)
     ):
         raise TypeError('other parameters')
-    changed, without = {}, 0
+    changed, without, names = {}, 0, {}
     for group, own in zip(groups, owns):
         changed |= _changed_numbers(group, own)
         for number, parameter in zip(group['params'], own['params']):
             state = states.get(number, {})
             without += parameter.requires_grad and not state
+            # Adafactor has other states for vectors than for matrices.
+            usual = names.setdefault(parameter.ndim, state) if state else {}
+            if state.keys() != usual.keys():
+                raise TypeError('other states')
             for name, value in state.items():
                 exact = 'fused' in own or name in _MOMENTS
-                if exact and not _fits(value, parameter):
+                if exact and not _fits(name, value, parameter):
                     raise CheckpointError(
                         f'{name} of the optimiser is no dense tensor of the '
                         f'shape of its parameter: {_ADVICE}'
@@ -171,11 +175,16 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
             group.setdefault(key, own[key])
         elif key not in own and isinstance(group[key], Real | None):
             continue  # some optimisers count steps in a group
+        held = [s.get(key) for s in (group, own)]
         # A schedule moves the number itself.
         pair = [s.get(f'initial_{key}', s.get(key)) for s in (group, own)]
-        if repr(pair[0]) == repr(pair[1]) or key.startswith('initial_'):
+        numbers = {*map(type, held + pair)} <= {int, float}
+        alike = repr(pair[0]) == repr(pair[1]) and (
+            numbers or repr(held[0]) == repr(held[1])
+        )
+        if alike or key.startswith('initial_'):
             continue
-        if {*map(type, pair)} - {int, float}:
+        if not numbers:
             raise CheckpointError(
                 f'the optimiser in the checkpoint has {key}={pair[0]!r}, '
                 f'that of the config {pair[1]!r}: write it so, or {_ADVICE}'
@@ -184,10 +193,12 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
     return changed
 
 
-def _fits(value: object, parameter: Tensor) -> bool:
+def _fits(name: str, value: object, parameter: Tensor) -> bool:
     """Whether a fused kernel can take it as a state of a parameter."""
+    if name == 'step':
+        return isinstance(value, Real) or getattr(value, 'ndim', None) == 0
     if not isinstance(value, Tensor):
-        return value is None or isinstance(value, Real)
+        return value is None and name == 'momentum_buffer'
     dense = value.is_contiguous() or value.stride() == parameter.stride()
     alike = dense and value.shape == parameter.shape
-    return value.ndim == 0 or (alike and value.is_floating_point())
+    return alike and value.is_floating_point()

@@ -42,7 +42,9 @@ TWO_TEACHERS = {
 }
 EXTRA = torch.ones(3)
 # Queries and values without the keys, as in transformers.
-NO_KEYS = {f'blocks.0.attn.{part}.weight': EXTRA for part in 'qv'}
+NO_KEYS = dict.fromkeys(
+    [f'blocks.0.attn.{part}.weight' for part in 'qv'], torch.ones(24, 24)
+)
 GATED = torch.ones(192, 24)  # twice as many rows as the next layer takes
 
 

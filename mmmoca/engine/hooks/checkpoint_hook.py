@@ -109,15 +109,42 @@ class AtomicCheckpointHook(CheckpointHook):
             )
         self._lock: FolderLock | None = None
         self._is_due = False
+        self._taken: Path | None = None
+        self._passed: set[Path] = set()
 
     def before_run(self, runner: Runner) -> None:
         """Lock the work dir and find the checkpoint to resume."""
         if is_training(runner):
             found = on_main_process(self._open, runner)
             if found:
+                self._taken = found
                 set_load_address(runner, guarded(found))
 
-    def _open(self, runner: Runner) -> str | None:
+    def take_older(self, runner: Runner) -> bool:
+        """Let a run load the checkpoint before one that cannot be resumed.
+
+        All processes call this.
+
+        Args:
+            runner (Runner): A run that goes on from the newest checkpoint.
+
+        Returns:
+            bool: Whether there is one.
+        """
+        if self._taken is None:  # the checkpoint was named
+            return False
+        self._passed.add(self._taken)
+        self._taken, _ = on_main_process(
+            newest_checkpoint,
+            runner.work_dir,
+            self.filename_tmpl,
+            self._passed,
+        )
+        if self._taken is not None:
+            set_load_address(runner, guarded(self._taken))
+        return self._taken is not None
+
+    def _open(self, runner: Runner) -> Path | None:
         """Take the work dir; the checkpoint to resume if none is named.
 
         On one process.
@@ -133,7 +160,7 @@ class AtomicCheckpointHook(CheckpointHook):
             for problem in problems:
                 runner.logger.warning(problem)
             if newest:
-                return str(newest)
+                return newest
         named = find_checkpoints(folder, self.filename_tmpl)
         if left := [*problems, *named, *left_checkpoints(folder)]:
             raise CheckpointError(

@@ -17,8 +17,9 @@ from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.looks import check_images
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
+from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import micro_batches, stop_workers
+from mmmoca.engine.steps import load_address, micro_batches, stop_workers
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
 
@@ -187,6 +188,23 @@ class ConsoleRunner(Runner):
                 for part in members(loader.dataset):
                     on_main_process(check_images, part, LOOKS)
         return loop
+
+    def resume(self, filename: str, *args, **kwargs) -> None:
+        """Resume; from an older checkpoint of the folder if that fails."""
+        hooks = [h for h in self.hooks if isinstance(h, AtomicCheckpointHook)]
+        problems: dict[str, Exception] = {}
+        while filename not in problems:
+            try:
+                super().resume(filename, *args, **kwargs)
+            except Exception as error:
+                problems[filename] = error
+                if any(hook.take_older(self) for hook in hooks):
+                    filename = load_address(self)
+            else:
+                for name, problem in problems.items():
+                    self.logger.warning(f'{name} is passed over: {problem}')
+                return
+        raise next(iter(problems.values()))
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""
