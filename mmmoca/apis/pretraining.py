@@ -89,7 +89,7 @@ def pretrain(
     """
     file = find_config(config)
     out = os.path.expanduser(out)
-    cfg = Config.fromfile(file)
+    cfg = Config.fromfile(file, import_custom_modules=False)
     settings = dict(
         data_root=data,
         epochs=epochs,

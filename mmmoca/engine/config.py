@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
@@ -28,6 +29,8 @@ _MMENGINE_HOOKS = (
     'param_scheduler',
     'checkpoint',
 )
+# Folders of configs, and what was imported from there.
+_BESIDE: dict[str, dict[str, ModuleType]] = {}
 
 
 def load_config(
@@ -119,18 +122,39 @@ def complete_config(cfg: Config) -> None:
     import mmmoca.quietly  # noqa: F401
 
     if own := cfg.get('custom_imports'):
-        sys.path.append(os.path.dirname(os.path.abspath(cfg.filename)))
-        try:
-            import_modules_from_strings(**own)
-        except ImportError as error:
-            text = f'custom_imports: {error}: {error.__context__}'
-            raise ImportError(text) from error
+        _import_own(own, os.path.dirname(os.path.abspath(cfg.filename)))
     scope = cfg.get('default_scope')
     if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
         import_quietly(f'{scope}.datasets')
     # Segmentation and detection need MMEngine's default collate_fn: their
     # images differ in size.
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
+
+
+def _import_own(own: dict, folder: str) -> None:
+    """Import modules, those beside a config before those of earlier ones.
+
+    Two configs may have a ``hooks.py`` each: the folder of an earlier config,
+    and what was imported from there, step aside.
+    """
+    for earlier, modules in _BESIDE.items():
+        if earlier != folder and earlier in sys.path:
+            sys.path.remove(earlier)
+            for name in modules:
+                sys.modules.pop(name, None)
+    if folder not in sys.path:
+        sys.path.append(folder)
+        sys.modules.update(_BESIDE.setdefault(folder, {}))
+    before = {*sys.modules}
+    try:
+        import_modules_from_strings(**own)
+    except ImportError as error:
+        text = f'custom_imports: {error}: {error.__context__}'
+        raise ImportError(text) from error
+    for name in sys.modules.keys() - before:
+        file = getattr(sys.modules[name], '__file__', None) or ''
+        if folder in _BESIDE and file.startswith(os.path.join(folder, '')):
+            _BESIDE[folder][name] = sys.modules[name]
 
 
 def leave_out_hooks(cfg: Config) -> None:

@@ -30,6 +30,8 @@ _RANGES = {
     'lr weight_decay': (0, 1000),
 }
 _RANGES = {name: r for names, r in _RANGES.items() for name in names.split()}
+# Parts whose keys are names of the user's.
+_NAMES = re.compile(r'(custom_keys|subsets|mapping|metainfo)\.$')
 _PARTS = re.compile(
     r'model|optim_wrapper|default_hooks(\.\w+)?|auto_scale_lr|'
     r'(train|val|test)_(cfg|dataloader)|env_cfg'
@@ -63,7 +65,12 @@ def check_config(cfg: Config) -> None:
     """
     settings = cfg.to_dict()
     known = RUN_KEYS | (settings.pop('shorthands', None) or {}).keys()
-    pairs = itertools.product(known, settings.keys() - known)
+    # A variable that computes others is of another kind than the key.
+    pairs = [
+        (name, key)
+        for name, key in itertools.product(known, settings.keys() - known)
+        if type(settings[key]) is type(settings.get(name, settings[key]))
+    ]
     problems = [*_slips(pairs, '')]
     problems += _problems(settings, '')
     loop = settings.get('train_cfg') or {}
@@ -81,7 +88,7 @@ def check_config(cfg: Config) -> None:
 
 def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:
     """Problems of a part of a config, and of its parts."""
-    if path and isinstance(part, dict):
+    if path and isinstance(part, dict) and not _NAMES.search(path):
         # The inherited key, which is right, comes first.
         yield from _slips(itertools.combinations(part, 2), path)
     items = part.items() if isinstance(part, dict) else enumerate(part)

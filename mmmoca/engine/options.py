@@ -18,6 +18,8 @@ from mmengine.config import Config, DictAction
 from mmengine.fileio import list_from_file
 from mmengine.utils import to_2tuple
 
+from mmmoca.messages import listed
+
 # Last letters of keys that hold paths, also where the config has None.
 _PATH = re.compile(r'(root|dir|file|folder|from|path|prefix|checkpoint)$')
 # Texts that stand for numbers.
@@ -89,7 +91,8 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
 
     Raises:
         ValueError: If a key is one of a part that is None, a list has no part
-            of a type, or nothing follows from the value of a shorthand.
+            of a type, or several, or nothing follows from the value of a
+            shorthand.
     """
     shorthands, plain, derived = cfg.get('shorthands') or {}, {}, {}
     # In the order of the config, then whole keys.
@@ -127,20 +130,31 @@ def place(cfg: Config, key: str) -> tuple[str, Any]:
         tuple[str, Any]: Both; None is held where there is no such key.
 
     Raises:
-        ValueError: If a list has no part of a type.
+        ValueError: If a list has no part of a type, or several.
     """
     held, names = cfg, []
     for name in key.split('.'):
         if isinstance(held, (list, tuple)):
             held = {str(number): part for number, part in enumerate(held)}
             if not name.isdecimal():
-                dicts = [p for p in held.items() if isinstance(p[1], dict)]
                 types = {
-                    str(v.get('type')).split('.')[-1]: k for k, v in dicts
+                    number: str(part.get('type')).split('.')[-1]
+                    for number, part in held.items()
+                    if isinstance(part, dict)
                 }
-                if name not in types:
-                    raise ValueError(f'{key}: {name} is not in {[*types]}')
-                name = types[name]
+                found = [
+                    number for number, kind in types.items() if kind == name
+                ]
+                if not found:
+                    raise ValueError(
+                        f'{key}: {name} is not in {[*types.values()]}'
+                    )
+                if len(found) > 1:
+                    raise ValueError(
+                        f'{key}: there are {len(found)} of {name}: write its '
+                        f'number in the place of its name, {listed(found)}'
+                    )
+                (name,) = found
         names.append(name)
         held = held.get(name) if hasattr(held, 'get') else None
     return '.'.join(names), held

@@ -112,7 +112,7 @@ def test_classes_know_their_ranges(kind, known, name, value):
 
 
 def test_keys_that_nothing_reads():
-    for key, word in (('modle', 'model'), ('lr', 'lr'), ('auto_lr.a', 'auto')):
+    for key, word in (('modle', 'modle'), ('lr', 'lr'), ('auto_lr.a', 'auto')):
         with pytest.raises(ValueError, match=word):
             load_config(DEMO_CONFIG, cfg_options={key: 4})
     # These are no keys of the file, but the runner's.
@@ -170,6 +170,12 @@ def test_unusual_is_not_wrong():
         dict(view1=1, view2=2, loss_x=3, loss_y=4),
     ]
     check_config(Config(dict(default_scope='mmpretrain', parts=parts)))
+    names = dict(custom_keys={'apple': 0, 'apples': 1})
+    wrapper = dict(paramwise_cfg=names)
+    model, models = dict(type='A'), ['A', 'B']  # a variable of the file
+    check_config(
+        Config(dict(model=model, models=models, optim_wrapper=wrapper))
+    )
 
 
 def test_defaults_of_the_optimizer():

@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 from mmmoca.engine.config import load_config
 from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.file_check import check_files
-from mmmoca.engine.options import read_option
+from mmmoca.engine.options import place, read_option
 
 from ..helpers.images import CONFIGS
 from ..helpers.runs import NO_VALIDATION
@@ -134,19 +134,38 @@ def test_shorthands_and_whole_keys(tmp_path):
     (tmp_path / 'train' / 'cat').mkdir(parents=True)
     cfg = load_config(CLASSES, None, [f'data_root={tmp_path}'])
     assert cfg.model.head.num_classes == 1
+    twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
+    with pytest.raises(ValueError):
+        place(twice, 'pipeline.Pad.size')
+    assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
     for bad in ('crop_size=big', 'arch=vit-s', f'{pipeline}.Pad.size=3'):
         with pytest.raises(ValueError, match=bad.split('=')[0]):
             load_config(SEGMENTATION, None, [bad])
 
 
 def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
-    (tmp_path / 'own_part.py').write_text('')
-    (tmp_path / 'own.py').write_text(
-        f"_base_ = '{CONFIG}'\ncustom_imports = dict(imports=['own_part'])\n"
-    )
-    load_config(tmp_path / 'own.py')
-    assert sys.path.pop() == str(tmp_path)
-    assert sys.modules.pop('own_part')
+    """Those of an earlier config have the same names."""
+    for name in 'ab':
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / 'own_part.py').write_text('from own_help import NAME\n')
+        (folder / 'own_help.py').write_text(f'NAME = {name!r}\n')
+        (folder / 'own.py').write_text(
+            f"_base_ = '{CONFIG}'\n"
+            "custom_imports = dict(imports=['own_part'])\n"
+        )
+    before = [*sys.path]
+    parts = {}
+    for name in 'abab':
+        load_config(tmp_path / name / 'own.py')
+        part = sys.modules['own_part']
+        assert name == part.NAME and sys.path == [
+            *before,
+            f'{tmp_path}/{name}',
+        ]
+        assert parts.setdefault(name, part) is part  # registered once
+    sys.path.pop()
+    del sys.modules['own_part'], sys.modules['own_help']
 
 
 def test_texts_stay_texts_where_the_config_has_them():

@@ -169,7 +169,7 @@ def load_encoder(
 
     options = dict(num_heads=args.num_heads)
     if args.config is not None:
-        cfg = Config.fromfile(args.config)
+        cfg = Config.fromfile(args.config, import_custom_modules=False)
         options |= dict(config=cfg, img_size=cfg.model.backbone.img_size)
         if isinstance(arch := cfg.model.backbone.arch, dict):
             options['num_heads'] = arch['num_heads']
