@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from mmengine.dist import barrier, get_rank, get_world_size
+from mmengine import dist
 
 from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_places import stored_in
@@ -44,10 +44,11 @@ def embed_to_file(
 ) -> dict:
     """Write the features of images, and go on where an earlier call stopped.
 
-    Finished parts lie in ``OUT.incomplete`` until all are there. A part is
-    always computed in the same batches, so that the result does not depend on
-    stops or on the number of processes. Called by all ranks together, which
-    share the parts.
+    Finished parts lie in ``OUT.incomplete`` until all are there. Their names
+    have a digest of what they are made from. A part is always computed in the
+    same batches, so that the result does not depend on stops or on the number
+    of processes. What is damaged, or lacks an image that can be read by now,
+    is made anew. Called by all ranks together, which share the parts.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
@@ -107,27 +108,26 @@ def embed_to_file(
     )
     made_from = json.loads(json.dumps(made_from))  # lists, as in a file
     record = Path(f'{out}.json')
-    if out.exists():
-        return _accept(_earlier(out, record, made_from), skip_unreadable)
+    earlier = _earlier(out, record, made_from)
+    final = [earlier and _is_final(out, earlier, found, names)]
+    dist.broadcast_object_list(final)
+    if final[0]:
+        return _accept(earlier, skip_unreadable)
     folder = out.with_name(f'{out.name}.incomplete')
     begun = folder / 'about.json'
-    if begun.is_file():
-        _earlier(folder, begun, made_from)
-    rank = get_rank()
-    barrier()
+    _earlier(begun, begun, made_from)
+    parts = _parts(folder, made_from)
+    rank = dist.get_rank()
+    dist.barrier()
     with ExitStack() as stack:
+        left: list = [None]
         if rank == 0:
             stack.callback(FolderLock(folder, 'OUT').release)
             write_json(begun, made_from)
-        parts = {
-            folder / f'{first:010d}.npy': range(len(found))[first:][:PART]
-            for first in range(0, len(found), PART)
-        }
-        barrier()
-        left = [part for part in parts if not part.exists()]
-        barrier()  # before any rank goes on writing them
-        left = left[rank :: get_world_size()]
-        spans = [parts[part] for part in left]
+            left = [_left(parts, found, width)]
+        dist.broadcast_object_list(left)
+        own = left[0][rank :: dist.get_world_size()]
+        spans = [parts[part] for part in own]
         stream = encoder.stream(
             found, batch_size, kinds, num_workers, amp, spans
         )
@@ -135,7 +135,7 @@ def embed_to_file(
         total, done = sum(map(len, spans)), 0
         bar = progress_bar('images', total, progress and rank == 0)
         update = stack.enter_context(bar)
-        for part, span in zip(left, spans):
+        for part, span in zip(own, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
             for batch, embeddings, errors in islice(
                 stream, -(-len(span) // batch_size)
@@ -149,12 +149,12 @@ def embed_to_file(
                 np.save(temporary, rows)
             done += len(span)
             update(done)
-        barrier()
+        dist.barrier()
         if rank == 0:
             _join(parts, out, names, encoder.metainfo | made_from)
     if rank == 0:
         shutil.rmtree(folder)
-    barrier()
+    dist.barrier()
     return _accept(json.loads(record.read_text()), skip_unreadable)
 
 
@@ -215,9 +215,76 @@ def list_digest(
     return digest.hexdigest()
 
 
+def is_whole(
+    path: Path, shape: tuple[int, ...], dtype: type = np.float32
+) -> bool:
+    """Whether a file of features is there with all its rows, undamaged.
+
+    Args:
+        path (Path): ``.npy``, or ``.parquet`` of :func:`embed_to_file`.
+        shape (tuple[int, ...]): Of the features.
+        dtype (type): Likewise. Defaults to float32.
+    """
+    try:
+        if path.suffix == '.parquet':
+            from pyarrow import parquet
+
+            return parquet.read_metadata(path).num_rows == shape[0]
+        rows = np.lib.format.open_memmap(path, mode='r')
+    except (OSError, ValueError):
+        return False
+    return rows.shape == shape and rows.dtype == dtype
+
+
+def _fail(found: Images, rows: Iterable[int]) -> bool:
+    """Whether images still cannot be read."""
+    return all(isinstance(found[row], Exception) for row in rows)
+
+
+def _is_final(
+    out: Path, record: dict, found: Images, names: list[str]
+) -> bool:
+    """Whether what an earlier call made is what this one would make."""
+    failed = set(record['unreadable'])
+    rows = (row for row, name in enumerate(names) if name in failed)
+    whole = is_whole(out, (len(names), record['width']))
+    return whole and _fail(found, rows)
+
+
+def _parts(folder: Path, made_from: dict) -> dict[Path, range]:
+    """The files of all parts, and which images are in each."""
+    about = json.dumps(made_from).encode()
+    digest = hashlib.sha256(about).hexdigest()[:16]
+    rows = range(made_from['number'])
+    return {
+        folder / f'{digest}-{first:010d}.npy': rows[first : first + PART]
+        for first in rows[::PART]
+    }
+
+
+def _left(parts: dict[Path, range], found: Images, width: int) -> list[Path]:
+    """The parts that are still to be made, or have to be made anew."""
+    return [
+        part
+        for part, span in parts.items()
+        if not is_whole(part, (len(span), width))
+        or not _fail(found, _rows_of_nan(part, span))
+    ]
+
+
+def _rows_of_nan(part: Path, span: range) -> list[int]:
+    """The images of a part that could not be read."""
+    return [span[i] for i in np.flatnonzero(np.isnan(np.load(part)[:, 0]))]
+
+
 def _earlier(made: Path, record: Path, made_from: dict) -> dict:
-    """The record of what an earlier call made, of the same features."""
-    earlier = json.loads(record.read_text()) if record.is_file() else {}
+    """The record of what an earlier call made of the same, if it did."""
+    if not made.exists():
+        return {}
+    try:
+        earlier = json.loads(record.read_text())
+    except (FileNotFoundError, ValueError):  # missing, or damaged
+        earlier = {}
     differ = [k for k in made_from if earlier.get(k) != made_from[k]]
     if differ:
         raise FileExistsError(
@@ -231,10 +298,11 @@ def _join(
     parts: dict[Path, range], out: Path, names: list[str], record: dict
 ) -> None:
     """Make one file of the parts, after all that belongs to it."""
+    out.unlink(missing_ok=True)  # which the new record does not belong to
     unreadable = [
-        names[span.start + row]
+        names[row]
         for part, span in parts.items()
-        for row in np.flatnonzero(np.isnan(np.load(part)[:, 0]))
+        for row in _rows_of_nan(part, span)
     ]
     write_json(
         f'{out}.json', dict(record, unreadable=unreadable, version=__version__)
