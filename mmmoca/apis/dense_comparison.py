@@ -19,7 +19,7 @@ from mmmoca.evaluation.memory import check_memory
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 
-from .embedding import list_digest
+from .embedding import is_whole, list_digest
 from .encoder import Encoder
 from .features import refuse
 from .images import Images
@@ -69,10 +69,11 @@ def patch_maps(
     about = [encoder.identity(), steps, list_digest(paths)]
     name = hashlib.sha256(json.dumps(about).encode()).hexdigest()
     path = Path(cache) / f'{name}.patches.npy'
-    if path.is_file():
+    shape = len(images), *map_shape(encoder)
+    if is_whole(path, shape, np.float16):
         return torch.from_numpy(np.load(path))
     # Made once: to join parts would double the memory.
-    maps = torch.empty(len(images), *map_shape(encoder), dtype=torch.half)
+    maps = torch.empty(shape, dtype=torch.half)
     for rows, found, errors in encoder.stream(
         images, features=('patches',), num_workers=num_workers
     ):
