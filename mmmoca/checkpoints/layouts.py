@@ -240,7 +240,7 @@ def find_backbone(
     check_real(state_dict, f'the encoder in {source}')
     join_qkv(state_dict, source)
     mask_biases(state_dict)
-    if add_rotary_periods(state_dict, grid):
+    if add_rotary_periods(state_dict, grid, record.get('num_heads')):
         changes.append('its positions are rotary ones, as DINOv3 has them')
     _check_plain(state_dict, unknown, source)
     if fold_layer_scale(state_dict):
