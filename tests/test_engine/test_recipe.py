@@ -2,6 +2,7 @@
 """The config of one's own images: what follows from its few numbers."""
 
 import time
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -198,6 +199,18 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert report['learning rate'] == '9.37e-06'
     assert report['learning rate of prototypes'] == '0.0001'
     assert report['codebook'] == '64 words, 3.5 times renewed'
+
+
+def test_dry_run_needs_no_default_hooks(root, tmp_path, monkeypatch):
+    """MMEngine's own are those of a config without any."""
+    cfg = own_config(root, tmp_path)
+    complete_recipe(cfg)
+    cfg.pop('default_hooks')
+    build = Mock(side_effect=InterruptedError)
+    monkeypatch.setattr('mmmoca.engine.dry_run.build_runner', build)
+    with pytest.raises(InterruptedError):
+        dry_run(cfg)
+    assert build.call_args.args[0].default_hooks == dict(checkpoint=None)
 
 
 @pytest.mark.parametrize(
