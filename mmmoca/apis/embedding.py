@@ -6,13 +6,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from mmengine import dist
+from mmengine.dist import barrier, get_rank, get_world_size
 
 from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_places import stored_in
@@ -47,8 +47,8 @@ def embed_to_file(
     Finished parts lie in ``OUT.incomplete`` until all are there. Their names
     have a digest of what they are made from. A part is always computed in the
     same batches, so that the result does not depend on stops or on the number
-    of processes. What is damaged, or lacks an image that can be read by now,
-    is made anew. Called by all ranks together, which share the parts.
+    of processes. A part or file that is damaged is made anew. Called by all
+    ranks together, which share the parts.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
@@ -109,25 +109,32 @@ def embed_to_file(
     made_from = json.loads(json.dumps(made_from))  # lists, as in a file
     record = Path(f'{out}.json')
     earlier = _earlier(out, record, made_from)
-    final = [earlier and _is_final(out, earlier, found, names)]
-    dist.broadcast_object_list(final)
-    if final[0]:
+    if earlier and is_whole(out, (len(found), width)):
         return _accept(earlier, skip_unreadable)
     folder = out.with_name(f'{out.name}.incomplete')
     begun = folder / 'about.json'
     _earlier(begun, begun, made_from)
-    parts = _parts(folder, made_from)
-    rank = dist.get_rank()
-    dist.barrier()
+    digest = digest_of(made_from)[:16]
+    rank = get_rank()
+    barrier()
     with ExitStack() as stack:
-        left: list = [None]
         if rank == 0:
             stack.callback(FolderLock(folder, 'OUT').release)
             write_json(begun, made_from)
-            left = [_left(parts, found, width)]
-        dist.broadcast_object_list(left)
-        own = left[0][rank :: dist.get_world_size()]
-        spans = [parts[part] for part in own]
+        numbers = range(len(found))
+        parts = {
+            folder / f'{digest}-{first:010d}.npy': numbers[first:][:PART]
+            for first in numbers[::PART]
+        }
+        barrier()
+        left = [
+            part
+            for part, span in parts.items()
+            if not is_whole(part, (len(span), width))
+        ]
+        barrier()  # before any rank goes on writing them
+        left = left[rank :: get_world_size()]
+        spans = [parts[part] for part in left]
         stream = encoder.stream(
             found, batch_size, kinds, num_workers, amp, spans
         )
@@ -135,7 +142,7 @@ def embed_to_file(
         total, done = sum(map(len, spans)), 0
         bar = progress_bar('images', total, progress and rank == 0)
         update = stack.enter_context(bar)
-        for part, span in zip(own, spans):
+        for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
             for batch, embeddings, errors in islice(
                 stream, -(-len(span) // batch_size)
@@ -149,12 +156,12 @@ def embed_to_file(
                 np.save(temporary, rows)
             done += len(span)
             update(done)
-        dist.barrier()
+        barrier()
         if rank == 0:
             _join(parts, out, names, encoder.metainfo | made_from)
     if rank == 0:
         shutil.rmtree(folder)
-    dist.barrier()
+    barrier()
     return _accept(json.loads(record.read_text()), skip_unreadable)
 
 
@@ -198,6 +205,11 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
     return record
 
 
+def digest_of(about: object) -> str:
+    """SHA-256 of what json can write."""
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
 def list_digest(
     paths: Sequence[str | None], names: Sequence[str] | None = None
 ) -> str:
@@ -215,15 +227,13 @@ def list_digest(
     return digest.hexdigest()
 
 
-def is_whole(
-    path: Path, shape: tuple[int, ...], dtype: type = np.float32
-) -> bool:
+def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
     """Whether a file of features is there with all its rows, undamaged.
 
     Args:
         path (Path): ``.npy``, or ``.parquet`` of :func:`embed_to_file`.
-        shape (tuple[int, ...]): Of the features.
-        dtype (type): Likewise. Defaults to float32.
+        shape (tuple): Of the features, a number of rows first.
+        dtype (type): Of ``.npy``. Defaults to float32.
     """
     try:
         if path.suffix == '.parquet':
@@ -236,49 +246,8 @@ def is_whole(
     return rows.shape == shape and rows.dtype == dtype
 
 
-def _fail(found: Images, rows: Iterable[int]) -> bool:
-    """Whether images still cannot be read."""
-    return all(isinstance(found[row], Exception) for row in rows)
-
-
-def _is_final(
-    out: Path, record: dict, found: Images, names: list[str]
-) -> bool:
-    """Whether what an earlier call made is what this one would make."""
-    failed = set(record['unreadable'])
-    rows = (row for row, name in enumerate(names) if name in failed)
-    whole = is_whole(out, (len(names), record['width']))
-    return whole and _fail(found, rows)
-
-
-def _parts(folder: Path, made_from: dict) -> dict[Path, range]:
-    """The files of all parts, and which images are in each."""
-    about = json.dumps(made_from).encode()
-    digest = hashlib.sha256(about).hexdigest()[:16]
-    rows = range(made_from['number'])
-    return {
-        folder / f'{digest}-{first:010d}.npy': rows[first : first + PART]
-        for first in rows[::PART]
-    }
-
-
-def _left(parts: dict[Path, range], found: Images, width: int) -> list[Path]:
-    """The parts that are still to be made, or have to be made anew."""
-    return [
-        part
-        for part, span in parts.items()
-        if not is_whole(part, (len(span), width))
-        or not _fail(found, _rows_of_nan(part, span))
-    ]
-
-
-def _rows_of_nan(part: Path, span: range) -> list[int]:
-    """The images of a part that could not be read."""
-    return [span[i] for i in np.flatnonzero(np.isnan(np.load(part)[:, 0]))]
-
-
 def _earlier(made: Path, record: Path, made_from: dict) -> dict:
-    """The record of what an earlier call made of the same, if it did."""
+    """The record of what an earlier call made of the same; {} if none did."""
     if not made.exists():
         return {}
     try:
@@ -298,11 +267,10 @@ def _join(
     parts: dict[Path, range], out: Path, names: list[str], record: dict
 ) -> None:
     """Make one file of the parts, after all that belongs to it."""
-    out.unlink(missing_ok=True)  # which the new record does not belong to
     unreadable = [
-        names[row]
+        names[span.start + row]
         for part, span in parts.items()
-        for row in _rows_of_nan(part, span)
+        for row in np.flatnonzero(np.isnan(np.load(part)[:, 0]))
     ]
     write_json(
         f'{out}.json', dict(record, unreadable=unreadable, version=__version__)

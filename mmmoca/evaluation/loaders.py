@@ -34,9 +34,8 @@ def with_data_root(
         loader = copy.deepcopy(loader)
         parts = [loader['dataset']]
         for part in parts:  # and what wrappers have in them
-            inside = [part['dataset']] if 'dataset' in part else []
-            inside += part.get('datasets', [])
-            parts += inside
+            inside = [v for k, v in part.items() if k == 'dataset']
+            parts += (inside := part.get('datasets', inside))
             if not inside:
                 part['data_root'] = data_root
     return loader

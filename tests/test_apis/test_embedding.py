@@ -16,7 +16,6 @@ from torch.multiprocessing import ProcessExitedException
 import mmmoca
 from mmmoca.apis import embedding
 from mmmoca.apis.embedding import embed_to_file
-from mmmoca.apis.images import Images
 from mmmoca.files import write_json
 
 from ..helpers.distributed import run_processes
@@ -222,24 +221,6 @@ def test_unreadable_images(root, encoder, tmp_path):
     # They were allowed in that call.
     with raises(OSError, 'class_1/0.jpg'):
         embed_to_file(encoder, images, out, **OPTIONS)
-
-
-def test_images_that_can_be_read_again(root, encoder, tmp_path, monkeypatch):
-    """They came and went without a change, as of a disk that is far."""
-    out = tmp_path / 'out.npy'
-    read = Images.__getitem__
-    odd = OSError('away')
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            Images, '__getitem__', lambda s, i: odd if i == 7 else read(s, i)
-        )
-        skip = dict(OPTIONS, skip_unreadable=True)
-        embed_to_file(encoder, root / 'val', out, **skip)
-        assert np.isnan(np.load(out)).any()
-    assert not embed_to_file(encoder, root / 'val', out, **OPTIONS)[
-        'unreadable'
-    ]
-    assert np.isfinite(np.load(out)).all()
 
 
 def test_files_and_other_names_of_a_folder(

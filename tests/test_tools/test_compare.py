@@ -23,6 +23,7 @@ from mmmoca.apis.dense_comparison import (
     images_with_masks,
 )
 from mmmoca.apis.encoder import Encoder
+from mmmoca.apis.images import Images
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import presets
 from mmmoca.models import sincos_positions_2d
@@ -293,6 +294,22 @@ def test_one_line_where_features_cannot_be_made(
             path.write_bytes(path.read_bytes()[:99])
     with pytest.raises(SystemExit, match=r'\.npy|digits'):
         compare(tmp_path, ['{}/mmmoca.pth'], '--data-root', root)
+
+
+def test_images_that_can_be_read_again(compare, tmp_path, monkeypatch):
+    """They came and went without a change, as on a disk that is far."""
+    found, read = [], Images.__getitem__
+
+    def sometimes(images, index):
+        return OSError('away') if index == 3 else read(images, index)
+
+    for away in (True, False):
+        with monkeypatch.context() as patch:
+            if away:
+                patch.setattr(Images, '__getitem__', sometimes)
+            options = tmp_path, ['{}/mmmoca.pth'], '--protocols', 'knn'
+            found += compare(*options)
+    assert [result['unreadable'] for result in found] == [2, 0]
 
 
 @pytest.fixture(scope='module')
