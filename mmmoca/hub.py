@@ -12,9 +12,10 @@ from .shipped import shipped
 
 # The models that mmpretrain can build. model-index.yml, which mim reads, also
 # has segmentors and detectors.
+_others = set(ModelHub._models_dict)
 for _folder in ('', 'classification/', 'demo/'):
     _metafile = shipped(f'configs/{_folder}metafile.yml')
     ModelHub.register_model_index(_metafile, shipped('configs').parent)
-for _model in ModelHub._models_dict.values():
-    if 'moca_' in _model.name and _model.weights:
+for _name in ModelHub._models_dict.keys() - _others:
+    if (_model := ModelHub._models_dict[_name]).weights:
         _model.weights = guarded(_model.weights)

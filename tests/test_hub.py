@@ -1,8 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Configs and models that MMEngine and mmpretrain find by name."""
 
+import importlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import mmengine.hub
@@ -11,6 +13,7 @@ import torch
 import yaml
 from mmengine.config import Config
 from mmpretrain import FeatureExtractor, get_model, list_models
+from mmpretrain.apis.model import ModelHub
 
 import mmmoca.hub
 from mmmoca.checkpoints import FILE_SCHEME, local_file
@@ -113,6 +116,15 @@ def test_models_that_mmpretrain_lists():
         model['Name'] for model in wanted if 'moca' in model['Name']
     )
     assert len(list_models('mae_vit*')) > 5  # mmpretrain's own
+
+
+def test_models_of_others_stay_as_they_are(monkeypatch):
+    """Whatever their names are."""
+    other = SimpleNamespace(name='moca_other', weights='https://a/b.pth')
+    monkeypatch.setattr(ModelHub, '_models_dict', {'moca_other': other})
+    importlib.reload(mmmoca.hub)
+    assert other.weights == 'https://a/b.pth'
+    assert ModelHub._models_dict[NAME].weights.startswith(FILE_SCHEME)
 
 
 @pytest.mark.parametrize('name, by_path', [(NAME, False), (V1, True)])

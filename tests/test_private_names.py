@@ -32,6 +32,7 @@ PRIVATE = [
     (torch, '_foreach_lerp_'),
     (torch._dynamo.config, 'optimize_ddp'),
     (torch.amp.GradScaler, '_found_inf_per_device'),
+    (torch.nn.Module(), '_compiled_call_impl'),
 ]
 
 

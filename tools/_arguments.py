@@ -61,6 +61,33 @@ def positive_integer(text: str) -> int:
     return number
 
 
+def whole_number(text: str) -> int:
+    """Type of an argument: a whole number, 0 or more.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is none.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f'{text} must be a whole number, 0 or more'
+        )
+    return int(text)
+
+
+def percentage(text: str) -> float:
+    """Type of an argument: a number above 0, up to 100.
+
+    Raises:
+        argparse.ArgumentTypeError: If it is none.
+    """
+    number = float(text)
+    if not 0 < number <= 100:  # nor NaN
+        raise argparse.ArgumentTypeError(
+            f'{text} must be above 0 and at most 100'
+        )
+    return number
+
+
 def _option(text: str) -> str:
     """Type of an argument: a key and its value.
 

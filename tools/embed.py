@@ -79,7 +79,7 @@ def main() -> None:
         encoder = mmmoca.load(
             args.checkpoint, device=device, **encoder_arguments(args)
         )
-        complete = args.out.exists()
+        earlier = args.out.stat().st_mtime_ns if args.out.exists() else None
         record = embed_to_file(
             encoder,
             args.images,
@@ -95,7 +95,7 @@ def main() -> None:
             f'{args.out}: {record["number"]} x {record["width"]}, '
             f'{record["feature"]} of {record["checkpoint"]}'
         )
-        if complete:
+        if args.out.stat().st_mtime_ns == earlier:
             print('It was there already: nothing was computed')
         if record['unreadable']:
             print(f'NaN, as they cannot be read: {len(record["unreadable"])}')

@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All frozen protocols, on features that are extracted once per encoder."""
 
-import hashlib
-import json
 import logging
 import os
 from collections.abc import Sequence
@@ -30,7 +28,7 @@ from mmmoca.models import AttentiveHead, sincos_positions_2d
 from mmmoca.models.initialization import init_transformer
 
 from .dense_comparison import check_maps, patch_maps
-from .embedding import embed_to_file, list_digest
+from .embedding import digest_of, embed_to_file, is_whole, list_digest
 from .encoder import Encoder
 from .images import Images
 from .opening import image_set
@@ -203,9 +201,12 @@ def _features(
     kinds = 'cls', 'avg', 'raw_cls', 'raw_avg'
     found = Images(images.data_list, encoder.pipeline)
     paths = [found.path(i) for i in range(len(found))]
-    made_from = json.dumps([encoder.identity(), list_digest(paths)])
-    name = hashlib.sha256(made_from.encode()).hexdigest()
+    name = digest_of([encoder.identity(), list_digest(paths)])
     path = Path(cache) / f'{name}.npy'
+    if is_whole(path, (len(found), len(kinds) * encoder.backbone.embed_dims)):
+        lacking = np.flatnonzero(np.isnan(np.load(path, 'r')[:, 0]))
+        if any(isinstance(found[row], Tensor) for row in lacking):
+            path.unlink()  # they can be read by now
     embed_to_file(
         encoder,
         found,

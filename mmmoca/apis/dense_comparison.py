@@ -1,8 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Dense protocols for the encoder of a checkpoint, on features kept once."""
 
-import hashlib
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -19,7 +17,7 @@ from mmmoca.evaluation.memory import check_memory
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 
-from .embedding import list_digest
+from .embedding import digest_of, is_whole, list_digest
 from .encoder import Encoder
 from .features import refuse
 from .images import Images
@@ -66,13 +64,13 @@ def patch_maps(
     check_maps(encoder, len(images))
     paths = [str(images.path(i)) for i in range(len(images))]
     steps = [type(step).__name__ for step in images.transforms]
-    about = [encoder.identity(), steps, list_digest(paths)]
-    name = hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    name = digest_of([encoder.identity(), steps, list_digest(paths)])
     path = Path(cache) / f'{name}.patches.npy'
-    if path.is_file():
+    shape = len(images), *map_shape(encoder)
+    if is_whole(path, shape, np.float16):
         return torch.from_numpy(np.load(path))
     # Made once: to join parts would double the memory.
-    maps = torch.empty(len(images), *map_shape(encoder), dtype=torch.half)
+    maps = torch.empty(shape, dtype=torch.half)
     for rows, found, errors in encoder.stream(
         images, features=('patches',), num_workers=num_workers
     ):

@@ -44,10 +44,11 @@ def embed_to_file(
 ) -> dict:
     """Write the features of images, and go on where an earlier call stopped.
 
-    Finished parts lie in ``OUT.incomplete`` until all are there. A part is
-    always computed in the same batches, so that the result does not depend on
-    stops or on the number of processes. Called by all ranks together, which
-    share the parts.
+    Finished parts lie in ``OUT.incomplete`` until all are there. Their names
+    have a digest of what they are made from. A part is always computed in the
+    same batches, so that the result does not depend on stops or on the number
+    of processes. A part or file that is damaged is made anew. Called by all
+    ranks together, which share the parts.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
@@ -107,24 +108,30 @@ def embed_to_file(
     )
     made_from = json.loads(json.dumps(made_from))  # lists, as in a file
     record = Path(f'{out}.json')
-    if out.exists():
-        return _accept(_earlier(out, record, made_from), skip_unreadable)
+    earlier = _earlier(out, record, made_from)
+    if earlier and is_whole(out, (len(found), width)):
+        return _accept(earlier, skip_unreadable)
     folder = out.with_name(f'{out.name}.incomplete')
     begun = folder / 'about.json'
-    if begun.is_file():
-        _earlier(folder, begun, made_from)
+    _earlier(begun, begun, made_from)
+    digest = digest_of(made_from)[:16]
     rank = get_rank()
     barrier()
     with ExitStack() as stack:
         if rank == 0:
             stack.callback(FolderLock(folder, 'OUT').release)
             write_json(begun, made_from)
+        numbers = range(len(found))
         parts = {
-            folder / f'{first:010d}.npy': range(len(found))[first:][:PART]
-            for first in range(0, len(found), PART)
+            folder / f'{digest}-{first:010d}.npy': numbers[first:][:PART]
+            for first in numbers[::PART]
         }
         barrier()
-        left = [part for part in parts if not part.exists()]
+        left = [
+            part
+            for part, span in parts.items()
+            if not is_whole(part, (len(span), width))
+        ]
         barrier()  # before any rank goes on writing them
         left = left[rank :: get_world_size()]
         spans = [parts[part] for part in left]
@@ -198,6 +205,11 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
     return record
 
 
+def digest_of(about: object) -> str:
+    """SHA-256 of what json can write."""
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
 def list_digest(
     paths: Sequence[str | None], names: Sequence[str] | None = None
 ) -> str:
@@ -215,9 +227,33 @@ def list_digest(
     return digest.hexdigest()
 
 
+def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
+    """Whether a file of features is there with all its rows, undamaged.
+
+    Args:
+        path (Path): ``.npy``, or ``.parquet`` of :func:`embed_to_file`.
+        shape (tuple): Of the features, a number of rows first.
+        dtype (type): Of ``.npy``. Defaults to float32.
+    """
+    try:
+        if path.suffix == '.parquet':
+            from pyarrow import parquet
+
+            return parquet.read_metadata(path).num_rows == shape[0]
+        rows = np.lib.format.open_memmap(path, mode='r')
+    except (OSError, ValueError):
+        return False
+    return rows.shape == shape and rows.dtype == dtype
+
+
 def _earlier(made: Path, record: Path, made_from: dict) -> dict:
-    """The record of what an earlier call made, of the same features."""
-    earlier = json.loads(record.read_text()) if record.is_file() else {}
+    """The record of what an earlier call made of the same; {} if none did."""
+    if not made.exists():
+        return {}
+    try:
+        earlier = json.loads(record.read_text())
+    except (FileNotFoundError, ValueError):  # missing, or damaged
+        earlier = {}
     differ = [k for k in made_from if earlier.get(k) != made_from[k]]
     if differ:
         raise FileExistsError(

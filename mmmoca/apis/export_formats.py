@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Writers of an encoder in the formats of other libraries."""
 
+import io
 import math
 import warnings
 from collections.abc import Mapping
@@ -187,6 +188,12 @@ def _transformers_tokens(
         settings |= dict(model_type='dinov2_with_registers', mlp_ratio=ratio)
         return settings, DINOV2
     _check_rotary(vit, 'transformers')
+    height, width = vit.patch_embed.projection.kernel_size
+    if height != width:
+        raise CheckpointError(
+            f'patches of {height} x {width}: DINOv3ViTModel takes squares '
+            'alone: export to onnx, torch-export or safetensors'
+        )
     del state['pos_embed'], state['rotary_periods']
     state.setdefault('register_tokens', torch.zeros(1, 0, dims))
     side = max(vit.img_size)  # which its positions do not depend on
@@ -307,4 +314,7 @@ def write_onnx(encoder: Encoder, record: dict, folder: Path) -> None:
 
 def write_torch_export(encoder: Encoder, record: dict, folder: Path) -> None:
     """Write ``model.pt2``, for ``torch.export.load``."""
-    torch.export.save(_exported(encoder), folder / 'model.pt2')
+    # On a full disk PyTorch's own file aborts the process.
+    file = io.BytesIO()
+    torch.export.save(_exported(encoder), file)
+    (folder / 'model.pt2').write_bytes(file.getbuffer())

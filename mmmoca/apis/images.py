@@ -4,7 +4,6 @@
 import io
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.hf_images import HFRows
 from mmmoca.datasets.image_set import judging
+from mmmoca.evaluation.memory import group_limits
 
 
 def pipeline_of(settings: Preprocessing) -> list[dict]:
@@ -169,16 +169,10 @@ def collate(
 
 
 def usable_cores() -> int:
-    """Cores that this process may use: its affinity, its quota of a cgroup."""
+    """Cores that this process may use: its affinity, quotas of its groups."""
     try:
         cores = len(os.sched_getaffinity(0))
-        group = Path('/proc/self/cgroup').read_text().rpartition('::')[2]
-        limit = Path(f'/sys/fs/cgroup{group.strip()}', 'cpu.max').read_text()
     except AttributeError:  # not on Linux
         return os.cpu_count() or 1
-    except OSError:  # no control group, or one of version 1
-        return cores
-    quota, period = limit.split()
-    if quota == 'max':
-        return cores
-    return min(cores, -(-int(quota) // int(period)))
+    quotas = [-(-quota // period) for quota, period in group_limits('cpu.max')]
+    return min([cores, *quotas])

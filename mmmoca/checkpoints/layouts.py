@@ -243,7 +243,7 @@ def find_backbone(
     check_shapes(state_dict, source)
     join_qkv(state_dict, source)
     mask_biases(state_dict)
-    if add_rotary_periods(state_dict, grid):
+    if add_rotary_periods(state_dict, grid, record.get('num_heads')):
         changes.append('its positions are rotary ones, as DINOv3 has them')
     _check_whole(state_dict, source)
     if fold_layer_scale(state_dict):

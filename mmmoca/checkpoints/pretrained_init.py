@@ -34,8 +34,7 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
     load = functools.cache(CheckpointLoader.load_checkpoint)
     reports = []
     for name, module in model.named_modules():
-        inits = getattr(module, 'init_cfg', None) or []
-        inits = [inits] if isinstance(inits, dict) else inits
+        inits = _inits(module)
         pretrained = [init for init in inits if _is_pretrained(init['type'])]
         if getattr(module, 'is_init', False) or not pretrained:
             continue
@@ -52,6 +51,17 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
             initialize(module, [i for i in inits if i not in pretrained])
             (module.init_cfg,) = pretrained
     return reports
+
+
+def starts_pretrained(model: nn.Module) -> bool:
+    """Whether a part of a model has such an init, before or after it."""
+    inits = [init for module in model.modules() for init in _inits(module)]
+    return any(_is_pretrained(init['type']) for init in inits)
+
+
+def _inits(module: nn.Module) -> list[dict]:
+    inits = getattr(module, 'init_cfg', None) or []
+    return [inits] if isinstance(inits, dict) else inits
 
 
 def _is_pretrained(kind: str | type) -> bool:

@@ -175,29 +175,37 @@ def mask_biases(state_dict: dict[str, Tensor]) -> None:
 
 
 def add_rotary_periods(
-    state_dict: dict[str, Tensor], recorded: Sequence[int] | None
+    state_dict: dict[str, Tensor],
+    recorded: Sequence[int] | None,
+    num_heads: int | None = None,
 ) -> bool:
     """Give rotary positions the tensors that tell them, in place.
 
     timm and transformers do not save the periods. An encoder with registers
-    and LayerScale, and without added positions, is DINOv3's. Its heads have
-    64 channels. Added positions become zeros, of its 224 x 224 pixels unless
-    a grid is recorded.
+    and LayerScale, or one of ours, without added positions is DINOv3's. Its
+    heads have 64 channels unless their number is recorded. Added positions
+    become zeros, of its 224 x 224 pixels unless a grid is recorded.
 
     Args:
         state_dict (dict[str, Tensor]): Of a ViT, before its LayerScale is
             folded.
         recorded (Sequence[int], optional): See :func:`position_grid`.
+        num_heads (int, optional): Attention heads that the file records.
 
     Returns:
         bool: Whether its positions are rotary.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
-    if state_dict.keys() >= scaled and 'pos_embed' not in state_dict:
-        periods = 100 ** (torch.arange(16, dtype=torch.float32) / 16)
+    dinov3 = num_heads or state_dict.keys() >= scaled
+    if dinov3 and 'pos_embed' not in state_dict:
+        head = len(state_dict[PROJECTION]) // num_heads if num_heads else 64
+        count = max(1, head // 4)
+        periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
         state_dict.setdefault('rotary_periods', periods)
     if 'rotary_periods' not in state_dict:
         return False
+    if not state_dict.get('register_tokens', torch.ones(1)).numel():
+        del state_dict['register_tokens']  # as transformers has them
     # As saved in bfloat16 they would turn by other angles.
     state_dict['rotary_periods'] = state_dict['rotary_periods'].float()
     for name in [n for n in state_dict if n.endswith('.qkv.weight')]:

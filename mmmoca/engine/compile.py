@@ -66,7 +66,10 @@ def compile_forward(
             if isinstance(module, TransformerEncoderLayer):
                 module.compile(**arguments)
         return
+    inner = unwrap_model(model)
+    inner.compile(**arguments)
     split = digit_version(torch.__version__) >= digit_version('2.11')
     if isinstance(model, DistributedDataParallel) and not split:
-        torch._dynamo.config.optimize_ddp = False
-    unwrap_model(model).compile(**arguments)
+        # For this model alone: other models of the process may split theirs.
+        whole = torch._dynamo.config.patch(optimize_ddp=False)
+        inner._compiled_call_impl = whole(inner._compiled_call_impl)

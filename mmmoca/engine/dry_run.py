@@ -66,7 +66,8 @@ def dry_run(cfg: Config) -> dict[str, str]:
     for part in ('cfg', 'dataloader', 'evaluator'):
         short[f'test_{part}'] = None
     short.param_scheduler = short.visualizer = None
-    short.default_hooks.checkpoint = None
+    hooks = short.get('default_hooks') or {}
+    short.default_hooks = dict(hooks, checkpoint=None)
     short.resume, short.log_level = False, 'ERROR'
     with tempfile.TemporaryDirectory() as short.work_dir:
         runner = build_runner(short)

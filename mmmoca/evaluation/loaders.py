@@ -14,7 +14,7 @@ from mmmoca.messages import listed
 def with_data_root(
     loader: DataLoader | dict, data_root: str | None
 ) -> DataLoader | dict:
-    """A loader's config whose data set lies in another folder.
+    """A loader's config whose data set, or all within it, lies elsewhere.
 
     Args:
         loader (DataLoader or dict): The config, which is not changed; or
@@ -32,7 +32,12 @@ def with_data_root(
         if not isinstance(loader, dict):
             raise ValueError('data_root cannot move a loader that is built')
         loader = copy.deepcopy(loader)
-        loader['dataset']['data_root'] = data_root
+        parts = [loader['dataset']]
+        for part in parts:  # and what wrappers have in them
+            inside = [v for k, v in part.items() if k == 'dataset']
+            parts += (inside := part.get('datasets', inside))
+            if not inside:
+                part['data_root'] = data_root
     return loader
 
 

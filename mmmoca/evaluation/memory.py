@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What memory can hold, asked before it is filled."""
+"""What this process may use of the machine."""
 
 import os
 from pathlib import Path
@@ -7,8 +7,27 @@ from pathlib import Path
 import torch
 from mmengine.dist import get_world_size
 
-# What a container may use; 'max' for all of the machine's.
-LIMIT = Path('/sys/fs/cgroup/memory.max')
+# The control groups of Linux, and which one this process is in.
+GROUPS, OWN = Path('/sys/fs/cgroup'), Path('/proc/self/cgroup')
+
+
+def group_limits(name: str) -> list[list[int]]:
+    """The limits of this process's control group and of all above it.
+
+    Slurm and systemd set those of a group within the machine's, containers
+    those of what they show as the root. All of them hold.
+
+    Args:
+        name (str): 'memory.max', or 'cpu.max', a quota and its period.
+
+    Returns:
+        list[list[int]]: The numbers of each; none without such groups.
+    """
+    text = OWN.read_text() if OWN.is_file() else ''
+    own = Path('/', text.rpartition('::')[2].strip())
+    files = [Path(f'{GROUPS}{g}', name) for g in (own, *own.parents)]
+    texts = [file.read_text() for file in files if file.is_file()]
+    return [[*map(int, t.split())] for t in texts if 'max' not in t]
 
 
 def check_memory(
@@ -30,8 +49,7 @@ def check_memory(
         memory = torch.cuda.mem_get_info(device)[0]
     else:
         memory = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
-        limit = LIMIT.read_text().strip() if LIMIT.is_file() else 'max'
-        memory = memory if limit == 'max' else min(memory, int(limit))
+        memory = min([memory, *(n for (n,) in group_limits('memory.max'))])
         memory //= get_world_size()
     if number * each > memory:
         raise ValueError(

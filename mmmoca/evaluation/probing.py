@@ -89,8 +89,16 @@ def attentive_accuracy(
     Returns:
         dict[str, float]: ``top1`` in percent, ``base_lr`` and
         ``weight_decay`` of the classifier.
+
+    Raises:
+        ValueError: If there are fewer than two training images.
     """
     maps, labels = train
+    if len(maps) < 2:
+        raise ValueError(
+            'attentive probing needs two training images that can be read: '
+            'one to train on, one to choose by'
+        )
     torch.manual_seed(seed)
     grid = [(rate, decay) for rate in RATES for decay in DECAYS]
     rates = [rate for rate, _ in grid]

@@ -192,7 +192,7 @@ def draw_subset(
     """
     given = shots if percent is None else percent
     both = (shots is None) == (percent is None)
-    if both or given <= 0 or (percent or 0) > 100:
+    if both or not (given > 0 and (percent or 0) <= 100):  # nor NaN
         raise ValueError(
             'give either shots, at least 1, or percent, above 0 and at most '
             f'100, but got {shots} and {percent}'

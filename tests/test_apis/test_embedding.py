@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -97,6 +98,10 @@ def test_parquet(root, encoder, tmp_path):
     torch.testing.assert_close(rows, expected.pick('cls-avg'))
     paths = [f'{images}/{name}' for name in table.column('name').to_pylist()]
     assert paths == expected.paths and about['width'] == rows.shape[1]
+    whole = out.read_bytes()
+    cut(out)
+    embed_to_file(encoder, images, out, 'cls-avg', **OPTIONS)
+    assert out.read_bytes() == whole
 
 
 @pytest.mark.processes
@@ -111,6 +116,52 @@ def test_killed_and_gone_on_by_others_is_the_same(root, written, tmp_path):
     assert out.read_bytes() == written.read_bytes()
     assert names_of(out) == names_of(written)
     assert not work.exists()
+
+
+@pytest.fixture
+def begun(root, encoder, tmp_path, monkeypatch):
+    """All parts, of a call that was stopped before it joined them."""
+    out = tmp_path / 'features.npy'
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(embedding, '_join', Mock(side_effect=KeyboardInterrupt))
+        embed_to_file(encoder, root / 'train', out, **OPTIONS)
+    return tmp_path / 'features.npy.incomplete'
+
+
+def test_parts_are_taken_for_no_other_encoder(root, begun, tmp_path):
+    """A call that was killed while it removed them leaves some."""
+    (begun / 'about.json').unlink()
+    student = mmmoca.load(root / 'run.pth', 'student', device='cpu')
+    out = tmp_path / 'features.npy'
+    embed_to_file(student, root / 'train', out, **OPTIONS)
+    expected = student.embed(root / 'train', num_workers=0).avg
+    torch.testing.assert_close(torch.tensor(np.load(out)), expected)
+    assert not begun.exists()
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize(
+    'damage',
+    [
+        cut,
+        lambda file: file.write_bytes(b''),
+        lambda file: np.save(file, np.load(file)[1:]),
+        lambda file: np.save(file, np.load(file).astype(np.float64)),
+    ],
+    ids=['cut', 'empty', 'rows', 'dtype'],
+)
+def test_what_is_damaged_is_made_anew(
+    root, encoder, written, begun, tmp_path, damage
+):
+    out = tmp_path / 'features.npy'
+    damage(min(begun.glob('*.npy')))
+    for _ in range(2):
+        embed_to_file(encoder, root / 'train', out, **OPTIONS)
+        assert out.read_bytes() == written.read_bytes()
+        damage(out)
 
 
 def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):

@@ -26,7 +26,7 @@ from mmmoca.apis.exports import export_encoder
 from mmmoca.apis.images import usable_cores
 from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import CheckpointError
-from mmmoca.evaluation import extract_features
+from mmmoca.evaluation import extract_features, memory
 
 from ..helpers import checkpoint_files as files
 from ..helpers.encoders import write_run
@@ -351,11 +351,19 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
         encoder.embed(images[1:], skip_unreadable=True)
 
 
-def test_workers_are_as_many_as_usable_cores(monkeypatch):
+@pytest.mark.parametrize(
+    'limits, cores',
+    [(['max', 'max'], 6), (['250000', 'max'], 3), (['max', '150000'], 2)],
+)
+def test_workers_are_as_many_as_usable_cores(
+    tmp_path, monkeypatch, limits, cores
+):
+    """A limit of the own group counts, and one of a group above it."""
     monkeypatch.setattr(os, 'sched_getaffinity', lambda _: range(6))
-    texts = dict(cgroup='0::/a\n')
-    read = lambda path: texts[path.name]  # noqa: E731
-    monkeypatch.setattr(Path, 'read_text', read)
-    for limit, cores in (('max 100000', 6), ('250000 100000', 3)):
-        texts['cpu.max'] = limit
-        assert usable_cores() == cores
+    monkeypatch.setattr(memory, 'GROUPS', tmp_path)
+    monkeypatch.setattr(memory, 'OWN', tmp_path / 'own')
+    memory.OWN.write_text('0::/job/step\n')
+    for group, limit in zip(('job/step', 'job'), limits):
+        (tmp_path / group).mkdir(parents=True, exist_ok=True)
+        (tmp_path / group / 'cpu.max').write_text(f'{limit} 100000\n')
+    assert usable_cores() == cores

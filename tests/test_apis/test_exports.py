@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import resource
 import sys
 from unittest import mock
 
@@ -11,6 +12,7 @@ import pytest
 import timm
 import torch
 import yaml
+from mmpretrain.registry import MODELS
 from PIL import Image
 from transformers import AutoImageProcessor, AutoModel
 
@@ -25,11 +27,14 @@ from mmmoca.checkpoints import (
 )
 
 from ..helpers.checkpoint_files import (
+    PATCH,
     SIZE,
     checkpoint,
     mm_vit,
+    randomise,
     token_vit,
     tokens,
+    with_prefix,
 )
 from ..helpers.tools import run_tool
 
@@ -150,6 +155,60 @@ def test_registers_and_rotary_positions(export, tmp_path, kind, to):
         assert again.pipeline == encoder.pipeline
         with torch.no_grad():
             torch.testing.assert_close(again(images).cls, found.cls)
+
+
+def rotary(registers=4, patch=(PATCH, PATCH), heads=4):
+    """A run's rotary ViT of 128 channels, whose keys have no biases."""
+    arch = dict(embed_dims=128, num_layers=2, feedforward_channels=256)
+    kind = MODELS.get('mmmoca.MOCAViT')
+    vit = kind(
+        arch=arch | dict(num_heads=heads),
+        img_size=64,
+        patch_size=patch,
+        out_type='raw',
+        num_registers=registers,
+        positions='rope',
+    )
+    randomise(vit, seed=0).pos_embed.data.zero_()
+    for layer in vit.layers:
+        layer.attn.qkv.bias.data[128:256] = 0
+    record = dict(num_heads=heads, grid=tuple(vit.patch_resolution))
+    state = with_prefix('backbone.', vit.state_dict())
+    return dict(state_dict=state, meta=dict(mmmoca=record))
+
+
+@pytest.mark.parametrize('to', ['timm', 'transformers'])
+@pytest.mark.parametrize('registers, heads', [(4, 4), (0, 1)])
+def test_rotary_heads_of_any_width_are_read_again(
+    export, tmp_path, to, registers, heads
+):
+    folder = export(rotary(registers, heads=heads), to)
+    images = pictures((64, 64))
+    encoders = [
+        mmmoca.load(path, device='cpu')
+        for path in (tmp_path / 'in.pth', folder / 'model.safetensors')
+    ]
+    with torch.no_grad():
+        expected, again = (encoder(images).cls for encoder in encoders)
+    torch.testing.assert_close(again, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_patches_that_transformers_cannot_run(export, tmp_path):
+    assert 'DINOv3' in export(rotary(patch=(8, 16)), 'transformers', code=2)
+    assert os.listdir(tmp_path) == ['in.pth']
+
+
+@pytest.mark.parametrize('to', sorted(FORMATS.keys() - {'onnx'}))
+def test_a_full_disk_is_an_error(export, tmp_path, to):
+    """PyTorch's own writer ends the process."""
+    torch.save(run_content()[0], tmp_path / 'in.pth')
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, old[1]))
+    try:
+        export(None, to, code=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert os.listdir(tmp_path) == ['in.pth']
 
 
 def run_content(img_size=SIZE, channels=3, **config):

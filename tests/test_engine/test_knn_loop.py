@@ -8,10 +8,12 @@ import itertools
 
 import pytest
 import torch
+from mmengine.registry import DATASETS
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints import guarded, read_checkpoint
 from mmmoca.evaluation import ShardedBank
+from mmmoca.evaluation.loaders import with_data_root
 from tests.helpers.frozen import (
     PIPELINE,
     PooledPixels,
@@ -155,6 +157,32 @@ def test_training_goes_on_as_if_nothing_had_run(root, tmp_path):
         assert (batches, resumed) == (27, count)  # nine each time
     _, loaded, _ = train(**cfg, load_from=file, cfg=dict(load_from=file))
     assert 'start_k3' in loaded and 'untrained_k3' not in loaded
+    model = PooledPixels()
+    model.init_cfg = dict(type='Pretrained', checkpoint=file)
+    _, loaded, _ = train(**cfg, model=model)
+    assert 'start_k3' in loaded and 'untrained_k3' not in loaded
+
+
+@pytest.mark.parametrize(
+    'wrap',
+    [
+        lambda part: part,
+        lambda part: dict(type='RepeatDataset', times=2, dataset=part),
+        lambda part: dict(type='mmmoca.HeldOut', every=2, dataset=part),
+        lambda part: dict(type='ConcatDataset', datasets=[part, part]),
+        lambda part: dict(
+            type='RepeatDataset',
+            times=1,
+            dataset=dict(type='ConcatDataset', datasets=[part]),
+        ),
+    ],
+)
+def test_data_root_reaches_the_sets_in_wrappers(root, tmp_path, wrap):
+    loader = folder_loader(tmp_path / 'nowhere', data_prefix='query')
+    loader['dataset'] = wrap(loader['dataset'])
+    moved = with_data_root(loader, str(root))['dataset']
+    assert len(DATASETS.build(dict(moved, _scope_='mmpretrain'))) > 0
+    assert 'nowhere' in str(loader) and 'nowhere' not in str(moved)
 
 
 NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]

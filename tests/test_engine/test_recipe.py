@@ -2,6 +2,7 @@
 """The config of one's own images: what follows from its few numbers."""
 
 import time
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -71,10 +72,16 @@ def test_steps_of_an_epoch(root, monkeypatch):
 
 
 def test_what_is_not_auto_stays(root):
-    cfg = own_config(root, **{'model.codebook.num_words': 32})
+    words = {'model.codebook.num_words': 32}
+    cfg = own_config(root, **words)
     # A runner of its own says what is left open.
-    with pytest.raises(ValueError, match='momentum .*complete_recipe'):
-        Runner.from_cfg(cfg)
+    words |= {'model.codebook.num_new_words': 4}
+    for part, left in (
+        ('num_new_words', cfg),
+        ('momentum', own_config(root, **words)),
+    ):
+        with pytest.raises(ValueError, match=f'{part}.*complete_recipe'):
+            Runner.from_cfg(left)
     written = complete_recipe(cfg)
     # 57 images and one that is broken: 7 steps an epoch.
     expected = recipe_numbers(RunSize(58, 8, 28), 32)
@@ -174,10 +181,10 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
 ):
     options = {'optim_wrapper.accumulative_counts': 2}
     cfg = own_config(root, tmp_path / 'work', **options)
+    complete_recipe(cfg)
     file = tmp_path / 'start.pth'
     torch.save(MODELS.build(cfg.model).state_dict(), file)
     cfg.load_from = f'mmmoca-start://{file}'
-    complete_recipe(cfg)
     before = cfg.to_dict()
     # A device that lags behind counts: a step of two batches, then others.
     lags = iter((0.6, 0.6))
@@ -198,6 +205,18 @@ def test_dry_run_takes_three_steps_and_keeps_nothing(
     assert report['learning rate'] == '9.37e-06'
     assert report['learning rate of prototypes'] == '0.0001'
     assert report['codebook'] == '64 words, 3.5 times renewed'
+
+
+def test_dry_run_needs_no_default_hooks(root, tmp_path, monkeypatch):
+    """MMEngine's own are those of a config without any."""
+    cfg = own_config(root, tmp_path)
+    complete_recipe(cfg)
+    cfg.pop('default_hooks')
+    build = Mock(side_effect=InterruptedError)
+    monkeypatch.setattr('mmmoca.engine.dry_run.build_runner', build)
+    with pytest.raises(InterruptedError):
+        dry_run(cfg)
+    assert build.call_args.args[0].default_hooks == dict(checkpoint=None)
 
 
 @pytest.mark.parametrize(

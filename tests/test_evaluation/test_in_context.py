@@ -6,6 +6,7 @@ import pytest
 import torch
 from mmengine.dist import get_rank
 
+from mmmoca.evaluation import memory
 from mmmoca.evaluation.in_context import (
     PatchBank,
     choose_patches,
@@ -124,10 +125,18 @@ def test_banks_that_cannot_be(monkeypatch, tmp_path):
     check_memory('patches', 1000, 1000)
     with pytest.raises(ValueError, match='at most 999'):
         check_memory('patches', 1000, 1001)
-    limit = tmp_path / 'memory.max'  # of a container
-    monkeypatch.setattr('mmmoca.evaluation.memory.LIMIT', limit)
-    for text, fits in (('max', 1000), ('500000', 500)):
-        limit.write_text(f'{text}\n')
+    monkeypatch.setattr(memory, 'GROUPS', tmp_path)
+    monkeypatch.setattr(memory, 'OWN', tmp_path / 'own')
+    memory.OWN.write_text('0::/job\n')
+    (tmp_path / 'job').mkdir()
+    # Of the job, and of the container that it is in: the lesser one holds.
+    for job, container, fits in (
+        ('max', 'max', 1000),
+        ('max', '500000', 500),
+        ('400000', '500000', 400),
+    ):
+        (tmp_path / 'job' / 'memory.max').write_text(f'{job}\n')
+        (tmp_path / 'memory.max').write_text(f'{container}\n')
         check_memory('patches', fits, 1000)
         with pytest.raises(ValueError, match=f'at most {fits}'):
             check_memory('patches', fits + 1, 1000)

@@ -68,6 +68,11 @@ def test_attention_finds_a_patch():
     assert found['top1'] > 85 and found['base_lr'] in (1e-3, 2e-3, 5e-3, 1e-2)
 
 
+def test_attention_needs_two_images():
+    with pytest.raises(ValueError):
+        attentive_accuracy(_maps(1, 0), _maps(4, 1), 2, 1, 128, 0)
+
+
 @pytest.mark.parametrize('epochs', [1, 10, 30])
 def test_rates_and_decays_of_attention(epochs, monkeypatch):
     """As CAPI's, from one step on: only biases do not decay."""

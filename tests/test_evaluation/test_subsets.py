@@ -84,6 +84,7 @@ def test_draws_of_a_seed():
         (dict(shots=1, percent=1), 'either shots'),
         (dict(shots=0), 'either shots'),
         (dict(percent=101), 'either shots'),
+        (dict(percent=float('nan')), 'either shots'),
         (dict(shots=8), 'class cats has 7 images, fewer than 8'),
         (dict(shots=1, images=dict(a=['a_1'])), 'one class only'),
     ],

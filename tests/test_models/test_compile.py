@@ -57,6 +57,34 @@ def test_cuda_graphs_do_not_go_with_micro_batches():
     assert model._compiled_call_impl is not None
 
 
+def test_only_this_graph_stays_whole(monkeypatch):
+    """Before PyTorch 2.11, and whatever a caller has set for others."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    class Wrapper(torch.nn.Module):
+        module = Model()
+
+    found = []
+
+    def backend(graph, _):
+        found.append(torch._dynamo.config.optimize_ddp)
+        return graph
+
+    part = 'mmmoca.engine.compile'
+    monkeypatch.setattr(f'{part}.DistributedDataParallel', Wrapper)
+    monkeypatch.setattr(f'{part}.unwrap_model', lambda model: model.module)
+    before = torch._dynamo.config.optimize_ddp
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, '__version__', '2.6.0')
+        compile_forward(Wrapper(), dict(backend=backend))
+    assert torch._dynamo.config.optimize_ddp == before
+    Wrapper.module(torch.ones(2))
+    assert found == [False] and torch._dynamo.config.optimize_ddp == before
+
+
 # An epoch is three batches of which two are a step, and a validation.
 TWO_EPOCHS = {
     'train_cfg': dict(

@@ -5,6 +5,7 @@ import json
 import shutil
 from argparse import ArgumentTypeError
 from pathlib import Path
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -22,6 +23,7 @@ from mmmoca.apis.dense_comparison import (
     images_with_masks,
 )
 from mmmoca.apis.encoder import Encoder
+from mmmoca.apis.images import Images
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.evaluation import presets
 from mmmoca.models import sincos_positions_2d
@@ -37,7 +39,7 @@ from ..helpers.checkpoint_files import (
 )
 from ..helpers.images import CONFIGS
 from ..helpers.judges import centre, knn_judge, low_shot_judge
-from ..helpers.tools import load_tool
+from ..helpers.tools import contents, load_tool
 
 CONFIG = CONFIGS / 'demo' / 'knn_vit-tiny_textures.py'
 
@@ -269,6 +271,47 @@ def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
     assert '2 images' in (tmp_path / 'out_damaged/compare.md').read_text()
 
 
+def test_an_earlier_table_is_kept(compare, tmp_path):
+    names, tables = ['{}/mmmoca.pth', '{}/mmmoca.pth:cls'], {}
+    for number, name in enumerate(names, 1):
+        compare(tmp_path, [name], '--protocols', 'knn')
+        tables[f'compare-{number}'] = contents(tmp_path)['compare.json']
+    compare(tmp_path, names[:1], '--protocols', 'knn')
+    for name, table in tables.items():
+        assert contents(tmp_path)[f'{name}.json'] == table
+
+
+@pytest.mark.parametrize('fault', ['beside', 'unreadable'])
+def test_one_line_where_features_cannot_be_made(
+    compare, files, tmp_path, monkeypatch, fault
+):
+    root = shutil.copytree(files / 'digits', tmp_path / 'digits')
+    if fault == 'beside':  # another run that makes them
+        lock = 'mmmoca.apis.embedding.FolderLock'
+        monkeypatch.setattr(lock, Mock(side_effect=RuntimeError('a.npy')))
+    else:
+        for path in (root / 'val').glob('*/*.png'):
+            path.write_bytes(path.read_bytes()[:99])
+    with pytest.raises(SystemExit, match=r'\.npy|digits'):
+        compare(tmp_path, ['{}/mmmoca.pth'], '--data-root', root)
+
+
+def test_images_that_can_be_read_again(compare, tmp_path, monkeypatch):
+    """They came and went without a change, as on a disk that is far."""
+    found, read = [], Images.__getitem__
+
+    def sometimes(images, index):
+        return OSError('away') if index == 3 else read(images, index)
+
+    for away in (True, False):
+        with monkeypatch.context() as patch:
+            if away:
+                patch.setattr(Images, '__getitem__', sometimes)
+            options = tmp_path, ['{}/mmmoca.pth'], '--protocols', 'knn'
+            found += compare(*options)
+    assert [result['unreadable'] for result in found] == [2, 0]
+
+
 @pytest.fixture(scope='module')
 def shapes(files):
     """A light square on the dark, and masks; two encoders of 64 channels."""
@@ -371,6 +414,15 @@ def test_patches(compare, files, shapes, tmp_path, monkeypatch):
     untrain(encoder)
     vit = encoder.backbone
     assert not vit.pos_embed.any() and vit.register_tokens.std() < 0.03
+
+
+def test_damaged_maps_are_made_anew(files, shapes, tmp_path):
+    encoder = mmmoca.load(files / 'wide.pth', num_heads=2)
+    expected = evaluate_masks(encoder, shapes, tmp_path, steps=1)
+    cut, empty = tmp_path.glob('*.patches.npy')
+    cut.write_bytes(cut.read_bytes()[:-9])
+    empty.write_bytes(b'')
+    assert evaluate_masks(encoder, shapes, tmp_path, steps=1) == expected
 
 
 @pytest.mark.parametrize('split', ['train', 'val'])

@@ -59,6 +59,8 @@ def place(root, tmp_path_factory):
         (f'{ANALYSIS}/plot_curves', 'log.json', 'no file of scalars'),
         (f'{DATA_SETS}/band_statistics', 'empty', r'no image in .*\.npy'),
         (f'{ANALYSIS}/compare', f'a.pth {DATA} --sets 0', '--sets'),
+        (f'{ANALYSIS}/compare', f'a.pth {DATA} --percent nan', '--percent'),
+        (f'{ANALYSIS}/compare', f'a.pth {DATA} --seed -1', '--seed'),
         (f'{ANALYSIS}/compare', f'a.pth {DATA} --shots --percent', '--shots'),
         (f'{ANALYSIS}/compare', f'a.pth a.pth {DATA}', 'repeat'),
         (f'{ANALYSIS}/compare', 'a.pth --protocols knn', '--data-root'),

@@ -64,11 +64,15 @@ def test_pictures_are_of_one_size_and_blocks_stand_apart():
 @pytest.mark.filterwarnings('ignore:4 of 6 images')
 @pytest.mark.parametrize('labelled', [True, False])
 def test_overview_of_a_checkpoint(tmp_path, labelled):
-    """It names files, images and checkpoint, and spreads over folders."""
+    """It names files, images and checkpoint, and spreads over folders.
+
+    A recipe chose the number of words, which the checkpoint tells.
+    """
     write_images(tmp_path, train=4, val=3, classes=2)
     torch.save(dict(state_dict=demo_model().state_dict()), tmp_path / 'a.pth')
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, tmp_path)
+    cfg.model.codebook.update(num_words='auto', num_new_words='auto')
     data = None if labelled else str(tmp_path / 'val')
     given = cfg, str(tmp_path / 'a.pth'), data, 6, 7, 0
     figure = draw_overview(*given)

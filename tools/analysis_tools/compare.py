@@ -20,7 +20,9 @@ from _arguments import (
     config_file,
     image_folder,
     import_stack,
+    percentage,
     positive_integer,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     which = 'the encoder (by default the teacher, of MoCo-v3 the student)'
     add('--which', choices=['teacher', 'student'], help=which)
     add('--shots', type=positive_integer, nargs='*', default=[1, 2, 5])
-    add('--percent', type=float, nargs='*', default=[1.0])
+    add('--percent', type=percentage, nargs='*', default=[1.0])
     sets = 'low-shot sets that are drawn'
     add('--sets', type=positive_integer, default=3, help=sets)
     heads = 'attention heads, where neither a file nor the config says it'
@@ -132,8 +134,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     probing = 'of linear and attentive probing'
     add('--epochs', type=positive_integer, default=100, help=probing)
     add('--batch-size', type=positive_integer, default=256, help=probing)
-    add('--num-workers', type=int, help='processes that read')
-    add('--seed', type=int, default=0)
+    add('--num-workers', type=whole_number, help='processes that read')
+    add('--seed', type=whole_number, default=0)
     args = parser.parse_args(argv)
     args.names = [e.name or Path(e.path).stem for e in args.checkpoints]
     if len(set(args.names)) < len(args.names):
@@ -245,6 +247,16 @@ def comparison_table(results: list[dict]) -> str:
     return f'{table}\n{notes}'
 
 
+def keep_earlier(folder: Path) -> None:
+    """Number the files of an earlier table, which this one would replace."""
+    number = 1
+    while any(folder.glob(f'compare-{number}.*')):
+        number += 1
+    for suffix in ('json', 'md', 'png'):
+        if (file := folder / f'compare.{suffix}').exists():
+            file.rename(folder / f'compare-{number}.{suffix}')
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Compare them, print and write the table, and draw it."""
     args = parse_args(argv)
@@ -274,11 +286,12 @@ def main(argv: Sequence[str] | None = None) -> None:
                 options = common | dict(bank_size=args.bank_size)
                 result |= evaluate_masks(encoder, args.masks, cache, **options)
             results.append(result)
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         sys.exit(f'compare.py: error: {error}')
     table = comparison_table(results)
     names = 'data_root', 'masks', 'which', 'seed'
     settings = {name: getattr(args, name) for name in names}
+    keep_earlier(args.out_dir)
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
     columns = [scores(result) for result in results]

@@ -14,7 +14,10 @@ from mmmoca.checkpoints import (
     local_file,
 )
 from mmmoca.checkpoints.fitting import check_fit, loaded_names
-from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
+from mmmoca.checkpoints.pretrained_init import (
+    check_pretrained_inits,
+    starts_pretrained,
+)
 from mmmoca.checkpoints.start import START_SCHEME, load_start
 from mmmoca.engine.resume_check import check_optimizer
 from mmmoca.engine.steps import (
@@ -78,7 +81,6 @@ class CheckpointFitHook(Hook):
 
     def __init__(self, needs_checkpoint: bool = False) -> None:
         self.needs_checkpoint = needs_checkpoint
-        self._initialized = False
         self._start: str | None = None
         self.filled: list[str] = []
 
@@ -96,9 +98,7 @@ class CheckpointFitHook(Hook):
             set_load_address(runner, guarded(address))
         # Without a training MMEngine initialises nothing.
         if training:
-            reports = check_pretrained_inits(model)
-            self._initialized = bool(reports)
-            for report in reports:
+            for report in check_pretrained_inits(model):
                 runner.logger.info(report)
 
     def before_train(self, runner: Runner) -> None:
@@ -110,7 +110,8 @@ class CheckpointFitHook(Hook):
             runner.logger.info(filled)
             for change in changes:
                 runner.logger.warning(change)
-        loaded = has_loaded(runner) or self._initialized or self._start
+        loaded = has_loaded(runner) or self._start
+        loaded = loaded or starts_pretrained(runner.model)
         if self.needs_checkpoint and not loaded:
             raise ValueError(
                 'there is no checkpoint to start from: add --cfg-options '

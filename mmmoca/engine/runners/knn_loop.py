@@ -10,6 +10,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from mmmoca.checkpoints.pretrained_init import starts_pretrained
 from mmmoca.engine.steps import has_loaded, resumes
 from mmmoca.evaluation.features import raw_pixels
 from mmmoca.evaluation.knn import knn_settings, knn_vote
@@ -165,7 +166,8 @@ class _BaselinesHook(Hook):
         goes_on = resumes(runner) and has_loaded(runner)
         if goes_on or runner.train_loop.val_begin > runner.max_iters:
             return
-        start = 'start' if runner.cfg.get('load_from') else 'untrained'
+        loads = runner.cfg.get('load_from') or starts_pretrained(runner.model)
+        start = 'start' if loads else 'untrained'
         for name, encode in ((start, None), ('raw_pixels', raw_pixels)):
             metrics = self.loop.measure(encode=encode)
             if (top1 := metrics.get(f'knn/top1_{self.setting}')) is not None:
