@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from mmengine.model import BaseModule
@@ -51,9 +51,12 @@ class OnlineCodebook(BaseModule):
     Args:
         embed_dims (int): D, width of the teacher's tokens.
         patch_resolution (tuple[int, int]): Patch rows and columns (H, W).
-        num_words (int): K. Defaults to 4096.
-        num_new_words (int): K_new, words replaced per optimiser step, each
-            from another image of the global batch. Defaults to 4.
+        num_words (int | str): K. Defaults to 4096, for which 'auto' stands
+            unless :func:`mmmoca.engine.complete_recipe` has replaced it, or
+            until a state is loaded: then it is the K of that.
+        num_new_words (int | str): K_new, words replaced per optimiser step,
+            each from another image of the global batch. Defaults to 4, as
+            does 'auto'.
         border (int): Patch rows and columns on each side that bags and new
             words ignore. Defaults to 2.
         inv_delta (float): Inverse temperature of the targets times mu.
@@ -68,16 +71,15 @@ class OnlineCodebook(BaseModule):
 
     Raises:
         ValueError: If K is not a multiple of K_new, no patch is left inside
-            the border, another number is out of its range, or one is still
-            'auto'.
+            the border, or another number is out of its range.
     """
 
     def __init__(
         self,
         embed_dims: int,
         patch_resolution: tuple[int, int],
-        num_words: int = 4096,
-        num_new_words: int = 4,
+        num_words: int | Literal['auto'] = 4096,
+        num_new_words: int | Literal['auto'] = 4,
         border: int = 2,
         inv_delta: float = 10.0,
         msd_momentum: float = 0.99,
@@ -86,11 +88,9 @@ class OnlineCodebook(BaseModule):
         word_sampler: dict | None = None,
     ) -> None:
         super().__init__()
-        if 'auto' in (num_words, num_new_words):
-            raise ValueError(
-                "num_words='auto', num_new_words='auto': write numbers, as "
-                'mmmoca.engine.complete_recipe(cfg) does'
-            )
+        self._takes_any_number = num_words == 'auto'
+        num_words = 4096 if num_words == 'auto' else num_words
+        num_new_words = 4 if num_new_words == 'auto' else num_new_words
         if not (inv_delta > 0 and initial_msd > 0 and 0 <= msd_momentum <= 1):
             raise ValueError(
                 'inv_delta and initial_msd must be above 0, and msd_momentum '
@@ -137,6 +137,14 @@ class OnlineCodebook(BaseModule):
         self.msd.fill_(self.initial_msd)
         if self.token_mean is not None:
             self.token_mean.zero_()
+
+    def _load_from_state_dict(
+        self, state_dict: dict, prefix: str, *args
+    ) -> None:
+        words = state_dict.get(f'{prefix}words')
+        if self._takes_any_number and words is not None:
+            self.words = self.words.new_empty(words.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def sharpness(self) -> Tensor:

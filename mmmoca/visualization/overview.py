@@ -49,8 +49,7 @@ def draw_overview(
     stand beside them.
 
     Args:
-        cfg (Config): A pretraining config. The checkpoint tells how many
-            words its 'auto' stands for.
+        cfg (Config): A pretraining config.
         checkpoint (str): A checkpoint of the whole model.
         data (str, optional): Folder of the images, at any depth. Defaults to
             that of the config.
@@ -75,10 +74,9 @@ def draw_overview(
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
     torch.manual_seed(seed)
     queries, bank = build_sets(cfg, data)
+    untrained, model = _build_model(cfg), _build_model(cfg)
     content = read_checkpoint(checkpoint)
-    state = content.get('state_dict', content)
-    untrained, model = _build_model(cfg, state), _build_model(cfg, state)
-    model.load_state_dict(state)
+    model.load_state_dict(content.get('state_dict', content))
     members = torch.randperm(len(bank))[:bank_size].tolist()
     members = sorted(readable(bank, members))
     pool = members if queries is bank else range(len(queries))
@@ -214,14 +212,9 @@ def _enlarge(picture: np.ndarray) -> np.ndarray:
     return picture.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
-def _build_model(cfg: Config, state: dict) -> MOCA:
-    """Build the config's model with initial weights, for such a state."""
-    # Of a state of something else all the same: loading it names what differs.
-    words = dict(num_words=len(state.get('codebook.words', '-')))
-    words |= dict(num_new_words=1)  # which no picture shows
-    given = cfg.model.get('codebook', {})
-    auto = {key: n for key, n in words.items() if given.get(key) == 'auto'}
-    model = get_model(cfg, **(dict(codebook=auto) if auto else {}))
+def _build_model(cfg: Config) -> MOCA:
+    """Build the config's model with initial weights."""
+    model = get_model(cfg)
     if not isinstance(model, MOCA):
         raise TypeError(
             f'a MOCA model is needed, got a {type(model).__name__}'

@@ -80,8 +80,6 @@ SCHEDULE = dict(optimizer=None, end=9)
         ('OnlineCodebook', CODEBOOK, 'msd_momentum', 2),
         ('OnlineCodebook', CODEBOOK, 'num_words', -4),
         ('OnlineCodebook', CODEBOOK, 'num_words', 10),
-        ('OnlineCodebook', CODEBOOK, 'num_words', 'auto'),
-        ('OnlineCodebook', CODEBOOK, 'num_new_words', 'auto'),
         ('OnlineCodebook', CODEBOOK, 'centre', 1.0),
         ('OnlineCodebook', CODEBOOK, 'border', 2),
         ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0, 0)),
