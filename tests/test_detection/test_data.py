@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 from mmengine.registry import DATASETS
 from PIL import Image
+from pycocotools import mask
 
 from mmmoca.engine.config import load_config
 from mmmoca.engine.file_check import check_files
@@ -31,6 +33,12 @@ def first_whole(content):
 def first(entries='annotations', /, **values):
     """A change of the first entry of a list."""
     return lambda content: content[entries][0].update(values)
+
+
+def rle(counts):
+    """A change of the first mask, of an image of 96 x 96."""
+    counts = counts.decode() if isinstance(counts, bytes) else counts
+    return first(segmentation=dict(size=[96, 96], counts=counts))
 
 
 def each(**values):
@@ -77,12 +85,26 @@ def test_empty_images_count_in_validation_only(shapes):
         ('segmentation', first(segmentation=[9, 9, 20, 9, 20, 20])),
         ('segmentation', first(segmentation=[[0.1, 0.1, 0.2, 0.1, 0.2, 0.2]])),
         ('RLE', first(segmentation=dict(size=[9, 9], counts=[81]))),
+        ('RLE', rle([9215])),
+        ('RLE', rle([9217])),
+        ('RLE', rle([9216.0])),
+        ('RLE', rle([-1, 9217])),
+        ('RLE', rle('o')),
+        ('RLE', rle(mask.encode(np.ones((95, 96), 'u1', 'F'))['counts'])),
+        ('segmentation', first(segmentation=[[0, 0, 1e9, 0, 1e9, 1e9]])),
         (' 0 are left', each(segmentation=lambda a: [a['bbox']])),
     ],
 )
 def test_annotation_files(altered, word, change):
     with pytest.raises(ValueError, match=word):
         DATASETS.build(altered(change))
+
+
+def test_compressed_masks(altered):
+    pixels = np.random.default_rng(0).random((96, 96)) < 0.2
+    pixels[20:70, 30:60] = 1
+    counts = mask.encode(np.asfortranarray(pixels, 'u1'))['counts']
+    assert len(DATASETS.build(altered(rle(counts))))
 
 
 def test_boxes_alone(altered):
