@@ -63,9 +63,10 @@ class ImageShards(ImageSet):
         for shard in shards:
             members = read_index(shard, self.extensions, self.left_out)
             for name, offset, size, label in members:
-                # MMEngine splits a URL at each ://.
-                name = name.replace('://', ':/')
-                url = f'tar://{shard}#{offset}+{size}/{name}'
+                # MMEngine splits a URL at each ://. Offset and size, as
+                # numbers, lead to no other file, whoever wrote the index.
+                name = re.sub('://+', ':/', name)
+                url = f'tar://{shard}#{offset:d}+{size:d}/{name}'
                 yield dict(img_path=url, gt_label=label)
 
     def _shards(self) -> list[str]:
