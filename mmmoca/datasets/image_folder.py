@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import errno
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mmengine import fileio
@@ -90,7 +91,8 @@ class ImageFolder(ImageSet):
     def _classes(self) -> list[str]:
         """The folders that are classes, in order."""
         names = visible_folders(self.img_prefix)
-        beside = [e.name for e in os.scandir(self.img_prefix) if e.is_file()]
+        found = os.scandir(self.img_prefix)
+        beside = [entry.name for entry in found if is_one(entry.is_file)]
         for _ in with_ending(beside, self.extensions, Counter()):
             self.left_out['beside the class folders'] += 1
         if self.CLASSES is None:
@@ -108,12 +110,29 @@ class ImageFolder(ImageSet):
         return sorted(with_ending(files, self.extensions, self.left_out))
 
 
+def is_one(question: Callable[[], bool]) -> bool:
+    """Whether an entry of a folder is one; a link in a circle is none.
+
+    Args:
+        question (Callable[[], bool]): The method of :class:`os.DirEntry`.
+
+    Raises:
+        OSError: If the system does not tell.
+    """
+    try:
+        return question()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return False
+
+
 def visible_folders(root: str) -> list[str]:
     """Names of the folders in a folder, sorted, without hidden ones."""
     return sorted(
         entry.name
         for entry in os.scandir(root)
-        if entry.is_dir() and not entry.name.startswith('.')
+        if is_one(entry.is_dir) and not entry.name.startswith('.')
     )
 
 
@@ -123,8 +142,9 @@ def visible_files(
     """Find the files below a folder, at any depth.
 
     Nothing hidden is listed, nor what lies in a hidden folder. Links are
-    followed, but no folder is entered twice, nor one that the root is in. A
-    link that leads nowhere is listed, so that whoever reads it can say so.
+    followed, but none leads into a folder twice, or into one that the root is
+    in. A link that leads nowhere, or in a circle, is listed, so that whoever
+    reads it can say so.
     Pipes, devices and sockets, whose reading may never end, are not.
 
     Args:
@@ -139,23 +159,24 @@ def visible_files(
         OSError: If a folder may not be read, or its path is too long for the
             system. It names the folder.
     """
-    above = Path(os.path.abspath(root)).parents
-    seen = {(s.st_dev, s.st_ino) for s in map(os.stat, above)}
+    # By paths without links: not every file system numbers its folders.
+    above = {os.path.realpath(root), os.path.abspath(root)}
+    seen = {os.path.realpath(p) for a in above for p in Path(a).parents}
     places = [root]
     while places:
         place = places.pop()
-        status = os.stat(place)
-        if (status.st_dev, status.st_ino) in seen:
+        real = os.path.realpath(place)
+        if real in seen:
             continue
-        seen.add((status.st_dev, status.st_ino))
+        seen.add(real)
         folders = []
         with os.scandir(place) as entries:
             for entry in entries:
                 if entry.name.startswith('.'):
                     continue
-                if entry.is_dir():
+                if is_one(entry.is_dir):
                     folders.append(entry.path)
-                elif entry.is_file() or not os.path.exists(entry.path):
+                elif is_one(entry.is_file) or not os.path.exists(entry.path):
                     yield entry.path
                 elif left_out is not None:
                     left_out['that are no regular files'] += 1
