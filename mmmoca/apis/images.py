@@ -86,6 +86,10 @@ class Images(Dataset):
         loader, *self.transforms = map(build_transform, pipeline)
         self.loader = judging(loader)
         self.loader.skip_unreadable = False
+        if isinstance(self.loader, LoadBands):
+            # The first that can be used tells the bits that each worker
+            # expects.
+            any(isinstance(self[i], Tensor) for i in range(len(self)))
 
     def __len__(self) -> int:
         return len(self.sources)

@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import guarded
-from mmmoca.datasets.image_set import judge_images
-from mmmoca.datasets.looks import check_images
+from mmmoca.datasets.image_set import PROBES, judge_images
+from mmmoca.datasets.looks import check_images, look_at
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.processes import on_main_process
@@ -167,6 +167,10 @@ class ConsoleRunner(Runner):
         """Build a loader that judges its images, whatever the set."""
         loader = Runner.build_dataloader(*args, **kwargs)
         judge_images(loader.dataset)
+        for part in members(loader.dataset):
+            # Up to one that can be used, which tells LoadBands the bits that
+            # each worker expects.
+            all(problem for _, problem in look_at(part, PROBES))
         return loader
 
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
