@@ -1,14 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import errno
-import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mmengine import fileio
-
-from mmmoca.files import check_regular, outside
+from mmmoca.files import outside, read_lines
 from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 
@@ -65,10 +62,8 @@ class ImageFolder(ImageSet):
 
     def _read_list(self) -> Iterator[dict]:
         """The images of ``ann_file``."""
-        check_regular(self.ann_file)
-        # Lines are taken from one block of bytes.
-        for line in io.BytesIO(fileio.get(self.ann_file)):
-            name, image = line.decode().rstrip('\r\n'), {}
+        for line in read_lines(self.ann_file):
+            name, image = line, {}
             if not name.strip():
                 continue
             if self.with_label:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mmengine.fileio import BaseStorageBackend, register_backend
 
+from mmmoca.files import read_lines
 from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 from mmmoca.requirements import import_extra
@@ -59,7 +60,7 @@ class ImageShards(ImageSet):
         shards = self._shards()
         names = Path(shards[0]).with_name('classes.txt')
         if self.with_label and self.CLASSES is None and names.is_file():
-            self._metainfo['classes'] = tuple(names.read_text().splitlines())
+            self._metainfo['classes'] = tuple(read_lines(names))
         for shard in shards:
             members = read_index(shard, self.extensions, self.left_out)
             for name, offset, size, label in members:

@@ -134,6 +134,11 @@ def test_a_file_or_a_pattern(shards, tmp_path):
         ImageShards(str(shards), ann_file='list.txt', **options)
 
 
+def test_names_of_classes(shards):
+    (shards / 'classes.txt').write_text('Katze\nHund\n', 'utf-16')
+    assert ImageShards(str(shards)).CLASSES == ('Katze', 'Hund')
+
+
 def test_broken_shards_are_named(shards):
     first, *_ = sorted(shards.glob('*.tar'))
     whole = first.read_bytes()
