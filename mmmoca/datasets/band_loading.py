@@ -77,7 +77,7 @@ class LoadBands(LoadImage):
         self.fill = None if fill is None else np.float32(fill)
         # Bits and file of the first image. Copies share it, so that a look
         # at the set before its workers start decides for all of them.
-        self._first: list[tuple[int, str]] = []
+        self._first: dict[str, tuple[int, str]] = {}
 
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; its shape is that of the file."""
@@ -146,10 +146,8 @@ class LoadBands(LoadImage):
                 f'{dtype}, no real numbers'
             )
         bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
-        if not self._first:
-            self._first.append((bits, name))
-        first_bits, first = self._first[0]
-        if bits != first_bits:
+        expected, first = self._first.setdefault('image', (bits, name))
+        if bits != expected:
             raise DepthError(
                 f'{printable(name)} is {dtype}, and {printable(first)} of '
                 'other bits, whose numbers mean other things: convert one '

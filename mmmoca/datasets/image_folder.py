@@ -1,8 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import errno
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mmmoca.files import outside, read_lines
@@ -87,7 +86,7 @@ class ImageFolder(ImageSet):
         """The folders that are classes, in order."""
         names = visible_folders(self.img_prefix)
         found = os.scandir(self.img_prefix)
-        beside = [entry.name for entry in found if is_one(entry.is_file)]
+        beside = [entry.name for entry in found if os.path.isfile(entry)]
         for _ in with_ending(beside, self.extensions, Counter()):
             self.left_out['beside the class folders'] += 1
         if self.CLASSES is None:
@@ -105,29 +104,12 @@ class ImageFolder(ImageSet):
         return sorted(with_ending(files, self.extensions, self.left_out))
 
 
-def is_one(question: Callable[[], bool]) -> bool:
-    """Whether an entry of a folder is one; a link in a circle is none.
-
-    Args:
-        question (Callable[[], bool]): The method of :class:`os.DirEntry`.
-
-    Raises:
-        OSError: If the system does not tell.
-    """
-    try:
-        return question()
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return False
-
-
 def visible_folders(root: str) -> list[str]:
     """Names of the folders in a folder, sorted, without hidden ones."""
     return sorted(
         entry.name
         for entry in os.scandir(root)
-        if is_one(entry.is_dir) and not entry.name.startswith('.')
+        if os.path.isdir(entry) and not entry.name.startswith('.')
     )
 
 
@@ -169,10 +151,12 @@ def visible_files(
             for entry in entries:
                 if entry.name.startswith('.'):
                     continue
-                if is_one(entry.is_dir):
-                    folders.append(entry.path)
-                elif is_one(entry.is_file) or not os.path.exists(entry.path):
+                # DirEntry fails for a link to itself.
+                lost = entry.is_symlink() and not os.path.exists(entry)
+                if lost or entry.is_file():
                     yield entry.path
+                elif entry.is_dir():
+                    folders.append(entry.path)
                 elif left_out is not None:
                     left_out['that are no regular files'] += 1
         # The order decides which of two links is followed.

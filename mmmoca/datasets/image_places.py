@@ -5,7 +5,7 @@ import os
 
 from .file_endings import EXTENSIONS
 from .hf_images import ARROW_ADDRESS, HFImages
-from .image_folder import ImageFolder, is_one
+from .image_folder import ImageFolder
 from .image_set import ImageSet
 from .image_shards import TAR_ADDRESS, ImageShards
 
@@ -51,7 +51,7 @@ def image_set_of(place: str) -> type[ImageSet]:
             if entry.name.startswith('.'):
                 continue
             # An archive may lie beside the images that it was unpacked to.
-            if is_one(entry.is_dir) or entry.name.lower().endswith(EXTENSIONS):
+            if os.path.isdir(entry) or entry.name.lower().endswith(EXTENSIONS):
                 return ImageFolder
             shards |= entry.name.endswith('.tar')
     return ImageShards if shards else ImageFolder

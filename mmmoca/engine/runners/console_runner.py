@@ -166,6 +166,11 @@ class ConsoleRunner(Runner):
     def build_dataloader(*args, **kwargs) -> DataLoader:
         """Build a loader that judges its images, whatever the set."""
         loader = Runner.build_dataloader(*args, **kwargs)
+        if not len(loader):
+            raise ValueError(
+                f'{len(loader.sampler)} images of each process fill no batch '
+                f'of {loader.batch_size}: lower batch_size of the dataloader'
+            )
         judge_images(loader.dataset)
         for part in members(loader.dataset):
             # Up to one that can be used, which tells LoadBands the bits that
