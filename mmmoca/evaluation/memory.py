@@ -2,6 +2,8 @@
 """What memory can hold, asked before it is filled."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -9,6 +11,20 @@ from mmengine.dist import get_world_size
 
 # What a container may use; 'max' for all of the machine's.
 LIMIT = Path('/sys/fs/cgroup/memory.max')
+
+
+@contextmanager
+def shared_memory() -> Iterator[None]:
+    """Say what helps where the workers of a loader have no shared memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if 'shared memory' in f'{error} {error.__cause__}':
+            error.args = (
+                f'{error}. Set num_workers=0 of the loaders, or give the '
+                'container more shared memory, as by --shm-size=8g',
+            )
+        raise
 
 
 def check_memory(

@@ -21,6 +21,7 @@ from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.refusals import remove_traces
 from mmmoca.engine.steps import micro_batches, stop_workers
+from mmmoca.evaluation.memory import shared_memory
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
 
@@ -78,7 +79,7 @@ class ConsoleRunner(Runner):
         are worth a traceback.
         """
         try:
-            with warnings.catch_warnings():
+            with shared_memory(), warnings.catch_warnings():
                 for message in _WARNINGS:
                     warnings.filterwarnings('ignore', message)
                 yield
