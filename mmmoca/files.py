@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Writing files whole or not at all, and names that lead elsewhere."""
+"""Writing files whole or not at all, reading lists, names that lead out."""
 
+import codecs
+import io
 import json
 import os
 import re
@@ -58,6 +60,38 @@ def check_regular(path: str | os.PathLike) -> None:
         return
     if not stat.S_ISREG(mode):
         raise OSError(f'{path} is no regular file')
+
+
+def read_lines(path: str | os.PathLike) -> Iterator[str]:
+    """Read a list of names, one a line, as any system writes it.
+
+    Args:
+        path (str | os.PathLike): The list, or its URL for MMEngine's file
+            backends.
+
+    Yields:
+        str: Its lines, without what ends them.
+
+    Raises:
+        OSError: If it is missing, or no regular file.
+        ValueError: If it is neither UTF-8 nor UTF-16 with its mark.
+    """
+    from mmengine import fileio
+
+    check_regular(path)
+    content = fileio.get(path)
+    # Editors of Windows begin a text with a mark.
+    utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = 'utf-16' if utf16 else 'utf-8-sig'
+    # Lines are taken from one block of bytes.
+    lines = io.TextIOWrapper(io.BytesIO(content), encoding, newline='\n')
+    try:
+        for line in lines:
+            yield line.rstrip('\r\n')
+    except UnicodeError as error:
+        raise ValueError(
+            f'cannot read the list {os.fspath(path)!r}: save it as UTF-8'
+        ) from error
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmmoca.files import atomic_write, write_json, write_text
+from mmmoca.files import atomic_write, read_lines, write_json, write_text
 
 
 def test_failure_leaves_the_old_file(tmp_path):
@@ -27,3 +27,19 @@ def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr('pathlib.Path.write_text', full)
     with pytest.raises(OSError, match='a.txt'):
         write_text(tmp_path / 'a.txt', 'new')
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
+def test_lists_of_any_system(tmp_path, encoding):
+    path = tmp_path / 'list.txt'
+    path.write_bytes('a\u2028b.jpg\r\n\n ü 1'.encode(encoding))
+    assert [*read_lines(path)] == ['a\u2028b.jpg', '', ' ü 1']
+
+
+@pytest.mark.parametrize(
+    'content', ['ü'.encode('latin-1'), 'abc'.encode('utf-16')[:-1]]
+)
+def test_other_lists_are_named(tmp_path, content):
+    (tmp_path / 'list.txt').write_bytes(content)
+    with pytest.raises(ValueError, match='list.txt'):
+        [*read_lines(tmp_path / 'list.txt')]

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import Preprocessing
+from mmmoca.evaluation.memory import shared_memory
 from mmmoca.evaluation.presets import Preset
 from mmmoca.messages import listed
 from mmmoca.models import ViewsDataPreprocessor
@@ -251,12 +252,13 @@ class Encoder(BaseModel):
             collate_fn=collate,
             pin_memory=self.data_preprocessor.device.type == 'cuda',
         )
-        for rows, (inputs, errors) in zip(batches, loader):
-            embeddings = None
-            if inputs is not None:
-                inputs = self.data_preprocessor(dict(inputs=inputs))['inputs']
-                embeddings = self._encode(inputs, features, amp)
-            yield rows, embeddings, errors
+        with shared_memory():
+            for rows, (inputs, errors) in zip(batches, loader):
+                embeddings = None
+                if inputs is not None:
+                    data = self.data_preprocessor(dict(inputs=inputs))
+                    embeddings = self._encode(data['inputs'], features, amp)
+                yield rows, embeddings, errors
 
     @torch.no_grad()
     def _encode(

@@ -12,7 +12,7 @@ from mmcv.transforms import BaseTransform
 from mmpretrain.registry import TRANSFORMS
 from PIL import Image, ImageOps
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, default_collate
 
 from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
@@ -86,6 +86,10 @@ class Images(Dataset):
         loader, *self.transforms = map(build_transform, pipeline)
         self.loader = judging(loader)
         self.loader.skip_unreadable = False
+        if isinstance(self.loader, LoadBands):
+            # The first that can be used tells the bits that each worker
+            # expects.
+            any(isinstance(self[i], Tensor) for i in range(len(self)))
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -165,7 +169,8 @@ def collate(
     """
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
-    return (torch.stack(good) if good else None), errors
+    # In a worker it fills shared memory here, where an error is seen.
+    return (default_collate(good) if good else None), errors
 
 
 def usable_cores() -> int:

@@ -26,7 +26,8 @@ class LoadBands(LoadImage):
     so that ``to_rgb`` of the data preprocessor stays False.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or named
-    in an error. One with other channels is always an error.
+    in an error, and so is one of other bits than the first image of its set.
+    One with other channels is always an error.
 
     **Required Keys:** ``img_path``.
 
@@ -74,7 +75,9 @@ class LoadBands(LoadImage):
         self.channel_axis = channel_axis
         self.nodata = None if nodata is None else np.float32(nodata)
         self.fill = None if fill is None else np.float32(fill)
-        self._first: tuple[int, str] | None = None  # bits, and the file
+        # Bits and file of the first image. Copies share it, so that a look
+        # at the set before its workers start decides for all of them.
+        self._first: dict[str, tuple[int, str]] = {}
 
     def decode(self, content: bytes) -> np.ndarray | None:
         """Decode the bytes of a file; its shape is that of the file."""
@@ -143,12 +146,12 @@ class LoadBands(LoadImage):
                 f'{dtype}, no real numbers'
             )
         bits = 1 if dtype.kind == 'b' else min(8 * dtype.itemsize, 16)
-        self._first = self._first or (bits, name)
-        if bits != self._first[0]:
+        expected, first = self._first.setdefault('image', (bits, name))
+        if bits != expected:
             raise DepthError(
-                f'{printable(name)} is {dtype}, and '
-                f'{printable(self._first[1])} of other bits, whose numbers '
-                'mean other things: convert one kind, or take it out'
+                f'{printable(name)} is {dtype}, and {printable(first)} of '
+                'other bits, whose numbers mean other things: convert one '
+                'kind, or take it out'
             )
 
     def _channels_last(self, img: np.ndarray, path: str) -> np.ndarray:

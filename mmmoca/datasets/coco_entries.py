@@ -6,8 +6,11 @@ at once, in plain Python.
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from mmmoca.messages import listed, printable
@@ -22,6 +25,9 @@ _REQUIRED = dict(
 _UNIQUE = dict(
     images=('id', 'file_name'), annotations=('id',), categories=('id', 'name')
 )
+# A number of a compressed RLE. pycocotools would read on where its last
+# character is missing.
+_COUNT = '[P-o]{0,6}[0-O]'
 
 
 def check_entries(
@@ -83,6 +89,7 @@ def _values(
     for index, size in sizes.items():
         if not all(type(side) is int and side > 0 for side in size):
             yield 'images whose height or width is no number of pixels', index
+            sizes[index] = None
     for one in content['annotations']:
         image, category = one['image_id'], one['category_id']
         if type(image) is not int or image not in sizes:
@@ -110,14 +117,41 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
     if not mask:
         return 'segmentation is missing, which with_mask=True reads'
     if isinstance(mask, dict):
-        same = mask.get('size') == size and 'counts' in mask
-        return None if same else 'RLE has not the size of the image'
+        counts = _counts(mask.get('counts'))
+        # What is not counted pycocotools takes from memory as it finds it.
+        same = mask.get('size') == size and sum(counts) == math.prod(size)
+        return (
+            None if same and min(counts) >= 0 else 'RLE does not fit its image'
+        )
     if not isinstance(mask, list) or not all(map(_numbers, mask)):
         return 'segmentation is no list of polygons, each a list of numbers'
+    # pycocotools makes room for each pixel on the way, or fails in doing so.
+    if max((abs(x) for p in mask for x in p), default=0) > 9 * max(size):
+        return 'segmentation leads far out of the image'
     # Polygons of the corner pixel have a small box.
     if box[0] + box[2] > 2 and all(max(p, default=2) <= 1 for p in mask):
         return 'segmentation has shares of 1 for pixels'
     return None
+
+
+def _counts(rle: Any) -> list[int]:
+    """The counts of an RLE, in any order; none if it has other things."""
+    if isinstance(rle, list) and set(map(type, rle)) <= {int}:
+        return rle
+    if not isinstance(rle, str) or not re.fullmatch(f'({_COUNT})+', rle):
+        return []
+    # Each from the third on is the difference from the last but one.
+    numbers = [*map(_number, re.findall(_COUNT, rle))]
+    odd, even = accumulate(numbers[1::2]), accumulate(numbers[2::2])
+    return [numbers[0], *odd, *even]
+
+
+@lru_cache(2**16)
+def _number(code: str) -> int:
+    """A number of a compressed RLE, five bits a character, with a sign."""
+    parts = [ord(letter) - 48 & 31 for letter in code]
+    number = sum(part << 5 * i for i, part in enumerate(parts))
+    return number - (parts[-1] >> 4 << 5 * len(parts))
 
 
 def _numbers(values: Any) -> bool:

@@ -1,13 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import io
 import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmengine import fileio
-
-from mmmoca.files import check_regular, outside
+from mmmoca.files import outside, read_lines
 from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 
@@ -64,10 +61,8 @@ class ImageFolder(ImageSet):
 
     def _read_list(self) -> Iterator[dict]:
         """The images of ``ann_file``."""
-        check_regular(self.ann_file)
-        # Lines are taken from one block of bytes.
-        for line in io.BytesIO(fileio.get(self.ann_file)):
-            name, image = line.decode().rstrip('\r\n'), {}
+        for line in read_lines(self.ann_file):
+            name, image = line, {}
             if not name.strip():
                 continue
             if self.with_label:
@@ -90,7 +85,8 @@ class ImageFolder(ImageSet):
     def _classes(self) -> list[str]:
         """The folders that are classes, in order."""
         names = visible_folders(self.img_prefix)
-        beside = [e.name for e in os.scandir(self.img_prefix) if e.is_file()]
+        found = os.scandir(self.img_prefix)
+        beside = [entry.name for entry in found if os.path.isfile(entry)]
         for _ in with_ending(beside, self.extensions, Counter()):
             self.left_out['beside the class folders'] += 1
         if self.CLASSES is None:
@@ -113,7 +109,7 @@ def visible_folders(root: str) -> list[str]:
     return sorted(
         entry.name
         for entry in os.scandir(root)
-        if entry.is_dir() and not entry.name.startswith('.')
+        if os.path.isdir(entry) and not entry.name.startswith('.')
     )
 
 
@@ -123,8 +119,9 @@ def visible_files(
     """Find the files below a folder, at any depth.
 
     Nothing hidden is listed, nor what lies in a hidden folder. Links are
-    followed, but no folder is entered twice, nor one that the root is in. A
-    link that leads nowhere is listed, so that whoever reads it can say so.
+    followed, but none leads into a folder twice, or into one that the root is
+    in. A link that leads nowhere, or in a circle, is listed, so that whoever
+    reads it can say so.
     Pipes, devices and sockets, whose reading may never end, are not.
 
     Args:
@@ -139,24 +136,27 @@ def visible_files(
         OSError: If a folder may not be read, or its path is too long for the
             system. It names the folder.
     """
-    above = Path(os.path.abspath(root)).parents
-    seen = {(s.st_dev, s.st_ino) for s in map(os.stat, above)}
+    # By paths without links: not every file system numbers its folders.
+    above = {os.path.realpath(root), os.path.abspath(root)}
+    seen = {os.path.realpath(p) for a in above for p in Path(a).parents}
     places = [root]
     while places:
         place = places.pop()
-        status = os.stat(place)
-        if (status.st_dev, status.st_ino) in seen:
+        real = os.path.realpath(place)
+        if real in seen:
             continue
-        seen.add((status.st_dev, status.st_ino))
+        seen.add(real)
         folders = []
         with os.scandir(place) as entries:
             for entry in entries:
                 if entry.name.startswith('.'):
                     continue
-                if entry.is_dir():
-                    folders.append(entry.path)
-                elif entry.is_file() or not os.path.exists(entry.path):
+                # DirEntry fails for a link to itself.
+                lost = entry.is_symlink() and not os.path.exists(entry)
+                if lost or entry.is_file():
                     yield entry.path
+                elif entry.is_dir():
+                    folders.append(entry.path)
                 elif left_out is not None:
                     left_out['that are no regular files'] += 1
         # The order decides which of two links is followed.

@@ -51,7 +51,7 @@ def image_set_of(place: str) -> type[ImageSet]:
             if entry.name.startswith('.'):
                 continue
             # An archive may lie beside the images that it was unpacked to.
-            if entry.is_dir() or entry.name.lower().endswith(EXTENSIONS):
+            if os.path.isdir(entry) or entry.name.lower().endswith(EXTENSIONS):
                 return ImageFolder
             shards |= entry.name.endswith('.tar')
     return ImageShards if shards else ImageFolder

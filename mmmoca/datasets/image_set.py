@@ -197,4 +197,7 @@ def judging(transform: BaseTransform) -> BaseTransform:
         return transform
     names = 'color_type', 'imdecode_backend', 'to_float32', 'backend_args'
     options = {name: getattr(transform, name) for name in names}
-    return LoadImage(**options, skip_unreadable=transform.ignore_empty)
+    loader = LoadImage(**options, skip_unreadable=transform.ignore_empty)
+    # MMCV's older name for arguments of a storage.
+    loader.file_client_args = transform.file_client_args
+    return loader

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mmengine.fileio import BaseStorageBackend, register_backend
 
+from mmmoca.files import read_lines
 from mmmoca.messages import printable
 from mmmoca.registry import DATASETS
 from mmmoca.requirements import import_extra
@@ -59,13 +60,14 @@ class ImageShards(ImageSet):
         shards = self._shards()
         names = Path(shards[0]).with_name('classes.txt')
         if self.with_label and self.CLASSES is None and names.is_file():
-            self._metainfo['classes'] = tuple(names.read_text().splitlines())
+            self._metainfo['classes'] = tuple(read_lines(names))
         for shard in shards:
             members = read_index(shard, self.extensions, self.left_out)
             for name, offset, size, label in members:
-                # MMEngine splits a URL at each ://.
-                name = name.replace('://', ':/')
-                url = f'tar://{shard}#{offset}+{size}/{name}'
+                # MMEngine splits a URL at each ://. Offset and size, as
+                # numbers, lead to no other file, whoever wrote the index.
+                name = re.sub('://+', ':/', name)
+                url = f'tar://{shard}#{offset:d}+{size:d}/{name}'
                 yield dict(img_path=url, gt_label=label)
 
     def _shards(self) -> list[str]:

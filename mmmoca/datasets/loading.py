@@ -222,7 +222,10 @@ class LoadImage(LoadImageFromFile):
         """
         try:
             check_regular(path)
-            content = fileio.get(path, backend_args=self.backend_args)
+            if old := self.file_client_args:  # of MMCV's loader
+                content = fileio.FileClient(**old).get(path)
+            else:
+                content = fileio.get(path, backend_args=self.backend_args)
         except Exception as error:  # each backend has errors of its own
             raise _unreadable(path, error) from error
         return self.read_bytes(content, path)

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Which images a tar file holds, whoever wrote it."""
 
+import hashlib
 import json
 import os
 import tarfile
@@ -28,7 +29,7 @@ def read_index(
 
     Its headers are read once; what they say is kept beside it, in
     ``SHARD.index.json``, and read again as long as size and time of change of
-    the shard are the same.
+    the shard are the same, and the index is what was written.
 
     Args:
         shard (str): Path of the tar file.
@@ -60,8 +61,9 @@ def read_index(
         kept = dict(
             made_from=made_from, columns=[*zip(*images)], left_out=others
         )
+        text = json.dumps(kept)
         try:
-            write_text(file, json.dumps(kept))
+            write_text(file, json.dumps([_digest(text), text]))
         except OSError:
             warnings.warn(
                 f'no index can be written in {printable(file.parent)}: each '
@@ -74,13 +76,18 @@ def read_index(
 
 
 def _kept_index(file: Path, made_from: list) -> dict | None:
-    """The index that is kept of a shard, None unless it is of this one."""
+    """The index that is kept of a shard, None unless it is whole and of it."""
     try:
         check_regular(file)
-        kept = json.loads(file.read_text())
+        digest, text = json.loads(file.read_text())
+        kept = json.loads(text) if digest == _digest(text) else {}
         return kept if kept['made_from'] == made_from else None
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
+
+
+def _digest(text: object) -> str:
+    return hashlib.sha256(str(text).encode()).hexdigest()
 
 
 def _read_headers(

@@ -15,9 +15,9 @@ from operator import index
 from typing import Any
 
 from mmengine.config import Config, DictAction
-from mmengine.fileio import list_from_file
 from mmengine.utils import to_2tuple
 
+from mmmoca.files import read_lines
 from mmmoca.messages import listed
 
 # Last letters of keys that hold paths, also where the config has None.
@@ -97,13 +97,15 @@ def apply_settings(cfg: Config, settings: Mapping[str, Any]) -> None:
     shorthands, plain, derived = cfg.get('shorthands') or {}, {}, {}
     # In the order of the config, then whole keys.
     for key in sorted(settings, key=[*shorthands, *settings].index):
-        names = shorthands.get(key, key).split()
+        names, value = shorthands.get(key, key).split(), settings[key]
+        if 'count:' in shorthands.get(key, '') and os.path.isfile(str(value)):
+            value = [*read_lines(value)]
         for name in names:
             form, _, name = name.rpartition(':')
             section, dot, _ = name.partition('.')
             if not dot or cfg.get(section, {}) is not None:
                 found = derived if form else plain
-                found[place(cfg, name)[0]] = form, key, settings[key]
+                found[place(cfg, name)[0]] = form, key, value
             elif name == names[0]:  # others need not be there
                 raise ValueError(
                     f'{name}: {section} is None in {cfg.filename}: write all '
@@ -194,7 +196,7 @@ def _arch(arch: str | dict, cfg: Config, name: str) -> int | list | None:
 # What may follow from a shorthand: (its value, config, key) -> value.
 FORMS: dict[str, Callable] = dict(
     # Of names, or of the lines of a file.
-    count=lambda x, *_: len(list_from_file(x) if type(x) is str else x),
+    count=lambda x, *_: len([*read_lines(x)] if type(x) is str else x),
     pair=lambda size, *_: tuple(map(index, to_2tuple(size))),
     stride=lambda size, *_: tuple(2 * side // 3 for side in to_2tuple(size)),
     edge=lambda size, *_: size * 8 // 7,  # ImageNet's 256 for 224

@@ -81,8 +81,6 @@ class WarmupCosineLR(_ParamScheduler):
         cls, *args, end: int, epoch_length: int, warmup: float = 0.0, **kwargs
     ) -> 'WarmupCosineLR':
         """Build the schedule by iteration from lengths in epochs."""
-        if not epoch_length:
-            raise ValueError('the images fill no batch: lower batch_size')
         kwargs |= dict(
             warmup=warmup * epoch_length if warmup >= 1 else warmup,
             end=end * epoch_length,

@@ -2,6 +2,8 @@
 """What this process may use of the machine."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -28,6 +30,20 @@ def group_limits(name: str) -> list[list[int]]:
     files = [Path(f'{GROUPS}{g}', name) for g in (own, *own.parents)]
     texts = [file.read_text() for file in files if file.is_file()]
     return [[*map(int, t.split())] for t in texts if 'max' not in t]
+
+
+@contextmanager
+def shared_memory() -> Iterator[None]:
+    """Say what helps where the workers of a loader have no shared memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if 'shared memory' in f'{error} {error.__cause__}':
+            error.args = (
+                f'{error}. Set num_workers=0 of the loaders, or give the '
+                'container more shared memory, as by --shm-size=8g',
+            )
+        raise
 
 
 def check_memory(

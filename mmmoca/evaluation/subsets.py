@@ -10,6 +10,7 @@ import numpy as np
 from mmpretrain.datasets import CustomDataset
 
 from mmmoca.datasets.image_places import stored_in
+from mmmoca.files import read_lines
 from mmmoca.messages import listed
 
 
@@ -41,7 +42,7 @@ def read_subset(
     if not isinstance(path, str):
         path = 'that was drawn'
     elif os.path.isfile(path):
-        lines = map(str.strip, Path(path).read_text().split('\n'))
+        lines = map(str.strip, read_lines(path))
     else:
         raise ValueError(
             f'no subset list {path}: write dict(shots=1, sets=3) in its place '

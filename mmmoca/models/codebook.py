@@ -70,8 +70,8 @@ class OnlineCodebook(BaseModule):
             words. Defaults to :class:`RandomTokenSampler`.
 
     Raises:
-        ValueError: If K is not a multiple of K_new, no patch is left inside
-            the border, or another number is out of its range.
+        ValueError: If K is below 2 or not a multiple of K_new, no patch is
+            left inside the border, or another number is out of its range.
     """
 
     def __init__(
@@ -98,10 +98,11 @@ class OnlineCodebook(BaseModule):
             )
         if centre is not None and not 0 <= centre < 1:
             raise ValueError(f'centre must be None or in [0, 1), got {centre}')
-        if not 1 <= num_new_words <= num_words or num_words % num_new_words:
+        # BatchNorm of the prototypes needs two words.
+        if num_words < 2 or num_new_words < 1 or num_words % num_new_words:
             raise ValueError(
-                f'num_words={num_words} must be a multiple of num_new_words='
-                f'{num_new_words}, so that the queue wraps around evenly'
+                f'num_words={num_words} must be 2 or more, and a multiple of '
+                f'num_new_words={num_new_words}: the queue wraps around evenly'
             )
         height, width = patch_resolution
         if border < 0 or 2 * border >= min(height, width):

@@ -80,6 +80,7 @@ SCHEDULE = dict(optimizer=None, end=9)
         ('OnlineCodebook', CODEBOOK, 'msd_momentum', 2),
         ('OnlineCodebook', CODEBOOK, 'num_words', -4),
         ('OnlineCodebook', CODEBOOK, 'num_words', 10),
+        ('OnlineCodebook', CODEBOOK | dict(num_new_words=1), 'num_words', 1),
         ('OnlineCodebook', CODEBOOK, 'centre', 1.0),
         ('OnlineCodebook', CODEBOOK, 'border', 2),
         ('RandomResizedCrop', dict(scale=8), 'crop_ratio_range', (0, 0)),

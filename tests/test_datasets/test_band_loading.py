@@ -11,7 +11,9 @@ import pytest
 import tifffile
 from mmcv.transforms import LoadImageFromFile
 
+from mmmoca.apis.images import Images
 from mmmoca.datasets import ImageFolder, LoadBands, LoadImage
+from mmmoca.engine.runners import ConsoleRunner
 
 from ..helpers.payloads import Call
 
@@ -143,3 +145,39 @@ def test_bands_of_mixed_depth(tmp_path):
             load.read(tmp_path / f'{name}.npy')
     np.save(tmp_path / 'd.npy', np.ones((9, 12, 5), np.int8))
     load.read(tmp_path / 'd.npy')
+
+
+def folder(root):
+    """Our set: what is loaded of an image."""
+    options = dict(with_label=False, extensions=['.npy'])
+    return ImageFolder(root, pipeline=[LoadBands(5)], **options).prepare_data
+
+
+def foreign_set(root):
+    """MMPreTrain's, as a run builds it."""
+    load = dict(type='mmmoca.LoadBands', channels=5)
+    dataset = dict(
+        type='mmpretrain.CustomDataset', data_prefix=root, pipeline=[load]
+    )
+    dataset |= dict(with_label=False, extensions=['.npy'])
+    sampler = dict(type='DefaultSampler', shuffle=False)
+    loader = dict(dataset=dataset, sampler=sampler, batch_size=1)
+    built = ConsoleRunner.build_dataloader(dict(loader, num_workers=0))
+    return built.dataset.prepare_data
+
+
+def embedded(root):
+    """Images that are embedded."""
+    load = dict(type='mmmoca.LoadBands', channels=5)
+    found = Images([f'{root}/{name}.npy' for name in 'abc'], [load])
+    return lambda i: None if isinstance(found[i], Exception) else found[i]
+
+
+@pytest.mark.parametrize('door', [folder, foreign_set, embedded])
+def test_depth_is_that_of_the_set(tmp_path, door):
+    """Not that of what a worker happens to read first."""
+    (tmp_path / 'a.npy').write_text('damaged')
+    for name, dtype in (('b', np.uint8), ('c', np.uint16)):
+        np.save(tmp_path / f'{name}.npy', np.ones((9, 12, 5), dtype))
+    load = door(str(tmp_path))
+    assert load(2) is None and load(1) is not None

@@ -9,6 +9,7 @@ import pytest
 from mmengine.logging import MMLogger
 
 from mmmoca.datasets import ImageFolder, LoadImage, image_folder
+from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import ImageSet
 
 from ..helpers.errors import raises
@@ -81,18 +82,39 @@ def test_links_are_followed_but_not_in_circles(tmp_path, with_label):
         'root/a/nowhere.jpg': 'nowhere_else.jpg',
         'root/a/up': '..',
         'root/a/z.jpg': 'x.jpg',
+        'root/a/loop.png': 'loop.png',
+        'root/a/loop': 'loop',
+        'root/loop': 'loop',
         'root/b': '../elsewhere',
         'elsewhere/deep/top': '..',
+        'elsewhere/up': '..',
     }.items():
         (tmp_path / place).symlink_to(target)
     dataset = ImageFolder(str(root), with_label=with_label)
+    assert image_set_of(str(root)) is ImageFolder
     # A link to nowhere is named when it is read.
-    expected = ['a/nowhere.jpg', 'a/x.jpg', 'a/z.jpg', 'b/deep/y.jpg']
-    assert names(dataset, root) == expected
+    bad = ['a/loop.png', 'a/nowhere.jpg']
+    assert names(dataset, root) == [*bad, 'a/x.jpg', 'a/z.jpg', 'b/deep/y.jpg']
 
 
-def test_list_of_images(classes):
-    (classes / 'list.txt').write_text('dog/b.JPG 4\n\ncat/a.JPEG 2\n')
+def test_folders_without_a_number(tmp_path, monkeypatch):
+    """Some network drives give each the inode 0."""
+    for name in 'abc':
+        write(tmp_path / name / 'x.jpg')
+    stat = os.stat
+
+    def unnumbered(*args, **kwargs):
+        status = [*stat(*args, **kwargs)]
+        return os.stat_result([status[0], 0, *status[2:]])
+
+    monkeypatch.setattr(os, 'stat', unnumbered)
+    assert len(ImageFolder(str(tmp_path), with_label=False)) == 3
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
+def test_list_of_images(classes, encoding):
+    lines = 'dog/b.JPG 4\n\ncat/a.JPEG 2\n'
+    (classes / 'list.txt').write_text(lines, encoding)
     dataset = ImageFolder(str(classes), ann_file='list.txt')
     assert names(dataset, classes) == ['dog/b.JPG', 'cat/a.JPEG']
     assert dataset.get_gt_labels().tolist() == [4, 2]

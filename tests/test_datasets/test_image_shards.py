@@ -4,9 +4,12 @@
 A run that changes its store is in test_integration/test_resume.
 """
 
+import copy
 import gzip
 import io
+import json
 import os
+import random
 import shutil
 import tarfile
 import tracemalloc
@@ -131,6 +134,11 @@ def test_a_file_or_a_pattern(shards, tmp_path):
         ImageShards(str(shards), ann_file='list.txt', **options)
 
 
+def test_names_of_classes(shards):
+    (shards / 'classes.txt').write_text('Katze\nHund\n', 'utf-16')
+    assert ImageShards(str(shards)).CLASSES == ('Katze', 'Hund')
+
+
 def test_broken_shards_are_named(shards):
     first, *_ = sorted(shards.glob('*.tar'))
     whole = first.read_bytes()
@@ -170,6 +178,56 @@ def test_index_is_kept_until_the_shard_changes(shards, monkeypatch):
         assert count() == (11, 3)
 
 
+ODD = (None, True, -1, 2**70, 1e400, 0.5, '', '0', 'x#0+9/a.png', [], {})
+ODD += ('\n.png', 'a://b://c.png', '/../../etc/passwd#0', '\ud800', [[[0]]])
+
+
+def mutate(rng, value):
+    """Change one thing in a structure of JSON, at any depth."""
+    if not isinstance(value, dict | list) or not value or rng.random() < 0.1:
+        return rng.choice(ODD)
+    value = copy.copy(value)
+    keys = value if isinstance(value, dict) else range(len(value))
+    key = rng.choice([*keys])
+    if rng.random() < 0.2:
+        del value[key]
+    else:
+        value[key] = mutate(rng, value[key])
+    return value
+
+
+def test_no_index_changes_the_images(shards):
+    rng = random.Random(0)
+    shard = sorted(shards.glob('*.tar'))[0]
+    index = Path(f'{shard}.index.json')
+    clean = index.read_text()
+
+    def images():
+        infos = [*ImageShards(str(shard), pipeline=[]).data_list]
+        return infos, [fileio.get(info['img_path']) for info in infos]
+
+    expected, (digest, text) = images(), json.loads(clean)
+    for number in range(100):
+        kept = mutate(rng, json.loads(text))
+        texts = json.dumps([digest, json.dumps(kept)]), json.dumps(kept)
+        texts += json.dumps(mutate(rng, [digest, text])), clean[: -number - 1]
+        index.write_text(texts[number % 4])
+        assert images() == expected
+        assert index.read_text() == clean
+
+
+def test_a_forged_index_leads_nowhere(shards):
+    """Whoever writes it can write its digest, too."""
+    shard = sorted(shards.glob('*.tar'))[0]
+    index = Path(f'{shard}.index.json')
+    kept = json.loads(json.loads(index.read_text())[1])
+    kept['columns'][1][0] = '/../images-000001.tar#0'
+    text = json.dumps(kept)
+    index.write_text(json.dumps([shard_index._digest(text), text]))
+    with pytest.raises(ValueError):
+        ImageShards(str(shard))
+
+
 def write_tar(path, files):
     with tarfile.open(path, 'w') as tar:
         for name, content in files.items():
@@ -196,6 +254,13 @@ def test_labels(tmp_path):
         with raises(ValueError, 'a.jpg', 'KEY.cls', 'with_label=False'):
             ImageShards(str(path))
         assert len(ImageShards(str(path), with_label=False)) == 1
+
+
+@pytest.mark.parametrize('name', ['a://b', 'a:///b', 'x#1+2/b', 'a\nb'])
+def test_names_like_addresses(tmp_path, name):
+    write_tar(tmp_path / 'a.tar', {f'{name}.png': b'content'})
+    tar = ImageShards(str(tmp_path / 'a.tar'), with_label=False)
+    assert fileio.get(tar.get_data_info(0)['img_path']) == b'content'
 
 
 def test_none_is_read_beyond_its_end(shards):

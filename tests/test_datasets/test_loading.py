@@ -6,10 +6,13 @@ import cv2
 import numpy as np
 import pytest
 import tifffile
+from mmcv.transforms import LoadImageFromFile
+from mmengine.fileio import FileClient, HardDiskBackend
 from mmengine.logging import MMLogger
 from PIL import Image, ImageOps
 
 from mmmoca.datasets import LoadBands, LoadImage, functional
+from mmmoca.datasets.image_set import judging
 
 from ..helpers.photos import photo
 
@@ -34,6 +37,26 @@ def test_loads_what_is_in_the_file(tmp_path, backend):
     grey = LoadImage(color_type='grayscale', imdecode_backend=backend)
     expected = functional.grayscale(img)[..., 0]
     np.testing.assert_allclose(grey.read(path), expected, atol=1)
+
+
+class Store(HardDiskBackend):
+    """A storage that has more to say than a path."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def get(self, path):
+        return super().get(f'{self.folder}/{path}')
+
+
+def test_arguments_of_a_storage_are_kept(tmp_path):
+    FileClient.register_backend('store', Store, force=True)
+    write(tmp_path / 'a.png', photo())
+    args = dict(backend='store', folder=str(tmp_path))
+    with pytest.warns(DeprecationWarning, match='file_client_args'):
+        load = judging(LoadImageFromFile(file_client_args=args))
+    assert isinstance(load, LoadImage)
+    np.testing.assert_array_equal(load.read('a.png'), photo())
 
 
 def test_unreadable_is_named_or_skipped_and_counted(

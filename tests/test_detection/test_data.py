@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 from mmengine.registry import DATASETS
 from PIL import Image
+from pycocotools import mask
 
 from mmmoca.engine.config import load_config
 from mmmoca.engine.file_check import check_files
@@ -31,6 +33,12 @@ def first_whole(content):
 def first(entries='annotations', /, **values):
     """A change of the first entry of a list."""
     return lambda content: content[entries][0].update(values)
+
+
+def rle(counts):
+    """A change of the first mask, of an image of 96 x 86."""
+    counts = counts.decode() if isinstance(counts, bytes) else counts
+    return first(segmentation=dict(size=[96, 86], counts=counts))
 
 
 def each(**values):
@@ -77,6 +85,13 @@ def test_empty_images_count_in_validation_only(shapes):
         ('segmentation', first(segmentation=[9, 9, 20, 9, 20, 20])),
         ('segmentation', first(segmentation=[[0.1, 0.1, 0.2, 0.1, 0.2, 0.2]])),
         ('RLE', first(segmentation=dict(size=[9, 9], counts=[81]))),
+        ('RLE', rle([8255])),
+        ('RLE', rle([8257])),
+        ('RLE', rle([8256.0])),
+        ('RLE', rle([-1, 8257])),
+        ('RLE', rle('o')),
+        ('RLE', rle(mask.encode(np.ones((95, 86), 'u1', 'F'))['counts'])),
+        ('segmentation', first(segmentation=[[0, 0, 1e9, 0, 1e9, 1e9]])),
         (' 0 are left', each(segmentation=lambda a: [a['bbox']])),
     ],
 )

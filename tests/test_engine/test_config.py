@@ -143,6 +143,14 @@ def test_shorthands_and_whole_keys(tmp_path):
             load_config(SEGMENTATION, None, [bad])
 
 
+def test_a_file_of_classes(tmp_path):
+    path = tmp_path / 'classes.txt'
+    path.write_text('road\nsky\n', 'utf-16')
+    cfg = load_config(SEGMENTATION, None, [f'classes={path}'])
+    assert cfg.train_dataloader.dataset.metainfo.classes == ['road', 'sky']
+    assert cfg.model.decode_head.num_classes == 2
+
+
 def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
     """Those of an earlier config have the same names."""
     for name in 'ab':

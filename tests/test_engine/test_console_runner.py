@@ -14,7 +14,9 @@ from mmmoca.engine import CodebookHook
 from mmmoca.engine.processes import collective_timeout, join_processes
 from mmmoca.engine.runners import ConsoleRunner
 from mmmoca.engine.steps import stop_workers
+from mmmoca.evaluation.memory import shared_memory
 
+from ..helpers.images import DEMO_CONFIG, point_to
 from ..helpers.runs import demo_runner, scalars
 
 
@@ -97,3 +99,24 @@ def test_a_run_after_a_refused_one_of_its_name(root):
     with broken, pytest.raises(TypeError) as stopped:
         runner.train()
     assert stopped.value.of_begun_run and Path(runner.log_dir).is_dir()
+
+
+@pytest.mark.parametrize('infinite', [True, False])
+def test_a_batch_of_more_images_than_there_are(root, infinite):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, root)
+    cfg.train_dataloader.update(batch_size=49)
+    cfg.train_dataloader.sampler.infinite = infinite
+    with pytest.raises(ValueError, match='48 images .* 49'):
+        ConsoleRunner.build_dataloader(cfg.train_dataloader)
+
+
+def test_advice_where_there_is_no_shared_memory():
+    """PyTorch says it in the error, or in its cause."""
+    error = RuntimeError('unable to allocate shared memory(shm)')
+    worker = RuntimeError('DataLoader worker exited unexpectedly')
+    with pytest.raises(RuntimeError, match='num_workers=0'), shared_memory():
+        raise worker from error
+    other = RuntimeError('CUDA out of memory')
+    with pytest.raises(RuntimeError, match='memory$'), shared_memory():
+        raise other

@@ -13,13 +13,14 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import guarded
-from mmmoca.datasets.image_set import judge_images
-from mmmoca.datasets.looks import check_images
+from mmmoca.datasets.image_set import PROBES, judge_images
+from mmmoca.datasets.looks import check_images, look_at
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import load_address, micro_batches, stop_workers
+from mmmoca.evaluation.memory import shared_memory
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
 
@@ -77,7 +78,7 @@ class ConsoleRunner(Runner):
         are worth a traceback.
         """
         try:
-            with warnings.catch_warnings():
+            with shared_memory(), warnings.catch_warnings():
                 for message in _WARNINGS:
                     warnings.filterwarnings('ignore', message)
                 yield
@@ -175,7 +176,16 @@ class ConsoleRunner(Runner):
     def build_dataloader(*args, **kwargs) -> DataLoader:
         """Build a loader that judges its images, whatever the set."""
         loader = Runner.build_dataloader(*args, **kwargs)
+        if not len(loader):
+            raise ValueError(
+                f'{len(loader.sampler)} images of each process fill no batch '
+                f'of {loader.batch_size}: lower batch_size of the dataloader'
+            )
         judge_images(loader.dataset)
+        for part in members(loader.dataset):
+            # Up to one that can be used, which tells LoadBands the bits that
+            # each worker expects.
+            all(problem for _, problem in look_at(part, PROBES))
         return loader
 
     def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
