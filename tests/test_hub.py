@@ -133,8 +133,11 @@ def test_weights_of_the_release(monkeypatch, tmp_path, name, by_path):
     case = Case('two_rounds')
     (url,) = [m['Weights'] for m in models('') if m['Name'] == name]
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
-    with mock.patch('torch.hub.download_url_to_file') as download:
-        file = Path(local_file(url))
+    with (
+        mock.patch('torch.hub.download_url_to_file') as download,
+        local_file(url) as place,
+    ):
+        file = Path(place)
     download.assert_called_once_with(url, str(file), None)
     torch.save(released(case), file)
     parts = settings(case)

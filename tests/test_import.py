@@ -94,9 +94,9 @@ loaders = dict(checkpoint.CheckpointLoader._schemes)
 import mmmoca
 big = {'mmcv', 'mmmoca.apis', 'mmpretrain', 'torchvision'}
 assert before == state() and not big & sys.modules.keys()
-from mmmoca.engine.config import load_config
+from mmmoca.engine.config import read_run
 config = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
-load_config(f'configs/{config}', None, {'arch': 'deit-s'}, complete=False)
+read_run(f'configs/{config}', {'arch': 'deit-s'})
 before = state()
 import mmmoca.checkpoints
 assert before[:2] == state()[:2]

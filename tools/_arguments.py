@@ -1,20 +1,16 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Arguments that tools share, parsed and checked without PyTorch.
 
-A tool imports at its top what its command line needs, and in ``main``, after
-the arguments are parsed, what its work needs: ``--help`` answers at once, and
-a wrong argument or a missing file is reported before anything is built.
+A tool imports at its top what its command line needs, and where it works what
+its work needs: ``--help`` answers at once, and a wrong argument or a missing
+file is reported before anything is built.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mmengine.config import Config
 
 
 def config_file(name: str) -> Path:
@@ -168,7 +164,7 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_debug(parser: argparse.ArgumentParser) -> None:
-    """Add the argument --debug, which :func:`one_line_errors` looks for."""
+    """Add the argument --debug, which :func:`run_program` looks for."""
     text = 'show where an error comes from'
     parser.add_argument('--debug', action='store_true', help=text)
 
@@ -202,36 +198,22 @@ def one_line_errors(
         parser.exit(2, f'{parser.prog}: error: {message}\n')
 
 
-def run_config(
-    parser: argparse.ArgumentParser, args: argparse.Namespace, *stages: str
-) -> 'Config':
-    """Load the config that these arguments describe, then import OpenMMLab.
-
-    Ends the program with one line where a number or a key makes no sense, a
-    file is missing, or detection lacks what it needs.
+def run_program(
+    parser: argparse.ArgumentParser,
+    work: Callable[[argparse.Namespace], None],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Run a program, whose errors are one line unless --debug is given.
 
     Args:
-        parser (argparse.ArgumentParser): To report errors by.
-        args (argparse.Namespace): Of :func:`add_common_arguments`.
-        *stages (str): The stages to run; the config must have the first.
-
-    Returns:
-        Config: See :func:`mmmoca.engine.config.load_config`.
+        parser (argparse.ArgumentParser): Of its command line.
+        work (Callable[[argparse.Namespace], None]): What it does with the
+            arguments. It imports what loads PyTorch after it has checked
+            them.
+        argv (Sequence[str], optional): The arguments, if not those of the
+            process.
     """
-    from mmmoca.engine.config import complete_config, load_config
-    from mmmoca.engine.file_check import check_paths
-
-    given = args.config, args.work_dir, args.cfg_options, args.launcher
+    if '--debug' not in parser._option_string_actions:
+        add_debug(parser)
     with one_line_errors(parser, Exception):
-        cfg = load_config(*given, complete=False)
-        if stages and cfg.get(f'{stages[0]}_cfg') is None:
-            raise ValueError(f'{args.config} has no {stages[0]}_cfg')
-        if hasattr(args, 'checkpoint'):
-            cfg.load_from, cfg.resume = args.checkpoint, False
-        # A resumed run may leave load_from alone.
-        if getattr(args, 'resume', None) is None:
-            check_paths(cfg, *stages)
-    import_stack()
-    with one_line_errors(parser, Exception):
-        complete_config(cfg)
-    return cfg
+        work(parser.parse_args(argv))

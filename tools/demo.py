@@ -14,8 +14,8 @@ from pathlib import Path
 from _arguments import (
     image_folder,
     import_stack,
-    one_line_errors,
     positive_integer,
+    run_program,
 )
 
 # Threads that spin while they wait take the cores from the process that loads
@@ -35,10 +35,8 @@ KNN_NAMES = {
 }
 
 
-def parse_args(
-    argv: Sequence[str] | None = None,
-) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line."""
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         '--data',
@@ -59,11 +57,20 @@ def parse_args(
     parser.add_argument(
         '--iters', type=positive_integer, default=1400, help='training steps'
     )
-    args = parser.parse_args(argv)
-    if args.out is None:
-        own = f'_{Path(args.data).resolve().name}' if args.data else ''
-        args.out = Path(f'work_dirs/demo{own}')
-    return parser, args
+    return parser
+
+
+def default_folder(data: str | None) -> Path:
+    """Where results go, unless --out says it.
+
+    Args:
+        data (str, optional): Folder of the user's images.
+
+    Returns:
+        Path: Another folder for each folder of images.
+    """
+    own = f'_{Path(data).resolve().name}' if data else ''
+    return Path(f'work_dirs/demo{own}')
 
 
 def textures_run(args: argparse.Namespace) -> dict:
@@ -149,6 +156,8 @@ def run(args: argparse.Namespace) -> None:
     Args:
         args (argparse.Namespace): The arguments.
     """
+    out = args.out = args.out or default_folder(args.data)
+    import_stack()
     import torch
     from mmengine.config import Config
 
@@ -157,7 +166,6 @@ def run(args: argparse.Namespace) -> None:
     from mmmoca.visualization.curves import draw_run, read_scalars
     from mmmoca.visualization.overview import draw_overview
 
-    out = args.out
     # A model this small gains nothing from more threads.
     torch.set_num_threads(min(4, torch.get_num_threads()))
     start = time.time()
@@ -196,10 +204,7 @@ def run(args: argparse.Namespace) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the demo."""
-    parser, args = parse_args(argv)
-    import_stack()
-    with one_line_errors(parser, OSError, RuntimeError, ValueError):
-        run(args)
+    run_program(build_parser(), run, argv)
 
 
 if __name__ == '__main__':

@@ -15,8 +15,8 @@ from _arguments import (
     encoder_arguments,
     import_stack,
     local_file,
-    one_line_errors,
     positive_integer,
+    run_program,
 )
 
 SUFFIXES = ('.npy', '.parquet')
@@ -61,35 +61,35 @@ def join_processes(device: str | None) -> str | None:
     return device
 
 
-def main() -> None:
-    """Write the features."""
-    parser = make_parser()
-    args = parser.parse_args()
+def embed(args: argparse.Namespace) -> None:
+    """Write the features.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
     if args.out.suffix not in SUFFIXES:
-        parser.error(f'{args.out} must end in {" or ".join(SUFFIXES)}')
+        raise ValueError(f'{args.out} must end in {" or ".join(SUFFIXES)}')
     import_stack()
     import mmmoca
     from mmmoca.apis.embedding import embed_to_file
 
     device = args.device
-    kinds = ImportError, OSError, RuntimeError, TypeError, ValueError
-    with one_line_errors(parser, *kinds):
-        if args.launcher == 'pytorch':
-            device = join_processes(device)
-        encoder = mmmoca.load(
-            args.checkpoint, device=device, **encoder_arguments(args)
-        )
-        earlier = args.out.stat().st_mtime_ns if args.out.exists() else None
-        record = embed_to_file(
-            encoder,
-            args.images,
-            args.out,
-            feature=args.feature,
-            batch_size=args.batch_size,
-            num_workers=args.workers,
-            amp=args.amp,
-            skip_unreadable=args.skip_unreadable,
-        )
+    if args.launcher == 'pytorch':
+        device = join_processes(device)
+    encoder = mmmoca.load(
+        args.checkpoint, device=device, **encoder_arguments(args)
+    )
+    earlier = args.out.stat().st_mtime_ns if args.out.exists() else None
+    record = embed_to_file(
+        encoder,
+        args.images,
+        args.out,
+        feature=args.feature,
+        batch_size=args.batch_size,
+        num_workers=args.workers,
+        amp=args.amp,
+        skip_unreadable=args.skip_unreadable,
+    )
     if int(os.environ.get('RANK', 0)) == 0:
         print(
             f'{args.out}: {record["number"]} x {record["width"]}, '
@@ -99,6 +99,11 @@ def main() -> None:
             print('It was there already: nothing was computed')
         if record['unreadable']:
             print(f'NaN, as they cannot be read: {len(record["unreadable"])}')
+
+
+def main() -> None:
+    """Write the features of images."""
+    run_program(make_parser(), embed)
 
 
 if __name__ == '__main__':

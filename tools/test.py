@@ -3,11 +3,11 @@
 
 import argparse
 
-from _arguments import add_common_arguments, one_line_errors, run_config
+from _arguments import add_common_arguments, run_program
 
 
-def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line and check that its arguments fit together."""
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description='Test a checkpoint')
     add_common_arguments(parser)
     add = parser.add_argument
@@ -16,38 +16,63 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--out', metavar='FILE', help=out)
     item = 'what to write there (by default pred)'
     add('--out-item', choices=['metrics', 'pred'], help=item)
-    args = parser.parse_args()
+    return parser
+
+
+def check_out(args: argparse.Namespace) -> None:
+    """Check that --out and --out-item fit each other.
+
+    Args:
+        args (argparse.Namespace): The command line.
+
+    Raises:
+        ValueError: If they do not.
+    """
     if args.out_item is not None and args.out is None:
-        parser.error('--out-item needs --out FILE')
+        raise ValueError('--out-item needs --out FILE')
     suffixes = ('.pkl', '.pickle')
     if args.out_item == 'metrics':
         suffixes += ('.json', '.yml', '.yaml')
     if args.out is not None and not args.out.endswith(suffixes):
-        parser.error(f'--out {args.out} must end in {", ".join(suffixes)}')
-    return parser, args
+        raise ValueError(f'--out {args.out} must end in {", ".join(suffixes)}')
 
 
-def main() -> None:
-    """Run the test."""
-    parser, args = parse_args()
-    cfg = run_config(parser, args, 'test')
+def test(args: argparse.Namespace) -> None:
+    """Test, and write what --out asks for.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    check_out(args)
+    from mmmoca.engine.config import read_run
+
+    cfg = read_run(
+        args.config,
+        args.cfg_options,
+        stages=['test'],
+        work_dir=args.work_dir,
+        launcher=args.launcher,
+        checkpoint=args.checkpoint,
+    )
     import mmengine
     from mmengine.dist import is_main_process
     from mmengine.evaluator import DumpResults
 
-    from mmmoca.engine.file_check import check_files
     from mmmoca.engine.training import build_runner
     from mmmoca.files import atomic_write
 
-    with one_line_errors(parser, Exception):
-        check_files(cfg, 'test')
-        runner = build_runner(cfg)
-        if args.out is not None and args.out_item != 'metrics':
-            runner.test_evaluator.metrics.append(DumpResults(args.out))
-        metrics = runner.test()
+    runner = build_runner(cfg)
+    if args.out is not None and args.out_item != 'metrics':
+        runner.test_evaluator.metrics.append(DumpResults(args.out))
+    metrics = runner.test()
     if args.out_item == 'metrics' and is_main_process():
         with atomic_write(args.out) as temporary:
             mmengine.dump(metrics, str(temporary))
+
+
+def main() -> None:
+    """Run the test."""
+    run_program(build_parser(), test)
 
 
 if __name__ == '__main__':

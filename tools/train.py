@@ -7,19 +7,14 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
-from _arguments import (
-    add_common_arguments,
-    local_file,
-    one_line_errors,
-    run_config,
-)
+from _arguments import add_common_arguments, local_file, run_program
 
 if TYPE_CHECKING:
     from mmengine.config import Config
 
 
-def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line."""
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description='Train a model')
     add_common_arguments(parser)
     add = parser.add_argument
@@ -39,55 +34,61 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--auto-scale-lr', action='store_true', help=scale)
     dry = 'describe the run after three real steps, and write nothing'
     add('--check', action='store_true', help=dry)
-    return parser, parser.parse_args()
+    return parser
 
 
-def check(cfg: 'Config', written: dict[str, float]) -> None:
-    """Print what the run would be.
+def train(args: argparse.Namespace) -> None:
+    """Train, or say what the training would be.
 
     Args:
-        cfg (Config): The completed config.
-        written (dict[str, float]): What was completed, by key.
+        args (argparse.Namespace): The command line.
+    """
+    from mmmoca.engine.config import read_run
+
+    cfg = read_run(
+        args.config,
+        args.cfg_options,
+        stages=['train'] if args.no_validate else ['train', 'val'],
+        work_dir=args.work_dir,
+        launcher=args.launcher,
+        init=args.init,
+        resume=args.resume,
+        amp=args.amp,
+        auto_scale_lr=args.auto_scale_lr,
+    )
+    if args.check:
+        check(cfg)
+        return
+    from mmmoca.engine import NonFiniteLossError, NonFiniteStateError, training
+
+    try:
+        training.run(cfg)
+    except (NonFiniteLossError, NonFiniteStateError):
+        # A status of its own, for whoever tries rates.
+        traceback.print_exc()
+        sys.exit(os.EX_DATAERR)
+
+
+def check(cfg: 'Config') -> None:
+    """Print what a run would be.
+
+    Args:
+        cfg (Config): Of the run.
     """
     from mmengine.dist import is_main_process
 
     from mmmoca.engine.dry_run import dry_run
 
     report = dry_run(cfg)
-    if not is_main_process():
-        return
-    report |= {key: f'{value:g}' for key, value in written.items()}
-    width = max(map(len, report))
-    for name, value in report.items():
-        print(f'{name:{width}}  {value}')
+    if is_main_process():
+        width = max(map(len, report))
+        for name, value in report.items():
+            print(f'{name:{width}}  {value}')
 
 
 def main() -> None:
     """Run the training."""
-    parser, args = parse_args()
-    stages = ['train'] if args.no_validate else ['train', 'val']
-    cfg = run_config(parser, args, *stages)
-    from mmmoca.engine import NonFiniteLossError, NonFiniteStateError
-    from mmmoca.engine.training import prepare_training, train
-
-    with one_line_errors(parser, Exception):
-        written = prepare_training(
-            cfg,
-            init=args.init,
-            resume=args.resume,
-            amp=args.amp,
-            validate=not args.no_validate,
-            auto_scale_lr=args.auto_scale_lr,
-        )
-        if args.check:
-            check(cfg, written)
-            return
-        try:
-            train(cfg, written)
-        except (NonFiniteLossError, NonFiniteStateError):
-            # A status of its own, for whoever tries rates.
-            traceback.print_exc()
-            sys.exit(os.EX_DATAERR)
+    run_program(build_parser(), train)
 
 
 if __name__ == '__main__':

@@ -38,7 +38,7 @@ test_cfg = dict(
         collate_fn=dict(type='default_collate'),
         dataset=dict(
             type='mmmoca.ImageFolder',
-            data_root=_base_.data_root,
+            data_root=_base_.imagenet,
             data_prefix='train',
             pipeline=test_pipeline,
         ),

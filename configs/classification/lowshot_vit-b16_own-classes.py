@@ -5,9 +5,8 @@
 #       --cfg-options data_root=/path/to/classes
 _base_ = './lowshot_vit-b16_in1k.py'
 
-data_root = None  # of the base, which is not the shorthand below
 # train/<class>/*.jpg, val/<class>/*.jpg
-shorthands = dict(data_root='test_cfg.data_root')
+settings = 'own_classes'
 test_cfg = dict(
     data_root='data/own-classes/',
     seed=0,

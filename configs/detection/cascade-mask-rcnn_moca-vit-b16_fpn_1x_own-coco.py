@@ -5,7 +5,7 @@ _base_ = [
     './_base_/own-coco.py',
 ]
 
-data_root = None  # of the base, which is not the shorthand
+data_root = 'data/own/'
 model = dict(num_classes=len(_base_.names))
 train_dataloader = dict(dataset=_base_.own_train)
 val_dataloader = test_dataloader = dict(dataset=_base_.own_val)

@@ -6,7 +6,7 @@ _base_ = [
     './_base_/own-coco.py',
 ]
 
-data_root = None  # of the base, which is not the shorthand
+data_root = 'data/own/'
 own_pipeline = _base_.own_pipeline
 own_pipeline[2].with_mask = False
 model = dict(num_classes=len(_base_.names))

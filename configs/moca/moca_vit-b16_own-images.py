@@ -6,7 +6,6 @@
 # starts. docs/get_started/own_images.md explains the rules.
 _base_ = ['./moca_vit-b16_200e.py', '../_base_/own_images.py']
 
-data_root = None  # of the base, which is not the shorthand
 train_dataloader = dict(
     batch_size=64, dataset=dict(data_root='data/images/', data_prefix='')
 )

@@ -5,19 +5,7 @@
 #       --cfg-options data_root=/path/to/masks classes=background,object
 _base_ = ['./_base_/incontext_vit-b16.py', './_base_/runtime.py']
 
-sets = 'test_cfg.bank_dataloader.dataset', 'test_dataloader.dataset'
-# Short names of the settings that a run may need.
-shorthands = dict(
-    data_root=' '.join(f'{part}.data_root' for part in sets),
-    # In the order of their indices.
-    classes=' '.join(f'{part}.metainfo.classes' for part in sets),
-    # A multiple of the patch.
-    img_size=f'pair:{sets[0]}.pipeline.RandomResize.scale '
-    f'pair:{sets[0]}.pipeline.RandomCrop.crop_size '
-    f'pair:{sets[1]}.pipeline.Resize.scale pair:model.backbone.img_size',
-    bank_size='test_cfg.bank_size',
-    arch='model.backbone.arch',
-)
+settings = 'masks_in_context'  # also img_size, bank_size and arch
 
 dataset = dict(
     type='BaseSegDataset',

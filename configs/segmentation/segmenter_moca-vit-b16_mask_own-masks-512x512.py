@@ -16,26 +16,11 @@ _base_ = [
     './_base_/runtime.py',
 ]
 
-sets = [f'{stage}_dataloader.dataset' for stage in ('train', 'val', 'test')]
-# Short names of the settings that every run needs.
-shorthands = dict(
-    data_root=' '.join(f'{part}.data_root' for part in sets),
-    # In the order of their indices. mmsegmentation chooses the colours, unless
-    # metainfo.palette of the data sets has [R, G, B] for each class.
-    classes=' '.join(f'{part}.metainfo.classes' for part in sets)
-    + ' count:model.decode_head.num_classes',
-    # Height and width, or one number: multiples of the patch, 16.
-    crop_size=f'pair:{sets[0]}.pipeline.RandomCrop.crop_size '
-    'pair:model.data_preprocessor.size pair:model.backbone.img_size '
-    'pair:model.test_cfg.crop_size stride:model.test_cfg.stride',
-    # What images are resized to first: the longer side at most, the shorter.
-    scale=f'pair:{sets[0]}.pipeline.RandomResize.scale '
-    f'pair:{sets[1]}.pipeline.Resize.scale '
-    f'pair:{sets[2]}.pipeline.Resize.scale',
-    epochs='train_cfg.max_epochs',
-    batch_size='train_dataloader.batch_size',  # of each process
-    arch='model.backbone.arch arch:model.decode_head.in_channels',
-)
+# Sizes are multiples of the patch, 16; scale is what images are resized to
+# first, the longer side at most and the shorter. mmsegmentation chooses the
+# colours, unless metainfo.palette of the data sets has [R, G, B] for each
+# class.
+settings = 'own_masks'
 names = ('background', 'object')
 size = (512, 512)
 

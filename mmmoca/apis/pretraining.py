@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 
 from mmmoca.checkpoints import CheckpointError
@@ -17,8 +16,8 @@ from mmmoca.datasets import ImageFolder
 from mmmoca.datasets.file_endings import EXTENSIONS
 from mmmoca.datasets.hf_images import is_opened
 from mmmoca.datasets.image_places import image_set_of
-from mmmoca.engine.config import load_config
-from mmmoca.engine.training import prepare_training, train
+from mmmoca.engine.config import read_run
+from mmmoca.engine.training import run
 from mmmoca.files import atomic_write, write_text
 from mmmoca.progress import in_notebook
 from mmmoca.shipped import find_config
@@ -71,7 +70,7 @@ def pretrain(
             anyway.
         progress (bool, optional): Show a progress bar instead of the log,
             which is always written to its file; by default in a notebook.
-        **overrides: Further settings of the config, by its shorthands or
+        **overrides: Further settings of the config, by its names or
             with dotted keys: ``**{'optim_wrapper.optimizer.lr': 1e-4}``.
 
     Returns:
@@ -89,7 +88,7 @@ def pretrain(
     """
     file = find_config(config)
     out = os.path.expanduser(out)
-    cfg = Config.fromfile(file, import_custom_modules=False)
+    cfg = read_run(file)
     settings = dict(
         data_root=data,
         epochs=epochs,
@@ -97,25 +96,26 @@ def pretrain(
         knn_root=knn and os.path.abspath(os.path.expanduser(knn)),
     )
     settings = {key: v for key, v in settings.items() if v is not None}
-    known = cfg.get('shorthands') or {}
-    # Only configs of pretraining have knn_root.
-    if missing := sorted({*settings, 'knn_root'} - known.keys()):
+    if cfg.get('settings') != 'own_images':
         raise ValueError(
-            f'{file.name} has no shorthand {", ".join(missing)}: choose a '
-            "config for one's own images, such as moca_vit-s16_own-images"
+            f'{file.name} does not pretrain on images of your own: choose a '
+            'config that does, such as moca_vit-s16_own-images'
         )
     extensions = cfg.train_dataloader.dataset.get('extensions', EXTENSIONS)
     root, source = _stored(data, out, extensions)
     settings['data_root'] = root
     kind = image_set_of(root)
     source['train_dataloader.dataset.type'] = f'mmmoca.{kind.__name__}'
-    cfg = load_config(file, out, source | settings | overrides)
-    written = prepare_training(
-        cfg, init, 'auto' if resume is True else resume or None, amp
+    cfg = read_run(
+        file,
+        source | settings | overrides,
+        stages=['train', 'val'],
+        work_dir=out,
+        init=init,
+        resume='auto' if resume is True else resume or None,
+        amp=amp,
     )
-    runner = train(
-        cfg, written, in_notebook() if progress is None else progress
-    )
+    runner = run(cfg, in_notebook() if progress is None else progress)
     (hook,) = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
     last, problems = newest_checkpoint(out, hook.filename_tmpl)
     if last is None:

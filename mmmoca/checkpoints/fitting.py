@@ -118,7 +118,7 @@ def _arch_advice(vits: list[tuple[str, VisionTransformer, dict]]) -> str:
             return (
                 f'its ViT has {arch}: write model.backbone.arch='
                 f'{(known or [arch])[0]}, out_indices and in_channels of neck '
-                'and head (the shorthand arch, if any, writes them); or '
+                'and head (the setting arch, if any, writes them); or '
             )
     return ''
 

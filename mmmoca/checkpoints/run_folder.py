@@ -75,9 +75,17 @@ class FolderLock:
         file.write(f'process {os.getpid()} on {socket.gethostname()}')
         file.flush()
 
+    @classmethod
+    def is_held(cls, folder: str | os.PathLike) -> bool:
+        """Whether this process has the lock of a folder."""
+        return Path(folder).resolve() in cls._held
+
     def release(self) -> None:
         """Let others have it. A second call does nothing."""
         if self._file is not None:
+            file = self._folder / '.lock'
+            if [*self._folder.glob('*')] == [file]:  # nothing was written
+                file.unlink()
             self._file.close()
             self._file = None
             del self._held[self._folder]
@@ -108,6 +116,19 @@ def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
         if (match := pattern.fullmatch(path.name)) and path.is_file()
     ]
     return [path for _, path in sorted(numbered, reverse=True)]
+
+
+def left_checkpoints(folder: str | os.PathLike) -> list[Path]:
+    """What runs have left in a work dir, the best checkpoints, too.
+
+    Args:
+        folder (str | os.PathLike): The folder, which need not exist.
+
+    Returns:
+        list[Path]: In no order.
+    """
+    folder = Path(folder)
+    return [*folder.glob('*[0-9].pth'), *folder.glob(INTERRUPTED)]
 
 
 def not_finite(state_dict: Mapping[str, object]) -> list[str]:

@@ -1,9 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Reads, checks and completes the config of a run.
+"""Reads, checks and completes the config of a run."""
 
-What a config gets wrong by itself is refused before PyTorch is loaded.
-"""
-
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -18,8 +16,10 @@ from mmengine.utils import import_modules_from_strings
 from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
-from .options import apply_settings, read_option
+from .file_check import check_contents, check_paths
+from .options import read_option, write_options
 from .processes import check_launcher
+from .settings import read_setting, settings_of, write_settings
 
 _MMENGINE_HOOKS = (
     'runtime_info',
@@ -33,38 +33,59 @@ _MMENGINE_HOOKS = (
 _BESIDE: dict[str, dict[str, ModuleType]] = {}
 
 
-def load_config(
+def read_run(
     file: str | os.PathLike,
+    options: dict | Sequence[str] = (),
+    *,
+    stages: Sequence[str] = (),
     work_dir: str | None = None,
-    cfg_options: dict | Sequence[str] = (),
     launcher: str = 'none',
-    complete: bool = True,
+    checkpoint: str | os.PathLike | None = None,
+    init: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
+    amp: bool = False,
+    auto_scale_lr: bool = False,
 ) -> Config:
-    """Load a config, check it and complete its data loaders.
+    """Read the config of a run, write settings into it, check and complete it.
 
-    The folder of the file can be imported from, by its ``custom_imports``.
+    What a config gets wrong by itself, and missing files, are said before
+    PyTorch is loaded.
 
     Args:
-        file (str | os.PathLike): The config file.
+        file (str | os.PathLike): The config file. Its ``custom_imports`` are
+            looked for in its folder, too.
+        options (dict | Sequence[str]): Settings of its template and whole
+            keys, which win; or the texts ``KEY=VALUE`` of a command line.
+        stages (Sequence[str]): What will be run, of 'train', 'val' and
+            'test': its files are looked for. A training without 'val' has no
+            validation. Without stages the config is only read.
         work_dir (str, optional): Where the run writes. Defaults to the
             config's, or else ``work_dirs/<name of the file>``.
-        cfg_options (dict | Sequence[str]): Settings that override the
-            config's, with dotted keys; or the texts ``KEY=VALUE`` of a
-            command line.
         launcher (str): What started the processes: 'none', 'pytorch',
             'slurm' or 'mpi'. Defaults to 'none'.
-        complete (bool): Whether to call :func:`complete_config`. Without it
-            PyTorch is not loaded. Defaults to True.
+        checkpoint (str | os.PathLike, optional): What a test loads.
+        init (str | os.PathLike, optional): The weights that a training
+            starts from, of any layout known.
+        resume (str | os.PathLike, optional): The checkpoint that it goes on
+            from. 'auto' takes the latest one in the work dir, if there is
+            one.
+        amp (bool): Train in mixed precision if the config does not. See
+            :class:`~mmmoca.engine.optimizers.MixedPrecisionOptimWrapper`.
+        auto_scale_lr (bool): Scale the learning rate. See
+            :func:`~mmmoca.engine.recipe.scale_lr`.
 
     Returns:
-        Config: For :mod:`.training`.
+        Config: For :func:`.training.run` and :func:`.training.build_runner`.
 
     Raises:
+        FileNotFoundError: If the checkpoint or a folder of images is missing.
         MissingOpsError: If a config of detection lacks mmdet or compiled
             operators.
         ImportError: If ``custom_imports`` names no module.
-        ValueError: If an option names a key that nothing reads, or one of a
-            part that is None. See also :func:`check_config`.
+        ValueError: If an option names a key that nothing reads, the config
+            has no such stage, or there are two checkpoints to start from or
+            two precisions. See also :func:`check_config` and
+            :func:`check_contents`.
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
@@ -73,35 +94,74 @@ def load_config(
     default = os.path.join('work_dirs', Path(file).stem)
     folder = work_dir or cfg.get('work_dir') or default
     cfg.work_dir = os.path.expanduser(folder)
-    shorthands, options = cfg.get('shorthands') or {}, cfg_options or {}
-    if not isinstance(options, dict):
-        pairs = dict(text.split('=', 1) for text in options)
-        options = {
-            key: read_option(cfg, shorthands.get(key, key), text)
-            for key, text in pairs.items()
-        }
-    # Variables that a config computes other keys with are read no more.
-    sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
-    known = {*sections, *shorthands, *RUN_KEYS}
-    # A config file may use the shorthands that it inherits.
-    used = [key for key in shorthands if _is_setting(cfg.get(key))]
-    settings = {key: cfg.pop(key) for key in used}
-    apply_settings(cfg, settings | options)
+    _write_options(cfg, options)
     check_config(cfg)
-    if unread := {key.split('.')[0] for key in options} - known:
-        raise ValueError(
-            f'there is no setting {", ".join(sorted(unread))}: write whole '
-            'keys, such as optim_wrapper.optimizer.lr'
-        )
     leave_out_hooks(cfg)
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
         # Without labelled images there is no k-NN.
-        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
+        _leave_out_validation(cfg)
+    if stages and cfg.get(f'{stages[0]}_cfg') is None:
+        raise ValueError(f'{file} has no {stages[0]}_cfg')
+    if 'train' in stages:
+        if 'val' not in stages:
+            _leave_out_validation(cfg)
+        _choose_start(cfg, init, resume)
+        _choose_arithmetic(cfg, amp, auto_scale_lr)
+    if checkpoint is not None:
+        cfg.load_from, cfg.resume = os.fspath(checkpoint), False
     if cfg.get('default_scope') == 'mmdet':
         check_compiled_ops()
-    if complete:
-        complete_config(cfg)
+    check_paths(cfg, *stages)
+    _complete(cfg)
+    check_contents(cfg, *stages)
     return cfg
+
+
+def load_config(
+    file: str | os.PathLike,
+    work_dir: str | None = None,
+    cfg_options: dict | Sequence[str] = (),
+    launcher: str = 'none',
+) -> Config:
+    """Read a config, an older name of :func:`read_run`."""
+    return read_run(file, cfg_options, work_dir=work_dir, launcher=launcher)
+
+
+def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
+    """Write settings, then whole keys, which win over what follows."""
+    kinds = settings_of(cfg)
+    # Variables that a config computes other keys with are read no more.
+    sections = [key for key, v in cfg.items() if isinstance(v, (dict, list))]
+    known = {*sections, *RUN_KEYS}
+    # A config file may use the settings that it inherits.
+    given = {key: cfg.pop(key) for key in kinds if _is_setting(cfg.get(key))}
+    whole = {}
+    pairs = (
+        options.items()
+        if isinstance(options, dict)
+        else (text.split('=', 1) for text in options)
+    )
+    for key, value in pairs:
+        is_text = not isinstance(options, dict)
+        if key in kinds:
+            given[key] = (
+                read_setting(key, kinds[key], value) if is_text else value
+            )
+        elif (name := key.split('.')[0]) not in known:
+            near = difflib.get_close_matches(name, [*kinds, *known], 1)
+            hint = ''.join(f'did you mean {other}? ' for other in near)
+            short = f', or {", ".join(kinds)}' if kinds else ''
+            raise ValueError(
+                f'there is no setting {key}: {hint}Write whole keys, such as '
+                f'optim_wrapper.optimizer.lr{short}'
+            )
+        else:
+            whole[key] = read_option(cfg, key, value) if is_text else value
+    # What follows from settings may depend on whole keys, too.
+    write_options(cfg, whole)
+    if given:
+        write_settings(cfg, given)
+        write_options(cfg, whole)
 
 
 def _is_setting(value: Any) -> bool:
@@ -110,15 +170,50 @@ def _is_setting(value: Any) -> bool:
     return value is not None and not is_part
 
 
-def complete_config(cfg: Config) -> None:
-    """Import what a config names, and complete its data loaders.
+def _leave_out_validation(cfg: Config) -> None:
+    cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
 
-    Args:
-        cfg (Config): Of :func:`load_config`, changed in place.
 
-    Raises:
-        ImportError: See :func:`load_config`.
-    """
+def _choose_start(
+    cfg: Config,
+    init: str | os.PathLike | None,
+    resume: str | os.PathLike | None,
+) -> None:
+    """Write what a training starts from, or goes on from."""
+    start = cfg.get('load_from')
+    if init is not None:
+        if start is not None or resume not in (None, 'auto'):
+            raise ValueError(
+                f'one start is enough: leave out {init}, or {start or resume}'
+            )
+        start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
+        cfg.resume = False
+    if resume is None:
+        return
+    from mmmoca.checkpoints.run_folder import left_checkpoints
+
+    # A job that was requeued before its first checkpoint starts again from
+    # load_from.
+    if resume != 'auto' or start is None or left_checkpoints(cfg.work_dir):
+        cfg.resume = True
+        cfg.load_from = None if resume == 'auto' else os.fspath(resume)
+
+
+def _choose_arithmetic(cfg: Config, amp: bool, auto_scale_lr: bool) -> None:
+    """Write the precision of a training, and whether its rate is scaled."""
+    if auto_scale_lr:
+        cfg.merge_from_dict({'auto_scale_lr.enable': True})
+    if amp and cfg.optim_wrapper.get('dtype') == 'float32':
+        raise ValueError(
+            'dtype=float32 is no mixed precision: leave out one of both'
+        )
+    # All other wrappers use mixed precision anyway.
+    if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
+        cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
+
+
+def _complete(cfg: Config) -> None:
+    """Import what a config names, and complete its data loaders."""
     import mmmoca.quietly  # noqa: F401
 
     if own := cfg.get('custom_imports'):

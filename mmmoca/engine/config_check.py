@@ -45,7 +45,7 @@ _KEYS = (
     'test_cfg test_dataloader test_evaluator train_cfg train_dataloader '
     'val_cfg val_dataloader val_evaluator visualizer work_dir '
     'activation_checkpointing compile efficient_conv_bn_eval '
-    'find_unused_parameters model_wrapper_cfg runner_type sync_bn'
+    'find_unused_parameters model_wrapper_cfg runner_type settings sync_bn'
 )
 RUN_KEYS = set(_KEYS.split())
 
@@ -64,11 +64,11 @@ def check_config(cfg: Config) -> None:
         ValueError: Lists all problems by their keys.
     """
     settings = cfg.to_dict()
-    known = RUN_KEYS | (settings.pop('shorthands', None) or {}).keys()
     # A variable that computes others is of another kind than the key.
     pairs = [
         (name, key)
-        for name, key in itertools.product(known, settings.keys() - known)
+        for key in settings.keys() - RUN_KEYS
+        for name in RUN_KEYS
         if type(settings[key]) is type(settings.get(name, settings[key]))
     ]
     problems = [*_slips(pairs, '')]

@@ -14,7 +14,7 @@ from mmmoca.datasets.looks import look_at
 from mmmoca.datasets.seeding import members
 from mmmoca.messages import listed
 
-from .recipe import run_size
+from .recipe import complete_recipe, run_size, scale_lr, training_set
 from .steps import unwrap_model
 from .training import build_runner
 
@@ -41,21 +41,22 @@ def dry_run(cfg: Config) -> dict[str, str]:
     """Count the images of a config and take three steps. Nothing is kept.
 
     Args:
-        cfg (Config): A config of training, completed by
-            :func:`~mmmoca.engine.complete_recipe`. Not changed.
+        cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. Not changed.
 
     Returns:
         dict[str, str]: What the run starts from, images that can be read,
         steps, peaks of the learning rates, the time of the first step, of
-        another one and of the run, the memory of a GPU and how often the
-        codebook is renewed.
+        another one and of the run, the memory of a GPU, how often the
+        codebook is renewed, and the numbers that follow from images and
+        steps.
 
     Raises:
         Exception: Any error of building the run or of its first steps.
     """
-    run = run_size(cfg)
+    short, dataset = copy.deepcopy(cfg), training_set(cfg)
+    numbers = complete_recipe(short, len(dataset)) | scale_lr(short)
+    run = run_size(short, len(dataset))
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
-    short = copy.deepcopy(cfg)
     iterations = (STEPS + 1) * micro_batches
     # The validation is built, for what it refuses, and never begins.
     short.train_cfg = dict(
@@ -70,7 +71,7 @@ def dry_run(cfg: Config) -> dict[str, str]:
     short.default_hooks = dict(hooks, checkpoint=None)
     short.resume, short.log_level = False, 'ERROR'
     with tempfile.TemporaryDirectory() as short.work_dir:
-        runner = build_runner(short)
+        runner = build_runner(short, dataset)
         runner.register_hook(_WaitHook())
         runner.train()
     times = runner.message_hub.get_scalar('train/time').data[0]
@@ -108,7 +109,7 @@ def dry_run(cfg: Config) -> dict[str, str]:
         words = len(codebook.words)
         turns = run.steps * codebook.num_new_words / words
         report['codebook'] = f'{words} words, {turns:.3g} times renewed'
-    return report
+    return report | {key: f'{value:g}' for key, value in numbers.items()}
 
 
 def _rates(groups: list[dict]) -> dict[str, str]:

@@ -8,28 +8,6 @@ from pathlib import Path
 from mmengine.config import Config
 
 
-def check_files(cfg: Config, *stages: str) -> None:
-    """Check that the files of a config exist, and what data sets list.
-
-    Args:
-        cfg (Config): The config.
-        *stages (str): The stages to run: 'train', 'val' or 'test'.
-
-    Raises:
-        FileNotFoundError: See :func:`check_paths`.
-        ValueError: See :func:`check_annotations` and
-            :func:`check_segmentation`.
-    """
-    # Data sets take PyTorch to be imported.
-    from mmmoca.datasets.coco import check_annotations
-
-    from .segmentation_check import check_segmentation
-
-    check_paths(cfg, *stages)
-    check_annotations(cfg, stages)
-    check_segmentation(cfg, stages)
-
-
 def check_paths(cfg: Config, *stages: str) -> None:
     """Check that the checkpoint and the folders of a config exist.
 
@@ -62,3 +40,23 @@ def check_paths(cfg: Config, *stages: str) -> None:
                 f'there is no folder {root}: name yours by {key}.data_root '
                 f'(--cfg-options {key}.data_root=DIR)'
             )
+
+
+def check_contents(cfg: Config, *stages: str) -> None:
+    """Check what the files of a config hold, after :func:`check_paths`.
+
+    Args:
+        cfg (Config): The config.
+        *stages (str): The stages to run: 'train', 'val' or 'test'.
+
+    Raises:
+        ValueError: See :func:`check_annotations` and
+            :func:`check_segmentation`.
+    """
+    # Data sets take PyTorch to be imported.
+    from mmmoca.datasets.coco import check_annotations
+
+    from .segmentation_check import check_segmentation
+
+    check_annotations(cfg, stages)
+    check_segmentation(cfg, stages)

@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
 
 from .options import place
@@ -68,13 +69,16 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
     return {LR: lr, MOMENTUM: momentum, WORDS: words, NEW_WORDS: new_words}
 
 
-def complete_recipe(cfg: Config) -> dict[str, float]:
+def complete_recipe(
+    cfg: Config, images: int | None = None
+) -> dict[str, float]:
     """Write a number wherever a config of pretraining says 'auto'.
 
     Every process calls this before it builds the runner.
 
     Args:
         cfg (Config): The config, changed in place.
+        images (int, optional): See :func:`run_size`.
 
     Returns:
         dict[str, float]: The numbers written, by key.
@@ -86,7 +90,7 @@ def complete_recipe(cfg: Config) -> dict[str, float]:
     given = {key: place(cfg, key)[1] for key in keys}
     if 'auto' not in given.values():
         return {}
-    run = run_size(cfg)
+    run = run_size(cfg, images)
     words = None if given[WORDS] == 'auto' else given[WORDS]
     numbers = recipe_numbers(run, words)
     written = {key: numbers[key] for key in keys if given[key] == 'auto'}
@@ -144,12 +148,27 @@ def global_batch_size(cfg: Config) -> int:
     )
 
 
-def run_size(cfg: Config) -> RunSize:
+def training_set(cfg: Config) -> BaseDataset:
+    """Build the training set of a config.
+
+    Args:
+        cfg (Config): A config with a ``train_dataloader``.
+
+    Returns:
+        BaseDataset: For :func:`run_size` to count, and for the loader of the
+        run, so that its images are listed once.
+    """
+    init_default_scope(cfg.get('default_scope', 'mmpretrain'))
+    return DATASETS.build(cfg.train_dataloader.dataset)
+
+
+def run_size(cfg: Config, images: int | None = None) -> RunSize:
     """Count images, batch and steps of the run that a config describes.
 
     Args:
-        cfg (Config): A config with a ``train_dataloader``. Its data set is
-            built.
+        cfg (Config): A config with a ``train_dataloader``.
+        images (int, optional): Of its data set, which is built if they are
+            not given.
 
     Returns:
         RunSize: The numbers.
@@ -157,8 +176,7 @@ def run_size(cfg: Config) -> RunSize:
     Raises:
         ValueError: If the run has no step.
     """
-    init_default_scope(cfg.get('default_scope', 'mmpretrain'))
-    images = len(DATASETS.build(cfg.train_dataloader.dataset))
+    images = len(training_set(cfg)) if images is None else images
     batch = global_batch_size(cfg)
     micro_batches = cfg.optim_wrapper.get('accumulative_counts', 1)
     iterations = cfg.train_cfg.get('max_iters')

@@ -5,6 +5,7 @@ What MMEngine (0.10) has no public name for is asked of it here alone.
 """
 
 import numpy as np
+from mmengine.dataset import BaseDataset
 from mmengine.hooks import LoggerHook
 from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
@@ -42,6 +43,11 @@ def log_interval(runner: Runner) -> int:
 def is_training(runner: Runner) -> bool:
     """Whether a runner trains, from its ``before_run`` on."""
     return isinstance(runner._train_loop, BaseLoop)
+
+
+def hand_over(runner: Runner, dataset: BaseDataset) -> None:
+    """Let a run that has not begun read a training set that is built."""
+    runner._train_dataloader['dataset'] = dataset
 
 
 def resumes(runner: Runner) -> bool:

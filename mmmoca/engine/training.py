@@ -2,94 +2,71 @@
 """A training from its config to its end, for ``tools`` and for Python."""
 
 import logging
-import os
 from contextlib import ExitStack
-from pathlib import Path
 
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints.run_folder import FolderLock
 
-from .file_check import check_files
-from .hooks.checkpoint_hook import AtomicCheckpointHook, left_checkpoints
+from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
 from .processes import join_processes, on_main_process
-from .recipe import complete_recipe, global_batch_size, scale_lr
+from .recipe import (
+    complete_recipe,
+    global_batch_size,
+    scale_lr,
+    training_set,
+)
 from .runners.console_runner import ConsoleRunner
+from .steps import hand_over
 
 
-def prepare_training(
-    cfg: Config,
-    init: str | os.PathLike | None = None,
-    resume: str | os.PathLike | None = None,
-    amp: bool = False,
-    validate: bool = True,
-    auto_scale_lr: bool = False,
-) -> dict[str, float]:
-    """Write into a config how its run starts, and complete its numbers.
+def run(cfg: Config, progress: bool = False) -> Runner:
+    """Run a training, the only one that writes to its folder.
 
     Args:
-        cfg (Config): Of :func:`~mmmoca.engine.config.load_config`, changed
-            in place.
-        init (str | os.PathLike, optional): The weights to start from, of any
-            layout known.
-        resume (str | os.PathLike, optional): The checkpoint to go on from.
-            'auto' takes the latest one in the work dir, if there is one.
-        amp (bool): Train in mixed precision if the config does not. See
-            :class:`~mmmoca.engine.optimizers.MixedPrecisionOptimWrapper`.
-        validate (bool): Whether to keep the validation. Defaults to True.
-        auto_scale_lr (bool): Scale the learning rate. See
-            :func:`~mmmoca.engine.recipe.scale_lr`.
+        cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. Numbers that
+            follow from images and steps are written into it.
+        progress (bool): Show a progress bar and warnings instead of the log,
+            which goes to its file anyway. Defaults to False.
 
     Returns:
-        dict[str, float]: The numbers that follow from images and batch, by
-        their keys.
+        Runner: The runner after the training.
 
     Raises:
-        FileNotFoundError: If the checkpoint or a folder of images is missing.
-        ValueError: If there are two checkpoints to start from, or two
-            precisions. See also :func:`complete_recipe`.
+        Exception: Any error of building the run or of running it.
     """
-    if not validate:
-        cfg.val_cfg = cfg.val_dataloader = cfg.val_evaluator = None
-    start = cfg.get('load_from')
-    if init is not None:
-        if start is not None or resume not in (None, 'auto'):
-            raise ValueError(
-                f'one start is enough: leave out {init}, or {start or resume}'
-            )
-        start = cfg.load_from = f'mmmoca-start://{os.fspath(init)}'
-        cfg.resume = False
-    folder = Path(cfg.get('work_dir', ''))
-    saved = left_checkpoints(folder)
-    # A job that was requeued before its first checkpoint starts again from
-    # load_from.
-    if resume is not None and (resume != 'auto' or start is None or saved):
-        cfg.resume = True
-        cfg.load_from = None if resume == 'auto' else os.fspath(resume)
-    if auto_scale_lr:
-        cfg.merge_from_dict({'auto_scale_lr.enable': True})
-    if amp and cfg.optim_wrapper.get('dtype') == 'float32':
-        raise ValueError(
-            'dtype=float32 is no mixed precision: leave out one of both'
-        )
-    # All other wrappers use mixed precision anyway.
-    if amp and cfg.optim_wrapper.get('type', 'OptimWrapper') == 'OptimWrapper':
-        cfg.optim_wrapper.type = 'mmmoca.MixedPrecisionOptimWrapper'
-    check_files(cfg, 'train', 'val')
-    return complete_recipe(cfg) | scale_lr(cfg)
+    join_processes(cfg)
+    dataset = training_set(cfg)
+    numbers = complete_recipe(cfg, len(dataset)) | scale_lr(cfg)
+    with ExitStack() as stack:
+        # Before the runner, which writes to its folder when it is built: the
+        # log of another one that starts in this second has its name.
+        on_main_process(_lock, cfg.work_dir, stack)
+        runner = build_runner(cfg, dataset)
+        if progress:
+            _show_progress(runner)
+        _log_recipe(runner, cfg, numbers)
+        # MMEngine does not call hooks after an exception.
+        for hook in runner.hooks:
+            if isinstance(
+                hook, AtomicCheckpointHook | PreemptionHook | ProgressHook
+            ):
+                stack.callback(hook.after_run, runner)
+        runner.train()
+    return runner
 
 
-def build_runner(cfg: Config, progress: bool = False) -> Runner:
+def build_runner(cfg: Config, dataset: BaseDataset | None = None) -> Runner:
     """Build the runner, on processes without a GPU too.
 
     Args:
         cfg (Config): The config.
-        progress (bool): Show a progress bar and warnings instead of the log,
-            which goes to its file anyway. Defaults to False.
+        dataset (BaseDataset, optional): Its training set, if that is built.
 
     Returns:
         Runner: A :class:`ConsoleRunner`, or the config's ``runner_type``.
@@ -102,49 +79,29 @@ def build_runner(cfg: Config, progress: bool = False) -> Runner:
         runner = RUNNERS.build(cfg)
     else:
         runner = ConsoleRunner.from_cfg(cfg)
-    if progress:
-        for handler in runner.logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.setLevel(logging.WARNING)
-        runner.register_hook(ProgressHook())
+    if dataset is not None:
+        hand_over(runner, dataset)
     return runner
-
-
-def train(
-    cfg: Config, written: dict[str, float], progress: bool = False
-) -> Runner:
-    """Run a training. Its process is the only one that writes to its folder.
-
-    Args:
-        cfg (Config): The prepared config.
-        written (dict[str, float]): What :func:`prepare_training` returned,
-            for the log.
-        progress (bool): Show a progress bar instead of the log, which goes
-            to its file anyway.
-
-    Returns:
-        Runner: The runner after the training.
-
-    Raises:
-        Exception: Any error of building the run or of running it.
-    """
-    join_processes(cfg)
-    with ExitStack() as stack:
-        # First, since a runner writes to its folder when it is built, and
-        # the log of another one that starts in this second has its name.
-        on_main_process(_lock, cfg.work_dir, stack)
-        return _train(cfg, written, progress)
 
 
 def _lock(folder: str, stack: ExitStack) -> None:
     stack.callback(FolderLock(folder).release)
 
 
-def _train(cfg: Config, written: dict[str, float], progress: bool) -> Runner:
-    runner = build_runner(cfg, progress)
-    if written:
-        numbers = ', '.join(f'{k}={v:g}' for k, v in written.items())
-        runner.logger.info(f'from images and steps: {numbers}')
+def _show_progress(runner: Runner) -> None:
+    for handler in runner.logger.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.setLevel(logging.WARNING)
+    runner.register_hook(ProgressHook())
+
+
+def _log_recipe(
+    runner: Runner, cfg: Config, numbers: dict[str, float]
+) -> None:
+    """Log the numbers that were written; warn of a rate for other batches."""
+    if numbers:
+        text = ', '.join(f'{key}={n:g}' for key, n in numbers.items())
+        runner.logger.info(f'from images and steps: {text}')
     batch = global_batch_size(cfg)
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
     if batch != base:
@@ -152,13 +109,3 @@ def _train(cfg: Config, written: dict[str, float], progress: bool) -> Runner:
             f'the learning rate was chosen for {base} images a step, not '
             f'{batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales it'
         )
-    try:
-        runner.train()
-    finally:
-        # MMEngine does not call hooks after an exception.
-        for hook in runner.hooks:
-            if isinstance(
-                hook, AtomicCheckpointHook | PreemptionHook | ProgressHook
-            ):
-                hook.after_run(runner)
-    return runner

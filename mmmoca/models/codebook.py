@@ -144,7 +144,7 @@ class OnlineCodebook(BaseModule):
     ) -> None:
         words = state_dict.get(f'{prefix}words')
         if self._takes_any_number and words is not None:
-            self.words = self.words.new_empty(words.shape)
+            self.words = torch.empty_like(words, device=self.msd.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property

@@ -20,7 +20,10 @@ for tool, *arguments in json.loads(sys.argv[1]):
     sys.path.insert(0, str(Path(tool).parent))
     output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(output):
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+        ):
             runpy.run_path(tool, run_name='__main__')
     except (Exception, SystemExit) as error:
         ends.append(f'{output.getvalue()}{type(error).__name__}: {error}')

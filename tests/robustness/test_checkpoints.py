@@ -19,7 +19,7 @@ from mmengine.dist import get_rank
 from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.checkpoints.run_folder import FolderLock, newest_checkpoint
 from mmmoca.engine import NonFiniteStateError
-from mmmoca.engine.training import train
+from mmmoca.engine.training import run
 
 from ..helpers.distributed import run_processes
 from ..helpers.images import DEMO_CONFIG
@@ -149,13 +149,13 @@ def test_one_run_a_folder(root):
     before = [*folder.rglob('*')]
     cfg = demo_config(root, 'shared', **OPTIONS | {'train_cfg.max_iters': 1})
     with pytest.raises(RuntimeError, match=f'process {holder.pid} on'):
-        train(cfg, {})
+        run(cfg)
     assert [*folder.rglob('*')] == before
     with pytest.raises(RuntimeError):  # a runner of another package
         build(root, 'shared').train()
     holder.kill()
     holder.join()
-    train(cfg, {})
+    run(cfg)
     FolderLock(folder).release()
     assert 'max_iters=1' in (folder / DEMO_CONFIG.name).read_text()
 

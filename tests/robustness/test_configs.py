@@ -5,7 +5,7 @@ import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 
-from mmmoca.engine.config import load_config
+from mmmoca.engine.config import read_run
 from mmmoca.engine.config_check import check_config
 from mmmoca.registry import (
     HOOKS,
@@ -115,11 +115,11 @@ def test_classes_know_their_ranges(kind, known, name, value):
 def test_keys_that_nothing_reads():
     for key, word in (('modle', 'modle'), ('lr', 'lr'), ('auto_lr.a', 'auto')):
         with pytest.raises(ValueError, match=word):
-            load_config(DEMO_CONFIG, cfg_options={key: 4})
+            read_run(DEMO_CONFIG, {key: 4})
     # These are no keys of the file, but the runner's.
     options = {'compile': True, 'resume': True, 'auto_scale_lr.enable': True}
     options |= {'sync_bn': 'torch', 'model_wrapper_cfg': dict(type='DDP')}
-    assert load_config(DEMO_CONFIG, cfg_options=options).compile
+    assert read_run(DEMO_CONFIG, options).compile
 
 
 @pytest.mark.parametrize(

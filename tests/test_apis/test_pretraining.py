@@ -14,7 +14,7 @@ from mmpretrain.registry import DATASETS
 import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine import training
-from mmmoca.engine.config import load_config
+from mmmoca.engine.config import read_run
 
 from ..helpers.errors import raises
 from ..helpers.images import CONFIGS
@@ -37,8 +37,8 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
     out, last = run
     assert last == out / 'epoch_1.pth'
     options = dict(data_root=str(root / 'train'), **RUN, **tiny_run(), **OWN)
-    cfg = load_config(CONFIGS / f'{CONFIG}.py', str(tmp_path), options)
-    training.train(cfg, training.prepare_training(cfg))
+    file = CONFIGS / f'{CONFIG}.py'
+    training.run(read_run(file, options, work_dir=str(tmp_path)))
     first, second = (
         read_checkpoint(folder / 'epoch_1.pth')['state_dict']
         for folder in (out, tmp_path)
@@ -84,14 +84,14 @@ def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
         (dict(init='a', resume='b'), ValueError, ['leave out a, or b']),
         (dict(epochs=0), ValueError, ['max_epochs=0']),
         (dict(config='no_vit'), FileNotFoundError, ['config no_vit', 'moca_']),
-        (dict(config='moca_vit-b16_200e'), ValueError, ['no shorthand']),
+        (dict(config='moca_vit-b16_200e'), ValueError, ['own-images']),
         (dict(epoch=3), ValueError, ['epoch', 'did you mean epochs']),
         (dict(batch_size=4096), ValueError, ['48 images fill no step']),
     ],
 )
 def test_wrong_settings(root, tmp_path, monkeypatch, settings, error, parts):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr('mmmoca.apis.pretraining.train', None)  # not reached
+    monkeypatch.setattr(training, 'build_runner', None)  # not reached
     settings = dict(data=root / 'train', batch_size=16) | settings
     with raises(error, *parts):
         mmmoca.pretrain(out='work', **settings)
@@ -110,7 +110,7 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
 def test_lists_and_opened_sets(root, tmp_path, monkeypatch):
     """The run finds the same images again, in the same order."""
     train = mock.Mock(side_effect=KeyboardInterrupt)
-    monkeypatch.setattr('mmmoca.apis.pretraining.train', train)
+    monkeypatch.setattr('mmmoca.apis.pretraining.run', train)
     folder = root / 'train'
     paths = sorted(map(str, folder.glob('*/*.jpg')))
     datasets = pytest.importorskip('datasets')

@@ -13,8 +13,8 @@ from mmengine.registry import DATASETS
 from PIL import Image
 from pycocotools import mask
 
-from mmmoca.engine.config import load_config
-from mmmoca.engine.file_check import check_files
+from mmmoca.engine.config import read_run
+from mmmoca.engine.file_check import check_contents
 
 from .conftest import CLASSES, CONFIGS, shapes_config
 
@@ -104,7 +104,7 @@ def test_boxes_alone(altered):
     """A detector without masks asks for none."""
     dataset = altered(each(segmentation=None))
     name = 'retinanet_moca-vit-b16_fpn_1x_own-coco.py'
-    cfg = load_config(CONFIGS / name)
+    cfg = read_run(CONFIGS / name)
     for split in ('train', 'val'):
         dataset.pipeline = cfg[f'{split}_dataloader'].dataset.pipeline
         found = DATASETS.build(dataset)[0]['data_samples'].gt_instances
@@ -167,9 +167,9 @@ def test_images_without_annotations(shapes, altered, tmp_path):
     cfg = shapes_config(shapes, tmp_path)
     cfg.test_evaluator.ann_file = dataset.ann_file
     with pytest.raises(ValueError, match='format_only'):
-        check_files(cfg, 'test')
+        check_contents(cfg, 'test')
     cfg.test_evaluator.format_only = True
-    check_files(cfg, 'test')
+    check_contents(cfg, 'test')
 
 
 def test_size_is_that_of_the_decoded_image(shapes, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import HOOKS, MODELS
 
-from mmmoca.engine.config import load_config
+from mmmoca.engine.config import read_run
 
 from ..helpers.tools import ROOT, install_configs
 from .conftest import CONFIGS
@@ -128,7 +128,7 @@ def test_own_classes(tmp_path, monkeypatch):
     install_configs(monkeypatch, tmp_path)
     path = tmp_path / 'mine.py'
     path.write_text(snippets()[0])
-    cfg = load_config(path)
+    cfg = read_run(path)
     assert set(class_counts(build(cfg)).values()) == {2}
     path.write_text(snippets()[1])
     cfg = Config.fromfile(path)

@@ -9,9 +9,9 @@ import pytest
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from mmmoca.engine.config import load_config
+from mmmoca.engine.config import read_run
 from mmmoca.engine.config_check import RUN_KEYS
-from mmmoca.engine.file_check import check_files
+from mmmoca.engine.file_check import check_paths
 from mmmoca.engine.options import place, read_option
 
 from ..helpers.images import CONFIGS
@@ -28,7 +28,7 @@ SEGMENTATION = (
 
 
 def load(**options):
-    return load_config(CONFIG, cfg_options=options)
+    return read_run(CONFIG, options)
 
 
 def test_none_leaves_a_hook_out():
@@ -49,7 +49,7 @@ def test_what_a_file_inherits(tmp_path):
         "pin_memory=False, dataset=dict(data_root='mine'))\n"
         "work_dir = '~/runs'\n"
     )
-    cfg = load_config(file)
+    cfg = read_run(file)
     assert cfg.train_cfg.max_epochs == 3 and 'epochs' not in cfg
     assert '~' not in cfg.work_dir
     train, bank = cfg.train_dataloader, load().val_cfg.bank_dataloader
@@ -59,10 +59,10 @@ def test_what_a_file_inherits(tmp_path):
     assert bank.persistent_workers and bank.num_workers > 0
     for loader in (train, bank):
         assert loader.collate_fn == dict(type='default_collate')
-    cfg = load_config(file, cfg_options=dict(epochs=5))
+    cfg = read_run(file, dict(epochs=5))
     assert cfg.train_cfg.max_epochs == 5
     # Images of segmentation differ in size.
-    cfg = load_config(SEGMENTATION)
+    cfg = read_run(SEGMENTATION)
     assert 'collate_fn' not in cfg.val_dataloader
     # Of the runner, whose keys are listed without importing it.
     assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
@@ -71,7 +71,7 @@ def test_what_a_file_inherits(tmp_path):
         load(data_root='mine')
 
 
-# What follows from the shorthands of a template.
+# What follows from the settings of a template.
 OWN = {
     SEGMENTATION: {
         'train_dataloader.dataset.pipeline[4].crop_size': (64, 64),
@@ -106,7 +106,7 @@ OWN = {
     ],
     ids=lambda path: path.stem,
 )
-def test_what_follows_from_the_shorthands_of_a_template(template, tmp_path):
+def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
     """On a command line, and in a file that inherits it."""
     size = 'crop_size' if template == SEGMENTATION else 'img_size'
     values = {'data_root': 'mine', 'epochs': 3, 'arch': 'l', size: 64}
@@ -115,7 +115,7 @@ def test_what_follows_from_the_shorthands_of_a_template(template, tmp_path):
     file = tmp_path / 'child.py'
     file.write_text('\n'.join(f'{k} = {v!r}' for k, v in values.items()))
     for source, options in ((file, ()), (template, texts)):
-        cfg = load_config(source, None, options)
+        cfg = read_run(source, options)
         for key, value in OWN[template].items():
             assert eval(f'cfg.{key}') == value, key
         dataset = cfg.test_dataloader.dataset
@@ -123,16 +123,16 @@ def test_what_follows_from_the_shorthands_of_a_template(template, tmp_path):
         assert (dataset.data_root, cfg.train_cfg.max_epochs) == ('mine', 3)
 
 
-def test_shorthands_and_whole_keys(tmp_path):
+def test_settings_and_whole_keys(tmp_path):
     """Whole keys go first. The folders of classes count."""
     pipeline = 'train_dataloader.dataset.pipeline'
     options = {f'{pipeline}.RandomCrop.crop_size': 16, 'crop_size': 32}
     options |= {'data_root': 'mine'} | NO_VALIDATION
-    cfg = load_config(SEGMENTATION, cfg_options=options)
+    cfg = read_run(SEGMENTATION, options)
     assert cfg.train_dataloader.dataset.pipeline[4].crop_size == 16
     assert cfg.model.test_cfg.crop_size == (32, 32)
     (tmp_path / 'train' / 'cat').mkdir(parents=True)
-    cfg = load_config(CLASSES, None, [f'data_root={tmp_path}'])
+    cfg = read_run(CLASSES, [f'data_root={tmp_path}'])
     assert cfg.model.head.num_classes == 1
     twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
     with pytest.raises(ValueError):
@@ -140,13 +140,13 @@ def test_shorthands_and_whole_keys(tmp_path):
     assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
     for bad in ('crop_size=big', 'arch=vit-s', f'{pipeline}.Pad.size=3'):
         with pytest.raises(ValueError, match=bad.split('=')[0]):
-            load_config(SEGMENTATION, None, [bad])
+            read_run(SEGMENTATION, [bad])
 
 
 def test_a_file_of_classes(tmp_path):
     path = tmp_path / 'classes.txt'
     path.write_text('road\nsky\n', 'utf-16')
-    cfg = load_config(SEGMENTATION, None, [f'classes={path}'])
+    cfg = read_run(SEGMENTATION, [f'classes={path}'])
     assert cfg.train_dataloader.dataset.metainfo.classes == ['road', 'sky']
     assert cfg.model.decode_head.num_classes == 2
 
@@ -165,7 +165,7 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
     before = [*sys.path]
     parts = {}
     for name in 'abab':
-        load_config(tmp_path / name / 'own.py')
+        read_run(tmp_path / name / 'own.py')
         part = sys.modules['own_part']
         assert name == part.NAME and sys.path == [
             *before,
@@ -218,9 +218,9 @@ def test_the_launcher_is_what_started_the_processes(monkeypatch):
 def test_a_part_that_a_run_has_left_out(tmp_path):
     """Its config has no k-NN any more, whose folder could be named."""
     own = CONFIGS / 'moca_vit-b16_own-images.py'
-    load_config(own).dump(tmp_path / 'left.py')
-    with pytest.raises(ValueError, match='val_cfg'):
-        load_config(tmp_path / 'left.py', None, dict(knn_root='mine'))
+    read_run(own).dump(tmp_path / 'left.py')
+    with pytest.raises(ValueError, match='knn_root'):
+        read_run(tmp_path / 'left.py', dict(knn_root='mine'))
 
 
 def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
@@ -241,11 +241,11 @@ def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
         ),
     ):
         with pytest.raises(FileNotFoundError, match=message):
-            check_files(load(**options), stage)
+            check_paths(load(**options), stage)
     for options in (
         moved,
         {kind: 'mmmoca.ImageShards', place: '{0..9}.tar'},
         {place: 's3://bucket', 'load_from': 's3://bucket/a.pth'},
         dict(load_from='mmmoca-teacher://https://there/a.pth'),
     ):
-        check_files(load(**options), 'train')
+        check_paths(load(**options), 'train')

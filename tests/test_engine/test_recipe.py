@@ -10,10 +10,10 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import Runner
 
 from mmmoca.engine import complete_recipe
-from mmmoca.engine.config import load_config
+from mmmoca.engine.config import read_run
 from mmmoca.engine.dry_run import dry_run
 from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
-from mmmoca.engine.training import prepare_training, train
+from mmmoca.engine.training import run
 
 from ..helpers.images import CONFIGS, DEMO_CONFIG, write_images
 from ..helpers.runs import tiny_run
@@ -35,7 +35,8 @@ def own_config(root, work_dir='', **options):
     """The config for those images, in the folder ``work`` beside them."""
     own = dict(data_root=str(root), epochs=4, batch_size=8)
     work_dir = str(work_dir or root / 'work')
-    return load_config(CONFIG, work_dir, own | tiny_run() | options)
+    options = own | tiny_run() | options
+    return read_run(CONFIG, options, work_dir=work_dir)
 
 
 def numbers(*run):
@@ -88,7 +89,8 @@ def test_what_is_not_auto_stays(root):
 def test_tiny_follows_the_same_rules(root):
     """But for its rate, which is linear in the batch, too."""
     settings = dict(data_root=str(root), epochs=4, batch_size=8)
-    written = prepare_training(load_config(TINY_CONFIG, cfg_options=settings))
+    cfg = read_run(TINY_CONFIG, settings)
+    written = complete_recipe(cfg) | scale_lr(cfg)
     expected = recipe_numbers(RunSize(58, 8, 28))
     assert written == expected | {LR: pytest.approx(1e-3 / 4)}
 
@@ -97,10 +99,10 @@ def test_size_and_views_have_names(root):
     """Crops, positions and the border follow; probabilities are set."""
     own = [f'data_root={root}/train', f'knn_root={root}', 'img_size=160']
     own += ['flip=0', 'jitter=0.25', 'solarize=0']
-    cfg = load_config(CONFIG, cfg_options=own)
+    cfg = read_run(CONFIG, own)
     assert cfg.model.backbone.img_size == 160
     assert cfg.model.codebook.border == 1
-    tiny = load_config(TINY_CONFIG, cfg_options=own[:3])
+    tiny = read_run(TINY_CONFIG, own[:3])
     assert tiny.model.codebook.border == 3
     init_default_scope('mmpretrain')
     sets = [cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader]
@@ -123,9 +125,6 @@ def test_what_cannot_be(root):
     message = '58 images fill no step of 64: lower train_dataloader.batch_size'
     with pytest.raises(ValueError, match=message):
         complete_recipe(cfg)
-    cfg.optim_wrapper.dtype = 'float32'
-    with pytest.raises(ValueError, match='no mixed precision'):
-        prepare_training(cfg, amp=True)
 
 
 @pytest.mark.slow
@@ -143,7 +142,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
     }
     options |= dict(knn_root=str(root), epochs=1, img_size=64)
     cfg = own_config(root, tmp_path, **options)
-    train(cfg, prepare_training(cfg))
+    run(cfg)
     printed = capsys.readouterr().out
     assert 'chosen for 2048 images' in printed
     assert '36 of the 64 words' in printed
@@ -156,7 +155,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
 def test_rates_follow_the_images(monkeypatch, launcher, images):
     for place in ('SLURM_STEP_NUM_TASKS', 'OMPI_COMM_WORLD_SIZE'):
         monkeypatch.setenv(place, '2')
-    cfg = load_config(DEMO_CONFIG, launcher=launcher)
+    cfg = read_run(DEMO_CONFIG, launcher=launcher)
     assert scale_lr(cfg) == {}
     cfg.train_dataloader.batch_size = 4
     cfg.optim_wrapper.accumulative_counts = 3

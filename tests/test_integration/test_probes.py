@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from mmengine.runner import Runner
 
-from mmmoca.engine.config import load_config
+from mmmoca.engine.config import read_run
 
 from ..helpers.digits import (
     ARCH,
@@ -51,10 +51,10 @@ def test_linear_probe(tmp_path):
 def test_attentive_probe_of_own_classes(tmp_path):
     root = write_digits(tmp_path / 'digits', 300)
     save_pretraining(tmp_path / 'moca.pth')
-    cfg = load_config(
+    cfg = read_run(
         CONFIGS / ATTENTIVE,
-        str(tmp_path / 'work'),
-        dict(
+        work_dir=str(tmp_path / 'work'),
+        options=dict(
             data_root=str(root),
             img_size=32,
             steps=60,

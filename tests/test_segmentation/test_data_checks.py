@@ -39,7 +39,7 @@ def refused(root, work_dir, message, **options):
     """The error comes from what the tools call before they build anything."""
     cfg = small_config(MASK, root, work_dir, **options)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        file_check.check_files(cfg, 'train', 'val')
+        file_check.check_contents(cfg, 'train', 'val')
     assert '\n' not in str(caught.value)
 
 

@@ -110,11 +110,10 @@ def test_own_images(tool, tmp_path, monkeypatch, capfd):
 
 def test_where_it_writes_and_draws_by_default(tool, tmp_path):
     demo = tool('demo')
-    own = demo.parse_args(['--data', f'{tmp_path}/'])[1]
-    assert str(own.out) == f'work_dirs/demo_{tmp_path.name}'
-    _, args = demo.parse_args([])
-    assert str(args.out) == 'work_dirs/demo'
-    args.out = tmp_path
+    own = demo.default_folder(f'{tmp_path}/')
+    assert str(own) == f'work_dirs/demo_{tmp_path.name}'
+    assert str(demo.default_folder(None)) == 'work_dirs/demo'
+    args = demo.build_parser().parse_args(['--out', str(tmp_path)])
     with mock.patch.object(demo.subprocess, 'run') as run:
         settings = demo.textures_run(args)
     _, program, target, _ = run.call_args.args[0]

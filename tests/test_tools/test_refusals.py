@@ -42,7 +42,7 @@ def place(root, tmp_path_factory):
         ('train', f'{CONFIG} --init empty', 'no file empty'),
         ('train', f'{CONFIG} --init a.pth --resume b.pth', 'a.pth, or b.pth'),
         ('train', f'{CONFIG} --cfg-options a', 'a must be KEY=VALUE'),
-        ('train', f'{CONFIG} --cfg-options a=[1,2', '--cfg-options'),
+        ('train', f'{CONFIG} --cfg-options model.a=[1,2', '--cfg-options'),
         ('train', 'classification/knn_vit-b16_in1k.py', 'no train_cfg'),
         ('train', CONFIG, 'no folder data/imagenet/'),
         ('train', 'wrong.py', "'c' is not defined"),

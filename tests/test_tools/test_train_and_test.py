@@ -11,82 +11,78 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from mmengine.config import Config
 from mmengine.fileio import load
 
 from mmmoca import requirements
 from mmmoca.engine import NonFiniteLossError, NonFiniteStateError, training
-from mmmoca.engine.training import prepare_training
+from mmmoca.engine.config import read_run
 
 from ..helpers.distributed import free_port
-from ..helpers.images import CONFIGS
+from ..helpers.images import CONFIGS, DEMO_CONFIG
 from ..helpers.runs import SMALL
 from ..helpers.tools import TOOLS, run_tool
 
 CONFIG = 'moca_vit-b16_200e.py'
+LOADERS = 'train_dataloader', 'val_dataloader', 'val_cfg.bank_dataloader'
 
 
-@pytest.fixture
-def command(tool, monkeypatch):
-    """Parse a command line of a tool; gives its parser, too."""
-
-    def parse(name, *arguments):
-        argv = [f'{name}.py', *map(str, arguments)]
-        monkeypatch.setattr(sys, 'argv', argv)
-        return tool(name).parse_args()
-
-    return parse
+def read(*arguments, **options):
+    return read_run(*arguments, **dict(stages=['train', 'val']) | options)
 
 
-def test_config_is_a_path_or_a_name(tool, command, tmp_path, monkeypatch):
-    run_config = tool('_arguments').run_config
+def test_config_is_a_path_or_a_name(tool, tmp_path, monkeypatch):
+    parse = tool('train').build_parser().parse_args
     monkeypatch.chdir(tmp_path)
-    by_name = run_config(*command('train', CONFIG))
+    by_name = read_run(parse([CONFIG]).config)
     assert by_name.work_dir == os.path.join('work_dirs', 'moca_vit-b16_200e')
     for config in (f'./configs/{CONFIG}', CONFIGS / CONFIG):
-        same = run_config(*command('train', config))
+        same = read_run(parse([str(config)]).config)
         assert same._cfg_dict == by_name._cfg_dict
 
     (tmp_path / CONFIG).write_text("work_dir = 'mine'\n")
-    nearby = run_config(*command('train', CONFIG))
+    nearby = read_run(parse([CONFIG]).config)
     assert nearby._cfg_dict == dict(work_dir='mine', launcher='none')
+    with pytest.raises(ValueError):
+        read(CONFIG)  # which trains nothing
 
 
-def test_options_of_several_flags_are_kept(command):
+def test_options_of_several_flags_are_kept(tool):
     more = '--amp', '--cfg-options', 'e=f=g', 'p=/my data/1 2'
-    _, args = command('train', CONFIG, '--cfg-options', 'a=1e-3', *more)
+    line = CONFIG, '--cfg-options', 'a=1e-3', *more
+    args = tool('train').build_parser().parse_args(line)
     assert args.amp and args.cfg_options == ['a=1e-3', *more[2:]]
 
 
-def test_arguments_of_training():
-    def apply(cfg, written=None, **arguments):
-        cfg = Config(cfg)
-        assert prepare_training(cfg, **arguments) == (written or {})
-        return cfg
-
-    assert apply({}, validate=False).val_cfg is None
+def test_arguments_of_training(root):
+    options = {f'{s}.dataset.data_root': str(root) for s in LOADERS}
+    cfg = read(DEMO_CONFIG, options, stages=['train'])
+    assert cfg.val_cfg is cfg.val_dataloader is None
     ours = 'mmmoca.MixedPrecisionOptimWrapper'
-    cfg = dict(optim_wrapper=dict(type='OptimWrapper'))
-    assert apply(cfg, amp=True).optim_wrapper.type == ours
-    cfg = dict(optim_wrapper=dict(type='AmpOptimWrapper', dtype='bfloat16'))
-    assert apply(cfg, amp=True).optim_wrapper == cfg['optim_wrapper']
-    cfg = dict(
-        auto_scale_lr=dict(base_batch_size=64),
-        optim_wrapper=dict(optimizer=dict(lr=1.0)),
-        train_dataloader=dict(batch_size=32),
-    )
-    apply(cfg, {'optim_wrapper.optimizer.lr': 0.5}, auto_scale_lr=True)
+    wrapper = 'optim_wrapper.type'
+    for given, used in (('OptimWrapper', ours), ('AmpOptimWrapper', None)):
+        cfg = read(DEMO_CONFIG, options | {wrapper: given}, amp=True)
+        assert cfg.optim_wrapper.type == (used or given)
+    with pytest.raises(ValueError):
+        precise = {'optim_wrapper.dtype': 'float32'}
+        read(DEMO_CONFIG, options | precise, amp=True)
+    scaled = read(DEMO_CONFIG, options, auto_scale_lr=True)
+    assert scaled.auto_scale_lr.enable
 
 
-def test_what_a_run_starts_from(tmp_path, monkeypatch):
+def test_what_a_run_starts_from(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ('a.pth', 'b.pth'):
         Path(name).touch()
+    options = {f'{s}.dataset.data_root': str(root) for s in LOADERS}
 
     def chosen(init=None, resume=None, load_from=None):
-        cfg = Config(dict(work_dir=str(tmp_path / 'run'), resume=False))
-        cfg.load_from = load_from
-        prepare_training(cfg, init, resume)
+        cfg = read(
+            DEMO_CONFIG,
+            options | dict(load_from=load_from),
+            work_dir=str(tmp_path / 'run'),
+            init=init,
+            resume=resume,
+        )
         return cfg.load_from, cfg.resume
 
     start = 'mmmoca-start://a.pth'
@@ -109,10 +105,8 @@ def test_what_a_run_starts_from(tmp_path, monkeypatch):
 def test_a_run_that_diverges(tmp_path, monkeypatch, kind):
     """Ends with a status of its own."""
     end = mock.Mock(side_effect=kind('iteration 3'))
-    monkeypatch.setattr(training, 'prepare_training', mock.Mock())
-    place = 'mmmoca.engine.file_check.check_paths'
-    monkeypatch.setattr(place, mock.Mock())
-    monkeypatch.setattr(training, 'train', end)
+    monkeypatch.setattr('mmmoca.engine.config.read_run', mock.Mock())
+    monkeypatch.setattr(training, 'run', end)
     line = CONFIG, '--work-dir', tmp_path
     printed = run_tool('tools/train.py', *line, code=os.EX_DATAERR)
     assert 'iteration 3' in printed.splitlines()[-1]

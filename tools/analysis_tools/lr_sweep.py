@@ -20,7 +20,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import config_file, import_stack, positive_integer
+from _arguments import (
+    config_file,
+    import_stack,
+    positive_integer,
+    run_program,
+)
 
 TOOLS = Path(__file__).resolve().parents[1]
 LR = 'optim_wrapper.optimizer.lr'
@@ -160,8 +165,30 @@ def format_table(result: dict) -> str:
     return render_table(('run', result['metric']), rows)
 
 
+def write_sweep(args: argparse.Namespace) -> None:
+    """Sweep, print the table and write it beside the runs.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    if args.work_dir is None:
+        args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
+    import_stack()
+    from mmmoca.files import write_json, write_text
+
+    try:
+        result = sweep(args)
+    except DivergedError as error:
+        print(f'lr_sweep.py: error: {error}', file=sys.stderr)
+        sys.exit(os.EX_DATAERR)
+    table = format_table(result)
+    write_json(args.work_dir / 'sweep.json', result)
+    write_text(args.work_dir / 'sweep.md', table)
+    print(table, end='')
+
+
 def main() -> None:
-    """Sweep, print the table and write it beside the runs."""
+    """Tune the learning rate."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('config', type=config_file, help='a config that trains and validates')
@@ -174,22 +201,7 @@ def main() -> None:
     add('--train-args', default='', help='of tools/train.py: --train-args=...')
     form = 'KEY=VALUE'
     add('--cfg-options', nargs='+', action='extend', default=[], metavar=form)
-    args = parser.parse_args()
-    if args.work_dir is None:
-        args.work_dir = Path('work_dirs') / f'sweep_{args.config.stem}'
-    import_stack()
-    from mmmoca.files import write_json, write_text
-
-    try:
-        result = sweep(args)
-    except DivergedError as error:
-        parser.exit(os.EX_DATAERR, f'{parser.prog}: error: {error}\n')
-    except ValueError as error:
-        parser.error(str(error))
-    table = format_table(result)
-    write_json(args.work_dir / 'sweep.json', result)
-    write_text(args.work_dir / 'sweep.md', table)
-    print(table, end='')
+    run_program(parser, write_sweep)
 
 
 if __name__ == '__main__':

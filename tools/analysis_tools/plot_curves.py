@@ -7,7 +7,28 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from _arguments import import_stack, one_line_errors
+from _arguments import import_stack, run_program
+
+
+def draw(args: argparse.Namespace) -> None:
+    """Draw the curves of a run.
+
+    Args:
+        args (argparse.Namespace): The command line.
+
+    Raises:
+        FileNotFoundError: If there is no such run.
+    """
+    if not args.run.exists():
+        raise FileNotFoundError(f'there is no {args.run}')
+    import_stack()
+    from mmmoca.files import write_figure
+    from mmmoca.visualization.curves import draw_run
+
+    folder = args.run if args.run.is_dir() else args.run.parent
+    out = args.out or folder / 'curves.png'
+    write_figure(out, draw_run(args.run))
+    print(out)
 
 
 def main() -> None:
@@ -17,19 +38,7 @@ def main() -> None:
     add('run', type=Path, help='a work dir, or the scalars.json of one run')
     out = 'the picture (by default curves.png beside what is read)'
     add('--out', type=Path, help=out)
-    args = parser.parse_args()
-    if not args.run.exists():
-        parser.error(f'there is no {args.run}')
-    import_stack()
-    from mmmoca.files import write_figure
-    from mmmoca.visualization.curves import draw_run
-
-    folder = args.run if args.run.is_dir() else args.run.parent
-    out = args.out or folder / 'curves.png'
-    with one_line_errors(parser, OSError, ValueError):
-        figure = draw_run(args.run)
-    write_figure(out, figure)
-    print(out)
+    run_program(parser, draw)
 
 
 if __name__ == '__main__':

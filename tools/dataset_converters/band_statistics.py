@@ -20,8 +20,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import (
     image_folder,
     import_stack,
-    one_line_errors,
     positive_integer,
+    run_program,
 )
 
 if TYPE_CHECKING:
@@ -130,33 +130,21 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
     return 1
 
 
-def main() -> None:
-    """Read the images and print the numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add('folder', type=image_folder, help='of images, at any depth')
-    channels = 'channels of an image (by default those of the first one)'
-    add('--channels', type=positive_integer, help=channels)
-    axis = 'axis of the channels (by default the one that fits)'
-    add('--channel-axis', choices=['first', 'last'], help=axis)
-    nodata = 'value of pixels that were not measured, as nan is'
-    add('--nodata', type=float, help=nodata)
-    images = 'number of images to read, evenly spread (all)'
-    add('--images', type=positive_integer, help=images)
-    threads = 'threads that read (2)'
-    add('--workers', type=positive_integer, default=2, help=threads)
-    add('--out', type=Path, help='write the numbers to this JSON file, too')
-    args = parser.parse_args()
+def measure(args: argparse.Namespace) -> None:
+    """Read the images and print the numbers.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
     import_stack()
     from mmmoca.datasets import LoadBands
     from mmmoca.files import write_json
 
     root = Path(args.folder).expanduser()
     axis = args.channel_axis
-    with one_line_errors(parser, OSError, ValueError):
-        channels = args.channels or count_channels(root, axis)
-        loader = LoadBands(channels, axis, args.nodata, fill='nan')
-        moments = read_moments(str(root), loader, args.workers, args.images)
+    channels = args.channels or count_channels(root, axis)
+    loader = LoadBands(channels, axis, args.nodata, fill='nan')
+    moments = read_moments(str(root), loader, args.workers, args.images)
     mean, std = mean_and_std(moments)
     # Rounding leaves the std of a constant channel slightly above 0.
     for band in (std <= 1e-9 * np.abs(mean)).nonzero()[0]:
@@ -177,6 +165,25 @@ def main() -> None:
         pixels = np.sum(moments, axis=0)[0].astype(int).tolist()
         numbers |= dict(images=len(moments), pixels=pixels)
         write_json(args.out, numbers)
+
+
+def main() -> None:
+    """Measure mean and std of the channels of a folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add('folder', type=image_folder, help='of images, at any depth')
+    channels = 'channels of an image (by default those of the first one)'
+    add('--channels', type=positive_integer, help=channels)
+    axis = 'axis of the channels (by default the one that fits)'
+    add('--channel-axis', choices=['first', 'last'], help=axis)
+    nodata = 'value of pixels that were not measured, as nan is'
+    add('--nodata', type=float, help=nodata)
+    images = 'number of images to read, evenly spread (all)'
+    add('--images', type=positive_integer, help=images)
+    threads = 'threads that read (2)'
+    add('--workers', type=positive_integer, default=2, help=threads)
+    add('--out', type=Path, help='write the numbers to this JSON file, too')
+    run_program(parser, measure)
 
 
 if __name__ == '__main__':

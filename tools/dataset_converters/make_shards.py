@@ -17,8 +17,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import (
     image_folder,
     import_stack,
-    one_line_errors,
     positive_integer,
+    run_program,
 )
 
 if TYPE_CHECKING:
@@ -117,8 +117,21 @@ def _samples(folder: 'ImageFolder') -> Iterator[dict[str, str | bytes]]:
         yield sample
 
 
+def write(args: argparse.Namespace) -> None:
+    """Write the shards that a command line asks for.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    import_stack()
+    total, left_out = make_shards(
+        args.images, args.out, args.with_label, args.number, args.megabytes
+    )
+    print(f'{args.out}: {total} images, {left_out} could not be read')
+
+
 def main() -> None:
-    """Write them."""
+    """Write shards of a folder of images."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('images', type=image_folder, help='folder of images, at any depth')
@@ -129,11 +142,7 @@ def main() -> None:
     add('--number', type=positive_integer, default=10_000, help=number)
     size = 'size of a shard'
     add('--megabytes', type=float, default=1000, help=size)
-    args = parser.parse_args()
-    import_stack()
-    with one_line_errors(parser, ImportError, OSError):
-        total, left_out = make_shards(**vars(args))
-    print(f'{args.out}: {total} images, {left_out} could not be read')
+    run_program(parser, write)
 
 
 if __name__ == '__main__':

@@ -16,8 +16,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import (
     image_folder,
     import_stack,
-    one_line_errors,
     positive_integer,
+    run_program,
 )
 
 
@@ -75,8 +75,20 @@ def make_subsets(
     return [Path(out) / name for name in lists]
 
 
+def draw(args: argparse.Namespace) -> None:
+    """Draw the lists that a command line asks for.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    import_stack()
+    names = 'train', 'out', 'shots', 'percent', 'sets', 'seed'
+    for path in make_subsets(**{name: getattr(args, name) for name in names}):
+        print(path)
+
+
 def main() -> None:
-    """Draw them."""
+    """Draw lists of images."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add('train', type=image_folder, help='folder of the class folders')
@@ -88,12 +100,7 @@ def main() -> None:
     sets = 'lists for each number of images (3)'
     add('--sets', type=positive_integer, default=3, help=sets)
     add('--seed', type=int, default=0)
-    args = parser.parse_args()
-    import_stack()
-    with one_line_errors(parser, OSError, ValueError):
-        files = make_subsets(**vars(args))
-    for path in files:
-        print(path)
+    run_program(parser, draw)
 
 
 if __name__ == '__main__':

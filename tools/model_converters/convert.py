@@ -20,13 +20,13 @@ from _arguments import (
     add_encoder_choice,
     import_stack,
     local_file,
-    one_line_errors,
     positive_integer,
+    run_program,
 )
 
 
-def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """Parse the command line."""
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -42,14 +42,24 @@ def parse_args() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     add('--interpolation', choices=ways, default='bicubic', help=way)
     channels = 'adapt the patch projection to N channels, by the rule of timm'
     add('--in-channels', type=positive_integer, metavar='N', help=channels)
-    args = parser.parse_args()
+    return parser
+
+
+def check_target(args: argparse.Namespace) -> None:
+    """Check that the arguments fit each other.
+
+    Args:
+        args (argparse.Namespace): The command line.
+
+    Raises:
+        ValueError: If they do not.
+    """
     if args.dst.suffix not in ('.pth', '.safetensors'):
-        parser.error(f'{args.dst} must end in .pth or .safetensors')
+        raise ValueError(f'{args.dst} must end in .pth or .safetensors')
     if args.dst.exists() and os.path.samefile(args.src, args.dst):
-        parser.error('DST is SRC: give the result a name of its own')
+        raise ValueError('DST is SRC: give the result a name of its own')
     if args.to == 'moca' and (args.img_size or args.in_channels):
-        parser.error('--to moca takes the whole model as it is')
-    return parser, args
+        raise ValueError('--to moca takes the whole model as it is')
 
 
 def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
@@ -114,22 +124,29 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
     return checkpoint, backbone.ignored
 
 
-def main() -> None:
-    """Convert, say what is left out, and write."""
-    parser, args = parse_args()
+def write(args: argparse.Namespace) -> None:
+    """Convert, say what is left out, and write.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    check_target(args)
     import_stack()
-    from mmmoca.checkpoints import CheckpointError
     from mmmoca.checkpoints.writing import file_sha256, write_checkpoint
 
-    with one_line_errors(parser, CheckpointError, OSError):
-        checkpoint, left_out = convert(args)
-        converted = len(checkpoint['state_dict'])
-        print(f'converted: {converted}; left out: {len(left_out)}')
-        for name in left_out:
-            print(f'  {name}')
-        checkpoint['meta']['mmmoca']['sha256'] = file_sha256(args.src)
-        write_checkpoint(checkpoint, args.dst)
-        print(f'wrote {args.dst}')
+    checkpoint, left_out = convert(args)
+    converted = len(checkpoint['state_dict'])
+    print(f'converted: {converted}; left out: {len(left_out)}')
+    for name in left_out:
+        print(f'  {name}')
+    checkpoint['meta']['mmmoca']['sha256'] = file_sha256(args.src)
+    write_checkpoint(checkpoint, args.dst)
+    print(f'wrote {args.dst}')
+
+
+def main() -> None:
+    """Convert a checkpoint."""
+    run_program(build_parser(), write)
 
 
 if __name__ == '__main__':

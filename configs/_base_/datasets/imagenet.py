@@ -1,6 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 # The validation images, whole and without augmentation.
-data_root = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
+imagenet = 'data/imagenet/'  # train/<class>/*.JPEG, val/<class>/*.JPEG
 
 # MMPreTrain's own loader, which its inferencers know how to replace.
 test_pipeline = [
@@ -25,7 +25,7 @@ test_dataloader = dict(
     collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='mmmoca.ImageFolder',
-        data_root=data_root,
+        data_root=imagenet,
         data_prefix='val',
         pipeline=test_pipeline,
     ),

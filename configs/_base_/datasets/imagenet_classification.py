@@ -20,7 +20,7 @@ train_dataloader = dict(
     collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='mmmoca.ImageFolder',
-        data_root=_base_.data_root,
+        data_root=_base_.imagenet,
         data_prefix='train',
         pipeline=train_pipeline,
     ),

@@ -50,7 +50,7 @@ train_dataloader = dict(
     collate_fn=dict(type='default_collate'),
     dataset=dict(
         type='mmmoca.ImageFolder',
-        data_root=_base_.data_root,
+        data_root=_base_.imagenet,
         data_prefix='train',
         with_label=False,
         pipeline=train_pipeline,

@@ -6,22 +6,8 @@
 #   classes = ('circle', 'cross')  # of the file's categories, in its order
 #   img_size, epochs, batch_size = 512, 50, 4
 # or all of them after --cfg-options.
-sets = [f'{stage}_dataloader.dataset' for stage in ('train', 'val', 'test')]
-shorthands = dict(
-    data_root=' '.join(f'{part}.data_root' for part in sets)
-    + ' file:val_evaluator.ann_file file:test_evaluator.ann_file',
-    classes=' '.join(f'{part}.metainfo.classes' for part in sets)
-    + ' count:model.num_classes',
-    # The longer side at most and the shorter, or one number for both.
-    img_size=f'pair:{sets[0]}.pipeline.RandomResize.scale '
-    f'pair:{sets[1]}.pipeline.Resize.scale '
-    f'pair:{sets[2]}.pipeline.Resize.scale',
-    epochs='train_cfg.max_epochs',
-    batch_size='train_dataloader.batch_size',  # of each process
-    arch='model.backbone.arch arch:model.backbone.out_indices '
-    'arch:model.neck.0.in_channels arch:model.neck.1.in_channels '
-    'arch:activation_checkpointing',
-)
+# img_size is the longer side at most and the shorter, or one number for both.
+settings = 'own_boxes'
 
 # As COCO's recipe, for images of any size.
 own_pipeline = [

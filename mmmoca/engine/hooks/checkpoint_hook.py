@@ -13,6 +13,7 @@ from mmmoca.checkpoints.run_folder import (
     INTERRUPTED,
     FolderLock,
     find_checkpoints,
+    left_checkpoints,
     newest_checkpoint,
     not_finite,
 )
@@ -258,11 +259,6 @@ class AtomicCheckpointHook(CheckpointHook):
             meta=dict(epoch=runner.epoch, iter=runner.iter),
             backend_args=self.backend_args,
         )
-
-
-def left_checkpoints(folder: Path) -> list[Path]:
-    """What runs have left in a work dir, the best checkpoints, too."""
-    return [*folder.glob('*[0-9].pth'), *folder.glob(INTERRUPTED)]
 
 
 def _ends_early(runner: Runner) -> bool:

@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import logging
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -13,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import guarded
+from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_set import PROBES, judge_images
 from mmmoca.datasets.looks import check_images, look_at
 from mmmoca.datasets.seeding import members
@@ -58,7 +60,8 @@ class ConsoleRunner(Runner):
     log file has them), trains on processes without a GPU, compiles the
     forward pass where MMEngine compiles ``train_step``, and leaves no worker
     of a loader behind. It writes the config to the work dir once no hook has
-    refused the run.
+    refused the run. Of a refused one that has its folder to itself it removes
+    the log.
 
     Attributes:
         begun (bool): Whether no hook has refused the run.
@@ -91,10 +94,14 @@ class ConsoleRunner(Runner):
             stop_workers(self)
 
     def _forget(self) -> None:
-        """Let a next run that starts in this second have the name of this one.
+        """Remove what is written; let a next run have the name of this one.
 
-        It would write by what MMEngine (0.10) keeps under the name.
+        It may start in the same second, and would write by what MMEngine
+        (0.10) keeps under the name.
         """
+        # Else a log of another run may lie there.
+        if FolderLock.is_held(self.work_dir):
+            shutil.rmtree(getattr(self, 'log_dir', ''), ignore_errors=True)
         for part in ('logger', 'message_hub', 'visualizer'):
             if hasattr(self, part):
                 kept = type(getattr(self, part))._instance_dict

@@ -6,22 +6,6 @@ _base_ = [
     './_base_/sentinel2.py',
 ]
 
-# Bands are resized by another transform, decoded in full, and have no grey and
-# no solarisation.
-shorthands = dict(
-    {
-        k: v
-        for k, v in _base_.shorthands.items()
-        if k not in ('grey', 'solarize')
-    },
-    _delete_=True,
-    img_size=' '.join(
-        key.replace('ResizeEdge', 'ResizeBands')
-        for key in _base_.shorthands.img_size.split()
-        if not key.startswith('decode:')
-    ),
-)
-
 channels = 13
 extensions = ['.npy', '.png', '.tif', '.tiff']
 

@@ -1,0 +1,485 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Short settings of the templates, one function for each kind of template.
+
+A config names its function: ``settings = 'own_images'``. The arguments of the
+function are settings on a command line, at the top of a file that inherits the
+config, and in :func:`mmmoca.pretrain`. Each writes the keys that it stands for
+and what follows from it. A setting that is not given changes nothing.
+"""
+
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
+from typing import Any, get_args, get_type_hints
+
+from mmengine.config import Config, ConfigDict
+from mmengine.utils import to_2tuple
+
+from mmmoca.files import read_lines
+
+from .options import find_part, read_names
+
+# Pixels: both sides, or height and width.
+Size = int | tuple[int, int]
+# The names of classes, or the file that lists them.
+Names = str | Sequence[str]
+# A name or the sizes of a ViT, as mmpretrain's ``arch``.
+Arch = str | dict
+
+
+def own_images(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    knn_root: str | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    img_size: int | None = None,
+    jitter: float | None = None,
+    grey: float | None = None,
+    blur: float | None = None,
+    flip: float | None = None,
+    solarize: float | None = None,
+) -> None:
+    """Pretraining on one's own images.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): The images.
+        knn_root (str, optional): Labelled images, in ``train/<class>/`` and
+            ``val/<class>/``, for k-NN.
+        epochs (int, optional): Passes over the images.
+        batch_size (int, optional): Of each process.
+        img_size (int, optional): Of a view, in pixels. The border of the bag,
+            the size that images are decoded to, and what is resized before a
+            central crop follow.
+        jitter (float, optional): Probability that the colours of a view
+            change.
+        grey (float, optional): That it becomes grey.
+        blur (float, optional): That it is blurred.
+        flip (float, optional): That it is flipped.
+        solarize (float, optional): That the second view is solarised.
+    """
+    _write(cfg.train_dataloader.dataset, data_root=data_root)
+    _write(cfg.val_cfg, data_root=knn_root)
+    _write(cfg.get('test_cfg') or {}, data_root=knn_root)
+    _write_length(cfg, epochs, batch_size)
+    if img_size is not None:
+        _write_views(cfg, img_size)
+    for name, probability in dict(
+        RandomApply=jitter,
+        RandomGrayscale=grey,
+        GaussianBlur=blur,
+        RandomFlip=flip,
+        Solarize=solarize,
+    ).items():
+        if probability is not None:
+            views = _views(cfg)
+            for view in views[1:] if name == 'Solarize' else views:
+                find_part(view, name).prob = probability
+
+
+def own_classes(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    img_size: int | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    batch_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """Classification of one's own classes.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): The images, in ``train/<class>/`` and
+            ``val/<class>/``. The number of classes follows.
+        classes (Names, optional): Names of the classes, where their number
+            does not follow: in shards, or on a server.
+        img_size (int, optional): In pixels.
+        epochs (int, optional): Passes over the training images.
+        steps (int, optional): Instead of epochs, for a loop that counts them.
+        batch_size (int, optional): Of each process.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'train', 'val', 'test')]
+    for part in sets:
+        _write(part, data_root=data_root)
+    if 'data_root' in (cfg.get('test_cfg') or {}):
+        _write(cfg.test_cfg, data_root=data_root)
+    for part in (cfg.model.get('head'), cfg.model.get('data_preprocessor')):
+        if 'num_classes' in (part or {}):
+            number = _count(classes, sets[0], data_root)
+            _write(part, num_classes=number)
+    if img_size is not None:
+        cfg.model.backbone.img_size = img_size
+        for part in sets:
+            _resize(part.pipeline, img_size)
+    if epochs is not None and 'max_iters' in cfg.train_cfg:
+        _count_epochs(cfg)
+    _write_length(cfg, epochs, batch_size, steps)
+    if arch is not None:
+        width, _ = _write_arch(cfg, arch)
+        if 'in_channels' in (cfg.model.get('head') or {}):
+            cfg.model.head.in_channels = width
+
+
+def own_masks(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    crop_size: Size | None = None,
+    scale: Size | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """Segmentation of one's own masks.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): Folder of ``images`` and ``masks``.
+        classes (Names, optional): In the order of their indices.
+        crop_size (Size, optional): Multiples of the patch, in pixels.
+        scale (Size, optional): What images are resized to first: the longer
+            side at most, the shorter.
+        epochs (int, optional): Passes over the training images.
+        batch_size (int, optional): Of each process.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'train', 'val', 'test')]
+    _write_data(sets, data_root, classes)
+    if classes is not None:
+        cfg.model.decode_head.num_classes = len(classes)
+    if crop_size is not None:
+        size = _pair(crop_size)
+        find_part(sets[0].pipeline, 'RandomCrop').crop_size = size
+        cfg.model.data_preprocessor.size = size
+        cfg.model.backbone.img_size = size
+        cfg.model.test_cfg.crop_size = size
+        cfg.model.test_cfg.stride = tuple(2 * side // 3 for side in size)
+    _write_scale(sets, scale)
+    _write_length(cfg, epochs, batch_size)
+    if arch is not None:
+        width, _ = _write_arch(cfg, arch)
+        _write_channels(cfg.model.decode_head, width)
+
+
+def masks_in_context(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    img_size: Size | None = None,
+    bank_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """In-context segmentation of one's own masks.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): Folder of ``images`` and ``masks``.
+        classes (Names, optional): In the order of their indices.
+        img_size (Size, optional): Multiples of the patch, in pixels.
+        bank_size (int, optional): Labelled patches that are kept.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'test')]
+    _write_data(sets, data_root, classes)
+    if img_size is not None:
+        size = _pair(img_size)
+        cfg.model.backbone.img_size = size
+        _write_scale(sets, size)
+        for part in sets:
+            for step in part.pipeline:
+                if step.type == 'RandomCrop':
+                    step.crop_size = size
+    _write(cfg.test_cfg, bank_size=bank_size)
+    if arch is not None:
+        _write_arch(cfg, arch)
+
+
+def own_boxes(
+    cfg: Config,
+    *,
+    data_root: str | None = None,
+    classes: Names | None = None,
+    img_size: Size | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    arch: Arch | None = None,
+) -> None:
+    """Detection of one's own objects, annotated in COCO's format.
+
+    Args:
+        cfg (Config): Changed in place.
+        data_root (str, optional): Folder of ``annotations``, ``train`` and
+            ``val``.
+        classes (Names, optional): Categories of the file, in its order.
+        img_size (Size, optional): The longer side at most and the shorter,
+            in pixels, or one number for both.
+        epochs (int, optional): Passes over the training images.
+        batch_size (int, optional): Of each process.
+        arch (Arch, optional): Of the backbone.
+    """
+    sets = [*_sets(cfg, 'train', 'val', 'test')]
+    _write_data(sets, data_root, classes)
+    for stage in ('val', 'test'):
+        if data_root is not None and cfg.get(f'{stage}_evaluator'):
+            file = cfg[f'{stage}_dataloader'].dataset.ann_file
+            path = os.path.join(data_root, file)
+            cfg[f'{stage}_evaluator'].ann_file = path
+    if classes is not None:
+        cfg.model.num_classes = len(classes)
+    _write_scale(sets, img_size)
+    _write_length(cfg, epochs, batch_size)
+    if arch is not None:
+        width, depth = _write_arch(cfg, arch)
+        backbone, necks = cfg.model.backbone, cfg.model.neck
+        last = backbone.out_indices[-1] + 1
+        # At the same shares of the depth.
+        backbone.out_indices = [
+            (layer + 1) * depth // last - 1 for layer in backbone.out_indices
+        ]
+        for neck in necks[:2]:
+            _write_channels(neck, width)
+        if cfg.get('activation_checkpointing'):
+            cfg.activation_checkpointing = [
+                f'backbone.layers.{layer}' for layer in range(depth)
+            ]
+
+
+SETTINGS: dict[str, Callable] = {
+    function.__name__: function
+    for function in (
+        own_images,
+        own_classes,
+        own_masks,
+        masks_in_context,
+        own_boxes,
+    )
+}
+
+
+def settings_of(cfg: Config) -> dict[str, Any]:
+    """The settings that a config has.
+
+    Args:
+        cfg (Config): The config, which may name a function.
+
+    Returns:
+        dict[str, Any]: Their types by name.
+
+    Raises:
+        ValueError: If there is no such function.
+    """
+    name = cfg.get('settings')
+    if name is None:
+        return {}
+    if name not in SETTINGS:
+        raise ValueError(f'settings={name!r}: write one of {[*SETTINGS]}')
+    hints = get_type_hints(SETTINGS[name])
+    names = inspect.signature(SETTINGS[name]).parameters.keys() - {'cfg'}
+    return {key: hints[key] for key in hints if key in names}
+
+
+def read_setting(key: str, kind: Any, text: str) -> Any:
+    """Read a setting of a command line, by its type.
+
+    Args:
+        key (str): Its name, for the error.
+        kind (Any): Of :func:`settings_of`.
+        text (str): As it was written.
+
+    Returns:
+        Any: A text where the type has one; else a number, or a size.
+
+    Raises:
+        ValueError: If it is no number.
+    """
+    kinds = {*get_args(kind)}
+    if {*get_args(Names)} <= kinds:
+        return read_names(text)
+    if str in kinds:
+        return text
+    pair = tuple[int, int] in kinds
+    number = float if float in kinds else int
+    parts = text.strip('()[] ').split(',') if pair else [text]
+    try:
+        numbers = tuple(map(number, parts))
+    except ValueError as error:
+        raise ValueError(f'{key}={text} is no number') from error
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
+    """Write settings, and what follows from them, into a config.
+
+    Args:
+        cfg (Config): A config of a template, changed in place.
+        values (Mapping[str, Any]): By name.
+
+    Raises:
+        ValueError: If a value makes no sense, or the config lacks a part that
+            a setting stands for.
+    """
+    values = dict(values)
+    for key, kind in settings_of(cfg).items():
+        value, kinds = values.get(key), {*get_args(kind)}
+        if isinstance(value, str) and {*get_args(Names)} <= kinds:
+            values[key] = [*read_lines(value)]
+        parts = value if isinstance(value, (list, tuple)) else [value]
+        numbers = all(isinstance(part, (int, float)) for part in parts)
+        if value is not None and kinds & {int, float} and not numbers:
+            raise ValueError(f'{key}={value!r} must be a number')
+    try:
+        SETTINGS[cfg.settings](cfg, **values)
+    except (AttributeError, LookupError, OSError, TypeError) as error:
+        given = ', '.join(f'{k}={v!r}' for k, v in values.items())
+        raise ValueError(
+            f'{given} cannot be set in {cfg.filename}: {error!r}. Write whole '
+            'keys, or take the config that this one was made from'
+        ) from error
+
+
+def _write(part: ConfigDict | None, **values: Any) -> None:
+    """Write the values that are given."""
+    given = {key: value for key, value in values.items() if value is not None}
+    if given and part is None:
+        raise TypeError('what it is a setting of is None')
+    if given:
+        part.update(given)
+
+
+def _write_length(
+    cfg: Config,
+    epochs: int | None,
+    batch_size: int | None,
+    steps: int | None = None,
+) -> None:
+    _write(cfg.get('train_cfg'), max_epochs=epochs, max_iters=steps)
+    _write(cfg.get('train_dataloader'), batch_size=batch_size)
+
+
+def _views(cfg: Config) -> list[list[ConfigDict]]:
+    """The transforms of both views of pretraining."""
+    pipeline = cfg.train_dataloader.dataset.pipeline
+    return find_part(pipeline, 'MultiView').transforms
+
+
+def _write_views(cfg: Config, img_size: int) -> None:
+    """Write the size of views, in pixels, and what follows from it."""
+    cfg.model.backbone.img_size = img_size
+    # A seventh of the patches, as the paper's 2 of 14.
+    patch = max(to_2tuple(cfg.model.backbone.patch_size))
+    cfg.model.codebook.border = round(img_size / patch / 7)
+    for step in cfg.train_dataloader.dataset.pipeline:
+        if str(step.type).endswith('LoadImage'):
+            # No crop of 0.15 of an image, a fifth at 3 : 4, gets smaller than
+            # a view.
+            step.reduce_to = math.ceil(img_size / 0.15**0.5)
+    for view in _views(cfg):
+        find_part(view, 'RandomResizedCrop').scale = img_size
+    for part in _sets(cfg, 'val', 'test'):
+        _resize(part.pipeline, img_size)
+
+
+def _count_epochs(cfg: Config) -> None:
+    """Let a run that counts steps count epochs."""
+    cfg.train_cfg = ConfigDict(type='EpochBasedTrainLoop', val_interval=1)
+    cfg.train_dataloader.sampler.infinite = False
+    cfg.param_scheduler.update(by_epoch=True, convert_to_iter_based=True)
+    cfg.log_processor.by_epoch = True
+    cfg.default_hooks.checkpoint.update(by_epoch=True, interval=1)
+
+
+def _write_data(
+    sets: Sequence[ConfigDict], data_root: str | None, classes: Names | None
+) -> None:
+    for part in sets:
+        _write(part, data_root=data_root)
+        _write(part.setdefault('metainfo', ConfigDict()), classes=classes)
+
+
+def _write_scale(sets: Sequence[ConfigDict], scale: Size | None) -> None:
+    for part in sets if scale is not None else ():
+        for step in part.get('pipeline', ()):
+            if step.type in ('RandomResize', 'Resize'):
+                step.scale = _pair(scale)
+
+
+def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
+    """Write the size of the backbone; its channels and layers."""
+    import mmmoca.quietly  # noqa: F401  # isort: skip
+    from mmpretrain.models.backbones import VisionTransformer
+
+    if isinstance(arch, dict):
+        arch = {key: n for key, n in arch.items() if key != '_delete_'}
+    cfg.model.backbone.arch = arch
+    sizes = VisionTransformer.arch_zoo[arch] if type(arch) is str else arch
+    return sizes['embed_dims'], sizes['num_layers']
+
+
+def _write_channels(part: ConfigDict, width: int) -> None:
+    """Write what a part reads of each level, or of the only one."""
+    several = isinstance(part.in_channels, (list, tuple))
+    part.in_channels = [width] * len(part.in_channels) if several else width
+
+
+def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
+    """Let a pipeline give squares of a side, in pixels."""
+    for step in pipeline:
+        name = str(step.type).rpartition('.')[2]
+        if name == 'RandomResizedCrop':
+            step.scale = size
+        elif name == 'CenterCrop':
+            step.crop_size = size
+        elif name in ('ResizeEdge', 'ResizeBands'):
+            step.scale = size * 8 // 7  # ImageNet's 256 for 224
+
+
+def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
+    """The data sets of stages, and of their loops, within any wrappers."""
+    for stage in stages:
+        loop = cfg.get(f'{stage}_cfg') or {}
+        loaders = (
+            cfg.get(f'{stage}_dataloader'),
+            *(
+                value
+                for key, value in loop.items()
+                if key.endswith('dataloader')
+            ),
+        )
+        for loader in filter(None, loaders):
+            left = [loader.dataset]
+            while left:
+                part = left.pop(0)
+                inside = part.get('datasets') or [part.get('dataset')]
+                if inside == [None]:
+                    yield part
+                else:
+                    left = [*inside, *left]
+
+
+def _pair(size: Size) -> tuple[int, int]:
+    """Height and width."""
+    return tuple(map(index, to_2tuple(size)))
+
+
+def _count(
+    classes: Names | None, dataset: ConfigDict, data_root: str | None
+) -> int | None:
+    """The number of classes: of names, or of folders on this machine."""
+    if classes is not None or data_root is None:
+        return classes and len(classes)
+    root = os.path.expanduser(data_root)
+    folder = os.path.join(root, dataset.data_prefix)
+    # PyTorch is loaded only where it is needed.
+    from mmmoca.datasets.image_folder import visible_folders
+
+    return len(visible_folders(folder)) if os.path.isdir(folder) else None
