@@ -93,7 +93,7 @@ def test_sdist_and_wheel_hold_all_files(built):
         for name in _files(*MIM_CONTENTS)
         if not _is_stub(Path(name))
     }
-    assert 'mmmoca/.mim/configs/_base_/default_runtime.py' in expected
+    assert 'mmmoca/.mim/configs/_base_/moca_runtime.py' in expected
     with zipfile.ZipFile(wheel) as archive:
         infos = {info.filename: info for info in archive.infolist()}
         (license_name,) = [name for name in infos if name.endswith('/LICENSE')]

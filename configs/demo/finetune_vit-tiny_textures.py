@@ -4,6 +4,7 @@
 _base_ = [
     '../classification/finetune_vit-b16_100e_in1k.py',
     '../_base_/models/vit-tiny.py',
+    '../_base_/datasets/textures.py',
 ]
 
 num_classes = 12

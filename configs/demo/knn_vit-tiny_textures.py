@@ -3,6 +3,7 @@
 _base_ = [
     '../classification/knn_vit-b16_in1k.py',
     '../_base_/models/vit-tiny.py',
+    '../_base_/datasets/textures.py',
 ]
 
 model = dict(

@@ -4,5 +4,5 @@ _base_ = [
     '../_base_/models/moca_vit-b16.py',
     '../_base_/datasets/imagenet_two-views.py',
     '../_base_/schedules/moca_adamw_200e.py',
-    '../_base_/default_runtime.py',
+    '../_base_/moca_runtime.py',
 ]

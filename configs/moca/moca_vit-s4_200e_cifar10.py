@@ -7,8 +7,8 @@ model = dict(
     data_preprocessor=dict(
         mean=[125.307, 122.961, 113.8575],
         std=[51.5865, 50.847, 51.255],
-        to_rgb=False,
-    ),  # mmpretrain's CIFAR10 gives RGB, which jitter and greys take for BGR
+        to_rgb=True,
+    ),
     backbone=dict(arch='deit-s', img_size=32, patch_size=4),
     codebook=dict(num_words=1024, border=1),
     neck=dict(embed_dims=384, num_heads=12),
@@ -26,8 +26,11 @@ view_pipeline2 = [
     _base_.solarize,
     flip,
 ]
+# mmpretrain's CIFAR10 gives RGB, and transforms take images to be BGR.
+to_bgr = dict(type='PILToNumpy', to_bgr=True)
 train_pipeline = [
     dict(type='mmmoca.SeedTransforms'),
+    to_bgr,
     dict(
         type='MultiView',
         transforms=[view_pipeline1, view_pipeline2],
@@ -35,7 +38,7 @@ train_pipeline = [
     ),
     dict(type='PackInputs'),
 ]
-test_pipeline = [dict(type='PackInputs')]
+test_pipeline = [to_bgr, dict(type='PackInputs')]
 
 train_dataloader = dict(
     batch_size=512,
