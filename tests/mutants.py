@@ -37,7 +37,7 @@ MUTANTS = [
     ('self.inv_delta / self.msd', 'self.inv_delta * self.msd'),
     ('border : width - border]', 'border:width]'),
     ('(value, 1 - self.msd_momentum)', '(value, self.msd_momentum)'),
-    ('start = visible + predicted\n', 'start = visible\n'),
+    ('(second, shared, rest, first)', '(shared, second, rest, first)'),
     ('= int(num_patches * (1 - mask', '= round(num_patches * (1 - mask'),
     ('positions = self.positions[mask.decoded]', 'positions = self.positions'),
     ('normalize_fp32(prototypes, self.eps)', 'prototypes.float()'),

@@ -37,7 +37,7 @@ def test_prefix_resolves_without_an_import():
         'from mmseg.registry import METRICS\n'
         "print(METRICS.get('mmmoca.KNNAccuracy'))\n"
         # Checkpoints of others are read by our reader from now on.
-        "print('mmmoca.checkpoints.scheme' in sys.modules)"
+        "print('mmmoca.checkpoints.schemes' in sys.modules)"
     )
     end = "mmmoca.evaluation.metrics.KNNAccuracy'>\nTrue\n"
     assert python('-c', code).stdout.endswith(end)

@@ -17,14 +17,14 @@ from mmmoca.checkpoints import (
     Preprocessing,
     write_checkpoint,
 )
-from mmmoca.checkpoints.keys import (
+from mmmoca.checkpoints.names import (
     DINOV2,
     DINOV3,
     HUGGINGFACE,
     TIMM,
     VIT,
 )
-from mmmoca.checkpoints.weights import split_qkv, token_parts
+from mmmoca.checkpoints.normal_form import split_qkv, token_parts
 from mmmoca.files import write_json
 from mmmoca.models.rotary import rotary_periods
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from mmmoca.checkpoints import CheckpointError
-from mmmoca.checkpoints.writing import file_record, file_sha256
+from mmmoca.checkpoints.write import file_record, file_sha256
 from mmmoca.files import atomic_write, write_json, write_text
 from mmmoca.messages import printable
 from mmmoca.requirements import import_extra

@@ -1,13 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import mmmoca.quietly  # noqa: F401
 
-from .building import adapt_backbone, build_vit
+from .backbone import Backbone, find_backbone, read_backbone
 from .errors import CheckpointError
-from .layouts import Backbone, find_backbone, read_backbone
 from .preprocessing import Preprocessing, preprocessing_of, run_record
-from .reading import local_file, read_checkpoint
-from .scheme import FILE_SCHEME, guarded
-from .writing import backbone_checkpoint, write_checkpoint
+from .read import local_file, read_checkpoint
+from .schemes import FILE_SCHEME, guarded
+from .vit import adapt_backbone, build_vit
+from .write import backbone_checkpoint, write_checkpoint
 
 __all__ = [
     'FILE_SCHEME',

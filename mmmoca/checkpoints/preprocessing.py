@@ -8,9 +8,9 @@ from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
 from torch import nn
 
+from .backbone import Backbone
 from .errors import CheckpointError
-from .layouts import Backbone, record_of
-from .weights import PROJECTION
+from .names import PROJECTION
 
 # Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
@@ -180,7 +180,7 @@ def preprocessing_of(
     """
     channels = backbone.state_dict[PROJECTION].shape[1]
     img_size = backbone.img_size
-    recorded = record_of(backbone.meta).get('preprocessing') or {}
+    recorded = backbone.record.get('preprocessing') or {}
     if config is not None:
         recorded = preprocessing_record(config, channels)
         if len(recorded.get('mean', ())) != channels or (

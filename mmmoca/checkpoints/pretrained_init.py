@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from mmmoca.messages import listed
 
 from .errors import CheckpointError
-from .fitting import after_prefix, check_fit, loaded_names
-from .scheme import guarded
+from .fit import after_prefix, check_fit, loaded_names
+from .schemes import guarded
 
 
 def check_pretrained_inits(model: nn.Module) -> list[str]:

@@ -7,11 +7,11 @@ import re
 from torch import Tensor
 
 from .errors import CheckpointError
-from .keys import TIMM
-from .places import tensors_of
-from .reading import read_checkpoint
-from .weights import position_grid
-from .writing import file_record
+from .locate import tensors_of
+from .names import TIMM
+from .normal_form import position_grid
+from .read import read_checkpoint
+from .write import file_record
 
 # Beginnings of names in the authors' release, and here. What follows has
 # timm's names, where it is of a ViT.

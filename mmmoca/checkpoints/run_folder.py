@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmmoca.messages import printable
 
-from .reading import read_checkpoint
+from .read import read_checkpoint
 
 # A run writes it if it is asked to stop between two checkpoints.
 INTERRUPTED = 'interrupted.pth'

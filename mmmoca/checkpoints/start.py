@@ -10,12 +10,13 @@ from collections import Counter
 
 from torch import nn, ones_like
 
+from .backbone import find_backbone
 from .errors import CheckpointError
-from .fitting import check_fit
-from .layouts import find_backbone, record_of
-from .places import tensors_of
+from .fit import check_fit
+from .locate import tensors_of
+from .names import PROJECTION
+from .normal_form import LAYER_SCALE, adapt_in_channels
 from .release import read_converted
-from .weights import LAYER_SCALE, PROJECTION, adapt_in_channels
 
 START_SCHEME = 'mmmoca-start://'
 _ENCODERS = ('backbone', 'teacher')
@@ -86,7 +87,7 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     for name, value in own.items():
         if name.endswith(tuple(LAYER_SCALE)) and _part(name) in _ENCODERS:
             state.setdefault(name, ones_like(value))
-    heads = record_of(teacher.meta).get('num_heads')
+    heads = teacher.record.get('num_heads')
     fits = dict(mmmoca=dict(num_heads=heads, grid=grid and target))
     check_fit(model, state, fits, file)
     model.load_state_dict(state, strict=False)

@@ -145,7 +145,7 @@ def test_names_of_a_model_zoo_are_read_by_our_reader(monkeypatch):
         asked.append(url)
         raise CheckpointError('no network')
 
-    monkeypatch.setattr('mmmoca.checkpoints.reading._download', download)
+    monkeypatch.setattr('mmmoca.checkpoints.read._download', download)
     for name in ('torchvision://resnet50', 'open-mmlab://vgg16_caffe'):
         with pytest.raises(CheckpointError):
             CheckpointLoader.load_checkpoint(guarded(name))

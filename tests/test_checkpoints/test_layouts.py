@@ -14,8 +14,8 @@ from mmmoca.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from mmmoca.checkpoints.building import num_heads_of
-from mmmoca.checkpoints.fitting import check_fit
+from mmmoca.checkpoints.fit import check_fit
+from mmmoca.checkpoints.vit import num_heads_of
 
 from ..helpers.checkpoint_files import (
     assert_same_tokens,

@@ -8,8 +8,8 @@ from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.registry import MODELS
 
 from mmmoca.checkpoints import CheckpointError
-from mmmoca.checkpoints.fitting import check_fit
-from mmmoca.checkpoints.keys import TIMM
+from mmmoca.checkpoints.fit import check_fit
+from mmmoca.checkpoints.names import TIMM
 from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
 
 from ..helpers.checkpoint_files import (

@@ -17,7 +17,7 @@ from mmpretrain.models.utils import resize_pos_embed
 from torch import nn
 
 from mmmoca.checkpoints import CheckpointError
-from mmmoca.checkpoints.keys import TIMM
+from mmmoca.checkpoints.names import TIMM
 
 from ..helpers.checkpoint_files import (
     checkpoint,

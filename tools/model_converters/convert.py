@@ -82,10 +82,9 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
         read_backbone,
         read_checkpoint,
     )
-    from mmmoca.checkpoints.keys import TIMM
-    from mmmoca.checkpoints.layouts import record_of
+    from mmmoca.checkpoints.names import TIMM
+    from mmmoca.checkpoints.normal_form import TOKEN_PARTS
     from mmmoca.checkpoints.release import convert_release
-    from mmmoca.checkpoints.weights import TOKEN_PARTS
 
     if args.to == 'moca':
         return convert_release(read_checkpoint(args.src), args.src)
@@ -111,7 +110,7 @@ def convert(args: argparse.Namespace) -> tuple[dict, list[str]]:
             "mmmoca.RegisterViT or mmmoca.DINOv3ViT: mmpretrain's has none"
         )
     if args.to == 'timm':
-        images = record_of(backbone.meta).get('preprocessing') or {}
+        images = backbone.record.get('preprocessing') or {}
         if tokens or images.get('channel_order') == 'bgr':
             raise CheckpointError(
                 f'{args.src} has registers or rotary positions, or is of BGR '
@@ -132,7 +131,7 @@ def write(args: argparse.Namespace) -> None:
     """
     check_target(args)
     import_stack()
-    from mmmoca.checkpoints.writing import file_sha256, write_checkpoint
+    from mmmoca.checkpoints.write import file_sha256, write_checkpoint
 
     checkpoint, left_out = convert(args)
     converted = len(checkpoint['state_dict'])

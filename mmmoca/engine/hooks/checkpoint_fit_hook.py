@@ -13,7 +13,7 @@ from mmmoca.checkpoints import (
     guarded,
     local_file,
 )
-from mmmoca.checkpoints.fitting import check_fit, loaded_names
+from mmmoca.checkpoints.fit import check_fit, loaded_names
 from mmmoca.checkpoints.pretrained_init import (
     check_pretrained_inits,
     starts_pretrained,

@@ -17,7 +17,7 @@ from mmmoca.checkpoints.run_folder import (
     newest_checkpoint,
     not_finite,
 )
-from mmmoca.checkpoints.writing import plain
+from mmmoca.checkpoints.write import plain
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import (
     advice_to_go_on,

@@ -13,7 +13,7 @@ from mmengine.logging import HistoryBuffer
 from mmmoca.files import atomic_write
 from mmmoca.version import __version__
 
-from .layouts import Backbone, record_of
+from .backbone import Backbone
 
 
 def file_record(source: str | os.PathLike, **facts: Any) -> dict:
@@ -44,7 +44,7 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
         see :func:`file_record`, and where the file says it, the number of
         heads and how images are prepared.
     """
-    known = record_of(backbone.meta)
+    known = backbone.record
     kept = {k: known[k] for k in ('num_heads', 'preprocessing') if k in known}
     record = file_record(
         source,

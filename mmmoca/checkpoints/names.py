@@ -8,6 +8,9 @@ of the encoders in the authors' release.
 import re
 from collections.abc import Iterable
 
+# Maps patches to tokens: (D, C, height, width).
+PROJECTION = 'patch_embed.projection.weight'
+
 
 class NameTable:
     """Names of mmpretrain's ViT beside those of another library.

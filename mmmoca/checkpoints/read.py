@@ -22,9 +22,9 @@ from mmengine.runner.checkpoint import (
 )
 from torch import hub
 
-from .content import MOST_PACKED, check_content
 from .errors import CheckpointError
-from .unpickling import safe_unpickling
+from .plain import MOST_PACKED, check_content
+from .unpickle import safe_unpickling
 
 # What PyTorch says that it does not let in.
 _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
@@ -196,7 +196,7 @@ def local_file(source: str) -> Iterator[str]:
         yield source
         return
     source = _zoo_url(source)
-    if source.startswith(('http://', 'https://')):
+    if source.startswith(('http://', 'https://', 'file://')):
         yield _download(source)
         return
     with ExitStack() as stack:

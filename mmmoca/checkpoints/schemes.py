@@ -11,10 +11,10 @@ from typing import Any
 from mmengine.logging import print_log
 from mmengine.runner.checkpoint import CheckpointLoader
 
-from .layouts import read_backbone
-from .reading import local_file
+from .backbone import read_backbone
+from .read import local_file
 from .release import read_converted
-from .writing import backbone_checkpoint
+from .write import backbone_checkpoint
 
 FILE_SCHEME = 'mmmoca-file://'
 _ENCODERS = ('mmmoca-teacher://', 'mmmoca-student://')

@@ -1,8 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Finding the ViT in a checkpoint of any known layout."""
+"""The ViT of a checkpoint of any known layout."""
 
 import os
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mmpretrain.models.utils import resize_pos_embed
@@ -11,34 +13,16 @@ from torch import Tensor
 from mmmoca.messages import listed
 
 from .errors import CheckpointError
-from .keys import HUGGINGFACE, TIMM
-from .places import (
-    Place,
-    choose_encoder,
-    choose_weights,
-    layout_of,
-    tensors_of,
-)
-from .reading import read_checkpoint
-from .weights import (
-    PROJECTION,
-    add_rotary_periods,
+from .locate import Location, layout_of, locate
+from .names import HUGGINGFACE, PROJECTION, TIMM
+from .normal_form import (
     check_real,
     check_shapes,
-    fold_layer_scale,
-    join_qkv,
-    mask_biases,
+    normalise,
     position_grid,
-    prepend_class_position,
 )
+from .read import read_checkpoint
 
-# The weight that tells a ViT, and whose names it has.
-_ANCHORS = {
-    'patch_embed.proj.weight': 'timm',
-    PROJECTION: 'mmpretrain',
-    'embeddings.patch_embeddings.projection.weight': 'huggingface',
-    'embeddings.patch_embeddings.weight': 'huggingface',  # DINOv3's
-}
 _TABLES = dict(timm=TIMM, huggingface=HUGGINGFACE)
 _ENCODER = re.compile(
     r'cls_token|pos_embed|register_tokens|rotary_periods'
@@ -75,7 +59,7 @@ class Backbone(NamedTuple):
         changes (tuple[str, ...]): How ``state_dict`` differs from the file's
             encoder and which of two sets of weights it is, in words for a
             log.
-        meta (object): The ``meta`` of the file, of any type; see
+        record (Mapping): What this package recorded of it, see
             :func:`record_of`.
     """
 
@@ -85,7 +69,7 @@ class Backbone(NamedTuple):
     ignored: list[str]
     grid: tuple[int, int] | None
     changes: tuple[str, ...] = ()
-    meta: object = None
+    record: Mapping = MappingProxyType({})
 
     @property
     def feature(self) -> str | None:
@@ -93,7 +77,7 @@ class Backbone(NamedTuple):
 
         As its run recorded; None for encoders of other methods.
         """
-        recorded = record_of(self.meta).get('feature')
+        recorded = self.record.get('feature')
         if recorded in ('avg', 'cls'):
             return recorded
         return 'avg' if self.layout in ('mmmoca', 'moca') else None
@@ -182,8 +166,8 @@ def find_backbone(
 ) -> Backbone:
     """Find the ViT in a checkpoint that was read.
 
-    LayerScale becomes a part of the weights that it scales, see
-    :func:`fold_layer_scale`.
+    It is located, renamed, checked, and brought into one form, see
+    :func:`normalise`.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
@@ -202,66 +186,43 @@ def find_backbone(
             their users.
         ValueError: If ``which`` is neither of its choices.
     """
-    meta = checkpoint.get('meta')
-    record = record_of(meta)
-    grid = record.get('grid')
-    groups = tensors_of(checkpoint)
-    found = [
-        Place(container, name.removesuffix(anchor), naming)
-        for container, tensors in groups.items()
-        for anchor, naming in _ANCHORS.items()
-        for name in tensors
-        if name.endswith(anchor)
-    ]
-    if not found:
-        names = [name for tensors in groups.values() for name in tensors]
-        names = names or [*map(str, checkpoint)] or ['nothing']
-        raise CheckpointError(
-            f'{source} has no ViT of a known layout (patch_embed.proj as in '
-            'timm, patch_embed.projection as in mmpretrain, or embeddings.'
-            f'patch_embeddings as in transformers): it has {listed(names)}'
-        )
-    swapped = 'message_hub' in checkpoint and 'ema_state_dict' in checkpoint
-    found, taken = choose_weights(found, weights, swapped, source)
-    place, role = choose_encoder(found, which, record.get('which'), source)
-    container, prefix, naming = place
-    table = _TABLES.get(naming)
-    state_dict, ignored, unknown, changes = {}, [], [], []
-    for name, value in groups[container].items():
-        if not name.startswith(prefix):
-            continue
-        name = name.removeprefix(prefix)
+    record = record_of(checkpoint.get('meta'))
+    location = locate(checkpoint, which, weights, record.get('which'), source)
+    tensors, ignored, unknown = _rename(location)
+    check_real(tensors, f'the encoder in {source}')
+    _check_plain(tensors, unknown, source)
+    check_shapes(tensors, source)
+    state_dict, changes = normalise(tensors, record, location.naming, source)
+    _check_whole(state_dict, source)
+    scaled = bool(changes)  # as DINOv2's and DINOv3's encoders
+    if location.choice is not None:
+        changes.append(location.choice)
+    return Backbone(
+        state_dict,
+        record.get('layout') or layout_of(location, ignored, scaled),
+        location.role,
+        ignored,
+        position_grid(record.get('grid'), state_dict['pos_embed']),
+        tuple(changes),
+        record,
+    )
+
+
+def _rename(
+    location: Location,
+) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    """The encoder under mmpretrain's names, other names, unknown names."""
+    table = _TABLES.get(location.naming)
+    tensors, ignored, unknown = {}, [], []
+    for name, value in location.tensors.items():
         new = table.to_mmpretrain(name) if table else name
         if _ENCODER.fullmatch(new):
-            state_dict[new] = value
+            tensors[new] = value
         elif _OTHER.match(new):
             ignored.append(name)
         else:
             unknown.append(name)
-    check_real(state_dict, f'the encoder in {source}')
-    _check_plain(state_dict, unknown, source)
-    check_shapes(state_dict, source)
-    join_qkv(state_dict, source)
-    mask_biases(state_dict)
-    if add_rotary_periods(state_dict, grid, record.get('num_heads')):
-        changes.append('its positions are rotary ones, as DINOv3 has them')
-    _check_whole(state_dict, source)
-    if fold_layer_scale(state_dict):
-        changes.append('its LayerScale is multiplied into the projections')
-    if naming == 'timm' and (changes or 'register_tokens' in state_dict):
-        prepend_class_position(state_dict, grid)
-    layout = record.get('layout')
-    if layout is None:
-        layout = layout_of(naming, found, ignored, bool(changes))
-    return Backbone(
-        state_dict,
-        layout,
-        role,
-        ignored,
-        position_grid(grid, state_dict['pos_embed']),
-        (*changes, *taken),
-        meta,
-    )
+    return tensors, ignored, unknown
 
 
 def _check_plain(

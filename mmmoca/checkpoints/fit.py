@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from mmmoca.messages import listed
 
+from .backbone import record_of
 from .errors import CheckpointError
-from .layouts import record_of
-from .weights import (
+from .names import PROJECTION
+from .normal_form import (
     LAYER_SCALE,
-    PROJECTION,
     arch_of,
     check_real,
     position_grid,

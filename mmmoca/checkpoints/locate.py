@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Where the encoders of a checkpoint are: tensors by key and by prefix."""
+"""Which tensors of a checkpoint are the encoder that is asked for."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,15 @@ from torch import Tensor
 from mmmoca.messages import listed
 
 from .errors import CheckpointError
+from .names import PROJECTION
 
+# The weight that tells a ViT, and whose names it has.
+_ANCHORS = {
+    'patch_embed.proj.weight': 'timm',
+    PROJECTION: 'mmpretrain',
+    'embeddings.patch_embeddings.projection.weight': 'huggingface',
+    'embeddings.patch_embeddings.weight': 'huggingface',  # DINOv3's
+}
 # Where known layouts keep their tensors, most specific first. '' is the file
 # itself, for those that hold nothing else.
 _CONTAINERS = (
@@ -51,6 +59,79 @@ class Place(NamedTuple):
         return f'{self.container} {self.prefix}'.strip() or 'one'
 
 
+class Location(NamedTuple):
+    """An encoder that was found in a file.
+
+    Attributes:
+        tensors (dict[str, Tensor]): Its tensors and those of heads and
+            decoders beside it, under their names in the file, without prefix.
+        naming (str): See :class:`Place`.
+        role (str): 'teacher', 'student' or 'only'.
+        places (list[Place]): Of all encoders whose weights are of its kind.
+        choice (str, optional): A line that says which of two sets of weights
+            they are.
+    """
+
+    tensors: dict[str, Tensor]
+    naming: str
+    role: str
+    places: list[Place]
+    choice: str | None
+
+
+def locate(
+    checkpoint: dict,
+    which: str,
+    weights: str | None,
+    recorded: object,
+    source: str,
+) -> Location:
+    """Find an encoder in a checkpoint that was read.
+
+    Args:
+        checkpoint (dict): What :func:`read_checkpoint` returned.
+        which (str): 'teacher' or 'student'.
+        weights (str, optional): 'raw', 'averaged', or those that other
+            programs load.
+        recorded (object): The role that the file records, if it does: the
+            only encoder of a file has it.
+        source (str): What to call the file in errors.
+
+    Returns:
+        Location: The encoder.
+
+    Raises:
+        CheckpointError: If the file has no ViT of a known layout, or not the
+            one asked for.
+        ValueError: If ``which`` is neither of its choices.
+    """
+    groups = tensors_of(checkpoint)
+    found = [
+        Place(container, name.removesuffix(anchor), naming)
+        for container, tensors in groups.items()
+        for anchor, naming in _ANCHORS.items()
+        for name in tensors
+        if name.endswith(anchor)
+    ]
+    if not found:
+        names = [name for tensors in groups.values() for name in tensors]
+        names = names or [*map(str, checkpoint)] or ['nothing']
+        raise CheckpointError(
+            f'{source} has no ViT of a known layout (patch_embed.proj as in '
+            'timm, patch_embed.projection as in mmpretrain, or embeddings.'
+            f'patch_embeddings as in transformers): it has {listed(names)}'
+        )
+    swapped = 'message_hub' in checkpoint and 'ema_state_dict' in checkpoint
+    found, choice = choose_weights(found, weights, swapped, source)
+    place, role = choose_encoder(found, which, recorded, source)
+    tensors = {
+        name.removeprefix(place.prefix): value
+        for name, value in groups[place.container].items()
+        if name.startswith(place.prefix)
+    }
+    return Location(tensors, place.naming, role, found, choice)
+
+
 def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
     """The state dicts that a checkpoint holds.
 
@@ -77,7 +158,7 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
 
 def choose_weights(
     found: list[Place], weights: str | None, swapped: bool, source: str
-) -> tuple[list[Place], list[str]]:
+) -> tuple[list[Place], str | None]:
     """The places of raw or of averaged weights.
 
     Args:
@@ -90,8 +171,8 @@ def choose_weights(
         source (str): What to call the file in errors.
 
     Returns:
-        tuple[list[Place], list[str]]: Those of the chosen weights, and, if
-        there are averaged ones, a line that says which they are.
+        tuple[list[Place], str, optional]: Those of the chosen weights, and,
+        if there are averaged ones, a line that says which they are.
 
     Raises:
         CheckpointError: If the file does not have them.
@@ -106,10 +187,10 @@ def choose_weights(
             f'{source} has no {taken} weights, only {listed(sets)} ones'
         )
     if not beside:
-        return sets[taken], []
+        return sets[taken], None
     places = ', '.join(f'{kind} in {listed(sets[kind])}' for kind in sets)
     line = f'its {taken} weights are taken, to choose by weights= of: {places}'
-    return sets[taken], [line]
+    return sets[taken], line
 
 
 def choose_encoder(
@@ -151,14 +232,11 @@ def choose_encoder(
     return chosen[0], role
 
 
-def layout_of(
-    naming: str, found: Sequence[Place], ignored: Sequence[str], scaled: bool
-) -> str:
+def layout_of(location: Location, ignored: Sequence[str], scaled: bool) -> str:
     """Tell the layout of a file that does not record it.
 
     Args:
-        naming (str): Of the encoder that is taken, see :class:`Place`.
-        found (Sequence[Place]): All encoders.
+        location (Location): The encoder that is taken.
         ignored (Sequence[str]): Names beside those of the encoder.
         scaled (bool): Whether the encoder had LayerScale or registers, as
             DINOv2's.
@@ -166,8 +244,9 @@ def layout_of(
     Returns:
         str: See :class:`Backbone`.
     """
-    containers = {place.container for place in found}
-    prefixes = {place.prefix for place in found}
+    naming = location.naming
+    containers = {place.container for place in location.places}
+    prefixes = {place.prefix for place in location.places}
     momentum = any(p.startswith('momentum_encoder.') for p in prefixes)
     decoder = any(n.startswith(('decoder', 'mask_token')) for n in ignored)
     for layout, fits in (

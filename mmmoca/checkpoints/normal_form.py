@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Changing the tensors of a ViT: layout of its parts, grids and channels.
+"""The one form that an encoder has here, whatever library its file is of.
 
-State dicts have mmpretrain's names here.
+Names are mmpretrain's. All functions are pure, but for :func:`split_qkv`.
 """
 
 import math
@@ -14,9 +14,8 @@ from torch import Tensor, zeros_like
 from mmmoca.messages import listed
 
 from .errors import CheckpointError
+from .names import PROJECTION
 
-# Maps patches to tokens: (D, C, height, width).
-PROJECTION = 'patch_embed.projection.weight'
 # What LayerScale multiplies a branch by, and what the branch ends in.
 LAYER_SCALE = {
     'attn.gamma1.weight': 'attn.proj',
@@ -136,90 +135,158 @@ def check_shapes(state_dict: Mapping[str, Tensor], source: str) -> None:
         )
 
 
-def join_qkv(state_dict: dict[str, Tensor], source: str) -> None:
-    """Join queries, keys and values that a file keeps apart, in place.
+def normalise(
+    state_dict: Mapping[str, Tensor], record: Mapping, naming: str, source: str
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Bring an encoder into the form in which mmpretrain's ViT has it.
+
+    It computes the same afterwards.
 
     Args:
-        state_dict (dict[str, Tensor]): Of a ViT.
+        state_dict (Mapping[str, Tensor]): Of a ViT that :func:`check_shapes`
+            has accepted. Not changed.
+        record (Mapping): What the file records of it: ``grid`` and
+            ``num_heads``, see :func:`run_record`.
+        naming (str): Whose names it had, see :class:`Place`.
         source (str): What to call it in errors.
 
+    Returns:
+        tuple[dict[str, Tensor], list[str]]: Its tensors, and what was
+        changed, in words for a log.
+
     Raises:
-        CheckpointError: If one of the three is missing.
+        CheckpointError: If queries, keys or values are missing.
     """
-    for name in list(state_dict):
+    changes = []
+    scaled = any(name.endswith(tuple(LAYER_SCALE)) for name in state_dict)
+    grid, heads = record.get('grid'), record.get('num_heads')
+    state = _without_masks(_with_joint_qkv(state_dict, source))
+    if _is_rotary(state, heads):
+        state = _with_rotary_parts(state, grid, heads)
+        changes.append('its positions are rotary ones, as DINOv3 has them')
+    if scaled:
+        state = _with_scaled_projections(state)
+        changes.append('its LayerScale is multiplied into the projections')
+    tokens = state.keys() & TOKEN_PARTS
+    if naming == 'timm' and (scaled or tokens) and 'pos_embed' in state:
+        state = _with_class_position(state, grid)
+    return state, changes
+
+
+def _with_joint_qkv(
+    state_dict: Mapping[str, Tensor], source: str
+) -> dict[str, Tensor]:
+    """Join queries, keys and values that a file keeps apart."""
+    state = dict(state_dict)
+    for name in state_dict:
         match = _QKV.fullmatch(name)
-        if match is None or match[2] == 'qkv' or name not in state_dict:
+        if match is None or match[2] == 'qkv' or name not in state:
             continue
         names = [f'{match[1]}{part}{match[3]}' for part in 'qkv']
         queries, keys, _ = names
-        if match[3] == '.bias' and queries in state_dict:
+        if match[3] == '.bias' and queries in state:
             # Those of DINOv3 and EVA have none: it would change no score.
-            state_dict.setdefault(keys, zeros_like(state_dict[queries]))
-        if not state_dict.keys() >= set(names):
+            state.setdefault(keys, zeros_like(state[queries]))
+        if not state.keys() >= set(names):
             raise CheckpointError(
                 f'the encoder in {source} needs all three of {listed(names)}'
             )
-        joint = torch.cat([state_dict.pop(part) for part in names])
-        state_dict[f'{match[1]}qkv{match[3]}'] = joint
+        joint = torch.cat([state.pop(part) for part in names])
+        state[f'{match[1]}qkv{match[3]}'] = joint
+    return state
 
 
-def mask_biases(state_dict: dict[str, Tensor]) -> None:
-    """Apply the masks of DINOv3's biases, which switch those of keys off.
+def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Apply the masks of DINOv3's biases, which switch those of keys off."""
+    state = dict(state_dict)
+    for name in state_dict:
+        bias = name.removesuffix('_mask')
+        if bias != name:
+            mask = state.pop(name)
+            if bias in state:
+                state[bias] = state[bias].masked_fill(mask == 0, 0)
+    return state
 
-    Args:
-        state_dict (dict[str, Tensor]): Of a ViT, changed in place.
-    """
-    for name in [n for n in state_dict if n.endswith('.bias_mask')]:
-        bias, mask = name.removesuffix('_mask'), state_dict.pop(name)
-        state_dict[bias] = state_dict[bias].masked_fill(mask == 0, 0)
 
-
-def add_rotary_periods(
-    state_dict: dict[str, Tensor],
-    recorded: Sequence[int] | None,
-    num_heads: int | None = None,
+def _is_rotary(
+    state_dict: Mapping[str, Tensor], num_heads: int | None
 ) -> bool:
-    """Give rotary positions the tensors that tell them, in place.
+    """Whether positions are rotary ones, also of files without periods.
 
     timm and transformers do not save the periods. An encoder with registers
-    and LayerScale, or one of ours, without added positions is DINOv3's. Its
-    heads have 64 channels unless their number is recorded. Added positions
-    become zeros, of its 224 x 224 pixels unless a grid is recorded.
-
-    Args:
-        state_dict (dict[str, Tensor]): Of a ViT, before its LayerScale is
-            folded.
-        recorded (Sequence[int], optional): See :func:`position_grid`.
-        num_heads (int, optional): Attention heads that the file records.
-
-    Returns:
-        bool: Whether its positions are rotary.
+    and LayerScale, or one of ours, without added positions is DINOv3's.
     """
     scaled = {'register_tokens', 'layers.0.attn.gamma1.weight'}
-    dinov3 = num_heads or state_dict.keys() >= scaled
-    if dinov3 and 'pos_embed' not in state_dict:
-        head = len(state_dict[PROJECTION]) // num_heads if num_heads else 64
-        count = max(1, head // 4)
-        periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
-        state_dict.setdefault('rotary_periods', periods)
-    if 'rotary_periods' not in state_dict:
-        return False
-    if not state_dict.get('register_tokens', torch.ones(1)).numel():
-        del state_dict['register_tokens']  # as transformers has them
+    dinov3 = bool(num_heads) or state_dict.keys() >= scaled
+    without = dinov3 and 'pos_embed' not in state_dict
+    return without or 'rotary_periods' in state_dict
+
+
+def _with_rotary_parts(
+    state_dict: Mapping[str, Tensor],
+    recorded: Sequence[int] | None,
+    num_heads: int | None,
+) -> dict[str, Tensor]:
+    """Give rotary positions the tensors that tell them.
+
+    Heads have 64 channels unless their number is recorded. Added positions
+    become zeros, of its 224 x 224 pixels unless a grid is recorded.
+    """
+    state = dict(state_dict)
+    dims, _, height, width = state[PROJECTION].shape
+    count = max(1, (dims // num_heads if num_heads else 64) // 4)
+    periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
     # As saved in bfloat16 they would turn by other angles.
-    state_dict['rotary_periods'] = state_dict['rotary_periods'].float()
-    for name in [n for n in state_dict if n.endswith('.qkv.weight')]:
-        # timm leaves them out where they are 0.
-        zeros = torch.zeros(len(state_dict[name]))
-        state_dict.setdefault(name.replace('weight', 'bias'), zeros)
-    dims, _, height, width = state_dict[PROJECTION].shape
+    state['rotary_periods'] = state.get('rotary_periods', periods).float()
+    if not state.get('register_tokens', torch.ones(1)).numel():
+        del state['register_tokens']  # as transformers has them
+    for name in state_dict:
+        if name.endswith('.qkv.weight'):
+            # timm leaves them out where they are 0.
+            zeros = torch.zeros(len(state[name]))
+            state.setdefault(name.replace('weight', 'bias'), zeros)
     patches = math.prod(recorded or (224 // height, 224 // width))
-    state_dict.setdefault('pos_embed', torch.zeros(1, 1 + patches, dims))
-    return True
+    state.setdefault('pos_embed', torch.zeros(1, 1 + patches, dims))
+    return state
+
+
+def _with_scaled_projections(
+    state_dict: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Multiply the factors of LayerScale into what they scale.
+
+    A branch ends in a linear layer, whose output the factors multiply: its
+    rows and its bias take them over. The encoder trains differently then.
+    """
+    state = dict(state_dict)
+    for name in [n for n in state if n.endswith(tuple(LAYER_SCALE))]:
+        factors = state.pop(name).float()
+        layer, number, part = name.split('.', 2)
+        linear = f'{layer}.{number}.{LAYER_SCALE[part]}'
+        for kind, by in (('weight', factors[:, None]), ('bias', factors)):
+            if f'{linear}.{kind}' in state:
+                value = state[f'{linear}.{kind}'].float()
+                state[f'{linear}.{kind}'] = value * by
+    return state
+
+
+def _with_class_position(
+    state_dict: Mapping[str, Tensor], recorded: Sequence[int] | None
+) -> dict[str, Tensor]:
+    """Give [CLS] a position of zeros where it has none.
+
+    timm's DeiT III and DINOv2 with registers add its position to the [CLS]
+    token itself.
+    """
+    positions = state_dict['pos_embed']
+    if position_grid(recorded, positions, extra=0):
+        zeros = torch.zeros_like(positions[:, :1])
+        positions = torch.cat((zeros, positions), dim=1)
+    return dict(state_dict, pos_embed=positions)
 
 
 def split_qkv(state_dict: dict[str, Tensor]) -> None:
-    """Split queries, keys and values, in place; see :func:`join_qkv`.
+    """Split queries, keys and values, in place.
 
     Args:
         state_dict (dict[str, Tensor]): Of a ViT.
@@ -229,49 +296,6 @@ def split_qkv(state_dict: dict[str, Tensor]) -> None:
         if match is not None:
             for part, value in zip('qkv', state_dict.pop(name).chunk(3)):
                 state_dict[f'{match[1]}{part}{match[3]}'] = value
-
-
-def fold_layer_scale(state_dict: dict[str, Tensor]) -> bool:
-    """Multiply the factors of LayerScale into what they scale, in place.
-
-    A branch ends in a linear layer, whose output the factors multiply: its
-    rows and its bias take them over. The encoder computes the same
-    afterwards, but trains differently.
-
-    Args:
-        state_dict (dict[str, Tensor]): Of a ViT.
-
-    Returns:
-        bool: Whether it had any.
-    """
-    scales = [n for n in state_dict if n.endswith(tuple(LAYER_SCALE))]
-    for name in scales:
-        factors = state_dict.pop(name).float()
-        layer, number, part = name.split('.', 2)
-        linear = f'{layer}.{number}.{LAYER_SCALE[part]}'
-        for kind, by in (('weight', factors[:, None]), ('bias', factors)):
-            if f'{linear}.{kind}' in state_dict:
-                value = state_dict[f'{linear}.{kind}'].float()
-                state_dict[f'{linear}.{kind}'] = value * by
-    return bool(scales)
-
-
-def prepend_class_position(
-    state_dict: dict[str, Tensor], recorded: Sequence[int] | None
-) -> None:
-    """Give [CLS] a position of zeros where it has none, in place.
-
-    timm's DeiT III and DINOv2 with registers add its position to the [CLS]
-    token itself.
-
-    Args:
-        state_dict (dict[str, Tensor]): Of a ViT.
-        recorded (Sequence[int], optional): See :func:`position_grid`.
-    """
-    positions = state_dict['pos_embed']
-    if position_grid(recorded, positions, extra=0):
-        zeros = torch.zeros_like(positions[:, :1])
-        state_dict['pos_embed'] = torch.cat((zeros, positions), dim=1)
 
 
 def position_grid(
@@ -294,7 +318,7 @@ def position_grid(
     if recorded is not None and math.prod(recorded) == patches:
         return tuple(recorded)
     side = math.isqrt(max(patches, 0))
-    return (side, side) if side**2 == patches > 0 else None
+    return (side, side) if side and side**2 == patches else None
 
 
 def adapt_in_channels(projection: Tensor, channels: int) -> Tensor:

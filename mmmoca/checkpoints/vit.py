@@ -8,10 +8,10 @@ from mmpretrain.models.backbones import VisionTransformer
 
 from mmmoca.registry import MODELS
 
+from .backbone import Backbone
 from .errors import CheckpointError
-from .layouts import Backbone, record_of
-from .weights import (
-    PROJECTION,
+from .names import PROJECTION
+from .normal_form import (
     TOKEN_PARTS,
     adapt_in_channels,
     arch_of,
@@ -155,7 +155,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
     periods = backbone.state_dict.get('rotary_periods')
     if periods is not None:  # a quarter of a head each
         usual = {dims // (4 * len(periods))}
-    heads = num_heads or record_of(backbone.meta).get('num_heads')
+    heads = num_heads or backbone.record.get('num_heads')
     heads = heads or (usual.pop() if len(usual) == 1 else None)
     if not isinstance(heads, int) or heads < 1 or dims % heads:
         raise CheckpointError(
