@@ -110,7 +110,7 @@ def test_backbone_of_the_guide():
     assert isinstance(HOOKS.build(hook), CheckpointFitHook)
 
 
-class Parsed(Exception):
+class Parsed(BaseException):
     """The arguments of a command are right."""
 
 

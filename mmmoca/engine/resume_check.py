@@ -73,7 +73,7 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
 
 
 def images_digest(dataset: Sized) -> str:
-    """SHA-256 of the names and labels of all images, in their order.
+    """What tells the images of a data set from others of the same number.
 
     Names begin below ``data_root``, so that the images may be moved.
 
@@ -81,17 +81,19 @@ def images_digest(dataset: Sized) -> str:
         dataset (Sized): A data set, or a wrapper of some.
 
     Returns:
-        str: Hexadecimal digits.
+        str: The type of the data sets, as the same images have other names
+        in shards; and the SHA-256 of all names and labels, in their order.
     """
-    digest = hashlib.sha256()
+    digest, kinds = hashlib.sha256(), set()
     for part in members(dataset):
+        kinds.add(type(part).__name__)
         root = os.fspath(getattr(part, 'data_root', None) or '').rstrip('/')
         for index in range(len(part)):
             info = part.get_data_info(index)
             name = str(info.get('img_path')).replace(root, '', 1)
             text = f'{name} {info.get("gt_label")}\n'
             digest.update(text.encode('utf-8', 'surrogateescape'))
-    return digest.hexdigest()
+    return f'{"+".join(sorted(kinds))} {digest.hexdigest()}'
 
 
 def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:

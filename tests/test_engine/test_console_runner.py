@@ -105,10 +105,14 @@ def test_a_run_after_a_refused_one_of_its_name(root):
 def test_a_batch_of_more_images_than_there_are(root, infinite):
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, root)
-    cfg.train_dataloader.update(batch_size=49)
+    batch = 481 if infinite else 49
+    cfg.train_dataloader.update(batch_size=batch)
     cfg.train_dataloader.sampler.infinite = infinite
-    with pytest.raises(ValueError, match='48 images .* 49'):
+    with pytest.raises(ValueError, match=f'48 images .* {batch}'):
         ConsoleRunner.build_dataloader(cfg.train_dataloader)
+    if infinite:  # some images twice
+        cfg.train_dataloader.batch_size = 49
+        assert ConsoleRunner.build_dataloader(cfg.train_dataloader)
 
 
 def test_advice_where_there_is_no_shared_memory():

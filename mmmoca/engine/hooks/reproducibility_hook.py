@@ -70,7 +70,8 @@ class ReproducibilityHook(Hook):
                     'accumulative_counts, or start a new run with load_from'
                 )
         images = on_main_process(self._digest, runner)
-        if meta.get('images') not in (None, images):
+        before = str(meta.get('images', images))
+        if before != images and before.split()[0] == images.split()[0]:
             raise ValueError(
                 'the run to resume had other images, other labels or another '
                 'order of them: name its images by train_dataloader.dataset, '

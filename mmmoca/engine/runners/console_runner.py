@@ -183,7 +183,10 @@ class ConsoleRunner(Runner):
     def build_dataloader(*args, **kwargs) -> DataLoader:
         """Build a loader that judges its images, whatever the set."""
         loader = Runner.build_dataloader(*args, **kwargs)
-        if not len(loader):
+        # An endless sampler repeats images; ten times in a batch is a slip.
+        endless = getattr(loader.sampler, 'infinite', False)
+        images = len(loader.sampler) * (10 if endless else 1)
+        if not len(loader) and images < loader.batch_size:
             raise ValueError(
                 f'{len(loader.sampler)} images of each process fill no batch '
                 f'of {loader.batch_size}: lower batch_size of the dataloader'
