@@ -13,6 +13,7 @@ default_hooks = dict(
     ),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     checkpoint_fit=dict(type='mmmoca.CheckpointFitHook'),
+    class_check=dict(type='mmmoca.ClassCheckHook'),
     reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     step_log=dict(type='mmmoca.StepLogHook'),
     preemption=dict(type='mmmoca.PreemptionHook'),

@@ -3,6 +3,7 @@ import mmmoca.quietly  # noqa: F401
 
 from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
+from .class_check_hook import ClassCheckHook
 from .codebook_hook import CodebookHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
@@ -15,6 +16,7 @@ from .winning_head_hook import WinningHeadHook
 __all__ = [
     'AtomicCheckpointHook',
     'CheckpointFitHook',
+    'ClassCheckHook',
     'CodebookHook',
     'NonFiniteLossError',
     'NonFiniteStateError',

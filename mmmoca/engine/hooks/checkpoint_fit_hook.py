@@ -4,7 +4,6 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 from mmpretrain.models.backbones import VisionTransformer
 from torch import nn
-from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import (
     CheckpointError,
@@ -21,7 +20,6 @@ from mmmoca.checkpoints.pretrained_init import (
 from mmmoca.checkpoints.start import START_SCHEME, load_start
 from mmmoca.engine.resume_check import check_optimizer
 from mmmoca.engine.steps import (
-    built_loops,
     has_loaded,
     is_training,
     load_address,
@@ -29,7 +27,6 @@ from mmmoca.engine.steps import (
     set_load_address,
     unwrap_model,
 )
-from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
 TEACHER_CLS = 'teacher.cls_token'
@@ -61,9 +58,6 @@ class CheckpointFitHook(Hook):
       the numbers of the file, such as the learning rate. A warning says so if
       the config has others.)
 
-    The hook also compares the classes of the data sets with each other and
-    with the head of a classifier.
-
     Args:
         needs_checkpoint (bool): Whether to refuse a training that starts
             from random weights. Defaults to False.
@@ -73,7 +67,7 @@ class CheckpointFitHook(Hook):
 
     Raises:
         CheckpointError: If a checkpoint does not fit. Names examples.
-        ValueError: If classes differ, or there is no checkpoint.
+        ValueError: If there is no checkpoint.
     """
 
     # Other hooks look at the data and at the checkpoint after this one.
@@ -85,9 +79,8 @@ class CheckpointFitHook(Hook):
         self.filled: list[str] = []
 
     def before_run(self, runner: Runner) -> None:
-        """Check the classes and the files of ``Pretrained`` inits."""
+        """Check the files of ``Pretrained`` inits, and what to load."""
         model = unwrap_model(runner.model)
-        _check_classes(model, [x.dataloader for x in built_loops(runner)])
         training, address = is_training(runner), load_address(runner)
         starts = training and not resumes(runner)
         if starts and address.startswith(START_SCHEME):
@@ -156,30 +149,6 @@ class CheckpointFitHook(Hook):
         design = saved.keys() <= own.keys() and not new & held
         log = runner.logger.info if design else runner.logger.warning
         log('; '.join([report, *changes]))
-
-
-def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
-    """Compare the classes of a run's data with those of a classifier.
-
-    Mixup and CutMix read the number from ``data_preprocessor``.
-    """
-    if not hasattr(getattr(model, 'head', None), 'num_classes'):
-        return
-    for loader in loaders:
-        check_same_classes(loaders[0], loader, ('train', 'val'))
-        found = len(class_names(loader))
-        if found == 1:
-            raise ValueError(
-                'a classifier learns nothing from images of one class: put '
-                'those of each into a folder, <data_root>/train/<class>'
-            )
-        for part in ('head', 'data_preprocessor'):
-            number = getattr(getattr(model, part), 'num_classes', None)
-            if found and number not in (None, found):
-                raise ValueError(
-                    f'the images have {found} classes, but model.{part} has '
-                    f'{number}: write model.{part}.num_classes={found}'
-                )
 
 
 def _take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
