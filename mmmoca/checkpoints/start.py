@@ -1,24 +1,28 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Pretraining that starts from other weights.
+"""What a run starts from, fitted to its model.
 
-``load_from='mmmoca-start://FILE'`` fills student and teacher, and from a file
-of MOCA's also the rest of the model.
+``load_from=FILE`` fills the backbone of a model from a file of any layout.
+``load_from='mmmoca-start://FILE'``, for pretraining, fills student and
+teacher, and from a file of MOCA's also the rest of the model.
 """
 
 import os
 from collections import Counter
 
+from mmpretrain.models.backbones import VisionTransformer
 from torch import nn, ones_like
 
 from .backbone import find_backbone
 from .errors import CheckpointError
-from .fit import check_fit
+from .fit import check_fit, loaded_names
 from .locate import tensors_of
 from .names import PROJECTION
 from .normal_form import LAYER_SCALE, adapt_in_channels
 from .release import read_converted
+from .write import backbone_checkpoint
 
 START_SCHEME = 'mmmoca-start://'
+TEACHER_CLS = 'teacher.cls_token'
 _ENCODERS = ('backbone', 'teacher')
 
 
@@ -45,7 +49,7 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
             architectures differ (see :func:`check_fit`).
     """
     own = model.state_dict()
-    if 'teacher.cls_token' not in own:
+    if TEACHER_CLS not in own:
         raise CheckpointError(
             f'{START_SCHEME} is for pretraining, and {type(model).__name__} '
             f"has no teacher: write load_from='mmmoca-teacher://{file}'"
@@ -96,6 +100,43 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     source = os.path.basename(file)
     report = f'{source} (layout {teacher.layout}) fills {filled}'
     return [report, *(f'{source}: {change}' for change in changes)]
+
+
+def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
+    """Turn a checkpoint into one of a model's backbone alone, in place.
+
+    A checkpoint of the same model, or one that shares a neck or a head with
+    it, stays as it is.
+
+    Args:
+        checkpoint (dict): What MMEngine is about to load.
+        model (nn.Module): A model without a teacher. Its backbone may be
+            mmpretrain's ViT.
+
+    Returns:
+        list[str]: For a log: what was done. Empty if nothing was.
+
+    Raises:
+        CheckpointError: See :func:`find_backbone`.
+    """
+    saved = loaded_names(checkpoint)
+    own, vit = model.state_dict(), getattr(model, 'backbone', None)
+    shared = own.keys() & saved
+    if TEACHER_CLS not in saved and (
+        not isinstance(vit, VisionTransformer)
+        or any(not name.startswith('backbone.') for name in shared)
+        or all(n in saved and saved[n].shape == own[n].shape for n in own)
+    ):
+        return []
+    backbone = find_backbone(checkpoint)
+    done = f'the backbone is its {backbone.which}, of layout {backbone.layout}'
+    # mmpretrain would resize every grid as a square one.
+    if isinstance(vit, VisionTransformer):
+        grid = tuple(vit.patch_resolution)
+        backbone = backbone.resized(grid, vit.interpolate_mode)
+    checkpoint.clear()
+    checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
+    return [done, *backbone.changes]
 
 
 def _part(name: str) -> str:

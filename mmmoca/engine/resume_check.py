@@ -9,7 +9,7 @@ from collections.abc import Sized
 from numbers import Real
 
 from mmengine.config import Config
-from mmengine.optim import OptimWrapper, OptimWrapperDict
+from mmengine.optim import OptimWrapper
 from torch import Tensor
 
 from mmmoca.checkpoints import CheckpointError
@@ -105,7 +105,7 @@ def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
     Args:
         saved (dict): State of an optimiser wrapper. Settings that it lacks
             are added in place: older versions of PyTorch have fewer.
-        wrapper (OptimWrapper): That of the run, or several by name.
+        wrapper (OptimWrapper): That of the run.
 
     Returns:
         list[str]: Warnings of numbers that the file overrides, and of states
@@ -116,9 +116,6 @@ def check_optimizer(saved: dict, wrapper: OptimWrapper) -> list[str]:
             parameters, or has a state that does not fit them.
     """
     try:
-        if isinstance(wrapper, OptimWrapperDict):
-            pairs = [(saved[name], part) for name, part in wrapper.items()]
-            return [line for pair in pairs for line in check_optimizer(*pair)]
         return _check_groups(saved, wrapper.optimizer.param_groups)
     except (AttributeError, KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(

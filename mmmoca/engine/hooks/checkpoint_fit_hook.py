@@ -2,13 +2,9 @@
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
-from mmpretrain.models.backbones import VisionTransformer
-from torch import nn
 
 from mmmoca.checkpoints import (
     CheckpointError,
-    backbone_checkpoint,
-    find_backbone,
     guarded,
     local_file,
 )
@@ -17,7 +13,12 @@ from mmmoca.checkpoints.pretrained_init import (
     check_pretrained_inits,
     starts_pretrained,
 )
-from mmmoca.checkpoints.start import START_SCHEME, load_start
+from mmmoca.checkpoints.start import (
+    START_SCHEME,
+    TEACHER_CLS,
+    load_start,
+    take_backbone,
+)
 from mmmoca.engine.resume_check import check_optimizer
 from mmmoca.engine.steps import (
     has_loaded,
@@ -28,8 +29,6 @@ from mmmoca.engine.steps import (
     unwrap_model,
 )
 from mmmoca.registry import HOOKS
-
-TEACHER_CLS = 'teacher.cls_token'
 
 
 @HOOKS.register_module()
@@ -118,7 +117,7 @@ class CheckpointFitHook(Hook):
         own = model.state_dict()
         changes = []
         if not resumes(runner) and TEACHER_CLS not in own:
-            changes = _take_backbone(checkpoint, model)
+            changes = take_backbone(checkpoint, model)
         saved, meta = loaded_names(checkpoint), checkpoint.get('meta')
         address = load_address(runner) or 'the checkpoint'
         source = address.removeprefix(guarded(''))
@@ -149,28 +148,3 @@ class CheckpointFitHook(Hook):
         design = saved.keys() <= own.keys() and not new & held
         log = runner.logger.info if design else runner.logger.warning
         log('; '.join([report, *changes]))
-
-
-def _take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
-    """Rename a ViT of any layout to ``backbone.*``, in place.
-
-    Returns log lines of what was done.
-    """
-    saved = loaded_names(checkpoint)
-    own, vit = model.state_dict(), getattr(model, 'backbone', None)
-    shared = own.keys() & saved
-    if TEACHER_CLS not in saved and (
-        not isinstance(vit, VisionTransformer)
-        or any(not name.startswith('backbone.') for name in shared)
-        or all(n in saved and saved[n].shape == own[n].shape for n in own)
-    ):
-        return []
-    backbone = find_backbone(checkpoint)
-    done = f'the backbone is its {backbone.which}, of layout {backbone.layout}'
-    # mmpretrain would resize every grid as a square one.
-    if isinstance(vit, VisionTransformer):
-        grid = tuple(vit.patch_resolution)
-        backbone = backbone.resized(grid, vit.interpolate_mode)
-    checkpoint.clear()
-    checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
-    return [done, *backbone.changes]
