@@ -7,7 +7,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pickle import UnpicklingError
 from urllib.parse import urlsplit
 
@@ -24,7 +24,7 @@ from torch import hub
 
 from .errors import CheckpointError
 from .plain import MOST_PACKED, check_content
-from .unpickle import safe_unpickling
+from .unpickle import check_tuples, safe_unpickling
 
 # What PyTorch says that it does not let in.
 _REFUSED = re.compile(r'(?:GLOBAL|class|function) ([\w.]+\.\w+)')
@@ -114,6 +114,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
     mappable = zipfile.is_zipfile(path) and check_intact(path)
     mapped = lazy and mappable and not path.endswith('.safetensors')
     try:
+        _check_pickles(path)
         with safe_unpickling(), open(path, 'rb') as file:
             where = path if mapped else file
             return torch.load(where, map_location='cpu', mmap=mapped)
@@ -126,7 +127,7 @@ def _read_pickled(path: str, lazy: bool) -> object:
         kind = _REFUSED.search(str(error))
         if kind is None:
             # PyTorch wraps what our stand-ins say.
-            raise _unreadable(path, error.__context__) from error
+            raise _unreadable(path, error.__context__ or error) from error
         raise CheckpointError(
             f'{path} is refused: it pickles {kind[1]}, which can run any '
             'code. Save its state dict alone, or, if you trust the file, set '
@@ -135,6 +136,20 @@ def _read_pickled(path: str, lazy: bool) -> object:
     # A damaged file calls the allowed functions with any arguments.
     except Exception as error:
         raise _unreadable(path) from error
+
+
+def _check_pickles(path: str) -> None:
+    """Look into the pickles of a file, see :func:`check_tuples`."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith('/data.pkl'):
+                    check_tuples(archive.read(name))
+        return
+    # Older formats are pickles one after the other, and tensors at the end.
+    with open(path, 'rb') as file, suppress(ValueError, LookupError):
+        while True:
+            check_tuples(file)
 
 
 def _is_safetensors(path: str) -> bool:

@@ -13,11 +13,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pickle import UnpicklingError
-from typing import Any
+from pickletools import genops, markobject
+from typing import IO, Any
 
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
+
+MOST_PARTS = 2**20
 
 
 class _History(HistoryBuffer):
@@ -85,6 +88,42 @@ def _numbers(dtype: _DType, content: bytes) -> np.ndarray:
     if not isinstance(dtype, _DType):
         raise UnpicklingError('An array of the checkpoint has no type.')
     return np.frombuffer(content, dtype.value)
+
+
+def check_tuples(pickled: bytes | IO[bytes]) -> None:
+    """Refuse a pickle with a tuple of more parts than anyone can visit.
+
+    As a key of a dict it is hashed while it is unpickled, part by part. One
+    that holds another one twice, forty times over, takes some bytes and would
+    keep a reader busy for ever.
+
+    Args:
+        pickled (bytes | IO[bytes]): The pickle, which is not run.
+
+    Raises:
+        UnpicklingError: If there is one.
+        ValueError: If it is no pickle.
+    """
+    stack: list[int | None] = []  # parts of each object; None for a mark
+    memo: dict[int, int] = {}
+    for op, number, _ in genops(pickled):
+        if op.name.endswith('GET'):
+            stack.append(memo.get(number, 1))
+        elif op.name.endswith('PUT') or op.name == 'MEMOIZE':
+            memo[len(memo) if number is None else number] = stack[-1] or 1
+        else:
+            parts, before = [], op.stack_before
+            if markobject in before:
+                before = before[: before.index(markobject)]
+                while (part := stack.pop()) is not None:
+                    parts.append(part)
+            parts += [stack.pop() or 1 for _ in before]
+            total = 1 + sum(parts) if op.name.startswith('TUPLE') else 1
+            if total > MOST_PARTS:
+                raise UnpicklingError('It has a tuple of endless parts.')
+            stack += [
+                None if x is markobject else total for x in op.stack_after
+            ]
 
 
 # With the names that files have for them. A module was renamed in NumPy 2;

@@ -186,6 +186,24 @@ def test_archives_that_unpack_to_much_more(tmp_path):
             read_checkpoint(tmp_path / 'a.pth', lazy=lazy)
 
 
+def test_no_key_is_hashed_without_end(tmp_path):
+    """A tuple of two, forty times over: 300 bytes, 2**40 parts."""
+    twice = (b'q%ch%c\x86' % (i, i) for i in range(40))
+    bomb = b'\x80\x02})' + b''.join(twice) + b'K\x03s.'
+    torch.save({}, tmp_path / 'empty.pth')
+    with (
+        zipfile.ZipFile(tmp_path / 'empty.pth') as empty,
+        zipfile.ZipFile(tmp_path / 'archive.pth', 'w') as archive,
+    ):
+        for name in empty.namelist():
+            pickled = name.endswith('data.pkl')
+            archive.writestr(name, bomb if pickled else empty.read(name))
+    (tmp_path / 'pickle.pth').write_bytes(bomb)
+    for name in ('archive.pth', 'pickle.pth'):
+        with pytest.raises(CheckpointError):
+            read_checkpoint(tmp_path / name)
+
+
 def test_a_resumed_checkpoint_names_no_file_to_remove(tmp_path):
     """The best one, and those to be replaced, lie in the run's folder."""
     run = tmp_path / 'run'
