@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .bank import ShardedBank
 from .features import FeatureShard
 from .gather import gather_samples
-from .knn_bank import ShardedBank
 
 
 def label_shares(

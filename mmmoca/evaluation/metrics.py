@@ -12,6 +12,21 @@ from mmengine.logging import print_log
 from mmmoca.registry import METRICS
 
 
+def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
+    """Accuracies over the images, in percent, of each set if there are some.
+
+    Args:
+        results (list[dict]): What :meth:`ImageMetric.record` gave.
+
+    Returns:
+        dict[str, np.ndarray]: By the name of the metric, (sets,) or ().
+    """
+    return {
+        name: 100 * np.mean([hits[name] for hits in results], axis=0)
+        for name in results[0]
+    }
+
+
 class ImageMetric(BaseMetric):
     """A mean over images.
 
@@ -61,8 +76,7 @@ class ImageMetric(BaseMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Accuracies over the images; of sets their mean and deviation."""
         metrics = {}
-        for name in results[0]:
-            sets = 100 * np.mean([hits[name] for hits in results], axis=0)
+        for name, sets in set_accuracies(results).items():
             metrics[name] = float(sets.mean())
             if sets.size > 1:
                 metrics[f'{name}_std'] = float(sets.std())

@@ -128,7 +128,6 @@ class FeatureLoop(TestLoop):
         role: str,
         scale: Callable[[Tensor], Tensor],
         encode: Callable[[Tensor], Tensor] | None = None,
-        dtype: torch.dtype = torch.float32,
     ) -> FeatureShard:
         """Extract features of labelled images, of this rank's share of them.
 
@@ -142,8 +141,6 @@ class FeatureLoop(TestLoop):
                 float32.
             encode (Callable, optional): From normalised images,
                 (B, C, H, W), to features. Defaults to :meth:`encode`.
-            dtype (torch.dtype): What the features are kept in. Defaults to
-                float32.
 
         Returns:
             FeatureShard: In the order of the loader.
@@ -156,7 +153,7 @@ class FeatureLoop(TestLoop):
         preprocess = unwrap_model(self.runner.model).data_preprocessor
         encode = encode or self.encode
         sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-        feats = torch.empty(0, 0, dtype=dtype)
+        feats = torch.empty(0, 0)
         labels, ids = [], []
         start = time.time()
         for i, data_batch in enumerate(loader, 1):
@@ -174,9 +171,7 @@ class FeatureLoop(TestLoop):
                 )
             batch = scale(batch.float())
             if not seen:
-                feats = batch.new_empty(
-                    len(sampler), batch.shape[1], dtype=dtype
-                )
+                feats = batch.new_empty(len(sampler), batch.shape[1])
             feats[seen : len(ids)] = batch
             if i % LOG_INTERVAL == 0:
                 each = (time.time() - start) / i
