@@ -2,7 +2,7 @@
 """All frozen protocols, on features that are extracted once per encoder."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -121,27 +121,32 @@ def evaluate(
     rank = rank_me(found[1][1]['avg'])
     result: dict = dict(unreadable=unreadable, rank_me=rank)
     if 'knn' in protocols:
-        bank, queries = _pick(found, preset.knn)
-        result['knn'] = _knn(bank, queries, preset.temperature, len(classes))
+        bank, queries = _pick(found, preset.knn, _unit)
+        settings = knn_settings((10, 20), preset.temperature)
+        knn = KNNAccuracy()
+        for samples in knn_predictions(bank, queries, settings, len(classes)):
+            knn.process(None, samples)
+        top1 = knn.compute_metrics(knn.results)
+        result['knn'] = {f'k={k}': top1[f'top1_{s}'] for s, k, _ in settings}
     if 'linear' in protocols:
         train, val = _pick(found, preset.linear)
-        samples = linear_predictions(
-            train, val, len(classes), epochs, batch_size, seed
-        )
-        probe = LinearProbeAccuracy()
-        probe.process(None, samples)
-        result['linear'] = probe.compute_metrics(probe.results)
+        size = len(classes), epochs, batch_size, seed
+        linear = LinearProbeAccuracy()
+        linear.process(None, linear_predictions(train, val, *size))
+        result['linear'] = linear.compute_metrics(linear.results)
     if subsets:
-        train, val = _pick(found, preset.lowshot, 'raw_')
-        result['lowshot'] = _low_shot(
-            train, val, subsets, preset.regularization
-        )
+        train, val = _pick(found, preset.lowshot, low_shot_features, 'raw_')
+        fit = dict(regularization=preset.regularization)
+        lowshot = LowShotAccuracy()
+        lowshot.process(None, low_shot_predictions(train, val, subsets, **fit))
+        result['lowshot'] = _by_subset(subsets, lowshot.results)
     return result
 
 
 def _pick(
     found: list[tuple[ImageSet, dict[str, Tensor]]],
     feature: str,
+    scale: Callable[[Tensor], Tensor] = Tensor.float,
     prefix: str = '',
 ) -> list[FeatureShard]:
     """A feature of the training images, and of the validation images."""
@@ -149,51 +154,23 @@ def _pick(
     return [
         FeatureShard(
             torch.arange(len(images)),
-            torch.cat([features[kind] for kind in kinds], dim=1),
+            scale(torch.cat([features[kind] for kind in kinds], dim=1)),
             torch.from_numpy(images.get_gt_labels()),
         )
         for images, features in found
     ]
 
 
-def _knn(
-    bank: FeatureShard,
-    queries: FeatureShard,
-    temperature: float,
-    num_classes: int,
-) -> dict[str, float]:
-    """Accuracies by 10 and by 20 neighbours."""
-    bank, queries = (
-        shard._replace(feats=F.normalize(shard.feats.to(get_device())))
-        for shard in (bank, queries)
-    )
-    settings = knn_settings((10, 20), temperature)
-    accuracy = KNNAccuracy()
-    for samples in knn_predictions(bank, queries, settings, num_classes):
-        accuracy.process(None, samples)
-    found = accuracy.compute_metrics(accuracy.results)
-    return {f'k={k}': found[f'top1_{name}'] for name, k, _ in settings}
+def _unit(feats: Tensor) -> Tensor:
+    """L2-normalise the rows, where they are searched fastest."""
+    return F.normalize(feats.to(get_device()))
 
 
-def _low_shot(
-    train: FeatureShard,
-    val: FeatureShard,
-    subsets: dict[str, list[list[int]]],
-    regularization: float,
+def _by_subset(
+    subsets: dict[str, list[list[int]]], results: list[dict]
 ) -> list[dict]:
     """Of each subset the accuracies of its sets, their mean and deviation."""
-    train, val = (
-        shard._replace(feats=low_shot_features(shard.feats))
-        for shard in (train, val)
-    )
-    accuracy = LowShotAccuracy()
-    accuracy.process(
-        None,
-        low_shot_predictions(
-            train, val, subsets, regularization=regularization
-        ),
-    )
-    found = set_accuracies(accuracy.results)
+    found = set_accuracies(results)
     return [
         dict(
             subset=name,

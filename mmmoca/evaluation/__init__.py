@@ -4,8 +4,8 @@
 from .bank import ShardedBank, knn_search
 from .features import extract_features, raw_pixels
 from .gather import gather_samples
-from .in_context import PatchBank, label_shares
 from .metrics import KNNAccuracy, LinearProbeAccuracy, LowShotAccuracy
+from .protocols.in_context import PatchBank, label_shares
 from .protocols.knn import knn_predictions, knn_vote
 from .rank_me import rank_me
 

@@ -9,6 +9,7 @@ import numpy as np
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 
+from mmmoca.datasets.masks import IGNORED
 from mmmoca.registry import METRICS
 
 
@@ -184,3 +185,25 @@ class LinearProbeAccuracy(ImageMetric):
         if self._num_classes >= TOP5_FROM:
             metrics['top5'] = float(100.0 * (places[:, best] < 5).mean())
         return metrics | dict(base_lr=self._base_lrs[best], head=best)
+
+
+def mean_iou(predictions: list[np.ndarray], masks: list[np.ndarray]) -> float:
+    """Mean intersection over union, of all images together.
+
+    Args:
+        predictions (list[np.ndarray]): Class of each pixel, (H, W) each.
+        masks (list[np.ndarray]): True classes, uint8; 255 does not count.
+
+    Returns:
+        float: In percent, of the classes that occur in either.
+    """
+    counts = np.zeros((IGNORED, IGNORED), np.int64)
+    for found, truth in zip(predictions, masks):
+        known = truth < IGNORED
+        pairs = truth[known].astype(np.int64) * IGNORED + found[known]
+        counts += np.bincount(pairs, minlength=counts.size).reshape(
+            counts.shape
+        )
+    hits = counts.diagonal()
+    unions = counts.sum(0) + counts.sum(1) - hits
+    return 100 * float((hits[unions > 0] / unions[unions > 0]).mean())
