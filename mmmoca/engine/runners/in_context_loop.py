@@ -11,11 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.loaders import (
-    check_same_classes,
-    class_names,
-    sample_index,
-)
+from mmmoca.evaluation.loaders import class_names, sample_index
 from mmmoca.evaluation.memory import check_memory
 from mmmoca.evaluation.protocols.in_context import PatchBank, label_pixels
 from mmmoca.messages import listed
@@ -79,8 +75,7 @@ class InContextTestLoop(FeatureLoop):
                 f'bank_size={bank_size}, bank_epochs={bank_epochs} and k={k} '
                 f'must be at least 1, and temperature={temperature} above 0'
             )
-        self.bank_loader = self.build_labelled(bank_dataloader)
-        check_same_classes(self.bank_loader, self.dataloader, ('bank', 'test'))
+        self.labelled = self.build_labelled(bank_dataloader)
         self.classes = class_names(self.dataloader)
         self.ignored = getattr(self.dataloader.dataset, 'ignore_index', 255)
         self.bank_size = bank_size
@@ -90,13 +85,14 @@ class InContextTestLoop(FeatureLoop):
         self.allow_missing = allow_missing
         self.seed = seed
 
-    def measure(self) -> dict:
-        """See :meth:`FeatureLoop.measure`; the size of the bank is added."""
-        return super().measure() | dict(bank_patches=self._bank_patches)
-
     @torch.no_grad()
-    def classify(self) -> None:
-        """Make the bank and segment the images."""
+    def measure(self) -> dict:
+        """Make the bank, segment the images and compute the metrics.
+
+        Returns:
+            dict: Metrics of the evaluator, and ``bank_patches``.
+        """
+        self.runner.model.eval()
         call_hook, bank = self.runner.call_hook, self.make_bank()
         for index, batch in enumerate(self.dataloader):
             step = dict(batch_idx=index, data_batch=batch)
@@ -109,7 +105,8 @@ class InContextTestLoop(FeatureLoop):
             self.evaluator.process(samples, batch)
             call_hook('after_test_iter', **step, outputs=samples)
         bank.serve(self.k)
-        self._bank_patches = bank.size
+        metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
+        return metrics | dict(bank_patches=bank.size)
 
     def make_bank(self) -> PatchBank:
         """Extract the labelled patches of the bank's images.
@@ -117,7 +114,7 @@ class InContextTestLoop(FeatureLoop):
         Returns:
             PatchBank: Ready to predict.
         """
-        loader, epochs = self.bank_loader, self.bank_epochs
+        loader, epochs = self.labelled, self.bank_epochs
         bank = PatchBank(
             self._bank_parts(),
             len(self.classes),
@@ -139,7 +136,7 @@ class InContextTestLoop(FeatureLoop):
 
     def _bank_parts(self) -> Iterator[tuple[list[int], Tensor, Tensor]]:
         """Numbers, patch features and masks of the bank's images."""
-        loader, images = self.bank_loader, len(self.bank_loader.dataset)
+        loader, images = self.labelled, len(self.labelled.dataset)
         for epoch in range(self.bank_epochs):
             if hasattr(loader.sampler, 'set_epoch'):
                 loader.sampler.set_epoch(epoch)

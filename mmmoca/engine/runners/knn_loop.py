@@ -1,22 +1,17 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Weighted k-NN classification as a validation and as a test."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
-import torch.nn.functional as F
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints.pretrained_init import starts_pretrained
 from mmmoca.engine.steps import has_loaded, resumes
-from mmmoca.evaluation.features import raw_pixels
-from mmmoca.evaluation.loaders import (
-    check_same_classes,
-    class_label,
-    class_names,
-)
+from mmmoca.evaluation.features import FeatureShard, raw_pixels
+from mmmoca.evaluation.loaders import class_label, class_names
 from mmmoca.evaluation.protocols.knn import (
     ONE_CLASS,
     knn_predictions,
@@ -75,11 +70,8 @@ class KNNValLoop(FeatureLoop):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.settings = knn_settings(k, temperature)
-        self.bank_dataloader = self.build_labelled(bank_dataloader)
-        check_same_classes(
-            self.bank_dataloader, self.dataloader, ('bank', 'query')
-        )
-        bank = self.bank_dataloader.dataset
+        self.labelled = self.build_labelled(bank_dataloader)
+        bank = self.labelled.dataset
         if hasattr(bank, 'get_data_info'):
             infos = map(bank.get_data_info, range(len(bank)))
             labels = (class_label(info, 'bank') for info in infos)
@@ -95,20 +87,12 @@ class KNNValLoop(FeatureLoop):
         if baselines and self.stage == 'val':
             self.runner.register_hook(_BaselinesHook(self))
 
-    def classify(self, encode: Callable | None = None) -> None:
-        """Extract bank and queries, and let the neighbours vote.
-
-        Args:
-            encode (Callable, optional): See :meth:`extract`.
-        """
-        how = F.normalize, encode
-        for samples in knn_predictions(
-            self.extract(self.bank_dataloader, 'k-NN bank', *how),
-            self.extract(self.dataloader, 'k-NN query', *how),
-            self.settings,
-            len(class_names(self.bank_dataloader)),
-        ):
-            self.evaluator.process(data_samples=samples)
+    def predict(
+        self, known: FeatureShard, asked: FeatureShard
+    ) -> Iterator[list[dict]]:
+        """Let the neighbours vote, see :func:`knn_predictions`."""
+        number = len(class_names(self.labelled))
+        return knn_predictions(known, asked, self.settings, number)
 
 
 class _BaselinesHook(Hook):

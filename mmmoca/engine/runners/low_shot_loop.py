@@ -4,6 +4,9 @@
 import tempfile
 from collections.abc import Sequence
 
+from torch import Tensor
+
+from mmmoca.evaluation.features import FeatureShard
 from mmmoca.evaluation.loaders import class_names, with_data_root
 from mmmoca.evaluation.protocols.lowshot import (
     low_shot_features,
@@ -71,28 +74,29 @@ class LowShotTestLoop(FeatureLoop):
         drawn = any(isinstance(source, dict) for source in subsets.values())
         found = DATASETS.build(dict(dataset, lazy_init=not drawn))
         images = images_by_class(found) if drawn else None
-        self.classes = class_names(self.dataloader)
         # Name -> for each set the rows of its images among all of them.
         union, self.subsets = read_subsets(
-            subsets, found.img_prefix, self.classes, images, seed
+            subsets,
+            found.img_prefix,
+            class_names(self.dataloader),
+            images,
+            seed,
         )
         with tempfile.NamedTemporaryFile('w', suffix='.txt') as file:
             file.writelines(
                 f'{image} {label}\n' for image, label in union.items()
             )
             file.flush()
-            self.train_loader = self.build_labelled(
+            self.labelled = self.build_labelled(
                 dict(source, dataset=dict(dataset, ann_file=file.name))
             )
 
-    def classify(self) -> None:
-        """Extract the features, fit the classifiers and apply them."""
-        samples = low_shot_predictions(
-            self.extract(
-                self.train_loader, 'low-shot train', low_shot_features
-            ),
-            self.extract(self.dataloader, 'low-shot test', low_shot_features),
-            self.subsets,
-            **self.fit,
-        )
-        self.evaluator.process(data_samples=samples)
+    def scale(self, feats: Tensor) -> Tensor:
+        """See :func:`low_shot_features`."""
+        return low_shot_features(feats)
+
+    def predict(
+        self, known: FeatureShard, asked: FeatureShard
+    ) -> list[list[dict]]:
+        """Fit the classifiers, see :func:`low_shot_predictions`."""
+        return [low_shot_predictions(known, asked, self.subsets, **self.fit)]
