@@ -1,33 +1,36 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All frozen protocols, on features that are extracted once per encoder."""
 
-import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.device import get_device
-from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmmoca.datasets.image_set import ImageSet
-from mmmoca.evaluation.knn import knn_top1
-from mmmoca.evaluation.low_shot import (
-    low_shot_features,
-    low_shot_predictions,
-    low_shot_results,
+from mmmoca.evaluation.features import FeatureShard
+from mmmoca.evaluation.metrics import (
+    KNNAccuracy,
+    LinearProbeAccuracy,
+    LowShotAccuracy,
+    set_accuracies,
 )
 from mmmoca.evaluation.presets import Preset
-from mmmoca.evaluation.probing import attentive_accuracy, linear_accuracy
+from mmmoca.evaluation.protocols.knn import knn_predictions, knn_settings
+from mmmoca.evaluation.protocols.linear import linear_predictions
+from mmmoca.evaluation.protocols.lowshot import (
+    low_shot_features,
+    low_shot_predictions,
+)
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.evaluation.subsets import draw_subset, images_by_class
-from mmmoca.models import AttentiveHead, sincos_positions_2d
+from mmmoca.models import sincos_positions_2d
 from mmmoca.models.initialization import init_transformer
 
-from .dense_comparison import check_maps, patch_maps
 from .embedding import digest_of, embed_to_file, is_whole, list_digest
 from .encoder import Encoder
 from .images import Images
@@ -69,8 +72,8 @@ def evaluate(
 ) -> dict:
     """Evaluate a frozen encoder as its method is published.
 
-    Unlike in the protocols' own configs, linear and attentive probing see no
-    augmented images, and all transforms are the encoder's.
+    Unlike in the protocol's own config, linear probing sees no augmented
+    images, and all transforms are the encoder's.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.
@@ -79,13 +82,13 @@ def evaluate(
             the same weights, images and transforms reads them again.
         preset (Preset, optional): The features and settings to use; the
             encoder's if not given.
-        protocols (Sequence[str]): Which of them to run, 'attentive' too.
+        protocols (Sequence[str]): Which of them to run.
         shots (Sequence[int]): Of low-shot, images a class.
         percent (Sequence[float]): Of low-shot, percentages of each class.
         sets (int): Of low-shot, draws for each of both, as make_subset.py's.
-        epochs (int): Of linear and attentive probing.
+        epochs (int): Of linear probing.
         batch_size (int): Likewise.
-        seed (int): Of the draws and of both.
+        seed (int): Of the draws and of linear probing.
         num_workers (int, optional): See :meth:`Encoder.embed`.
 
     Returns:
@@ -96,8 +99,7 @@ def evaluate(
         OSError: If there are no images, or none can be read. Some are left
             out, and counted in ``unreadable`` of the result.
         ValueError: If the sets have other classes or only one, or a class
-            has too few images; or if the patch features of attentive probing
-            do not fit memory, or its head.
+            has too few images.
     """
     preset = preset or encoder.preset
     images = [
@@ -110,82 +112,75 @@ def evaluate(
             f'{data_root} needs the same two classes or more, a folder each, '
             'in train/ and val/'
         )
-    subsets = {}
-    if 'lowshot' in protocols:
-        subsets = _subsets(images[0], shots, percent, sets, seed)
-    number = sum(map(len, images))
-    if 'attentive' in protocols:
-        AttentiveHead(encoder.backbone.embed_dims, len(classes), [1])
-        check_maps(encoder, number)
+    draws = shots, percent, sets, seed
+    subsets = _subsets(images[0], *draws) if 'lowshot' in protocols else {}
     found = [_features(encoder, part, cache, num_workers) for part in images]
-    images = [part for part, _ in found]
-    train, val = (features for _, features in found)
-    unreadable = number - sum(map(len, images))
+    unreadable = sum(map(len, images)) - sum(len(part) for part, _ in found)
     if unreadable and subsets:
-        subsets = _subsets(images[0], shots, percent, sets, seed)
-    labels, truth = (torch.from_numpy(p.get_gt_labels()) for p in images)
-    rank = rank_me(torch.from_numpy(val['avg']))
+        subsets = _subsets(found[0][0], *draws)
+    rank = rank_me(found[1][1]['avg'])
     result: dict = dict(unreadable=unreadable, rank_me=rank)
     if 'knn' in protocols:
-        query, bank = (
-            F.normalize(_pick(part, preset.knn).to(get_device()), dim=1)
-            for part in (val, train)
-        )
-        of_10, of_20 = knn_top1(
-            query,
-            bank,
-            truth,
-            labels,
-            len(classes),
-            (10, 20),
-            preset.temperature,
-        )
-        result['knn'] = {'k=10': of_10, 'k=20': of_20}
+        bank, queries = _pick(found, preset.knn, _unit)
+        settings = knn_settings((10, 20), preset.temperature)
+        knn = KNNAccuracy()
+        for samples in knn_predictions(bank, queries, settings, len(classes)):
+            knn.process(None, samples)
+        top1 = knn.compute_metrics(knn.results)
+        result['knn'] = {f'k={k}': top1[f'top1_{s}'] for s, k, _ in settings}
     if 'linear' in protocols:
-        result['linear'] = linear_accuracy(
-            (_pick(train, preset.linear), labels),
-            (_pick(val, preset.linear), truth),
-            len(classes),
-            epochs,
-            batch_size,
-            seed,
-        )
-    if 'attentive' in protocols:
-        files = [Images(p.data_list, encoder.pipeline) for p in images]
-        maps = [patch_maps(encoder, p, cache, num_workers) for p in files]
-        with torch.random.fork_rng():
-            result['attentive'] = attentive_accuracy(
-                (maps[0], labels),
-                (maps[1], truth),
-                len(classes),
-                epochs,
-                batch_size,
-                seed,
-            )
+        train, val = _pick(found, preset.linear)
+        size = len(classes), epochs, batch_size, seed
+        linear = LinearProbeAccuracy()
+        linear.process(None, linear_predictions(train, val, *size))
+        result['linear'] = linear.compute_metrics(linear.results)
     if subsets:
-        shown, asked = (
-            low_shot_features(_pick(part, preset.lowshot, 'raw_'))
-            for part in (train, val)
-        )
-        predictions, failed = low_shot_predictions(
-            shown, labels, asked, subsets, regularization=preset.regularization
-        )
-        if failed:
-            print_log(
-                f'not converged: low-shot {"; ".join(failed)}',
-                logger='current',
-                level=logging.WARNING,
-            )
-        hits = (predictions == truth[:, None]).double()
-        result['lowshot'] = low_shot_results(
-            subsets, (100 * hits.mean(dim=0)).tolist()
-        )
+        train, val = _pick(found, preset.lowshot, low_shot_features, 'raw_')
+        fit = dict(regularization=preset.regularization)
+        lowshot = LowShotAccuracy()
+        lowshot.process(None, low_shot_predictions(train, val, subsets, **fit))
+        result['lowshot'] = _by_subset(subsets, lowshot.results)
     return result
 
 
-def _pick(found: dict, feature: str, prefix: str = '') -> Tensor:
-    parts = [found[prefix + part] for part in feature.split('-')]
-    return torch.from_numpy(np.concatenate(parts, axis=1))
+def _pick(
+    found: list[tuple[ImageSet, dict[str, Tensor]]],
+    feature: str,
+    scale: Callable[[Tensor], Tensor] = Tensor.float,
+    prefix: str = '',
+) -> list[FeatureShard]:
+    """A feature of the training images, and of the validation images."""
+    kinds = [prefix + part for part in feature.split('-')]
+    return [
+        FeatureShard(
+            torch.arange(len(images)),
+            scale(torch.cat([features[kind] for kind in kinds], dim=1)),
+            torch.from_numpy(images.get_gt_labels()),
+        )
+        for images, features in found
+    ]
+
+
+def _unit(feats: Tensor) -> Tensor:
+    """L2-normalise the rows, where they are searched fastest."""
+    return F.normalize(feats.to(get_device()))
+
+
+def _by_subset(
+    subsets: dict[str, list[list[int]]], results: list[dict]
+) -> list[dict]:
+    """Of each subset the accuracies of its sets, their mean and deviation."""
+    found = set_accuracies(results)
+    return [
+        dict(
+            subset=name,
+            images=[len(rows) for rows in sets],
+            top1=(top1 := found[f'top1_{name}']).tolist(),
+            mean=float(top1.mean()),
+            std=float(top1.std()),
+        )
+        for name, sets in subsets.items()
+    ]
 
 
 def _features(
@@ -193,7 +188,7 @@ def _features(
     images: ImageSet,
     cache: str | os.PathLike,
     num_workers: int | None,
-) -> tuple[ImageSet, dict[str, np.ndarray]]:
+) -> tuple[ImageSet, dict[str, Tensor]]:
     """The images that can be read, and their features.
 
     [CLS] and mean patch token, after the final norm and before it.
@@ -215,12 +210,12 @@ def _features(
         num_workers=num_workers,
         skip_unreadable=True,
     )
-    rows = np.load(path)
-    good = np.isfinite(rows[:, 0])
+    rows = torch.from_numpy(np.load(path))
+    good = rows[:, 0].isfinite()
     if not good.all():
         rows = rows[good]
-        images = images.get_subset(np.flatnonzero(good).tolist())
-    return images, dict(zip(kinds, np.split(rows, len(kinds), axis=1)))
+        images = images.get_subset(good.nonzero()[:, 0].tolist())
+    return images, dict(zip(kinds, rows.chunk(len(kinds), dim=1)))
 
 
 def _subsets(

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from mmmoca.datasets.masks import IGNORED, mask_beside, read_mask
-from mmmoca.evaluation.dense import in_context_masks, linear_masks, mean_iou
 from mmmoca.evaluation.memory import check_memory
+from mmmoca.evaluation.metrics import mean_iou
+from mmmoca.evaluation.protocols.in_context import in_context_masks
+from mmmoca.evaluation.protocols.linear_seg import linear_masks
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 
@@ -24,19 +26,6 @@ from .images import Images
 from .opening import open_images
 
 DENSE = 'incontext', 'linear-seg'
-
-
-def map_shape(encoder: Encoder) -> tuple[int, int, int]:
-    """(D, h, w) of the patch features of an image."""
-    patch = encoder.backbone.patch_embed.projection.kernel_size
-    sides = zip(encoder.preprocessing.img_size, patch)
-    return encoder.backbone.embed_dims, *(side // p for side, p in sides)
-
-
-def check_maps(encoder: Encoder, number: int) -> None:
-    """Refuse patch features of images that memory cannot hold."""
-    each = 2 * math.prod(map_shape(encoder))
-    check_memory('images, of which all patches are kept,', number, each)
 
 
 def patch_maps(
@@ -61,12 +50,19 @@ def patch_maps(
         OSError: For an image that cannot be read.
         ValueError: If memory cannot hold them.
     """
-    check_maps(encoder, len(images))
+    patch = encoder.backbone.patch_embed.projection.kernel_size
+    sides = zip(encoder.preprocessing.img_size, patch)
+    grid = [side // step for side, step in sides]
+    shape = len(images), encoder.backbone.embed_dims, *grid
+    check_memory(
+        'images, of which all patches are kept,',
+        len(images),
+        2 * math.prod(shape[1:]),
+    )
     paths = [str(images.path(i)) for i in range(len(images))]
     steps = [type(step).__name__ for step in images.transforms]
     name = digest_of([encoder.identity(), steps, list_digest(paths)])
     path = Path(cache) / f'{name}.patches.npy'
-    shape = len(images), *map_shape(encoder)
     if is_whole(path, shape, np.float16):
         return torch.from_numpy(np.load(path))
     # Made once: to join parts would double the memory.
@@ -174,12 +170,11 @@ def evaluate_masks(
         for images, masks in sets
     )
     result: dict = dict(missing_classes=sorted(map(int, asked - known)))
-    with torch.random.fork_rng():
-        if 'incontext' in protocols:
-            found, size = in_context_masks(train, val, bank_size, seed)
-            miou = mean_iou(found, val[1])
-            result['incontext'] = dict(mIoU=miou, bank_patches=size)
-        if 'linear-seg' in protocols:
-            found = linear_masks(train, val, steps, seed)
-            result['linear-seg'] = dict(mIoU=mean_iou(found, val[1]))
+    if 'incontext' in protocols:
+        found, size = in_context_masks(train, val, bank_size, seed)
+        miou = mean_iou(found, val[1])
+        result['incontext'] = dict(mIoU=miou, bank_patches=size)
+    if 'linear-seg' in protocols:
+        found = linear_masks(train, val, steps, seed)
+        result['linear-seg'] = dict(mIoU=mean_iou(found, val[1]))
     return result

@@ -12,12 +12,51 @@ from .decoding import TURN, open_image
 IGNORED = 255
 
 
-def read_mask(path: Path, image: Path) -> np.ndarray:
-    """Read the mask of an image.
+def read_labels(
+    path: Path, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """Read the mask of an image of a known size.
 
     Args:
-        path (Path): A PNG of one channel, or of a palette, whose indices
+        path (Path): An image of one channel, or of a palette, whose indices
             count.
+        shape (tuple[int, ...], optional): H and W of the image as it is
+            shown. None does not compare them.
+
+    Returns:
+        np.ndarray: Labels, (H, W), uint8. 255 is left out everywhere.
+
+    Raises:
+        OSError: If the file is missing or is no image.
+        ValueError: If it has colours, another size, or a label that does not
+            fit 8 bits.
+    """
+    try:
+        stored = np.asarray(open_image(path.read_bytes()))
+    except OSError as error:
+        raise OSError(
+            f'cannot read the mask {printable(path)}: {error}'
+        ) from error
+    if stored.ndim != 2 or shape not in (None, stored.shape):
+        raise ValueError(
+            f'{printable(path)} has the shape {stored.shape}, its image '
+            f'{shape}: a mask has one channel, with the index of the class of '
+            'each pixel, and the size of its image'
+        )
+    labels = stored.astype(np.uint8)
+    if (wrong := stored[labels != stored]).size:
+        raise ValueError(
+            f'{printable(path)} has the label {wrong[0]}: the index of a '
+            f'class is a whole number below {IGNORED}, which is left out'
+        )
+    return labels
+
+
+def read_mask(path: Path, image: Path) -> np.ndarray:
+    """Read the mask of an image in a file.
+
+    Args:
+        path (Path): See :func:`read_labels`.
         image (Path): The image, of which only the size is read.
 
     Returns:
@@ -25,37 +64,25 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
 
     Raises:
         OSError: If a file is missing or is no image.
-        ValueError: If it has colours or other bits, another size than the
-            image as it is shown, or one that does not tell whether it is
-            turned as EXIF turns the image.
+        ValueError: As :func:`read_labels`, or if the size of the mask does not
+            tell whether it is turned as EXIF turns the image.
     """
     try:
-        mask = open_image(path.read_bytes())
-        labels = np.asarray(mask)
         photo = open_image(image.read_bytes())
         turn = photo.getexif().get(TURN, 1)
     except OSError as error:
         raise OSError(
-            f'{printable(path)} or its image {printable(image)} cannot be '
-            f'read: {error}'
+            f'cannot read {printable(image)}, the image of a mask: {error}'
         ) from error
-    if mask.mode not in ('1', 'L', 'P'):
-        raise ValueError(
-            f'{printable(path)} is of the mode {mask.mode} of PIL: a mask has '
-            'one channel of 8 bits, the index of the class'
-        )
-    size = photo.size[::-1] if turn in (5, 6, 7, 8) else photo.size
-    if mask.size != size:
-        raise ValueError(
-            f'{printable(path)} has {mask.size} pixels, its image {size}'
-        )
-    if turn in range(2, 9) and photo.size == size:
+    shape = photo.size if turn in (5, 6, 7, 8) else photo.size[::-1]
+    labels = read_labels(path, shape)
+    if turn in range(2, 9) and photo.size[::-1] == shape:
         raise ValueError(
             f'EXIF turns {printable(image)}, and the size of '
             f'{printable(path)} does not tell whether the mask is turned, '
             'too: save the image as it is shown'
         )
-    return labels.astype(np.uint8)
+    return labels
 
 
 def mask_beside(image: Path) -> Path | None:
@@ -75,3 +102,8 @@ def mask_beside(image: Path) -> Path | None:
         if (path := root / 'masks' / place).is_file():
             return path
     return None
+
+
+def count_classes(masks: list[np.ndarray]) -> int:
+    """One more than the largest label of masks."""
+    return 1 + max(int(m[m < IGNORED].max(initial=0)) for m in masks)

@@ -7,6 +7,7 @@ mmsegmentation is not imported here.
 import os
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 from mmengine.config import Config
@@ -19,6 +20,7 @@ from mmmoca.datasets.decoding import TURN
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
 from mmmoca.datasets.image_folder import visible_files
 from mmmoca.datasets.image_set import judge_images
+from mmmoca.datasets.masks import read_labels
 from mmmoca.datasets.seeding import members
 from mmmoca.files import outside
 from mmmoca.messages import listed, printable
@@ -212,9 +214,10 @@ def check_masks(dataset: BaseDataset, number: int) -> None:
         number (int): How many to read, evenly spaced.
 
     Raises:
-        ValueError: If a mask cannot be read, has colours for indices, another
-            size than its image, or label ids that are no classes; or if all
-            masks are black and white, 0 and 255.
+        OSError: If a mask cannot be read.
+        ValueError: If it has colours for indices, another size than its image,
+            or label ids that are no classes; or if all masks are black and
+            white, 0 and 255.
     """
     infos = dataset.load_data_list()
     number = min(number, len(infos))
@@ -233,30 +236,20 @@ def check_masks(dataset: BaseDataset, number: int) -> None:
 
 def _labels(dataset: BaseDataset, info: dict) -> set[int]:
     """The label ids of a mask, which fits its image and the classes."""
-    path = info['seg_map_path']
-    try:
-        mask = np.asarray(Image.open(path))
-    except OSError as error:
-        raise ValueError(
-            f'cannot read the mask {printable(path)}: {error}'
-        ) from error
+    path = Path(info['seg_map_path'])
     steps = dataset.pipeline.transforms
     load = next(t for t in steps if type(t).__name__.startswith('Load'))
     loaded = load(dict(info))
     # An image that cannot be read is skipped in training.
-    if loaded is not None and mask.shape != loaded['img'].shape[:2]:
-        raise ValueError(
-            f'{printable(path)} has the shape {mask.shape}, but its image '
-            f'{loaded["img"].shape[:2]}: a mask has one channel, with the '
-            'index of the class of each pixel, and the size of its image'
-        )
+    shape = None if loaded is None else loaded['img'].shape[:2]
+    mask = read_labels(path, shape)
     if loaded is not None and _turned(info['img_path'], loaded['img']):
         raise ValueError(
             f'the EXIF orientation of {printable(info["img_path"])} turns it, '
             'but not its mask: save the image as it is shown, or write '
             "color_type='color_ignore_orientation' for its loader"
         )
-    labels = set(np.unique(mask).astype(int).tolist())
+    labels = set(np.unique(mask).tolist())
     number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
     # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
     start = int(dataset.reduce_zero_label)

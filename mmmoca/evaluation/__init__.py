@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Evaluation protocols: pure functions and the metrics built on them."""
 
+from .bank import ShardedBank, knn_search
 from .features import extract_features, raw_pixels
 from .gather import gather_samples
-from .in_context import PatchBank, label_shares
-from .knn import knn_search, knn_top1, knn_vote
-from .knn_bank import ShardedBank
 from .metrics import KNNAccuracy, LinearProbeAccuracy, LowShotAccuracy
+from .protocols.in_context import PatchBank, label_shares
+from .protocols.knn import knn_predictions, knn_vote
 from .rank_me import rank_me
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     'ShardedBank',
     'extract_features',
     'gather_samples',
+    'knn_predictions',
     'knn_search',
-    'knn_top1',
     'knn_vote',
     'label_shares',
     'rank_me',

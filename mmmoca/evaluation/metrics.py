@@ -9,7 +9,23 @@ import numpy as np
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 
+from mmmoca.datasets.masks import IGNORED
 from mmmoca.registry import METRICS
+
+
+def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
+    """Accuracies over the images, in percent, of each set if there are some.
+
+    Args:
+        results (list[dict]): What :meth:`ImageMetric.record` gave.
+
+    Returns:
+        dict[str, np.ndarray]: By the name of the metric, (sets,) or ().
+    """
+    return {
+        name: 100 * np.mean([hits[name] for hits in results], axis=0)
+        for name in results[0]
+    }
 
 
 class ImageMetric(BaseMetric):
@@ -61,8 +77,7 @@ class ImageMetric(BaseMetric):
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Accuracies over the images; of sets their mean and deviation."""
         metrics = {}
-        for name in results[0]:
-            sets = 100 * np.mean([hits[name] for hits in results], axis=0)
+        for name, sets in set_accuracies(results).items():
             metrics[name] = float(sets.mean())
             if sets.size > 1:
                 metrics[f'{name}_std'] = float(sets.std())
@@ -170,3 +185,25 @@ class LinearProbeAccuracy(ImageMetric):
         if self._num_classes >= TOP5_FROM:
             metrics['top5'] = float(100.0 * (places[:, best] < 5).mean())
         return metrics | dict(base_lr=self._base_lrs[best], head=best)
+
+
+def mean_iou(predictions: list[np.ndarray], masks: list[np.ndarray]) -> float:
+    """Mean intersection over union, of all images together.
+
+    Args:
+        predictions (list[np.ndarray]): Class of each pixel, (H, W) each.
+        masks (list[np.ndarray]): True classes, uint8; 255 does not count.
+
+    Returns:
+        float: In percent, of the classes that occur in either.
+    """
+    counts = np.zeros((IGNORED, IGNORED), np.int64)
+    for found, truth in zip(predictions, masks):
+        known = truth < IGNORED
+        pairs = truth[known].astype(np.int64) * IGNORED + found[known]
+        counts += np.bincount(pairs, minlength=counts.size).reshape(
+            counts.shape
+        )
+    hits = counts.diagonal()
+    unions = counts.sum(0) + counts.sum(1) - hits
+    return 100 * float((hits[unions > 0] / unions[unions > 0]).mean())

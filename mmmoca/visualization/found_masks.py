@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, Subset
 from mmmoca.datasets import ResizeBands
 from mmmoca.datasets.masks import IGNORED, mask_beside, read_mask
 from mmmoca.evaluation import extract_features
-from mmmoca.evaluation.dense import in_context_masks
+from mmmoca.evaluation.protocols.in_context import in_context_masks
 from mmmoca.models import MOCA
 
 from .blocks import Block

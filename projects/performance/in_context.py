@@ -27,18 +27,15 @@ def main() -> None:
 
     from mmmoca.evaluation import PatchBank
 
-    count = -(-args.patches // 1024)
-    bank = PatchBank(args.classes, 1024, count)
-    start = time.perf_counter()
-    for index in range(count):
+    def part(index: int) -> tuple:
         maps = torch.randn(1, args.dims, 32, 32, device=args.device)
         masks = torch.randint(args.classes, (1, 32, 32))
-        bank.add(
-            [index],
-            maps,
-            masks.repeat_interleave(16, 1).repeat_interleave(16, 2),
-        )
-    bank.close()
+        masks = masks.repeat_interleave(16, 1).repeat_interleave(16, 2)
+        return [index], maps, masks
+
+    count = -(-args.patches // 1024)
+    start = time.perf_counter()
+    bank = PatchBank(map(part, range(count)), args.classes, 1024, count)
     made = time.perf_counter() - start
     start = time.perf_counter()
     for _ in range(args.images):

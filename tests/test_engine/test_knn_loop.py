@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The k-NN loops in real Runners, on image folders.
 
-On two processes: test_knn_bank, and test_train_and_test.
+On two processes: test_bank, and test_train_and_test.
 """
 
 import itertools
@@ -12,7 +12,6 @@ from mmengine.registry import DATASETS
 from mmengine.runner import Runner
 
 from mmmoca.checkpoints import guarded, read_checkpoint
-from mmmoca.evaluation import ShardedBank
 from mmmoca.evaluation.loaders import with_data_root
 from tests.helpers.frozen import (
     PIPELINE,
@@ -204,15 +203,6 @@ def test_bad_loaders(root, tmp_path, part, word, changes):
         toy_runner(**config(root, tmp_path, **loader)).val()
 
 
-def test_a_bank_of_half_the_memory(root, tmp_path, monkeypatch):
-    banks, kind = [], 'mmmoca.engine.runners.knn_loop.ShardedBank'
-    monkeypatch.setattr(
-        kind, lambda *args: banks.append(ShardedBank(*args)) or banks[-1]
-    )
-    toy_runner(**config(root, tmp_path, bank_dtype='float16')).val()
-    assert [bank.feats.dtype for bank in banks] == [torch.float16]
-
-
 def test_bad_banks(root, tmp_path):
     diverged = PooledPixels()
     diverged.teacher.bias.data[3] = torch.inf
@@ -222,7 +212,6 @@ def test_bad_banks(root, tmp_path):
         type='ConcatDataset', datasets=[several['dataset']]
     )
     for word, model, options in (
-        ('bank_dtype', None, dict(bank_dtype='int8')),
         ('ConcatDataset', None, dict(bank=several)),
         ('not finite', diverged, {}),
     ):

@@ -6,7 +6,9 @@ import pytest
 import torch
 from mmseg.evaluation import IoUMetric
 
-from mmmoca.evaluation.dense import in_context_masks, linear_masks, mean_iou
+from mmmoca.evaluation.metrics import mean_iou
+from mmmoca.evaluation.protocols.in_context import in_context_masks
+from mmmoca.evaluation.protocols.linear_seg import linear_masks
 from mmmoca.evaluation.rank_me import rank_me
 
 

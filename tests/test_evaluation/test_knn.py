@@ -6,15 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mmmoca.evaluation import knn_search, knn_vote
-from mmmoca.evaluation.knn import knn_settings
+from mmmoca.evaluation import knn_predictions, knn_search, knn_vote
+from mmmoca.evaluation.features import FeatureShard
+from mmmoca.evaluation.protocols.knn import knn_settings
 
 from ..helpers.judges import knn_judge
 
 
-def _features(n, dim, seed, dtype=torch.float64):
+def _features(n, dim, seed):
     generator = torch.Generator().manual_seed(seed)
-    feats = torch.randn(n, dim, generator=generator, dtype=dtype)
+    feats = torch.randn(n, dim, generator=generator, dtype=torch.double)
     return F.normalize(feats + 0.5, dim=1)
 
 
@@ -48,16 +49,6 @@ def test_ties_take_the_first_rows():
         assert knn_search(query, bank, 2, chunk_size)[1].tolist() == [[1, 3]]
 
 
-def test_half_bank_is_compared_in_single_precision():
-    query = _features(20, 64, 5, torch.float32)
-    bank = _features(300, 64, 6, torch.float32).half()
-    sims, rows = knn_search(query, bank, 10, 128)
-    expected, where = (query @ bank.float().T).topk(10)
-    assert sims.dtype == torch.float32
-    torch.testing.assert_close(sims, expected)
-    assert torch.equal(rows, where)
-
-
 def test_search_never_holds_the_similarity_matrix(monkeypatch):
     sizes = []
     matmul = torch.Tensor.__matmul__
@@ -88,3 +79,10 @@ def test_bad_arguments(change):
 def test_bad_settings(change):
     with pytest.raises(ValueError, match='such as k='):
         knn_settings(**dict(k=20, temperature=0.07) | change)
+
+
+@pytest.mark.parametrize('labels', [(1, 1, 1), (-1, 0, 1)])
+def test_a_bank_has_two_known_classes(labels):
+    bank = FeatureShard(torch.arange(3), torch.eye(3), torch.tensor(labels))
+    with pytest.raises(ValueError):
+        next(knn_predictions(bank, bank, knn_settings(1, 0.07)))

@@ -5,11 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmmoca.evaluation.low_shot import (
-    fit_low_shot,
-    low_shot_features,
-    low_shot_results,
-)
+from mmmoca.evaluation.protocols.lowshot import fit_low_shot, low_shot_features
 
 
 def _gradient(judge, feats, labels, regularization=0.1):
@@ -45,9 +41,3 @@ def test_converges_on_many_classes(recwarn):
     assert np.abs(_gradient(judge, *known)).max() < 1e-4
     assert not fit_low_shot(*known, max_iter=2)[1]
     assert not recwarn
-
-
-def test_results_of_sets():
-    (found,) = low_shot_results(dict(a=[[0, 1], [2, 3]]), [50.0, 60.0])
-    scores = dict(top1=[50, 60], mean=55.0, std=5.0)
-    assert found == scores | dict(subset='a', images=[2, 2])

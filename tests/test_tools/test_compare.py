@@ -25,6 +25,7 @@ from mmmoca.apis.dense_comparison import (
 from mmmoca.apis.encoder import Encoder
 from mmmoca.apis.images import Images
 from mmmoca.checkpoints import read_checkpoint
+from mmmoca.datasets.masks import read_mask
 from mmmoca.evaluation import presets
 from mmmoca.models import sincos_positions_2d
 
@@ -389,15 +390,14 @@ def test_patches(compare, files, shapes, tmp_path, monkeypatch):
     monkeypatch.setattr(
         Encoder, '_encode', lambda *a: calls.append(1) or encode(*a)
     )
-    options = '--config', files / 'wide.py', '--epochs', 3, '--masks', shapes
+    options = '--config', files / 'wide.py', '--masks', shapes
     names = '{}/wide.pth', '{}/dinov3.pth'
-    protocols = '--protocols', 'attentive', 'incontext'
-    wide, dinov3 = compare(tmp_path, names, *protocols, *options)
+    protocols = '--protocols', 'incontext'
+    wide, _ = compare(tmp_path, names, *protocols, *options)
     assert wide['incontext']['bank_patches'] == 12 * 16
     assert wide['incontext']['mIoU'] == pytest.approx(
         _in_context(files, shapes), abs=1
     )
-    assert dinov3['attentive'].keys() == {'top1', 'base_lr', 'weight_decay'}
     assert (tmp_path / 'compare.png').stat().st_size > 5000
     assert calls
     calls.clear()
@@ -466,3 +466,17 @@ def test_bad_masks_are_named(files, shapes, tmp_path, fault):
         path.unlink()
     with pytest.raises((OSError, ValueError), match=r'train/3\.png'):
         images_with_masks(encoder, root, 'train')
+
+
+@pytest.mark.parametrize('label', [2, 257])
+def test_masks_of_16_bits(tmp_path, label):
+    """As a config reads them, which has 8 bits of them in the end."""
+    for name in ('image.png', 'mask.png'):
+        pixels = np.array([[0, label, 255]], np.uint16)
+        Image.fromarray(pixels).save(tmp_path / name)
+    paths = tmp_path / 'mask.png', tmp_path / 'image.png'
+    if label > 255:
+        with pytest.raises(ValueError):
+            read_mask(*paths)
+    else:
+        assert read_mask(*paths).tolist() == [[0, 2, 255]]

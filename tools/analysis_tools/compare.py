@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 DEFAULT = ('knn', 'linear', 'lowshot')
 # Those of mmmoca.apis.dense_comparison, which need masks.
 DENSE = ('incontext', 'linear-seg')
-PROTOCOLS = (*DEFAULT, 'attentive', *DENSE)
+PROTOCOLS = (*DEFAULT, *DENSE)
 # What the table takes of a protocol, and the head of its column.
 COLUMNS = {
     'linear': ('top1', 'linear'),
-    'attentive': ('top1', 'attentive'),
     'incontext': ('mIoU', 'in context, mIoU'),
     'linear-seg': ('mIoU', 'linear, mIoU'),
 }
@@ -131,7 +130,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--sets', type=positive_integer, default=3, help=sets)
     heads = 'attention heads, where neither a file nor the config says it'
     add('--num-heads', type=positive_integer, help=heads)
-    probing = 'of linear and attentive probing'
+    probing = 'of linear probing'
     add('--epochs', type=positive_integer, default=100, help=probing)
     add('--batch-size', type=positive_integer, default=256, help=probing)
     add('--num-workers', type=whole_number, help='processes that read')

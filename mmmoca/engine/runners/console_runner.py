@@ -203,7 +203,7 @@ class ConsoleRunner(Runner):
         loop = super().build_val_loop(loop)
         if self.cfg.get('default_scope') in ('mmseg', 'mmdet'):
             return loop  # their annotations were checked, with the images
-        for name in ('bank_dataloader', 'dataloader'):
+        for name in ('labelled', 'dataloader'):
             if loader := getattr(loop, name, None):
                 for part in members(loader.dataset):
                     on_main_process(check_images, part, LOOKS)

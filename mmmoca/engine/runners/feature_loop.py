@@ -1,12 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The base of the loops that predict by frozen features."""
+"""The loop of the frozen protocols."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmengine.dist import all_reduce
 from mmengine.evaluator import Evaluator
 from mmengine.runner import TestLoop
@@ -17,6 +17,7 @@ from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.features import DIVERGED, FeatureShard
 from mmmoca.evaluation.loaders import (
     check_loader,
+    check_same_classes,
     class_label,
     sample_index,
     with_data_root,
@@ -26,10 +27,10 @@ LOG_INTERVAL = 50  # batches
 
 
 class FeatureLoop(TestLoop):
-    """Extracts the features of labelled images, then predicts by them.
+    """Extracts features of known and of other images, and predicts by them.
 
-    A subclass implements ``classify(**options)``: it passes its predictions to
-    the evaluator. Features of whole images come from :meth:`extract`.
+    A subclass names its protocol: it builds :attr:`labelled`, and implements
+    :meth:`predict`.
 
     Args:
         runner (Runner): The runner. Its model has ``data_preprocessor`` and
@@ -44,10 +45,15 @@ class FeatureLoop(TestLoop):
         data_root (str, optional): Folder of all data sets. Overrides their
             own ``data_root``.
 
+    Attributes:
+        labelled (DataLoader): The images that are known, of
+            :meth:`build_labelled`.
+
     Raises:
         ValueError: If images have no label, or a loader never ends.
     """
 
+    labelled: DataLoader
     stage = 'test'
     with_label = True  # whether images have class labels
 
@@ -82,18 +88,39 @@ class FeatureLoop(TestLoop):
         runner.call_hook(f'after_{stage}')
         return metrics
 
-    def measure(self, **options: Any) -> dict:
+    def measure(self, encode: Callable | None = None) -> dict:
         """Classify once and compute the metrics, without calling hooks.
 
         Args:
-            **options: For ``classify()``.
+            encode (Callable, optional): See :meth:`extract`.
 
         Returns:
             dict: Metrics of the evaluator.
         """
         self.runner.model.eval()
-        self.classify(**options)
+        known = self.extract(self.labelled, 'labelled', encode)
+        asked = self.extract(self.dataloader, self.stage, encode)
+        for samples in self.predict(known, asked):
+            self.evaluator.process(data_samples=samples)
         return self.evaluator.evaluate(len(self.dataloader.dataset))
+
+    def scale(self, feats: Tensor) -> Tensor:
+        """Scale features, (B, D), as the protocol takes them."""
+        return F.normalize(feats)
+
+    def predict(
+        self, known: FeatureShard, asked: FeatureShard
+    ) -> Iterable[list[dict]]:
+        """Predict by the protocol. Called by all ranks together.
+
+        Args:
+            known (FeatureShard): This rank's share of the labelled images.
+            asked (FeatureShard): Of those to predict.
+
+        Returns:
+            Iterable[list[dict]]: Data samples for the evaluator, in parts.
+        """
+        raise NotImplementedError
 
     def build_labelled(self, loader: DataLoader | dict) -> DataLoader:
         """Build and check the loader of the labelled reference images.
@@ -103,6 +130,9 @@ class FeatureLoop(TestLoop):
 
         Returns:
             DataLoader: The loader. It does not shuffle by default.
+
+        Raises:
+            ValueError: See :func:`check_loader`, :func:`check_same_classes`.
         """
         loader = with_data_root(loader, self.data_root)
         if isinstance(loader, dict):
@@ -110,6 +140,7 @@ class FeatureLoop(TestLoop):
             loader = dict(sampler=sampler) | loader
         loader = self.runner.build_dataloader(loader, seed=0)
         check_loader(loader, 'labelled', self.with_label)
+        check_same_classes(loader, self.dataloader, ('labelled', self.stage))
         return loader
 
     def encode(self, inputs: Tensor) -> Tensor:
@@ -126,9 +157,7 @@ class FeatureLoop(TestLoop):
         self,
         loader: DataLoader,
         role: str,
-        scale: Callable[[Tensor], Tensor],
         encode: Callable[[Tensor], Tensor] | None = None,
-        dtype: torch.dtype = torch.float32,
     ) -> FeatureShard:
         """Extract features of labelled images, of this rank's share of them.
 
@@ -138,12 +167,8 @@ class FeatureLoop(TestLoop):
         Args:
             loader (DataLoader): The images.
             role (str): What they are for, for messages.
-            scale (Callable): Applied to the features of a batch, (B, D),
-                float32.
             encode (Callable, optional): From normalised images,
                 (B, C, H, W), to features. Defaults to :meth:`encode`.
-            dtype (torch.dtype): What the features are kept in. Defaults to
-                float32.
 
         Returns:
             FeatureShard: In the order of the loader.
@@ -156,7 +181,7 @@ class FeatureLoop(TestLoop):
         preprocess = unwrap_model(self.runner.model).data_preprocessor
         encode = encode or self.encode
         sampler = getattr(loader.batch_sampler, 'sampler', loader.sampler)
-        feats = torch.empty(0, 0, dtype=dtype)
+        feats = torch.empty(0, 0)
         labels, ids = [], []
         start = time.time()
         for i, data_batch in enumerate(loader, 1):
@@ -172,11 +197,9 @@ class FeatureLoop(TestLoop):
                     f'but gave {tuple(batch.shape)}: write '
                     "neck=dict(type='GlobalAveragePooling') into the model"
                 )
-            batch = scale(batch.float())
+            batch = self.scale(batch.float())
             if not seen:
-                feats = batch.new_empty(
-                    len(sampler), batch.shape[1], dtype=dtype
-                )
+                feats = batch.new_empty(len(sampler), batch.shape[1])
             feats[seen : len(ids)] = batch
             if i % LOG_INTERVAL == 0:
                 each = (time.time() - start) / i

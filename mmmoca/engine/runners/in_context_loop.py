@@ -1,27 +1,23 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """In-context segmentation as a test."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from mmengine.dist import get_world_size
 from mmengine.structures import PixelData
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from mmmoca.engine.steps import unwrap_model
-from mmmoca.evaluation.in_context import PatchBank
-from mmmoca.evaluation.loaders import (
-    check_same_classes,
-    class_names,
-    sample_index,
-)
+from mmmoca.evaluation.loaders import class_names, sample_index
 from mmmoca.evaluation.memory import check_memory
+from mmmoca.evaluation.protocols.in_context import PatchBank, label_pixels
 from mmmoca.messages import listed
 from mmmoca.registry import LOOPS
 
-from .feature_loop import FeatureLoop
+from .feature_loop import LOG_INTERVAL, FeatureLoop
 
 
 @LOOPS.register_module()
@@ -79,8 +75,7 @@ class InContextTestLoop(FeatureLoop):
                 f'bank_size={bank_size}, bank_epochs={bank_epochs} and k={k} '
                 f'must be at least 1, and temperature={temperature} above 0'
             )
-        self.bank_loader = self.build_labelled(bank_dataloader)
-        check_same_classes(self.bank_loader, self.dataloader, ('bank', 'test'))
+        self.labelled = self.build_labelled(bank_dataloader)
         self.classes = class_names(self.dataloader)
         self.ignored = getattr(self.dataloader.dataset, 'ignore_index', 255)
         self.bank_size = bank_size
@@ -90,22 +85,28 @@ class InContextTestLoop(FeatureLoop):
         self.allow_missing = allow_missing
         self.seed = seed
 
-    def measure(self) -> dict:
-        """See :meth:`FeatureLoop.measure`; the size of the bank is added."""
-        return super().measure() | dict(bank_patches=self._bank_patches)
-
     @torch.no_grad()
-    def classify(self) -> None:
-        """Make the bank and segment the images."""
+    def measure(self) -> dict:
+        """Make the bank, segment the images and compute the metrics.
+
+        Returns:
+            dict: Metrics of the evaluator, and ``bank_patches``.
+        """
+        self.runner.model.eval()
         call_hook, bank = self.runner.call_hook, self.make_bank()
         for index, batch in enumerate(self.dataloader):
             step = dict(batch_idx=index, data_batch=batch)
             call_hook('before_test_iter', **step)
-            samples = self._segment(batch, bank)
+            maps, samples = self._encode(batch, 'ori_shape')
+            shares = bank.predict(maps, self.k, self.temperature)
+            for sample, share in zip(samples, shares):
+                mask = label_pixels(share[None], sample.ori_shape)
+                sample.pred_sem_seg = PixelData(data=mask)
             self.evaluator.process(samples, batch)
             call_hook('after_test_iter', **step, outputs=samples)
         bank.serve(self.k)
-        self._bank_patches = bank.size
+        metrics = self.evaluator.evaluate(len(self.dataloader.dataset))
+        return metrics | dict(bank_patches=bank.size)
 
     def make_bank(self) -> PatchBank:
         """Extract the labelled patches of the bank's images.
@@ -113,39 +114,17 @@ class InContextTestLoop(FeatureLoop):
         Returns:
             PatchBank: Ready to predict.
         """
-        loader, log = self.bank_loader, self.runner.logger
-        images = len(loader.dataset) * self.bank_epochs
+        loader, epochs = self.labelled, self.bank_epochs
         bank = PatchBank(
+            self._bank_parts(),
             len(self.classes),
-            max(1, self.bank_size // images),
-            len(loader.sampler) * self.bank_epochs,
+            max(1, self.bank_size // (len(loader.dataset) * epochs)),
+            len(loader.sampler) * epochs,
             self.seed,
         )
-        for epoch in range(self.bank_epochs):
-            if hasattr(loader.sampler, 'set_epoch'):
-                loader.sampler.set_epoch(epoch)
-            for index, batch in enumerate(loader):
-                maps, samples = self._encode(batch)
-                if not index + epoch:
-                    check_memory(
-                        'patches of the bank (bank_size)',
-                        min(images * maps[0, 0].numel(), self.bank_size),
-                        # Features in float32, label shares on all ranks.
-                        4 * maps.shape[1] / get_world_size()
-                        + 2 * len(self.classes),
-                        maps.device,
-                    )
-                start = epoch * len(loader.dataset)
-                ids = [start + sample_index(s, 'bank') for s in samples]
-                masks = [sample.gt_sem_seg.data for sample in samples]
-                bank.add(ids, maps, torch.cat(masks))
-                if index % 50 == 49:
-                    log.info(
-                        f'bank, pass {epoch + 1} of {self.bank_epochs} '
-                        f'[{index + 1}/{len(loader)}]'
-                    )
-        bank.close()
-        log.info(f'in-context segmentation by {bank.size} patches')
+        self.runner.logger.info(
+            f'in-context segmentation by {bank.size} patches'
+        )
         lacking = [self.classes[label] for label in bank.missing()]
         if lacking and not self.allow_missing:
             raise ValueError(
@@ -155,16 +134,32 @@ class InContextTestLoop(FeatureLoop):
             )
         return bank
 
-    def _segment(self, batch: dict, bank: PatchBank) -> list:
-        """Predict masks of the size of the true ones."""
-        maps, samples = self._encode(batch, 'ori_shape')
-        shares = bank.predict(maps, self.k, self.temperature)
-        for sample, share in zip(samples, shares):
-            scores = F.interpolate(
-                share[None], sample.ori_shape, mode='bilinear'
-            )
-            sample.pred_sem_seg = PixelData(data=scores.argmax(dim=1))
-        return samples
+    def _bank_parts(self) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Numbers, patch features and masks of the bank's images."""
+        loader, images = self.labelled, len(self.labelled.dataset)
+        for epoch in range(self.bank_epochs):
+            if hasattr(loader.sampler, 'set_epoch'):
+                loader.sampler.set_epoch(epoch)
+            for index, batch in enumerate(loader):
+                maps, samples = self._encode(batch)
+                if not index + epoch:
+                    patches = images * self.bank_epochs * maps[0, 0].numel()
+                    check_memory(
+                        'patches of the bank (bank_size)',
+                        min(patches, self.bank_size),
+                        # Features in float32, label shares on all ranks.
+                        4 * maps.shape[1] / get_world_size()
+                        + 2 * len(self.classes),
+                        maps.device,
+                    )
+                ids = [sample_index(sample, 'bank') for sample in samples]
+                masks = [sample.gt_sem_seg.data for sample in samples]
+                yield [epoch * images + i for i in ids], maps, torch.cat(masks)
+                if index % LOG_INTERVAL == LOG_INTERVAL - 1:
+                    self.runner.logger.info(
+                        f'bank, pass {epoch + 1} of {self.bank_epochs} '
+                        f'[{index + 1}/{len(loader)}]'
+                    )
 
     def _encode(
         self, batch: dict, size_of_mask: str = 'img_shape'

@@ -1,34 +1,26 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Weighted k-NN classification as a validation and as a test."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
 
-import torch
-import torch.nn.functional as F
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints.pretrained_init import starts_pretrained
 from mmmoca.engine.steps import has_loaded, resumes
-from mmmoca.evaluation.features import raw_pixels
-from mmmoca.evaluation.knn import knn_settings, knn_vote
-from mmmoca.evaluation.knn_bank import ShardedBank
-from mmmoca.evaluation.loaders import (
-    check_same_classes,
-    class_label,
-    class_names,
+from mmmoca.evaluation.features import FeatureShard, raw_pixels
+from mmmoca.evaluation.loaders import class_label, class_names
+from mmmoca.evaluation.protocols.knn import (
+    ONE_CLASS,
+    knn_predictions,
+    knn_settings,
 )
 from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
 from .feature_loop import FeatureLoop
-
-_ONE_CLASS = (
-    'k-NN needs labelled images of at least two classes: put those of each '
-    'into a folder, <data_root>/<class>/<image>'
-)
 
 
 @LOOPS.register_module()
@@ -51,8 +43,6 @@ class KNNValLoop(FeatureLoop):
         k (int or Sequence[int]): Numbers of neighbours. In a smaller bank
             all images vote. Defaults to (10, 20).
         temperature (float or Sequence[float]): T. Defaults to 0.07.
-        bank_dtype (str): 'float32', or 'float16' to halve the memory of a
-            large bank. Defaults to 'float32'.
         baselines (bool): Whether a training also measures, before its first
             step, the encoder that it starts from and raw pixels (up to 6912
             numbers an image), by the last k and temperature. Each validation
@@ -75,25 +65,18 @@ class KNNValLoop(FeatureLoop):
         bank_dataloader: DataLoader | dict,
         k: int | Sequence[int] = (10, 20),
         temperature: float | Sequence[float] = 0.07,
-        bank_dtype: str = 'float32',
         baselines: bool = False,
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.settings = knn_settings(k, temperature)
-        if bank_dtype not in ('float32', 'float16'):
-            raise ValueError("bank_dtype must be 'float32' or 'float16'")
-        self.bank_dtype = getattr(torch, bank_dtype)
-        self.bank_dataloader = self.build_labelled(bank_dataloader)
-        check_same_classes(
-            self.bank_dataloader, self.dataloader, ('bank', 'query')
-        )
-        bank = self.bank_dataloader.dataset
+        self.labelled = self.build_labelled(bank_dataloader)
+        bank = self.labelled.dataset
         if hasattr(bank, 'get_data_info'):
             infos = map(bank.get_data_info, range(len(bank)))
             labels = (class_label(info, 'bank') for info in infos)
             if len([*islice(groupby(labels), 2)]) < 2:
-                raise ValueError(_ONE_CLASS)
+                raise ValueError(ONE_CLASS)
         names = [
             f'knn/top{n}_{s}' for s, _, _ in self.settings for n in (1, 5)
         ]
@@ -104,50 +87,12 @@ class KNNValLoop(FeatureLoop):
         if baselines and self.stage == 'val':
             self.runner.register_hook(_BaselinesHook(self))
 
-    @torch.no_grad()
-    def classify(self, encode: Callable | None = None) -> None:
-        """Extract bank and queries, and let the neighbours vote.
-
-        Args:
-            encode (Callable, optional): See :meth:`extract`.
-        """
-        options = F.normalize, encode
-        bank = ShardedBank(
-            self.extract(
-                self.bank_dataloader, 'k-NN bank', *options, self.bank_dtype
-            )
-        )
-        labels = bank.class_labels
-        if len(labels) < 2 or labels[0] < 0:
-            raise ValueError(_ONE_CLASS)
-        names = class_names(self.bank_dataloader)
-        num_classes = max(len(names), int(labels[-1]) + 1)
-        queries = self.extract(self.dataloader, 'k-NN query', *options)
-        max_k = max(k for _, k, _ in self.settings)
-        for ids, feats, truth in zip(*(part.split(256) for part in queries)):
-            sims, _, labels = bank.search(feats, max_k)
-            samples = [
-                dict(
-                    sample_idx=index,
-                    num_classes=num_classes,
-                    gt_label=label,
-                    knn_pred={},
-                )
-                for index, label in zip(ids.tolist(), truth.unsqueeze(1))
-            ]
-            for name, k, t in self.settings:
-                shares = knn_vote(
-                    sims[:, :k], labels[:, :k], num_classes, t
-                ).cpu()
-                best = shares.topk(min(5, num_classes))
-                for sample, share, votes, classes in zip(
-                    samples, shares, *best
-                ):
-                    sample['knn_pred'][name] = classes[votes > 0].tolist()
-                    sample.setdefault('pred_score', share)
-                    sample.setdefault('pred_label', classes[:1])
-            self.evaluator.process(data_samples=samples)
-        bank.serve(max_k)
+    def predict(
+        self, known: FeatureShard, asked: FeatureShard
+    ) -> Iterator[list[dict]]:
+        """Let the neighbours vote, see :func:`knn_predictions`."""
+        number = len(class_names(self.labelled))
+        return knn_predictions(known, asked, self.settings, number)
 
 
 class _BaselinesHook(Hook):

@@ -4,13 +4,14 @@
 import tempfile
 from collections.abc import Sequence
 
-from mmengine.dist import get_rank, get_world_size
-from torch.utils.data import DataLoader
+from torch import Tensor
 
 from mmmoca.evaluation.features import FeatureShard
-from mmmoca.evaluation.gather import gather_samples
 from mmmoca.evaluation.loaders import class_names, with_data_root
-from mmmoca.evaluation.low_shot import low_shot_features, low_shot_predictions
+from mmmoca.evaluation.protocols.lowshot import (
+    low_shot_features,
+    low_shot_predictions,
+)
 from mmmoca.evaluation.subsets import images_by_class, read_subsets
 from mmmoca.registry import DATASETS, LOOPS
 
@@ -73,49 +74,29 @@ class LowShotTestLoop(FeatureLoop):
         drawn = any(isinstance(source, dict) for source in subsets.values())
         found = DATASETS.build(dict(dataset, lazy_init=not drawn))
         images = images_by_class(found) if drawn else None
-        self.classes = class_names(self.dataloader)
         # Name -> for each set the rows of its images among all of them.
         union, self.subsets = read_subsets(
-            subsets, found.img_prefix, self.classes, images, seed
+            subsets,
+            found.img_prefix,
+            class_names(self.dataloader),
+            images,
+            seed,
         )
         with tempfile.NamedTemporaryFile('w', suffix='.txt') as file:
             file.writelines(
                 f'{image} {label}\n' for image, label in union.items()
             )
             file.flush()
-            self.train_loader = self.build_labelled(
+            self.labelled = self.build_labelled(
                 dict(source, dataset=dict(dataset, ann_file=file.name))
             )
 
-    def classify(self) -> None:
-        """Extract the features, fit the classifiers and apply them."""
-        train = self._all_features(self.train_loader, 'low-shot training')
-        test = self._all_features(self.dataloader, 'low-shot test')
-        predictions, unconverged = low_shot_predictions(
-            train.feats, train.labels, test.feats, self.subsets, **self.fit
-        )
-        if unconverged:
-            self.runner.logger.warning(
-                f'{len(unconverged)} of {predictions.shape[1]} low-shot '
-                f'regressions have not converged ({"; ".join(unconverged)}): '
-                f'raise test_cfg.max_iter, which is {self.fit["max_iter"]}'
-            )
-        counts = [len(sets) for sets in self.subsets.values()]
-        by_name = dict(zip(self.subsets, predictions.split(counts, dim=1)))
-        # As many on each rank, as MMEngine collects them.
-        count, ranks = len(predictions), get_world_size()
-        rows = [row % count for row in range(count + -count % ranks)]
-        samples = [
-            dict(
-                sample_idx=int(test.ids[row]),
-                gt_label=test.labels[row],
-                lowshot_pred={k: v[row].tolist() for k, v in by_name.items()},
-            )
-            for row in rows[get_rank() :: ranks]
-        ]
-        self.evaluator.process(data_samples=samples)
+    def scale(self, feats: Tensor) -> Tensor:
+        """See :func:`low_shot_features`."""
+        return low_shot_features(feats)
 
-    def _all_features(self, loader: DataLoader, title: str) -> FeatureShard:
-        """Extract all images of a loader, in their order, on each rank."""
-        ids, feats, labels = self.extract(loader, title, low_shot_features)
-        return FeatureShard(*gather_samples(ids, feats.cpu(), labels))
+    def predict(
+        self, known: FeatureShard, asked: FeatureShard
+    ) -> list[list[dict]]:
+        """Fit the classifiers, see :func:`low_shot_predictions`."""
+        return [low_shot_predictions(known, asked, self.subsets, **self.fit)]

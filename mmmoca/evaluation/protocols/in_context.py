@@ -5,14 +5,19 @@ The protocol of Balazevic et al., "Towards In-context Scene Understanding"
 (NeurIPS 2023), known as Hummingbird. Nothing is trained.
 """
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import torch
+from mmengine.device import get_device
 from torch import Tensor
 from torch.nn import functional as F
 
-from .features import FeatureShard
-from .gather import gather_samples
-from .knn_bank import ShardedBank
+from mmmoca.datasets.masks import count_classes
+
+from ..bank import ShardedBank
+from ..features import FeatureShard
+from ..gather import gather_samples
 
 
 def label_shares(
@@ -81,84 +86,69 @@ def choose_patches(
 class PatchBank:
     """A bank of labelled patches, which may be spread over the ranks.
 
-    Fill it by :meth:`add`, then :meth:`close` it. The bank does not depend on
-    the number of ranks. Each rank holds the features of its own images, and
-    the labels of all.
+    Made by all ranks together. It does not depend on the number of ranks. Each
+    rank holds the features of its own images, and the labels of all.
 
     Args:
+        parts (Iterable[tuple[Sequence[int], Tensor, Tensor]]): Of some of this
+            rank's images a number each, by which one that a padded sampler
+            repeats is known; patch features, (B, D, h, w); and labels,
+            (B, H, W).
         num_classes (int): C, number of classes.
         patches_per_image (int): Patches to keep of each image.
-        num_images (int): Images that this rank adds.
+        num_images (int): Images of all parts.
         seed (int): Of the choice. Defaults to 0.
 
     Attributes:
-        size (int): Patches of the whole bank, once closed.
+        size (int): Patches of the whole bank.
+
+    Raises:
+        ValueError: If no patch has a label.
     """
 
+    @torch.no_grad()
     def __init__(
         self,
+        parts: Iterable[tuple[Sequence[int], Tensor, Tensor]],
         num_classes: int,
         patches_per_image: int,
         num_images: int,
         seed: int = 0,
     ) -> None:
-        self.num_classes = num_classes
-        self.patches_per_image = patches_per_image
-        self.num_images = num_images
-        self.seed = seed
         # Made at the first images: to join parts would double the memory.
-        self._feats = torch.empty(0, 0)
-        self._ids: list[Tensor] = []
-        self._shares: list[Tensor] = []
-        self._rows = 0
-
-    @torch.no_grad()
-    def add(self, ids: list[int], maps: Tensor, masks: Tensor) -> None:
-        """Add patches of some images.
-
-        Args:
-            ids (list[int]): A number of each image; the same number is the
-                same image.
-            maps (Tensor): Their patch features, (B, D, h, w).
-            masks (Tensor): Their labels, (B, H, W).
-        """
-        grid = maps.shape[2], maps.shape[3]
-        shares = label_shares(masks.to(maps.device), grid, self.num_classes)
-        feats = F.normalize(maps.float(), dim=1).flatten(2).mT  # (B, L, D)
-        patches = shares.shape[1]
-        if not self._ids:
-            rows = self.num_images * min(self.patches_per_image, patches)
-            self._feats = feats.new_empty(rows, feats.shape[2])
-        for number, feat, share in zip(ids, feats, shares):
-            state = np.random.SeedSequence((self.seed, number))
-            generator = torch.Generator().manual_seed(
-                int(state.generate_state(1)[0])
-            )
-            chosen = choose_patches(share, self.patches_per_image, generator)
-            end = self._rows + len(chosen)
-            self._feats[self._rows : end] = feat[chosen]
-            self._ids.append(number * patches + chosen.cpu())
-            self._shares.append(share[chosen].half().cpu())
-            self._rows = end
-
-    def close(self) -> None:
-        """Make the bank. Called by all ranks together.
-
-        Raises:
-            ValueError: If no patch has a label.
-        """
-        ids, shares = torch.cat(self._ids), torch.cat(self._shares)
-        none = torch.zeros_like(ids)
-        self._bank = ShardedBank(
-            FeatureShard(ids, self._feats[: self._rows], none)
-        )
+        bank = torch.empty(0, 0)
+        ids: list[Tensor] = []
+        table: list[Tensor] = []
+        end = 0
+        for numbers, maps, masks in parts:
+            grid = maps.shape[2], maps.shape[3]
+            shares = label_shares(masks.to(maps.device), grid, num_classes)
+            feats = _rows(maps)
+            patches = shares.shape[1]
+            if not ids:
+                rows = num_images * min(patches_per_image, patches)
+                bank = feats.new_empty(rows, feats.shape[2])
+            for number, feat, share in zip(numbers, feats, shares):
+                state = np.random.SeedSequence((seed, number))
+                generator = torch.Generator().manual_seed(
+                    int(state.generate_state(1)[0])
+                )
+                chosen = choose_patches(share, patches_per_image, generator)
+                start, end = end, end + len(chosen)
+                bank[start:end] = feat[chosen]
+                ids.append(number * patches + chosen.cpu())
+                table.append(share[chosen].half().cpu())
+        own, none = torch.cat(ids), torch.zeros(end, dtype=torch.int64)
+        self._bank = ShardedBank(FeatureShard(own, bank[:end], none))
         # By id, which is how a neighbour is known.
-        self._known, self._table, _ = gather_samples(ids, shares, none)
+        self._known, self._table, _ = gather_samples(
+            own, torch.cat(table), none
+        )
         self.size = len(self._known)
         if not self.size:
             raise ValueError(
-                'no pixel of the bank has a label below '
-                f'{self.num_classes}: see to its masks and its classes'
+                f'no pixel of the bank has a label below {num_classes}: see '
+                'to its masks and its classes'
             )
 
     def missing(self) -> list[int]:
@@ -181,7 +171,7 @@ class PatchBank:
         Returns:
             Tensor: (B, C, h, w), float32.
         """
-        query = F.normalize(maps.float(), dim=1).flatten(2).mT  # (B, L, D)
+        query = _rows(maps)
         sims, ids, _ = self._bank.search(query.flatten(0, 1), k)
         weights = (sims / temperature).softmax(dim=1)
         rows = torch.searchsorted(self._known, ids.cpu())
@@ -194,3 +184,57 @@ class PatchBank:
     def serve(self, k: int) -> None:
         """Search for the other ranks until they have no more images."""
         self._bank.serve(k)
+
+
+def label_pixels(scores: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Enlarge the scores of patches, and take the best class of each pixel.
+
+    Args:
+        scores (Tensor): (B, C, h, w).
+        size (tuple[int, ...]): H and W.
+
+    Returns:
+        Tensor: Classes, int64, (B, H, W).
+    """
+    return F.interpolate(scores, size, mode='bilinear').argmax(dim=1)
+
+
+def in_context_masks(
+    train: tuple[Tensor, list[np.ndarray]],
+    val: tuple[Tensor, list[np.ndarray]],
+    bank_size: int,
+    seed: int = 0,
+) -> tuple[list[np.ndarray], int]:
+    """Segment images by patch features that are in memory.
+
+    Args:
+        train (tuple[Tensor, list[np.ndarray]]): Patch features of the
+            bank's images, (N, D, h, w), and their masks, (H, W) each, of the
+            size of the images.
+        val (tuple[Tensor, list[np.ndarray]]): The same of the images to
+            segment.
+        bank_size (int): Patches of the bank.
+        seed (int): Of their choice.
+
+    Returns:
+        tuple[list[np.ndarray], int]: The predicted masks, (H, W) each, by 30
+        neighbours at T = 0.02, and the patches of the bank.
+    """
+    device = get_device()
+    maps, masks = train
+    parts = (
+        ([index], part[None].to(device), torch.from_numpy(mask[None]))
+        for index, (part, mask) in enumerate(zip(maps, masks))
+    )
+    each = max(1, bank_size // len(maps))
+    bank = PatchBank(parts, count_classes(masks), each, len(maps), seed)
+    found = []
+    for part, mask in zip(*val):
+        shares = bank.predict(part[None].to(device), 30, 0.02)
+        found.append(label_pixels(shares, mask.shape)[0].cpu().numpy())
+    return found, bank.size
+
+
+def _rows(maps: Tensor) -> Tensor:
+    """Normalise the features of each patch, (B, D, h, w) -> (B, L, D)."""
+    return F.normalize(maps.float(), dim=1).flatten(2).mT

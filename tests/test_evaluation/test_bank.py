@@ -1,16 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """A bank spread over processes finds what one process finds."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from mmengine.dist import get_rank
 
-from mmmoca.engine.runners import KNNValLoop
-from mmmoca.evaluation import ShardedBank, knn_search
+from mmmoca.evaluation import ShardedBank, knn_predictions, knn_search
 from mmmoca.evaluation.features import FeatureShard
-from mmmoca.evaluation.knn import knn_settings
+from mmmoca.evaluation.protocols.knn import knn_settings
 from tests.helpers.distributed import run_processes
 
 K = 7
@@ -56,31 +53,22 @@ KINDS = ('padded', 'uneven', 'shuffled', 'first rank empty')
 
 
 def _classify():
-    """Nearest labels by the loop, for two batches on one rank of two."""
+    """Nearest labels of two batches of queries on one rank of two."""
     bank, query, labels = _set()
     own = _shares('padded', len(bank))[get_rank()]
     ids = torch.arange(20 if get_rank() else 260)
-    found = []
-    loop = SimpleNamespace(
-        extract=lambda loader, *_: loader.shard,
-        bank_dataloader=SimpleNamespace(
-            dataset=None, shard=FeatureShard(own, bank[own], labels[own])
-        ),
-        dataloader=SimpleNamespace(
-            shard=FeatureShard(ids, query[ids % 20], ids)
-        ),
-        bank_dtype=torch.float32,
-        settings=knn_settings(1, 0.07),
-        evaluator=SimpleNamespace(
-            process=lambda data_samples: found.extend(data_samples)
-        ),
+    batches = knn_predictions(
+        FeatureShard(own, bank[own], labels[own]),
+        FeatureShard(ids, query[ids % 20], ids),
+        knn_settings(1, 0.07),
     )
-    KNNValLoop.classify(loop)
-    return [sample['knn_pred']['k1'] for sample in found]
+    return [
+        sample['knn_pred']['k1'] for samples in batches for sample in samples
+    ]
 
 
 def _search_all():
-    # The loop comes last: a rank that has ended does not answer the other.
+    # Votes come last: a rank that has ended does not answer the other.
     return [_search(kind) for kind in KINDS] + [_classify()]
 
 
@@ -108,9 +96,9 @@ def test_shards_find_what_the_whole_bank_does():
 def test_one_process_and_more_neighbours_than_images():
     bank, query, labels = _set()
     ids = torch.arange(53) * 10
-    sharded = ShardedBank(FeatureShard(ids, bank.half(), labels - 2))
+    sharded = ShardedBank(FeatureShard(ids, bank, labels - 2))
     sims, found, found_labels = sharded.search(query, 100)
-    expected, rows = knn_search(query, bank.half(), 100)
+    expected, rows = knn_search(query, bank, 100)
     assert sims.shape == (20, 53)
     torch.testing.assert_close(sims, expected)
     assert torch.equal(found, ids[rows])

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""A k-NN bank that is spread over the ranks."""
+"""Nearest neighbours in a bank of features, which ranks may share."""
 
 import torch
 from mmengine.dist import all_gather, get_rank
@@ -8,7 +8,68 @@ from torch.nn import functional as F
 
 from .features import FeatureShard
 from .gather import gather_rows, owned_rows, take_rows
-from .knn import knn_search
+
+
+def knn_search(
+    query: Tensor, bank: Tensor, k: int, chunk_size: int = 8192
+) -> tuple[Tensor, Tensor]:
+    """Find the k rows of the bank that are most similar to each query.
+
+    Streams over both sets, so that at most ``chunk_size`` squared
+    similarities exist at a time, whatever the size of the bank. Of equally
+    similar rows the first ones count.
+
+    Args:
+        query (Tensor): (Q, D), rows L2-normalised.
+        bank (Tensor): (N, D), rows L2-normalised; any device.
+        k (int): Number of neighbours; all N if the bank has no more.
+        chunk_size (int): Rows per chunk of either set. Defaults to 8192.
+
+    Returns:
+        tuple[Tensor, Tensor]: Cosine similarities, descending, (Q, min(k, N)),
+        in float32 (float64 for float64 queries), and the rows of the bank that
+        they belong to, int64, (Q, min(k, N)).
+
+    Raises:
+        ValueError: If the bank is empty, or k or ``chunk_size`` is below 1.
+    """
+    if min(len(bank), k, chunk_size) < 1:
+        raise ValueError(
+            f'a bank of {len(bank)} features, k={k} and '
+            f'chunk_size={chunk_size} must be at least 1 each'
+        )
+    if query.dtype != torch.float64:
+        query = query.float()
+    found = []
+    for part in query.split(chunk_size):
+        sims = part.new_empty(len(part), 0)
+        rows = sims.long()
+        for start in range(0, len(bank), chunk_size):
+            chunk = bank[start : start + chunk_size].to(part)
+            new_sims, new_rows = _top_rows(part @ chunk.T, k)
+            sims = torch.cat([sims, new_sims], 1)
+            rows = torch.cat([rows, new_rows + start], 1)
+            # The rows that were found earlier come first in the bank, too.
+            sims, pick = sims.sort(dim=1, descending=True, stable=True)
+            sims, rows = sims[:, :k], rows.gather(1, pick[:, :k])
+        found.append((sims, rows))
+    sims, rows = zip(*found)
+    return torch.cat(sims), torch.cat(rows)
+
+
+def _top_rows(sims: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Topk that takes the first of equal columns, which topk does not."""
+    k = min(k, sims.shape[1])
+    # The next one tells whether others are as similar as the last.
+    top, columns = sims.topk(min(k + 1, sims.shape[1]))
+    tied = (top[:, k - 1 : k] == top[:, k:]).any(dim=1)
+    top, columns = top[:, :k], columns[:, :k]
+    if tied.any():
+        full, order = sims[tied].sort(dim=1, descending=True, stable=True)
+        top[tied], columns[tied] = full[:, :k], order[:, :k]
+    columns, order = columns.sort(1)
+    top, back = top.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return top, columns.gather(1, back)
 
 
 class ShardedBank:
@@ -23,9 +84,8 @@ class ShardedBank:
     queries calls :meth:`serve`.
 
     Args:
-        shard (FeatureShard): This rank's part; rows L2-normalised, in any
-            floating dtype. Samples that a padded sampler repeated are
-            dropped.
+        shard (FeatureShard): This rank's part; rows L2-normalised.
+            Samples that a padded sampler repeated are dropped.
 
     Attributes:
         num_images (int): Images of the whole bank.

@@ -6,6 +6,7 @@ the feature: [CLS] in MSN and the mean patch token in MOCA, both before the
 final norm.
 """
 
+import logging
 import time
 import warnings
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ import torch.nn.functional as F
 from mmengine.dist import all_reduce, get_rank, get_world_size
 from mmengine.logging import print_log
 from torch import Tensor
+
+from ..features import FeatureShard
+from ..gather import gather_samples
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -80,43 +84,50 @@ def fit_low_shot(
 
 
 def low_shot_predictions(
-    feats: Tensor,
-    labels: Tensor,
-    query: Tensor,
+    train: FeatureShard,
+    test: FeatureShard,
     subsets: dict[str, list[list[int]]],
     **fit,
-) -> tuple[Tensor, list[str]]:
+) -> list[dict]:
     """Classify by one regression for each set of each subset.
 
-    They are shared out over the ranks. Called by all ranks together.
+    The regressions are shared out over the ranks. Called by all ranks
+    together, each of which has a part of both. The result does not depend on
+    the number of ranks. A warning names the regressions that do not converge.
 
     Args:
-        feats (Tensor): :func:`low_shot_features` of all training images,
-            (n, D), on every rank.
-        labels (Tensor): Their labels, (n,).
-        query (Tensor): The same of the images to classify, (N, D).
-        subsets (dict[str, list[list[int]]]): Name -> rows of each set.
+        train (FeatureShard): Training images, :func:`low_shot_features`.
+        test (FeatureShard): The same of the images to classify.
+        subsets (dict[str, list[list[int]]]): Name -> of each set its places
+            among all training images, sorted by id.
         **fit: Arguments of :func:`fit_low_shot`.
 
     Returns:
-        tuple[Tensor, list[str]]: Predicted labels by each regression in
-        order, int64, (N, fits); and which of them have not converged.
+        list[dict]: Of this rank's share of the images to classify
+        ``sample_idx``, ``gt_label`` and ``lowshot_pred`` (name -> the label
+        that each set's classifier predicts). The shares are of one length,
+        as MMEngine collects them.
     """
+    train, test = (
+        FeatureShard(*gather_samples(ids, feats.cpu(), labels))
+        for ids, feats, labels in (train, test)
+    )
     fits = [
         (f'{name}, set {number}', rows)
         for name, sets in subsets.items()
         for number, rows in enumerate(sets)
     ]
-    predictions = torch.zeros(len(query), len(fits), dtype=torch.int64)
+    count, rank, ranks = len(test.ids), get_rank(), get_world_size()
+    predictions = torch.zeros(count, len(fits), dtype=torch.int64)
     converged = torch.zeros(len(fits), dtype=torch.int64)
-    known, truth = feats.numpy(), labels.numpy()
-    for index in range(get_rank(), len(fits), get_world_size()):
+    known, truth = train.feats.numpy(), train.labels.numpy()
+    for index in range(rank, len(fits), ranks):
         name, rows = fits[index]
         start = time.time()
         classifier, converged[index] = fit_low_shot(
             known[rows], truth[rows], **fit
         )
-        predicted = classifier.predict(query.numpy())
+        predicted = classifier.predict(test.feats.numpy())
         predictions[:, index] = torch.from_numpy(predicted)
         print_log(
             f'low-shot {name}: {len(rows)} images of '
@@ -127,33 +138,20 @@ def low_shot_predictions(
     all_reduce(predictions)
     all_reduce(converged)
     failed = [name for (name, _), good in zip(fits, converged) if not good]
-    return predictions, failed
-
-
-def low_shot_results(
-    subsets: dict[str, list[list[int]]], accuracies: list[float]
-) -> list[dict]:
-    """Accuracies of all sets, with mean and deviation of each subset.
-
-    Args:
-        subsets (dict[str, list[list[int]]]): Name -> images of each set.
-        accuracies (list[float]): One for each set of each subset, in order.
-
-    Returns:
-        list[dict]: ``subset``, the numbers of ``images``, ``top1`` of each
-        set, and their ``mean`` and ``std`` (of the sets as the whole
-        population).
-    """
-    ends = np.cumsum([len(sets) for sets in subsets.values()])
+    if failed:
+        print_log(
+            f'{len(failed)} of {len(fits)} low-shot regressions have not '
+            f'converged ({"; ".join(failed)}): raise test_cfg.max_iter',
+            logger='current',
+            level=logging.WARNING,
+        )
+    by_set = predictions.split([*map(len, subsets.values())], dim=1)
+    own = [i % count for i in range(rank, count + -count % ranks, ranks)]
     return [
         dict(
-            subset=name,
-            images=[len(rows) for rows in sets],
-            top1=top1.tolist(),
-            mean=float(top1.mean()),
-            std=float(top1.std()),
+            sample_idx=int(test.ids[row]),
+            gt_label=test.labels[row],
+            lowshot_pred={k: v[row].tolist() for k, v in zip(subsets, by_set)},
         )
-        for (name, sets), top1 in zip(
-            subsets.items(), np.split(np.array(accuracies), ends)
-        )
+        for row in own
     ]

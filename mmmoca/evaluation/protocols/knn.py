@@ -1,0 +1,124 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Weighted k-NN classification on L2-normalised features."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from ..bank import ShardedBank
+from ..features import FeatureShard
+
+ONE_CLASS = (
+    'k-NN needs labelled images of at least two classes: put those of each '
+    'into a folder, <data_root>/<class>/<image>'
+)
+
+
+def knn_settings(
+    k: int | Sequence[int], temperature: float | Sequence[float]
+) -> list[tuple[str, int, float]]:
+    """Every k with every temperature, and what its metrics are called.
+
+    Args:
+        k (int or Sequence[int]): Numbers of neighbours.
+        temperature (float or Sequence[float]): T.
+
+    Returns:
+        list[tuple[str, int, float]]: Name ('k20', or 'k20_t0.07' if several
+        T are tried), k and T.
+
+    Raises:
+        ValueError: If any is out of range, or there is none.
+    """
+    ks, ts = np.atleast_1d(k), np.atleast_1d(temperature).astype(float)
+    whole = ks.dtype.kind == 'i'
+    if not (ks.size and ts.size and whole and ks.min() > 0 and ts.min() > 0):
+        raise ValueError(
+            'k must be integers of at least 1 and temperature numbers above '
+            f'0, such as k=(10, 20), temperature=0.07, but got k={k!r}, '
+            f'temperature={temperature!r}'
+        )
+    return [
+        (f'k{n}_t{t:g}' if len(ts) > 1 else f'k{n}', n, t)
+        for n in ks.tolist()
+        for t in ts.tolist()
+    ]
+
+
+def knn_vote(
+    sims: Tensor, labels: Tensor, num_classes: int, temperature: float
+) -> Tensor:
+    """Let neighbours vote for their classes with weight exp(sim / T).
+
+    The weights of a query are divided by their sum, which changes no decision
+    and cannot overflow at a low temperature.
+
+    Args:
+        sims (Tensor): Similarities of the neighbours, (Q, k).
+        labels (Tensor): Their labels in [0, num_classes), int64, (Q, k).
+        num_classes (int): Number of classes C.
+        temperature (float): T, above 0.
+
+    Returns:
+        Tensor: Share of the votes per class, (Q, C); each row sums to 1.
+    """
+    weights = (sims / temperature).softmax(1)
+    votes = sims.new_zeros(len(sims), num_classes)
+    return votes.scatter_add_(1, labels.to(sims.device), weights)
+
+
+def knn_predictions(
+    bank: FeatureShard,
+    queries: FeatureShard,
+    settings: Sequence[tuple[str, int, float]],
+    num_classes: int = 0,
+) -> Iterator[list[dict]]:
+    """Let the most similar images of a bank vote for the class of others.
+
+    Called by all ranks together, each of which has a part of both. The result
+    does not depend on the number of ranks.
+
+    Args:
+        bank (FeatureShard): Labelled images; rows L2-normalised. In a bank of
+            fewer than k all images vote.
+        queries (FeatureShard): Images to classify; rows L2-normalised.
+        settings (Sequence[tuple[str, int, float]]): Of :func:`knn_settings`.
+        num_classes (int): C; more if the bank has further labels. Defaults to
+            0, the classes of the bank.
+
+    Yields:
+        list[dict]: Of some queries ``sample_idx``, ``num_classes``,
+        ``gt_label``, ``knn_pred`` (setting -> up to five labels with a vote,
+        best first) and, of the first setting, ``pred_score``, (C,), and
+        ``pred_label``, (1,).
+
+    Raises:
+        ValueError: If the bank has one class only, or images without one.
+    """
+    shared = ShardedBank(bank)
+    known = shared.class_labels
+    if len(known) < 2 or known[0] < 0:
+        raise ValueError(ONE_CLASS)
+    num_classes = max(num_classes, int(known[-1]) + 1)
+    max_k = max(k for _, k, _ in settings)
+    for ids, feats, truth in zip(*(part.split(256) for part in queries)):
+        sims, _, labels = shared.search(feats, max_k)
+        samples: list[dict] = [
+            dict(
+                sample_idx=index,
+                num_classes=num_classes,
+                gt_label=label,
+                knn_pred={},
+            )
+            for index, label in zip(ids.tolist(), truth.unsqueeze(1))
+        ]
+        for name, k, t in settings:
+            shares = knn_vote(sims[:, :k], labels[:, :k], num_classes, t).cpu()
+            best = shares.topk(min(5, num_classes))
+            for sample, share, votes, classes in zip(samples, shares, *best):
+                sample['knn_pred'][name] = classes[votes > 0].tolist()
+                sample.setdefault('pred_score', share)
+                sample.setdefault('pred_label', classes[:1])
+        yield samples
+    shared.serve(max_k)

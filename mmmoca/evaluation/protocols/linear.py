@@ -1,0 +1,67 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Linear probing on features that were extracted before."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.device import get_device
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from mmmoca.models import BatchedLinearHead
+
+from ..features import FeatureShard
+
+BASE_LRS = [n * 10.0**k for k in range(-4, 1) for n in range(1, 10)]
+
+
+@torch.random.fork_rng()
+def linear_predictions(
+    train: FeatureShard,
+    val: FeatureShard,
+    num_classes: int,
+    epochs: int,
+    batch_size: int,
+    seed: int,
+    base_lrs: Sequence[float] = BASE_LRS,
+) -> list[dict]:
+    """Train linear classifiers of many learning rates, and apply them.
+
+    SGD with momentum 0.9 and a cosine to 0, without weight decay, as in
+    iBOT; but the images are the same in each epoch.
+
+    Args:
+        train (FeatureShard): All images to train on.
+        val (FeatureShard): All images to classify.
+        num_classes (int): Number of classes.
+        epochs (int): Passes over the training images.
+        batch_size (int): Images a step; the rates are multiplied by
+            ``batch_size / 256``.
+        seed (int): Seed of initialisation and order.
+        base_lrs (Sequence[float]): The rates, for a batch of 256. Defaults
+            to iBOT's 45.
+
+    Returns:
+        list[dict]: Of each image of ``val`` what
+        :meth:`~mmmoca.models.LinearProbe.predict` gives:
+        ``label_places``, (H,), ``base_lrs`` and ``num_classes``.
+    """
+    device = get_device()
+    feats, labels = train.feats.to(device), train.labels.to(device)
+    torch.manual_seed(seed)
+    head = BatchedLinearHead(feats.shape[1], num_classes, base_lrs).to(device)
+    optimizer = torch.optim.SGD(
+        head.parameters(), lr=batch_size / 256, momentum=0.9
+    )
+    schedule = CosineAnnealingLR(optimizer, epochs)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(feats)).split(batch_size):
+            optimizer.zero_grad()
+            head.loss(feats[rows], labels[rows])['loss'].backward()
+            optimizer.step()
+        schedule.step()
+    about = dict(base_lrs=head.base_lrs, num_classes=num_classes)
+    return [
+        dict(about, label_places=places)
+        for x, truth in zip(val.feats.split(256), val.labels.split(256))
+        for places in head.places(x.to(device), truth.to(device)).cpu()
+    ]
