@@ -16,8 +16,11 @@ from _arguments import (
     one_line_errors,
 )
 
-# As mmmoca.apis.exports.FORMATS has them.
-FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
+# As mmmoca.apis.export.FORMATS has them.
+FORMATS = (
+    *('timm', 'transformers', 'dinov2'),
+    *('onnx', 'torch-export', 'safetensors'),
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -44,7 +47,7 @@ def main() -> None:
         )
     import_stack()
     import mmmoca
-    from mmmoca.apis.exports import check_target, export_encoder
+    from mmmoca.apis.export import check_target, export_encoder
     from mmmoca.checkpoints import CheckpointError
 
     with one_line_errors(parser, CheckpointError, ImportError, OSError):

@@ -22,7 +22,7 @@ from torchvision import transforms
 
 import mmmoca
 from mmmoca.apis.comparison import evaluate
-from mmmoca.apis.exports import export_encoder
+from mmmoca.apis.export import export_encoder
 from mmmoca.apis.images import usable_cores
 from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import CheckpointError
