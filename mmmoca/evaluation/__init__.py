@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Evaluation protocols: pure functions and the metrics built on them."""
 
-from .features import extract_features, raw_pixels
+from .features import raw_pixels
 from .gather import gather_samples
 from .in_context import PatchBank, label_shares
 from .knn import knn_search, knn_top1, knn_vote
@@ -15,7 +15,6 @@ __all__ = [
     'LowShotAccuracy',
     'PatchBank',
     'ShardedBank',
-    'extract_features',
     'gather_samples',
     'knn_search',
     'knn_top1',

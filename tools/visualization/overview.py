@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import (
     add_cfg_options,
     config_file,
-    image_folder,
+    image_place,
     import_stack,
     local_file,
     one_line_errors,
@@ -30,8 +30,9 @@ def main() -> None:
     add('config', type=config_file, help='the config that it was trained by')
     add('checkpoint', type=local_file, help='the checkpoint file')
     add_cfg_options(parser)
-    data = 'show images of this folder, at any depth, not those of the config'
-    add('--data', type=image_folder, metavar='DIR', help=data)
+    data = 'a folder of images or tar files, or a Hugging Face data set, to '
+    data += 'show instead of the images of the config'
+    add('--data', type=image_place, metavar='IMAGES', help=data)
     out = 'the picture (by default beside the checkpoint, under its name)'
     add('--out', type=Path, help=out)
     rows = 'number of rows (8)'

@@ -4,7 +4,6 @@
 import copy
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ from ..encoder import Encoder
 from .card import write_card
 from .graph import Features, write_onnx, write_torch_export
 from .timm import write_timm
-from .transformers import write_transformers
+from .transformers import write_dinov2, write_transformers
 
 # Of the norm of the features.
 TOLERANCE = 1e-4
@@ -49,11 +48,7 @@ def _write_safetensors(
 FORMATS: dict[str, tuple[str, list[str], Callable]] = {
     'timm': ('timm', ['timm'], write_timm),
     'transformers': ('transformers', ['transformers'], write_transformers),
-    'dinov2': (
-        'transformers',
-        ['transformers'],
-        partial(write_transformers, dinov2=True),
-    ),
+    'dinov2': ('transformers', ['transformers'], write_dinov2),
     'onnx': ('onnx', ['onnx', 'onnxscript'], write_onnx),
     'torch-export': ('pytorch', [], write_torch_export),
     'safetensors': ('mmmoca', [], _write_safetensors),
@@ -112,11 +107,11 @@ def export_encoder(
     if to != 'safetensors':
         _to_rgb(encoder)
     record = _record_of(encoder)
-    patch = encoder.backbone.patch_embed.projection.kernel_size
-    prepared = encoder.preprocessing._asdict() | dict(
-        patch_size=patch, num_heads=record['num_heads']
+    projection = encoder.backbone.patch_embed.projection
+    prepared = record['preprocessing'] | dict(
+        patch_size=projection.kernel_size, num_heads=record['num_heads']
     )
-    channels = len(encoder.preprocessing.mean)
+    shape = projection.in_channels, *encoder.backbone.img_size
     # Other models of the process draw their weights as if there was no export.
     with (
         atomic_write(out) as folder,
@@ -124,7 +119,7 @@ def export_encoder(
         torch.no_grad(),
     ):
         folder.mkdir()
-        images = torch.randn(2, channels, *encoder.backbone.img_size)
+        images = torch.randn(2, *shape)
         try:
             found = write(encoder, folder, images)
         except SafetensorError as error:  # of a full disk, say

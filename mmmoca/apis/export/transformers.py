@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Encoders as models of transformers."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -114,6 +115,9 @@ def write_transformers(
     registers = getattr(model.config, 'num_register_tokens', 0)
     patches = tokens[:, 1 + registers :]
     return tokens[:, 0], patches.mean(dim=1), patches
+
+
+write_dinov2 = partial(write_transformers, dinov2=True)
 
 
 def _image_processor(settings: Preprocessing) -> tuple[str, dict]:
