@@ -13,8 +13,9 @@ FLOORS = """
 registry version files messages progress requirements shipped
 quietly
 models datasets evaluation checkpoints
-engine visualization hub
-apis __main__
+engine hub
+apis
+visualization __main__
 """
 FLOOR = {
     room: number

@@ -41,6 +41,8 @@ def _existing(what: str, found: Callable[[Path], bool]) -> Callable:
 
 local_file = _existing('file', Path.is_file)
 image_folder = _existing('folder', Path.is_dir)
+# A pattern of shards is expanded later.
+image_place = _existing('place', lambda p: p.exists() or '{' in p.name)
 
 
 def positive_integer(text: str) -> int:

@@ -13,11 +13,14 @@ from _arguments import (
     encoder_arguments,
     import_stack,
     local_file,
-    one_line_errors,
+    run_program,
 )
 
-# As mmmoca.apis.exports.FORMATS has them.
-FORMATS = ('timm', 'transformers', 'onnx', 'torch-export', 'safetensors')
+# As mmmoca.apis.export.FORMATS has them.
+FORMATS = (
+    *('timm', 'transformers', 'dinov2'),
+    *('onnx', 'torch-export', 'safetensors'),
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -34,26 +37,34 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main() -> None:
-    """Read and write."""
-    parser = make_parser()
-    args = parser.parse_args()
+def export(args: argparse.Namespace) -> None:
+    """Read a checkpoint and write its encoder.
+
+    Args:
+        args (argparse.Namespace): The command line.
+
+    Raises:
+        ValueError: If the license is no identifier.
+    """
     if not re.fullmatch(r'[\w.+-]+', args.license or 'none'):
-        parser.error(
+        raise ValueError(
             f'--license {args.license!r} is no identifier, such as cc-by-4.0'
         )
     import_stack()
     import mmmoca
-    from mmmoca.apis.exports import check_target, export_encoder
-    from mmmoca.checkpoints import CheckpointError
+    from mmmoca.apis.export import check_target, export_encoder
 
-    with one_line_errors(parser, CheckpointError, ImportError, OSError):
-        check_target(args.out, args.to)
-        encoder = mmmoca.load(
-            args.checkpoint, device='cpu', **encoder_arguments(args)
-        )
-        export_encoder(encoder, args.out, args.to, args.license)
-        print(f'wrote {args.out}')
+    check_target(args.out, args.to)
+    encoder = mmmoca.load(
+        args.checkpoint, device='cpu', **encoder_arguments(args)
+    )
+    export_encoder(encoder, args.out, args.to, args.license)
+    print(f'wrote {args.out}')
+
+
+def main() -> None:
+    """Write an encoder for other libraries."""
+    run_program(make_parser(), export)
 
 
 if __name__ == '__main__':

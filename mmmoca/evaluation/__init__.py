@@ -2,7 +2,7 @@
 """Evaluation protocols: pure functions and the metrics built on them."""
 
 from .bank import ShardedBank, knn_search
-from .features import extract_features, raw_pixels
+from .features import raw_pixels
 from .gather import gather_samples
 from .metrics import KNNAccuracy, LinearProbeAccuracy, LowShotAccuracy
 from .protocols.in_context import PatchBank, label_shares
@@ -15,7 +15,6 @@ __all__ = [
     'LowShotAccuracy',
     'PatchBank',
     'ShardedBank',
-    'extract_features',
     'gather_samples',
     'knn_predictions',
     'knn_search',

@@ -2,9 +2,13 @@
 """Images, masks and features as pictures: arrays (H, W, 3) in [0, 1]."""
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from mmmoca.datasets.masks import IGNORED
+
+SHARP = 256  # side in pixels from which pictures are not smoothed
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
 # Okabe and Ito's, which colour-blind people tell apart.
@@ -104,3 +108,21 @@ def pca_colors(features: np.ndarray, *others: np.ndarray) -> list[np.ndarray]:
         np.clip((components - low) / span, 0, 1).reshape(*part.shape[:-1], 3)
         for components, part in zip((first, *more), (features, *others))
     ]
+
+
+def blended(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Lay the colours of labels over the greys of a picture, (H, W, 3).
+
+    Label 0 darkens it, and 255 leaves it as it is.
+    """
+    colors = np.array([to_rgb(color) for color in COLORS])
+    shown = np.where(mask[..., None] > 0, colors[(mask - 1) % len(colors)], 0)
+    grey = picture.mean(axis=2, keepdims=True)
+    known = (mask < IGNORED)[..., None]
+    return np.where(known, 0.4 * grey + 0.6 * shown, picture)
+
+
+def enlarged(picture: np.ndarray) -> np.ndarray:
+    """Repeat the pixels of a small picture, so that it is not smoothed."""
+    scale = max(1, SHARP // max(picture.shape[:2]))
+    return picture.repeat(scale, axis=0).repeat(scale, axis=1)

@@ -36,8 +36,6 @@ COMMANDS = (
     (['check', *OWN], 'images'),
     (['pretrain', *OWN], RUN),
     (['embed', RUN, 'images', 'out.npy', '--workers', '0'], 'out.npy'),
-    # The format that takes no extra.
-    (['export', RUN, 'pt2', '--to', 'torch-export'], 'pt2/README.md'),
 )
 
 

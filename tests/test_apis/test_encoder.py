@@ -13,20 +13,21 @@ import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.dataset import default_collate
 from mmengine.registry import DefaultScope
 from mmpretrain import ModelHub
 from mmpretrain.registry import DATASETS
 from PIL import Image
-from torch.nn import functional as F
+from torch.utils.data import DataLoader
 from torchvision import transforms
 
 import mmmoca
 from mmmoca.apis.comparison import evaluate
-from mmmoca.apis.exports import export_encoder
+from mmmoca.apis.export import export_encoder
 from mmmoca.apis.images import usable_cores
 from mmmoca.apis.opening import open_images
 from mmmoca.checkpoints import CheckpointError
-from mmmoca.evaluation import extract_features, memory
+from mmmoca.evaluation import memory
 
 from ..helpers import checkpoint_files as files
 from ..helpers.encoders import write_run
@@ -51,23 +52,23 @@ def test_features_are_those_of_k_nn(root, run, encoder):
     cfg, model = run
     source = dict(cfg.test_dataloader.dataset, data_root=str(root))
     dataset = DATASETS.build(dict(source, data_prefix='val'))
-    encoders = dict(
-        avg=model.extract_feat,
-        cls=lambda x: encoder.backbone(x)[-1][:, 0],
-        student=lambda x: model.extract_feat(x, 'student'),
-    )
-    features, _ = extract_features(
-        dataset, model.data_preprocessor, encoders, batch_size=8
-    )
+
+    @torch.no_grad()
+    def features(encode):
+        batches = DataLoader(dataset, 8, collate_fn=default_collate)
+        inputs = [model.data_preprocessor(b, False)['inputs'] for b in batches]
+        return torch.cat([*map(encode, inputs)])
+
     found = encoder.embed(root / 'val', 8, num_workers=2)
-    assert torch.equal(F.normalize(found.avg, dim=1), features['avg'])
-    torch.testing.assert_close(F.normalize(found.cls, dim=1), features['cls'])
+    assert torch.equal(found.avg, features(model.extract_feat))
+    cls = features(lambda x: encoder.backbone(x)[-1][:, 0])
+    torch.testing.assert_close(found.cls, cls)
     paths = [info['img_path'] for info in dataset.data_list]
     assert found.paths == paths and found.patches is None
     path = os.fsencode(root / 'run.pth')
     student = mmmoca.load(path, 'student', 'cpu')
-    avg = student.embed(root / 'val', 8).avg
-    assert torch.equal(F.normalize(avg, dim=1), features['student'])
+    avg = features(lambda x: model.extract_feat(x, 'student'))
+    assert torch.equal(student.embed(root / 'val', 8).avg, avg)
 
 
 def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):

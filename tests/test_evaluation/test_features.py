@@ -4,19 +4,10 @@
 import pytest
 import torch
 from mmengine.dist import get_rank
-from mmpretrain.structures import DataSample
 
 from mmmoca.evaluation import gather_samples
-from mmmoca.evaluation.features import extract_features, raw_pixels
+from mmmoca.evaluation.features import raw_pixels
 from tests.helpers.distributed import run_processes
-
-
-def test_not_finite():
-    """Those of a loop are in test_knn_loop."""
-    batch = dict(inputs=torch.zeros(1), data_samples=DataSample())
-    encoders = dict(of_zero=lambda inputs: 1 / inputs)
-    with pytest.raises(ValueError, match='not finite'):
-        extract_features([batch], lambda data, training: data, encoders)
 
 
 def test_raw_pixels_of_large_images():

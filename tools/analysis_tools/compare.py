@@ -22,6 +22,7 @@ from _arguments import (
     import_stack,
     percentage,
     positive_integer,
+    run_program,
     whole_number,
 )
 
@@ -100,8 +101,8 @@ def parse_entry(text: str) -> Entry:
     )
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     entry = (
@@ -135,42 +136,53 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add('--batch-size', type=positive_integer, default=256, help=probing)
     add('--num-workers', type=whole_number, help='processes that read')
     add('--seed', type=whole_number, default=0)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def complete_arguments(args: argparse.Namespace) -> None:
+    """Check that arguments fit each other; name the checkpoints.
+
+    Args:
+        args (argparse.Namespace): The command line, changed in place.
+
+    Raises:
+        ValueError: If they do not fit.
+    """
     args.names = [e.name or Path(e.path).stem for e in args.checkpoints]
     if len(set(args.names)) < len(args.names):
-        parser.error(f'the names {args.names} repeat: write NAME=FILE')
+        raise ValueError(f'the names {args.names} repeat: write NAME=FILE')
     files = [e.path for e in args.checkpoints if e.path != UNTRAINED]
     if not files:
-        parser.error('untrained takes the ViT of a file: name one, too')
+        raise ValueError('untrained takes the ViT of a file: name one, too')
     args.first = files[0]
     dense = [p for p in args.protocols if p in DENSE]
     if args.data_root is None and len(dense) < len(args.protocols):
-        parser.error(
+        raise ValueError(
             f'give --data-root, or only --protocols {" ".join(DENSE)}'
         )
     if bool(dense) != bool(args.masks):
-        parser.error(f'--masks and --protocols {" ".join(DENSE)} go together')
+        raise ValueError(
+            f'--masks and --protocols {" ".join(DENSE)} go together'
+        )
     for split in ('train', 'val') if args.masks else ():
         if not (folder := Path(args.masks, 'masks', split)).is_dir():
-            parser.error(f'there is no folder {folder} of masks')
+            raise ValueError(f'there is no folder {folder} of masks')
     if 'lowshot' in args.protocols and not args.shots + args.percent:
-        parser.error('lowshot needs --shots or --percent')
-    return args
+        raise ValueError('lowshot needs --shots or --percent')
 
 
 def load_encoder(
     entry: Entry, args: argparse.Namespace
 ) -> tuple['Encoder', 'Preset']:
     """The encoder of a checkpoint, and what to take of it."""
-    from mmengine.config import Config
-
     import mmmoca
     from mmmoca.apis.comparison import untrain
+    from mmmoca.engine.config import read_run
     from mmmoca.evaluation.presets import choose_preset
 
     options = dict(num_heads=args.num_heads)
     if args.config is not None:
-        cfg = Config.fromfile(args.config, import_custom_modules=False)
+        cfg = read_run(args.config)
         options |= dict(config=cfg, img_size=cfg.model.backbone.img_size)
         if isinstance(arch := cfg.model.backbone.arch, dict):
             options['num_heads'] = arch['num_heads']
@@ -256,9 +268,13 @@ def keep_earlier(folder: Path) -> None:
             file.rename(folder / f'compare-{number}.{suffix}')
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Compare them, print and write the table, and draw it."""
-    args = parse_args(argv)
+def compare(args: argparse.Namespace) -> None:
+    """Compare checkpoints, print and write the table, and draw it.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    complete_arguments(args)
     import_stack()
     from mmmoca.apis.comparison import evaluate
     from mmmoca.apis.dense_comparison import evaluate_masks
@@ -266,27 +282,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     from mmmoca.visualization.bars import draw_bars
 
     results = []
-    try:
-        for name, entry in zip(args.names, args.checkpoints):
-            encoder, preset = load_encoder(entry, args)
-            used = {k: encoder.metainfo[k] for k in ('layout', 'which')}
-            result = dict(
-                name=name,
-                checkpoint=entry.path,
-                settings=preset._asdict() | used,
-            )
-            cache = args.out_dir / 'features'
-            common = {name: getattr(args, name) for name in COMMON}
-            if args.data_root is not None:
-                options = {name: getattr(args, name) for name in OF_IMAGES}
-                options |= common | dict(preset=preset)
-                result |= evaluate(encoder, args.data_root, cache, **options)
-            if args.masks is not None:
-                options = common | dict(bank_size=args.bank_size)
-                result |= evaluate_masks(encoder, args.masks, cache, **options)
-            results.append(result)
-    except (OSError, RuntimeError, ValueError) as error:
-        sys.exit(f'compare.py: error: {error}')
+    for name, entry in zip(args.names, args.checkpoints):
+        encoder, preset = load_encoder(entry, args)
+        used = {k: encoder.metainfo[k] for k in ('layout', 'which')}
+        result = dict(
+            name=name,
+            checkpoint=entry.path,
+            settings=preset._asdict() | used,
+        )
+        cache = args.out_dir / 'features'
+        common = {name: getattr(args, name) for name in COMMON}
+        if args.data_root is not None:
+            options = {name: getattr(args, name) for name in OF_IMAGES}
+            options |= common | dict(preset=preset)
+            result |= evaluate(encoder, args.data_root, cache, **options)
+        if args.masks is not None:
+            options = common | dict(bank_size=args.bank_size)
+            result |= evaluate_masks(encoder, args.masks, cache, **options)
+        results.append(result)
     table = comparison_table(results)
     names = 'data_root', 'masks', 'which', 'seed'
     settings = {name: getattr(args, name) for name in names}
@@ -300,6 +313,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     figure = draw_bars(args.names, panels, title)
     write_figure(args.out_dir / 'compare.png', figure)
     print(f'\n{table}\n{args.out_dir}')
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compare checkpoints by the frozen protocols."""
+    run_program(build_parser(), compare, argv)
 
 
 if __name__ == '__main__':

@@ -15,23 +15,49 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from _arguments import (
     add_cfg_options,
     config_file,
-    image_folder,
+    image_place,
     import_stack,
     local_file,
-    one_line_errors,
     positive_integer,
+    run_program,
 )
 
 
+def draw(args: argparse.Namespace) -> None:
+    """Draw the overview that a command line asks for.
+
+    Args:
+        args (argparse.Namespace): The command line.
+    """
+    import_stack()
+    from mmmoca.engine.config import read_run
+    from mmmoca.files import write_figure
+    from mmmoca.visualization.overview import draw_overview
+
+    figure = draw_overview(
+        read_run(args.config, args.cfg_options),
+        args.checkpoint,
+        args.data,
+        args.images,
+        args.bank,
+        num_workers=args.num_workers,
+        seed=args.seed,
+    )
+    out = args.out or Path(args.checkpoint).with_suffix('.png')
+    write_figure(out, figure)
+    print(out)
+
+
 def main() -> None:
-    """Draw it."""
+    """Show what a model learnt."""
     parser = argparse.ArgumentParser(description='Show what a model learnt')
     add = parser.add_argument
     add('config', type=config_file, help='the config that it was trained by')
     add('checkpoint', type=local_file, help='the checkpoint file')
     add_cfg_options(parser)
-    data = 'show images of this folder, at any depth, not those of the config'
-    add('--data', type=image_folder, metavar='DIR', help=data)
+    data = 'a folder of images or tar files, or a Hugging Face data set, to '
+    data += 'show instead of the images of the config'
+    add('--data', type=image_place, metavar='IMAGES', help=data)
     out = 'the picture (by default beside the checkpoint, under its name)'
     add('--out', type=Path, help=out)
     rows = 'number of rows (8)'
@@ -40,26 +66,7 @@ def main() -> None:
     add('--bank', type=positive_integer, default=2000, help=bank)
     add('--num-workers', type=int, default=2, help='of extraction (2)')
     add('--seed', type=int, default=0, help='of the choice of images (0)')
-    args = parser.parse_args()
-    import_stack()
-    from mmmoca.engine.config import load_config
-    from mmmoca.files import write_figure
-    from mmmoca.visualization.overview import draw_overview
-
-    with one_line_errors(parser, OSError, RuntimeError, TypeError, ValueError):
-        cfg = load_config(args.config, cfg_options=args.cfg_options)
-        figure = draw_overview(
-            cfg,
-            args.checkpoint,
-            args.data,
-            args.images,
-            args.bank,
-            num_workers=args.num_workers,
-            seed=args.seed,
-        )
-    out = args.out or Path(args.checkpoint).with_suffix('.png')
-    write_figure(out, figure)
-    print(out)
+    run_program(parser, draw)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,186 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Encoders as folders that other libraries load and compute the same by."""
+
+import copy
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.logging import print_log
+from torch import Tensor
+
+from mmmoca.checkpoints import (
+    CheckpointError,
+    read_checkpoint,
+    write_checkpoint,
+)
+from mmmoca.checkpoints.write import file_record, file_sha256
+from mmmoca.files import atomic_write, write_json
+from mmmoca.messages import listed
+from mmmoca.requirements import import_extra
+
+from ..encoder import Encoder
+from .card import write_card
+from .graph import Features, write_onnx, write_torch_export
+from .timm import write_timm
+from .transformers import write_dinov2, write_transformers
+
+# Of the norm of the features.
+TOLERANCE = 1e-4
+
+
+def _write_safetensors(
+    encoder: Encoder, folder: Path, images: Tensor
+) -> tuple[Tensor, ...]:
+    """Write ``model.safetensors`` with mmpretrain's names."""
+    state = encoder.backbone.state_dict()
+    state = {f'backbone.{name}': value for name, value in state.items()}
+    checkpoint = dict(state_dict=state, meta={})
+    write_checkpoint(checkpoint, folder / 'model.safetensors')
+    return Features(encoder.backbone)(images)  # nothing is converted
+
+
+# For each format what the Hugging Face Hub calls its library, the modules that
+# writing needs, and what writes an encoder into a folder and gives the
+# features of images by what is there.
+FORMATS: dict[str, tuple[str, list[str], Callable]] = {
+    'timm': ('timm', ['timm'], write_timm),
+    'transformers': ('transformers', ['transformers'], write_transformers),
+    'dinov2': ('transformers', ['transformers'], write_dinov2),
+    'onnx': ('onnx', ['onnx', 'onnxscript'], write_onnx),
+    'torch-export': ('pytorch', [], write_torch_export),
+    'safetensors': ('mmmoca', [], _write_safetensors),
+}
+
+
+def check_target(out: str | os.PathLike, to: str) -> None:
+    """Check what can be checked before a checkpoint is read.
+
+    Args:
+        out (str | os.PathLike): See :func:`export_encoder`.
+        to (str): Likewise.
+
+    Raises:
+        CheckpointError: If ``out`` exists.
+        ImportError: If a package is missing that the format needs.
+    """
+    if os.path.lexists(out):
+        raise CheckpointError(f'{out} exists: give a name that is free')
+    for module in ['huggingface_hub', 'safetensors', *FORMATS[to][1]]:
+        import_extra(module, f'the export to {to}', 'export')
+
+
+def export_encoder(
+    encoder: Encoder,
+    out: str | os.PathLike,
+    to: str,
+    license: str | None = None,
+) -> None:
+    """Write an encoder as a folder that another library loads.
+
+    What the library then computes of random images is compared with the
+    encoder, and a log line says how much they differ.
+
+    Encoders of BGR images, which MMCV loads, are changed to take RGB and
+    compute the same. 'safetensors' keeps BGR.
+
+    Args:
+        encoder (Encoder): What :func:`mmmoca.load` returned.
+        out (str | os.PathLike): The folder. It appears when it is complete.
+        to (str): A key of ``FORMATS``.
+        license (str, optional): Of the weights, as an SPDX identifier. It is
+            never guessed.
+
+    Raises:
+        CheckpointError: If there is something of that name, or the library
+            computes something else.
+        ImportError: If a package is missing that the format needs.
+        OSError: If the folder cannot be written.
+    """
+    check_target(out, to)
+    from safetensors import SafetensorError
+
+    library, _, write = FORMATS[to]
+    encoder = copy.deepcopy(encoder).cpu()
+    if to != 'safetensors':
+        _to_rgb(encoder)
+    record = _record_of(encoder)
+    projection = encoder.backbone.patch_embed.projection
+    prepared = record['preprocessing'] | dict(
+        patch_size=projection.kernel_size, num_heads=record['num_heads']
+    )
+    shape = projection.in_channels, *encoder.backbone.img_size
+    # Other models of the process draw their weights as if there was no export.
+    with (
+        atomic_write(out) as folder,
+        torch.random.fork_rng(devices=[]),
+        torch.no_grad(),
+    ):
+        folder.mkdir()
+        images = torch.randn(2, *shape)
+        try:
+            found = write(encoder, folder, images)
+        except SafetensorError as error:  # of a full disk, say
+            raise OSError(f'{out} cannot be written: {error}') from error
+        if found is not None:
+            _compare(found, Features(encoder.backbone)(images), to)
+        _add_record(folder / 'model.safetensors', record)
+        write_json(folder / 'preprocessing.json', prepared)
+        write_card(folder, encoder, record, library, license)
+
+
+def _record_of(encoder: Encoder) -> dict:
+    """What an export tells of itself to the readers of this package."""
+    facts, settings = dict(encoder.metainfo), encoder.preprocessing
+    path = facts.pop('checkpoint')
+    return file_record(
+        path,
+        **facts,
+        grid=tuple(encoder.backbone.patch_resolution),
+        sha256=file_sha256(path),
+        # As `run_record` has it.
+        preprocessing=settings._asdict() | dict(cropped=settings.img_size[0]),
+    )
+
+
+def _add_record(path: Path, record: dict) -> None:
+    """Put our record into a file that a library wrote, if there is one."""
+    if path.exists():
+        state = read_checkpoint(path)['state_dict']
+        write_checkpoint(
+            dict(state_dict=state, meta=dict(mmmoca=record)), path
+        )
+
+
+def _compare(
+    theirs: Sequence[Tensor | np.ndarray], ours: Sequence[Tensor], to: str
+) -> None:
+    """Log how much features differ, and refuse what computes others."""
+    errors = [
+        (torch.as_tensor(found) - wanted).norm() / wanted.norm()
+        for found, wanted in zip(theirs, ours)
+    ]
+    difference = torch.stack(errors).max()
+    print_log(
+        f'{to}: features differ by {difference:.1e} of their norm', 'current'
+    )
+    if not difference <= TOLERANCE:  # nor NaN
+        raise CheckpointError(
+            f'no class of {to} computes this encoder: the features differ by '
+            f'{difference:.1e} of their norm, more than {TOLERANCE}. Export '
+            f'to {listed(name for name in FORMATS if name != to)}'
+        )
+
+
+def _to_rgb(encoder: Encoder) -> None:
+    """Let an encoder of BGR images take RGB ones, in place."""
+    settings = encoder.preprocessing
+    if settings.channel_order == 'bgr':
+        weight = encoder.backbone.patch_embed.projection.weight
+        weight.data = weight.data.flip(1)
+        mean, std = settings.mean[::-1], settings.std[::-1]
+        encoder.preprocessing = settings._replace(
+            mean=mean, std=std, channel_order='rgb'
+        )

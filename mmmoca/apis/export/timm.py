@@ -1,0 +1,137 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Encoders as models of timm."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmpretrain.models.backbones import VisionTransformer
+from PIL.Image import Resampling
+from torch import Tensor
+
+from mmmoca.checkpoints.names import TIMM
+from mmmoca.checkpoints.normal_form import token_parts
+from mmmoca.models.rotary import rotary_periods
+
+from ..encoder import Encoder
+
+
+def resampling(name: str) -> Resampling:
+    """An interpolation of PIL, bicubic in the place of OpenCV's others."""
+    return Resampling.__members__.get(name.upper(), Resampling.BICUBIC)
+
+
+def side_or_sides(size: tuple[int, int]) -> int | list[int]:
+    """(224, 224) as 224, which all readers know, and others as a list."""
+    return size[0] if size[0] == size[1] else list(size)
+
+
+def mlp_ratio(vit: VisionTransformer) -> float:
+    """Channels of the MLP by those of the tokens, for who rounds down."""
+    dims = vit.embed_dims
+    hidden = vit.arch_settings['feedforward_channels']
+    if hidden % dims == 0:
+        return hidden // dims  # transformers 5 takes whole numbers alone
+    ratio = hidden / dims
+    return ratio if int(dims * ratio) == hidden else math.nextafter(ratio, 9e9)
+
+
+def round_periods(vit: VisionTransformer) -> None:
+    """Give rotary positions the exact periods of all libraries, in place.
+
+    DINOv3's authors save them in bfloat16. Others stay as they are.
+    """
+    usual = rotary_periods(4 * len(vit.rotary_periods))
+    if torch.allclose(vit.rotary_periods, usual, rtol=1e-2):
+        vit.rotary_periods.copy_(usual)
+
+
+def _tokens(
+    vit: VisionTransformer, state: dict[str, Tensor]
+) -> tuple[str, dict]:
+    """Timm's architecture and its arguments; the state is changed."""
+    registers, positions = token_parts(state)
+    if positions != 'rope':
+        options = {}
+        if registers:  # which timm gives positions, too, if [CLS] has one
+            first = state['pos_embed'][:, :1]
+            state['pos_embed'] = state['pos_embed'][:, 1:]
+            state['cls_token'] = state['cls_token'] + first
+            options = dict(reg_tokens=registers, no_embed_class=True)
+        # Any ViT is one of these with other arguments.
+        return 'vit_base_patch16_224', dict(options, fc_norm=False)
+    round_periods(vit)
+    for name in [n for n in state if n.endswith('.attn.qkv.bias')]:
+        # Its keys have none.
+        query, _, value = state.pop(name).chunk(3)
+        state[name.replace('qkv', 'q')] = query
+        state[name.replace('qkv', 'v')] = value
+    del state['pos_embed'], state['rotary_periods']
+    return 'vit_base_patch16_dinov3', dict(
+        num_reg_tokens=registers,
+        use_fc_norm=False,
+        init_values=1.0,  # of its LayerScale
+    )
+
+
+def write_timm(
+    encoder: Encoder, folder: Path, images: Tensor
+) -> tuple[Tensor, ...]:
+    """Write what ``timm.create_model('local-dir:FOLDER')`` loads.
+
+    Its forward pass gives [AVG], or [CLS] if nothing says what the encoder
+    is judged by.
+
+    Returns:
+        tuple[Tensor, ...]: What timm computes, see :class:`.graph.Features`.
+    """
+    import timm
+
+    vit, settings = encoder.backbone, encoder.preprocessing
+    arch, projection = vit.arch_settings, vit.patch_embed.projection
+    known = encoder.preset.method is not None
+    cropped = settings.resize is not None
+    # timm divides images of 8 bits by 255.
+    scale = 1 if settings.channel_order == 'bands' else 255
+    state = dict(vit.state_dict())
+    architecture, options = _tokens(vit, state)
+    options |= dict(  # without a second norm: [AVG] is taken after one
+        img_size=list(vit.img_size),
+        patch_size=side_or_sides(projection.kernel_size),
+        in_chans=projection.in_channels,
+        embed_dim=arch['embed_dims'],
+        depth=arch['num_layers'],
+        num_heads=arch['num_heads'],
+        mlp_ratio=mlp_ratio(vit),
+        qkv_bias=vit.layers[0].attn.qkv.bias is not None,
+        global_pool='avg' if known and encoder.feature == 'avg' else 'token',
+    )
+    pretrained = dict(
+        architecture=architecture,
+        input_size=[projection.in_channels, *settings.img_size],
+        fixed_input_size=True,
+        num_classes=0,
+        # What timm replaces for other classes, or channels.
+        classifier='head',
+        first_conv='patch_embed.proj',
+        mean=[value / scale for value in settings.mean],
+        std=[value / scale for value in settings.std],
+        interpolation=resampling(settings.interpolation).name.lower(),
+        crop_pct=settings.img_size[0] / settings.resize if cropped else 1.0,
+        crop_mode='center' if cropped else 'squash',
+    )
+    model: Any = timm.create_model(
+        architecture, pretrained_cfg=pretrained, num_classes=0, **options
+    )
+    named = {TIMM.from_mmpretrain(name): v for name, v in state.items()}
+    model.load_state_dict(model.state_dict() | named)
+    timm.models.save_for_hf(
+        model, str(folder), model_args=options, safe_serialization=True
+    )
+    model = timm.create_model(f'local-dir:{folder}', pretrained=True).eval()
+    tokens, pooled = model.forward_features(images), model(images)
+    patches = tokens[:, model.num_prefix_tokens :]
+    if model.global_pool == 'avg':
+        return tokens[:, 0], pooled, patches
+    return pooled, patches.mean(dim=1), patches

@@ -1,0 +1,137 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Encoders as models of transformers."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from mmpretrain.models.backbones import VisionTransformer
+from torch import Tensor
+
+from mmmoca.checkpoints import CheckpointError, Preprocessing
+from mmmoca.checkpoints.names import DINOV2, DINOV3, HUGGINGFACE, VIT
+from mmmoca.checkpoints.normal_form import split_qkv, token_parts
+
+from ..encoder import Encoder
+from .timm import mlp_ratio, resampling, round_periods, side_or_sides
+
+
+def _tokens(
+    vit: VisionTransformer, state: dict[str, Tensor], dinov2: bool
+) -> tuple[str, dict, int]:
+    """A class, its settings, and its column of names; the state is changed."""
+    registers, positions = token_parts(state)
+    rotary, dims = positions == 'rope', vit.embed_dims
+    if not (registers or rotary or dinov2):
+        # Its pooler gives [CLS], from transformers 4.50 on.
+        state['pooler.dense.weight'] = torch.eye(dims)
+        state['pooler.dense.bias'] = torch.zeros(dims)
+        return 'ViTModel', dict(pooler_act='linear'), VIT
+    if rotary and dinov2:
+        raise CheckpointError(
+            'no class of DINOv2 has rotary positions: export to transformers'
+        )
+    settings: dict = dict(layerscale_value=1.0)
+    if registers or rotary:
+        settings['num_register_tokens'] = registers
+    if not rotary:
+        kind = 'Dinov2WithRegistersModel' if registers else 'Dinov2Model'
+        _check_square(kind, 'images', vit.img_size)
+        return kind, settings | dict(mlp_ratio=mlp_ratio(vit)), DINOV2
+    kind = 'DINOv3ViTModel'
+    _check_square(kind, 'patches', vit.patch_embed.projection.kernel_size)
+    round_periods(vit)
+    del state['pos_embed'], state['rotary_periods']
+    side = max(vit.img_size)  # which its positions do not depend on
+    return kind, settings | dict(image_size=side, key_bias=True), DINOV3
+
+
+def _check_square(kind: str, what: str, size: tuple[int, int]) -> None:
+    if size[0] != size[1]:
+        raise CheckpointError(
+            f'{kind} takes square {what} alone, not of {size[0]} x {size[1]}: '
+            'give another --img-size, or export to onnx, torch-export or '
+            'safetensors'
+        )
+
+
+def write_transformers(
+    encoder: Encoder, folder: Path, images: Tensor, dinov2: bool = False
+) -> tuple[Tensor, ...]:
+    """Write what a class of transformers loads by ``from_pretrained``.
+
+    Args:
+        encoder (Encoder): The encoder.
+        folder (Path): Where to.
+        images (Tensor): Normalised images, (B, C, H, W).
+        dinov2 (bool): Write a plain ViT as ``Dinov2Model``, with a LayerScale
+            of ones, instead of ``ViTModel``.
+
+    Returns:
+        tuple[Tensor, ...]: What transformers computes, see
+        :class:`.graph.Features`.
+
+    Raises:
+        CheckpointError: If no class computes what the encoder does.
+        ImportError: If the installed version is too old for it.
+    """
+    import transformers
+
+    vit, settings = encoder.backbone, encoder.preprocessing
+    arch, projection = vit.arch_settings, vit.patch_embed.projection
+    state = dict(vit.state_dict())
+    name, options, column = _tokens(vit, state, dinov2)
+    common = dict(
+        hidden_size=arch['embed_dims'],
+        num_hidden_layers=arch['num_layers'],
+        num_attention_heads=arch['num_heads'],
+        intermediate_size=arch['feedforward_channels'],
+        layer_norm_eps=vit.ln1.eps,
+        image_size=side_or_sides(settings.img_size),
+        patch_size=side_or_sides(projection.kernel_size),
+        num_channels=projection.in_channels,
+        qkv_bias=vit.layers[0].attn.qkv.bias is not None,
+    )
+    kind = getattr(transformers, name, None)
+    if kind is None:
+        raise ImportError(f'this transformers has no {name}: install another')
+    model = kind(kind.config_class(**common | options))
+    split_qkv(state)
+    named = {
+        HUGGINGFACE.from_mmpretrain(name, column): value
+        for name, value in state.items()
+    }
+    if column == DINOV3:
+        named = {k.removeprefix('encoder.'): v for k, v in named.items()}
+    # What it alone has begins as nothing, such as a LayerScale of ones.
+    model.load_state_dict(model.state_dict() | named)
+    model.save_pretrained(folder, max_shard_size='1TB')
+    # Image processors of transformers take RGB images alone.
+    if settings.channel_order == 'rgb':
+        name, numbers = _image_processor(settings)
+        getattr(transformers, name)(**numbers).save_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder)
+    tokens = model(images).last_hidden_state
+    registers = getattr(model.config, 'num_register_tokens', 0)
+    patches = tokens[:, 1 + registers :]
+    return tokens[:, 0], patches.mean(dim=1), patches
+
+
+write_dinov2 = partial(write_transformers, dinov2=True)
+
+
+def _image_processor(settings: Preprocessing) -> tuple[str, dict]:
+    """The image processor that does what our pipelines do, and its numbers."""
+    size = dict(zip(('height', 'width'), settings.img_size))
+    numbers = dict(
+        size=size,
+        resample=resampling(settings.interpolation).value,
+        rescale_factor=1 / 255,
+        image_mean=[value / 255 for value in settings.mean],
+        image_std=[value / 255 for value in settings.std],
+        do_convert_rgb=True,
+    )
+    if settings.resize is None:
+        return 'ViTImageProcessor', numbers
+    numbers |= dict(size=dict(shortest_edge=settings.resize), crop_size=size)
+    return 'BitImageProcessor', numbers  # that of ViT does not crop

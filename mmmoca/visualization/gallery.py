@@ -1,0 +1,168 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The images that a picture shows, and those that it searches."""
+
+import os
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmpretrain.registry import DATASETS
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+
+from mmmoca.apis import Encoder
+from mmmoca.apis.images import Images
+from mmmoca.apis.opening import image_set
+from mmmoca.datasets import LoadBands
+from mmmoca.evaluation import raw_pixels
+from mmmoca.evaluation.loaders import with_data_root
+
+from .pictures import to_picture
+
+
+class Gallery(Images):
+    """Some images of a data set.
+
+    Args:
+        dataset (Dataset): The data set.
+        rows (Sequence[int]): Which of them.
+        pipeline (list[dict]): Configs of transforms, the loader first.
+
+    Attributes:
+        labels (list[int | None]): Their classes.
+        names (list[tuple[str, str]]): Class or folder, and name of the file.
+        features (dict[str, Tensor]): L2-normalised features by their name,
+            (N, D) each, see :meth:`encoded`.
+    """
+
+    def __init__(
+        self, dataset: Dataset, rows: Sequence[int], pipeline: list[dict]
+    ) -> None:
+        infos = [dataset.get_data_info(row) for row in rows]
+        # Sets in memory have no paths.
+        sources = [info.get('img_path', info.get('img')) for info in infos]
+        super().__init__(sources, pipeline)
+        self.dataset, self.rows, self.pipeline = dataset, rows, pipeline
+        self.labels = [info.get('gt_label') for info in infos]
+        self.names = [self._name(*pair) for pair in zip(rows, infos)]
+        self.features: dict[str, Tensor] = {}
+
+    def _name(self, row: int, info: dict) -> tuple[str, str]:
+        path = Path(str(info.get('img_path', row)))
+        classes = self.dataset.metainfo.get('classes')
+        label = info.get('gt_label')
+        known = classes and label is not None
+        folder = classes[int(label)] if known else path.parent.name
+        return folder[-20:], path.name[-20:]
+
+    def part(self, places: Sequence[int]) -> 'Gallery':
+        """Some of the images."""
+        rows = [self.rows[place] for place in places]
+        return Gallery(self.dataset, rows, self.pipeline)
+
+    def picture(self, index: int) -> np.ndarray:
+        """One image, see :func:`to_picture`."""
+        return to_picture(self[index], not isinstance(self.loader, LoadBands))
+
+    def places_in(self, other: 'Gallery') -> list[int | None]:
+        """Where each of these images is in another gallery, if it is."""
+        places = {}
+        if self.dataset is other.dataset:
+            places = {row: place for place, row in enumerate(other.rows)}
+        return [places.get(row) for row in self.rows]
+
+    def encoded(
+        self, encoder: Encoder, feature: str, num_workers: int = 0
+    ) -> 'Gallery':
+        """Those that can be read, with features by MOCA and raw pixels.
+
+        Args:
+            encoder (Encoder): The encoder.
+            feature (str): What to take of it, 'avg' or 'cls'.
+            num_workers (int): Processes that read images.
+
+        Returns:
+            Gallery: The images. A log line counts the others.
+
+        Raises:
+            OSError: If there are none.
+        """
+        options = dict(num_workers=num_workers, skip_unreadable=True)
+        found = encoder.embed(self, features=feature, **options).pick(feature)
+        good = found.isfinite().all(dim=1).nonzero().flatten()
+        part = self.part(good.tolist())
+        pixels = [
+            raw_pixels(
+                encoder.data_preprocessor(dict(inputs=images))['inputs']
+            )
+            for images in DataLoader(part, 50, num_workers=num_workers)
+        ]
+        features = {'MOCA': found[good], 'raw pixels': torch.cat(pixels).cpu()}
+        part.features = {k: F.normalize(v, dim=1) for k, v in features.items()}
+        return part
+
+
+def open_sets(
+    cfg: Config, data: str | None, pipeline: list[dict]
+) -> tuple[Dataset, Dataset]:
+    """Open the data sets of the images and of the bank.
+
+    Without labelled images both are the same set.
+
+    Args:
+        cfg (Config): A pretraining config.
+        data (str, optional): Where the images are. Defaults to those of the
+            config.
+        pipeline (list[dict]): Of the encoder.
+
+    Returns:
+        tuple[Dataset, Dataset]: Both sets.
+    """
+    loop = cfg.get('val_cfg') or {}
+    if data is not None:
+        dataset = image_set(data, pipeline)
+        masks = os.path.join(dataset.img_prefix, 'masks', '')
+        if os.path.isdir(masks):  # they are no images
+            paths = [info['img_path'] for info in dataset.data_list]
+            rows = [i for i, p in enumerate(paths) if not p.startswith(masks)]
+            dataset = dataset.get_subset(rows)
+    elif loop.get('bank_dataloader') is not None:
+        loaders = cfg.val_dataloader, loop.bank_dataloader
+        return tuple(
+            DATASETS.build(
+                with_data_root(loader, loop.get('data_root')).dataset
+            )
+            for loader in loaders
+        )
+    else:
+        dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    return dataset, dataset
+
+
+def pick_images(groups: Sequence[Hashable], number: int) -> list[int]:
+    """Pick random images from as many different groups as possible.
+
+    Args:
+        groups (Sequence[Hashable]): Group of each image.
+        number (int): Of images to pick, at most all.
+
+    Returns:
+        list[int]: Indices, sorted by group and then by index.
+    """
+    members = defaultdict(list)
+    for index in torch.randperm(len(groups)).tolist():
+        members[groups[index]].append(index)
+    turns = chain.from_iterable(zip_longest(*members.values()))
+    chosen = [index for index in turns if index is not None][:number]
+    return sorted(chosen, key=lambda index: (groups[index], index))
+
+
+def root_of(dataset: Dataset) -> str:
+    """The folder of a data set, as its config has it."""
+    prefix = getattr(dataset, 'data_prefix', {}).get('img_path')
+    return str(prefix or dataset.data_root).rstrip('/')

@@ -1,0 +1,104 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Panels of pictures, side by side in one figure."""
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from .pictures import SHARP
+
+# In inches: a picture's width, and the space beside one and beside a panel.
+TILE, GAP, GUTTER = 0.92, 0.06, 0.4
+HEADER, FOOTER, NAMES = 1.15, 0.4, 1.5
+FRAMES = {True: '#2a9d4a', False: '#d1495b'}
+TEXT = '#222222'
+
+
+class Panel(NamedTuple):
+    """Columns of pictures with a title.
+
+    Attributes:
+        title (str): The title.
+        columns (list[str]): Titles of the columns.
+        rows (list[list[np.ndarray]]): Pictures, (H, W, 3). A row may have
+            fewer of them than there are columns.
+        same_class (list[list[bool]], optional): For each picture True for a
+            green frame and False for a red one.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[np.ndarray]]
+    same_class: list[list[bool]] | None = None
+
+
+def draw_tiles(
+    panels: Sequence[Panel],
+    names: Sequence[str],
+    aspect: float,
+    title: str = '',
+    legend: str = '',
+) -> Figure:
+    """Draw panels side by side, with a row for each image.
+
+    Args:
+        panels (Sequence[Panel]): The panels, with equally many rows.
+        names (Sequence[str]): Names of the rows.
+        aspect (float): Height of a picture divided by its width.
+        title (str): Text above all.
+        legend (str): Text below the pictures.
+
+    Returns:
+        Figure: The figure. All pictures are of one size.
+    """
+    widths = [len(p.columns) * (TILE + GAP) - GAP + GUTTER for p in panels]
+    tall = len(names) * (TILE * aspect + GAP) - GAP
+    height = HEADER + tall + FOOTER
+    figure = Figure((NAMES + sum(widths), height), facecolor='white')
+    places = dict(bottom=FOOTER / height, top=(FOOTER + tall) / height)
+    places |= dict(wspace=GAP / TILE, hspace=GAP / (TILE * aspect))
+    style = dict(color=TEXT, fontsize=8.5)
+    left, *parts = figure.subfigures(
+        1, 1 + len(panels), wspace=0, width_ratios=[NAMES, *widths]
+    )
+    start = 1 + GUTTER / 2 / NAMES
+    left.text(start, 1 - 0.2 / height, title, va='center', **style)
+    left.text(start, FOOTER / 2 / height, legend, va='center', **style)
+    for part, panel, width in zip(parts, panels, widths):
+        side = GUTTER / 2 / width
+        grid = part.subplots(
+            len(names),
+            len(panel.columns),
+            squeeze=False,
+            subplot_kw=dict(xticks=[], yticks=[]),
+            gridspec_kw=dict(places, left=side, right=1 - side),
+        )
+        heading = fill(panel.title, 12 * len(panel.columns))
+        bold = dict(fontsize=10.5, weight='bold', va='center', color=TEXT)
+        part.suptitle(heading, y=1 - 0.6 / height, **bold)
+        _draw_panel(panel, grid, style)
+        if part is parts[0]:
+            for axes, name in zip(grid[:, 0], names):
+                label = dict(rotation=0, ha='right', va='center')
+                axes.set_ylabel(name, **label, **style)
+    return figure
+
+
+def _draw_panel(panel: Panel, grid: np.ndarray, style: dict) -> None:
+    """Draw the pictures of a panel into its axes."""
+    for axes, text in zip(grid[0], panel.columns):
+        axes.set_title(fill(text, 13), **style)
+    for (row, column), axes in np.ndenumerate(grid):
+        axes.spines[:].set_visible(False)
+        if column >= len(panel.rows[row]):
+            continue
+        picture = panel.rows[row][column]
+        small = 2 * max(picture.shape[:2]) <= SHARP
+        smoothing = 'bicubic' if small else 'antialiased'
+        axes.imshow(picture, interpolation=smoothing, aspect='auto')
+        if panel.same_class:
+            color = FRAMES[panel.same_class[row][column]]
+            axes.spines[:].set(visible=True, color=color, linewidth=2.2)
