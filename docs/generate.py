@@ -57,7 +57,7 @@ def _title(metafile: dict) -> str:
 
 def classes() -> Iterator[str]:
     """Every class that a config can name, by the registry that has it."""
-    import mmmoca.quietly  # noqa: F401  # isort: skip
+    import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
     from mmmoca import registry
 
     for room in vars(registry).values():

@@ -177,7 +177,7 @@ def import_stack() -> None:
     Raises:
         ImportError: If anything is missing or too old.
     """
-    import mmmoca.quietly  # noqa: F401
+    import mmmoca.import_mmpretrain  # noqa: F401
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The Python interface: ``mmmoca.load`` and ``mmmoca.pretrain``."""
 
-import mmmoca.quietly  # noqa: F401
+import mmmoca.import_mmpretrain  # noqa: F401
 
 from .encoder import Encoder
 from .features import Embeddings

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import mmmoca.quietly  # noqa: F401
+import mmmoca.import_mmpretrain  # noqa: F401
 
 from .backbone import Backbone, find_backbone, read_backbone
 from .errors import CheckpointError

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Image sets and the fast two-view augmentation."""
 
-import mmmoca.quietly  # noqa: F401
+import mmmoca.import_mmpretrain  # noqa: F401
 
 from .band_loading import LoadBands
 from .band_transforms import BandJitter, ResizeBands

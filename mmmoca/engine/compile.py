@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import mmmoca.quietly  # noqa: F401  # isort: skip
+import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
 
 import torch
 from mmengine.utils import digit_version

@@ -214,7 +214,7 @@ def _choose_arithmetic(cfg: Config, amp: bool, auto_scale_lr: bool) -> None:
 
 def _complete(cfg: Config) -> None:
     """Import what a config names, and complete its data loaders."""
-    import mmmoca.quietly  # noqa: F401
+    import mmmoca.import_mmpretrain  # noqa: F401
 
     if own := cfg.get('custom_imports'):
         _import_own(own, os.path.dirname(os.path.abspath(cfg.filename)))

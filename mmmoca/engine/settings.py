@@ -415,7 +415,7 @@ def _write_scale(sets: Sequence[ConfigDict], scale: Size | None) -> None:
 
 def _write_arch(cfg: Config, arch: Arch) -> tuple[int, int]:
     """Write the size of the backbone; its channels and layers."""
-    import mmmoca.quietly  # noqa: F401  # isort: skip
+    import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
     from mmpretrain.models.backbones import VisionTransformer
 
     if isinstance(arch, dict):

@@ -30,7 +30,7 @@ def main() -> None:
     add('--number', type=int, default=64, help='of images')
     add('--repeats', type=int, default=7)
     args = parser.parse_args()
-    import mmmoca.quietly  # noqa: F401  and checks the versions
+    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
 
     # isort: split
     import cv2

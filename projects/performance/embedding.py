@@ -35,7 +35,7 @@ def main() -> None:
     add('--cpu-time', action='store_true', help=cpu)
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
-    import mmmoca.quietly  # noqa: I001  and checks the versions
+    import mmmoca.import_mmpretrain  # noqa: I001  and checks the versions
 
     import timm
     import timm.data

@@ -40,7 +40,7 @@ def measure(form: str, images: int, folder: str) -> tuple[float, float]:
     Returns:
         tuple[float, float]: Seconds of the processor, and MiB at most.
     """
-    import mmmoca.quietly  # noqa: F401  # isort: skip
+    import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
     from mmengine.fileio import LocalBackend
     from mmpretrain.datasets import CustomDataset
 
@@ -97,7 +97,7 @@ def main() -> None:
     images = int(args.images)
     if images < 1 or images % SHARD:
         parser.error(f'--images must be a multiple of {SHARD}')
-    import mmmoca.quietly  # noqa: F401  and checks the versions
+    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
 
     # isort: split
     from measure import apart, report

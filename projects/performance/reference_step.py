@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The step as the authors' code takes it, from the same weights."""
 
-import mmmoca.quietly  # noqa: F401  # isort: skip
+import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
 
 from collections.abc import Sequence
 from unittest import mock

@@ -38,7 +38,7 @@ def main() -> None:
     add('--reference', action='store_true', help='all of the forms')
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
-    import mmmoca.quietly  # noqa: F401  and checks the versions
+    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
 
     # isort: split
     from functools import partial

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """One training step of the recipe, and what it computes."""
 
-import mmmoca.quietly  # noqa: F401  # isort: skip
+import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Imports all of mmpretrain that this package uses, without its messages.
 
-To be imported before what takes parts of mmpretrain.
+Modules that take parts of mmpretrain import this one first.
 """
 
 from .requirements import import_quietly
