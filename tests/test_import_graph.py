@@ -11,7 +11,7 @@ import mmmoca
 # From below, the rooms of each.
 FLOORS = """
 registry version files messages progress requirements shipped
-quietly
+import_mmpretrain
 models datasets evaluation checkpoints
 engine hub
 apis
