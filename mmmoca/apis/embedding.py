@@ -109,7 +109,7 @@ def embed_to_file(
     made_from = json.loads(json.dumps(made_from))  # lists, as in a file
     record = Path(f'{out}.json')
     earlier = _earlier(out, record, made_from)
-    if earlier and is_whole(out, (len(found), width)):
+    if earlier and _is_complete(out, names, width):
         return _accept(earlier, skip_unreadable)
     folder = out.with_name(f'{out.name}.incomplete')
     begun = folder / 'about.json'
@@ -193,6 +193,21 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
     return names
 
 
+def _is_complete(out: Path, names: Sequence[str], width: int) -> bool:
+    """Whether a file is whole, and its list of names with it."""
+    listing = Path(f'{out}.names.txt')
+    named = out.suffix == '.parquet' or (
+        listing.is_file() and listing.read_bytes() == _lines(names)
+    )
+    return named and is_whole(out, (len(names), width))
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    """The content of ``OUT.names.txt``."""
+    text = ''.join(f'{name}\n' for name in names)
+    return text.encode('utf-8', 'surrogateescape')
+
+
 def _accept(record: dict, skip_unreadable: bool) -> dict:
     """The record, unless it has images that nobody said may be missing."""
     unreadable = record['unreadable']
@@ -253,7 +268,8 @@ def _earlier(made: Path, record: Path, made_from: dict) -> dict:
     try:
         earlier = json.loads(record.read_text())
     except (FileNotFoundError, ValueError):  # missing, or damaged
-        earlier = {}
+        earlier = None
+    earlier = earlier if isinstance(earlier, dict) else {}
     differ = [k for k in made_from if earlier.get(k) != made_from[k]]
     if differ:
         raise FileExistsError(
@@ -280,8 +296,7 @@ def _join(
         _write_parquet(out, parts, names, shape[1])
         return
     with atomic_write(f'{out}.names.txt') as temporary:
-        text = ''.join(f'{name}\n' for name in names)
-        temporary.write_bytes(text.encode('utf-8', 'surrogateescape'))
+        temporary.write_bytes(_lines(names))
     # Not by a memory map, which would crash on a full disk.
     header = dict(descr='<f4', fortran_order=False, shape=shape)
     with atomic_write(out) as temporary, open(temporary, 'wb') as file:

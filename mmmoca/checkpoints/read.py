@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pickle import UnpicklingError
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import torch
 from mmengine import fileio
@@ -211,7 +211,10 @@ def local_file(source: str) -> Iterator[str]:
         yield source
         return
     source = _zoo_url(source)
-    if source.startswith(('http://', 'https://', 'file://')):
+    if source.startswith('file://'):
+        yield unquote(urlsplit(source).path)
+        return
+    if source.startswith(('http://', 'https://')):
         yield _download(source)
         return
     with ExitStack() as stack:

@@ -15,6 +15,8 @@ from typing import Any
 
 from mmengine.config import Config
 
+from .settings import settings_of
+
 # Lowest and highest value of an argument that has the same name in all
 # packages. Many accept sequences.
 _RANGES = {
@@ -64,11 +66,12 @@ def check_config(cfg: Config) -> None:
         ValueError: Lists all problems by their keys.
     """
     settings = cfg.to_dict()
+    known = {*RUN_KEYS, *settings_of(cfg)}
     # A variable that computes others is of another kind than the key.
     pairs = [
         (name, key)
-        for key in settings.keys() - RUN_KEYS
-        for name in RUN_KEYS
+        for key in settings.keys() - known
+        for name in known
         if type(settings[key]) is type(settings.get(name, settings[key]))
     ]
     problems = [*_slips(pairs, '')]

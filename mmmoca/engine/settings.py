@@ -11,6 +11,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from operator import index
 from typing import Any, get_args, get_type_hints
 
@@ -119,7 +120,7 @@ def own_classes(
         cfg.model.backbone.img_size = img_size
         for part in sets:
             _resize(part.pipeline, img_size)
-    if epochs is not None and 'max_iters' in cfg.train_cfg:
+    if epochs is not None and 'max_iters' in (cfg.get('train_cfg') or {}):
         _count_epochs(cfg)
     _write_length(cfg, epochs, batch_size, steps)
     if arch is not None:
@@ -304,6 +305,8 @@ def read_setting(key: str, kind: Any, text: str) -> Any:
     """
     kinds = {*get_args(kind)}
     if {*get_args(Names)} <= kinds:
+        if text.endswith('.txt') and not os.path.isfile(text):
+            raise ValueError(f'{key}: there is no file {text}')
         return read_names(text)
     if str in kinds:
         return text
@@ -328,16 +331,9 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
         ValueError: If a value makes no sense, or the config lacks a part that
             a setting stands for.
     """
-    values = dict(values)
-    for key, kind in settings_of(cfg).items():
-        value, kinds = values.get(key), {*get_args(kind)}
-        if isinstance(value, str) and {*get_args(Names)} <= kinds:
-            values[key] = [*read_lines(value)]
-        parts = value if isinstance(value, (list, tuple)) else [value]
-        numbers = all(isinstance(part, (int, float)) for part in parts)
-        if value is not None and kinds & {int, float} and not numbers:
-            raise ValueError(f'{key}={value!r} must be a number')
+    kinds = settings_of(cfg)
     try:
+        values = {k: _checked(k, kinds[k], v) for k, v in values.items()}
         SETTINGS[cfg.settings](cfg, **values)
     except (AttributeError, LookupError, OSError, TypeError) as error:
         given = ', '.join(f'{k}={v!r}' for k, v in values.items())
@@ -345,6 +341,21 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
             f'{given} cannot be set in {cfg.filename}: {error!r}. Write whole '
             'keys, or take the config that this one was made from'
         ) from error
+
+
+def _checked(key: str, kind: Any, value: Any) -> Any:
+    """A value of a type that a setting has; the names that a file lists."""
+    kinds = {*get_args(kind)}
+    if isinstance(value, str) and {*get_args(Names)} <= kinds:
+        return [line for line in read_lines(value) if line.strip()]
+    number = Real if float in kinds else Integral
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    right = all(
+        isinstance(n, number) and not isinstance(n, bool) for n in parts
+    )
+    if value is not None and kinds & {int, float} and not right:
+        raise ValueError(f'{key}={value!r} must be a number, whole if a size')
+    return value
 
 
 def _write(part: ConfigDict | None, **values: Any) -> None:
@@ -362,7 +373,10 @@ def _write_length(
     batch_size: int | None,
     steps: int | None = None,
 ) -> None:
-    _write(cfg.get('train_cfg'), max_epochs=epochs, max_iters=steps)
+    loop = cfg.get('train_cfg')
+    if steps is not None and (epochs is not None or 'max_iters' not in loop):
+        raise ValueError('give steps to a loop that counts them, else epochs')
+    _write(loop, max_epochs=epochs, max_iters=steps)
     _write(cfg.get('train_dataloader'), batch_size=batch_size)
 
 

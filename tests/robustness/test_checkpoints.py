@@ -53,6 +53,7 @@ NO_WEIGHTS = {
     'optimizer': dict(optimizer=None),
     'epoch': dict(meta=dict(epoch=None)),
     'iter': dict(meta=dict(iter=35.5)),
+    'number': dict(meta=dict(iter=2**70)),
     'memory': dict(meta=Call(bytearray, 2**60)),
     'attributes': dict(
         a=Call(

@@ -162,6 +162,11 @@ def test_what_is_damaged_is_made_anew(
         embed_to_file(encoder, root / 'train', out, **OPTIONS)
         assert out.read_bytes() == written.read_bytes()
         damage(out)
+    listing = Path(f'{out}.names.txt')
+    before = listing.read_bytes()
+    listing.write_bytes(before[:9])
+    embed_to_file(encoder, root / 'train', out, **OPTIONS)
+    assert listing.read_bytes() == before
 
 
 def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):

@@ -178,8 +178,10 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob('*.pth'))
     with raises(CheckpointError, 'moca_vit-b16_100e'):  # not published
         mmmoca.load('moca_vit-b16_100e')
-    monkeypatch.setattr('torch.hub.urlopen', urlopen)
-    found = mock.Mock(weights=(root / 'run.pth').as_uri())
+    local = (root / 'run.pth').as_uri()
+    there = mock.Mock(side_effect=lambda _: urlopen(local))
+    monkeypatch.setattr('torch.hub.urlopen', there)
+    found = mock.Mock(weights='https://hub.org/one/run.pth')
     monkeypatch.setattr(ModelHub, 'get', lambda _: found)
     for _ in range(2):
         path = mmmoca.load(name, device='cpu').metainfo['checkpoint']
@@ -189,6 +191,10 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
     found.weights = 'https://hub.org/other/run.pth?download=true'
     with raises(CheckpointError, 'no network', 'hub.org_other/run.pth'):
         mmmoca.load(name)
+    # A file is read where it is, which may be another one later.
+    found.weights = local
+    path = mmmoca.load(name, device='cpu').metainfo['checkpoint']
+    assert path == str(root / 'run.pth')
 
 
 def test_other_sizes(root, run):

@@ -83,6 +83,7 @@ def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
         (dict(init='a.pth'), FileNotFoundError, ['checkpoint a.pth']),
         (dict(init='a', resume='b'), ValueError, ['leave out a, or b']),
         (dict(epochs=0), ValueError, ['max_epochs=0']),
+        (dict(epochs=1.5), ValueError, ['epochs=1.5']),
         (dict(config='no_vit'), FileNotFoundError, ['config no_vit', 'moca_']),
         (dict(config='moca_vit-b16_200e'), ValueError, ['own-images']),
         (dict(epoch=3), ValueError, ['epoch', 'did you mean epochs']),

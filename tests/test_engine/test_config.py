@@ -66,6 +66,9 @@ def test_what_a_file_inherits(tmp_path):
     assert 'collate_fn' not in cfg.val_dataloader
     # Of the runner, whose keys are listed without importing it.
     assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
+    file.write_text(f"_base_ = '{own}'\nepoch = 3\n")
+    with pytest.raises(ValueError):
+        read_run(file)
     # A variable of the file is no setting.
     with pytest.raises(ValueError, match='data_root'):
         load(data_root='mine')
@@ -138,7 +141,16 @@ def test_settings_and_whole_keys(tmp_path):
     with pytest.raises(ValueError):
         place(twice, 'pipeline.Pad.size')
     assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
-    for bad in ('crop_size=big', 'arch=vit-s', f'{pipeline}.Pad.size=3'):
+    (tmp_path / 'names.txt').write_text('cat\ndog\n\n')
+    names = [f'classes={tmp_path}/names.txt']
+    assert read_run(SEGMENTATION, names).model.decode_head.num_classes == 2
+    for bad in (
+        'classes=none.txt',
+        'crop_size=1.5',
+        'crop_size=big',
+        'arch=vit-s',
+        f'{pipeline}.Pad.size=3',
+    ):
         with pytest.raises(ValueError, match=bad.split('=')[0]):
             read_run(SEGMENTATION, [bad])
 

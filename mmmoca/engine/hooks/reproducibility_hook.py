@@ -77,8 +77,17 @@ class ReproducibilityHook(Hook):
                 'order of them: name its images by train_dataloader.dataset, '
                 'or start a new run with load_from'
             )
-        if isinstance(loop, EpochBasedTrainLoop) and not _can_skip(loop):
-            start = meta['epoch'] * len(loop.dataloader)
+        if not isinstance(loop, EpochBasedTrainLoop):
+            return
+        length = len(loop.dataloader)
+        if not 0 <= meta['iter'] - meta['epoch'] * length <= length:
+            raise ValueError(
+                f'iteration {meta["iter"]} is not in epoch {meta["epoch"]} of '
+                f'{length} iterations: resume with the loop and the '
+                'train_dataloader of the run'
+            )
+        if not _can_skip(loop):
+            start = meta['epoch'] * length
             if meta['iter'] != start:
                 runner.logger.warning(
                     f'epoch {meta["epoch"] + 1} starts again: to go on within '
@@ -124,12 +133,6 @@ class ReproducibilityHook(Hook):
             sampler.seed = runner.seed
         if isinstance(loop, EpochBasedTrainLoop) and _can_skip(loop):
             batches = loop.iter - loop.epoch * len(loop.dataloader)
-            if not 0 <= batches <= len(loop.dataloader):
-                raise ValueError(
-                    f'iteration {loop.iter} is not in epoch {loop.epoch} of '
-                    f'{len(loop.dataloader)} iterations: resume with the loop '
-                    'and the train_dataloader of the run'
-                )
             batch_sampler = loop.dataloader.batch_sampler
             if isinstance(batch_sampler, ResumableBatchSampler):
                 batch_sampler.skip(batches)
