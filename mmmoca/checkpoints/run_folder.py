@@ -191,6 +191,8 @@ def _problem(checkpoint: dict) -> str | None:
     for key in ('meta', 'optimizer', 'message_hub'):
         if not isinstance(checkpoint.get(key, {}), dict):
             return f'its {key} is no dict'
+    if not isinstance(checkpoint.get('param_schedulers', []), list):
+        return 'its param_schedulers is no list'
     meta = checkpoint.get('meta', {})
     done = [meta.get(key, 0) for key in ('epoch', 'iter')]
     if not all(type(n) is int and 0 <= n < 2**63 for n in done):

@@ -51,6 +51,7 @@ NO_WEIGHTS = {
     'meta tensor': dict(state_dict=dict(a=torch.rand(3, device='meta'))),
     'no tensor': dict(state_dict=dict(a=torch.rand(3), b=[1.0])),
     'optimizer': dict(optimizer=None),
+    'schedules': dict(param_schedulers={}),
     'epoch': dict(meta=dict(epoch=None)),
     'iter': dict(meta=dict(iter=35.5)),
     'number': dict(meta=dict(iter=2**70)),
