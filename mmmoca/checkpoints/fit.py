@@ -60,9 +60,15 @@ def check_fit(
     shared = saved.keys() & own.keys()
     weights = [n for n in sorted(shared) if own[n].is_floating_point()]
     check_real({name: saved[name] for name in weights}, source)
+    # A codebook of 'auto' words takes those of the state that it loads.
+    resized = {
+        f'{name}.words'
+        for name, part in module.named_modules()
+        if getattr(part, 'takes_any_number', False)
+    }
     misshapen = sorted(
         name
-        for name in shared
+        for name in shared - resized
         if saved[name].shape != own[name].shape and not _RESIZED.search(name)
     )
     report = f'{source}: {len(shared)} of {len(own)} names of the model match'

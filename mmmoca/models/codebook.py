@@ -88,7 +88,7 @@ class OnlineCodebook(BaseModule):
         word_sampler: dict | None = None,
     ) -> None:
         super().__init__()
-        self._takes_any_number = num_words == 'auto'
+        self.takes_any_number = num_words == 'auto'
         num_words = 4096 if num_words == 'auto' else num_words
         num_new_words = 4 if num_new_words == 'auto' else num_new_words
         if not (inv_delta > 0 and initial_msd > 0 and 0 <= msd_momentum <= 1):
@@ -143,7 +143,7 @@ class OnlineCodebook(BaseModule):
         self, state_dict: dict, prefix: str, *args
     ) -> None:
         words = state_dict.get(f'{prefix}words')
-        if self._takes_any_number and words is not None:
+        if self.takes_any_number and words is not None:
             self.words = torch.empty_like(words, device=self.msd.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

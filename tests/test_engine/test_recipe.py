@@ -9,6 +9,7 @@ import torch
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from mmengine.runner import Runner
 
+from mmmoca.checkpoints.fit import check_fit
 from mmmoca.engine import complete_recipe
 from mmmoca.engine.config import read_run
 from mmmoca.engine.dry_run import dry_run
@@ -75,8 +76,10 @@ def test_steps_of_an_epoch(root, monkeypatch):
 def test_what_is_not_auto_stays(root):
     cfg = own_config(root, **{'model.codebook.num_words': 32})
     # A runner of its own says what is left open.
-    with pytest.raises(ValueError, match='momentum .*complete_recipe'):
-        Runner.from_cfg(cfg)
+    rate = {LR: 1e-3, 'model.codebook.num_words': 32}
+    for left, named in ((cfg, 'lr'), (own_config(root, **rate), 'momentum')):
+        with pytest.raises(ValueError, match=f'{named}.*complete_recipe'):
+            Runner.from_cfg(left).train()
     written = complete_recipe(cfg)
     # 57 images and one that is broken: 7 steps an epoch.
     expected = recipe_numbers(RunSize(58, 8, 28), 32)
@@ -84,6 +87,17 @@ def test_what_is_not_auto_stays(root):
     assert written == expected
     assert cfg.optim_wrapper.optimizer.lr == expected[LR]
     assert complete_recipe(cfg) == {}
+
+
+def test_words_of_a_checkpoint(root):
+    """Whatever number the recipe chose, a test or a picture takes it."""
+    init_default_scope('mmpretrain')
+    of_64 = own_config(root, **{'model.codebook.num_words': 64}).model
+    state = MODELS.build(of_64).state_dict()
+    model = MODELS.build(own_config(root).model)
+    check_fit(model, state, None, 'a.pth', training=False)
+    model.load_state_dict(state)
+    assert len(model.codebook.words) == 64
 
 
 def test_tiny_follows_the_same_rules(root):

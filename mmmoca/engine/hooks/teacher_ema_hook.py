@@ -26,23 +26,31 @@ class TeacherEMAHook(Hook):
             freezes the teacher of a short run too early.
 
     Raises:
-        ValueError: If a momentum is not a number in [0, 1].
+        ValueError: If a momentum is not a number in [0, 1]; before a training
+            if it is 'auto', for which a test has no number.
     """
 
     def __init__(
         self, momentum: float = 0.99, end_momentum: float = 1.0
     ) -> None:
         if not all(
-            isinstance(value, Real) and 0 <= value <= 1
+            value == 'auto' or (isinstance(value, Real) and 0 <= value <= 1)
             for value in (momentum, end_momentum)
         ):
             raise ValueError(
                 'momentum and end_momentum must lie in [0, 1], got '
-                f'{momentum} and {end_momentum}; '
-                'mmmoca.engine.complete_recipe(cfg) writes a number'
+                f'{momentum} and {end_momentum}'
             )
         self.momentum = momentum
         self.end_momentum = end_momentum
+
+    def before_train(self, runner: Runner) -> None:
+        """Check that the recipe has written its numbers."""
+        if 'auto' in (self.momentum, self.end_momentum):
+            raise ValueError(
+                "momentum='auto': mmmoca.engine.complete_recipe(cfg) writes a "
+                'number'
+            )
 
     def after_train_iter(self, runner: Runner, *_, **__) -> None:
         """Update the teacher if the iteration ended an optimiser step."""
