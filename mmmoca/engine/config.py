@@ -136,13 +136,13 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
     # A config file may use the settings that it inherits.
     given = {key: cfg.pop(key) for key in kinds if _is_setting(cfg.get(key))}
     whole = {}
+    is_text = not isinstance(options, dict)
     pairs = (
-        options.items()
-        if isinstance(options, dict)
-        else (text.split('=', 1) for text in options)
+        (text.split('=', 1) for text in options)
+        if is_text
+        else options.items()
     )
     for key, value in pairs:
-        is_text = not isinstance(options, dict)
         if key in kinds:
             given[key] = (
                 read_setting(key, kinds[key], value) if is_text else value
