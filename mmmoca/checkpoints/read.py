@@ -111,10 +111,11 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
 
 def _read_pickled(path: str, lazy: bool) -> object:
     # Older formats cannot be mapped; nor, by PyTorch 2.15, what is named so.
-    mappable = zipfile.is_zipfile(path) and check_intact(path)
+    is_archive = zipfile.is_zipfile(path)
+    mappable = is_archive and check_intact(path)
     mapped = lazy and mappable and not path.endswith('.safetensors')
     try:
-        _check_pickles(path)
+        _check_pickles(path, is_archive)
         with safe_unpickling(), open(path, 'rb') as file:
             where = path if mapped else file
             return torch.load(where, map_location='cpu', mmap=mapped)
@@ -138,9 +139,9 @@ def _read_pickled(path: str, lazy: bool) -> object:
         raise _unreadable(path) from error
 
 
-def _check_pickles(path: str) -> None:
+def _check_pickles(path: str, is_archive: bool) -> None:
     """Look into the pickles of a file, see :func:`check_tuples`."""
-    if zipfile.is_zipfile(path):
+    if is_archive:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.endswith('/data.pkl'):
