@@ -8,8 +8,7 @@ file is reported before anything is built.
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -180,32 +179,14 @@ def import_stack() -> None:
     import mmmoca.import_mmpretrain  # noqa: F401
 
 
-@contextmanager
-def one_line_errors(
-    parser: argparse.ArgumentParser, *kinds: type[Exception]
-) -> Iterator[None]:
-    """End the program with one line, unless --debug is given.
-
-    Args:
-        parser (argparse.ArgumentParser): To report errors by.
-        *kinds (type[Exception]): The exceptions whose message says it all.
-            Those of a run that has begun keep their traceback.
-    """
-    try:
-        yield
-    except kinds as error:
-        if '--debug' in sys.argv or getattr(error, 'of_begun_run', False):
-            raise
-        message = ' '.join(str(error).split()) or repr(error)
-        parser.exit(2, f'{parser.prog}: error: {message}\n')
-
-
 def run_program(
     parser: argparse.ArgumentParser,
     work: Callable[[argparse.Namespace], None],
     argv: Sequence[str] | None = None,
 ) -> None:
     """Run a program, whose errors are one line unless --debug is given.
+
+    Those of a run that has begun keep their traceback, too.
 
     Args:
         parser (argparse.ArgumentParser): Of its command line.
@@ -217,5 +198,10 @@ def run_program(
     """
     if '--debug' not in parser._option_string_actions:
         add_debug(parser)
-    with one_line_errors(parser, Exception):
+    try:
         work(parser.parse_args(argv))
+    except Exception as error:
+        if '--debug' in sys.argv or getattr(error, 'of_begun_run', False):
+            raise
+        message = ' '.join(str(error).split()) or repr(error)
+        parser.exit(2, f'{parser.prog}: error: {message}\n')
