@@ -50,6 +50,16 @@ def members(dataset: Sized) -> Iterator[Sized]:
             yield from members(part)
 
 
+def member_configs(dataset: dict) -> Iterator[dict]:
+    """The configs of these data sets, in the config of a wrapper or of one."""
+    inside = dataset.get('datasets') or [dataset.get('dataset')]
+    if inside == [None]:
+        yield dataset
+        return
+    for part in inside:
+        yield from member_configs(part)
+
+
 @DATA_SAMPLERS.register_module()
 class SeededSampler(DefaultSampler):
     """:class:`DefaultSampler` whose indices carry seeds.

@@ -459,6 +459,9 @@ def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
 
 def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
     """The data sets of stages, and of their loops, within any wrappers."""
+    # PyTorch is loaded only where it is needed.
+    from mmmoca.datasets.seeding import member_configs
+
     for stage in stages:
         loop = cfg.get(f'{stage}_cfg') or {}
         loaders = (
@@ -470,14 +473,7 @@ def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
             ),
         )
         for loader in filter(None, loaders):
-            left = [loader.dataset]
-            while left:
-                part = left.pop(0)
-                inside = part.get('datasets') or [part.get('dataset')]
-                if inside == [None]:
-                    yield part
-                else:
-                    left = [*inside, *left]
+            yield from member_configs(loader.dataset)
 
 
 def _pair(size: Size) -> tuple[int, int]:
@@ -493,7 +489,6 @@ def _count(
         return classes and len(classes)
     root = os.path.expanduser(data_root)
     folder = os.path.join(root, dataset.data_prefix)
-    # PyTorch is loaded only where it is needed.
     from mmmoca.datasets.image_folder import visible_folders
 
     return len(visible_folders(folder)) if os.path.isdir(folder) else None

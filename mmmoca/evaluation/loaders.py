@@ -8,6 +8,7 @@ from mmengine.dataset import InfiniteSampler
 from mmpretrain.structures import DataSample
 from torch.utils.data import ConcatDataset, DataLoader
 
+from mmmoca.datasets.seeding import member_configs
 from mmmoca.messages import listed
 
 
@@ -32,12 +33,8 @@ def with_data_root(
         if not isinstance(loader, dict):
             raise ValueError('data_root cannot move a loader that is built')
         loader = copy.deepcopy(loader)
-        parts = [loader['dataset']]
-        for part in parts:  # and what wrappers have in them
-            inside = [v for k, v in part.items() if k == 'dataset']
-            parts += (inside := part.get('datasets', inside))
-            if not inside:
-                part['data_root'] = data_root
+        for part in member_configs(loader['dataset']):
+            part['data_root'] = data_root
     return loader
 
 
