@@ -23,7 +23,7 @@ from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
 from .features import KINDS, Embeddings, check_batch_size, refuse
-from .images import Images, collate, pipeline_of, usable_cores
+from .images import Images, collate, usable_cores
 from .opening import open_images
 
 
@@ -63,7 +63,8 @@ class Encoder(BaseModel):
         )
         self.backbone = backbone
         self.preprocessing = settings
-        self.pipeline = pipeline_of(settings)
+        loader, *resizing = settings.pipeline
+        self.pipeline = [dict(loader, skip_unreadable=False), *resizing]
         self.preset, self.feature = preset, preset.knn
         self.metainfo = metainfo
         self.eval()

@@ -14,51 +14,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
-from mmmoca.checkpoints import Preprocessing
 from mmmoca.datasets import LoadBands
 from mmmoca.datasets.hf_images import HFRows
 from mmmoca.datasets.image_set import judging
 from mmmoca.evaluation.memory import group_limits
-
-
-def pipeline_of(settings: Preprocessing) -> list[dict]:
-    """The transforms of k-NN evaluation, for one encoder.
-
-    Args:
-        settings (Preprocessing): How its images are prepared.
-
-    Returns:
-        Configs of transforms: loading, resizing, cropping.
-    """
-    recorded = dict(settings.loader)
-    # Not built as it is, since a file could name any function there.
-    kind = str(recorded.pop('type', None))
-    bands = kind.endswith('LoadBands') or (
-        settings.channel_order == 'bands' and not recorded
-    )
-    if bands:
-        loader = dict(type='mmmoca.LoadBands', channels=len(settings.mean))
-    elif settings.channel_order == 'grey':
-        loader = dict(type='mmmoca.LoadImage', color_type='grayscale')
-    else:
-        loader = dict(type='mmmoca.LoadImage')
-    loader |= recorded
-    height, width = settings.img_size
-    # The resized image covers the crop.
-    edge = settings.resize and max(settings.resize, height)
-    step = dict(
-        scale=edge or (width, height), interpolation=settings.interpolation
-    )
-    if bands or loader.get('to_float32'):
-        step['type'] = 'mmmoca.ResizeBands'
-    else:
-        step['type'] = 'mmmoca.ResizeEdge' if edge else 'mmpretrain.Resize'
-        step['backend'] = settings.backend
-    return [
-        dict(loader, skip_unreadable=False),
-        step,
-        dict(type='mmpretrain.CenterCrop', crop_size=(width, height)),
-    ]
 
 
 def build_transform(config: dict) -> BaseTransform:

@@ -24,7 +24,7 @@ def image_set(
 
     Args:
         place (str): The folder, or a pattern of shards.
-        pipeline (list[dict]): See :func:`pipeline_of`. Its loader says whether
+        pipeline (list[dict]): See :class:`Encoder`. Its loader says whether
             images can be read.
         with_label (bool): Whether they have labels.
 
@@ -52,7 +52,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
         images (Any): A folder of images at any depth, or of shards, or a data
             set of Hugging Face, on a disk or in memory; a file, or its bytes;
             a PIL image, an array; or a list of these.
-        pipeline (list[dict]): See :func:`pipeline_of`.
+        pipeline (list[dict]): See :class:`Encoder`.
 
     Returns:
         The images.

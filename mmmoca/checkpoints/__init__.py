@@ -3,8 +3,9 @@ import mmmoca.import_mmpretrain  # noqa: F401
 
 from .backbone import Backbone, find_backbone, read_backbone
 from .errors import CheckpointError
-from .preprocessing import Preprocessing, preprocessing_of, run_record
+from .preprocessing import Preprocessing, preprocessing_of
 from .read import local_file, read_checkpoint
+from .record import run_record
 from .schemes import FILE_SCHEME, guarded
 from .vit import adapt_backbone, build_vit
 from .write import backbone_checkpoint, write_checkpoint

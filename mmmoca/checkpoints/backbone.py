@@ -22,6 +22,7 @@ from .normal_form import (
     position_grid,
 )
 from .read import read_checkpoint
+from .record import record_of
 
 _TABLES = dict(timm=TIMM, huggingface=HUGGINGFACE)
 _ENCODER = re.compile(
@@ -115,20 +116,6 @@ class Backbone(NamedTuple):
         positions = resize_pos_embed(positions, self.grid, grid, mode)
         state_dict = self.state_dict | dict(pos_embed=positions)
         return self._replace(state_dict=state_dict, grid=grid)
-
-
-def record_of(meta: object) -> dict:
-    """What this package wrote about a checkpoint.
-
-    Args:
-        meta (object): ``meta`` of the checkpoint, of any type.
-
-    Returns:
-        dict: See :func:`file_record` and :func:`run_record`. Empty if there
-        is none.
-    """
-    record = meta.get('mmmoca') if isinstance(meta, dict) else None
-    return record if isinstance(record, dict) else {}
 
 
 def read_backbone(

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from mmmoca.messages import listed
 
-from .backbone import record_of
 from .errors import CheckpointError
 from .names import PROJECTION
 from .normal_form import (
@@ -25,6 +24,7 @@ from .normal_form import (
     position_grid,
     token_parts,
 )
+from .record import record_of
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')

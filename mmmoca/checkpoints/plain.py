@@ -1,27 +1,20 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Whether what a checkpoint holds can be used, before anything uses it."""
 
-import math
 import os
 from collections.abc import Iterator
-from numbers import Real
 
 import torch
 from torch import Tensor
 
 from .errors import CheckpointError
+from .record import broken_entry
 
 # PyTorch does not compress. What was compressed later stays far below this.
 MOST_PACKED = 50
 # Files of the largest encoders have some thousand, and are ten deep.
 MOST_CONTAINERS, MOST_DEPTH = 2**20, 100
-MOST_PATCHES = 2**20  # which rotary positions get memory for
 _KEYS = str | int | float | None
-# What a record has, see `run_record`. Other keys are not used.
-_DICTS = 'mmmoca', 'preprocessing', 'loader'
-_TEXTS = 'layout', 'channel_order', 'interpolation', 'backend'
-_NUMBERS = 'num_heads', 'resize', 'cropped'
-_LISTS = 'mean', 'std'  # of numbers
 
 
 def check_content(checkpoint: dict, path: str) -> None:
@@ -52,7 +45,7 @@ def check_content(checkpoint: dict, path: str) -> None:
         raise CheckpointError(
             f'{path} has tensors of {total} bytes, more than it holds'
         )
-    if broken := _broken_record(checkpoint.get('meta')):
+    if broken := broken_entry(checkpoint.get('meta')):
         raise CheckpointError(f'{path} has a broken meta.mmmoca: {broken}')
 
 
@@ -97,37 +90,3 @@ def _problem(tensor: Tensor) -> str | None:
     if tensor.numel() * tensor.element_size() > held:
         return f'an expanded tensor: {tuple(tensor.shape)} of {held} bytes'
     return None
-
-
-def _broken_record(meta: object) -> str | None:
-    """The first setting of ``meta.mmmoca`` that is of another kind."""
-    record = meta.get('mmmoca') if isinstance(meta, dict) else None
-    known = record.get('preprocessing') if isinstance(record, dict) else None
-    for part in (dict(mmmoca=record), record, known):
-        for key, value in part.items() if isinstance(part, dict) else ():
-            if value is not None and not _is_usable(key, value):
-                plain = isinstance(value, str | Real)
-                shown = repr(value)[:80] if plain else type(value).__name__
-                return f'{key} is {shown}'
-    return None
-
-
-def _is_usable(key: object, value: object) -> bool:
-    if key in _DICTS:
-        return isinstance(value, dict)
-    if key in _TEXTS:
-        return isinstance(value, str)
-    if key == 'grid':
-        pair = isinstance(value, list | tuple) and len(value) == 2
-        return (
-            pair
-            and all(type(n) is int and n > 0 for n in value)
-            and math.prod(value) <= MOST_PATCHES
-        )
-    if key not in _NUMBERS + _LISTS:
-        return True
-    numbers = [value] if key in _NUMBERS else value
-    lowest = -math.inf if key == 'mean' else 0
-    return isinstance(numbers, list | tuple) and all(
-        isinstance(n, Real) and lowest < n < math.inf for n in numbers
-    )

@@ -351,7 +351,7 @@ def test_many_bands(export):
     # transformers has no image processor for them.
     assert not (folder / 'preprocessor_config.json').exists()
     assert '13 channels (bands)' in card_of(folder)[1]
-    loader = preprocessing_in(folder)['loader']
+    loader = preprocessing_in(folder)['pipeline'][0]
     assert loader == dict(type='mmmoca.LoadBands', channels=13)
 
 

@@ -9,14 +9,14 @@ from ..helpers.checkpoint_files import mm_vit
 
 
 @pytest.mark.parametrize(
-    'steps, resize',
+    'steps, expected',
     [
-        ([dict(type='Resize', scale=48)], None),
-        ([dict(type='Resize', scale=(96, 48), keep_ratio=True)], 'unknown'),
-        ([], 1),  # of the right size, relative to `cropped`
+        ([dict(type='Resize', scale=48)], ['Resize']),
+        ([dict(type='Resize', scale=(96, 48), keep_ratio=True)], []),
+        ([], ['ResizeEdge', 'CenterCrop']),  # of the right size already
     ],
 )
-def test_whole_images(steps, resize):
+def test_whole_images(steps, expected):
     """Beside the training's pipeline, and a variable that was inherited."""
     load, pack = dict(type='LoadImageFromFile'), dict(type='PackInputs')
     edge = dict(type='ResizeEdge', scale=55)
@@ -26,7 +26,7 @@ def test_whole_images(steps, resize):
         val_dataloader=dict(dataset=dict(pipeline=[load, *steps, pack])),
         test_pipeline=other,
     )
-    known = run_record(config, mm_vit())['preprocessing']
-    assert known.get('resize', 'unknown') == resize
-    if resize is None:
-        assert known['interpolation'] == 'bilinear'
+    known = run_record(config, mm_vit())['preprocessing']['pipeline']
+    assert [step['type'] for step in known] == ['LoadImageFromFile', *expected]
+    if not steps:
+        assert known[1]['scale'] == mm_vit().img_size[0]

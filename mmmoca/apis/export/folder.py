@@ -109,7 +109,9 @@ def export_encoder(
     record = _record_of(encoder)
     projection = encoder.backbone.patch_embed.projection
     prepared = record['preprocessing'] | dict(
-        patch_size=projection.kernel_size, num_heads=record['num_heads']
+        img_size=encoder.preprocessing.img_size,
+        patch_size=projection.kernel_size,
+        num_heads=record['num_heads'],
     )
     shape = projection.in_channels, *encoder.backbone.img_size
     # Other models of the process draw their weights as if there was no export.
@@ -141,7 +143,11 @@ def _record_of(encoder: Encoder) -> dict:
         grid=tuple(encoder.backbone.patch_resolution),
         sha256=file_sha256(path),
         # As `run_record` has it.
-        preprocessing=settings._asdict() | dict(cropped=settings.img_size[0]),
+        preprocessing={
+            name: value
+            for name, value in settings._asdict().items()
+            if name != 'img_size'
+        },
     )
 
 

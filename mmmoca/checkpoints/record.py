@@ -1,0 +1,234 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What this package records in a checkpoint, under ``meta.mmmoca``."""
+
+import math
+import re
+from numbers import Real
+
+from mmpretrain.models.backbones import VisionTransformer
+from torch import nn
+
+MOST_PATCHES = 2**20  # which rotary positions get memory for
+LOADERS = 'LoadImage', 'LoadImageFromFile', 'LoadBands'
+# The transforms of a recorded pipeline, and their classes here. A file can
+# name no other.
+TRANSFORMS = dict(
+    LoadImage='mmmoca.LoadImage',
+    LoadImageFromFile='mmmoca.LoadImage',
+    LoadBands='mmmoca.LoadBands',
+    ResizeEdge='mmmoca.ResizeEdge',
+    ResizeBands='mmmoca.ResizeBands',
+    Resize='mmpretrain.Resize',
+    CenterCrop='mmpretrain.CenterCrop',
+)
+# Their arguments that change an image, and what each value is, or its parts.
+_ARGUMENTS = dict(
+    type=str,
+    color_type=str,
+    imdecode_backend=str,
+    to_float32=bool,
+    cut_to_8_bits=bool,
+    background=int,
+    channels=int,
+    channel_axis=str,
+    nodata=str | Real,
+    fill=str | Real,
+    scale=int,
+    edge=str,
+    crop_size=int,
+    interpolation=str,
+    backend=str,
+)
+# The other entries of a record that are read. Those from `resize` on are of
+# records before they had a pipeline.
+_ENTRIES = dict(
+    mmmoca=dict,
+    layout=str,
+    num_heads=Real,
+    grid=int,
+    preprocessing=dict,
+    pipeline=list,
+    mean=Real,
+    std=Real,
+    channel_order=str,
+    resize=Real,
+    cropped=Real,
+    interpolation=str,
+    backend=str,
+    loader=dict,
+)
+_ANY_SIGN = 'mean', 'nodata', 'fill', 'background'
+_LISTS = 'grid', 'mean', 'std'
+
+
+def record_of(meta: object) -> dict:
+    """Return what this package recorded in a checkpoint.
+
+    Args:
+        meta (object): ``meta`` of the checkpoint, of any type.
+
+    Returns:
+        dict: See :func:`file_record` and :func:`run_record`. Empty if there
+        is none.
+    """
+    record = meta.get('mmmoca') if isinstance(meta, dict) else None
+    return record if isinstance(record, dict) else {}
+
+
+def broken_entry(meta: object) -> str | None:
+    """Find an entry of a record that no reader can use.
+
+    Args:
+        meta (object): ``meta`` of a checkpoint, of any type.
+
+    Returns:
+        str | None: The entry and what it is, None if all can be used.
+    """
+    if not isinstance(meta, dict):
+        return None
+    record = record_of(meta)
+    images = record.get('preprocessing')
+    images = images if isinstance(images, dict) else {}
+    parts = [(meta, dict(mmmoca=dict)), (record, _ENTRIES), (images, _ENTRIES)]
+    steps = images.get('pipeline') or []
+    if isinstance(steps, list | tuple):
+        for step in (*steps, images.get('loader') or {}):
+            if not isinstance(step, dict) or step.keys() - _ARGUMENTS.keys():
+                return f'pipeline has {_shown(step)}'
+            if step and short_name(step) not in TRANSFORMS:
+                return f'pipeline has {_shown(step.get("type"))}'
+            parts.append((step, _ARGUMENTS))
+    for part, kinds in parts:
+        for key in part.keys() & kinds.keys():
+            value = part[key]
+            if value is not None and not _is_usable(key, value, kinds[key]):
+                return f'{key} is {_shown(value)}'
+    return None
+
+
+def _is_usable(key: str, value: object, kind: type) -> bool:
+    if kind in (dict, list):
+        return isinstance(value, kind | tuple if kind is list else kind)
+    several = isinstance(value, list | tuple)
+    if key in _LISTS and not several:
+        return False
+    lowest = -math.inf if key in _ANY_SIGN else 0
+    for part in value if several else [value]:
+        if not isinstance(part, kind):
+            return False
+        number = isinstance(part, Real) and not isinstance(part, bool)
+        if number and not lowest < part < math.inf:
+            return False
+    return key != 'grid' or (
+        len(value) == 2 and math.prod(value) <= MOST_PATCHES
+    )
+
+
+def _shown(value: object) -> str:
+    """Numbers and texts; of containers, which may be endless, the type."""
+    plain = isinstance(value, str | Real)
+    return repr(value)[:80] if plain else type(value).__name__
+
+
+def short_name(step: dict) -> str:
+    """Return the type of a transform without its scope."""
+    return str(step.get('type')).rpartition('.')[2]
+
+
+def run_record(config: dict, model: nn.Module) -> dict:
+    """Return what a run records of its encoder whenever it saves it.
+
+    Args:
+        config (dict): Config of the run, of plain values.
+        model (nn.Module): The run's.
+
+    Returns:
+        dict: Of the first ViT of the model, ``num_heads``, ``grid`` (rows
+        and columns of patches) and ``preprocessing``, see
+        :func:`images_record`. Empty if there is no ViT.
+    """
+    vits = [m for m in model.modules() if isinstance(m, VisionTransformer)]
+    if not vits:
+        return {}
+    channels = vits[0].patch_embed.projection.in_channels
+    return dict(
+        num_heads=vits[0].arch_settings['num_heads'],
+        grid=tuple(vits[0].patch_resolution),
+        preprocessing=images_record(config, channels, vits[0].img_size),
+    )
+
+
+def images_record(
+    config: dict, channels: int, img_size: tuple[int, int]
+) -> dict:
+    """Return what a config says of how images are prepared.
+
+    Args:
+        config (dict): Of plain values.
+        channels (int): Of the images.
+        img_size (tuple[int, int]): Height and width of the encoder's images.
+
+    Returns:
+        dict: ``pipeline``, the transforms of its evaluation that load, resize
+        and crop, the loader alone if they resize in another way;
+        ``mean``, ``std``, ``channel_order`` and ``source``, see
+        :class:`Preprocessing`. What the config does not say is left out.
+    """
+    *evaluated, trained = (
+        ((config.get(f'{mode}_dataloader') or {}).get('dataset') or {}).get(
+            'pipeline'
+        )
+        for mode in ('val', 'test', 'train')
+    )
+    # Configs without validation keep the pipeline of one as a variable.
+    evaluated = [*evaluated, config.get('test_pipeline')]
+    steps = next(filter(None, evaluated), None)
+    loaders = [s for s in steps or trained or [] if short_name(s) in LOADERS]
+    pipeline = loaders[:1] + (_resizing(steps, img_size) if steps else [])
+    known: dict = dict(
+        pipeline=[
+            {k: step[k] for k in _ARGUMENTS if k in step} for step in pipeline
+        ]
+    )
+    normalise = config.get('model', {}).get('data_preprocessor')
+    normalise = normalise or config.get('data_preprocessor')
+    if not normalise:
+        return known
+    for name, default in (('mean', 0.0), ('std', 1.0)):
+        numbers = tuple(normalise.get(name) or [default])
+        known[name] = numbers * (channels if len(numbers) == 1 else 1)
+    rgb = normalise.get('to_rgb') or normalise.get('bgr_to_rgb')
+    # MMPretrain's sets in memory, such as CIFAR10, are RGB.
+    rgb = rgb or (steps and not loaders and channels == 3)
+    bands = loaders and short_name(loaders[0]) == 'LoadBands'
+    # MMCV loads colours as BGR.
+    orders = {} if bands else {1: 'grey', 3: 'bgr'}
+    known['channel_order'] = 'rgb' if rgb else orders.get(channels, 'bands')
+    known['source'] = 'config'
+    return known
+
+
+def _resizing(steps: list[dict], img_size: tuple[int, int]) -> list[dict]:
+    """The transforms that resize and crop, if they do it in a known way."""
+    found = [s for s in steps if re.search('Resize|Crop', short_name(s))]
+    if not found:  # images have the encoder's size already
+        return usual_resizing(img_size[0], img_size[0])
+    first, names = found[0], '+'.join(map(short_name, found))
+    cropped = names in ('ResizeEdge+CenterCrop', 'ResizeBands+CenterCrop')
+    edge = isinstance(first.get('scale'), int)
+    whole = names == 'Resize' or (names == 'ResizeBands' and not edge)
+    known = (cropped and edge) or (whole and not first.get('keep_ratio'))
+    return found if known else []
+
+
+def usual_resizing(scale: int, crop_size: int) -> list[dict]:
+    """Return the transforms that resize an edge, and crop, as timm does."""
+    return [
+        dict(
+            type='ResizeEdge',
+            scale=scale,
+            interpolation='bicubic',
+            backend='pillow',
+        ),
+        dict(type='CenterCrop', crop_size=crop_size),
+    ]
