@@ -18,8 +18,8 @@ from .names import HUGGINGFACE, PROJECTION, TIMM
 from .normal_form import (
     check_real,
     check_shapes,
+    grid_of,
     normalise,
-    position_grid,
 )
 from .read import read_checkpoint
 from .record import record_of
@@ -111,7 +111,9 @@ class Backbone(NamedTuple):
         """
         if self.grid is None:
             return self
-        positions = self.state_dict['pos_embed']
+        positions = self.state_dict.get('pos_embed')
+        if positions is None:  # rotary ones are for any grid
+            return self._replace(grid=grid)
         # Without antialiasing, as mmpretrain does in its forward pass.
         positions = resize_pos_embed(positions, self.grid, grid, mode)
         state_dict = self.state_dict | dict(pos_embed=positions)
@@ -189,7 +191,7 @@ def find_backbone(
         record.get('layout') or layout_of(location, ignored, scaled),
         location.role,
         ignored,
-        position_grid(record.get('grid'), state_dict['pos_embed']),
+        grid_of(state_dict, record.get('grid')),
         tuple(changes),
         record,
     )
@@ -242,6 +244,8 @@ def _check_whole(state_dict: dict[str, Tensor], source: str) -> None:
         'layers.0.ffn.layers.0.0.weight',
     )
     missing = [name for name in needed if name not in state_dict]
+    if 'rotary_periods' in state_dict:
+        missing.remove('pos_embed')
     if missing:
         raise CheckpointError(
             f'the encoder in {source} has no {" and no ".join(missing)}: only '

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Whether the tensors of a checkpoint fit a model.
+"""Fitting the encoder of a checkpoint to a model, and whether it fits.
 
 MMEngine loads the tensors that match and only logs the rest, so that a wrong
 file or prefix would leave a model untrained without an error.
@@ -11,14 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmpretrain.models.backbones import VisionTransformer
-from torch import Tensor, nn
+from torch import Tensor, nn, ones_like
 
 from mmmoca.messages import listed
 
+from .backbone import Backbone
 from .errors import CheckpointError
 from .names import PROJECTION
 from .normal_form import (
     LAYER_SCALE,
+    adapt_in_channels,
     arch_of,
     check_real,
     position_grid,
@@ -28,6 +30,42 @@ from .record import record_of
 
 # mmpretrain's backbones resize these while they are loaded.
 _RESIZED = re.compile(r'(pos_embed|relative_position_\w+)$')
+
+
+def fit(
+    backbone: Backbone, vit: VisionTransformer
+) -> tuple[Backbone, list[str]]:
+    """Fit an encoder to a ViT that will take its weights.
+
+    Its positions are resized, as mmpretrain would resize every grid as a
+    square one; the patch projection is adapted to the channels of the ViT;
+    LayerScale, which is folded into the weights, gets factors of 1.
+
+    Args:
+        backbone (Backbone): The encoder.
+        vit (VisionTransformer): The ViT, which is not changed.
+
+    Returns:
+        tuple[Backbone, list[str]]: The fitted encoder, and what was changed,
+        in words for a log.
+    """
+    changes = []
+    grid, target = backbone.grid, tuple(vit.patch_resolution)
+    if grid not in (None, target) and 'pos_embed' in backbone.state_dict:
+        changes.append(
+            f'its positions are resized from {grid} to {target} patches'
+        )
+    backbone = backbone.resized(target, vit.interpolate_mode)
+    state = dict(backbone.state_dict)
+    old = state[PROJECTION].shape[1]
+    channels = vit.patch_embed.projection.in_channels
+    if old != channels:
+        changes.append(f'its {old} channels become {channels}')
+        state[PROJECTION] = adapt_in_channels(state[PROJECTION], channels)
+    for name, value in vit.state_dict().items():
+        if name.endswith(tuple(LAYER_SCALE)):
+            state.setdefault(name, ones_like(value))
+    return backbone._replace(state_dict=state), changes
 
 
 def check_fit(
@@ -174,7 +212,7 @@ def _check_grid(
     While loading, mmpretrain takes an embedding of another length for a
     square grid, and one of the same length for the model's grid.
     """
-    if 'pos_embed' not in saved:
+    if 'pos_embed' not in saved or vit.pos_embed is None:
         return
     positions, target = saved['pos_embed'], tuple(vit.patch_resolution)
     extra = vit.pos_embed.shape[1] - math.prod(target)

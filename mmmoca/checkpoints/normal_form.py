@@ -162,7 +162,7 @@ def normalise(
     grid, heads = record.get('grid'), record.get('num_heads')
     state = _without_masks(_with_joint_qkv(state_dict, source))
     if _is_rotary(state, heads):
-        state = _with_rotary_parts(state, grid, heads)
+        state = _with_rotary_parts(state, heads, source)
         changes.append('its positions are rotary ones, as DINOv3 has them')
     if scaled:
         state = _with_scaled_projections(state)
@@ -223,17 +223,19 @@ def _is_rotary(
 
 
 def _with_rotary_parts(
-    state_dict: Mapping[str, Tensor],
-    recorded: Sequence[int] | None,
-    num_heads: int | None,
+    state_dict: Mapping[str, Tensor], num_heads: int | None, source: str
 ) -> dict[str, Tensor]:
     """Give rotary positions the tensors that tell them.
 
-    Heads have 64 channels unless their number is recorded. Added positions
-    become zeros, of its 224 x 224 pixels unless a grid is recorded.
+    Heads have 64 channels unless their number is recorded.
     """
     state = dict(state_dict)
-    dims, _, height, width = state[PROJECTION].shape
+    dims = len(state[PROJECTION])
+    # Files of older versions have zeros beside the periods.
+    if state.pop('pos_embed', torch.zeros(1)).any():
+        raise CheckpointError(
+            f'the encoder in {source} has rotary and added positions'
+        )
     count = max(1, (dims // num_heads if num_heads else 64) // 4)
     periods = 100 ** (torch.arange(count, dtype=torch.float32) / count)
     # As saved in bfloat16 they would turn by other angles.
@@ -245,8 +247,6 @@ def _with_rotary_parts(
             # timm leaves them out where they are 0.
             zeros = torch.zeros(len(state[name]))
             state.setdefault(name.replace('weight', 'bias'), zeros)
-    patches = math.prod(recorded or (224 // height, 224 // width))
-    state.setdefault('pos_embed', torch.zeros(1, 1 + patches, dims))
     return state
 
 
@@ -296,6 +296,27 @@ def split_qkv(state_dict: dict[str, Tensor]) -> None:
         if match is not None:
             for part, value in zip('qkv', state_dict.pop(name).chunk(3)):
                 state_dict[f'{match[1]}{part}{match[3]}'] = value
+
+
+def grid_of(
+    state_dict: Mapping[str, Tensor], recorded: Sequence[int] | None
+) -> tuple[int, int] | None:
+    """Return the patch grid that an encoder is for.
+
+    Args:
+        state_dict (Mapping[str, Tensor]): Of a ViT, see :func:`normalise`.
+        recorded (Sequence[int], optional): Rows and columns that the file
+            records, if it does.
+
+    Returns:
+        tuple[int, int], optional: See :func:`position_grid`. Rotary positions
+        have none: as recorded, else that of 224 x 224 pixels.
+    """
+    if 'pos_embed' in state_dict:
+        return position_grid(recorded, state_dict['pos_embed'])
+    height, width = state_dict[PROJECTION].shape[2:]
+    rows, columns = recorded or (224 // height, 224 // width)
+    return max(rows, 1), max(columns, 1)
 
 
 def position_grid(

@@ -10,14 +10,12 @@ import os
 from collections import Counter
 
 from mmpretrain.models.backbones import VisionTransformer
-from torch import nn, ones_like
+from torch import nn
 
 from .backbone import find_backbone
 from .errors import CheckpointError
-from .fit import check_fit, loaded_names
+from .fit import check_fit, fit, loaded_names
 from .locate import tensors_of
-from .names import PROJECTION
-from .normal_form import LAYER_SCALE, adapt_in_channels
 from .release import read_converted
 from .write import backbone_checkpoint
 
@@ -72,28 +70,12 @@ def load_start(model: nn.Module, file: str | os.PathLike) -> list[str]:
     own_size = 'is of another size: the model keeps its own'
     changes = list(teacher.changes)
     changes += [f'its {part} {own_size}' for part in sorted(other)]
-    vit = model.backbone
-    channels = vit.patch_embed.projection.in_channels
-    old = teacher.state_dict[PROJECTION].shape[1]
-    if old != channels:
-        changes.append(f'its {old} channels become {channels}')
-    grid, target = teacher.grid, tuple(vit.patch_resolution)
-    rotary = 'rotary_periods' in teacher.state_dict  # for any grid
-    if grid not in (None, target) and not rotary:
-        changes.append(
-            f'its positions are resized from {grid} to {target} patches'
-        )
     for role, encoder in zip(_ENCODERS, (student, teacher)):
-        encoder = encoder.resized(target, vit.interpolate_mode)
-        tensors = dict(encoder.state_dict)
-        tensors[PROJECTION] = adapt_in_channels(tensors[PROJECTION], channels)
-        state |= {f'{role}.{name}': value for name, value in tensors.items()}
-    for name, value in own.items():
-        if name.endswith(tuple(LAYER_SCALE)) and _part(name) in _ENCODERS:
-            state.setdefault(name, ones_like(value))
-    heads = teacher.record.get('num_heads')
-    fits = dict(mmmoca=dict(num_heads=heads, grid=grid and target))
-    check_fit(model, state, fits, file)
+        encoder, fitted = fit(encoder, getattr(model, role))
+        state |= {f'{role}.{k}': v for k, v in encoder.state_dict.items()}
+    changes += fitted
+    known = dict(num_heads=encoder.record.get('num_heads'), grid=encoder.grid)
+    check_fit(model, state, dict(mmmoca=known), file)
     model.load_state_dict(state, strict=False)
     parts = Counter(map(_part, own)), Counter(map(_part, own.keys() & state))
     filled = ', '.join(f'{p} {parts[1][p]}/{parts[0][p]}' for p in parts[0])
@@ -130,13 +112,13 @@ def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
         return []
     backbone = find_backbone(checkpoint)
     done = f'the backbone is its {backbone.which}, of layout {backbone.layout}'
-    # mmpretrain would resize every grid as a square one.
+    changes = [done, *backbone.changes]
     if isinstance(vit, VisionTransformer):
-        grid = tuple(vit.patch_resolution)
-        backbone = backbone.resized(grid, vit.interpolate_mode)
+        backbone, fitted = fit(backbone, vit)
+        changes += fitted
     checkpoint.clear()
     checkpoint.update(backbone_checkpoint(backbone, 'load_from'))
-    return [done, *backbone.changes]
+    return changes
 
 
 def _part(name: str) -> str:

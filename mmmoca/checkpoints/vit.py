@@ -45,8 +45,9 @@ def adapt_backbone(
             or the size is not a multiple of the patch.
     """
     if source_grid is not None:
-        patches = backbone.state_dict['pos_embed'].shape[1] - 1
-        if math.prod(source_grid) != patches:
+        rotary = 'pos_embed' not in backbone.state_dict
+        patches = rotary or backbone.state_dict['pos_embed'].shape[1] - 1
+        if not rotary and math.prod(source_grid) != patches:
             raise CheckpointError(
                 f'the position embedding has {patches} patches, not '
                 f'{source_grid[0]} x {source_grid[1]}: give its --source-grid'

@@ -109,7 +109,6 @@ class MOCAViT(VisionTransformer):
                 torch.zeros(1, num_registers, self.embed_dims),
                 requires_grad=self.frozen_stages <= 0,  # as [CLS]
             )
-        # Rotary positions add nothing to the tokens.
         self.pos_embed.requires_grad = False
         self.register_buffer('rotary_periods', None)
         if positions == 'rope':
@@ -121,6 +120,7 @@ class MOCAViT(VisionTransformer):
                     f'{num_heads}: change one of them'
                 )
             self.rotary_periods = rotary_periods(self.embed_dims // num_heads)
+            self.pos_embed = None  # nothing is added to the tokens
         else:
             grid = self.patch_resolution
             self.pos_embed.data[:, 1:] = sincos_positions_2d(
@@ -144,10 +144,12 @@ class MOCAViT(VisionTransformer):
             # mmpretrain's own method overwrites what a list has loaded.
             super(VisionTransformer, self).init_weights()
             return
-        positions = self.pos_embed.detach().clone()
+        positions = self.pos_embed
+        kept = None if positions is None else positions.detach().clone()
         super().init_weights()
         init_transformer(self)
-        self.pos_embed.data.copy_(positions)
+        if kept is not None:
+            positions.data.copy_(kept)
         nn.init.normal_(self.cls_token, std=0.02)
         if self.num_registers:
             nn.init.normal_(self.register_tokens, std=0.02)
@@ -210,6 +212,13 @@ class MOCAViT(VisionTransformer):
             param_name = f'{prefix}cls_token'
         return super().get_layer_depth(param_name, prefix)
 
+    def _prepare_pos_embed(self, state_dict: dict, prefix: str, *args) -> None:
+        """Resize positions that are loaded; older rotary ones are zeros."""
+        if self.pos_embed is None:
+            state_dict.pop(f'{prefix}pos_embed', None)
+        else:
+            super()._prepare_pos_embed(state_dict, prefix, *args)
+
     def _grid(self, images: Tensor) -> tuple[int, int]:
         """Patch rows and columns (H, W) of images.
 
@@ -226,9 +235,10 @@ class MOCAViT(VisionTransformer):
         (B, 1 + R + n, D); (1 or B, 1, n, d), or None without.
         """
         x = self._embed_patches(images, visible)  # (B, n, D)
-        extra = [self.cls_token + self.pos_embed[:, :1]]
-        if self.num_registers:
-            extra.append(self.register_tokens)
+        cls = self.cls_token
+        if self.pos_embed is not None:
+            cls = cls + self.pos_embed[:, :1]
+        extra = [cls, self.register_tokens] if self.num_registers else [cls]
         first = torch.cat(extra, dim=1).expand(x.shape[0], -1, -1)
         x = torch.cat((first, x), dim=1)
         x = self.pre_norm(self.drop_after_pos(x))
@@ -241,14 +251,17 @@ class MOCAViT(VisionTransformer):
     def _embed_patches(self, images: Tensor, visible: Tensor | None) -> Tensor:
         """Project patches and add their positions -> (B, n, D)."""
         grid = self._grid(images)
-        positions = resize_pos_embed(
-            self.pos_embed,
-            self.patch_resolution,
-            grid,
-            mode=self.interpolate_mode,
-        )[:, 1:]  # (1, L, D)
+        positions = None
+        if self.pos_embed is not None:
+            positions = resize_pos_embed(
+                self.pos_embed,
+                self.patch_resolution,
+                grid,
+                mode=self.interpolate_mode,
+            )[0, 1:]  # (L, D)
         if visible is None:
-            return self.patch_embed(images)[0] + positions
+            tokens = self.patch_embed(images)[0]
+            return tokens if positions is None else tokens + positions
         patches = images.unflatten(3, (grid[1], self.patch_size[1])).unflatten(
             2, (grid[0], self.patch_size[0])
         )  # (B, C, rows, p, columns, q)
@@ -260,7 +273,7 @@ class MOCAViT(VisionTransformer):
         tokens = F.linear(
             patches.flatten(2), projection.weight.flatten(1), projection.bias
         )
-        return tokens + positions[0, visible]
+        return tokens if positions is None else tokens + positions[visible]
 
 
 @MODELS.register_module()

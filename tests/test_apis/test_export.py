@@ -186,7 +186,7 @@ def rotary(registers=4, patch=PATCH, heads=4):
         num_registers=registers,
         positions='rope',
     )
-    randomise(vit, seed=0).pos_embed.data.zero_()
+    randomise(vit, seed=0)
     for layer in vit.layers:
         layer.attn.qkv.bias.data[128:256] = 0
     record = dict(num_heads=heads, grid=tuple(vit.patch_resolution))

@@ -186,6 +186,12 @@ def test_an_encoder_is_evaluated(load):
     load(model, content, trains=False)
     expected = resize_pos_embed(teacher.pos_embed, (4, 9), (6, 8))
     assert torch.equal(model.backbone.pos_embed, expected)
+    # As a start of pretraining, for grey images.
+    model = classifier(img_size=(32, 72), in_channels=1)
+    load(model, content, trains=False)
+    projection = teacher.patch_embed.projection.weight.sum(1, keepdim=True)
+    found = model.backbone.patch_embed.projection.weight
+    assert torch.equal(found, projection)
 
 
 def test_layer_scale(load):

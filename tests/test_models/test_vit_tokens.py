@@ -65,3 +65,15 @@ def test_outputs_carry_no_register(options):
 def test_heads_that_cannot_be_rotated():
     with pytest.raises(ValueError, match='embed_dims=32 and num_heads=16'):
         vit(arch=ARCH | dict(num_heads=16), positions='rope')
+
+
+def test_rotary_files_of_older_versions():
+    """They have zeros in the place of positions."""
+    model = vit(positions='rope')
+    state = model.state_dict()
+    assert 'pos_embed' not in state
+    state['pos_embed'] = torch.zeros(1, 13, 32)
+    assert not any(vit(positions='rope').load_state_dict(state))
+    del state['rotary_periods']
+    with pytest.raises(RuntimeError, match='rotary_periods'):
+        model.load_state_dict(state)

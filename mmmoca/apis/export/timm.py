@@ -67,7 +67,7 @@ def _tokens(
         query, _, value = state.pop(name).chunk(3)
         state[name.replace('qkv', 'q')] = query
         state[name.replace('qkv', 'v')] = value
-    del state['pos_embed'], state['rotary_periods']
+    del state['rotary_periods']
     return 'vit_base_patch16_dinov3', dict(
         num_reg_tokens=registers,
         use_fc_norm=False,

@@ -41,7 +41,7 @@ def _tokens(
     kind = 'DINOv3ViTModel'
     _check_square(kind, 'patches', vit.patch_embed.projection.kernel_size)
     round_periods(vit)
-    del state['pos_embed'], state['rotary_periods']
+    del state['rotary_periods']
     side = max(vit.img_size)  # which its positions do not depend on
     return kind, settings | dict(image_size=side, key_bias=True), DINOV3
 
