@@ -11,9 +11,9 @@ from mmengine.config import Config
 from torch import distributed, nn
 
 from mmmoca.engine import CodebookHook
+from mmmoca.engine.mmengine import stop_workers
 from mmmoca.engine.processes import collective_timeout, join_processes
 from mmmoca.engine.runners import ConsoleRunner
-from mmmoca.engine.steps import stop_workers
 from mmmoca.evaluation.memory import shared_memory
 
 from ..helpers.images import DEMO_CONFIG, point_to

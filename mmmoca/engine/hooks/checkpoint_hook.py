@@ -18,16 +18,14 @@ from mmmoca.checkpoints.run_folder import (
     not_finite,
 )
 from mmmoca.checkpoints.write import plain
-from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import (
-    advice_to_go_on,
+from mmmoca.engine.mmengine import (
     is_training,
     load_address,
     resumes,
     set_load_address,
-    stepped,
-    unwrap_model,
 )
+from mmmoca.engine.processes import on_main_process
+from mmmoca.engine.steps import advice_to_go_on, stepped, unwrap_model
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 from mmmoca.models import MOCA

@@ -4,7 +4,8 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmmoca.engine.steps import built_loops, unwrap_model
+from mmmoca.engine.mmengine import built_loops
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 

@@ -8,8 +8,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor
 
+from mmmoca.engine.mmengine import micro_batches
 from mmmoca.engine.steps import (
-    micro_batches,
     mix_seed,
     optimizer_steps,
     skipped,

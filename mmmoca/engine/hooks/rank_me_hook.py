@@ -3,7 +3,8 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmmoca.engine.steps import is_training, log_interval
+from mmmoca.engine.mmengine import is_training
+from mmmoca.engine.steps import log_interval
 from mmmoca.evaluation.gather import gather_rows
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.registry import HOOKS

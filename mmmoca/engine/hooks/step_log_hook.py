@@ -5,9 +5,9 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmmoca.engine.mmengine import is_training
 from mmmoca.engine.steps import (
     advice_to_go_on,
-    is_training,
     log_interval,
     skipped,
     stepped,

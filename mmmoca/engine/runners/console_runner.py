@@ -20,8 +20,8 @@ from mmmoca.datasets.looks import check_images, look_at
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
+from mmmoca.engine.mmengine import load_address, micro_batches, stop_workers
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import load_address, micro_batches, stop_workers
 from mmmoca.evaluation.memory import shared_memory
 from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
