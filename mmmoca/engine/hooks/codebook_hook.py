@@ -38,16 +38,20 @@ class CodebookHook(Hook):
     Before training the hook warns of a codebook that is too large for the
     run.
 
+    Attributes:
+        embeddings (Tensor | None): The teacher's [AVG] of both views of the
+            last micro-batch, (2B, D).
+
     Raises:
         ValueError: Before training, if a step can have fewer than K_new
             images.
     """
 
-    # After RankMeHook, which reads what this one takes, and before StepLogHook
-    # and MMEngine's RuntimeInfoHook, which expect scalars only in the outputs.
-    priority = 2
+    # All hooks that log expect nothing but scalars in the outputs.
+    priority = 'HIGHEST'
 
     def __init__(self) -> None:
+        self.embeddings: Tensor | None = None
         self._updates: list[CodebookUpdate] = []
 
     def before_train(self, runner: Runner) -> None:
@@ -84,14 +88,16 @@ class CodebookHook(Hook):
         self, runner: Runner, *_, outputs: dict, **__
     ) -> None:
         """Collect the update of a micro-batch; apply it after the step."""
-        update = outputs.pop('codebook_update')
         # CUDA graphs (torch.compile) reuse this memory in the next forward
         # pass.
-        self._updates.append(
-            CodebookUpdate(
-                *(x.clone() if isinstance(x, Tensor) else x for x in update)
+        update = CodebookUpdate(
+            *(
+                x.clone() if isinstance(x, Tensor) else x
+                for x in outputs.pop('codebook_update')
             )
         )
+        self._updates.append(update)
+        self.embeddings = update.embeddings
         codebook = unwrap_model(runner.model).codebook
         outputs['msd'] = codebook.msd
         if not stepped(runner):

@@ -26,23 +26,20 @@ class RankMeHook(Hook):
         ValueError: Before training, if there is no :class:`CodebookHook`.
     """
 
-    priority = 'HIGHEST'  # before CodebookHook
-
     def before_run(self, runner: Runner) -> None:
-        """Check that there is a codebook."""
-        kinds = [type(hook) for hook in runner.hooks]
-        if is_training(runner) and CodebookHook not in kinds:
+        """Find the hook that has the embeddings."""
+        found = [h for h in runner.hooks if isinstance(h, CodebookHook)]
+        if is_training(runner) and not found:
             raise ValueError(
                 'RankMeHook needs CodebookHook: write default_hooks.rank_me='
                 'None for a model without a codebook'
             )
+        self._source = found[0] if found else None
 
-    def after_train_iter(
-        self, runner: Runner, batch_idx: int, outputs: dict, **_
-    ) -> None:
+    def after_train_iter(self, runner: Runner, batch_idx: int, **_) -> None:
         """Measure the embeddings of the step if a log line is due."""
         if self.every_n_inner_iters(batch_idx, log_interval(runner)):
-            rows = gather_rows(outputs['codebook_update'].embeddings)
+            rows = gather_rows(self._source.embeddings)
             runner.message_hub.update_scalar(
                 'train/rank_me', rank_me(torch.cat(rows))
             )

@@ -55,7 +55,7 @@ class StepLogHook(Hook):
             not exactly one hook that moves it, or that moves the teacher.
     """
 
-    # After CodebookHook (2), which removes what is no scalar, and
+    # After CodebookHook (HIGHEST, 0), which removes what is no scalar, and
     # before RuntimeInfoHook (VERY_HIGH, 10), which would read all scalars.
     priority = 5
     max_skipped_steps = 32
