@@ -181,9 +181,8 @@ class AtomicCheckpointHook(CheckpointHook):
                 scalars[name] = HistoryBuffer(*parts)
         # All that a checkpoint has was kept to be resumed. With another value
         # MMEngine would stop the run when it next writes the number.
-        hub['resumed_keys'] = dict.fromkeys(
-            [*scalars, *hub['runtime_info']], True
-        )
+        kept = [*scalars, *hub['runtime_info']]
+        hub['resumed_keys'] = dict.fromkeys(kept, True)
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""

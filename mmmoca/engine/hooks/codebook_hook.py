@@ -88,16 +88,15 @@ class CodebookHook(Hook):
         self, runner: Runner, *_, outputs: dict, **__
     ) -> None:
         """Collect the update of a micro-batch; apply it after the step."""
+        update = outputs.pop('codebook_update')
         # CUDA graphs (torch.compile) reuse this memory in the next forward
         # pass.
-        update = CodebookUpdate(
-            *(
-                x.clone() if isinstance(x, Tensor) else x
-                for x in outputs.pop('codebook_update')
+        self._updates.append(
+            CodebookUpdate(
+                *(x.clone() if isinstance(x, Tensor) else x for x in update)
             )
         )
-        self._updates.append(update)
-        self.embeddings = update.embeddings
+        self.embeddings = self._updates[-1].embeddings
         codebook = unwrap_model(runner.model).codebook
         outputs['msd'] = codebook.msd
         if not stepped(runner):

@@ -34,12 +34,12 @@ class RankMeHook(Hook):
                 'RankMeHook needs CodebookHook: write default_hooks.rank_me='
                 'None for a model without a codebook'
             )
-        self._source = found[0] if found else None
+        self._codebook_hook = next(iter(found), None)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, **_) -> None:
         """Measure the embeddings of the step if a log line is due."""
         if self.every_n_inner_iters(batch_idx, log_interval(runner)):
-            rows = gather_rows(self._source.embeddings)
+            rows = gather_rows(self._codebook_hook.embeddings)
             runner.message_hub.update_scalar(
                 'train/rank_me', rank_me(torch.cat(rows))
             )

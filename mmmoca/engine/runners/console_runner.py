@@ -30,9 +30,6 @@ from mmmoca.engine.processes import on_main_process
 from mmmoca.evaluation.memory import shared_memory
 from mmmoca.registry import RUNNERS
 
-# What MMEngine raises where a part of a checkpoint is missing or of another
-# type.
-_OF_TYPES = AssertionError, AttributeError, LookupError, TypeError
 LOOKS = 200  # images of a validation that are decoded before a run
 
 
@@ -192,11 +189,10 @@ class ConsoleRunner(Runner):
                     self.logger.warning(f'{name} is passed over: {problem}')
                 return
         name, problem = next(iter(problems.items()))
-        if isinstance(problem, _OF_TYPES):
-            raise CheckpointError(
-                f'{name} holds no run to resume: {problem!r}'
-            ) from problem
-        raise problem
+        if isinstance(problem, OSError | RuntimeError | ValueError):
+            raise problem
+        # MMEngine's, of a part that is missing or of another type.
+        raise CheckpointError(f'{name} holds no run: {problem!r}') from problem
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""
