@@ -186,7 +186,7 @@ def run_program(
 ) -> None:
     """Run a program, whose errors are one line unless --debug is given.
 
-    Those of a run that has begun keep their traceback, too.
+    The log of a run that has begun has their traceback, too.
 
     Args:
         parser (argparse.ArgumentParser): Of its command line.
@@ -201,7 +201,7 @@ def run_program(
     try:
         work(parser.parse_args(argv))
     except Exception as error:
-        if '--debug' in sys.argv or getattr(error, 'of_begun_run', False):
+        if '--debug' in sys.argv:
             raise
         message = ' '.join(str(error).split()) or repr(error)
         parser.exit(2, f'{parser.prog}: error: {message}\n')

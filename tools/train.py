@@ -4,7 +4,6 @@
 import argparse
 import os
 import sys
-import traceback
 from typing import TYPE_CHECKING
 
 from _arguments import add_common_arguments, local_file, run_program
@@ -63,9 +62,9 @@ def train(args: argparse.Namespace) -> None:
 
     try:
         training.run(cfg)
-    except (NonFiniteLossError, NonFiniteStateError):
+    except (NonFiniteLossError, NonFiniteStateError) as error:
+        print(f'train.py: error: {error}', file=sys.stderr)
         # A status of its own, for whoever tries rates.
-        traceback.print_exc()
         sys.exit(os.EX_DATAERR)
 
 

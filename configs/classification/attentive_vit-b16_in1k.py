@@ -32,7 +32,7 @@ held_out_pipeline = [
     ),
 ]
 train_set = _base_.train_dataloader.dataset
-train_set.pipeline[2].interpolation = 'bicubic'
+train_set.pipeline[2].interpolation = 'bicubic'  # of the crop
 train_dataloader = dict(
     sampler=dict(infinite=True),
     dataset=dict(

@@ -20,6 +20,7 @@ model = dict(
     ],
 )
 train_pipeline, test_pipeline = _base_.train_pipeline, _base_.test_pipeline
+# Annotations without masks.
 train_pipeline[2].with_mask = test_pipeline[2].with_mask = False
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_dataloader = test_dataloader = dict(dataset=dict(pipeline=test_pipeline))

@@ -8,7 +8,7 @@ _base_ = [
 
 data_root = 'data/own/'
 own_pipeline = _base_.own_pipeline
-own_pipeline[2].with_mask = False
+own_pipeline[2].with_mask = False  # LoadAnnotations
 model = dict(num_classes=len(_base_.names))
 train_dataloader = dict(dataset=dict(_base_.own_train, pipeline=own_pipeline))
 val_dataloader = test_dataloader = dict(dataset=_base_.own_val)

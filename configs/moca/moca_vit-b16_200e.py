@@ -6,3 +6,21 @@ _base_ = [
     '../_base_/schedules/moca_adamw_200e.py',
     '../_base_/moca_runtime.py',
 ]
+
+# k-NN as in appendix C.3.
+val_evaluator = dict(type='mmmoca.KNNAccuracy')
+test_evaluator = val_evaluator
+val_cfg = dict(
+    type='mmmoca.KNNValLoop',
+    bank_dataloader=_base_.bank_dataloader,
+    k=(10, 20),
+    temperature=0.07,
+    fp16=True,
+)
+test_cfg = dict(
+    type='mmmoca.KNNTestLoop',
+    bank_dataloader=_base_.bank_dataloader,
+    k=(10, 20),
+    temperature=0.07,
+    fp16=True,
+)

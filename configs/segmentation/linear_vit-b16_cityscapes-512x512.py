@@ -8,7 +8,7 @@ _base_ = [
 ]
 
 train_pipeline = _base_.train_pipeline
-train_pipeline[4].crop_size = (512, 512)
+train_pipeline[4].crop_size = (512, 512)  # RandomCrop
 train_dataloader = dict(
     batch_size=2,  # times 8 GPUs
     sampler=dict(infinite=True),

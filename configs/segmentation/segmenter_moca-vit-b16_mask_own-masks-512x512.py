@@ -32,7 +32,7 @@ model = dict(
 )
 
 train_pipeline = _base_.train_pipeline
-train_pipeline[4].cat_max_ratio = 0.95
+train_pipeline[4].cat_max_ratio = 0.95  # RandomCrop
 dataset = dict(
     type='BaseSegDataset',
     _scope_='mmseg',

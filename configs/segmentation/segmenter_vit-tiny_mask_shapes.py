@@ -39,6 +39,7 @@ model = dict(
     test_cfg=dict(crop_size=size, stride=(64, 64)),
 )
 
+# RandomResize and RandomCrop, then Resize of the test.
 train_pipeline = _base_.train_pipeline
 train_pipeline[3].update(scale=(128, 96), ratio_range=(1.0, 1.0))
 train_pipeline[4].crop_size = size

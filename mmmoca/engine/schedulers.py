@@ -7,7 +7,7 @@ from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
 
 from mmmoca.registry import PARAM_SCHEDULERS
 
-from .steps import micro_batches
+from .mmengine import micro_batches
 
 
 @PARAM_SCHEDULERS.register_module()

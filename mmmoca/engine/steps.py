@@ -1,17 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Facts of a run and its optimiser steps, for hooks.
-
-What MMEngine (0.10) has no public name for is asked of it here alone.
-"""
+"""Facts of a run and its optimiser steps, for hooks."""
 
 import numpy as np
-from mmengine.dataset import BaseDataset
 from mmengine.hooks import LoggerHook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapper
-from mmengine.runner import BaseLoop, Runner, find_latest_checkpoint
+from mmengine.runner import Runner, find_latest_checkpoint
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+
+from .mmengine import micro_batches
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
@@ -21,58 +17,12 @@ def unwrap_model(model: nn.Module) -> nn.Module:
     return model
 
 
-def built_loops(runner: Runner) -> list[BaseLoop]:
-    """The loops of a run: those that it does not use are still configs."""
-    return [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
-
-
-def built_loaders(runner: Runner) -> list[DataLoader]:
-    """The loaders of these loops."""
-    parts = [x for loop in built_loops(runner) for x in vars(loop).values()]
-    return [part for part in parts if isinstance(part, DataLoader)]
-
-
 def log_interval(runner: Runner) -> int:
     """Steps from one log line to the next, of the most frequent logger."""
     return min(
         (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
         default=100,
     )
-
-
-def is_training(runner: Runner) -> bool:
-    """Whether a runner trains, from its ``before_run`` on."""
-    return isinstance(runner._train_loop, BaseLoop)
-
-
-def hand_over(runner: Runner, dataset: BaseDataset) -> None:
-    """Let a run that has not begun read a training set that is built."""
-    runner._train_dataloader['dataset'] = dataset
-
-
-def resumes(runner: Runner) -> bool:
-    """Whether a run goes on from a checkpoint."""
-    return runner._resume
-
-
-def load_address(runner: Runner) -> str:
-    """What a run is to load; empty if it is nothing, or not known yet."""
-    return runner._load_from or ''
-
-
-def set_load_address(runner: Runner, address: str | None) -> None:
-    """Let a run load something else, or nothing, in ``before_run``."""
-    runner._load_from = address
-
-
-def has_loaded(runner: Runner) -> bool:
-    """Whether a run has loaded its checkpoint."""
-    return runner._has_loaded
-
-
-def micro_batches(wrapper: OptimWrapper) -> int:
-    """Iterations of an optimiser step."""
-    return wrapper._accumulative_counts
 
 
 def stepped(runner: Runner) -> bool:
@@ -132,19 +82,3 @@ def mix_seed(*numbers: int) -> int:
 def optimizer_steps(runner: Runner, iterations: int) -> int:
     """Optimiser steps of a number of iterations, an unfinished one too."""
     return -(-iterations // micro_batches(runner.optim_wrapper))
-
-
-def stop_workers(runner: Runner) -> None:
-    """End the processes of loaders whose workers are persistent.
-
-    Left alone, PyTorch (2.11) waits five seconds for each of them when a
-    program on a GPU ends: more than a minute for 16.
-
-    Args:
-        runner (Runner): Its loops hold the loaders. They can be used again.
-    """
-    for loader in built_loaders(runner):
-        # Of PyTorch 2.11.
-        if (iterator := loader._iterator) is not None:
-            iterator._shutdown_workers()
-            loader._iterator = None

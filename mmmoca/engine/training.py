@@ -14,6 +14,7 @@ from mmmoca.checkpoints.run_folder import FolderLock
 from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
+from .mmengine import hand_over
 from .processes import join_processes, on_main_process
 from .recipe import (
     complete_recipe,
@@ -22,7 +23,6 @@ from .recipe import (
     training_set,
 )
 from .runners.console_runner import ConsoleRunner
-from .steps import hand_over
 
 
 def run(cfg: Config, progress: bool = False) -> Runner:

@@ -202,11 +202,10 @@ class MOCA(BaseSelfSupervisor):
             tuple[Tensor, dict]: The loss, and the ``outputs`` of hooks: the
             scalars to log and ``codebook_update``.
         """
-        update = losses['codebook_update']
-        scalars = {k: v for k, v in losses.items() if v is not update}
-        loss, log_vars = super().parse_losses(scalars)
-        log_vars['codebook_update'] = update
-        return loss, log_vars
+        losses = dict(losses)
+        update = losses.pop('codebook_update')
+        loss, log_vars = super().parse_losses(losses)
+        return loss, log_vars | dict(codebook_update=update)
 
     @torch.no_grad()
     def extract_feat(self, inputs: Tensor, which: str = 'teacher') -> Tensor:

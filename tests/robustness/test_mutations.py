@@ -9,7 +9,7 @@ import torch
 import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine import AtomicCheckpointHook
-from mmmoca.engine.steps import load_address, set_load_address
+from mmmoca.engine.mmengine import load_address, set_load_address
 
 from ..helpers.checkpoint_files import mm_vit, timm_vit, token_vit
 from ..helpers.mutations import mutate

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Views of the paper's appendix C.4; k-NN as in its appendix C.3.
+# Views of the paper's appendix C.4, and the images of its k-NN.
 _base_ = ['./imagenet_eval.py']
 
 crop = dict(
@@ -57,20 +57,3 @@ train_dataloader = dict(
     ),
 )
 val_dataloader = _base_.test_dataloader
-
-val_evaluator = dict(type='mmmoca.KNNAccuracy')
-test_evaluator = val_evaluator
-val_cfg = dict(
-    type='mmmoca.KNNValLoop',
-    bank_dataloader=_base_.bank_dataloader,
-    k=(10, 20),
-    temperature=0.07,
-    fp16=True,
-)
-test_cfg = dict(
-    type='mmmoca.KNNTestLoop',
-    bank_dataloader=_base_.bank_dataloader,
-    k=(10, 20),
-    temperature=0.07,
-    fp16=True,
-)

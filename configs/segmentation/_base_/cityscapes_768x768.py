@@ -5,10 +5,10 @@ _base_ = ['./data_512x512.py']
 
 sides = (2048, 1024)  # width, height
 train_pipeline = _base_.train_pipeline
-train_pipeline[3].scale = sides
-train_pipeline[4].crop_size = (768, 768)
+train_pipeline[3].scale = sides  # RandomResize
+train_pipeline[4].crop_size = (768, 768)  # RandomCrop
 test_pipeline = _base_.test_pipeline
-test_pipeline[1].scale = sides
+test_pipeline[1].scale = sides  # Resize
 
 dataset = dict(type='CityscapesDataset', data_root='data/cityscapes/')
 train_dataloader = dict(

@@ -19,15 +19,15 @@ from mmmoca.checkpoints.start import (
     load_start,
     take_backbone,
 )
-from mmmoca.engine.resume_check import check_optimizer
-from mmmoca.engine.steps import (
+from mmmoca.engine.mmengine import (
     has_loaded,
     is_training,
     load_address,
     resumes,
     set_load_address,
-    unwrap_model,
 )
+from mmmoca.engine.resume_check import check_optimizer
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.registry import HOOKS
 
 

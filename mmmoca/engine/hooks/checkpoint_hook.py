@@ -18,16 +18,14 @@ from mmmoca.checkpoints.run_folder import (
     not_finite,
 )
 from mmmoca.checkpoints.write import plain
-from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import (
-    advice_to_go_on,
+from mmmoca.engine.mmengine import (
     is_training,
     load_address,
     resumes,
     set_load_address,
-    stepped,
-    unwrap_model,
 )
+from mmmoca.engine.processes import on_main_process
+from mmmoca.engine.steps import advice_to_go_on, stepped, unwrap_model
 from mmmoca.files import atomic_write
 from mmmoca.messages import listed
 from mmmoca.models import MOCA
@@ -172,12 +170,19 @@ class AtomicCheckpointHook(CheckpointHook):
         return None
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
-        """Give MMEngine the log histories that :func:`plain` replaced."""
-        scalars = checkpoint.get('message_hub', {}).get('log_scalars', {})
+        """Give MMEngine the history of a run in the types that it expects."""
+        if not resumes(runner):
+            return
+        hub = checkpoint['message_hub']
+        scalars = hub['log_scalars']
         for name, parts in scalars.items():
-            if isinstance(parts, list):
+            if isinstance(parts, list):  # of `plain`
                 parts = [part.cpu().numpy() for part in parts]
                 scalars[name] = HistoryBuffer(*parts)
+        # All that a checkpoint has was kept to be resumed. With another value
+        # MMEngine would stop the run when it next writes the number.
+        kept = [*scalars, *hub['runtime_info']]
+        hub['resumed_keys'] = dict.fromkeys(kept, True)
 
     def before_train(self, runner: Runner) -> None:
         """Take over the best and the kept checkpoints of a resumed run."""

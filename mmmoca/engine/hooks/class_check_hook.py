@@ -4,17 +4,18 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmmoca.engine.steps import built_loops, unwrap_model
+from mmmoca.engine.mmengine import built_loops
+from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
 
 
 @HOOKS.register_module()
 class ClassCheckHook(Hook):
-    """Compares the classes of a classifier's data sets with each other.
+    """Compares the classes of a classifier's data sets and of its model.
 
-    And with the number of classes of its head, and of ``data_preprocessor``,
-    which Mixup and CutMix read.
+    All data sets must have the same classes. Their number must be that of the
+    head, and that of ``data_preprocessor``, which Mixup and CutMix read.
 
     Raises:
         ValueError: Before a run, if they differ, or there is only one.
@@ -23,7 +24,7 @@ class ClassCheckHook(Hook):
     priority = 'HIGH'
 
     def before_run(self, runner: Runner) -> None:
-        """Compare them."""
+        """Compare the classes of data sets and model."""
         loaders = [loop.dataloader for loop in built_loops(runner)]
         _check_classes(unwrap_model(runner.model), loaders)
 

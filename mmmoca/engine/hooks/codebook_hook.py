@@ -8,8 +8,8 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor
 
+from mmmoca.engine.mmengine import micro_batches
 from mmmoca.engine.steps import (
-    micro_batches,
     mix_seed,
     optimizer_steps,
     skipped,
@@ -38,16 +38,20 @@ class CodebookHook(Hook):
     Before training the hook warns of a codebook that is too large for the
     run.
 
+    Attributes:
+        embeddings (Tensor | None): The teacher's [AVG] of both views of the
+            last micro-batch, (2B, D).
+
     Raises:
         ValueError: Before training, if a step can have fewer than K_new
             images.
     """
 
-    # After RankMeHook, which reads what this one takes, and before StepLogHook
-    # and MMEngine's RuntimeInfoHook, which expect scalars only in the outputs.
-    priority = 2
+    # All hooks that log expect nothing but scalars in the outputs.
+    priority = 'HIGHEST'
 
     def __init__(self) -> None:
+        self.embeddings: Tensor | None = None
         self._updates: list[CodebookUpdate] = []
 
     def before_train(self, runner: Runner) -> None:
@@ -92,6 +96,7 @@ class CodebookHook(Hook):
                 *(x.clone() if isinstance(x, Tensor) else x for x in update)
             )
         )
+        self.embeddings = self._updates[-1].embeddings
         codebook = unwrap_model(runner.model).codebook
         outputs['msd'] = codebook.msd
         if not stepped(runner):

@@ -13,8 +13,9 @@ from mmengine.runner import Runner
 from torch import distributed
 from torch.utils.data import get_worker_info
 
+from mmmoca.engine.mmengine import built_loaders
 from mmmoca.engine.processes import collective_timeout
-from mmmoca.engine.steps import built_loaders, stepped
+from mmmoca.engine.steps import stepped
 from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook

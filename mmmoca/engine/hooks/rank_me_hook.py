@@ -3,7 +3,8 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
-from mmmoca.engine.steps import is_training, log_interval
+from mmmoca.engine.mmengine import is_training
+from mmmoca.engine.steps import log_interval
 from mmmoca.evaluation.gather import gather_rows
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.registry import HOOKS
@@ -25,23 +26,20 @@ class RankMeHook(Hook):
         ValueError: Before training, if there is no :class:`CodebookHook`.
     """
 
-    priority = 'HIGHEST'  # before CodebookHook
-
     def before_run(self, runner: Runner) -> None:
-        """Check that there is a codebook."""
-        kinds = [type(hook) for hook in runner.hooks]
-        if is_training(runner) and CodebookHook not in kinds:
+        """Find the hook that has the embeddings."""
+        found = [h for h in runner.hooks if isinstance(h, CodebookHook)]
+        if is_training(runner) and not found:
             raise ValueError(
                 'RankMeHook needs CodebookHook: write default_hooks.rank_me='
                 'None for a model without a codebook'
             )
+        self._codebook_hook = next(iter(found), None)
 
-    def after_train_iter(
-        self, runner: Runner, batch_idx: int, outputs: dict, **_
-    ) -> None:
+    def after_train_iter(self, runner: Runner, batch_idx: int, **_) -> None:
         """Measure the embeddings of the step if a log line is due."""
         if self.every_n_inner_iters(batch_idx, log_interval(runner)):
-            rows = gather_rows(outputs['codebook_update'].embeddings)
+            rows = gather_rows(self._codebook_hook.embeddings)
             runner.message_hub.update_scalar(
                 'train/rank_me', rank_me(torch.cat(rows))
             )

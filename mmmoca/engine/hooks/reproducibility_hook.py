@@ -9,13 +9,14 @@ from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch.utils.data import BatchSampler, Sampler
 
 from mmmoca.datasets import ResumableBatchSampler, SeededSampler
+from mmmoca.engine.mmengine import is_training, micro_batches, resumes
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.resume_check import (
     changed_settings,
     images_digest,
     training_settings,
 )
-from mmmoca.engine.steps import is_training, micro_batches, mix_seed, resumes
+from mmmoca.engine.steps import mix_seed
 from mmmoca.messages import listed
 from mmmoca.registry import HOOKS
 

@@ -5,9 +5,9 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from mmmoca.engine.mmengine import is_training
 from mmmoca.engine.steps import (
     advice_to_go_on,
-    is_training,
     log_interval,
     skipped,
     stepped,
@@ -55,7 +55,7 @@ class StepLogHook(Hook):
             not exactly one hook that moves it, or that moves the teacher.
     """
 
-    # After CodebookHook (2), which removes what is no scalar, and
+    # After CodebookHook (HIGHEST, 0), which removes what is no scalar, and
     # before RuntimeInfoHook (VERY_HIGH, 10), which would read all scalars.
     priority = 5
     max_skipped_steps = 32

@@ -1,7 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import logging
 import shutil
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
@@ -13,43 +12,25 @@ from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmmoca.checkpoints import guarded
+from mmmoca.checkpoints import CheckpointError, guarded
 from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_set import PROBES, judge_images
 from mmmoca.datasets.looks import check_images, look_at
 from mmmoca.datasets.seeding import members
 from mmmoca.engine.compile import compile_forward
+from mmmoca.engine.console import filter_terminal, without_idle_warnings
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
+from mmmoca.engine.mmengine import (
+    forget_name,
+    load_address,
+    micro_batches,
+    stop_workers,
+)
 from mmmoca.engine.processes import on_main_process
-from mmmoca.engine.steps import load_address, micro_batches, stop_workers
 from mmmoca.evaluation.memory import shared_memory
-from mmmoca.messages import escape_record
 from mmmoca.registry import RUNNERS
 
-# Messages that start like these describe MMEngine and the machine, not the
-# run.
-_DUMPS = (
-    '\n------',
-    'Config:',
-    'Hooks will be executed',
-    'Exp name:',
-    'Distributed training is not used',
-    '"FileClient"',
-    '"HardDiskBackend"',
-    'The prefix is not set in metric class',
-)
-# Of PyTorch, MMEngine and mmdet: what the user of a config cannot change.
-_WARNINGS = (
-    'This DataLoader will create',
-    'Setting (OMP|MKL)_NUM_THREADS',
-    'torch.utils.checkpoint: the use_reentrant',
-    'faster_coco_eval is not',
-)
 LOOKS = 200  # images of a validation that are decoded before a run
-
-
-def _is_of_the_run(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(_DUMPS)
 
 
 @RUNNERS.register_module()
@@ -60,14 +41,11 @@ class ConsoleRunner(Runner):
     log file has them), trains on processes without a GPU, compiles the
     forward pass where MMEngine compiles ``train_step``, and leaves no worker
     of a loader behind. It writes the config to the work dir once no hook has
-    refused the run. Of a refused one that has its folder to itself it removes
-    the log.
-
-    Attributes:
-        begun (bool): Whether no hook has refused the run.
+    refused the run. Then an error is logged with its traceback. Of a refused
+    run that has its folder to itself it removes the log.
     """
 
-    begun = False
+    _begun = False  # whether no hook has refused the run
 
     def __init__(self, *args, **kwargs) -> None:
         with self._watched():
@@ -75,45 +53,30 @@ class ConsoleRunner(Runner):
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Ignore idle warnings; leave no workers.
-
-        Errors get ``begun`` as ``of_begun_run``: those of a run that has begun
-        are worth a traceback.
-        """
+        """Log the error of a run that has begun; leave no workers."""
         try:
-            with shared_memory(), warnings.catch_warnings():
-                for message in _WARNINGS:
-                    warnings.filterwarnings('ignore', message)
+            with shared_memory(), without_idle_warnings():
                 yield
-        except Exception as error:
-            error.of_begun_run = self.begun
-            if not self.begun:
+        except Exception:
+            if self._begun:
+                self.logger.exception('the run has failed')
+            else:
                 self._forget()
             raise
         finally:
             stop_workers(self)
 
     def _forget(self) -> None:
-        """Remove what is written; let a next run have the name of this one.
-
-        It may start in the same second, and would write by what MMEngine
-        (0.10) keeps under the name.
-        """
+        """Remove what is written; let a next run have the name."""
         # Else a log of another run may lie there.
         if FolderLock.is_held(self.work_dir):
             shutil.rmtree(getattr(self, 'log_dir', ''), ignore_errors=True)
-        for part in ('logger', 'message_hub', 'visualizer'):
-            if hasattr(self, part):
-                kept = type(getattr(self, part))._instance_dict
-                kept.pop(self.experiment_name, None)
+        forget_name(self)
 
     def build_logger(self, *args, **kwargs) -> logging.Logger:
         """Build the logger; filter what its terminal shows."""
         logger = super().build_logger(*args, **kwargs)
-        logger.addFilter(escape_record)
-        for handler in logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(_is_of_the_run)
+        filter_terminal(logger)
         return logger
 
     def dump_config(self) -> None:
@@ -125,14 +88,15 @@ class ConsoleRunner(Runner):
         In a resumed epoch MMEngine counts batches from 0, and so would write
         other lines of the log.
         """
-        epochs = isinstance(self._train_loop, EpochBasedTrainLoop)
-        if epochs and fn_name.endswith('train_iter'):
+        if fn_name.endswith('train_iter') and isinstance(
+            self.train_loop, EpochBasedTrainLoop
+        ):
             done = self.epoch * len(self.train_dataloader)
             kwargs['batch_idx'] = self.iter - done
         super().call_hook(fn_name, **kwargs)
         if fn_name in ('before_train', 'before_test'):
             super().dump_config()
-            self.begun = True
+            self._begun = True
 
     def wrap_model(
         self, model_wrapper_cfg: dict | None, model: nn.Module
@@ -224,7 +188,11 @@ class ConsoleRunner(Runner):
                 for name, problem in problems.items():
                     self.logger.warning(f'{name} is passed over: {problem}')
                 return
-        raise next(iter(problems.values()))
+        name, problem = next(iter(problems.items()))
+        if isinstance(problem, OSError | RuntimeError | ValueError):
+            raise problem
+        # MMEngine's, of a part that is missing or of another type.
+        raise CheckpointError(f'{name} holds no run: {problem!r}') from problem
 
     def load_checkpoint(self, filename: str, *args, **kwargs) -> dict:
         """Load a checkpoint by our reader, which runs no code of it."""

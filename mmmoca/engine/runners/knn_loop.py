@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints.pretrained_init import starts_pretrained
-from mmmoca.engine.steps import has_loaded, resumes
+from mmmoca.engine.mmengine import has_loaded, resumes
 from mmmoca.evaluation.features import FeatureShard, raw_pixels
 from mmmoca.evaluation.loaders import class_label, class_names
 from mmmoca.evaluation.protocols.knn import (

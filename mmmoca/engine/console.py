@@ -1,0 +1,54 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the terminal shows of a run; the log file has all of it."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mmmoca.messages import escape_record
+
+# Messages that start like these describe MMEngine and the machine, not the
+# run.
+_DUMPS = (
+    '\n------',
+    'Config:',
+    'Hooks will be executed',
+    'Exp name:',
+    'Distributed training is not used',
+    '"FileClient"',
+    '"HardDiskBackend"',
+    'The prefix is not set in metric class',
+)
+# Of PyTorch, MMEngine and mmdet.
+_WARNINGS = (
+    'This DataLoader will create',
+    'Setting (OMP|MKL)_NUM_THREADS',
+    'torch.utils.checkpoint: the use_reentrant',
+    'faster_coco_eval is not',
+)
+
+
+@contextmanager
+def without_idle_warnings() -> Iterator[None]:
+    """Ignore warnings of what no config can change."""
+    with warnings.catch_warnings():
+        for message in _WARNINGS:
+            warnings.filterwarnings('ignore', message)
+        yield
+
+
+def filter_terminal(logger: logging.Logger) -> None:
+    """Keep control characters and what is not of the run off a terminal.
+
+    Args:
+        logger (logging.Logger): Of a run. Changed in place.
+    """
+    logger.addFilter(escape_record)
+    for handler in logger.handlers:
+        if not isinstance(handler, logging.FileHandler):
+            handler.addFilter(_is_of_the_run)
+
+
+def _is_of_the_run(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_DUMPS)
