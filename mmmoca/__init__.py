@@ -2,21 +2,24 @@
 """MOCA: self-supervised ViTs by masked online codebook assignments.
 
 A plugin of OpenMMLab. Importing it checks the versions of its requirements and
-tells MMEngine where ``_base_ = 'mmmoca::...'`` finds our configs. It changes
-nothing else of the process and does not load PyTorch. :mod:`mmmoca.registry`
+tells MMEngine where ``_base_ = 'mmmoca::...'`` finds our configs, and PyTorch
+where to compile if the user has no name. It changes nothing else of the
+process and does not load PyTorch. :mod:`mmmoca.registry`
 registers the classes on first use.
 
-:func:`mmmoca.load` and :func:`mmmoca.pretrain` are imported on first use.
+:func:`mmmoca.load`, :func:`mmmoca.look` and :func:`mmmoca.pretrain` are
+imported on first use.
 """
 
 from typing import Any
 
-from .requirements import check_requirements
+from .requirements import check_requirements, name_compile_cache
 from .version import __version__
 
-__all__ = ['__version__', 'load', 'pretrain']
+__all__ = ['__version__', 'load', 'look', 'pretrain']
 
 check_requirements()
+name_compile_cache()
 
 from mmengine.config.utils import MODULE2PACKAGE  # noqa: E402
 
@@ -26,7 +29,7 @@ MODULE2PACKAGE['mmmoca'] = 'mmmoca.version'
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ('load', 'pretrain'):
+    if name not in __all__:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     from . import apis
 

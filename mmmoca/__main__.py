@@ -12,6 +12,7 @@ from .version import __version__
 # The program and its options for each command, and its purpose.
 COMMANDS = dict(
     configs=([], 'list the configs'),
+    look=(['look'], 'show what images, masks and boxes are'),
     check=(['train', '--check'], 'say what a training would be'),
     pretrain=(['train'], 'train by a config'),
     train=(['train'], 'the same, for linear probing and other tasks'),

@@ -74,7 +74,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
 
     Raises:
         OSError: If it is missing, or no regular file.
-        ValueError: If it is neither UTF-8 nor UTF-16 with its mark.
+        ValueError: If it is neither UTF-8 nor UTF-16.
     """
     from mmengine import fileio
 
@@ -83,6 +83,8 @@ def read_lines(path: str | os.PathLike) -> Iterator[str]:
     # Editors of Windows begin a text with a mark.
     utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = 'utf-16' if utf16 else 'utf-8-sig'
+    if not utf16 and b'\0' in content[:2]:  # of UTF-16 without its mark
+        encoding = f'utf-16-{"be" if content[:1] == bytes(1) else "le"}'
     # Lines are taken from one block of bytes.
     lines = io.TextIOWrapper(io.BytesIO(content), encoding, newline='\n')
     try:

@@ -5,6 +5,10 @@ import logging
 from collections.abc import Iterable
 
 
+class DataWarning(UserWarning):
+    """What stands out in the caller's data. A run logs it instead."""
+
+
 def printable(text: object) -> str:
     """Escape control characters, which a terminal would obey.
 

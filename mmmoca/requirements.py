@@ -1,7 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The requirements of this package: versions and compiled operators."""
 
+import getpass
+import os
 import re
+import tempfile
 import warnings
 from contextlib import redirect_stdout, suppress
 from importlib import import_module, metadata
@@ -51,6 +54,19 @@ def check_requirements() -> None:
             "OpenMMLab's own mmengine, mmcv and mmpretrain; not both in one "
             'environment, as their modules have the same names.'
         )
+
+
+def name_compile_cache() -> None:
+    """Name PyTorch's folder of compiled code for a user without a name.
+
+    Importing torchvision sets the same variable by the user's name, and
+    fails in a container that knows the user by a number alone.
+    """
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):  # the latter from Python 3.13 on
+        folder = f'{tempfile.gettempdir()}/torchinductor_{os.getuid()}'
+        os.environ.setdefault('TORCHINDUCTOR_CACHE_DIR', folder)
 
 
 def import_quietly(*modules: str) -> None:

@@ -80,7 +80,7 @@ MUTANTS = [
     ('i * stride[0] + stride[0] // 2', 'i * stride[0]'),
     ('picture[..., ::-1] if bgr else picture', 'picture'),
     ('patches.mT.unflatten(2, grid)', 'patches.mT.unflatten(2, grid[::-1])'),
-    ('image = ImageOps.exif_transpose(image)', 'pass'),
+    ('return turn if turned else 1', 'return 1'),
     ('start + np.array(good)', 'start + np.arange(len(good))'),
 ]
 

@@ -90,6 +90,11 @@ def test_python(tmp_path, monkeypatch):
     np.testing.assert_allclose(
         np.load('features.npy'), names['array'], rtol=1e-4, atol=1e-5
     )
+    exec(next(python), names)
+    assert len(names['groups']) == len(names['paths']) == 48
+    assert Path('groups.png').stat().st_size > 5000
+    exec(next(python), names)
+    assert len({*names['nearest'], names['paths'][0]}) == 6
     code = next(python)
     if find_spec('faiss') is not None:
         exec(code, names)

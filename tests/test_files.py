@@ -29,7 +29,9 @@ def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
         write_text(tmp_path / 'a.txt', 'new')
 
 
-@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
+@pytest.mark.parametrize(
+    'encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'utf-16-le', 'utf-16-be']
+)
 def test_lists_of_any_system(tmp_path, encoding):
     path = tmp_path / 'list.txt'
     path.write_bytes('a\u2028b.jpg\r\n\n ü 1'.encode(encoding))

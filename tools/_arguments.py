@@ -179,6 +179,13 @@ def import_stack() -> None:
     import mmmoca.import_mmpretrain  # noqa: F401
 
 
+def _is_stop(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error, which MMEngine may replace."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def run_program(
     parser: argparse.ArgumentParser,
     work: Callable[[argparse.Namespace], None],
@@ -186,7 +193,8 @@ def run_program(
 ) -> None:
     """Run a program, whose errors are one line unless --debug is given.
 
-    The log of a run that has begun has their traceback, too.
+    The log of a run that has begun has their traceback, too. Ctrl-C ends it
+    with status 130 and one line.
 
     Args:
         parser (argparse.ArgumentParser): Of its command line.
@@ -200,8 +208,10 @@ def run_program(
         add_debug(parser)
     try:
         work(parser.parse_args(argv))
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         if '--debug' in sys.argv:
             raise
+        if _is_stop(error):
+            parser.exit(130, f'\n{parser.prog}: stopped\n')
         message = ' '.join(str(error).split()) or repr(error)
         parser.exit(2, f'{parser.prog}: error: {message}\n')

@@ -78,8 +78,11 @@ def check(cfg: 'Config') -> None:
 
     from mmmoca.engine.dry_run import dry_run
 
-    report = dry_run(cfg)
+    report, look = dry_run(cfg)
     if is_main_process():
+        from rich import print as show
+
+        show(look or '')
         width = max(map(len, report))
         for name, value in report.items():
             print(f'{name:{width}}  {value}')

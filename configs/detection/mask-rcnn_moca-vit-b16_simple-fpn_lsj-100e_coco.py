@@ -121,5 +121,6 @@ default_hooks = dict(
     step_log=dict(type='mmmoca.StepLogHook'),
     reproducibility=dict(type='mmmoca.ReproducibilityHook'),
     preemption=dict(type='mmmoca.PreemptionHook'),
+    class_check=dict(type='mmmoca.ClassCheckHook'),
     num_class_check=dict(type='mmdet.NumClassCheckHook'),
 )

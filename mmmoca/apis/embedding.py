@@ -140,8 +140,9 @@ def embed_to_file(
         )
         stack.enter_context(closing(stream))
         total, done = sum(map(len, spans)), 0
-        bar = progress_bar('images', total, progress and rank == 0)
-        update = stack.enter_context(bar)
+        update = stack.enter_context(
+            progress_bar('images', total, progress and rank == 0)
+        )
         for part, span in zip(left, spans):
             rows = np.full((len(span), width), np.nan, np.float32)
             for batch, embeddings, errors in islice(
@@ -156,6 +157,7 @@ def embed_to_file(
                 np.save(temporary, rows)
             done += len(span)
             update(done)
+        found.say_oddities()
         barrier()
         if rank == 0:
             _join(parts, out, names, encoder.metainfo | made_from)

@@ -4,8 +4,10 @@
 import copy
 import hashlib
 import logging
+import multiprocessing
 from collections.abc import Generator, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ from mmmoca.models import ViewsDataPreprocessor
 from mmmoca.progress import progress_bar
 
 from .features import KINDS, Embeddings, check_batch_size, refuse
-from .images import Images, collate, usable_cores
+from .images import Images, PreparedImages, collate, usable_cores
 from .opening import open_images
 
 
@@ -132,7 +134,8 @@ class Encoder(BaseModel):
             features (Sequence[str]): What to keep, of 'cls', 'avg' and
                 'patches', and before the final norm 'raw_cls' and 'raw_avg'.
             num_workers (int, optional): Processes that read files; by
-                default as many as this process may use cores, up to 8.
+                default as many as this process may use cores, up to 8. A
+                daemonic process, as of a pool, reads them itself.
             amp (bool): Compute in half precision (bfloat16 on a CPU).
             progress (bool): Show a progress bar.
             skip_unreadable (bool): Give NaN for an image that cannot be
@@ -186,6 +189,7 @@ class Encoder(BaseModel):
             if not kept:
                 raise OSError(message)
             print_log(message, 'current', level=logging.WARNING)
+        found.say_oddities()
         paths = [found.path(i) for i in range(len(found))]
         return Embeddings(**kept, paths=paths)
 
@@ -246,15 +250,21 @@ class Encoder(BaseModel):
         ]
         if num_workers is None:
             num_workers = min(8, usable_cores()) if len(batches) > 1 else 0
+        if multiprocessing.current_process().daemon:
+            num_workers = 0  # it may have no children
         loader = DataLoader(
-            images,
+            PreparedImages(images),
             batch_sampler=map(list, batches),
             num_workers=num_workers,
             collate_fn=collate,
+            # Its seed is drawn there, and not of the caller's numbers.
+            generator=torch.Generator(),
             pin_memory=self.data_preprocessor.device.type == 'cuda',
         )
         with shared_memory():
-            for rows, (inputs, errors) in zip(batches, loader):
+            for rows, (inputs, errors, oddities) in zip(batches, loader):
+                images.odd += sum(map(bool, oddities))
+                images.oddities.update(chain.from_iterable(oddities))
                 embeddings = None
                 if inputs is not None:
                     data = self.data_preprocessor(dict(inputs=inputs))

@@ -1,8 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Images from files and from memory, prepared for an encoder."""
 
-import io
 import os
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +11,15 @@ import numpy as np
 import torch
 from mmcv.transforms import BaseTransform
 from mmpretrain.registry import TRANSFORMS
-from PIL import Image, ImageOps
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
 from mmmoca.datasets import LoadBands
+from mmmoca.datasets.headers import TURNED
 from mmmoca.datasets.hf_images import HFRows
 from mmmoca.datasets.image_set import judging
 from mmmoca.evaluation.memory import group_limits
+from mmmoca.messages import DataWarning, listed
 
 
 def build_transform(config: dict) -> BaseTransform:
@@ -38,10 +40,15 @@ class Images(Dataset):
             contents of files, PIL images, arrays, or what a data set says of
             an image.
         pipeline (list[dict]): Configs of transforms, the loader first.
+
+    Attributes:
+        odd (int): Number of images that stand out, of those that were read.
+        oddities (Counter[str]): How many do, and why.
     """
 
     def __init__(self, sources: Sequence[Any], pipeline: list[dict]) -> None:
         self.sources = sources
+        self.odd, self.oddities = 0, Counter[str]()
         loader, *self.transforms = map(build_transform, pipeline)
         self.loader = judging(loader)
         self.loader.skip_unreadable = False
@@ -55,23 +62,42 @@ class Images(Dataset):
 
     def __getitem__(self, index: int) -> Tensor | Exception:
         """An image, (C, H, W), not normalised."""
+        return self.prepare(index)[0]
+
+    def prepare(
+        self, index: int
+    ) -> tuple[Tensor | Exception, tuple[str, ...]]:
+        """An image, or what is wrong with it, and what stands out of it."""
         try:
-            source = self.sources[index]
             path, name = self.path(index), f'image {index}'
             if path is not None:
                 results = self.loader(dict(img_path=path))
             else:
-                if not isinstance(source, bytes):
-                    source = self._file_of(source, name)
-                img = self.loader.read_bytes(source, name)
+                img, header = self.loader.load(self.sources[index], name)
                 results = dict(img=img, img_shape=img.shape[:2])
+                results['oddities'] = header.oddities()
+            # Of our loaders. An image that is turned is right.
+            oddities = results.get('oddities', ())
+            oddities = tuple(o for o in oddities if o != TURNED)
             for transform in self.transforms:
                 results = transform(results)
             img = np.atleast_3d(results['img'])
         except (OSError, TypeError, ValueError) as error:
             # Raised in a worker it would bring the worker's traceback along.
-            return error
-        return torch.from_numpy(np.ascontiguousarray(img.transpose(2, 0, 1)))
+            return error, ()
+        pixels = np.ascontiguousarray(img.transpose(2, 0, 1))
+        return torch.from_numpy(pixels), oddities
+
+    def say_oddities(self) -> None:
+        """Warn of how many of the images that were read stand out, and why."""
+        if self.oddities:
+            kinds = [f'{n} {kind}' for kind, n in self.oddities.most_common()]
+            warnings.warn(
+                f'{self.odd} of {len(self)} images are odd: {listed(kinds)} '
+                '(docs/guides/look.md)',
+                DataWarning,
+                stacklevel=3,
+            )
 
     def path(self, index: int) -> str | None:
         """Path or URL of an image, None of one in memory."""
@@ -82,54 +108,46 @@ class Images(Dataset):
             return source['img_path']
         return source if isinstance(source, str) else None
 
-    def _file_of(self, image: Image.Image | np.ndarray, name: str) -> bytes:
-        """A file of an image in memory, for the loader."""
-        file = io.BytesIO()
-        if isinstance(self.loader, LoadBands):
-            if isinstance(image, Image.Image) and image.mode in ('1', 'P'):
-                # As OpenCV decodes such files.
-                image = image.convert('L' if image.mode == '1' else 'RGB')
-            np.save(file, np.asarray(image), allow_pickle=False)
-            return file.getvalue()
-        if isinstance(image, np.ndarray):
-            if image.shape[2:] == (1,):
-                image = image[..., 0]
-            known = image.ndim > 1 and image.shape[2:] in ((), (3,), (4,))
-            if image.dtype != np.uint8 or not (known and image.size):
-                raise TypeError(
-                    f'{name} is {image.dtype} of the shape {image.shape}: '
-                    'give uint8 arrays, (H, W, 3) in RGB or (H, W), or a '
-                    'normalised batch as a tensor, (B, C, H, W)'
-                )
-            image = Image.fromarray(image)
-        # Of 16 bits or more: as RGB, PIL would clip them at 255.
-        if image.mode[0] in 'IF':
-            raise TypeError(
-                f'{name} has the mode {image.mode} of PIL: convert it to 8 '
-                'bits'
-            )
-        if self.loader.color_type in ('color', 'grayscale'):
-            image = ImageOps.exif_transpose(image)
-        image.convert('RGB').save(file, 'BMP')
-        return file.getvalue()
+
+class PreparedImages(Dataset):
+    """What :meth:`Images.prepare` gives of each image, for a loader.
+
+    Args:
+        images (Images): The images.
+    """
+
+    def __init__(self, images: Images) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(
+        self, index: int
+    ) -> tuple[Tensor | Exception, tuple[str, ...]]:
+        """See :meth:`Images.prepare`."""
+        return self.images.prepare(index)
 
 
 def collate(
-    images: list[Tensor | Exception],
-) -> tuple[Tensor | None, dict[int, Exception]]:
+    items: list[tuple[Tensor | Exception, tuple[str, ...]]],
+) -> tuple[Tensor | None, dict[int, Exception], list[tuple[str, ...]]]:
     """Make a batch of the images that could be read.
 
     Args:
-        images (list[Tensor | Exception]): What :class:`Images` gives.
+        items (list[tuple[Tensor | Exception, tuple[str, ...]]]): See
+            :meth:`Images.prepare`.
 
     Returns:
-        tuple[Tensor | None, dict[int, Exception]]: The images, (n, C, H, W),
-        None if there is none; and what is wrong with the others, by place.
+        tuple[Tensor | None, dict[int, Exception], list[tuple[str, ...]]]: The
+        images, (n, C, H, W), None if there is none; what is wrong with the
+        others, by place; and what stands out of each.
     """
+    images, oddities = zip(*items)
     errors = {i: x for i, x in enumerate(images) if isinstance(x, Exception)}
     good = [image for image in images if isinstance(image, Tensor)]
     # In a worker it fills shared memory here, where an error is seen.
-    return (default_collate(good) if good else None), errors
+    return (default_collate(good) if good else None), errors, list(oddities)
 
 
 def usable_cores() -> int:

@@ -19,6 +19,7 @@ from mmmoca.checkpoints import (
     preprocessing_of,
     read_backbone,
 )
+from mmmoca.engine.config_check import wrong_scale
 from mmmoca.evaluation.presets import choose_preset
 from mmmoca.hub import ModelHub
 from mmmoca.messages import printable
@@ -94,7 +95,12 @@ def load(
         settings = preprocessing_of(
             backbone, mean, std, config and config.to_dict()
         )
-        vit = build_vit(backbone, num_heads)
+        bands = settings.pipeline[0]['type'].endswith('LoadBands')
+        problem = wrong_scale(settings.mean, settings.std)
+        if problem and settings.source == 'given' and not bands:
+            raise CheckpointError(problem)
+        with torch.random.fork_rng(devices=()):  # it draws what it overwrites
+            vit = build_vit(backbone, num_heads)
     except CheckpointError as error:
         raise CheckpointError(f'{path}: {error}') from error
     metainfo = dict(

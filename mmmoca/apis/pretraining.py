@@ -3,11 +3,16 @@
 
 import hashlib
 import os
+import random
 import re
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from mmengine.hooks import CheckpointHook
 
 from mmmoca.checkpoints import CheckpointError
@@ -17,6 +22,7 @@ from mmmoca.datasets.file_endings import EXTENSIONS
 from mmmoca.datasets.hf_images import is_opened
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.engine.config import read_run
+from mmmoca.engine.hooks.preemption_hook import StoppedRun
 from mmmoca.engine.training import run
 from mmmoca.files import atomic_write, write_text
 from mmmoca.progress import in_notebook
@@ -28,6 +34,20 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
+@contextmanager
+def _callers_numbers() -> Iterator[None]:
+    """Put the random numbers of the caller back, which a run seeds."""
+    python, numpy = random.getstate(), np.random.get_state()
+    # A run uses the first device, if there is one, and seeds all.
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+@_callers_numbers()
 def pretrain(
     data: 'str | os.PathLike | Iterable | Dataset',
     out: str | os.PathLike,
@@ -81,8 +101,9 @@ def pretrain(
         FileNotFoundError: If there is no such config, checkpoint or folder.
         TypeError: If ``data`` holds what is neither a folder nor a file.
         RuntimeError: If another run writes to ``out``.
-        SystemExit: If it is asked to stop (Ctrl-C, SIGTERM, the stop button
-            of a notebook). ``resume=True`` goes on from there.
+        KeyboardInterrupt: By Ctrl-C or the stop button of a notebook, after
+            a checkpoint is written. ``resume=True`` goes on from there.
+        SystemExit: Likewise by SIGTERM and SIGUSR1, with status 75.
         ValueError: If a setting is out of range, or the config has no such
             key, as those that are not for one's own images.
     """
@@ -93,7 +114,7 @@ def pretrain(
         data_root=data,
         epochs=epochs,
         batch_size=batch_size,
-        knn_root=knn and os.path.abspath(os.path.expanduser(knn)),
+        knn_root=knn and _existing('knn', knn),
     )
     settings = {key: v for key, v in settings.items() if v is not None}
     if cfg.get('settings') != 'own_images':
@@ -115,7 +136,14 @@ def pretrain(
         resume='auto' if resume is True else resume or None,
         amp=amp,
     )
-    runner = run(cfg, in_notebook() if progress is None else progress)
+    try:
+        runner = run(cfg, in_notebook() if progress is None else progress)
+    except StoppedRun as stop:
+        if stop.number != signal.SIGINT:
+            raise
+        raise KeyboardInterrupt(
+            f'{out} has interrupted.pth: resume=True goes on from it'
+        ) from None
     (hook,) = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
     last, problems = newest_checkpoint(out, hook.filename_tmpl)
     if last is None:
@@ -123,6 +151,14 @@ def pretrain(
             f'the run has left no checkpoint in {out}: {"; ".join(problems)}'
         )
     return last
+
+
+def _existing(argument: str, place: str | os.PathLike) -> str:
+    """The absolute path of a place that is there, or of a pattern."""
+    path = os.path.abspath(os.path.expanduser(place))
+    if not (os.path.exists(path) or '{' in path):
+        raise FileNotFoundError(f'{argument}: there is no {path}')
+    return path
 
 
 def _stored(
@@ -142,7 +178,7 @@ def _stored(
                 data.with_format(None).save_to_disk(folder)
         return root, {}
     if isinstance(data, (str, os.PathLike)):
-        return os.path.abspath(os.path.expanduser(data)), {}
+        return _existing('data', data), {}
     files = []
     for place in items_of(data):
         if not isinstance(place, (str, os.PathLike)):

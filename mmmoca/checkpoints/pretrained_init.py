@@ -11,15 +11,15 @@ from mmmoca.messages import listed
 
 from .errors import CheckpointError
 from .fit import after_prefix, check_fit, loaded_names
-from .schemes import guarded
+from .schemes import ReadAddress, guarded
 
 
 def check_pretrained_inits(model: nn.Module) -> list[str]:
     """Check what each ``init_cfg=dict(type='Pretrained', ...)`` will load.
 
-    After this MMEngine reads the files with our reader, and a class that
-    would overwrite what is loaded from a list, or by the class
-    ``PretrainedInit``, finds the form that it knows.
+    MMEngine then takes what was read. A class that would overwrite what is
+    loaded from a list, or by the class ``PretrainedInit``, finds the form that
+    it knows.
 
     Args:
         model (nn.Module): A model before its ``init_weights``. Modules that
@@ -40,11 +40,11 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
             continue
         for init in pretrained:
             path, init['type'] = init['checkpoint'], 'Pretrained'
-            init['checkpoint'] = guarded(path)
             role = (
                 f'Pretrained init of {name or type(module).__name__} ({path})'
             )
             checkpoint = load(guarded(path))
+            init['checkpoint'] = ReadAddress(guarded(path), checkpoint)
             reports.append(_check_init(role, module, checkpoint, init))
         if len(pretrained) == 1:
             # So many classes know that they must not overwrite weights.

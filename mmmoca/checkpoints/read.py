@@ -95,9 +95,8 @@ def read_checkpoint(path: str | os.PathLike, lazy: bool = False) -> dict:
     """
     path = os.path.expanduser(os.fspath(path))
     if not os.path.isfile(path):
-        raise CheckpointError(
-            f'{path} is no file on this machine: download a URL first'
-        )
+        hint = ': download it first' if '://' in path else ''
+        raise CheckpointError(f'there is no file {path}{hint}')
     reader = _read_safetensors if _is_safetensors(path) else _read_pickled
     checkpoint = reader(path, lazy)
     if not isinstance(checkpoint, dict):

@@ -59,6 +59,7 @@ _ENTRIES = dict(
 )
 _ANY_SIGN = 'mean', 'nodata', 'fill', 'background'
 _LISTS = 'grid', 'mean', 'std'
+_MAY_BE_LISTS = 'scale', 'crop_size', 'background'
 
 
 def record_of(meta: object) -> dict:
@@ -110,7 +111,7 @@ def _is_usable(key: str, value: object, kind: type) -> bool:
     if kind in (dict, list):
         return isinstance(value, kind | tuple if kind is list else kind)
     several = isinstance(value, list | tuple)
-    if key in _LISTS and not several:
+    if several != (key in _LISTS) and key not in _MAY_BE_LISTS:
         return False
     lowest = -math.inf if key in _ANY_SIGN else 0
     for part in value if several else [value]:
@@ -206,6 +207,24 @@ def images_record(
     known['channel_order'] = 'rgb' if rgb else orders.get(channels, 'bands')
     known['source'] = 'config'
     return known
+
+
+def normalisation(
+    images: dict,
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return mean and std of each channel, of colours in the order RGB.
+
+    Args:
+        images (dict): Of :func:`images_record`.
+
+    Returns:
+        tuple[tuple[float, ...], tuple[float, ...]] | None: None if the config
+        does not normalise.
+    """
+    if 'mean' not in images:
+        return None
+    step = -1 if images['channel_order'] == 'bgr' else 1
+    return images['mean'][::step], images['std'][::step]
 
 
 def _resizing(steps: list[dict], img_size: tuple[int, int]) -> list[dict]:

@@ -21,6 +21,37 @@ _ENCODERS = ('mmmoca-teacher://', 'mmmoca-student://')
 _OURS = (FILE_SCHEME, *_ENCODERS)
 
 
+class ReadAddress(str):
+    """An address whose checkpoint is in memory, until it is taken.
+
+    MMEngine's initialisers get one where the file was read to be checked, so
+    that it is not read twice.
+
+    Args:
+        address (str): The address.
+        checkpoint (dict): What it holds.
+    """
+
+    def __new__(cls, address: str, checkpoint: dict) -> 'ReadAddress':
+        """Make the address."""
+        self = super().__new__(cls, address)
+        self._checkpoint = checkpoint
+        return self
+
+    def __deepcopy__(self, memo: dict) -> 'ReadAddress':
+        """Stay one: MMEngine copies the configs of its initialisers."""
+        return self
+
+    def take(self) -> dict | None:
+        """Return what it holds, once."""
+        checkpoint, self._checkpoint = self._checkpoint, None
+        return checkpoint
+
+
+def _in_memory(address: str) -> dict | None:
+    return address.take() if isinstance(address, ReadAddress) else None
+
+
 def guarded(path: str | os.PathLike) -> str:
     """The address by which MMEngine reads a checkpoint with our reader.
 
@@ -52,6 +83,8 @@ def load_from_file(filename: str, map_location: Any = None) -> dict:
     Raises:
         CheckpointError: See :func:`read_checkpoint`.
     """
+    if checkpoint := _in_memory(filename):
+        return checkpoint
     with local_file(filename.removeprefix(FILE_SCHEME)) as path:
         checkpoint = read_converted(path)
     meta = checkpoint.get('meta')
@@ -77,6 +110,8 @@ def load_from_mmmoca(filename: str, map_location: Any = None) -> dict:
     Raises:
         CheckpointError: See :func:`read_backbone`.
     """
+    if checkpoint := _in_memory(filename):
+        return checkpoint
     scheme, source = filename.split('://', 1)
     with local_file(source) as path:
         backbone = read_backbone(path, scheme.removeprefix('mmmoca-'))

@@ -103,10 +103,12 @@ def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
     """
     saved = loaded_names(checkpoint)
     own, vit = model.state_dict(), getattr(model, 'backbone', None)
-    shared = own.keys() & saved
+    parts = {name.partition('.')[0] for name in own.keys() & saved}
+    # A file of timm has a head of this name, too, but no backbone.
+    is_ours = 'backbone' in parts and len(parts) > 1
     if TEACHER_CLS not in saved and (
         not isinstance(vit, VisionTransformer)
-        or any(not name.startswith('backbone.') for name in shared)
+        or is_ours
         or all(n in saved and saved[n].shape == own[n].shape for n in own)
     ):
         return []

@@ -1,18 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import io
 import math
 
-import cv2
 import numpy as np
 
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
-from mmmoca.requirements import import_extra
 
+from .decoding import decode
+from .headers import Header, Source
 from .loading import DepthError, LoadImage
-
-NPY = b'\x93NUMPY'
-TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 
 
 @TRANSFORMS.register_module()
@@ -23,7 +19,9 @@ class LoadBands(LoadImage):
     ``.npy`` by NumPy, all else by OpenCV. Integers of 8, 16 and 32 bits,
     signed or not, and floats become float32 with the same values (rounded
     from 2**24 on). Channels keep the order of the file: a colour PNG is RGB,
-    so that ``to_rgb`` of the data preprocessor stays False.
+    so that ``to_rgb`` of the data preprocessor stays False. A palette gives
+    its colours where there are 3 or 4 channels, else its indices. A TIFF
+    where 0 is white is inverted. Of its series the first is read.
 
     As in :class:`LoadImage`, a damaged file is skipped in training, or named
     in an error, and so is one of other bits than the first image of its set.
@@ -42,7 +40,8 @@ class LoadBands(LoadImage):
             that has C entries.
         nodata (float | str, optional): Value that stands for a pixel without a
             measurement, such as -9999 or ``'nan'``; NaN then counts as such,
-            too. Defaults to None, all pixels have one.
+            too. Defaults to None: what GDAL's tag in a TIFF says, else all
+            pixels have one.
         fill (float | str, optional): Value for those pixels. Defaults to None:
             the mean of the channel's measured pixels in this image, or 0 if it
             has none.
@@ -73,46 +72,42 @@ class LoadBands(LoadImage):
             )
         self.channels = channels
         self.channel_axis = channel_axis
-        self.nodata = None if nodata is None else np.float32(nodata)
+        self.nodata = None if nodata is None else float(nodata)
         self.fill = None if fill is None else np.float32(fill)
         # Bits and file of the first image. Copies share it, so that a look
         # at the set before its workers start decides for all of them.
         self._first: dict[str, tuple[int, str]] = {}
 
-    def decode(self, content: bytes) -> np.ndarray | None:
-        """Decode the bytes of a file; its shape is that of the file."""
-        if content.startswith(NPY):
-            return self._decode_npy(content)
-        if content.startswith(TIFF):
-            return self._decode_tiff(content)
-        img = self.of_opencv(content, cv2.IMREAD_UNCHANGED)
-        if img is not None and img.ndim == 3:  # BGR or BGRA
-            img = img[..., [2, 1, 0, 3][: img.shape[2]]]
+    def decode(self, source: Source, header: Header) -> np.ndarray | None:
+        """Decode an image; its shape is that of the file."""
+        palette = {3: 'RGB', 4: 'RGBA'}.get(self.channels, '')
+        img = decode(source, header, palette=palette)
+        if header.mode == '1' and img is not None and img.dtype == bool:
+            img = img * np.uint8(255)  # as OpenCV reads such files
         return img
 
-    def _decode_npy(self, content: bytes) -> np.ndarray:
-        stream = io.BytesIO(content)
-        old = np.lib.format.read_magic(stream) == (1, 0)
-        read = np.lib.format.read_array_header_1_0
-        read = read if old else np.lib.format.read_array_header_2_0
-        shape, columns, dtype = read(stream)
-        self.check_size(shape)
-        # np.load would make room for whatever the header says.
-        values = np.frombuffer(content, dtype, math.prod(shape), stream.tell())
-        return values.reshape(shape, order='F' if columns else 'C')
+    def load(self, source: Source, name: str) -> tuple[np.ndarray, Header]:
+        """Decode and check an image, see :class:`LoadImage`.
 
-    def _decode_tiff(self, content: bytes) -> np.ndarray:
-        tifffile = import_extra('tifffile', 'TIFF')
-        with tifffile.TiffFile(io.BytesIO(content)) as file:
-            self.check_size(file.series[0].shape)
-            self.check_size(file.series[0].keyframe.chunks)
-            return file.asarray()
+        Its header says what is left out: no transparency, which is a band,
+        and no page that is one.
+        """
+        img, header = super().load(source, name)
+        there = math.prod(header.size) * header.channels * header.frames
+        left = header.frames if img.size < there else 1
+        return img, header._replace(
+            transparent=False, orientation=1, frames=left
+        )
 
-    def check(self, img: np.ndarray, name: str) -> np.ndarray:
+    def check_header(self, source: Source, header: Header, name: str) -> None:
+        """Take images of all kinds."""
+
+    def check(self, img: np.ndarray, header: Header, name: str) -> np.ndarray:
         """Check an image that is decoded, and bring it into its form.
 
         Args:
             img (np.ndarray): Image of any shape and depth.
+            header (Header): What it says of itself.
             name (str): What to call it in errors.
 
         Returns:
@@ -124,12 +119,15 @@ class LoadBands(LoadImage):
             ValueError: If its channels are others, or not clear.
         """
         self._check_depth(img.dtype, name)
-        img = self._channels_last(img, name)
+        stored = self._channels_last(img, name)
+        nodata = header.nodata if self.nodata is None else self.nodata
         with np.errstate(over='ignore'):  # to infinity, seen below
-            img = np.array(img, np.float32, order='C')
+            img = np.array(stored, np.float32, order='C')
+            if nodata is not None and stored.dtype.kind == 'f':
+                nodata = stored.dtype.type(nodata)  # as it was rounded there
         valid = np.isfinite(img)
-        if self.nodata is not None:
-            missing = np.isnan(img) | (img == self.nodata)
+        if nodata is not None:
+            missing = np.isnan(img) | (stored == nodata)
             self._fill(img, missing)
             valid |= missing
         if not valid.all():

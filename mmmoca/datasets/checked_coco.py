@@ -2,25 +2,21 @@
 """mmdet's COCO dataset with checks; importing this needs mmdet."""
 
 import json
-import logging
 import os
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets import CocoDataset
 from mmdet.datasets.api_wrappers import COCO
 from mmengine.logging import print_log
 
 from mmmoca.files import outside
-from mmmoca.messages import listed, printable
+from mmmoca.messages import DataWarning, listed, printable
 
 from .coco_entries import check_entries
-from .image_set import judge_images
-from .looks import check_images
-
-LOOKS = 200  # images that are decoded before a run
+from .look.boxes import BoxFacts
 
 
 class CheckedCOCO(COCO):
@@ -63,66 +59,61 @@ class CheckedCOCO(COCO):
         """
         known = [category['name'] for category in self.dataset['categories']]
         if [name for name in known if name in cat_names] != list(cat_names):
+            texts = all(isinstance(name, str) for name in cat_names)
+            show = str if texts else repr  # which tells 1 from '1'
             raise ValueError(
-                f'{self.path} has the categories {listed(known, 100)}, which '
-                f'the classes {listed(cat_names, 3)} do not match: write all '
+                f'{self.path} has the categories '
+                f'{listed(map(show, known), 100)}, which the classes '
+                f'{listed(map(show, cat_names), 3)} do not match: write all '
                 'or some of them, in this order, as metainfo.classes'
             )
         return super().get_cat_ids(cat_names=cat_names)
 
 
 class CheckedCocoDataset(CocoDataset):
-    """See :func:`mmmoca.datasets.coco`."""
+    """See :func:`mmmoca.datasets.coco`.
+
+    Attributes:
+        boxes (BoxFacts): What the objects are.
+    """
 
     def load_data_list(self) -> list[dict]:
-        """Load the annotations; check objects, images and masks."""
+        """Load the annotations, and say what stands out of the objects."""
         steps = self.pipeline.transforms
         masks = any(getattr(step, 'with_mask', False) for step in steps)
+        self.boxes = BoxFacts(self.metainfo['classes'], masks)
         self.COCOAPI = partial(
             CheckedCOCO, masks=masks, evaluated=self.test_mode
         )
-        self._masks, self._taken, self._left_out = masks, 0, []
         data = super().load_data_list()
-        if self._left_out:
-            left_out = (
-                f'{len(self._left_out)} objects of {self.ann_file} are left '
-                f'out (id {listed(self._left_out, 3)}), {self._taken} are '
-                'left: mmdet takes none that is of no class, ignored, of no '
-                'area, outside of its image, of less than a pixel (as shares '
-                'of 1 are) or, for masks, without a polygon of three points'
+        found = self.boxes.totals()
+        odd = self.boxes.odd(self.ann_file)
+        if self.boxes.left_out and not found:
+            raise ValueError(odd[0])
+        if found and found['crowds'] == found['objects']:
+            raise ValueError(
+                f'all {found["objects"]} objects of {self.ann_file} are '
+                'crowds (iscrowd=1), which no detector learns or is judged by'
             )
-            if not self._taken:
-                raise ValueError(left_out)
-            print_log(left_out, 'current', logging.WARNING)
+        for line in odd:
+            warnings.warn(line, DataWarning, stacklevel=2)
         self._check_images({info['img_path'] for info in data})
         return data
 
-    def full_init(self) -> None:
-        """Load the annotations, and check sizes of images."""
-        judge_images(self)
-        steps = self.pipeline.transforms
-        super().full_init()
-        if check_size not in steps:
-            check_images(self, LOOKS, check_size)
-            # Each image, where it is decoded.
-            for load in steps[:]:
-                if isinstance(load, LoadImageFromFile):
-                    steps.insert(steps.index(load) + 1, check_size)
-
     def parse_data_info(self, raw_data_info: dict) -> dict:
-        """Parse an image's objects; count those that are left out."""
+        """Parse an image and the objects that mmdet takes; count all."""
+        image = raw_data_info['raw_img_info']
+        names, size = (
+            self.metainfo['classes'],
+            (image['height'], image['width']),
+        )
+        taken = []
         for one in raw_data_info['raw_ann_info']:
-            alone = dict(raw_data_info, raw_ann_info=[one])
-            mask = self._masks and one.get('segmentation')
-            # mmdet leaves out the object where it loads the mask.
-            drawn = not isinstance(mask, list) or any(
-                len(part) > 5 and len(part) % 2 == 0 for part in mask
-            )
-            if drawn and super().parse_data_info(alone)['instances']:
-                self._taken += 1
-            else:
-                self._left_out.append(one['id'])
-        return super().parse_data_info(raw_data_info)
+            label = self.cat2label.get(one['category_id'])
+            name = None if label is None else names[label]
+            if self.boxes.take(one, size, name):
+                taken.append(one)
+        return super().parse_data_info(dict(raw_data_info, raw_ann_info=taken))
 
     def filter_data(self) -> list[dict]:
         """Leave out images without objects, not all of them."""
@@ -150,27 +141,3 @@ class CheckedCocoDataset(CocoDataset):
                 f'{self.ann_file} are missing or not below data_prefix.img '
                 f'({listed(missing, 3)}): correct it, data_root or the file'
             )
-
-
-def check_size(results: dict) -> dict:
-    """Check that an image has the size that the annotations say.
-
-    Args:
-        results (dict): With ``img`` as decoded, (H, W, ...), and ``height``
-            and ``width`` of the annotation file.
-
-    Returns:
-        dict: The same.
-
-    Raises:
-        ValueError: If the sizes differ.
-    """
-    found = results['img'].shape[:2]
-    stated = results['height'], results['width']
-    if found != stated:
-        raise ValueError(
-            f'{printable(results["img_path"])} has the height and width '
-            f'{found}, as its EXIF orientation turns it, not {stated} as its '
-            'entry says: correct the entry and its objects'
-        )
-    return results

@@ -1,46 +1,178 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What decoders of images lack: files of any size, and which way is up."""
+"""The one reader of images, of files and in memory."""
 
 import io
-import struct
+import math
 
+import cv2
 import numpy as np
 from PIL import Image
 
-TURN = 0x112  # of EXIF: how to hold the camera
+from mmmoca.requirements import import_extra
+
+from .headers import Header, Source, npy_layout, open_image
+
+PIXELS = 2**30  # OpenCV's own limit of an image
+# How OpenCV mirrors what EXIF turns, after 5 to 8 are transposed.
+_FLIPS = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}
 
 
-def open_image(content: bytes) -> Image.Image:
-    """Open an image without decoding it, of any size.
-
-    ``Image.open`` has a limit that belongs to the whole process.
+def decode(
+    source: Source,
+    header: Header,
+    form: str = 'stored',
+    backend: str = 'cv2',
+    turned: bool = True,
+    shrink: int = 1,
+    deep: bool = True,
+    background: tuple[int, int, int] | None = None,
+    palette: str = '',
+) -> np.ndarray | None:
+    """Decode an image.
 
     Args:
-        content (bytes): The bytes of a file.
+        source (bytes | Image.Image | np.ndarray): The bytes of a file, or an
+            image in memory; of an array channels are last, in RGB order.
+        header (Header): What :func:`read_header` says of it.
+        form (str): 'color' for BGR, 'grayscale', or 'stored' for the values
+            and the order of the file, those of a palette its indices.
+        backend (str): 'cv2' or 'pillow', which decodes pictures.
+        turned (bool): Turn it as EXIF says, unless it is 'stored'.
+        shrink (int): Decode a JPEG file at 1/2, 1/4 or 1/8 of its size.
+        deep (bool): Keep more than 8 bits, instead of the upper 8.
+        background (tuple[int, int, int], optional): Show what is transparent
+            on this colour, RGB. By default what lies under it is taken.
+        palette (str): 'RGB' or 'RGBA' for the colours of a palette that is
+            'stored'.
 
     Returns:
-        The image, of which ``size`` and ``getexif()`` are known.
+        np.ndarray: (H, W, C) or (H, W); None if OpenCV cannot decode it.
 
     Raises:
-        Image.UnidentifiedImageError: If Pillow knows no such format.
+        Exception: Each decoder has errors of its own. ValueError, if it has
+            more than 2**30 pixels.
     """
-    Image.init()
-    stream = io.BytesIO(content)
-    for opener, accept in map(Image.OPEN.get, Image.ID):
-        try:
-            known = accept is None or accept(content[:16])
-            if known and not isinstance(known, str):  # a text is a warning
-                stream.seek(0)
-                return opener(stream, '')
-        except (SyntaxError, IndexError, TypeError, struct.error):
-            continue  # as Pillow does: another one may know it
-    raise Image.UnidentifiedImageError('Pillow knows no such format')
+    stored = form == 'stored'
+    if isinstance(source, np.ndarray):
+        if stored:
+            return source
+        grey = source.shape[2:] == (1,)
+        source = Image.fromarray(source[..., 0] if grey else source)
+    elif isinstance(source, bytes):
+        if header.format == 'NPY':
+            return _npy_values(source) if stored else None
+        check_size(*header.size, header.channels)
+        pillow = backend == 'pillow' or _needs_pillow(header, form, background)
+        if stored and header.format == 'TIFF' and not pillow:
+            return _tiff_values(source, header)
+        if pillow:
+            source = open_image(source)
+    if isinstance(source, bytes):
+        img = _opencv_values(source, form, shrink, deep)
+    else:
+        if palette and header.mode == 'P':
+            source = source.convert(palette)
+        img = _pillow_values(source, header, form, backend, background)
+    turned = turned and not stored
+    return img if img is None else upright(img, _left_to_turn(header, turned))
 
 
 def upright(img: np.ndarray, turn: int) -> np.ndarray:
     """Turn an image as EXIF says: 1 to 8, of which 5 to 8 swap the axes."""
     if turn in (5, 6, 7, 8):
-        img = img.swapaxes(0, 1)
-    down = -1 if turn in (3, 4, 7, 8) else 1
-    right = -1 if turn in (2, 3, 6, 7) else 1
-    return np.ascontiguousarray(img[::down, ::right])
+        img = cv2.transpose(img)
+    return cv2.flip(img, _FLIPS[turn]) if turn in _FLIPS else img
+
+
+def _left_to_turn(header: Header, turned: bool) -> int:
+    """What is to be done to an image that is decoded, as EXIF counts."""
+    turn = header.orientation
+    if header.format == 'TIFF':  # which both decoders turn by themselves
+        return 1 if turned else {6: 8, 8: 6}.get(turn, turn)
+    return turn if turned else 1
+
+
+def check_size(*shape: int) -> None:
+    """Refuse an image of more than 2**30 pixels of four channels.
+
+    A few bytes of a file are enough to ask for more memory than there is.
+
+    Raises:
+        ValueError: It tells the shape.
+    """
+    values = math.prod(shape)
+    pixels = values // max(1, min(shape)) if len(shape) == 3 else values
+    if max(pixels, values // 4) > PIXELS:
+        raise ValueError(f'its shape is {shape}: more than {PIXELS} pixels')
+
+
+def _needs_pillow(header: Header, form: str, background: tuple | None) -> bool:
+    """What OpenCV cannot give: palettes, transparency as it is, HEIC."""
+    clear, tiff = header.transparent, header.format == 'TIFF'
+    if form == 'stored':
+        clear = clear and header.bits <= 8 and not tiff
+        return header.mode == 'P' or clear
+    # OpenCV multiplies colours of a TIFF by their transparency.
+    shown = background is not None or (tiff and header.bits <= 8)
+    return (clear and shown) or header.format == 'HEIF'
+
+
+def _opencv_values(
+    content: bytes, form: str, shrink: int, deep: bool
+) -> np.ndarray | None:
+    flag = cv2.IMREAD_IGNORE_ORIENTATION
+    if form == 'stored':
+        flag = cv2.IMREAD_UNCHANGED
+    elif shrink > 1:
+        flag |= getattr(cv2, f'IMREAD_REDUCED_COLOR_{shrink}')
+    else:
+        grey = form == 'grayscale'
+        flag |= cv2.IMREAD_GRAYSCALE if grey else cv2.IMREAD_COLOR
+    if deep:
+        flag |= cv2.IMREAD_ANYDEPTH  # the same for files of 8 bits
+    img = cv2.imdecode(np.frombuffer(content, np.uint8), flag)
+    if form == 'stored' and img is not None and img.ndim == 3:  # BGR or BGRA
+        img = img[..., [2, 1, 0, 3][: img.shape[2]]]
+    return img
+
+
+def _pillow_values(
+    image: Image.Image,
+    header: Header,
+    form: str,
+    backend: str,
+    background: tuple[int, int, int] | None,
+) -> np.ndarray:
+    if form == 'stored':
+        return np.asarray(image)
+    if image.mode.startswith('I;16'):  # which PIL would clip at 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ('La', 'RGBa'):  # which PIL takes to no other mode
+        image = image.convert(f'{image.mode[:-1]}A')
+    if background is not None and header.transparent:
+        canvas = Image.new('RGBA', image.size, (*background, 255))
+        image = Image.alpha_composite(canvas, image.convert('RGBA'))
+    image = image.convert('RGB')
+    if form == 'color':
+        return np.ascontiguousarray(np.asarray(image)[..., ::-1])
+    if backend == 'pillow':
+        return np.array(image.convert('L'))
+    return cv2.cvtColor(np.asarray(image), cv2.COLOR_RGB2GRAY)
+
+
+def _npy_values(content: bytes) -> np.ndarray:
+    shape, dtype, columns, begin = npy_layout(content)
+    # np.load would make room for whatever the header says.
+    values = np.frombuffer(content, dtype, math.prod(shape), begin)
+    return values.reshape(shape, order='F' if columns else 'C')
+
+
+def _tiff_values(content: bytes, header: Header) -> np.ndarray:
+    tifffile = import_extra('tifffile', 'TIFF')
+    with tifffile.TiffFile(io.BytesIO(content)) as file:
+        check_size(*file.series[0].shape)
+        check_size(*file.series[0].keyframe.chunks)
+        img = file.asarray()
+    if not header.inverted:
+        return img
+    return ~img if img.dtype.kind in 'biu' else -img

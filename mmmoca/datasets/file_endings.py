@@ -5,16 +5,19 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 
 from mmengine.logging import print_log
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from mmmoca.messages import listed, printable
 
-# What OpenCV decodes without options.
+HEIC = ('.heic', '.heif')
+# What OpenCV decodes without options, and pillow-heif where it is installed.
 EXTENSIONS = (
     *IMG_EXTENSIONS,
     *('.avif', '.gif', '.jfif', '.jp2', '.jpe', '.pbm', '.pnm'),
+    *(HEIC if find_spec('pillow_heif') else ()),
 )
 # LoadBands reads arrays of NumPy, too.
 BAND_EXTENSIONS = (*EXTENSIONS, '.npy')
@@ -64,6 +67,8 @@ def say_left_out(left_out: Counter[str], place: str, remedy: str) -> None:
         remedy (str): What to write to take those files.
     """
     if left_out:
+        if any(kind.lower().endswith(HEIC) for kind in left_out):
+            remedy += ', or pip install pillow-heif for .heic'
         print_log(
             f'{left_out.total()} files in {printable(place)} are left out '
             f'({counted(left_out)}): {remedy}',

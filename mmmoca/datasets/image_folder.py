@@ -11,6 +11,16 @@ from mmmoca.registry import DATASETS
 from .file_endings import with_ending
 from .image_set import ImageSet
 
+# Folders of thumbnails, and of what was deleted.
+_OF_MACHINES = {
+    '@eaDir',
+    '#recycle',
+    '__MACOSX',
+    '$RECYCLE.BIN',
+    'System Volume Information',
+    'lost+found',
+}
+
 
 @DATASETS.register_module()
 class ImageFolder(ImageSet):
@@ -49,6 +59,12 @@ class ImageFolder(ImageSet):
 
     def find_images(self) -> Iterator[dict]:
         """List the folder, or read the list."""
+        if not (self.ann_file or os.path.isdir(self.img_prefix)):
+            inside = '<class>/<image>' if self.with_label else '<image>'
+            raise FileNotFoundError(
+                f'there is no folder {printable(self.img_prefix)}: make it, '
+                f'with {inside} in it, or name another one'
+            )
         if self.ann_file:
             yield from self._read_list()
         elif not self.with_label:
@@ -109,8 +125,21 @@ def visible_folders(root: str) -> list[str]:
     return sorted(
         entry.name
         for entry in os.scandir(root)
-        if os.path.isdir(entry) and not entry.name.startswith('.')
+        if os.path.isdir(entry)
+        and not entry.name.startswith('.')
+        and _made_by(entry.path) is None
     )
+
+
+def _made_by(folder: str) -> str | None:
+    """Who has made a folder that is no one's images, if someone has."""
+    name = os.path.basename(folder)
+    if name in _OF_MACHINES:
+        return name
+    left = 'last_checkpoint', 'vis_data'
+    if any(os.path.exists(os.path.join(folder, n)) for n in left):
+        return f'{name}, which a run has made'
+    return None
 
 
 def visible_files(
@@ -118,11 +147,12 @@ def visible_files(
 ) -> Iterator[str]:
     """Find the files below a folder, at any depth.
 
-    Nothing hidden is listed, nor what lies in a hidden folder. Links are
-    followed, but none leads into a folder twice, or into one that the root is
-    in. A link that leads nowhere, or in a circle, is listed, so that whoever
-    reads it can say so.
-    Pipes, devices and sockets, whose reading may never end, are not.
+    Nothing hidden is listed, nor what lies in a hidden folder, in one that
+    machines leave behind (``@eaDir``, ``__MACOSX``), or in that of a run.
+    Links are followed, but none leads into a folder twice, or into one that
+    the root is in. A link that leads nowhere, or in a circle, is listed, so
+    that whoever reads it can say so. Pipes, devices and sockets, whose
+    reading may never end, are not.
 
     Args:
         root (str): The folder.
@@ -156,7 +186,13 @@ def visible_files(
                 if lost or entry.is_file():
                     yield entry.path
                 elif entry.is_dir():
-                    folders.append(entry.path)
+                    if made := _made_by(entry.path):
+                        if left_out is not None:
+                            inside = os.walk(entry.path)
+                            number = sum(len(files) for *_, files in inside)
+                            left_out[f'in {made}'] += number
+                    else:
+                        folders.append(entry.path)
                 elif left_out is not None:
                     left_out['that are no regular files'] += 1
         # The order decides which of two links is followed.

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """What image sets have in common, wherever the images are stored."""
 
+import copy
 import pickle
 from array import array
 from collections import Counter
@@ -8,6 +9,7 @@ from collections.abc import Iterator, Sequence, Sized
 
 import numpy as np
 from mmcv.transforms import BaseTransform, LoadImageFromFile
+from mmengine.dataset import BaseDataset
 from mmpretrain.datasets import CustomDataset
 from mmpretrain.datasets.base_dataset import expanduser
 
@@ -15,7 +17,6 @@ from mmmoca.messages import printable
 
 from .file_endings import EXTENSIONS, counted, say_left_out
 from .loading import BACKENDS, COLOR_TYPES, LoadImage
-from .looks import look_at
 from .seeding import members
 
 # Few files tell whether the loader can use them; a folder with so many bad
@@ -30,8 +31,6 @@ class ImageSet(CustomDataset):
     does it, but one at a time, so that a list of millions of dicts is never
     in memory. ``data_list`` reads them back. A loader reads the path or URL
     of an image by MMEngine's file backends, wherever the image is stored.
-    MMCV's loader in a pipeline is replaced by :class:`LoadImage`, which looks
-    at the bits, the size and the orientation of each image.
 
     Args:
         data_root (str): Where the images are; ``~`` is understood.
@@ -77,7 +76,6 @@ class ImageSet(CustomDataset):
     def full_init(self) -> None:
         """Find the images and check that they can be read."""
         if not self._fully_initialized:
-            judge_images(self)
             super().full_init()
             self._check_readable()
 
@@ -127,7 +125,7 @@ class ImageSet(CustomDataset):
     def _check_readable(self) -> None:
         """Raise unless one of some images, spread evenly, can be used."""
         problem = None
-        for _, problem in look_at(self, PROBES):
+        for _, problem in tried_images(self):
             if problem is None:
                 return
         if problem is not None:
@@ -175,13 +173,49 @@ class _Infos(Sequence):
 def judge_images(dataset: Sized) -> None:
     """Let a set of any package judge each image where it is decoded.
 
-    MMCV's loader cuts 16 bits to the upper 8, so that images of 12 are black.
+    MMCV's loader cuts 16 bits to the upper 8, so that images of 12 are black:
+    ours takes its place. One image is tried, which tells LoadBands the bits
+    that each worker expects.
 
     Args:
         dataset (Sized): The set, or a wrapper of sets, changed in place.
     """
     for part in members(dataset):
         part.pipeline.transforms[:] = map(judging, part.pipeline.transforms)
+        all(problem for _, problem in tried_images(part))
+
+
+def tried_images(
+    dataset: BaseDataset,
+) -> Iterator[tuple[str, Exception | None]]:
+    """Load some images of a set, evenly spaced, by its pipeline's loader.
+
+    Args:
+        dataset (BaseDataset): The set. One without a loader has no files.
+
+    Yields:
+        tuple[str, Exception | None]: A file, and why it cannot be used.
+    """
+    load = strict_loader(dataset)
+    number = min(PROBES, len(dataset)) if load else 0
+    for index in np.linspace(0, len(dataset) - 1, number).astype(int):
+        info = dataset.get_data_info(index)
+        problem = None
+        try:
+            load(info)
+        except Exception as error:  # each decoder has errors of its own
+            problem = error
+        yield info['img_path'], problem
+
+
+def strict_loader(dataset: BaseDataset) -> LoadImageFromFile | None:
+    """Return a copy of a set's loader that skips nothing, if it has one."""
+    steps = dataset.pipeline.transforms
+    load = next((s for s in steps if isinstance(s, LoadImageFromFile)), None)
+    if load is not None:
+        load = copy.copy(load)
+        load.ignore_empty = load.skip_unreadable = False  # MMCV's, and ours
+    return load
 
 
 def judging(transform: BaseTransform) -> BaseTransform:

@@ -3,6 +3,8 @@
 
 import os
 import re
+import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from glob import escape, glob
@@ -11,12 +13,12 @@ from pathlib import Path
 from mmengine.fileio import BaseStorageBackend, register_backend
 
 from mmmoca.files import read_lines
-from mmmoca.messages import printable
+from mmmoca.messages import listed, printable
 from mmmoca.registry import DATASETS
 from mmmoca.requirements import import_extra
 
 from .image_set import ImageSet
-from .shard_index import read_index
+from .shard_index import key_of, read_index
 
 # Address of an image: the shard, where its bytes begin, and how many.
 TAR_ADDRESS = re.compile(r'tar://(.+?)#(\d+)\+(\d+)/.*', re.DOTALL)
@@ -26,7 +28,8 @@ TAR_ADDRESS = re.compile(r'tar://(.+?)#(\d+)\+(\d+)/.*', re.DOTALL)
 class ImageShards(ImageSet):
     """Images in tar files, in the layout of WebDataset.
 
-    Every visible file in a shard with an image's extension is an image. Its
+    Every visible file in a shard with an image's extension is an image, and
+    so is a link to one in the shard. Its
     label is the whole number in ``KEY.cls``, or ``label`` in ``KEY.json``,
     where KEY is its name up to the first dot. ``classes.txt`` beside the
     shards may name the classes, one a line.
@@ -42,6 +45,9 @@ class ImageShards(ImageSet):
         data_prefix (str): Sub-folder of ``data_root``, or files in it, if any.
         with_label (bool): Whether to look for labels.
         extensions (Sequence[str]): Endings of the images.
+        image_suffix (str, optional): Which image of a sample to take, where
+            there are several: what follows KEY and its dot, 'input.png' say.
+            Defaults to None, all of them, with a warning.
         **kwargs: Further arguments of :class:`ImageSet`.
 
     Raises:
@@ -54,6 +60,12 @@ class ImageShards(ImageSet):
             an ``ann_file``.
     """
 
+    def __init__(
+        self, *args, image_suffix: str | None = None, **kwargs
+    ) -> None:
+        self.image_suffix = image_suffix and image_suffix.lower().lstrip('.')
+        super().__init__(*args, **kwargs)
+
     def find_images(self) -> Iterator[dict]:
         """Find the members of the shards that are images."""
         self.refuse_list()
@@ -61,14 +73,33 @@ class ImageShards(ImageSet):
         names = Path(shards[0]).with_name('classes.txt')
         if self.with_label and self.CLASSES is None and names.is_file():
             self._metainfo['classes'] = tuple(read_lines(names))
+        samples, suffixes = 0, set()
         for shard in shards:
-            members = read_index(shard, self.extensions, self.left_out)
+            members = [*read_index(shard, self.extensions, self.left_out)]
+            kinds = defaultdict(list)
+            for name, *_ in members:
+                key, suffix = key_of(name)
+                kinds[key].append(suffix)
+            several = [kind for kind in kinds.values() if len(kind) > 1]
+            samples += len(several)
+            suffixes |= {suffix for kind in several for suffix in kind}
             for name, offset, size, label in members:
+                suffix = key_of(name)[1]
+                if self.image_suffix not in (None, suffix):
+                    self.left_out[f'of .{suffix}'] += 1
+                    continue
                 # MMEngine splits a URL at each ://. Offset and size, as
                 # numbers, lead to no other file, whoever wrote the index.
                 name = re.sub('://+', ':/', name)
                 url = f'tar://{shard}#{offset:d}+{size:d}/{name}'
                 yield dict(img_path=url, gt_label=label)
+        if samples and self.image_suffix is None:
+            warnings.warn(
+                f'{samples} samples have several images, all of which are '
+                f'taken ({listed(sorted(suffixes))}): name one of these by '
+                'image_suffix of ImageShards',
+                stacklevel=2,
+            )
 
     def _shards(self) -> list[str]:
         place = self.img_prefix.rstrip('/')

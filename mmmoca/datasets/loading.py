@@ -1,23 +1,18 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import logging
-import math
-from collections.abc import Sequence
 
-import cv2
-import mmcv
 import numpy as np
-from mmcv.image.io import _pillow2array
 from mmcv.transforms import LoadImageFromFile
 from mmengine import fileio
 from mmengine.dist import get_rank
 from mmengine.logging import print_log
-from PIL import Image
 
 from mmmoca.files import check_regular
 from mmmoca.messages import printable
 from mmmoca.registry import TRANSFORMS
 
-from .decoding import TURN, open_image, upright
+from .decoding import decode
+from .headers import Header, Source, read_header
 
 # MMCV's. LoadBands is in the place of 'unchanged' and 'tifffile'.
 COLOR_TYPES = (
@@ -27,11 +22,12 @@ COLOR_TYPES = (
     'grayscale_ignore_orientation',
 )
 BACKENDS = ('cv2', 'pillow')
-OPENCV_PIXELS = 2**30  # OpenCV's own limit
+# OpenCV may read what Pillow does not, such as AVIF beside an older one.
+_UNKNOWN = Header('', '', (0, 0), channels=0, bits=8)
 
 
 class DepthError(OSError, ValueError):
-    """An image of other bits than its loader, or its set, is for."""
+    """An image of other bits or bands than its loader, or its set, is for."""
 
 
 @TRANSFORMS.register_module()
@@ -70,9 +66,9 @@ class LoadImage(LoadImageFromFile):
         cut_to_8_bits (bool): Allow files of more than 8 bits a channel, of
             which the upper 8 are taken. By default such a file counts as
             unreadable. :class:`LoadBands` keeps their values.
-        max_pixels (int): Most pixels of an image, judged before it is decoded.
-            Of more than four channels, a quarter of its values. OpenCV takes
-            no more than the default, 2**30.
+        background (tuple[int, int, int], optional): Colour, RGB, that
+            transparent pixels are shown on. Defaults to None: the colour that
+            lies under them is taken, as torchvision and timm take it.
         backend_args (dict, optional): Storage backend, see
             :func:`mmengine.fileio.get`.
 
@@ -95,7 +91,7 @@ class LoadImage(LoadImageFromFile):
         skip_unreadable: bool = True,
         max_unreadable: float = 0.2,
         cut_to_8_bits: bool = False,
-        max_pixels: int = OPENCV_PIXELS,
+        background: tuple[int, int, int] | None = None,
         backend_args: dict | None = None,
     ) -> None:
         for name, value, known in (
@@ -118,6 +114,12 @@ class LoadImage(LoadImageFromFile):
             raise ValueError(
                 f'max_unreadable={max_unreadable} must be between 0 and 1'
             )
+        if background is not None and not (
+            len(background) == 3 and all(x in range(256) for x in background)
+        ):
+            raise ValueError(
+                f'background={background} must be a colour, as (255, 255, 255)'
+            )
         super().__init__(
             to_float32=to_float32,
             color_type=color_type,
@@ -128,84 +130,26 @@ class LoadImage(LoadImageFromFile):
         self.skip_unreadable = skip_unreadable
         self.max_unreadable = max_unreadable
         self.cut_to_8_bits = cut_to_8_bits
-        self.max_pixels = max_pixels
-        self._unreadable: set[str] = set()
+        self.background = background and tuple(background)
+        self._named: dict[str, set[str]] = {}
         self._read = self._failed = 0
 
-    def check_size(self, shape: Sequence[int]) -> None:
-        """Refuse an image of too many pixels.
-
-        Args:
-            shape (Sequence[int]): Its (H, W), or with channels at either end,
-                or pages.
-
-        Raises:
-            ValueError: If there are more than ``max_pixels``.
-        """
-        values = math.prod(shape)
-        pixels = values // max(1, min(shape)) if len(shape) == 3 else values
-        if max(pixels, values // 4) > self.max_pixels:
-            raise ValueError(
-                f'its shape is {tuple(shape)}, which is more than '
-                f'max_pixels={self.max_pixels} of {type(self).__name__}'
-            )
-
-    def _reduction(self, content: bytes) -> int:
-        """By what number the size of a JPEG file may be divided."""
-        if self.reduce_to is None or not content.startswith(b'\xff\xd8'):
-            return 1
-        side = min(open_image(content).size)
-        fits = (n for n in (8, 4, 2) if side >= n * self.reduce_to)
-        return next(fits, 1)
-
-    def _of_pillow(self, image: Image.Image) -> np.ndarray:
-        deep = image.mode[0] in 'IF' or ';16' in str(image.tile)
-        if deep and not self.cut_to_8_bits:
-            return np.asarray(image, np.uint16)  # refused later
-        # It has no public function for an image that is open.
-        return _pillow2array(image, self.color_type)
-
-    def decode(self, content: bytes) -> np.ndarray | None:
-        """Decode the bytes of a file; None if the backend cannot."""
-        pillow = self.imdecode_backend == 'pillow'
-        # OpenCV reads the orientation of neither WebP nor AVIF.
-        turn = content[8:16] == b'WEBPVP8X' or content[4:8] == b'ftyp'
-        turn &= not pillow and self.color_type in ('color', 'grayscale')
-        if pillow or turn:
-            header = open_image(content)
-            self.check_size(header.size)
-        if pillow:
-            return self._of_pillow(header)
-        flag = mmcv.image.io.imread_flags[self.color_type]
-        if not self.cut_to_8_bits:
-            flag |= cv2.IMREAD_ANYDEPTH  # the same for files of 8 bits
-        if turn:
-            flag |= cv2.IMREAD_IGNORE_ORIENTATION
-        if (divisor := self._reduction(content)) > 1:
-            flag |= getattr(cv2, f'IMREAD_REDUCED_COLOR_{divisor}')
-        img = self.of_opencv(content, flag)
-        if turn and img is not None:
-            img = upright(img, header.getexif().get(TURN, 1))
-        return img
-
-    def of_opencv(self, content: bytes, flag: int) -> np.ndarray | None:
-        """Decode by OpenCV, an image of its and our number of pixels.
-
-        Args:
-            content (bytes): The bytes of a file.
-            flag (int): OpenCV's.
-
-        Returns:
-            The image, None if OpenCV cannot decode it.
-
-        Raises:
-            ValueError: If it has more than ``max_pixels``.
-            cv2.error: If it has more than OpenCV's own limit, or 2**20 on a
-                side. It names the limit.
-        """
-        if self.max_pixels < OPENCV_PIXELS:
-            self.check_size(open_image(content).size)
-        return cv2.imdecode(np.frombuffer(content, np.uint8), flag)
+    def decode(self, source: Source, header: Header) -> np.ndarray | None:
+        """Decode an image; None if the backend cannot."""
+        shrink = 1
+        if self.reduce_to is not None and header.format in ('JPEG', 'MPO'):
+            fits = min(header.size) // self.reduce_to
+            shrink = next((n for n in (8, 4, 2) if fits >= n), 1)
+        return decode(
+            source,
+            header,
+            self.color_type.removesuffix('_ignore_orientation'),
+            self.imdecode_backend,
+            turned=self.color_type in ('color', 'grayscale'),
+            shrink=shrink,
+            deep=not self.cut_to_8_bits,
+            background=self.background,
+        )
 
     def read(self, path: str) -> np.ndarray:
         """Read and decode one file.
@@ -220,43 +164,92 @@ class LoadImage(LoadImageFromFile):
             OSError: If the file cannot be read or decoded; it names the
                 file and says why.
         """
+        return self.load(self._content(path), path)[0]
+
+    def _content(self, path: str) -> bytes:
         try:
             check_regular(path)
             if old := self.file_client_args:  # of MMCV's loader
-                content = fileio.FileClient(**old).get(path)
-            else:
-                content = fileio.get(path, backend_args=self.backend_args)
+                return fileio.FileClient(**old).get(path)
+            return fileio.get(path, backend_args=self.backend_args)
         except Exception as error:  # each backend has errors of its own
             raise _unreadable(path, error) from error
-        return self.read_bytes(content, path)
 
-    def read_bytes(self, content: bytes, name: str) -> np.ndarray:
-        """Decode and check the bytes of one file.
+    def load(self, source: Source, name: str) -> tuple[np.ndarray, Header]:
+        """Decode and check an image, of a file or in memory.
 
         Args:
-            content (bytes): The bytes.
+            source (bytes | Image.Image | np.ndarray): The bytes of a file, or
+                an image; of an array channels are last, in RGB order.
             name (str): What to call it in errors.
 
         Returns:
-            The image, see the class.
+            tuple[np.ndarray, Header]: The image, see the class, and what it
+            says of itself.
 
         Raises:
-            OSError: If they cannot be decoded, or have other bits.
+            OSError: If it cannot be decoded, or has other bits.
+            TypeError: If an image in memory is of another kind.
         """
+        problem = ''
         try:
-            img = self.decode(content)
+            header = read_header(source)
+        except OSError as error:
+            if not isinstance(source, bytes):
+                raise _unreadable(name, error) from error
+            header, problem = _UNKNOWN, f' ({error})'
+        self.check_header(source, header, name)
+        try:
+            img = self.decode(source, header)
         except Exception as error:  # each decoder has errors of its own
             raise _unreadable(name, error) from error
         if img is None:
             reason = f'damaged or no image that {self.imdecode_backend} knows'
-            raise _unreadable(name, f'it is {reason}')
-        return self.check(img, name)
+            raise _unreadable(name, f'it is {reason}{problem}')
+        return self.check(img, header, name), header
 
-    def check(self, img: np.ndarray, name: str) -> np.ndarray:
+    def check_header(self, source: Source, header: Header, name: str) -> None:
+        """Refuse an image that is of another kind, by what it says.
+
+        Args:
+            source (bytes | Image.Image | np.ndarray): See :meth:`load`.
+            header (Header): What it says.
+            name (str): What to call it in errors.
+
+        Raises:
+            DepthError: If it has other than 8 bits, or bands that are neither
+                colours nor transparency.
+            TypeError: If an image in memory is of another kind.
+        """
+        if isinstance(source, np.ndarray):
+            known = source.ndim == 2 or source.shape[2:] in ((1,), (3,), (4,))
+            if source.dtype != np.uint8 or not (known and source.size):
+                raise TypeError(
+                    f'{name} is {source.dtype} of the shape {source.shape}: '
+                    'give uint8 arrays, (H, W, 3) in RGB or (H, W), or a '
+                    'normalised batch as a tensor, (B, C, H, W)'
+                )
+        elif not isinstance(source, bytes) and header.bits > 8:
+            # As RGB, PIL would clip them at 255.
+            raise TypeError(
+                f'{name} has the mode {header.mode} of PIL: convert it to 8 '
+                'bits'
+            )
+        if header.extra:
+            raise DepthError(
+                f'{printable(name)} has {header.channels} bands, which are '
+                'more than colours and transparency: write '
+                f'mmmoca.LoadBands(channels={header.channels})'
+            )
+        if header.bits > 8 and not self.cut_to_8_bits:
+            raise _too_deep(name, f'of {header.bits} bits ({header.mode})')
+
+    def check(self, img: np.ndarray, header: Header, name: str) -> np.ndarray:
         """Check an image that is decoded, and bring it into its form.
 
         Args:
             img (np.ndarray): The image as decoded.
+            header (Header): What it says of itself.
             name (str): What to call it in errors.
 
         Returns:
@@ -266,11 +259,7 @@ class LoadImage(LoadImageFromFile):
             DepthError: If it has other than 8 bits.
         """
         if img.dtype != np.uint8:
-            raise DepthError(
-                f'{printable(name)} is {img.dtype}, but LoadImage reads 8 '
-                'bits: write mmmoca.LoadBands(channels=...), or if 8 suffice, '
-                'mmmoca.LoadImage(cut_to_8_bits=True)'
-            )
+            raise _too_deep(name, img.dtype)
         return img.astype(np.float32) if self.to_float32 else img
 
     def transform(self, results: dict) -> dict | None:
@@ -278,14 +267,30 @@ class LoadImage(LoadImageFromFile):
         path = results['img_path']
         self._read += 1
         try:
-            img = self.read(path)
+            img, header = self.load(self._content(path), path)
         except OSError as error:
             if not self.skip_unreadable:
                 raise
             self._skip(path, error)
             return None
+        if not header.whole:
+            text = f'{printable(path)} is cut short. What is there is taken'
+            self._say_once('cut short', path, text)
+        shape = img.shape[:2]
+        # Of COCO's format, whose boxes and masks are of this size.
+        stated = (
+            results.get('height', shape[0]),
+            results.get('width', shape[1]),
+        )
+        if stated != shape and self.reduce_to is None:
+            raise ValueError(
+                f'{printable(path)} has the height and width '
+                f'{shape}, as its EXIF orientation turns it, not {stated} as '
+                'its entry says: correct the entry and its objects'
+            )
         results['img'] = img
-        results['img_shape'] = results['ori_shape'] = img.shape[:2]
+        results['img_shape'] = results['ori_shape'] = shape
+        results['oddities'] = header.oddities()
         return results
 
     def _skip(self, path: str, error: OSError) -> None:
@@ -298,10 +303,15 @@ class LoadImage(LoadImageFromFile):
                 f'be read. {error}. Replace the files, or allow it by '
                 f'max_unreadable={share:.2f} of LoadImage'
             ) from error
-        if path not in self._unreadable:
-            self._unreadable.add(path)
+        self._say_once('unreadable', path, f'{error}. Skipped')
+
+    def _say_once(self, kind: str, path: str, text: str) -> None:
+        """Log what is wrong with a file, and how many there are so far."""
+        named = self._named.setdefault(kind, set())
+        if path not in named:
+            named.add(path)
             print_log(
-                f'{error}. Skipped; {len(self._unreadable)} unreadable so far',
+                f'{text}; {len(named)} {kind} so far',
                 # MMLogger does not show the warnings of other ranks.
                 logger='current' if get_rank() == 0 else None,
                 level=logging.WARNING,
@@ -311,4 +321,12 @@ class LoadImage(LoadImageFromFile):
 def _unreadable(name: str, reason: object) -> OSError:
     return OSError(
         f'cannot read the image {printable(name)}: {printable(reason)}'
+    )
+
+
+def _too_deep(name: str, kind: object) -> DepthError:
+    return DepthError(
+        f'{printable(name)} is {kind}, but LoadImage reads 8 bits: write '
+        'mmmoca.LoadBands(channels=...), or if 8 suffice, '
+        'mmmoca.LoadImage(cut_to_8_bits=True)'
     )

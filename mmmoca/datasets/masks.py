@@ -7,7 +7,8 @@ import numpy as np
 
 from mmmoca.messages import printable
 
-from .decoding import TURN, open_image
+from .decoding import decode
+from .headers import read_header
 
 IGNORED = 255
 
@@ -32,8 +33,10 @@ def read_labels(
             fit 8 bits.
     """
     try:
-        stored = np.asarray(open_image(path.read_bytes()))
-    except OSError as error:
+        content = path.read_bytes()
+        # As mmseg's LoadAnnotations reads them.
+        stored = decode(content, read_header(content), backend='pillow')
+    except (OSError, SyntaxError) as error:
         raise OSError(
             f'cannot read the mask {printable(path)}: {error}'
         ) from error
@@ -68,15 +71,15 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
             tell whether it is turned as EXIF turns the image.
     """
     try:
-        photo = open_image(image.read_bytes())
-        turn = photo.getexif().get(TURN, 1)
+        photo = read_header(image.read_bytes())
     except OSError as error:
         raise OSError(
             f'cannot read {printable(image)}, the image of a mask: {error}'
         ) from error
-    shape = photo.size if turn in (5, 6, 7, 8) else photo.size[::-1]
+    turn, stored = photo.orientation, photo.size
+    shape = stored[::-1] if turn in (5, 6, 7, 8) else stored
     labels = read_labels(path, shape)
-    if turn in range(2, 9) and photo.size[::-1] == shape:
+    if turn > 1 and shape == stored:
         raise ValueError(
             f'EXIF turns {printable(image)}, and the size of '
             f'{printable(path)} does not tell whether the mask is turned, '

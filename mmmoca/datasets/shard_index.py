@@ -4,11 +4,13 @@
 import hashlib
 import json
 import os
+import posixpath
 import tarfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from mmmoca.files import check_regular, write_text
 from mmmoca.messages import printable
@@ -18,6 +20,8 @@ from .file_endings import count_left_out
 # Name of an image in a tar file, where its bytes begin, how many they are,
 # and its class, None without one.
 Member = tuple[str, int, int, int | None]
+# Of the index: one of another form is made anew.
+_FORM = 2
 # What is read of a label, or of a description in JSON.
 _MOST_BYTES = 2**24
 
@@ -27,9 +31,10 @@ def read_index(
 ) -> Iterator[Member]:
     """Find the images of a tar file in the layout of WebDataset.
 
-    Its headers are read once; what they say is kept beside it, in
-    ``SHARD.index.json``, and read again as long as size and time of change of
-    the shard are the same, and the index is what was written.
+    A link is the file in the archive that it leads to. Headers are read once;
+    what they say is kept beside it, in ``SHARD.index.json``, and read again
+    as long as size and time of change of the shard are the same, and the
+    index is what was written.
 
     Args:
         shard (str): Path of the tar file.
@@ -46,7 +51,7 @@ def read_index(
             It names the member.
     """
     status, file = os.stat(shard), Path(f'{shard}.index.json')
-    made_from = [status.st_size, status.st_mtime_ns, sorted(extensions)]
+    made_from = [status.st_size, status.st_mtime_ns, sorted(extensions), _FORM]
     kept = _kept_index(file, made_from)
     if kept is None:
         others: Counter[str] = Counter()
@@ -93,24 +98,58 @@ def _digest(text: object) -> str:
 def _read_headers(
     shard: str, endings: tuple[str, ...], left_out: Counter[str]
 ) -> list[Member]:
-    images, labels = [], {}
+    taken: list[tuple[str, str]] = []  # names, and what they stand for
+    files: dict[str, tuple[int, int]] = {}
+    links: dict[str, str] = {}
     with tarfile.open(shard, 'r:') as tar:
         for member in _members(tar, os.stat(shard).st_size):
             name = member.name
-            key, suffix = _key_of(name)
-            if name.lower().endswith(endings):
-                images.append((name, member.offset_data, member.size))
-            elif suffix == 'cls':
-                labels[key] = _label_of(tar, member)
-            elif suffix == 'json':
-                labels.setdefault(key, _label_of(tar, member))
+            place = posixpath.normpath(name)
+            if member.isreg():
+                files[place] = member.offset_data, member.size
+                links.pop(place, None)  # the last of a name counts
+            else:
+                # A symbolic link is read from its folder, a hard one is not.
+                above = posixpath.dirname(name) * member.issym()
+                target = posixpath.join(above, member.linkname)
+                links[place] = posixpath.normpath(target)
+            if '/.' in f'/{name.removeprefix("./")}':
+                continue  # hidden
+            if name.lower().endswith(endings) or _is_label(name):
+                taken.append((name, place))
             else:
                 count_left_out(name, left_out)
-    return [(*image, labels.get(_key_of(image[0])[0])) for image in images]
+        images, labels = [], {}
+        for name, place in taken:
+            if (found := files.get(_end_of(place, links))) is None:
+                left_out['that are links to no file in the archive'] += 1
+            elif not _is_label(name):
+                images.append((name, *found))
+            else:
+                key, suffix = key_of(name)
+                label = _label_of(tar.fileobj, *found)
+                if suffix == 'cls':
+                    labels[key] = label
+                else:
+                    labels.setdefault(key, label)
+    return [(*image, labels.get(key_of(image[0])[0])) for image in images]
+
+
+def _is_label(name: str) -> bool:
+    return key_of(name)[1] in ('cls', 'json')
+
+
+def _end_of(place: str, links: dict[str, str]) -> str:
+    """What a chain of links leads to, or a link in a circle."""
+    seen = set()
+    while place in links and place not in seen:
+        seen.add(place)
+        place = links[place]
+    return place
 
 
 def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
-    """The visible files of a tar file that is whole, of a number of bytes."""
+    """The files and links of a tar file that is whole, of so many bytes."""
     if tar.firstmember is None:
         return  # Python 3.10 cannot read on in an empty file
     name = 'its begin'
@@ -126,7 +165,7 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
         name, size = member.name, member.size
         if not 0 <= size <= end - member.offset_data * member.isreg():
             raise tarfile.ReadError(f'{name} says that it has {size} bytes')
-        if member.isreg() and '/.' not in f'/{name.removeprefix("./")}':
+        if member.isreg() or member.issym() or member.islnk():
             if member.issparse():
                 raise tarfile.ReadError(f'{name} is sparse')
             yield member
@@ -136,8 +175,8 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
         raise tarfile.ReadError(f'damaged or cut off at byte {tar.offset}')
 
 
-def _key_of(name: str) -> tuple[str, str]:
-    """What the files of a sample share, and the rest: up to the first dot.
+def key_of(name: str) -> tuple[str, str]:
+    """What the files of a sample share, up to the first dot, and the rest.
 
     As :func:`webdataset.tariterators.base_plus_ext`.
     """
@@ -146,10 +185,10 @@ def _key_of(name: str) -> tuple[str, str]:
     return folder + slash + key, suffix.lower()
 
 
-def _label_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> int | None:
+def _label_of(file: BinaryIO, offset: int, size: int) -> int | None:
     """The number in KEY.cls, or that of ``label`` in KEY.json."""
-    size = min(member.size, _MOST_BYTES)
-    content = tar.extractfile(member).read(size).strip()
+    file.seek(offset)
+    content = file.read(min(size, _MOST_BYTES)).strip()
     try:
         if content.isdigit():
             label = int(content)

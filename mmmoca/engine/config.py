@@ -16,7 +16,7 @@ from mmengine.utils import import_modules_from_strings
 from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
-from .file_check import check_contents, check_paths
+from .file_check import check_paths
 from .options import read_option, write_options
 from .processes import check_launcher
 from .settings import read_setting, settings_of, write_settings
@@ -85,7 +85,7 @@ def read_run(
         ValueError: If an option names a key that nothing reads, the config
             has no such stage, or there are two checkpoints to start from or
             two precisions. See also :func:`check_config` and
-            :func:`check_contents`.
+            :func:`check_segmentation`.
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
@@ -113,7 +113,11 @@ def read_run(
         check_compiled_ops()
     check_paths(cfg, *stages)
     _complete(cfg)
-    check_contents(cfg, *stages)
+    if cfg.get('default_scope') == 'mmseg':
+        # Data sets take PyTorch to be imported.
+        from .segmentation_check import check_segmentation
+
+        check_segmentation(cfg, stages)
     return cfg
 
 

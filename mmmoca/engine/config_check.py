@@ -9,7 +9,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any
 
@@ -47,8 +47,12 @@ _KEYS = (
     'test_cfg test_dataloader test_evaluator train_cfg train_dataloader '
     'val_cfg val_dataloader val_evaluator visualizer work_dir '
     'activation_checkpointing compile efficient_conv_bn_eval '
-    'find_unused_parameters model_wrapper_cfg runner_type settings sync_bn'
+    'find_unused_parameters look model_wrapper_cfg runner_type settings '
+    'sync_bn'
 )
+# Steps after which the values of an image are no longer those of 8 bits.
+_OTHER_SCALE = re.compile('LoadBands|ToTensor|Normalize|Rescale')
+_MASKS = re.compile(r"'(mmseg\.)?LoadAnnotations'")
 RUN_KEYS = set(_KEYS.split())
 
 
@@ -85,8 +89,49 @@ def check_config(cfg: Config) -> None:
                 'param_scheduler.by_epoch: must be False for train_cfg.type='
                 'IterBasedTrainLoop, or the schedule ends after one epoch'
             )
+    normalise = (settings.get('model') or {}).get('data_preprocessor')
+    normalise = normalise or settings.get('data_preprocessor') or {}
+    loader = str([settings.get(f'{s}_dataloader') for s in ('train', 'test')])
+    if re.search('LoadImage', loader) and not _OTHER_SCALE.search(loader):
+        mean, std = normalise.get('mean'), normalise.get('std')
+        problem = wrong_scale(mean, std)
+        problems += [f'model.data_preprocessor: {problem}'] * bool(problem)
+    if _MASKS.search(loader):
+        heads = (settings.get('model') or {}).get('decode_head') or ()
+        for head in [heads] if isinstance(heads, dict) else heads:
+            if (head.get('num_classes') or 0) > 255:
+                problems.append(
+                    f'model.decode_head.num_classes={head["num_classes"]}: '
+                    'must be at most 255, as mmseg.LoadAnnotations reads 8 '
+                    'bits, of which 255 is left out'
+                )
     if problems:
         raise ValueError('; '.join(problems))
+
+
+def wrong_scale(
+    mean: Sequence[float] | None, std: Sequence[float] | None
+) -> str | None:
+    """What is wrong with numbers for values of 0 to 1, in images of 8 bits.
+
+    Args:
+        mean (Sequence[float], optional): Of each channel.
+        std (Sequence[float], optional): Likewise.
+
+    Returns:
+        str: What to write; None if they may be right, as 0 and 1 are.
+    """
+    numbers = [*(mean or ()), *(std or ())]
+    if not mean or not std or {*mean} == {0} and {*std} == {1}:
+        return None
+    if not all(isinstance(n, Real) and 0 <= n <= 1 for n in numbers):
+        return None
+    times = [[float(f'{255 * n:.6g}') for n in part] for part in (mean, std)]
+    return (
+        f'mean={[*mean]} and std={[*std]} are for values of 0 to 1, but '
+        'images of 8 bits have 0 to 255: write '
+        f'mean={times[0]} and std={times[1]}'
+    )
 
 
 def _problems(part: dict | list | tuple, path: str) -> Iterator[str]:

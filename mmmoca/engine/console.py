@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mmmoca.messages import escape_record
+from mmmoca.messages import DataWarning, escape_record
 
 # Messages that start like these describe MMEngine and the machine, not the
 # run.
 _DUMPS = (
     '\n------',
     'Config:',
+    'Data:',
     'Hooks will be executed',
     'Exp name:',
     'Distributed training is not used',
@@ -31,8 +32,9 @@ _WARNINGS = (
 
 @contextmanager
 def without_idle_warnings() -> Iterator[None]:
-    """Ignore warnings of what no config can change."""
+    """Ignore warnings of what no config can change, and of what is logged."""
     with warnings.catch_warnings():
+        warnings.simplefilter('ignore', DataWarning)
         for message in _WARNINGS:
             warnings.filterwarnings('ignore', message)
         yield

@@ -10,16 +10,20 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import Hook
 
-from mmmoca.datasets.looks import look_at
-from mmmoca.datasets.seeding import members
-from mmmoca.messages import listed
+from mmmoca.datasets.look import Look
 
-from .recipe import complete_recipe, run_size, scale_lr, training_set
+from .hooks.look_hook import LookHook
+from .recipe import (
+    complete_recipe,
+    rate_warning,
+    run_size,
+    scale_lr,
+    training_set,
+)
 from .steps import unwrap_model
 from .training import build_runner
 
 STEPS = 3
-LOOKS = 2000  # images that are decoded
 
 
 def wait_for_device() -> None:
@@ -37,18 +41,18 @@ class _WaitHook(Hook):
         wait_for_device()
 
 
-def dry_run(cfg: Config) -> dict[str, str]:
+def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     """Count the images of a config and take three steps. Nothing is kept.
 
     Args:
         cfg (Config): Of :func:`~mmmoca.engine.config.read_run`. Not changed.
 
     Returns:
-        dict[str, str]: What the run starts from, images that can be read,
+        tuple[dict[str, str], Look | None]: What the run starts from, images,
         steps, peaks of the learning rates, the time of the first step, of
         another one and of the run, the memory of a GPU, how often the
         codebook is renewed, and the numbers that follow from images and
-        steps.
+        steps; and what the data are, unless ``look`` is None.
 
     Raises:
         Exception: Any error of building the run or of its first steps.
@@ -78,25 +82,17 @@ def dry_run(cfg: Config) -> dict[str, str]:
     first = sum(times[:micro_batches])
     seconds = micro_batches * median(times[micro_batches:])
     whole = first + (run.steps - 1) * seconds
-    images, tried = f'{run.images}', min(run.images, LOOKS)
-    wrong = [
-        path
-        for part in members(runner.train_dataloader.dataset)
-        for path, problem in look_at(part, LOOKS)
-        if problem
-    ]
-    if wrong:
-        images = f'{run.images - len(wrong)}; {len(wrong)} of {tried} tried '
-        images += f'cannot be read: {listed(wrong)}'
     filled = [
         line for hook in runner.hooks for line in getattr(hook, 'filled', ())
     ]
+    warning = rate_warning(short)
     report = {
         **({'starts from': '; '.join(filled)} if filled else {}),
-        'images': images,
+        'images': f'{run.images}',
         'images a step': f'{run.batch}',
         'steps': f'{run.steps}',
         **_rates(runner.optim_wrapper.optimizer.param_groups),
+        **({'note': warning} if warning else {}),
         'the first step': f'{first:.3g} s (compiling, loading)',
         'a step': f'{seconds:.3g} s',
         'the run': f'{timedelta(seconds=round(whole))}',
@@ -109,7 +105,9 @@ def dry_run(cfg: Config) -> dict[str, str]:
         words = len(codebook.words)
         turns = run.steps * codebook.num_new_words / words
         report['codebook'] = f'{words} words, {turns:.3g} times renewed'
-    return report | {key: f'{value:g}' for key, value in numbers.items()}
+    report |= {key: f'{value:g}' for key, value in numbers.items()}
+    hooks = [hook for hook in runner.hooks if isinstance(hook, LookHook)]
+    return report, hooks[0].look if hooks else None
 
 
 def _rates(groups: list[dict]) -> dict[str, str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from mmengine.config import Config
 
+from .settings import settings_of
+
 
 def check_paths(cfg: Config, *stages: str) -> None:
     """Check that the checkpoint and the folders of a config exist.
@@ -36,27 +38,11 @@ def check_paths(cfg: Config, *stages: str) -> None:
         local = '://' not in root and not root.endswith('.tar')
         ours = str(part.get('type')).startswith('mmmoca.')
         if ours and local and not Path(root).expanduser().is_dir():
+            known = settings_of(cfg)
+            apart = stage != 'train' and 'knn_root' in known
+            short = 'knn_root' if apart else 'data_root'
+            name = short if short in known else f'{key}.data_root'
             raise FileNotFoundError(
-                f'there is no folder {root}: name yours by {key}.data_root '
-                f'(--cfg-options {key}.data_root=DIR)'
+                f'there is no folder {root}: name yours by {name} '
+                f'(--cfg-options {name}=DIR)'
             )
-
-
-def check_contents(cfg: Config, *stages: str) -> None:
-    """Check what the files of a config hold, after :func:`check_paths`.
-
-    Args:
-        cfg (Config): The config.
-        *stages (str): The stages to run: 'train', 'val' or 'test'.
-
-    Raises:
-        ValueError: See :func:`check_annotations` and
-            :func:`check_segmentation`.
-    """
-    # Data sets take PyTorch to be imported.
-    from mmmoca.datasets.coco import check_annotations
-
-    from .segmentation_check import check_segmentation
-
-    check_annotations(cfg, stages)
-    check_segmentation(cfg, stages)

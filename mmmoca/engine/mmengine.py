@@ -5,10 +5,16 @@ Methods of theirs that a class of ours overrides are there; all else is asked
 here alone.
 """
 
+import inspect
+import re
+import sys
+
 from mmengine.dataset import BaseDataset
 from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
+
+from mmmoca.messages import listed
 
 
 def is_training(runner: Runner) -> bool:
@@ -51,10 +57,17 @@ def built_loops(runner: Runner) -> list[BaseLoop]:
     return [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
 
 
-def built_loaders(runner: Runner) -> list[DataLoader]:
-    """The loaders of these loops."""
-    parts = [x for loop in built_loops(runner) for x in vars(loop).values()]
-    return [part for part in parts if isinstance(part, DataLoader)]
+def loaders_by_role(runner: Runner) -> dict[str, DataLoader]:
+    """Return the loaders of these loops by what they are for: 'val bank'."""
+    found = {}
+    for role in ('train', 'val', 'test'):
+        loop = vars(runner)[f'_{role}_loop']
+        if isinstance(loop, BaseLoop):
+            for name, part in vars(loop).items():
+                if isinstance(part, DataLoader):
+                    known = name != 'dataloader'
+                    found[f'{role} bank' if known else role] = part
+    return found
 
 
 def stop_workers(runner: Runner) -> None:
@@ -66,11 +79,29 @@ def stop_workers(runner: Runner) -> None:
     Args:
         runner (Runner): Its loops hold the loaders. They can be used again.
     """
-    for loader in built_loaders(runner):
+    for loader in loaders_by_role(runner).values():
         # Of PyTorch 2.11.
         if (iterator := loader._iterator) is not None:
             iterator._shutdown_workers()
             loader._iterator = None
+
+
+def arguments_of(error: Exception) -> str | None:
+    """List the arguments of a class that was built with an unknown one.
+
+    Args:
+        error (Exception): Of a registry, which names the class and its file.
+
+    Returns:
+        str | None: Names of its arguments; None for other errors.
+    """
+    found = re.match(
+        r'class `(\w+)` in ([\w/]+)\.py: .* unexpected keyword', str(error)
+    )
+    if found is None:
+        return None
+    module = sys.modules[found[2].replace('/', '.')]
+    return listed(inspect.signature(getattr(module, found[1])).parameters, 30)
 
 
 def forget_name(runner: Runner) -> None:

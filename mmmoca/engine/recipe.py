@@ -11,6 +11,7 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
 
+from .console import without_idle_warnings
 from .options import place
 from .processes import started_processes
 
@@ -148,6 +149,25 @@ def global_batch_size(cfg: Config) -> int:
     )
 
 
+def rate_warning(cfg: Config) -> str | None:
+    """Say that the learning rate of a config is for another batch.
+
+    Args:
+        cfg (Config): A config with a ``train_dataloader``.
+
+    Returns:
+        str | None: A sentence, None if the rate is for this batch.
+    """
+    batch = global_batch_size(cfg)
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
+    if batch == base:
+        return None
+    return (
+        f'the learning rate was chosen for {base} images a step, not '
+        f'{batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales it'
+    )
+
+
 def training_set(cfg: Config) -> BaseDataset:
     """Build the training set of a config.
 
@@ -159,7 +179,8 @@ def training_set(cfg: Config) -> BaseDataset:
         run, so that its images are listed once.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
-    return DATASETS.build(cfg.train_dataloader.dataset)
+    with without_idle_warnings():
+        return DATASETS.build(cfg.train_dataloader.dataset)
 
 
 def run_size(cfg: Config, images: int | None = None) -> RunSize:

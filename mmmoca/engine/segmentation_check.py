@@ -7,23 +7,17 @@ mmsegmentation is not imported here.
 import os
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
-import numpy as np
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.utils import to_2tuple
 from mmpretrain.models.backbones import VisionTransformer
-from PIL import Image, ImageOps
 
-from mmmoca.datasets.decoding import TURN
 from mmmoca.datasets.file_endings import counted, say_left_out, with_ending
 from mmmoca.datasets.image_folder import visible_files
-from mmmoca.datasets.image_set import judge_images
-from mmmoca.datasets.masks import read_labels
 from mmmoca.datasets.seeding import members
 from mmmoca.files import outside
-from mmmoca.messages import listed, printable
+from mmmoca.messages import listed
 from mmmoca.registry import DATASETS
 
 _PATHS = 'img_path', 'seg_map_path'
@@ -34,8 +28,7 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
 
     A ViT under a linear head must be frozen as a whole, or not at all. Crops
     must be multiples of the patch. Heads must have the data set's number of
-    classes. Every image and mask must exist. The sizes and label ids of 200
-    masks of each data set are checked.
+    classes. Every image and mask must exist.
 
     Args:
         cfg (Config): The config. One of another ``default_scope`` than
@@ -53,13 +46,11 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         loaders = cfg.get(f'{stage}_dataloader'), loop.get('bank_dataloader')
         for loader in filter(None, loaders):
             built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
-            judge_images(whole := DATASETS.build(built))
-            for dataset in members(whole):
+            for dataset in members(DATASETS.build(built)):
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
                 _check_ignored(cfg, stage, dataset)
                 check_files(dataset)
-                check_masks(dataset, 200)
 
 
 def _check_frozen(model: dict) -> None:
@@ -125,7 +116,7 @@ def _check_classes(model: dict, dataset: BaseDataset) -> None:
 def _check_ignored(cfg: Config, stage: str, dataset: BaseDataset) -> None:
     """Refuse parts that do not know of the data set's own ``ignore_index``.
 
-    It only tells :func:`check_masks` what may occur: mmsegmentation does not
+    It only tells :func:`mask_facts` what may occur: mmsegmentation does not
     read it.
     """
     if dataset.ignore_index == 255:
@@ -203,88 +194,3 @@ def _left_out(dataset: BaseDataset, infos: list[dict]) -> Counter[str]:
         if place == images:
             list(with_ending(others, (), left_out))  # counts all of them
     return +left_out
-
-
-def check_masks(dataset: BaseDataset, number: int) -> None:
-    """Read masks and check their size and label ids.
-
-    Args:
-        dataset (BaseDataset): The data set, whose files exist. The first
-            ``Load...`` of its pipeline is that of the images.
-        number (int): How many to read, evenly spaced.
-
-    Raises:
-        OSError: If a mask cannot be read.
-        ValueError: If it has colours for indices, another size than its image,
-            or label ids that are no classes; or if all masks are black and
-            white, 0 and 255.
-    """
-    infos = dataset.load_data_list()
-    number = min(number, len(infos))
-    seen = set()
-    for index in np.linspace(0, len(infos) - 1, number).astype(int):
-        if 'seg_map_path' in infos[index]:
-            seen |= _labels(dataset, infos[index])
-    several = len(dataset.metainfo['classes']) > 1
-    if seen == {0, 255} and several and not dataset.reduce_zero_label:
-        raise ValueError(
-            f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
-            'the values 0 and 255, and 255 is left out of the training: write '
-            '1 in the place of 255 where it means the second class'
-        )
-
-
-def _labels(dataset: BaseDataset, info: dict) -> set[int]:
-    """The label ids of a mask, which fits its image and the classes."""
-    path = Path(info['seg_map_path'])
-    steps = dataset.pipeline.transforms
-    load = next(t for t in steps if type(t).__name__.startswith('Load'))
-    loaded = load(dict(info))
-    # An image that cannot be read is skipped in training.
-    shape = None if loaded is None else loaded['img'].shape[:2]
-    mask = read_labels(path, shape)
-    if loaded is not None and _turned(info['img_path'], loaded['img']):
-        raise ValueError(
-            f'the EXIF orientation of {printable(info["img_path"])} turns it, '
-            'but not its mask: save the image as it is shown, or write '
-            "color_type='color_ignore_orientation' for its loader"
-        )
-    labels = set(np.unique(mask).tolist())
-    number, ignored = len(dataset.metainfo['classes']), dataset.ignore_index
-    # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
-    start = int(dataset.reduce_zero_label)
-    known = info.get('label_map') or range(number)
-    allowed = {*(index + start for index in known), *range(start), ignored}
-    if foreign := sorted(labels - allowed):
-        raise ValueError(
-            f'{printable(path)} has the label ids {foreign[:5]}, but there '
-            f'are {number} classes: use {start} to {number - 1 + start}, and '
-            f'{ignored} for pixels to leave out, or list all classes in '
-            'metainfo (csCreateTrainIdLabelImgs makes labelTrainIds)'
-        )
-    return labels
-
-
-def _turned(path: str, loaded: np.ndarray) -> bool:
-    """Whether an image is turned, or mirrored, within the size it has.
-
-    Args:
-        path (str): The file.
-        loaded (np.ndarray): What the pipeline has loaded, (H, W, ...).
-
-    Returns:
-        bool: False also for files that Pillow does not read.
-    """
-    try:
-        with Image.open(path) as image:
-            if image.getexif().get(TURN, 1) == 1:
-                return False
-            stored = image.convert('L')
-    except OSError:
-        return False
-    shown = ImageOps.exif_transpose(stored)
-    if not stored.size == shown.size == loaded.shape[1::-1]:
-        return False
-    grey = loaded.reshape(*loaded.shape[:2], -1).mean(-1)
-    far, near = (np.abs(grey - np.asarray(x)).mean() for x in (stored, shown))
-    return bool(near < far)

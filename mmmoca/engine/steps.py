@@ -2,7 +2,7 @@
 """Facts of a run and its optimiser steps, for hooks."""
 
 import numpy as np
-from mmengine.hooks import LoggerHook
+from mmengine.hooks import Hook, LoggerHook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner, find_latest_checkpoint
 from torch import Tensor, nn
@@ -22,6 +22,21 @@ def log_interval(runner: Runner) -> int:
     return min(
         (h.interval for h in runner.hooks if isinstance(h, LoggerHook)),
         default=100,
+    )
+
+
+def log_is_due(hook: Hook, runner: Runner, batch_idx: int) -> bool:
+    """Whether a line of the log follows an iteration.
+
+    Args:
+        hook (Hook): The hook that asks.
+        runner (Runner): The runner.
+        batch_idx (int): Of the iteration in its epoch.
+    """
+    return (
+        hook.is_last_train_iter(runner)
+        or hook.end_of_epoch(runner.train_dataloader, batch_idx)
+        or hook.every_n_inner_iters(batch_idx, log_interval(runner))
     )
 
 

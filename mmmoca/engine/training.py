@@ -18,7 +18,7 @@ from .mmengine import hand_over
 from .processes import join_processes, on_main_process
 from .recipe import (
     complete_recipe,
-    global_batch_size,
+    rate_warning,
     scale_lr,
     training_set,
 )
@@ -102,10 +102,5 @@ def _log_recipe(
     if numbers:
         text = ', '.join(f'{key}={n:g}' for key, n in numbers.items())
         runner.logger.info(f'from images and steps: {text}')
-    batch = global_batch_size(cfg)
-    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
-    if batch != base:
-        runner.logger.warning(
-            f'the learning rate was chosen for {base} images a step, not '
-            f'{batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales it'
-        )
+    if warning := rate_warning(cfg):
+        runner.logger.warning(warning)

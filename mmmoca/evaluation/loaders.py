@@ -2,6 +2,8 @@
 """Loaders of labelled images: their folder, their classes and their checks."""
 
 import copy
+from collections.abc import Sequence
+from itertools import zip_longest
 
 import torch
 from mmengine.dataset import InfiniteSampler
@@ -122,24 +124,31 @@ def check_loader(
 
 
 def check_same_classes(
-    first: DataLoader, second: DataLoader, roles: tuple[str, str]
+    names: Sequence[str], others: Sequence[str], roles: tuple[str, str]
 ) -> None:
-    """Refuse sets whose labels mean different classes.
+    """Refuse labels that mean different classes.
 
     Args:
-        first (DataLoader): One of them.
-        second (DataLoader): The other.
-        roles (tuple[str, str]): What their images are for, for the message.
+        names (Sequence[str]): Names of the classes of some images; none if
+            they have no names.
+        others (Sequence[str]): Those of others.
+        roles (tuple[str, str]): What the images are for, for the message.
 
     Raises:
-        ValueError: If both name their classes, and not the same ones.
+        ValueError: If both have names, and not the same ones in one order.
     """
-    names, others = class_names(first), class_names(second)
-    if names and others and names != others:
-        differ = sorted(set(names) ^ set(others))
+    if names and others and tuple(names) != tuple(others):
+        differ = [*(set(names) ^ set(others))]
+        number, (one, other) = next(
+            (i, pair)
+            for i, pair in enumerate(zip_longest(names, others))
+            if pair[0] != pair[1]
+        )
         raise ValueError(
             f'{roles[0].capitalize()} ({len(names)}) and {roles[1]} images '
             f'({len(others)}) must have the same classes in the same order, '
-            f'but these differ: {listed(differ) or "order"}. Make the '
-            'same folders on both sides, empty ones for absent classes.'
+            f'but class {number} is {one!r} and {other!r}; these differ: '
+            f'{listed(sorted(differ, key=str)) or "order"}. Make the same '
+            'folders on both sides, empty ones for absent classes; if only '
+            'the names are others, write them into metainfo.classes.'
         )

@@ -107,8 +107,9 @@ class OnlineCodebook(BaseModule):
         height, width = patch_resolution
         if border < 0 or 2 * border >= min(height, width):
             raise ValueError(
-                f'border={border} leaves no patch of a {height} x {width} '
-                'grid; choose a border below half of its shorter side'
+                f'codebook.border={border} leaves no patch of a '
+                f'{height} x {width} grid; choose a border below half of its '
+                'shorter side'
             )
         self.word_sampler = TASK_UTILS.build(
             word_sampler or dict(type='mmmoca.RandomTokenSampler')

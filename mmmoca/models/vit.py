@@ -120,7 +120,8 @@ class MOCAViT(VisionTransformer):
                     f'{num_heads}: change one of them'
                 )
             self.rotary_periods = rotary_periods(self.embed_dims // num_heads)
-            self.pos_embed = None  # nothing is added to the tokens
+            # Nothing is added to the tokens.
+            self.register_parameter('pos_embed', None)
         else:
             grid = self.patch_resolution
             self.pos_embed.data[:, 1:] = sincos_positions_2d(

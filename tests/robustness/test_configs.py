@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Configs that make no sense are refused before anything is built."""
 
+from contextlib import nullcontext
+
 import pytest
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
@@ -16,7 +18,8 @@ from mmmoca.registry import (
 )
 
 from ..helpers.builders import ARCH, build_moca
-from ..helpers.images import DEMO_CONFIG
+from ..helpers.errors import raises
+from ..helpers.images import CONFIGS, DEMO_CONFIG
 from ..helpers.runs import demo_runner
 
 
@@ -46,6 +49,34 @@ def test_values_that_make_no_sense(key, value):
     part[last] = value
     with pytest.raises(ValueError, match=rf'{last}.*=.*: must be '):
         check_config(cfg)
+
+
+def test_numbers_for_values_of_0_to_1():
+    cfg = Config.fromfile(DEMO_CONFIG)
+    part = cfg.model.data_preprocessor
+    for mean, std, wrong in (
+        ([0.5, 0.5, 0.5], [0.5, 0.25, 0.5], True),
+        ([0.0, 0.0, 0.0], [0.5, 0.5, 0.5], True),
+        ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0], False),  # as they are
+        ([0.5, 0.5, 0.5], [58.0, 57.0, 57.0], False),
+    ):
+        part.mean, part.std = mean, std
+        with raises(ValueError, '127.5') if wrong else nullcontext():
+            check_config(cfg)
+    part.mean, part.std = [0.5] * 3, [0.5] * 3
+    load = dict(type='mmmoca.LoadBands', channels=3)
+    for loader in (cfg.train_dataloader, cfg.test_dataloader):
+        loader.dataset.pipeline = [load]
+    check_config(cfg)  # these may be numbers of 0 to 1
+
+
+def test_more_classes_than_masks_can_hold():
+    file = CONFIGS / 'segmentation/segmenter_vit-tiny_mask_shapes.py'
+    cfg = Config.fromfile(file)
+    for number in (255, 256):
+        cfg.model.decode_head.num_classes = number
+        with raises(ValueError, '255') if number > 255 else nullcontext():
+            check_config(cfg)
 
 
 ATTENTIVE = dict(in_channels=64, num_classes=5, base_lrs=[0.1])

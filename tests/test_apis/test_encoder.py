@@ -2,6 +2,7 @@
 """An encoder in a line: its features are those of the protocols."""
 
 import io
+import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -277,13 +278,34 @@ def test_wrong_images(encoder, tmp_path, monkeypatch, images, error, message):
         encoder.embed(images)
 
 
-@pytest.mark.parametrize('mode, channels', [('1', 1), ('P', 3)])
-def test_bands_of_pictures_are_those_of_their_files(tmp_path, mode, channels):
-    picture = Image.effect_mandelbrot((9, 9), (-2, -2, 2, 2), 9).convert(mode)
+def test_what_stands_out_is_counted(root, encoder, tmp_path):
+    picture = Image.fromarray(np.full((48, 48, 4), 99, np.uint8))
+    picture.save(tmp_path / 'clear.png')
+    picture = picture.convert('RGB')
+    picture.save(
+        tmp_path / 'pages.tif', save_all=True, append_images=[picture]
+    )
+    picture.save(tmp_path / 'plain.png')
+    noise = np.random.default_rng(0).integers(0, 255, (99, 99, 3), np.uint8)
+    Image.fromarray(noise).save(file := io.BytesIO(), 'JPEG')
+    half = file.getvalue()[: file.tell() // 2]
+    (tmp_path / 'cut.jpg').write_bytes(half.ljust(file.tell(), b'\0'))
+    for workers in (0, 1):
+        with pytest.warns(UserWarning, match=r'^3 of 4 .*(\b1 .*){3}'):
+            encoder.embed(tmp_path, 2, num_workers=workers)
+
+
+def test_closed_images_and_daemons(encoder, tmp_path):
+    picture = Image.new('RGB', (48, 48))
     picture.save(tmp_path / 'a.png')
-    load = [dict(type='mmmoca.LoadBands', channels=channels)]
-    one, other = open_images([picture, tmp_path / 'a.png'], load)
-    assert torch.equal(one, other)
+    with Image.open(tmp_path / 'a.png') as closed:
+        pass
+    with raises(OSError, 'image 1'):
+        encoder.embed([picture, closed], num_workers=0)
+    process = multiprocessing.current_process()
+    with mock.patch.dict(process._config, daemon=True):
+        found = encoder.embed([picture] * 3, 1, num_workers=2)
+    assert len(found.avg) == 3
 
 
 def test_wrong_arguments(root, encoder):

@@ -1,11 +1,14 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Pretraining in a call is what tools/train.py does."""
 
+import random
 import signal
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
+import torch
 from mmengine import fileio
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
@@ -15,6 +18,7 @@ import mmmoca
 from mmmoca.checkpoints import CheckpointError, read_checkpoint
 from mmmoca.engine import training
 from mmmoca.engine.config import read_run
+from mmmoca.models import MOCA
 
 from ..helpers.errors import raises
 from ..helpers.images import CONFIGS
@@ -78,8 +82,8 @@ def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
 @pytest.mark.parametrize(
     'settings, error, parts',
     [
-        (dict(data='nowhere'), FileNotFoundError, ['nowhere', ' train_data']),
-        (dict(knn='nowhere'), FileNotFoundError, ['nowhere', ' val_cfg.data']),
+        (dict(data='nowhere'), FileNotFoundError, ['data: ', 'nowhere']),
+        (dict(knn='nowhere'), FileNotFoundError, ['knn: ', 'nowhere']),
         (dict(init='a.pth'), FileNotFoundError, ['checkpoint a.pth']),
         (dict(init='a', resume='b'), ValueError, ['leave out a, or b']),
         (dict(epochs=0), ValueError, ['max_epochs=0']),
@@ -106,6 +110,31 @@ def test_ctrl_c_after_an_exception(root, tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match='out of memory'):
         mmmoca.pretrain(root / 'train', tmp_path, **RUN, **tiny_run())
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_ctrl_c_leaves_the_caller_as_it_was(root, tmp_path, monkeypatch):
+    loss = MOCA.loss
+
+    def interrupted(*args):
+        signal.raise_signal(signal.SIGINT)
+        return loss(*args)
+
+    def numbers():
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    def seed():
+        for start in (random.seed, np.random.seed, torch.manual_seed):
+            start(1)
+
+    seed()
+    expected = numbers()
+    seed()
+    monkeypatch.setattr(MOCA, 'loss', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mmmoca.pretrain(root / 'train', tmp_path, **RUN, **tiny_run())
+    encoder = mmmoca.load(tmp_path / 'interrupted.pth', device='cpu')
+    encoder.embed(root / 'val', 8, num_workers=1)
+    assert numbers() == expected
 
 
 def test_lists_and_opened_sets(root, tmp_path, monkeypatch):

@@ -212,7 +212,7 @@ def test_files_of_other_kinds(tmp_path):
     torch.save([torch.ones(1)], tmp_path / 'list.pth')
     with pytest.raises(CheckpointError, match='holds a list'):
         read_checkpoint(tmp_path / 'list.pth')
-    with pytest.raises(CheckpointError, match='is no file on this machine'):
+    with pytest.raises(CheckpointError, match='there is no file'):
         read_checkpoint('https://host/a.pth')
 
 

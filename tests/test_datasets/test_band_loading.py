@@ -13,6 +13,8 @@ from mmcv.transforms import LoadImageFromFile
 
 from mmmoca.apis.images import Images
 from mmmoca.datasets import ImageFolder, LoadBands, LoadImage
+from mmmoca.datasets.image_set import judge_images
+from mmmoca.datasets.look import look_at
 from mmmoca.engine.runners import ConsoleRunner
 
 from ..helpers.payloads import Call
@@ -79,10 +81,11 @@ def test_16_bits_are_not_read_as_8_unasked(tmp_path):
     def folder(loader):
         return ImageFolder(tmp_path, with_label=False, pipeline=[loader])
 
-    for loader in (LoadImageFromFile(), LoadImage(color_type='grayscale')):
-        message = r'2.png is uint16, .*LoadBands\(cha'
-        with pytest.raises(ValueError, match=message):
-            folder(loader)
+    with pytest.raises(ValueError, match=r'2.png is of 16 bits.*LoadBands'):
+        folder(LoadImage(color_type='grayscale'))
+    dataset = folder(LoadImageFromFile())
+    judge_images(dataset)  # as a run does it
+    assert '3 of 3' in look_at(dict(train=dataset)).wrong[0]
     for loader in (LoadImage(cut_to_8_bits=True), LoadBands(1)):
         assert len(folder(loader)) == 3
     # Some of them among others are nobody's mistake.

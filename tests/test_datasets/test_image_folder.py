@@ -138,9 +138,9 @@ def test_what_is_refused(classes, tmp_path):
 def test_check_reads_one_good_file_and_not_too_many_bad_ones(
     classes, monkeypatch
 ):
-    read, paths = LoadImage.read, set()
+    load, paths = LoadImage.load, set()
     monkeypatch.setattr(
-        LoadImage, 'read', lambda *args: paths.add(args[1]) or read(*args)
+        LoadImage, 'load', lambda *args: paths.add(args[2]) or load(*args)
     )
     ImageFolder(str(classes), pipeline=LOAD)
     assert len(paths) == 1

@@ -105,8 +105,10 @@ def test_features_are_kept_until_a_file_changes(root, kind):
     paths = [sample['img_path'] for sample in build(root, kind).data_list]
     digest = list_digest(paths)
     folder, _, file = STORES[kind]
+    times = (root / folder / file).stat()
     os.utime(root / folder / file, (0, 0))
     assert digest != list_digest(paths)
+    os.utime(root / folder / file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def test_lists_of_images_need_folders(root):
@@ -228,12 +230,16 @@ def test_a_forged_index_leads_nowhere(shards):
         ImageShards(str(shard))
 
 
+def add(tar, name, content):
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
 def write_tar(path, files):
     with tarfile.open(path, 'w') as tar:
         for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
+            add(tar, name, content)
 
 
 def test_labels(tmp_path):
@@ -254,6 +260,57 @@ def test_labels(tmp_path):
         with raises(ValueError, 'a.jpg', 'KEY.cls', 'with_label=False'):
             ImageShards(str(path))
         assert len(ImageShards(str(path), with_label=False)) == 1
+
+
+def test_links_lead_within_the_archive(tmp_path):
+    path = tmp_path / 'a.tar'
+    links = {
+        'd/hard.png': (tarfile.LNKTYPE, './d/0.png'),
+        'd/later.png': (tarfile.SYMTYPE, '../blobs/x'),
+        'd/chain.png': (tarfile.SYMTYPE, 'later.png'),
+        'd/hidden.png': (tarfile.SYMTYPE, '.0.png'),
+        'd/out.png': (tarfile.SYMTYPE, '../../d/0.png'),
+        'd/absolute.png': (tarfile.SYMTYPE, '/etc/hostname'),
+        'd/circle.png': (tarfile.SYMTYPE, 'circle.png'),
+        'd/folder.png': (tarfile.SYMTYPE, '../blobs'),
+        'd/later.cls': (tarfile.LNKTYPE, 'd/0.cls'),
+        'd/.link.png': (tarfile.SYMTYPE, '0.png'),
+    }
+    with tarfile.open(path, 'w') as tar:
+        for name, content in {'d/0.png': b'0', 'd/0.cls': b'7'}.items():
+            add(tar, name, content)
+        for name, (kind, target) in links.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, target
+            tar.addfile(member)
+        add(tar, 'd/.0.png', b'hidden')
+        add(tar, 'blobs/x', b'blob')
+    found = ImageShards(str(path), with_label=False)
+    contents = {
+        Path(info['img_path']).stem: fileio.get(info['img_path'])
+        for info in found.data_list
+    }
+    expected = {'0': b'0', 'hard': b'0', 'later': b'blob', 'chain': b'blob'}
+    assert contents == expected | {'hidden': b'hidden'}
+    assert sorted(found.left_out.values()) == [1, 4]  # the blob, and links
+    (names, *_, labels) = zip(*shard_index.read_index(str(path), ['.png']))
+    assert dict(zip(names, labels))['d/later.png'] == 7
+
+
+def test_several_images_of_a_sample(tmp_path):
+    path = tmp_path / 'a.tar'
+    names = [
+        f'{i}.{part}.png'
+        for i in ('x0', 'x1', 'x2')
+        for part in ('Input', 'mask')
+    ]
+    write_tar(path, dict.fromkeys([*names, '3.mask.png'], b''))
+    with pytest.warns(UserWarning, match=r'^3 .*input.png, mask.png'):
+        assert len(ImageShards(str(path), with_label=False)) == 7
+    chosen = ImageShards(str(path), with_label=False, image_suffix='input.png')
+    paths = [info['img_path'] for info in chosen.data_list]
+    assert [path[-12:] for path in paths] == names[::2]
+    assert chosen.left_out.total() == 4
 
 
 @pytest.mark.parametrize('name', ['a://b', 'a:///b', 'x#1+2/b', 'a\nb'])

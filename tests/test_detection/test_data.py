@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,8 +12,12 @@ from mmengine.registry import DATASETS
 from PIL import Image
 from pycocotools import mask
 
+from mmmoca.datasets.image_set import judge_images
+from mmmoca.datasets.look import look_at
 from mmmoca.engine.config import read_run
-from mmmoca.engine.file_check import check_contents
+from mmmoca.engine.hooks import LookHook
+from mmmoca.engine.runners import ConsoleRunner
+from mmmoca.messages import DataWarning
 
 from .conftest import CLASSES, CONFIGS, shapes_config
 
@@ -93,6 +96,7 @@ def test_empty_images_count_in_validation_only(shapes):
         ('RLE', rle(mask.encode(np.ones((95, 86), 'u1', 'F'))['counts'])),
         ('segmentation', first(segmentation=[[0, 0, 1e9, 0, 1e9, 1e9]])),
         (' 0 are left', each(segmentation=lambda a: [a['bbox']])),
+        ('crowds', each(iscrowd=1)),
     ],
 )
 def test_annotation_files(altered, word, change):
@@ -124,7 +128,7 @@ def test_what_the_evaluation_reads(altered, key, change):
         DATASETS.build(dict(altered(change), test_mode=True))
 
 
-def test_objects_that_are_left_out_are_named(altered, monkeypatch):
+def test_objects_that_are_left_out_are_named(altered):
     """Those that mmdet does not give to a detector, no others."""
     bad = (
         dict(area=0),
@@ -141,15 +145,37 @@ def test_objects_that_are_left_out_are_named(altered, monkeypatch):
         content['annotations'][len(bad)]['bbox'][0] = -1  # partly outside
         objects.extend(content['annotations'])
 
-    log = mock.Mock()
-    monkeypatch.setattr('mmmoca.datasets.checked_coco.print_log', log)
-    dataset = DATASETS.build(altered(change))
+    with pytest.warns(DataWarning) as said:
+        dataset = DATASETS.build(altered(change))
     found = sum(len(x['data_samples'].gt_instances) for x in dataset)
     whole = sum(not one['iscrowd'] for one in objects)
     assert found == whole - len(bad)
-    ids = ', '.join(str(one['id']) for one in objects[:3])
-    left = f'{len(bad)} .* {ids} and 2 more.* {len(objects) - len(bad)} are'
-    assert re.search(left, log.call_args_list[0].args[0])
+    left_out = dataset.boxes.left_out
+    ids = [one['id'] for one in objects[: len(bad)]]
+    assert sorted(sum(left_out.values(), [])) == ids
+    assert dataset.boxes.totals()['objects'] == len(objects) - len(bad)
+    assert str(ids[0]) in str(said[0].message)
+
+
+def test_facts_of_boxes(altered):
+    """Two corners in the place of width and height, and one twice."""
+
+    def change(content):
+        one = content['annotations'][0]
+        content['annotations'].append(dict(one, id=10**6))
+
+    boxes = DATASETS.build(altered(change)).boxes
+    totals = boxes.totals()
+    assert totals['twice'] == 1 and not totals['beyond the image']
+    assert len(boxes.odd('a.json')) == 1
+
+    def corners(one):
+        x, y, width, height = one['bbox']
+        return [x, y, x + width, y + height]
+
+    boxes = DATASETS.build(altered(each(bbox=corners))).boxes
+    assert boxes.totals()['beyond the image'] > 5
+    assert any('corners' in line for line in boxes.odd('a.json'))
 
 
 def test_damaged_file(altered):
@@ -166,25 +192,28 @@ def test_images_without_annotations(shapes, altered, tmp_path):
     assert len(DATASETS.build(dict(dataset, test_mode=True))) == 12
     cfg = shapes_config(shapes, tmp_path)
     cfg.test_evaluator.ann_file = dataset.ann_file
+    cfg.test_dataloader.dataset.ann_file = dataset.ann_file
+    runner = ConsoleRunner.from_cfg(cfg)
+    assert runner.test_loop
     with pytest.raises(ValueError, match='format_only'):
-        check_contents(cfg, 'test')
-    cfg.test_evaluator.format_only = True
-    check_contents(cfg, 'test')
+        LookHook().before_run(runner)
+    (metric,) = runner.test_evaluator.metrics
+    metric.format_only = True
+    LookHook().before_run(runner)
 
 
-def test_size_is_that_of_the_decoded_image(shapes, tmp_path, monkeypatch):
-    """Before a run for some of the images, in it for each."""
+def test_size_is_that_of_the_decoded_image(shapes, tmp_path):
+    """By headers before a run, and where each is decoded."""
     root = shutil.copytree(shapes, tmp_path / 'shapes')
     exif = Image.Exif()
     exif[0x0112] = 6
     path = root / 'train/000003.jpg'
     with Image.open(path) as image:
         image.crop((0, 0, 96, 80)).save(path, exif=exif)
-    cfg = shapes_config(root).val_dataloader.dataset
-    with pytest.raises(OSError, match=r'1 of 12 .*000003.*\(96, 80\)'):
-        DATASETS.build(cfg)
-    monkeypatch.setattr('mmmoca.datasets.checked_coco.LOOKS', 1)
-    dataset = DATASETS.build(cfg)
+    dataset = DATASETS.build(shapes_config(root).val_dataloader.dataset)
+    (wrong,) = look_at(dict(val=dataset)).wrong
+    assert re.search(r'000003.*\(96, 80\)', wrong)
+    judge_images(dataset)
     assert dataset[0]
     with pytest.raises(ValueError, match=r'000003.*\(96, 80\)'):
         dataset[3]
@@ -196,8 +225,9 @@ def test_images_of_other_bits(shapes, tmp_path):
     path = root / 'train/000003.jpg'
     with Image.open(path) as image:
         Image.new('I;16', image.size, 200).save(path, 'PNG')
-    with pytest.raises(OSError, match='000003'):
-        DATASETS.build(shapes_config(root).val_dataloader.dataset)
+    dataset = DATASETS.build(shapes_config(root).val_dataloader.dataset)
+    judge_images(dataset)
+    assert '000003' in look_at(dict(val=dataset)).wrong[0]
 
 
 def test_some_of_the_classes(shapes):

@@ -194,6 +194,21 @@ def test_an_encoder_is_evaluated(load):
     assert torch.equal(found, projection)
 
 
+def test_a_head_of_timm_is_no_head_of_ours(load):
+    """Heads of both are called so."""
+    head = dict(type='LinearClsHead', num_classes=3, in_channels=24)
+    model = classifier(head)
+    model.head.weight = torch.nn.Parameter(torch.zeros(2))
+    before = copied(model)
+    state = timm_state(**{'head.weight': torch.ones(5, 24)})
+    load(model, state)
+    after = model.state_dict()
+    changed = {
+        n.split('.')[0] for n in before if (before[n] != after[n]).any()
+    }
+    assert changed == {'backbone'}
+
+
 def test_layer_scale(load):
     """It is folded into a model that has none, but for the very model."""
     source = mm_vit(layer_scale_init_value=0.1)

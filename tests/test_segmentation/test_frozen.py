@@ -10,7 +10,8 @@ from mmengine.runner import Runner
 from mmpretrain.models import VisionTransformer
 
 from mmmoca.engine.config import leave_out_hooks
-from mmmoca.engine.file_check import check_contents
+from mmmoca.engine.runners import ConsoleRunner
+from mmmoca.engine.segmentation_check import check_segmentation
 
 from ..helpers.cityscapes import ARCH, CONFIGS, run
 from ..helpers.distributed import run_processes
@@ -101,7 +102,7 @@ def voc12aug(root):
 
 
 def miou_of(cfg):
-    check_contents(cfg, 'test')
+    check_segmentation(cfg, ['test'])
     return Runner.from_cfg(cfg).test()
 
 
@@ -173,7 +174,7 @@ def test_foreign_labels_are_named(stage, weights, tmp_path):
     path = next((tmp_path / 'data' / 'gtFine' / stage).glob('*/*1_*.png'))
     assert cv2.imwrite(str(path), np.full((64, 128), 19, np.uint8))
     with pytest.raises(ValueError, match='000001_.* 19'):
-        check_contents(cfg, 'test')
+        ConsoleRunner.from_cfg(cfg).test()
     cfg.experiment_name = f'foreign_{stage}'
     with pytest.raises(ValueError, match='000001_.* 19'):
         Runner.from_cfg(cfg).test()
@@ -283,7 +284,7 @@ def test_depth(weights, tmp_path):
         }
     )
     leave_out_hooks(cfg)
-    check_contents(cfg, 'train', 'val')
+    check_segmentation(cfg, ['train', 'val'])
     runner = Runner.from_cfg(cfg)
     runner.train()
     error = runner.message_hub.get_scalar('val/abs_rel').data[0]

@@ -116,11 +116,13 @@ def count_channels(root: Path, channel_axis: str | None) -> int:
     """
     from mmmoca.datasets import LoadBands
     from mmmoca.datasets.file_endings import BAND_EXTENSIONS, with_ending
+    from mmmoca.datasets.headers import read_header
     from mmmoca.datasets.image_folder import visible_files
 
     for path in with_ending(visible_files(root), BAND_EXTENSIONS, Counter()):
         try:
-            shape = LoadBands(1).decode(Path(path).read_bytes()).shape
+            content = Path(path).read_bytes()
+            shape = LoadBands(3).decode(content, read_header(content)).shape
         except Exception:  # ImageFolder names what cannot be read
             continue
         ends = dict(first=shape[0], last=shape[-1])

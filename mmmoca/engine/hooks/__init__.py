@@ -5,6 +5,7 @@ from .checkpoint_fit_hook import CheckpointFitHook
 from .checkpoint_hook import AtomicCheckpointHook, NonFiniteStateError
 from .class_check_hook import ClassCheckHook
 from .codebook_hook import CodebookHook
+from .look_hook import LookHook
 from .preemption_hook import PreemptionHook
 from .progress_hook import ProgressHook
 from .rank_me_hook import RankMeHook
@@ -18,6 +19,7 @@ __all__ = [
     'CheckpointFitHook',
     'ClassCheckHook',
     'CodebookHook',
+    'LookHook',
     'NonFiniteLossError',
     'NonFiniteStateError',
     'PreemptionHook',

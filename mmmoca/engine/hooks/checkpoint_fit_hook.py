@@ -98,10 +98,8 @@ class CheckpointFitHook(Hook):
         if self._start is not None:
             with local_file(self._start.removeprefix(START_SCHEME)) as file:
                 self.filled = load_start(unwrap_model(runner.model), file)
-            filled, *changes = self.filled
-            runner.logger.info(filled)
-            for change in changes:
-                runner.logger.warning(change)
+            for line in self.filled:
+                runner.logger.info(line)
         loaded = has_loaded(runner) or self._start
         loaded = loaded or starts_pretrained(runner.model)
         if self.needs_checkpoint and not loaded:

@@ -4,10 +4,13 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
-from mmmoca.engine.mmengine import built_loops
+from mmmoca.engine.mmengine import built_loops, is_training
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.evaluation.loaders import check_same_classes, class_names
 from mmmoca.registry import HOOKS
+
+# Parts that give scores of classes in mmseg and mmdet.
+_HEADS = ('decode_head', 'bbox_head', 'roi_head')
 
 
 @HOOKS.register_module()
@@ -16,9 +19,12 @@ class ClassCheckHook(Hook):
 
     All data sets must have the same classes. Their number must be that of the
     head, and that of ``data_preprocessor``, which Mixup and CutMix read.
+    A test compares those of its images with those that the head of its
+    checkpoint was trained on, if that says them.
 
     Raises:
-        ValueError: Before a run, if they differ, or there is only one.
+        ValueError: Before a run or a test, if they differ, or there is only
+            one.
     """
 
     priority = 'HIGH'
@@ -28,13 +34,32 @@ class ClassCheckHook(Hook):
         loaders = [loop.dataloader for loop in built_loops(runner)]
         _check_classes(unwrap_model(runner.model), loaders)
 
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict) -> None:
+        """Compare the classes of a test with those of its checkpoint."""
+        model = unwrap_model(runner.model)
+        if is_training(runner) or not _scores_classes(model):
+            return
+        meta = (checkpoint.get('meta') or {}).get('dataset_meta') or {}
+        for loop in built_loops(runner):
+            names = meta.get('classes') or (), class_names(loop.dataloader)
+            check_same_classes(*names, ("the checkpoint's", 'test'))
+
+
+def _classifies(model: nn.Module) -> bool:
+    return hasattr(getattr(model, 'head', None), 'num_classes')
+
+
+def _scores_classes(model: nn.Module) -> bool:
+    return _classifies(model) or any(hasattr(model, n) for n in _HEADS)
+
 
 def _check_classes(model: nn.Module, loaders: list[DataLoader]) -> None:
-    if not hasattr(getattr(model, 'head', None), 'num_classes'):
+    if not _classifies(model):
         return
     for loader in loaders:
-        check_same_classes(loaders[0], loader, ('train', 'val'))
-        found = len(class_names(loader))
+        names = class_names(loader)
+        check_same_classes(class_names(loaders[0]), names, ('train', 'val'))
+        found = len(names)
         if found == 1:
             raise ValueError(
                 'a classifier learns nothing from images of one class: put '

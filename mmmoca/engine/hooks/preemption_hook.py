@@ -13,12 +13,24 @@ from mmengine.runner import Runner
 from torch import distributed
 from torch.utils.data import get_worker_info
 
-from mmmoca.engine.mmengine import built_loaders
+from mmmoca.engine.mmengine import loaders_by_role
 from mmmoca.engine.processes import collective_timeout
 from mmmoca.engine.steps import stepped
 from mmmoca.registry import HOOKS
 
 from .checkpoint_hook import AtomicCheckpointHook
+
+
+class StoppedRun(SystemExit):
+    """The end of a run that got a signal and has written a checkpoint.
+
+    Args:
+        number (int): Of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(os.EX_TEMPFAIL)
+        self.number = number
 
 
 @HOOKS.register_module()
@@ -33,12 +45,11 @@ class PreemptionHook(Hook):
     stops the run at once.
 
     Raises:
-        SystemExit: With status 75.
+        StoppedRun: With status 75.
     """
 
     # Before any other hook of the next step.
     priority = 'HIGHEST'
-    exit_status = os.EX_TEMPFAIL
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
     def __init__(self) -> None:
@@ -58,7 +69,7 @@ class PreemptionHook(Hook):
                 number: signal.signal(number, self._receive)
                 for number in self.signals
             }
-            for loader in built_loaders(runner):
+            for loader in loaders_by_role(runner).values():
                 loader.worker_init_fn = partial(
                     _start_worker, loader.worker_init_fn
                 )
@@ -91,7 +102,7 @@ class PreemptionHook(Hook):
         if self._group is not None:
             # A launcher kills all processes as soon as one has ended.
             distributed.barrier(self._group)
-        raise SystemExit(self.exit_status)
+        raise StoppedRun(int(received))
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received = number

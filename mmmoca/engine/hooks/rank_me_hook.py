@@ -4,7 +4,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
 from mmmoca.engine.mmengine import is_training
-from mmmoca.engine.steps import log_interval
+from mmmoca.engine.steps import log_is_due
 from mmmoca.evaluation.gather import gather_rows
 from mmmoca.evaluation.rank_me import rank_me
 from mmmoca.registry import HOOKS
@@ -38,7 +38,7 @@ class RankMeHook(Hook):
 
     def after_train_iter(self, runner: Runner, batch_idx: int, **_) -> None:
         """Measure the embeddings of the step if a log line is due."""
-        if self.every_n_inner_iters(batch_idx, log_interval(runner)):
+        if log_is_due(self, runner, batch_idx):
             rows = gather_rows(self._codebook_hook.embeddings)
             runner.message_hub.update_scalar(
                 'train/rank_me', rank_me(torch.cat(rows))

@@ -8,7 +8,7 @@ from mmengine.runner import Runner
 from mmmoca.engine.mmengine import is_training
 from mmmoca.engine.steps import (
     advice_to_go_on,
-    log_interval,
+    log_is_due,
     skipped,
     stepped,
     unwrap_model,
@@ -92,11 +92,7 @@ class StepLogHook(Hook):
         images = [str(s.metainfo.get('img_path', '?')) for s in samples]
         self._steps.append((runner.iter + 1, [*outputs], values, images))
         outputs.clear()
-        last = self.is_last_train_iter(runner) or self.end_of_epoch(
-            runner.train_dataloader, batch_idx
-        )
-        interval = log_interval(runner)
-        if last or self.every_n_inner_iters(batch_idx, interval):
+        if log_is_due(self, runner, batch_idx):
             self._read(runner)
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict) -> None:

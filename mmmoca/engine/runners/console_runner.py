@@ -8,29 +8,26 @@ from mmengine.device import get_device
 from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import OptimWrapper
 from mmengine.registry import OPTIMIZERS
-from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
+from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import nn
 from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import CheckpointError, guarded
 from mmmoca.checkpoints.run_folder import FolderLock
-from mmmoca.datasets.image_set import PROBES, judge_images
-from mmmoca.datasets.looks import check_images, look_at
-from mmmoca.datasets.seeding import members
+from mmmoca.datasets.image_set import judge_images
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.console import filter_terminal, without_idle_warnings
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
+from mmmoca.engine.hooks.look_hook import LookHook
 from mmmoca.engine.mmengine import (
+    arguments_of,
     forget_name,
     load_address,
     micro_batches,
     stop_workers,
 )
-from mmmoca.engine.processes import on_main_process
 from mmmoca.evaluation.memory import shared_memory
 from mmmoca.registry import RUNNERS
-
-LOOKS = 200  # images of a validation that are decoded before a run
 
 
 @RUNNERS.register_module()
@@ -57,11 +54,13 @@ class ConsoleRunner(Runner):
         try:
             with shared_memory(), without_idle_warnings():
                 yield
-        except Exception:
+        except Exception as error:
             if self._begun:
                 self.logger.exception('the run has failed')
             else:
                 self._forget()
+            if known := arguments_of(error):
+                raise TypeError(f'{error}; it takes {known}') from error
             raise
         finally:
             stop_workers(self)
@@ -81,6 +80,13 @@ class ConsoleRunner(Runner):
 
     def dump_config(self) -> None:
         """Do nothing yet: the folder may be that of another run."""
+
+    def register_hooks(self, *args, **kwargs) -> None:
+        """Register the hooks, and the one that looks at the data."""
+        super().register_hooks(*args, **kwargs)
+        options = self.cfg.get('look', {})
+        if options is not None:
+            self.register_hook(LookHook(**options))
 
     def call_hook(self, fn_name: str, **kwargs) -> None:
         """Call the hooks; write the config when none has refused the run.
@@ -156,22 +162,7 @@ class ConsoleRunner(Runner):
                 f'of {loader.batch_size}: lower batch_size of the dataloader'
             )
         judge_images(loader.dataset)
-        for part in members(loader.dataset):
-            # Up to one that can be used, which tells LoadBands the bits that
-            # each worker expects.
-            all(problem for _, problem in look_at(part, PROBES))
         return loader
-
-    def build_val_loop(self, loop: BaseLoop | dict) -> BaseLoop:
-        """Build the validation; look at its images before the run."""
-        loop = super().build_val_loop(loop)
-        if self.cfg.get('default_scope') in ('mmseg', 'mmdet'):
-            return loop  # their annotations were checked, with the images
-        for name in ('labelled', 'dataloader'):
-            if loader := getattr(loop, name, None):
-                for part in members(loader.dataset):
-                    on_main_process(check_images, part, LOOKS)
-        return loop
 
     def resume(self, filename: str, *args, **kwargs) -> None:
         """Resume; from an older checkpoint of the folder if that fails."""

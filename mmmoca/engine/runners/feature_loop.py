@@ -19,6 +19,7 @@ from mmmoca.evaluation.loaders import (
     check_loader,
     check_same_classes,
     class_label,
+    class_names,
     sample_index,
     with_data_root,
 )
@@ -140,7 +141,8 @@ class FeatureLoop(TestLoop):
             loader = dict(sampler=sampler) | loader
         loader = self.runner.build_dataloader(loader, seed=0)
         check_loader(loader, 'labelled', self.with_label)
-        check_same_classes(loader, self.dataloader, ('labelled', self.stage))
+        names, others = class_names(loader), class_names(self.dataloader)
+        check_same_classes(names, others, ('labelled', self.stage))
         return loader
 
     def encode(self, inputs: Tensor) -> Tensor:

@@ -132,12 +132,13 @@ class _BaselinesHook(Hook):
         }
         last = found.pop('top1', None)
         if last is not None and found:
-            log = runner.logger
-            say = log.info if last > max(found.values()) else log.warning
-            gains = (
-                f'{n} {v:.1f} ({last - v:+.1f})' for n, v in found.items()
+            gains = ', '.join(
+                f'{name.replace("_", " ")} {value:.1f} ({last - value:+.1f})'
+                for name, value in found.items()
             )
-            say(f'k-NN accuracy{end}: {last:.1f} %; {", ".join(gains)}')
+            runner.logger.info(
+                f'k-NN top-1 ({self.setting}): {last:.1f} %; {gains}'
+            )
 
 
 @LOOPS.register_module()

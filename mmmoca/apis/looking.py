@@ -1,0 +1,79 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A look at data without a run."""
+
+import os
+from collections.abc import Sequence, Sized
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import DATASETS, DefaultScope
+
+from mmmoca.checkpoints.record import images_record, normalisation
+from mmmoca.datasets.file_endings import BAND_EXTENSIONS
+from mmmoca.datasets.image_places import image_set_of
+from mmmoca.datasets.image_set import judge_images
+from mmmoca.datasets.look import Look, look_at
+from mmmoca.engine.config import read_run
+from mmmoca.evaluation.loaders import with_data_root
+from mmmoca.shipped import find_config
+
+from .images import build_transform
+
+
+def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
+    """Look at data: sizes, formats and what stands out, classes, masks, boxes.
+
+    Args:
+        data (str | os.PathLike): A folder of images at any depth, of shards,
+            or a data set of Hugging Face; or a config, or the name of one of
+            mmmoca, whose data sets are meant, with their masks and boxes.
+        options (dict | Sequence[str]): Settings of the config.
+
+    Returns:
+        Look: A table in a terminal and in a notebook. ``look.odd`` and
+        ``look.wrong`` are sentences.
+
+    Raises:
+        FileNotFoundError: If there is no image at this place, nor a config of
+            this name.
+        ValueError: If a data set of a config cannot be built.
+    """
+    place = os.path.expanduser(os.fspath(data))
+    if os.path.isdir(place) or place.endswith('.tar') or '{' in place:
+        return look_at(dict(data=_images_at(place)))
+    cfg = read_run(find_config(place), options)
+    record = images_record(cfg.to_dict(), channels=3, img_size=(1, 1))
+    return look_at(_sets_of(cfg), normalisation(record))
+
+
+def _images_at(place: str) -> Sized:
+    """The images of a place, whether or not they can be read."""
+    images = image_set_of(place)(
+        place, with_label=False, pipeline=[], extensions=BAND_EXTENSIONS
+    )
+    images.pipeline.transforms = [
+        build_transform(dict(type='mmmoca.LoadImage'))
+    ]
+    return images
+
+
+def _sets_of(cfg: Config) -> dict[str, Sized]:
+    """The data sets of a config, by what they are for."""
+    loaders: dict[str, dict] = {}
+    for role in ('train', 'val', 'test'):
+        loop = cfg.get(f'{role}_cfg') or {}
+        for name, loader in (
+            (role, cfg.get(f'{role}_dataloader')),
+            (f'{role} bank', loop.get('bank_dataloader')),
+        ):
+            if loader:
+                moved: Any = with_data_root(loader, loop.get('data_root'))
+                if moved['dataset'] not in loaders.values():
+                    loaders[name] = moved['dataset']
+    sets = {}
+    scope = cfg.get('default_scope', 'mmpretrain')
+    with DefaultScope.overwrite_default_scope(scope):
+        for role, config in loaders.items():
+            sets[role] = DATASETS.build(config)
+            judge_images(sets[role])
+    return sets

@@ -1,0 +1,342 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What an image says of itself, without its pixels."""
+
+import io
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+# A file in memory, or an image of PIL or NumPy.
+Source = bytes | Image.Image | np.ndarray
+
+NPY = b'\x93NUMPY'
+TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
+HEIF = (b'heic', b'heix', b'heim', b'heis', b'hevc', b'hevx', b'mif1')
+TURN = 0x112  # of EXIF and TIFF: how to hold the camera
+TURNED = 'turned by EXIF'
+# What a TIFF's numbers are, by its tag.
+_KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
+# Letters of the struct module for the types of a TIFF's tags.
+_TYPES = {1: 'B', 2: 's', 3: 'H', 4: 'L', 13: 'L', 16: 'Q'}
+# By a TIFF's photometric interpretation: Pillow's mode, and how many bands its
+# colours have; 1 of others.
+_MODES = {0: 'L', 1: 'L', 2: 'RGB', 3: 'P', 5: 'CMYK', 6: 'YCbCr', 8: 'LAB'}
+_COLOURS = {2: 3, 5: 4, 6: 3, 8: 3}
+# How the bytes of a format end.
+_ENDS = {'GIF': b'\0;', 'JPEG2000': b'\xff\xd9'}
+
+
+class Header(NamedTuple):
+    """What an image says of itself, without its pixels.
+
+    Attributes:
+        format (str): Pillow's name; 'NPY'; '' of an array in memory.
+        mode (str): Pillow's; NumPy's type, where Pillow has none.
+        size (tuple[int, int]): H and W as stored.
+        channels (int): As stored: 1 of a palette.
+        bits (int): Of a channel.
+        orientation (int): 1 to 8, as EXIF counts; 1 if it says none.
+        transparent (bool): Whether pixels can be transparent.
+        extra (int): Channels that are neither colours nor transparency.
+        inverted (bool): Whether 0 is white, in a TIFF.
+        nodata (float, optional): What stands for no measurement, of GDAL.
+        frames (int): Pages, frames or series. Only the first is read.
+        whole (bool): Whether the file ends as its format ends.
+        odd_exif (bool): Whether there is EXIF that cannot be read.
+    """
+
+    format: str
+    mode: str
+    size: tuple[int, int]
+    channels: int
+    bits: int
+    orientation: int = 1
+    transparent: bool = False
+    extra: int = 0
+    inverted: bool = False
+    nodata: float | None = None
+    frames: int = 1
+    whole: bool = True
+    odd_exif: bool = False
+
+    def oddities(self) -> tuple[str, ...]:
+        """What stands out, in phrases that can be counted over a set."""
+        found = {
+            'with transparency': self.transparent,
+            TURNED: self.orientation > 1,
+            'with EXIF that cannot be read': self.odd_exif,
+            'of several pages or frames': self.frames > 1,
+            'cut short': not self.whole,
+        }
+        return tuple(phrase for phrase, odd in found.items() if odd)
+
+
+def read_header(source: Source) -> Header:
+    """Read what an image says of itself, without decoding a file.
+
+    Args:
+        source (bytes | Image.Image | np.ndarray): The bytes of a file, or an
+            image in memory. One of PIL is loaded.
+
+    Returns:
+        Header: See there.
+
+    Raises:
+        OSError: If it is no image that is known, or of PIL and closed.
+    """
+    try:
+        if isinstance(source, np.ndarray):
+            return _header_of_shape('', source.shape, source.dtype)
+        if isinstance(source, Image.Image):
+            # Loading a TIFF turns it, and takes the tag away.
+            turn = getattr(source, 'tag_v2', {}).get(TURN, 1)
+            source.load()
+            return _header_of_pillow(source, turn=_valid(turn))
+        if source.startswith(NPY):
+            return _header_of_shape('NPY', *npy_layout(source)[:2])
+        if source.startswith(TIFF):
+            return _header_of_tiff(source)
+        return _header_of_pillow(open_image(source), source)
+    except UnidentifiedImageError:
+        raise
+    except Exception as error:  # each format has errors of its own
+        memory = isinstance(source, Image.Image)
+        what = 'PIL has closed it, or cannot load it' if memory else 'no image'
+        raise UnidentifiedImageError(f'{what}: {error!r}') from error
+
+
+def npy_layout(content: bytes) -> tuple[tuple[int, ...], np.dtype, bool, int]:
+    """Shape, type, order of columns and begin of an array's values."""
+    stream = io.BytesIO(content)
+    old = np.lib.format.read_magic(stream) == (1, 0)
+    read = np.lib.format.read_array_header_1_0
+    read = read if old else np.lib.format.read_array_header_2_0
+    shape, columns, dtype = read(stream)
+    return shape, dtype, columns, stream.tell()
+
+
+def open_image(content: bytes) -> Image.Image:
+    """Open an image without decoding it, of any size.
+
+    ``Image.open`` has a limit that belongs to the whole process.
+
+    Args:
+        content (bytes): The bytes of a file.
+
+    Returns:
+        The image, of which ``size`` and ``info`` are known.
+
+    Raises:
+        Image.UnidentifiedImageError: If Pillow knows no such format.
+        ImportError: For HEIC, if pillow-heif is missing.
+    """
+    Image.init()
+    stream = io.BytesIO(content)
+    kinds = content[8:64] if content[4:8] == b'ftyp' else b''
+    if kinds[:4] in HEIF and b'avif' not in kinds:
+        # Registering it would change Pillow for the whole process.
+        try:
+            heif = import_module('pillow_heif')
+        except ImportError as error:
+            raise ImportError('HEIC needs pip install pillow-heif') from error
+        return heif.HeifImageFile(stream)
+    for opener, accept in map(Image.OPEN.get, Image.ID):
+        try:
+            known = accept is None or accept(content[:16])
+            if known and not isinstance(known, str):  # a text is a warning
+                stream.seek(0)
+                return opener(stream, '')
+        except (SyntaxError, IndexError, TypeError, struct.error):
+            continue  # as Pillow does: another one may know it
+    raise UnidentifiedImageError('Pillow knows no such format')
+
+
+def _header_of_shape(
+    kind: str, shape: tuple[int, ...], dtype: np.dtype
+) -> Header:
+    """That of an array, whose channels are the shorter one of its ends."""
+    first = len(shape) > 2 and shape[0] < shape[-1]
+    height, width = (*shape[first:], 0, 0)[:2]
+    channels = min(shape[0], shape[-1]) if len(shape) > 2 else 1
+    # Of an array in memory as Pillow takes it.
+    clear = not kind and shape[2:] == (4,) and dtype == np.uint8
+    bits = 1 if dtype.kind == 'b' else 8 * dtype.itemsize
+    size = int(height), int(width)
+    whole = (kind, str(dtype), size, channels, bits)
+    return Header(*whole, transparent=clear)
+
+
+def _header_of_pillow(
+    image: Image.Image, content: bytes = b'', turn: int = 1
+) -> Header:
+    kind, exif = str(image.format or ''), image.info.get('exif', b'')
+    # What an image in memory was read from is no longer known.
+    whole = not content or _is_whole(kind, content, image)
+    if kind == 'PNG' and content:
+        chunks = _png_chunks(content)
+        whole = b'IEND' in chunks
+        if not exif and b'eXIf' in chunks:  # behind the pixels
+            exif = b'Exif\0\0' + chunks[b'eXIf']
+    odd = False
+    if exif and isinstance(exif, bytes):
+        turn, odd = _turn_of(exif)
+    mode = image.mode
+    deep = 16 if ';16' in f'{getattr(image, "tile", mode)} {mode}' else 8
+    if mode[0] in 'IF' and mode[1:] == '':
+        deep = 32
+    return Header(
+        kind,
+        mode,
+        image.size[::-1],
+        len(image.getbands()),
+        1 if mode == '1' else deep,
+        turn,
+        mode[-1:] in 'Aa' or 'transparency' in image.info,
+        frames=_count_frames(image),
+        whole=whole,
+        odd_exif=odd,
+    )
+
+
+def _header_of_tiff(content: bytes) -> Header:
+    pages: list[dict[int, tuple]] = []
+    whole = True
+    try:
+        pages.extend(_directories(content))
+    except (LookupError, struct.error):  # the first may be there
+        whole = False
+    first, *others = pages
+    bits = first.get(258, (1,))[0]
+    channels = first.get(277, (1,))[0]
+    photometric = first.get(262, (1,))[0]
+    more = channels - _COLOURS.get(photometric, 1)
+    # Files that do not say what it is have transparency, as Pillow holds.
+    kinds = first.get(338, (2,) if photometric == 2 else (0,))
+    clear = more > 0 and (1 in kinds or 2 in kinds)
+    turn = first.get(TURN, (1,))[0]
+    extra = max(0, more - clear)
+    # Opening it by Pillow would log what Pillow cannot read.
+    mode = _MODES.get(photometric) if bits <= 8 and not extra else None
+    if mode is None:
+        mode = f'{_KINDS.get(first.get(339, (1,))[0], "uint")}{bits}'
+    elif bits == 1 and mode == 'L':
+        mode = '1'
+    return Header(
+        'TIFF',
+        f'{mode}A' if clear and mode in ('L', 'RGB') else mode,
+        (first[257][0], first[256][0]),
+        channels,
+        bits,
+        _valid(turn),
+        clear,
+        extra,
+        photometric == 0,
+        _number(first.get(42113, (b'',))[0]),
+        # Not those of fewer pixels, or of a mask.
+        1 + sum(not page.get(254, (0,))[0] & 5 for page in others),
+        whole and max(map(_end_of_pixels, pages)) <= len(content),
+    )
+
+
+def _end_of_pixels(page: dict[int, tuple]) -> int:
+    """Where the last of a page's strips or tiles ends."""
+    begins, sizes = (
+        page.get(strips, page.get(tiles, ()))
+        for strips, tiles in ((273, 324), (279, 325))
+    )
+    return max((a + b for a, b in zip(begins, sizes)), default=0)
+
+
+def _valid(turn: int) -> int:
+    return turn if turn in range(1, 9) else 1
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return float(text.split(b'\0')[0])
+    except ValueError:
+        return None
+
+
+def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
+    """Tags of each page of a TIFF, or of EXIF, which is written likewise.
+
+    Raises:
+        KeyError: If it is none, or one that is damaged, as struct.error.
+    """
+    order = {b'II': '<', b'MM': '>'}[body[:2]]
+
+    def read(form: str, place: int) -> tuple:
+        return struct.unpack_from(order + form, body, place)
+
+    big = {42: False, 43: True}[read('H', 2)[0]]
+    word, number, width = ('Q', 'Q', 20) if big else ('L', 'H', 12)
+    (place,) = read(word, 8 if big else 4)
+    seen = set()
+    while place and place not in seen:
+        seen.add(place)
+        tags = {}
+        (count,) = read(number, place)
+        place += struct.calcsize(f'={number}')
+        for entry in range(place, place + count * width, width):
+            tag, kind, many = read(f'HH{word}', entry)
+            if kind in _TYPES:
+                form = f'{many}{_TYPES[kind]}'
+                at = entry + 4 + struct.calcsize(f'={word}')
+                if struct.calcsize(f'={form}') > struct.calcsize(f'={word}'):
+                    (at,) = read(word, at)
+                with suppress(struct.error):  # as one of a lost thumbnail
+                    tags[tag] = read(form, at)
+        yield tags
+        (place,) = read(word, place + count * width)
+
+
+def _turn_of(exif: bytes) -> tuple[int, bool]:
+    """The orientation that EXIF says, and whether it cannot be read."""
+    try:
+        tags = next(_directories(exif.removeprefix(b'Exif\0\0')))
+        turn = tags.get(TURN, (1,))[0]
+    except (LookupError, struct.error, StopIteration):
+        return 1, True
+    return _valid(turn), turn not in range(9)
+
+
+def _count_frames(image: Image.Image) -> int:
+    try:
+        return getattr(image, 'n_frames', 1)
+    except Exception:  # its file was closed behind the pixels, or is cut
+        return 1
+
+
+def _png_chunks(content: bytes) -> dict[bytes, bytes]:
+    """Chunks of a PNG by their names, without its pixels."""
+    found, place = {}, 8
+    while place + 12 <= len(content):
+        begin = place + 8
+        size, kind = struct.unpack_from('>L4s', content, place)
+        place = begin + size + 4
+        if not kind.isalpha() or place > len(content):
+            break
+        if kind != b'IDAT':
+            found[kind] = content[begin : begin + size]
+    return found
+
+
+def _is_whole(kind: str, content: bytes, image: Image.Image) -> bool:
+    """Whether a file ends as its format ends, where that is known."""
+    if kind in ('JPEG', 'MPO'):
+        # Behind the begin of the pixels; cameras add more behind the end.
+        return content.rfind(b'\xff\xd9') > image.fp.tell()
+    if kind in _ENDS:  # behind which some systems write zeros
+        return content.rstrip(b'\0').endswith(_ENDS[kind])
+    if kind == 'WEBP':
+        said = int.from_bytes(content[4:8], 'little') + 8
+        return len(content) >= said and any(content[said - 64 : said])
+    return kind != 'BMP' or len(content) >= int.from_bytes(
+        content[2:6], 'little'
+    )

@@ -1,0 +1,51 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""One look at data sets: what their images, masks and boxes are."""
+
+from collections.abc import Mapping, Sequence, Sized
+
+from ..seeding import members
+from .boxes import BoxFacts, boxes_section
+from .images import PIXELS, SECONDS, image_facts, images_section
+from .masks import MaskFacts, mask_facts, masks_section
+from .report import Look, Section
+
+__all__ = ['Look', 'Section', 'look_at']
+
+
+def look_at(
+    sets: Mapping[str, Sized],
+    normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+    pixels: int = PIXELS,
+) -> Look:
+    """Look at data sets once: names, headers, and the pixels of a few.
+
+    Args:
+        sets (Mapping[str, Sized]): Data sets of MMEngine's kind, or wrappers,
+            by what they are for: 'train', 'val', 'test' or 'bank'.
+        normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
+            and std by which a model normalises, of colours in the order RGB.
+        pixels (int): Images of each set that are decoded.
+
+    Returns:
+        Look: Its tables, what stands out, and what is certainly wrong.
+    """
+    seconds = SECONDS / len(sets)
+    images = {
+        role: image_facts(dataset, pixels, seconds)
+        for role, dataset in sets.items()
+    }
+    masks: dict[str, MaskFacts] = {}
+    boxes: dict[str, BoxFacts] = {}
+    for role, dataset in sets.items():
+        for number, part in enumerate(members(dataset), 1):
+            name = role if number == 1 else f'{role} {number}'
+            if hasattr(part, 'reduce_zero_label'):  # of mmsegmentation
+                masks[name] = mask_facts(part)
+            if isinstance(found := getattr(part, 'boxes', None), BoxFacts):
+                boxes[name] = found
+    sections = [images_section(images, normalise)]
+    if masks:
+        sections.append(masks_section(masks))
+    if boxes:
+        sections.append(boxes_section(boxes))
+    return Look(sections)

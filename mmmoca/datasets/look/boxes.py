@@ -1,0 +1,135 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the objects of COCO's format are, counted while they are parsed."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from mmmoca.messages import listed
+
+from .report import Section
+
+SMALL = 32**2  # pixels, as COCO's evaluation has it
+
+
+class BoxFacts:
+    """What the objects of one annotation file are.
+
+    Args:
+        classes (Sequence[str]): Names of the classes.
+        masks (bool): Whether masks are read.
+    """
+
+    def __init__(self, classes: Sequence[str], masks: bool) -> None:
+        self.masks = masks
+        self.classes: dict[str, Counter[str]] = {
+            name: Counter() for name in classes
+        }
+        self.left_out: dict[str, list[int]] = defaultdict(list)
+        self._seen: set[tuple] = set()
+
+    def take(self, one: dict, size: tuple[int, int], name: str | None) -> bool:
+        """Count an object.
+
+        Args:
+            one (dict): The object, as the file has it.
+            size (tuple[int, int]): H and W of its image.
+            name (str, optional): Of its class; None if it is of no class.
+
+        Returns:
+            bool: Whether mmdet gives it to a detector.
+        """
+        x, y, width, height = one['bbox']
+        right, bottom = x + width - size[1], y + height - size[0]
+        # What is inside: of a box, and of its image.
+        across = width - max(right, 0) - max(-x, 0)
+        down = height - max(bottom, 0) - max(-y, 0)
+        if name is None:
+            why = 'of other classes'
+        elif one.get('ignore'):
+            why = 'to be ignored'
+        elif one['area'] <= 0 or width < 1 or height < 1:
+            why = 'of less than a pixel, as shares of 1 are'
+        elif across <= 0 or down <= 0:
+            why = 'outside of their image'
+        elif self.masks and not _has_polygon(one.get('segmentation')):
+            why = 'without a polygon of three points'
+        else:
+            counts = self.classes[name]
+            key = one['image_id'], name, x, y, width, height
+            counts['objects'] += 1
+            counts['crowds'] += bool(one.get('iscrowd'))
+            counts['small'] += width * height < SMALL
+            counts['beyond the image'] += max(right, bottom, -x, -y) > 1
+            counts['twice'] += key in self._seen
+            self._seen.add(key)
+            return True
+        self.left_out[why].append(one['id'])
+        return False
+
+    def totals(self) -> Counter[str]:
+        """Return the counts of all classes together."""
+        return sum(self.classes.values(), Counter())
+
+    def odd(self, file: str) -> list[str]:
+        """Say what stands out.
+
+        Args:
+            file (str): What to call the annotations.
+
+        Returns:
+            list[str]: A sentence each.
+        """
+        found, lines = self.totals(), []
+        objects = found['objects']
+        if self.left_out:
+            reasons = '; '.join(
+                f'{len(ids)} {why} (id {listed(ids, 3)})'
+                for why, ids in self.left_out.items()
+            )
+            left = sum(map(len, self.left_out.values()))
+            lines.append(
+                f'{left} objects of {file} are left out, {objects} are left: '
+                f'{reasons}'
+            )
+        if found['beyond the image'] > 0.05 * objects:
+            lines.append(
+                f'{found["beyond the image"]} of the {objects} boxes of '
+                f'{file} reach beyond their image: bbox is [x, y, width, '
+                'height], not two corners'
+            )
+        if found['twice']:
+            lines.append(f'{found["twice"]} boxes of {file} are there twice')
+        empty = [name for name, counts in self.classes.items() if not counts]
+        if empty:
+            lines.append(f'{file} has no object of {listed(empty)}')
+        return lines
+
+
+def _has_polygon(mask: object) -> bool:
+    """Whether mmdet keeps an object where it loads its mask."""
+    return not isinstance(mask, list) or any(
+        len(part) > 5 and len(part) % 2 == 0 for part in mask
+    )
+
+
+def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:
+    """Compare the objects of data sets, class by class.
+
+    Args:
+        sets (Mapping[str, BoxFacts]): By the name of the set, 'train' say.
+
+    Returns:
+        Section: A row for each class, and what stands out.
+    """
+    kinds = 'objects', 'crowds', 'small', 'beyond the image', 'twice'
+    section = Section('boxes', ['class'])
+    section.columns += [f'{kind}, {role}' for kind in kinds for role in sets]
+    facts = list(sets.values())
+    for role, fact in sets.items():
+        section.odd += fact.odd(role)
+    for name in dict.fromkeys(name for fact in facts for name in fact.classes):
+        counts = [fact.classes.get(name, Counter()) for fact in facts]
+        section.rows.append(
+            [name, *(f'{one[kind]}' for kind in kinds for one in counts)]
+        )
+    return section

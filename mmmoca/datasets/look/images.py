@@ -1,0 +1,336 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the images of a data set are."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from mmcv.transforms import BaseTransform, LoadImageFromFile
+from mmengine import fileio
+
+from mmmoca.messages import listed, printable
+
+from ..band_loading import LoadBands
+from ..file_endings import counted
+from ..headers import read_header
+from ..image_set import strict_loader
+from ..seeding import members
+from .report import Section
+
+MOST_HEADERS = 20_000
+SECONDS = 3.0  # of looking at headers, on a slow disk
+PIXELS = 200  # images that are decoded
+LONG = 8  # times as long as wide
+_MOST_LABELS = 500_000
+# What is done with images that stand out, by phrases of headers.
+_HINTS = {
+    'with transparency': 'what lies under it is used',
+    'with EXIF that cannot be read': 'they are taken as they are stored',
+    'of several pages or frames': 'the first is used',
+}
+
+
+@dataclass
+class ImageFacts:
+    """What the images of one data set are.
+
+    Attributes:
+        number (int): Of images.
+        left_out (Counter[str]): Other files, by what they are.
+        headers (int): Of how many images the header was read.
+        kinds (Counter[str]): Formats, modes and bits, by headers.
+        odd (Counter[str]): What stands out in headers, by phrases.
+        sizes (list[tuple[int, int]]): H and W as shown.
+        unreadable (list[str]): Images that cannot be read, and why.
+        prints (Counter[bytes]): Digests of the files' content.
+        classes (Counter[str]): Images of each class, if there are any.
+        decoded (int): Of how many images the pixels were read.
+        grey (int): Of these, how many are grey and stored as colours.
+        mean (np.ndarray | None): Of each channel, of colours in the order
+            RGB; None if no image was read.
+        std (np.ndarray | None): Likewise.
+        crop (int): Largest side in pixels that is cut out; 0 without.
+        wrong (list[str]): Images that a run cannot use, and why.
+    """
+
+    number: int
+    left_out: Counter[str] = field(default_factory=Counter)
+    headers: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    odd: Counter[str] = field(default_factory=Counter)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    prints: Counter[bytes] = field(default_factory=Counter)
+    classes: Counter[str] = field(default_factory=Counter)
+    decoded: int = 0
+    grey: int = 0
+    mean: np.ndarray | None = None
+    std: np.ndarray | None = None
+    crop: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many images are unlike others, by phrases."""
+        small = sum(min(size) < self.crop for size in self.sizes)
+        long = sum(max(size) > LONG * min(size) for size in self.sizes)
+        counts = {
+            'unreadable': len(self.unreadable),
+            f'smaller than crops of {self.crop}': small,
+            f'longer than {LONG} : 1': long,
+            'equal to another': self.prints.total() - len(self.prints),
+            **self.odd,
+        }
+        return {phrase: number for phrase, number in counts.items() if number}
+
+    def cells(self) -> dict[str, str]:
+        """Return what a table shows, by the names of its rows."""
+        found = {'images': f'{self.number}'}
+        if self.left_out:
+            found['left out'] = counted(self.left_out)
+        if self.headers < self.number:
+            found['looked at'] = f'{self.headers} headers'
+        if self.kinds:
+            found['formats'] = counted(self.kinds)
+        if self.sizes:
+            ordered = sorted(self.sizes, key=lambda size: size[0] * size[1])
+            chosen = ordered[0], ordered[len(ordered) // 2], ordered[-1]
+            names = 'least', 'median', 'largest'
+            found['height x width'] = ', '.join(
+                f'{name} {h} x {w}' for name, (h, w) in zip(names, chosen)
+            )
+        for phrase, number in self.counts().items():
+            found[phrase] = f'{number} of {self.headers}'
+        if self.grey:
+            found['grey, stored as colours'] = f'{self.grey} of {self.decoded}'
+        if self.classes:
+            names = listed(f'{k} {n}' for k, n in self.classes.items())
+            found['classes'] = f'{len(self.classes)}: {names}'
+        if self.mean is not None and self.std is not None:
+            found |= _numbers('', self.mean, self.std)
+        return found
+
+    def sentences(self) -> list[str]:
+        """Return what stands out."""
+        lines = []
+        for phrase, number in self.counts().items():
+            few = 'smaller' in phrase and number < 0.1 * self.headers
+            if few or phrase == 'turned by EXIF':  # which is as it should be
+                continue
+            hint = _HINTS.get(phrase, '')
+            if phrase == 'unreadable':
+                hint = listed(self.unreadable, 2)
+            more = f' ({hint})' if hint else ''
+            lines.append(f'{number} of {self.headers} {phrase}{more}')
+        empty = [name for name, n in self.classes.items() if not n]
+        if empty:
+            lines.append(f'no image of the class {listed(empty)}')
+        return lines
+
+
+def image_facts(
+    dataset: Sized,
+    pixels: int = PIXELS,
+    seconds: float = SECONDS,
+    seed: int = 0,
+) -> ImageFacts:
+    """Look at the images of a data set.
+
+    The headers of all files are read, of some tens of thousands at most, and
+    of as many as some seconds allow; then the pixels of a few, by the loader
+    of the set.
+
+    Args:
+        dataset (Sized): A data set of MMEngine's kind, or a wrapper of some.
+        pixels (int): How many images are decoded.
+        seconds (float): How long headers are read.
+        seed (int): Of the order in which images are looked at.
+
+    Returns:
+        ImageFacts: See there.
+    """
+    parts = list(members(dataset))
+    facts = ImageFacts(sum(map(len, parts)))
+    for part in parts:
+        facts.left_out.update(getattr(part, 'left_out', {}))
+        facts.classes.update(_classes(part))
+        facts.crop = max(facts.crop, *_crops(part.pipeline.transforms), 0)
+    places = [(part, i) for part in parts for i in range(len(part))]
+    order = np.random.default_rng(seed).permutation(len(places))
+    chosen = [places[i] for i in order[:MOST_HEADERS]]
+    end = time.monotonic() + seconds
+    moments = np.zeros((2, 0))
+    for number, (part, index) in enumerate(chosen):
+        info = part.get_data_info(index)
+        load = strict_loader(part)
+        if load is None or 'img_path' not in info:
+            continue
+        try:
+            _look_at_file(facts, info, load)
+            if number < pixels:
+                moments = _look_at_pixels(facts, info, load, moments)
+        except Exception as error:  # each decoder has errors of its own
+            path, problem = printable(info['img_path']), printable(error)
+            if path not in problem:
+                problem = f'{path}: {problem}'
+            facts.unreadable.append(problem)
+            if part.test_mode or not _skips(part):
+                facts.wrong.append(problem)
+        if number >= pixels and time.monotonic() > end:
+            break
+    if facts.decoded:
+        facts.mean, squares = moments / facts.decoded
+        facts.std = np.sqrt(np.maximum(squares - facts.mean**2, 0))
+    return facts
+
+
+def _classes(part: Any) -> Counter[str]:
+    """Images of each class, those without an image too."""
+    names = part.metainfo.get('classes') or ()
+    number = len(part)
+    if not number or 'gt_label' not in part.get_data_info(0):
+        return Counter()
+    found = Counter({str(name): 0 for name in names})
+    for index in range(min(number, _MOST_LABELS)):
+        label = part.get_data_info(index)['gt_label']
+        if isinstance(label, int | np.integer):
+            known = 0 <= label < len(names)
+            found[str(names[label]) if known else f'{label}'] += 1
+    return found
+
+
+def _crops(steps: list) -> Iterator[int]:
+    """Sides that the crops of a pipeline have, in pixels."""
+    for step in steps:
+        if isinstance(step, list | tuple):
+            yield from _crops(step)
+        elif isinstance(step, BaseTransform):
+            yield from _crops(getattr(step, 'transforms', []))
+            name = type(step).__name__
+            if 'Crop' in name:
+                side = getattr(step, 'crop_size', getattr(step, 'scale', 0))
+                yield int(np.min(side))
+        elif hasattr(step, 'transforms'):
+            yield from _crops(step.transforms)
+
+
+def _skips(part: Any) -> bool:
+    """Whether the loader of a set, in a training, skips what is damaged."""
+    steps = part.pipeline.transforms
+    load = next(s for s in steps if isinstance(s, LoadImageFromFile))
+    return getattr(load, 'skip_unreadable', load.ignore_empty)
+
+
+def _look_at_file(
+    facts: ImageFacts, info: dict, load: LoadImageFromFile
+) -> None:
+    """Count what a file says of itself."""
+    facts.headers += 1
+    path = info['img_path']
+    content = fileio.get(path, backend_args=load.backend_args)
+    facts.prints[hashlib.blake2b(content, digest_size=12).digest()] += 1
+    header = read_header(content)
+    facts.odd.update(header.oddities())
+    kind = f'{header.format} {header.mode}'
+    facts.kinds[f'{kind} of {header.bits} bits'] += 1
+    turns = load.color_type in ('color', 'grayscale')
+    swapped = turns and header.orientation > 4
+    size = header.size[::-1] if swapped else header.size
+    facts.sizes.append(size)
+    stated = info.get('height', size[0]), info.get('width', size[1])
+    if stated != size:
+        facts.wrong.append(
+            f'{printable(path)} has the height and width {size}, as its EXIF '
+            f'orientation turns it, not {stated} as its entry says'
+        )
+
+
+def _look_at_pixels(
+    facts: ImageFacts,
+    info: dict,
+    load: LoadImageFromFile,
+    moments: np.ndarray,
+) -> np.ndarray:
+    """Count an image that is decoded; sums of its means and mean squares."""
+    img = np.atleast_3d(load(dict(info))['img']).astype(np.float64)
+    facts.decoded += 1
+    if img.shape[2] == 3:
+        facts.grey += bool((img[..., 0] == img[..., 1]).all()) and bool(
+            (img[..., 1] == img[..., 2]).all()
+        )
+    new = np.stack([img.mean((0, 1)), (img**2).mean((0, 1))])
+    if not isinstance(load, LoadBands) and img.shape[2] == 3:
+        new = new[:, ::-1]  # MMCV loads BGR
+    return new if moments.shape != new.shape else moments + new
+
+
+def images_section(
+    sets: Mapping[str, ImageFacts],
+    normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Section:
+    """Compare the images of data sets.
+
+    Args:
+        sets (Mapping[str, ImageFacts]): By the name of the set.
+        normalise (tuple[Sequence[float], Sequence[float]], optional): Mean
+            and std by which a model normalises, of colours in the order RGB.
+
+    Returns:
+        Section: Its table and what stands out.
+    """
+    section = Section('images', ['', *sets])
+    cells = [facts.cells() for facts in sets.values()]
+    for name in dict.fromkeys(name for part in cells for name in part):
+        section.rows.append([name, *(part.get(name, '') for part in cells)])
+    for role, facts in sets.items():
+        section.odd += [f'{role}: {line}' for line in facts.sentences()]
+        if facts.wrong:
+            section.wrong.append(
+                f'{role}: {len(facts.wrong)} of {facts.headers} images cannot '
+                f'be used: {listed(facts.wrong, 2)}'
+            )
+    train = sets.get('train')
+    for role in sets.keys() & {'val', 'test'} if train else ():
+        if shared := len(sets[role].prints.keys() & train.prints.keys()):
+            section.odd.append(
+                f'{role}: {shared} images are among those of the training, too'
+            )
+    if normalise is not None:
+        shown = _numbers(' of the config', *normalise)
+        section.rows += [[k, *[v] * len(sets)] for k, v in shown.items()]
+        section.odd += _unlike(sets, *normalise)
+    return section
+
+
+def _numbers(
+    of: str, mean: Sequence[float], std: Sequence[float]
+) -> dict[str, str]:
+    order = ', RGB' if len(mean) == 3 else ''
+    return {
+        f'{name}{of}{order}': ', '.join(f'{x:.4g}' for x in numbers)
+        for name, numbers in (('mean', mean), ('std', std))
+    }
+
+
+def _unlike(
+    sets: Mapping[str, ImageFacts],
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> list[str]:
+    """Say where images are far from what a model normalises by."""
+    lines = []
+    for role, facts in sets.items():
+        if facts.mean is None or facts.mean.shape != np.shape(mean):
+            continue
+        shift = np.abs(facts.mean - mean) / std
+        ratio = facts.std / std
+        if shift.max() > 1 or not 0.5 < ratio.mean() < 2:
+            found = _numbers('', facts.mean, facts.std).items()
+            lines.append(
+                f'{role}: the images have {"; ".join(map(" ".join, found))}, '
+                'far from those of model.data_preprocessor'
+            )
+    return lines

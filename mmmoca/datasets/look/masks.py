@@ -1,0 +1,193 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What the masks of mmsegmentation's data sets are.
+
+mmsegmentation is not imported here.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.dataset import BaseDataset
+
+from mmmoca.messages import listed, printable
+
+from ..file_endings import counted
+from ..headers import open_image, read_header
+from ..image_set import strict_loader
+from ..masks import read_labels
+from .report import Section
+
+MASKS = 200  # that are read, evenly spaced
+
+
+@dataclass
+class MaskFacts:
+    """What the masks of one data set are.
+
+    Attributes:
+        classes (Sequence[str]): Names of the classes, in order.
+        number (int): Of masks that were read.
+        pixels (Counter[int]): Pixels of each class, by its number, and of
+            what is left out, by -1.
+        masks (Counter[int]): Masks in which it occurs, likewise.
+        kinds (Counter[str]): Formats, modes and bits.
+        palettes (Counter[bytes]): Colours of the classes, of masks that have
+            some.
+        wrong (list[str]): Masks that a run cannot use, and why: colours for
+            indices, another size than the image's, label ids that are no
+            classes, or all of them black and white, 0 and 255.
+    """
+
+    classes: Sequence[str]
+    number: int = 0
+    pixels: Counter[int] = field(default_factory=Counter)
+    masks: Counter[int] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    palettes: Counter[bytes] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def share(self, label: int) -> str:
+        """Return the share of the pixels that have a label, for a table."""
+        return f'{self.pixels[label] / max(1, self.pixels.total()):.2%}'
+
+    def sentences(self) -> list[str]:
+        """Return what stands out, a sentence each, without a subject."""
+        lines = []
+        if lossy := sum(n for k, n in self.kinds.items() if 'JPEG' in k):
+            lines.append(
+                f'{lossy} of {self.number} masks are JPEG files, whose '
+                'compression changes labels: save them as PNG'
+            )
+        if len(self.palettes) > 1:
+            lines.append(
+                f'the masks have {len(self.palettes)} different palettes, so '
+                'that one colour may be several classes: indices count'
+            )
+        empty = [
+            str(name)
+            for label, name in enumerate(self.classes)
+            if not self.pixels[label]
+        ]
+        if self.number and not self.pixels.keys() - {-1}:
+            lines.append(
+                'each pixel of the masks is one that is left out (255), and '
+                'nothing can be learnt from them'
+            )
+        elif empty:
+            lines.append(f'no pixel is of the class {listed(empty)}')
+        return lines
+
+
+def mask_facts(dataset: BaseDataset, most: int = MASKS) -> MaskFacts:
+    """Look at the masks of a data set, which has to fit its images.
+
+    Args:
+        dataset (BaseDataset): Of mmsegmentation's kind, not a wrapper. The
+            first ``Load...`` of its pipeline is that of the images.
+        most (int): How many masks are read, evenly spaced.
+
+    Returns:
+        MaskFacts: See there.
+    """
+    facts = MaskFacts(dataset.metainfo['classes'])
+    number = min(most, len(dataset))
+    ids: set[int] = set()
+    for index in np.linspace(0, len(dataset) - 1, number).astype(int):
+        info = dataset.get_data_info(index)
+        if 'seg_map_path' in info:
+            try:
+                ids |= _look_at_mask(facts, dataset, info)
+            except (OSError, ValueError) as error:
+                facts.wrong.append(str(error))
+    several = len(facts.classes) > 1
+    if ids == {0, 255} and several and not dataset.reduce_zero_label:
+        facts.wrong.append(
+            f'the masks of {dataset.data_prefix["seg_map_path"]} have only '
+            'the values 0 and 255, and 255 is left out of the training: write '
+            '1 in the place of 255 where it means the second class'
+        )
+    return facts
+
+
+def _look_at_mask(
+    facts: MaskFacts, dataset: BaseDataset, info: dict
+) -> set[int]:
+    """Count the pixels of a mask; its label ids."""
+    path = Path(info['seg_map_path'])
+    load = strict_loader(dataset)
+    image = None if load is None else load(dict(info))['img']
+    mask = read_labels(path, None if image is None else image.shape[:2])
+    content = path.read_bytes()
+    header = read_header(content)
+    if image is not None and _is_unclear(info['img_path'], load, image):
+        raise ValueError(
+            f'the EXIF orientation of {printable(info["img_path"])} turns it, '
+            'but not its mask: save the image as it is shown, or write '
+            "color_type='color_ignore_orientation' for its loader"
+        )
+    facts.number += 1
+    facts.kinds[f'{header.format} {header.mode} of {header.bits} bits'] += 1
+    if header.mode == 'P' and (palette := open_image(content).getpalette()):
+        facts.palettes[bytes(palette[: 3 * len(facts.classes)])] += 1
+    ids, counts = np.unique(mask, return_counts=True)
+    number, ignored = len(facts.classes), dataset.ignore_index
+    # mmseg's LoadAnnotations leaves out 0, and counts from 1, if asked to.
+    start = int(dataset.reduce_zero_label)
+    known = info.get('label_map') or range(number)
+    labels = {old + start: known[old] for old in known}
+    labels |= dict.fromkeys([*range(start), ignored], -1)
+    if foreign := sorted(set(ids.tolist()) - labels.keys()):
+        raise ValueError(
+            f'{printable(path)} has the label ids {foreign[:5]}, but there '
+            f'are {number} classes: use {start} to {number - 1 + start}, and '
+            f'{ignored} for pixels to leave out, or list all classes in '
+            'metainfo (csCreateTrainIdLabelImgs makes labelTrainIds)'
+        )
+    there: Counter[int] = Counter()
+    for old, count in zip(ids.tolist(), counts.tolist()):
+        label = labels[old]
+        there[-1 if label in (255, ignored) else label] += count
+    facts.pixels += there
+    facts.masks.update(there.keys())
+    return set(ids.tolist())
+
+
+def _is_unclear(path: str, load: Any, image: np.ndarray) -> bool:
+    """Whether EXIF turns an image, and its size does not tell."""
+    header = read_header(Path(path).read_bytes())
+    turns = getattr(load, 'color_type', '') in ('color', 'grayscale')
+    return turns and header.orientation > 1 and header.size == image.shape[:2]
+
+
+def masks_section(sets: Mapping[str, MaskFacts]) -> Section:
+    """Compare the masks of data sets, class by class.
+
+    Args:
+        sets (Mapping[str, MaskFacts]): By the name of the set.
+
+    Returns:
+        Section: A row for each class, with its share of the pixels and the
+        masks in which it occurs.
+    """
+    section = Section('masks', ['class'])
+    for role in sets:
+        section.columns += [f'pixels, {role}', f'masks, {role}']
+    facts: list[Any] = list(sets.values())
+    labels = range(max(len(fact.classes) for fact in facts))
+    for label in (*labels, -1):
+        names = [f.classes[label] for f in facts if label < len(f.classes)]
+        row = ['left out' if label < 0 else str(names[0])]
+        for fact in facts:
+            there = f'{fact.masks[label]} of {fact.number}'
+            row += [fact.share(label), there]
+        section.rows.append(row)
+    for role, fact in sets.items():
+        kinds = ['', f'{role}: {counted(fact.kinds)}']
+        section.rows.append(kinds + [''] * (2 * len(facts) - 1))
+        section.odd += [f'{role}: {line}' for line in fact.sentences()]
+        section.wrong += [f'{role}: {line}' for line in fact.wrong]
+    return section

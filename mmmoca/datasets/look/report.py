@@ -1,0 +1,93 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The one printer of what data sets are: a terminal, a log, a notebook."""
+
+import io
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+WIDTH = 100  # characters of a line in a log
+
+
+@dataclass
+class Section:
+    """A table about images, masks or boxes, and what stands out in it.
+
+    Attributes:
+        title (str): What it is about.
+        columns (list[str]): Names of the columns, that of the rows first.
+        rows (list[list[str]]): As many cells each.
+        odd (list[str]): What stands out, a sentence each.
+        wrong (list[str]): What a run cannot use, a sentence each.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Look:
+    """What data sets are, as :func:`mmmoca.look` finds it.
+
+    Printed it is a table; a notebook shows it, too.
+
+    Args:
+        sections (list[Section]): Its tables.
+    """
+
+    def __init__(self, sections: list[Section]) -> None:
+        self.sections = sections
+
+    @property
+    def odd(self) -> list[str]:
+        """list[str]: What stands out, a sentence each."""
+        return [line for section in self.sections for line in section.odd]
+
+    @property
+    def wrong(self) -> list[str]:
+        """list[str]: What a run cannot use, a sentence each."""
+        return [line for section in self.sections for line in section.wrong]
+
+    def __rich__(self) -> 'RenderableType':
+        """Return the tables as rich prints them, then the sentences."""
+        from rich.box import SIMPLE
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        parts: list[RenderableType] = []
+        for section in self.sections:
+            table = Table(
+                title=section.title, title_justify='left', box=SIMPLE
+            )
+            for number, column in enumerate(section.columns):
+                table.add_column(column, overflow='fold', no_wrap=not number)
+            for row in section.rows:
+                table.add_row(*map(Text, row))  # no markup
+            parts.append(table)
+        parts += [Text(f'! {line}') for line in self.wrong]
+        parts += [Text(f'- {line}') for line in self.odd]
+        return Group(*parts)
+
+    def __str__(self) -> str:
+        return self._printed()
+
+    def _repr_html_(self) -> str:
+        """Return the tables for a notebook."""
+        return self._printed(html=True)
+
+    def _printed(self, html: bool = False) -> str:
+        from rich.console import Console
+
+        console = Console(file=io.StringIO(), record=True, width=WIDTH)
+        console.print(self)
+        if html:
+            return console.export_html(
+                inline_styles=True, code_format='<pre>{code}</pre>'
+            )
+        lines = console.export_text().splitlines()
+        return '\n'.join(line.rstrip() for line in lines)

@@ -1,0 +1,82 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from collections.abc import Sized
+
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from mmmoca.checkpoints import run_record
+from mmmoca.checkpoints.record import normalisation
+from mmmoca.datasets.look import Look, look_at
+from mmmoca.datasets.look.images import PIXELS
+from mmmoca.datasets.seeding import members
+from mmmoca.engine.mmengine import loaders_by_role
+from mmmoca.engine.processes import on_main_process
+from mmmoca.engine.steps import unwrap_model
+from mmmoca.messages import listed
+from mmmoca.registry import HOOKS
+
+
+@HOOKS.register_module()
+class LookHook(Hook):
+    """Looks at the data of a run, once, before it begins.
+
+    The log file gets all tables. The console gets what stands out, a line
+    each. :class:`~mmmoca.engine.ConsoleRunner` has this hook by itself; the
+    key ``look`` of a config has its arguments, and ``look=None`` leaves it
+    out.
+
+    Args:
+        pixels (int): Images of each data set that are decoded. Defaults to
+            200.
+
+    Attributes:
+        look (Look | None): What was found.
+
+    Raises:
+        ValueError: If data are certainly wrong; it says what.
+    """
+
+    priority = 'VERY_HIGH'
+
+    def __init__(self, pixels: int = PIXELS) -> None:
+        self.pixels = pixels
+        self.look: Look | None = None
+
+    def before_run(self, runner: Runner) -> None:
+        """Look at the data sets of the loops that this run has."""
+        sets = {
+            role: loader.dataset
+            for role, loader in loaders_by_role(runner).items()
+        }
+        _check_annotations(runner, sets)
+        model = unwrap_model(runner.model)
+        record = run_record(runner.cfg.to_dict(), model)
+        numbers = normalisation(record.get('preprocessing', {}))
+        look = on_main_process(look_at, sets, numbers, self.pixels)
+        self.look = look
+        runner.logger.info(f'Data:\n{look}')
+        if look.wrong:
+            raise ValueError(listed(look.wrong, 2))
+        for line in look.odd:
+            runner.logger.warning(line)
+
+
+def _check_annotations(runner: Runner, sets: dict[str, Sized]) -> None:
+    """Refuse to evaluate boxes by a list of images without annotations.
+
+    COCO's evaluation would give -1 for each number.
+    """
+    for stage in sets.keys() & {'val', 'test'}:
+        empty = [
+            part.ann_file
+            for part in members(sets[stage])
+            if hasattr(part, 'boxes') and not part.boxes.totals()
+        ]
+        if not empty:
+            continue
+        metrics = getattr(runner, f'{stage}_evaluator').metrics
+        if not all(getattr(m, 'format_only', False) for m in metrics):
+            raise ValueError(
+                f'{empty[0]} has no annotations to evaluate by: write '
+                f'{stage}_evaluator.format_only=True for predictions alone'
+            )

@@ -1,0 +1,174 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""The report of data, against numbers of drawn sets with faults."""
+
+import io
+from collections import Counter
+
+import numpy as np
+import pytest
+from mmengine.dataset import BaseDataset
+from PIL import Image
+
+import mmmoca
+from mmmoca.datasets import ImageFolder
+from mmmoca.datasets.look import look_at
+from mmmoca.datasets.look.images import image_facts
+from mmmoca.datasets.look.masks import mask_facts
+
+OTHERS = 'broken', 'notes'
+RNG = np.random.default_rng(0)
+
+
+def draw(height=40, width=60):
+    small = RNG.integers(0, 255, (5, 6, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height))
+
+
+@pytest.fixture(scope='module')
+def photos(tmp_path_factory):
+    """Eight images, four of them odd, in one class each; other files."""
+    root = tmp_path_factory.mktemp('photos')
+    for name in ('a', 'b', 'c/@eaDir', '__MACOSX', 'run'):
+        (root / name).mkdir(parents=True)
+    for index in range(4):
+        draw().save(root / 'a' / f'{index}.png')
+    content = (root / 'a/0.png').read_bytes()
+    (root / 'b/equal.png').write_bytes(content)
+    (root / 'b/broken.png').write_bytes(b'broken')
+    exif = Image.Exif()
+    exif[0x112] = 6
+    turned = io.BytesIO()
+    draw(60, 600).save(turned, 'JPEG', exif=exif)
+    (root / 'b/turned.jpg').write_bytes(turned.getvalue())
+    clear = draw().convert('L').convert('RGBA')
+    clear.putalpha(0)
+    clear.save(root / 'b/clear.webp', lossless=True, exact=True)
+    for name in ('c/@eaDir/x.png', '__MACOSX/x.png', 'run/last_checkpoint'):
+        (root / name).write_bytes(content)
+    draw().save(root / 'run/epoch_1.png')
+    (root / 'a/notes.txt').touch()
+    return root
+
+
+def folder(root, pipeline=(dict(type='mmmoca.LoadImage'),), **options):
+    return ImageFolder(str(root), pipeline=list(pipeline), **options)
+
+
+def test_facts_of_images(photos):
+    dataset = folder(photos)
+    facts = image_facts(dataset)
+    assert facts.number == facts.headers == 8
+    assert dict(facts.classes) == dict(a=4, b=4, c=0)
+    assert dataset.left_out['in @eaDir'] == 1
+    assert facts.left_out['of .txt'] == 1
+    assert facts.odd == Counter({'turned by EXIF': 1, 'with transparency': 1})
+    assert facts.sizes.count((40, 60)) == 6
+    assert (600, 60) in facts.sizes  # as shown
+    assert facts.counts() == {
+        'unreadable': 1,
+        'longer than 8 : 1': 1,
+        'equal to another': 1,
+        **facts.odd,
+    }
+    assert facts.grey == 1
+    (problem,) = facts.unreadable
+    assert 'broken.png' in problem and not facts.wrong  # which is skipped
+    readable = [p for p in photos.glob('[ab]/*') if p.stem not in OTHERS]
+    arrays = [np.asarray(Image.open(p).convert('RGB')) for p in readable]
+    means = [a.mean((0, 1)) for a in arrays]
+    squares = [(a.astype(float) ** 2).mean((0, 1)) for a in arrays]
+    expected = np.mean(means, axis=0)
+    deviation = np.sqrt(np.mean(squares, axis=0) - expected**2)
+    loaded = [x for x in readable if x.suffix != '.jpg']
+    assert len(loaded) == facts.decoded - 1 == 6
+    np.testing.assert_allclose(facts.mean, expected, atol=1)
+    np.testing.assert_allclose(facts.std, deviation, atol=1)
+
+
+def test_evaluation_skips_nothing(photos):
+    dataset = folder(photos, test_mode=True, with_label=False)
+    look = look_at(dict(val=dataset))
+    assert len(look.wrong) == 1 and 'broken.png' in look.wrong[0]
+    # Beside a run's and machines' folders nothing is left out in silence.
+    assert dataset.left_out.total() == 5
+
+
+def test_what_stands_out_is_said_once(photos, tmp_path):
+    crop = dict(type='mmmoca.RandomResizedCrop', scale=50)
+    steps = [dict(type='mmmoca.LoadImage'), crop]
+    sets = dict(train=folder(photos, steps), val=folder(photos))
+    look = look_at(sets, ((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)))
+    for phrase, number in (
+        ('unreadable', 2),
+        ('transparency', 2),
+        ('smaller than crops of 50', 1),
+        ('among those of the training', 1),
+        ('data_preprocessor', 2),
+        ('the class c', 2),
+        ('EXIF', 0),  # which is taken as it is meant
+    ):
+        assert sum(phrase in line for line in look.odd) == number, phrase
+    text, page = str(look), look._repr_html_()
+    for form in (text, page):
+        assert '600 x 60' in form and 'turned by EXIF' in form
+    assert page.startswith('<pre>') and max(map(len, text.split('\n'))) <= 100
+
+
+def test_doors_without_a_run(photos):
+    """Of bits that no loader takes, too."""
+    look = mmmoca.look(photos / 'a')
+    assert [line[:2] for line in look.sections[0].rows][0] == ['images', '4']
+    assert not look.odd and not look.wrong
+    with pytest.raises(FileNotFoundError, match='no_such_place'):
+        mmmoca.look('no_such_place')
+
+
+def masks_of(root, *files, classes=('sky', 'road', 'car'), **options):
+    """A data set as mmsegmentation has them."""
+    infos = []
+    for number, file in enumerate(files):
+        draw(4, 5).save(root / f'{number}.png')
+        names = root / f'{number}.png', root / file
+        keys = 'img_path', 'seg_map_path'
+        infos.append(dict(zip(keys, map(str, names))))
+    dataset = BaseDataset(lazy_init=True, metainfo=dict(classes=classes))
+    dataset.load_data_list = lambda: infos
+    dataset.data_prefix = dict(seg_map_path=str(root))
+    dataset.ignore_index, dataset.reduce_zero_label = 255, False
+    vars(dataset).update(options)
+    dataset.full_init()
+    return dataset
+
+
+def test_facts_of_masks(tmp_path):
+    """Shares of pixels by class, palettes and formats."""
+    first = np.uint8([[0, 0, 0, 1, 255]] * 4)
+    image = Image.fromarray(first, 'P')
+    image.putpalette([0, 0, 0, 255, 0, 0] + [0] * 762)
+    image.save(tmp_path / 'a.png')
+    image.putpalette([0, 0, 0, 0, 255, 0] + [0] * 762)
+    image.save(tmp_path / 'b.png')
+    Image.fromarray(first * 0).save(tmp_path / 'c.jpg')
+    dataset = masks_of(tmp_path, 'a.png', 'b.png', 'c.jpg')
+    facts = mask_facts(dataset)
+    assert facts.pixels == Counter({0: 44, 1: 8, -1: 8})
+    assert facts.masks == Counter({0: 3, 1: 2, -1: 2})
+    assert len(facts.palettes) == 2 and not facts.wrong
+    words = ('JPEG', 'palettes', 'car')
+    for word, line in zip(words, facts.sentences(), strict=True):
+        assert word in line
+    look = look_at(dict(train=dataset))
+    row = next(row for row in look.sections[1].rows if row[0] == 'road')
+    assert row[1:] == ['13.33%', '2 of 3']
+
+
+def test_labels_as_they_are_loaded(tmp_path):
+    """Without zero, and as other numbers, as mmsegmentation loads them."""
+    Image.fromarray(np.uint8([[0, 1, 1, 3, 255]] * 4)).save(tmp_path / 'a.png')
+    Image.fromarray(np.uint8([[255] * 5] * 4)).save(tmp_path / 'b.png')
+    facts = mask_facts(masks_of(tmp_path, 'a.png', reduce_zero_label=True))
+    assert facts.pixels == Counter({0: 8, 2: 4, -1: 8})
+    facts = mask_facts(masks_of(tmp_path, 'a.png', 'b.png'))
+    assert len(facts.wrong) == 1 and 'a.png' in facts.wrong[0]
+    (line,) = mask_facts(masks_of(tmp_path, 'b.png')).sentences()
+    assert '255' in line

@@ -1,0 +1,47 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Look at data: what images, masks and boxes are, and what stands out."""
+
+import argparse
+
+from _arguments import add_cfg_options, import_stack, run_program
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    data = (
+        'a folder of images or tar files, a Hugging Face data set, or a '
+        'config, whose masks and boxes are looked at, too'
+    )
+    parser.add_argument('data', metavar='DATA', help=data)
+    add_cfg_options(parser)
+    return parser
+
+
+def look(args: argparse.Namespace) -> None:
+    """Print what the data are.
+
+    Args:
+        args (argparse.Namespace): The command line.
+
+    Raises:
+        ValueError: If something is certainly wrong.
+    """
+    import_stack()
+    import mmmoca
+
+    found = mmmoca.look(args.data, args.cfg_options)
+    from rich import print as show
+
+    show(found)
+    if found.wrong:
+        raise ValueError(f'{len(found.wrong)} lines with a ! are to be mended')
+
+
+def main() -> None:
+    """Look."""
+    run_program(make_parser(), look)
+
+
+if __name__ == '__main__':
+    main()
