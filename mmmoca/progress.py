@@ -14,7 +14,7 @@ from rich.progress import (
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     return Console().is_jupyter
 
 

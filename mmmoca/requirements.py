@@ -29,7 +29,7 @@ def _installed_version(module: str) -> str | None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Numbers of a version: (2, 11, 0) for '2.11.0a0+cu130'."""
+    """Return the numbers of a version: (2, 11, 0) for '2.11.0a0+cu130'."""
     return tuple(map(int, re.findall(r'\d+', re.match(r'[\d.]*', version)[0])))
 
 

@@ -56,7 +56,7 @@ def find_config(name: str | os.PathLike) -> Path:
 
 
 def shipped_configs() -> dict[str, Path]:
-    """The configs of mmmoca.
+    """Return the configs of mmmoca.
 
     Returns:
         dict[str, Path]: The files by their names, such as
@@ -72,7 +72,7 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def first_comment(file: Path) -> str:
-    """The first sentence of what a config says of itself below its licence."""
+    """Return the first sentence of the comment at the top of a config."""
     text = ''
     for line in file.read_text(encoding='utf-8').splitlines()[1:]:
         if not re.match('# [^ ]', line) or text.endswith(':'):

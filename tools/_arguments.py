@@ -144,7 +144,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def encoder_arguments(args: argparse.Namespace) -> dict[str, object]:
-    """The arguments of :func:`add_encoder_arguments`, for mmmoca.load."""
+    """Return the values of :func:`add_encoder_arguments`."""
     names = 'which', 'weights', 'source_grid', 'img_size', 'num_heads'
     return {name: getattr(args, name) for name in (*names, 'mean', 'std')}
 
@@ -180,7 +180,7 @@ def import_stack() -> None:
 
 
 def _is_stop(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error, which MMEngine may replace."""
+    """Return whether Ctrl-C is behind an error, which MMEngine may replace."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None

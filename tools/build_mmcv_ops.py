@@ -32,7 +32,7 @@ def installed_mmcv() -> tuple[str, str]:
 
 
 def with_cuda() -> bool:
-    """Whether to build operators for GPUs.
+    """Return whether to build operators for GPUs.
 
     There must be a CUDA toolkit, and a GPU; or the environment names the
     toolkit, as where a container's image is built without a GPU.
@@ -50,7 +50,7 @@ def run_python(*arguments: object, **options) -> subprocess.CompletedProcess:
 
 
 def ops_work() -> bool:
-    """Whether a fresh process can import the operators that belong here."""
+    """Return whether a new process can import the right operators."""
     code = (
         'import torch, mmcv._ext; from mmcv.ops import '
         'get_compiling_cuda_version as version; print(version())'

@@ -61,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def default_folder(data: str | None) -> Path:
-    """Where results go, unless --out says it.
+    """Return where results go, unless --out says it.
 
     Args:
         data (str, optional): Folder of the user's images.
@@ -100,7 +100,7 @@ def textures_run(args: argparse.Namespace) -> dict:
 
 
 def own_run(args: argparse.Namespace) -> dict:
-    """The settings of a run on the user's images, or on some of them.
+    """Return the settings of a run on the user's images, or on some of them.
 
     Args:
         args (argparse.Namespace): The arguments.

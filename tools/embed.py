@@ -23,7 +23,7 @@ SUFFIXES = ('.npy', '.parquet')
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     layouts = 'a file of any layout known (docs/guides/checkpoints.md)'

@@ -149,7 +149,7 @@ def _pick(
     scale: Callable[[Tensor], Tensor] = Tensor.float,
     prefix: str = '',
 ) -> list[FeatureShard]:
-    """A feature of the training images, and of the validation images."""
+    """Return a feature of the training and of the validation images."""
     kinds = [prefix + part for part in feature.split('-')]
     return [
         FeatureShard(
@@ -189,7 +189,7 @@ def _features(
     cache: str | os.PathLike,
     num_workers: int | None,
 ) -> tuple[ImageSet, dict[str, Tensor]]:
-    """The images that can be read, and their features.
+    """Return the images that can be read, and their features.
 
     [CLS] and mean patch token, after the final norm and before it.
     """
@@ -225,7 +225,7 @@ def _subsets(
     sets: int,
     seed: int,
 ) -> dict[str, list[list[int]]]:
-    """Rows of the training images for each set, by what is drawn."""
+    """Return the training rows of each set, by what is drawn."""
     images = images_by_class(dataset)
     wanted = {f'{n} shot': dict(shots=n) for n in shots} | {
         f'{p:g} %': dict(percent=p) for p in percent

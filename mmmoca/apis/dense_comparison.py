@@ -80,7 +80,7 @@ def patch_maps(
 def images_with_masks(
     encoder: Encoder, root: str | os.PathLike, split: str
 ) -> tuple[Images, list[np.ndarray]]:
-    """Images of a folder and their masks, squares of the encoder's size.
+    """Return a folder's images and masks as squares of the encoder's size.
 
     Args:
         encoder (Encoder): Of :func:`mmmoca.load`.

@@ -180,7 +180,7 @@ def _check_arguments(out: Path, feature: str, batch_size: int) -> None:
 
 
 def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
-    """Names of images, all of which the file can hold."""
+    """Return the names of images, all of which the file can hold."""
     if None in paths:
         raise TypeError('images in memory have no names: use Encoder.embed')
     names = [path.removeprefix(os.path.join(place, '')) for path in paths]
@@ -196,7 +196,7 @@ def _names(paths: list[str | None], place: str, out: Path) -> list[str]:
 
 
 def _is_complete(out: Path, names: Sequence[str], width: int) -> bool:
-    """Whether a file is whole, and its list of names with it."""
+    """Return whether a file is whole, and its list of names with it."""
     listing = Path(f'{out}.names.txt')
     named = out.suffix == '.parquet' or (
         listing.is_file() and listing.read_bytes() == _lines(names)
@@ -205,13 +205,13 @@ def _is_complete(out: Path, names: Sequence[str], width: int) -> bool:
 
 
 def _lines(names: Sequence[str]) -> bytes:
-    """The content of ``OUT.names.txt``."""
+    """Return the content of ``OUT.names.txt``."""
     text = ''.join(f'{name}\n' for name in names)
     return text.encode('utf-8', 'surrogateescape')
 
 
 def _accept(record: dict, skip_unreadable: bool) -> dict:
-    """The record, unless it has images that nobody said may be missing."""
+    """Return the record, unless images are missing that must not be."""
     unreadable = record['unreadable']
     if unreadable and not skip_unreadable:
         raise OSError(
@@ -223,14 +223,14 @@ def _accept(record: dict, skip_unreadable: bool) -> dict:
 
 
 def digest_of(about: object) -> str:
-    """SHA-256 of what json can write."""
+    """Return the SHA-256 of what json can write."""
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
 def list_digest(
     paths: Sequence[str | None], names: Sequence[str] | None = None
 ) -> str:
-    """SHA-256 of the names of images, in order; by default their paths.
+    """Return the SHA-256 of the names, or else the paths, of images in order.
 
     Size and time of change stand for the content of a local file.
     """
@@ -245,7 +245,7 @@ def list_digest(
 
 
 def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
-    """Whether a file of features is there with all its rows, undamaged.
+    """Return whether a file of features is there with all its rows, undamaged.
 
     Args:
         path (Path): ``.npy``, or ``.parquet`` of :func:`embed_to_file`.
@@ -264,7 +264,7 @@ def is_whole(path: Path, shape: tuple, dtype: type = np.float32) -> bool:
 
 
 def _earlier(made: Path, record: Path, made_from: dict) -> dict:
-    """The record of what an earlier call made of the same; {} if none did."""
+    """Return the record of an earlier call with the same input, or {}."""
     if not made.exists():
         return {}
     try:

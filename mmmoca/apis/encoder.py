@@ -122,7 +122,7 @@ class Encoder(BaseModel):
         progress: bool = False,
         skip_unreadable: bool = False,
     ) -> Embeddings:
-        """Features of images.
+        """Return the features of images.
 
         Args:
             images (Any): A folder of images at any depth, or of shards, or a
@@ -223,7 +223,7 @@ class Encoder(BaseModel):
     ) -> Generator[
         tuple[range, Embeddings | None, dict[int, Exception]], None, None
     ]:
-        """Features of any number of images, batch by batch.
+        """Yield the features of any number of images, batch by batch.
 
         Args:
             images (Images): See :func:`open_images`.
@@ -286,7 +286,7 @@ class Encoder(BaseModel):
         return Embeddings(**kept)
 
     def identity(self) -> dict:
-        """What its features depend on, besides the images.
+        """Return what its features depend on, besides the images.
 
         Returns:
             dict: ``weights``, the SHA-256 of names, types, shapes and values

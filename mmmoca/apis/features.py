@@ -49,6 +49,6 @@ class Embeddings(NamedTuple):
     raw_avg: Tensor | None = None
 
     def pick(self, feature: str) -> Tensor:
-        """One kind, or several that are concatenated: 'cls-avg' say."""
+        """Return one kind, or several that are concatenated: 'cls-avg' say."""
         parts = [getattr(self, part) for part in feature.split('-')]
         return torch.cat(parts, dim=1)

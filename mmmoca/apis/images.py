@@ -61,13 +61,13 @@ class Images(Dataset):
         return len(self.sources)
 
     def __getitem__(self, index: int) -> Tensor | Exception:
-        """An image, (C, H, W), not normalised."""
+        """Return an image, (C, H, W), not normalised."""
         return self.prepare(index)[0]
 
     def prepare(
         self, index: int
     ) -> tuple[Tensor | Exception, tuple[str, ...]]:
-        """An image, or what is wrong with it, and what stands out of it."""
+        """Return an image or its error, and what stands out of it."""
         try:
             path, name = self.path(index), f'image {index}'
             if path is not None:

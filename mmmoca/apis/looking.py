@@ -47,7 +47,7 @@ def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
 
 
 def _images_at(place: str) -> Sized:
-    """The images of a place, whether or not they can be read."""
+    """Return the images of a place, whether or not they can be read."""
     images = image_set_of(place)(
         place, with_label=False, pipeline=[], extensions=BAND_EXTENSIONS
     )
@@ -58,7 +58,7 @@ def _images_at(place: str) -> Sized:
 
 
 def _sets_of(cfg: Config) -> dict[str, Sized]:
-    """The data sets of a config, by what they are for."""
+    """Return the data sets of a config, by what they are for."""
     loaders: dict[str, dict] = {}
     for role in ('train', 'val', 'test'):
         loop = cfg.get(f'{role}_cfg') or {}

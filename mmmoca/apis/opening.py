@@ -20,7 +20,7 @@ from .images import Images, build_transform
 def image_set(
     place: str, pipeline: list[dict], with_label: bool = False
 ) -> ImageSet:
-    """The images of a folder, of shards, or of a data set of Hugging Face.
+    """Find the images of a folder, of shards, or of Hugging Face.
 
     Args:
         place (str): The folder, or a pattern of shards.
@@ -92,7 +92,7 @@ def open_images(images: Any, pipeline: list[dict]) -> Images:
 
 
 def items_of(images: Any) -> Iterable[Any]:
-    """The items of a list, of an array of paths or images; or of one image."""
+    """Return the items of a list or an array, or the only item."""
     one = str, os.PathLike, bytes, Image.Image, Mapping, IOBase, bytearray
     if isinstance(images, np.ndarray):
         of_paths = images.dtype.kind in 'OUT'

@@ -154,7 +154,7 @@ def pretrain(
 
 
 def _existing(argument: str, place: str | os.PathLike) -> str:
-    """The absolute path of a place that is there, or of a pattern."""
+    """Return the absolute path of a place that is there, or of a pattern."""
     path = os.path.abspath(os.path.expanduser(place))
     if not (os.path.exists(path) or '{' in path):
         raise FileNotFoundError(f'{argument}: there is no {path}')
@@ -164,7 +164,7 @@ def _existing(argument: str, place: str | os.PathLike) -> str:
 def _stored(
     data: Any, out: str, extensions: Sequence[str]
 ) -> tuple[str, dict]:
-    """Where a run finds its images again, and further settings of it.
+    """Return where a run finds its images again, and further settings of it.
 
     What is kept in ``out`` is named by its content, so that no call changes
     the images of another.

@@ -100,7 +100,7 @@ class Backbone(NamedTuple):
         return tuple(n * p for n, p in zip(self.grid, patch))
 
     def resized(self, grid: tuple[int, int], mode: str) -> 'Backbone':
-        """The same with positions for another patch grid.
+        """Return the same with positions for another patch grid.
 
         Args:
             grid (tuple[int, int]): Rows and columns of patches.
@@ -200,7 +200,7 @@ def find_backbone(
 def _rename(
     location: Location,
 ) -> tuple[dict[str, Tensor], list[str], list[str]]:
-    """The encoder under mmpretrain's names, other names, unknown names."""
+    """Return the renamed encoder, names to ignore, and unknown names."""
     table = _TABLES.get(location.naming)
     tensors, ignored, unknown = {}, [], []
     for name, value in location.tensors.items():

@@ -152,7 +152,7 @@ def check_fit(
 
 
 def _arch_advice(vits: list[tuple[str, VisionTransformer, dict]]) -> str:
-    """What to write where the encoder of a file is of another size."""
+    """Return what to write where the encoder of a file is of another size."""
     for _, vit, saved in vits:
         needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
         arch = arch_of(saved) if saved.keys() >= needed else {}
@@ -272,7 +272,7 @@ def _check_vit(
 
 
 def loaded_names(checkpoint: dict) -> dict[str, Any]:
-    """The weights of a checkpoint under the names that MMEngine gives them.
+    """Return the weights of a checkpoint as MMEngine names them.
 
     Args:
         checkpoint (dict): With or without a key ``state_dict``.
@@ -284,7 +284,7 @@ def loaded_names(checkpoint: dict) -> dict[str, Any]:
 def after_prefix(
     state: Mapping[str, Tensor], prefix: str
 ) -> dict[str, Tensor]:
-    """The tensors whose names have a prefix, without it."""
+    """Return the tensors whose names have a prefix, without it."""
     return {
         name.removeprefix(prefix): value
         for name, value in state.items()

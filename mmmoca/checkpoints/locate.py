@@ -133,7 +133,7 @@ def locate(
 
 
 def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
-    """The state dicts that a checkpoint holds.
+    """Return the state dicts that a checkpoint holds.
 
     Args:
         checkpoint (dict): What :func:`read_checkpoint` returned.
@@ -159,7 +159,7 @@ def tensors_of(checkpoint: dict) -> dict[str, dict[str, Tensor]]:
 def choose_weights(
     found: list[Place], weights: str | None, swapped: bool, source: str
 ) -> tuple[list[Place], str | None]:
-    """The places of raw or of averaged weights.
+    """Return the places of raw or of averaged weights.
 
     Args:
         found (list[Place]): The encoders of a file.
@@ -196,7 +196,7 @@ def choose_weights(
 def choose_encoder(
     found: list[Place], which: str, recorded: object, source: str
 ) -> tuple[Place, str]:
-    """The encoder asked for, and its role.
+    """Return the encoder asked for, and its role.
 
     Args:
         found (list[Place]): The encoders of a file.

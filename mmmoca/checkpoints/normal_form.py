@@ -28,7 +28,7 @@ _QKV = re.compile(r'(.+\.attn\.)(qkv|[qkv])(\.weight|\.bias)')
 
 
 def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
-    """The sizes of a ViT, as mmpretrain's ``arch`` calls them.
+    """Return the sizes of a ViT, as mmpretrain's ``arch`` calls them.
 
     Args:
         state_dict (Mapping[str, Tensor]): Of a ViT.
@@ -46,7 +46,7 @@ def arch_of(state_dict: Mapping[str, Tensor]) -> dict[str, int]:
 
 
 def token_parts(state_dict: Mapping[str, Tensor]) -> tuple[int, str]:
-    """What a ViT has that a plain one does not have.
+    """Return what a ViT has that a plain one does not have.
 
     Args:
         state_dict (Mapping[str, Tensor]): Of a ViT.
@@ -211,7 +211,7 @@ def _without_masks(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _is_rotary(
     state_dict: Mapping[str, Tensor], num_heads: int | None
 ) -> bool:
-    """Whether positions are rotary ones, also of files without periods.
+    """Return whether positions are rotary ones, also of files without periods.
 
     timm and transformers do not save the periods. An encoder with registers
     and LayerScale, or one of ours, without added positions is DINOv3's.
@@ -322,7 +322,7 @@ def grid_of(
 def position_grid(
     recorded: Sequence[int] | None, pos_embed: Tensor, extra: int = 1
 ) -> tuple[int, int] | None:
-    """The patch grid of a position embedding.
+    """Return the patch grid of a position embedding.
 
     Args:
         recorded (Sequence[int], optional): Rows and columns that the file

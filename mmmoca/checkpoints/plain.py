@@ -50,7 +50,7 @@ def check_content(checkpoint: dict, path: str) -> None:
 
 
 def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
-    """All tensors in nested containers, with their places as names.
+    """Yield all tensors in nested containers, with their places as names.
 
     Readers walk through containers, compare and print them. A tuple that
     holds another one twice, thirty times over, would keep them busy for ever,
@@ -79,7 +79,7 @@ def _tensors(content: object, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _problem(tensor: Tensor) -> str | None:
-    """Why a tensor does not have a number of its own for each element."""
+    """Say why a tensor has no number of its own for each element."""
     if tensor.is_meta:
         return 'a tensor without values (device meta)'
     if tensor.is_nested or tensor.layout != torch.strided:

@@ -124,7 +124,7 @@ def preprocessing_of(
 def _given(
     mean: Sequence[float] | None, std: Sequence[float] | None, channels: int
 ) -> dict:
-    """The normalisation that the caller gives, if any."""
+    """Return the normalisation that the caller gives, if any."""
     if mean is None and std is None:
         return {}
     mean, std = (() if n is None else tuple(n) for n in (mean, std))
@@ -149,7 +149,7 @@ def _assumed(known: dict, channels: int) -> dict:
 
 
 def _split(record: dict) -> tuple[dict, list[dict]]:
-    """The loader of a record, and what resizes and crops.
+    """Return the loader of a record, and what resizes and crops.
 
     Records of older files have numbers in the place of the pipeline.
     """
@@ -172,7 +172,7 @@ def _split(record: dict) -> tuple[dict, list[dict]]:
 def _fitted(
     loader: dict, sizing: list[dict], img_size: tuple[int, int]
 ) -> list[dict]:
-    """What resizes and crops, for images of another size.
+    """Return what resizes and crops, for images of another size.
 
     Where nothing is recorded, the shorter side is resized to 256 for 224. An
     image that is not square is resized as a whole.

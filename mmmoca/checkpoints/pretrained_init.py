@@ -54,7 +54,7 @@ def check_pretrained_inits(model: nn.Module) -> list[str]:
 
 
 def starts_pretrained(model: nn.Module) -> bool:
-    """Whether a part of a model has such an init, before or after it."""
+    """Return whether a part of a model has a Pretrained init."""
     inits = [init for module in model.modules() for init in _inits(module)]
     return any(_is_pretrained(init['type']) for init in inits)
 

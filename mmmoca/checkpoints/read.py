@@ -153,7 +153,7 @@ def _check_pickles(path: str, is_archive: bool) -> None:
 
 
 def _is_safetensors(path: str) -> bool:
-    """Whether a file begins with the length of its header, and a header."""
+    """Return whether a file begins with the length of a JSON header."""
     with open(path, 'rb') as file:
         length, brace = file.read(8), file.read(1)
     size = os.path.getsize(path)
@@ -229,7 +229,7 @@ def local_file(source: str) -> Iterator[str]:
 
 
 def _zoo_url(source: str) -> str:
-    """The URL of a name in a model zoo; other addresses as they are."""
+    """Return the URL of a name in a model zoo; other addresses as they are."""
     scheme, _, name = source.partition('://')
     if scheme in ('torchvision', 'modelzoo'):
         zoo = get_torchvision_models()

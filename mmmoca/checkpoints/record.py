@@ -126,7 +126,7 @@ def _is_usable(key: str, value: object, kind: type) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Numbers and texts; of containers, which may be endless, the type."""
+    """Show a number or a text; only the type of endless containers."""
     plain = isinstance(value, str | Real)
     return repr(value)[:80] if plain else type(value).__name__
 
@@ -212,7 +212,7 @@ def images_record(
 def normalisation(
     images: dict,
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return mean and std of each channel, of colours in the order RGB.
+    """Return the mean and std of each channel, of colours in the order RGB.
 
     Args:
         images (dict): Of :func:`images_record`.
@@ -228,7 +228,7 @@ def normalisation(
 
 
 def _resizing(steps: list[dict], img_size: tuple[int, int]) -> list[dict]:
-    """The transforms that resize and crop, if they do it in a known way."""
+    """Return the transforms that resize and crop, if they are known ones."""
     found = [s for s in steps if re.search('Resize|Crop', short_name(s))]
     if not found:  # images have the encoder's size already
         return usual_resizing(img_size[0], img_size[0])

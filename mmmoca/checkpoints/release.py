@@ -132,7 +132,7 @@ def convert_release(
 
 
 def _released_state(checkpoint: dict) -> dict[str, Tensor] | None:
-    """The tensors of the authors' full model, if a checkpoint has them."""
+    """Return the tensors of the authors' full model, if there are any."""
     for state in tensors_of(checkpoint).values():
         if 'encoder_teacher.cls_token' in state:
             return state

@@ -77,7 +77,7 @@ class FolderLock:
 
     @classmethod
     def is_held(cls, folder: str | os.PathLike) -> bool:
-        """Whether this process has the lock of a folder."""
+        """Return whether this process has the lock of a folder."""
         return Path(folder).resolve() in cls._held
 
     def release(self) -> None:
@@ -119,7 +119,7 @@ def find_checkpoints(folder: str | os.PathLike, template: str) -> list[Path]:
 
 
 def left_checkpoints(folder: str | os.PathLike) -> list[Path]:
-    """What runs have left in a work dir, the best checkpoints, too.
+    """Return what runs have left in a work dir, the best checkpoints, too.
 
     Args:
         folder (str | os.PathLike): The folder, which need not exist.
@@ -132,7 +132,7 @@ def left_checkpoints(folder: str | os.PathLike) -> list[Path]:
 
 
 def not_finite(state_dict: Mapping[str, object]) -> list[str]:
-    """Names of the tensors that have NaN or infinity in them.
+    """Return the names of the tensors that have NaN or infinity in them.
 
     Args:
         state_dict (Mapping[str, object]): Tensors of any shape and device,
@@ -156,7 +156,7 @@ def not_finite(state_dict: Mapping[str, object]) -> list[str]:
 def newest_checkpoint(
     folder: str | os.PathLike, template: str, passed: Container[Path] = ()
 ) -> tuple[Path | None, list[str]]:
-    """The newest checkpoint of a run that is intact and finite.
+    """Return the newest checkpoint of a run that is intact and finite.
 
     Args:
         folder (str | os.PathLike): The work dir of the run.
@@ -187,7 +187,7 @@ def newest_checkpoint(
 
 
 def _problem(checkpoint: dict) -> str | None:
-    """Why a run cannot go on from a checkpoint that was read."""
+    """Return why a run cannot go on from a checkpoint that was read."""
     for key in ('meta', 'optimizer', 'message_hub'):
         if not isinstance(checkpoint.get(key, {}), dict):
             return f'its {key} is no dict'

@@ -53,7 +53,7 @@ def _in_memory(address: str) -> dict | None:
 
 
 def guarded(path: str | os.PathLike) -> str:
-    """The address by which MMEngine reads a checkpoint with our reader.
+    """Return the address by which MMEngine reads a checkpoint with our reader.
 
     Args:
         path (str | os.PathLike): A path, or an address of

@@ -124,6 +124,6 @@ def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
 
 
 def _part(name: str) -> str:
-    """An encoder, codebook, neck, or one of the parts of the head."""
+    """Return an encoder, codebook, neck, or one of the parts of the head."""
     depth = 2 if name.startswith('head.') else 1
     return '.'.join(name.split('.')[:depth])

@@ -129,7 +129,7 @@ def build_vit(
 
 
 def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
-    """The number of attention heads, which no tensor tells.
+    """Return the number of attention heads, which no tensor tells.
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.

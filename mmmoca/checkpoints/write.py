@@ -17,7 +17,7 @@ from .backbone import Backbone
 
 
 def file_record(source: str | os.PathLike, **facts: Any) -> dict:
-    """What is recorded of a file that is made from another.
+    """Return what is recorded of a file that is made from another.
 
     Args:
         source (str | os.PathLike): Path of the file it was read from.
@@ -32,7 +32,7 @@ def file_record(source: str | os.PathLike, **facts: Any) -> dict:
 
 
 def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
-    """A checkpoint that mmpretrain, mmseg and mmdet load.
+    """Return a checkpoint that mmpretrain, mmseg and mmdet load.
 
     Args:
         backbone (Backbone): What :func:`read_backbone` returned.
@@ -64,7 +64,7 @@ def backbone_checkpoint(backbone: Backbone, source: str) -> dict:
 
 
 def file_sha256(path: str | os.PathLike) -> str:
-    """SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, 'rb') as file:
         while block := file.read(1 << 20):

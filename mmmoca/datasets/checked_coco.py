@@ -49,7 +49,7 @@ class CheckedCOCO(COCO):
         self.img_ann_map, self.cat_img_map = self.imgToAnns, self.catToImgs
 
     def get_cat_ids(self, cat_names: Sequence[str] = ()) -> list[int]:
-        """Ids of the classes, in their order.
+        """Return the ids of the classes, in their order.
 
         Args:
             cat_names (Sequence[str]): Classes of the config.

@@ -67,7 +67,7 @@ def check_entries(
 
 
 def _names(content: dict) -> Iterator[tuple[str, Any]]:
-    """Ids and names that are none or occur twice."""
+    """Yield the ids and names that are none or occur twice."""
     for name, keys in _UNIQUE.items():
         for key in keys:
             kind, seen = int if key == 'id' else str, set()
@@ -106,7 +106,7 @@ def _values(
 
 
 def _problem(one: dict, size: list[int] | None) -> str | None:
-    """What makes no sense in an object; of its mask, if there is a size."""
+    """Say what makes no sense in an object, or in its mask."""
     box, mask = one['bbox'], one.get('segmentation')
     if not _numbers(box) or len(box) != 4 or not _numbers([one['area']]):
         return 'bbox or area is not finite'
@@ -135,7 +135,7 @@ def _problem(one: dict, size: list[int] | None) -> str | None:
 
 
 def _counts(rle: Any) -> list[int]:
-    """The counts of an RLE, in any order; none if it has other things."""
+    """Return the counts of an RLE in any order, or none if it is none."""
     if isinstance(rle, list) and set(map(type, rle)) <= {int}:
         return rle
     if not isinstance(rle, str) or not re.fullmatch(f'({_COUNT})+', rle):
@@ -148,14 +148,14 @@ def _counts(rle: Any) -> list[int]:
 
 @lru_cache(2**16)
 def _number(code: str) -> int:
-    """A number of a compressed RLE, five bits a character, with a sign."""
+    """Decode a number of a compressed RLE: five bits a character, a sign."""
     parts = [ord(letter) - 48 & 31 for letter in code]
     number = sum(part << 5 * i for i, part in enumerate(parts))
     return number - (parts[-1] >> 4 << 5 * len(parts))
 
 
 def _numbers(values: Any) -> bool:
-    """Whether these are finite numbers in a list."""
+    """Return whether these are finite numbers in a list."""
     try:  # sum() looks at all of them at once
         return isinstance(values, list) and math.isfinite(sum(values))
     except TypeError:

@@ -85,7 +85,7 @@ def upright(img: np.ndarray, turn: int) -> np.ndarray:
 
 
 def _left_to_turn(header: Header, turned: bool) -> int:
-    """What is to be done to an image that is decoded, as EXIF counts."""
+    """Return the turn that is left to do after decoding, as EXIF counts."""
     turn = header.orientation
     if header.format == 'TIFF':  # which both decoders turn by themselves
         return 1 if turned else {6: 8, 8: 6}.get(turn, turn)
@@ -107,7 +107,7 @@ def check_size(*shape: int) -> None:
 
 
 def _needs_pillow(header: Header, form: str, background: tuple | None) -> bool:
-    """What OpenCV cannot give: palettes, transparency as it is, HEIC."""
+    """Return whether OpenCV cannot decode it: palettes, HEIC and others."""
     clear, tiff = header.transparent, header.format == 'TIFF'
     if form == 'stored':
         clear = clear and header.bits <= 8 and not tiff

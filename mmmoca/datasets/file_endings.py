@@ -54,7 +54,7 @@ def count_left_out(path: str, left_out: Counter[str]) -> None:
 
 
 def counted(left_out: Counter[str]) -> str:
-    """Numbers of files by ending, as ``3 of .avif, 1 without an ending``."""
+    """Write numbers of files: ``3 of .avif, 1 without an ending``."""
     return listed(f'{n} {kind}' for kind, n in left_out.most_common())
 
 

@@ -65,7 +65,7 @@ class Header(NamedTuple):
     odd_exif: bool = False
 
     def oddities(self) -> tuple[str, ...]:
-        """What stands out, in phrases that can be counted over a set."""
+        """Return what stands out, as phrases that a report counts."""
         found = {
             'with transparency': self.transparent,
             TURNED: self.orientation > 1,
@@ -244,7 +244,7 @@ def _header_of_tiff(content: bytes) -> Header:
 
 
 def _end_of_pixels(page: dict[int, tuple]) -> int:
-    """Where the last of a page's strips or tiles ends."""
+    """Return where the last of a page's strips or tiles ends."""
     begins, sizes = (
         page.get(strips, page.get(tiles, ()))
         for strips, tiles in ((273, 324), (279, 325))
@@ -297,7 +297,7 @@ def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
 
 
 def _turn_of(exif: bytes) -> tuple[int, bool]:
-    """The orientation that EXIF says, and whether it cannot be read."""
+    """Return the orientation that EXIF says, and whether it cannot be read."""
     try:
         tags = next(_directories(exif.removeprefix(b'Exif\0\0')))
         turn = tags.get(TURN, (1,))[0]
@@ -328,7 +328,7 @@ def _png_chunks(content: bytes) -> dict[bytes, bytes]:
 
 
 def _is_whole(kind: str, content: bytes, image: Image.Image) -> bool:
-    """Whether a file ends as its format ends, where that is known."""
+    """Return whether a file ends as its format ends, where that is known."""
     if kind in ('JPEG', 'MPO'):
         # Behind the begin of the pixels; cameras add more behind the end.
         return content.rfind(b'\xff\xd9') > image.fp.tell()

@@ -101,7 +101,7 @@ class HFImages(ImageSet):
 
 
 def is_opened(data: object) -> bool:
-    """Whether it is a data set of Hugging Face, without their library."""
+    """Tell a data set of Hugging Face without importing their library."""
     kind = type(data)
     name = f'{kind.__module__}.{kind.__name__}'
     return name == 'datasets.arrow_dataset.Dataset'
@@ -187,7 +187,7 @@ def _load(folder: str) -> 'Dataset':
 def _choose(
     dataset: 'Dataset', argument: str, name: str | None, kind: str
 ) -> str:
-    """The column that is named, or the only one of a kind."""
+    """Return the column that is named, or the only one of a kind."""
     kinds = {n: type(f).__name__ for n, f in dataset.features.items()}
     found = [
         n for n in kinds if name == n or name is None and kinds[n] == kind
@@ -207,7 +207,7 @@ class ArrowBackend(BaseStorageBackend):
     """
 
     def get(self, filepath: str) -> bytes:
-        """The bytes of one image, as it was put into the data set.
+        """Return the bytes of one image, as it was put into the data set.
 
         Args:
             filepath (str): The URL, of :class:`HFImages`.
@@ -224,7 +224,7 @@ class ArrowBackend(BaseStorageBackend):
         return _images(folder, column)[int(row)]
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
-        """The same as a text, see :meth:`get`."""
+        """Return the same as a text, see :meth:`get`."""
         return self.get(filepath).decode(encoding)
 
 

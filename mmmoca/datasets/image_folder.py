@@ -76,7 +76,7 @@ class ImageFolder(ImageSet):
                     yield dict(img_path=path, gt_label=label)
 
     def _read_list(self) -> Iterator[dict]:
-        """The images of ``ann_file``."""
+        """Yield the images of ``ann_file``."""
         for line in read_lines(self.ann_file):
             name, image = line, {}
             if not name.strip():
@@ -99,7 +99,7 @@ class ImageFolder(ImageSet):
             yield dict(img_path=path, **image)
 
     def _classes(self) -> list[str]:
-        """The folders that are classes, in order."""
+        """Return the folders that are classes, in order."""
         names = visible_folders(self.img_prefix)
         found = os.scandir(self.img_prefix)
         beside = [entry.name for entry in found if os.path.isfile(entry)]
@@ -115,13 +115,13 @@ class ImageFolder(ImageSet):
         return names
 
     def _files(self, folder: str) -> list[str]:
-        """Paths of the images at any depth of a folder, sorted."""
+        """Return the paths of the images at any depth of a folder, sorted."""
         files = visible_files(folder, self.left_out)
         return sorted(with_ending(files, self.extensions, self.left_out))
 
 
 def visible_folders(root: str) -> list[str]:
-    """Names of the folders in a folder, sorted, without hidden ones."""
+    """Return the sorted names of the visible folders in a folder."""
     return sorted(
         entry.name
         for entry in os.scandir(root)

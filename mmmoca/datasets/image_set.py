@@ -117,7 +117,7 @@ class ImageSet(CustomDataset):
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)
 
     def get_subset(self, indices: Sequence[int] | int) -> 'ImageSet':
-        """A part of the images, see MMEngine, which drops ``data_list``."""
+        """Return some of the images, with the ``data_list`` of a set."""
         part = super().get_subset(indices)
         part.data_list = _Infos(part)
         return part

@@ -129,7 +129,7 @@ class TarBackend(BaseStorageBackend):
     """
 
     def get(self, filepath: str) -> bytes:
-        """The bytes of one member.
+        """Return the bytes of one member.
 
         Args:
             filepath (str): The URL, of :class:`ImageShards`; NAME is for
@@ -154,7 +154,7 @@ class TarBackend(BaseStorageBackend):
         return os.pread(file.fileno(), size, offset)
 
     def get_text(self, filepath: str, encoding: str = 'utf-8') -> str:
-        """The text of one member, see :meth:`get`."""
+        """Return the text of one member, see :meth:`get`."""
         return self.get(filepath).decode(encoding)
 
 

@@ -89,7 +89,7 @@ def read_mask(path: Path, image: Path) -> np.ndarray:
 
 
 def mask_beside(image: Path) -> Path | None:
-    """The mask of an image, where the folder has masks.
+    """Return the mask of an image, where the folder has masks.
 
     Args:
         image (Path): ``DIR/images/<place>`` or ``DIR/<place>``.
@@ -108,5 +108,5 @@ def mask_beside(image: Path) -> Path | None:
 
 
 def count_classes(masks: list[np.ndarray]) -> int:
-    """One more than the largest label of masks."""
+    """Return one more than the largest label of masks."""
     return 1 + max(int(m[m < IGNORED].max(initial=0)) for m in masks)

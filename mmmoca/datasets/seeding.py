@@ -40,7 +40,7 @@ class SeededIndex(int):
 
 
 def members(dataset: Sized) -> Iterator[Sized]:
-    """The data sets with a pipeline that MMEngine's wrappers consist of."""
+    """Yield the data sets with a pipeline inside of MMEngine's wrappers."""
     if hasattr(getattr(dataset, 'pipeline', None), 'transforms'):
         yield dataset
     elif hasattr(dataset, 'dataset'):
@@ -51,7 +51,7 @@ def members(dataset: Sized) -> Iterator[Sized]:
 
 
 def member_configs(dataset: dict) -> Iterator[dict]:
-    """The configs of these data sets, in the config of a wrapper or of one."""
+    """Yield the configs of the data sets inside of a wrapper's config."""
     inside = dataset.get('datasets') or [dataset.get('dataset')]
     if inside == [None]:
         yield dataset
@@ -189,7 +189,7 @@ class ResumableBatchSampler(BatchSampler):
         yield from islice(self.batches, skip, None)
 
     def __len__(self) -> int:
-        """Number of batches of an epoch."""
+        """Return the number of batches of an epoch."""
         return len(self.batches)
 
 

@@ -81,7 +81,7 @@ def read_index(
 
 
 def _kept_index(file: Path, made_from: list) -> dict | None:
-    """The index that is kept of a shard, None unless it is whole and of it."""
+    """Return the kept index of a shard; None if it is damaged or outdated."""
     try:
         check_regular(file)
         digest, text = json.loads(file.read_text())
@@ -140,7 +140,7 @@ def _is_label(name: str) -> bool:
 
 
 def _end_of(place: str, links: dict[str, str]) -> str:
-    """What a chain of links leads to, or a link in a circle."""
+    """Return what a chain of links leads to, or a link in a circle."""
     seen = set()
     while place in links and place not in seen:
         seen.add(place)
@@ -149,7 +149,7 @@ def _end_of(place: str, links: dict[str, str]) -> str:
 
 
 def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
-    """The files and links of a tar file that is whole, of so many bytes."""
+    """Yield the files and links of a tar file; refuse a damaged one."""
     if tar.firstmember is None:
         return  # Python 3.10 cannot read on in an empty file
     name = 'its begin'
@@ -176,7 +176,7 @@ def _members(tar: tarfile.TarFile, end: int) -> Iterator[tarfile.TarInfo]:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """What the files of a sample share, up to the first dot, and the rest.
+    """Split a name into the key of its sample, up to a dot, and the rest.
 
     As :func:`webdataset.tariterators.base_plus_ext`.
     """
@@ -186,7 +186,7 @@ def key_of(name: str) -> tuple[str, str]:
 
 
 def _label_of(file: BinaryIO, offset: int, size: int) -> int | None:
-    """The number in KEY.cls, or that of ``label`` in KEY.json."""
+    """Return the number in KEY.cls, or that of ``label`` in KEY.json."""
     file.seek(offset)
     content = file.read(min(size, _MOST_BYTES)).strip()
     try:

@@ -169,7 +169,7 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
 
 
 def _is_setting(value: Any) -> bool:
-    """Whether it is no part of a config: flip = dict(type='RandomFlip')."""
+    """Tell a setting from a part of a config: dict(type='RandomFlip')."""
     is_part = isinstance(value, dict) and 'type' in value
     return value is not None and not is_part
 

@@ -112,7 +112,7 @@ def check_config(cfg: Config) -> None:
 def wrong_scale(
     mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> str | None:
-    """What is wrong with numbers for values of 0 to 1, in images of 8 bits.
+    """Say what is wrong with mean and std of 0 to 1 for images of 8 bits.
 
     Args:
         mean (Sequence[float], optional): Of each channel.
@@ -172,7 +172,7 @@ def _slips(pairs: Iterable[tuple[Any, Any]], path: str) -> Iterator[str]:
 
 
 def _with_slips(name: Any) -> Iterator[str]:
-    """The name with two letters swapped, or one of them left out."""
+    """Yield the name with two letters swapped, or one of them left out."""
     # Short names and digits differ on purpose: type, dtype, view1, view2.
     if not isinstance(name, str) or len(name) < 5:
         return

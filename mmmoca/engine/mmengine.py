@@ -18,7 +18,7 @@ from mmmoca.messages import listed
 
 
 def is_training(runner: Runner) -> bool:
-    """Whether a runner trains, from its ``before_run`` on."""
+    """Return whether a runner trains, from its ``before_run`` on."""
     return isinstance(runner._train_loop, BaseLoop)
 
 
@@ -28,12 +28,12 @@ def hand_over(runner: Runner, dataset: BaseDataset) -> None:
 
 
 def resumes(runner: Runner) -> bool:
-    """Whether a run goes on from a checkpoint."""
+    """Return whether a run goes on from a checkpoint."""
     return runner._resume
 
 
 def load_address(runner: Runner) -> str:
-    """What a run is to load; empty if it is nothing, or not known yet."""
+    """Return the address that a run loads, or an empty text."""
     return runner._load_from or ''
 
 
@@ -43,7 +43,7 @@ def set_load_address(runner: Runner, address: str | None) -> None:
 
 
 def has_loaded(runner: Runner) -> bool:
-    """Whether a run has loaded its checkpoint."""
+    """Return whether a run has loaded its checkpoint."""
     return runner._has_loaded
 
 
@@ -53,7 +53,7 @@ def micro_batches(wrapper: OptimWrapper) -> int:
 
 
 def built_loops(runner: Runner) -> list[BaseLoop]:
-    """The loops of a run: those that it does not use are still configs."""
+    """Return the loops that a run has built; others are still configs."""
     return [x for x in vars(runner).values() if isinstance(x, BaseLoop)]
 
 

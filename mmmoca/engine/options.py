@@ -101,7 +101,7 @@ def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
 
 
 def place(cfg: Config, key: str) -> tuple[str, Any]:
-    """A key with numbers for the types of parts, and what is held there.
+    """Resolve the names of parts in a key, and find what the key holds.
 
     Args:
         cfg (Config): The config that has the key, or not.
@@ -129,7 +129,7 @@ def place(cfg: Config, key: str) -> tuple[str, Any]:
 
 
 def find_part(parts: Sequence[dict], name: str) -> dict:
-    """The part of a list that has a type.
+    """Return the part of a list that has a type.
 
     Args:
         parts (Sequence[dict]): Configs of transforms, say.

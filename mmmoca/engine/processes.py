@@ -36,7 +36,7 @@ def check_launcher(launcher: str) -> None:
 
 
 def started_processes(cfg: Mapping) -> int:
-    """Number of processes that the launcher of a config has started.
+    """Return the number of processes that a launcher has started.
 
     Args:
         cfg (Mapping): The config of a run.
@@ -112,7 +112,7 @@ def on_main_process(function: Callable, *args) -> Any:
 
 
 def collective_timeout(cfg: Mapping) -> timedelta | None:
-    """How long the processes of a config wait for one another.
+    """Return how long the processes of a config wait for one another.
 
     Args:
         cfg (Mapping): The config of a run.

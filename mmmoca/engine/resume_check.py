@@ -32,7 +32,7 @@ _TRAINS = re.compile(
 
 
 def training_settings(cfg: Config) -> dict[str, str]:
-    """What a training depends on in its config.
+    """Return what a training depends on in its config.
 
     Args:
         cfg (Config): The config of a run.
@@ -73,7 +73,7 @@ def changed_settings(old: object, new: dict[str, str]) -> list[str]:
 
 
 def images_digest(dataset: Sized) -> str:
-    """What tells the images of a data set from others of the same number.
+    """Compute a digest of a data set's images, labels and their order.
 
     Names begin below ``data_root``, so that the images may be moved.
 
@@ -166,7 +166,7 @@ def _check_groups(saved: dict, owns: list[dict]) -> list[str]:
 
 
 def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
-    """Numbers of a group that are others in the config; flags must not be."""
+    """List numbers of a group that differ from the config; refuse flags."""
     changed = {}
     for key in (group | own).keys() - {'params', 'param_names'}:
         if key in own and isinstance(own[key], bool | None):
@@ -193,7 +193,7 @@ def _changed_numbers(group: dict, own: dict) -> dict[str, list[Real]]:
 
 
 def _fits(name: str, value: object, parameter: Tensor) -> bool:
-    """Whether a fused kernel can take it as a state of a parameter."""
+    """Return whether a fused kernel can take it as a state of a parameter."""
     if name == 'step':
         return isinstance(value, Real) or getattr(value, 'ndim', None) == 0
     if not isinstance(value, Tensor):

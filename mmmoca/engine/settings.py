@@ -268,7 +268,7 @@ SETTINGS: dict[str, Callable] = {
 
 
 def settings_of(cfg: Config) -> dict[str, Any]:
-    """The settings that a config has.
+    """Return the settings that a config has.
 
     Args:
         cfg (Config): The config, which may name a function.
@@ -344,7 +344,7 @@ def write_settings(cfg: Config, values: Mapping[str, Any]) -> None:
 
 
 def _checked(key: str, kind: Any, value: Any) -> Any:
-    """A value of a type that a setting has; the names that a file lists."""
+    """Read a value of a setting's type, or names from a file."""
     kinds = {*get_args(kind)}
     if isinstance(value, str) and {*get_args(Names)} <= kinds:
         return [line for line in read_lines(value) if line.strip()]
@@ -381,7 +381,7 @@ def _write_length(
 
 
 def _views(cfg: Config) -> list[list[ConfigDict]]:
-    """The transforms of both views of pretraining."""
+    """Return the transforms of both views of pretraining."""
     pipeline = cfg.train_dataloader.dataset.pipeline
     return find_part(pipeline, 'MultiView').transforms
 
@@ -458,7 +458,7 @@ def _resize(pipeline: Sequence[ConfigDict], size: int) -> None:
 
 
 def _sets(cfg: Config, *stages: str) -> Iterator[ConfigDict]:
-    """The data sets of stages, and of their loops, within any wrappers."""
+    """Yield the configs of the data sets of stages and of their loops."""
     # PyTorch is loaded only where it is needed.
     from mmmoca.datasets.seeding import member_configs
 
@@ -484,7 +484,7 @@ def _pair(size: Size) -> tuple[int, int]:
 def _count(
     classes: Names | None, dataset: ConfigDict, data_root: str | None
 ) -> int | None:
-    """The number of classes: of names, or of folders on this machine."""
+    """Count the classes: the given names, or folders on this machine."""
     if classes is not None or data_root is None:
         return classes and len(classes)
     root = os.path.expanduser(data_root)

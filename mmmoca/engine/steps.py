@@ -11,7 +11,7 @@ from .mmengine import micro_batches
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """The model without its wrappers for several processes."""
+    """Return the model without its wrappers for several processes."""
     while is_model_wrapper(model):
         model = model.module
     return model
@@ -26,7 +26,7 @@ def log_interval(runner: Runner) -> int:
 
 
 def log_is_due(hook: Hook, runner: Runner, batch_idx: int) -> bool:
-    """Whether a line of the log follows an iteration.
+    """Return whether a line of the log follows an iteration.
 
     Args:
         hook (Hook): The hook that asks.
@@ -41,12 +41,12 @@ def log_is_due(hook: Hook, runner: Runner, batch_idx: int) -> bool:
 
 
 def stepped(runner: Runner) -> bool:
-    """Whether the iteration that just ran ended in an optimiser step."""
+    """Return whether the last iteration ended in an optimiser step."""
     return runner.optim_wrapper.should_update()
 
 
 def skipped(runner: Runner) -> Tensor | None:
-    """Whether the loss scaler skipped the last optimiser step.
+    """Return whether the loss scaler skipped the last optimiser step.
 
     Args:
         runner (Runner): The runner of the training.
@@ -72,7 +72,7 @@ def skipped(runner: Runner) -> Tensor | None:
 
 
 def advice_to_go_on(runner: Runner) -> str:
-    """What to do after numbers that are not finite, for an error."""
+    """Return what to do after numbers that are not finite, for an error."""
     last = find_latest_checkpoint(runner.work_dir)
     return f'Resume from {last}' if last else 'Start again'
 

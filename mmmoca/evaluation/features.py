@@ -29,7 +29,7 @@ class FeatureShard(NamedTuple):
 
 
 def raw_pixels(inputs: Tensor) -> Tensor:
-    """The pixels of each image as its feature, the baseline of k-NN.
+    """Return the pixels of each image as its feature, the baseline of k-NN.
 
     Args:
         inputs (Tensor): Images, (B, C, H, W), float. Larger ones are shrunk

@@ -78,7 +78,7 @@ def gather_samples(
 
 
 def take_rows(part: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a tensor on any device; the first ones without a copy.
+    """Select rows of a tensor; do not copy if they are the first ones.
 
     A copy would double the memory.
     """
@@ -88,7 +88,7 @@ def take_rows(part: Tensor, rows: Tensor) -> Tensor:
 
 
 def _first_rows(ids: Tensor) -> Tensor:
-    """The first row of each id, in the order of the ids."""
+    """Return the first row of each id, in the order of the ids."""
     ids, order = ids.sort(stable=True)
     first = torch.ones_like(ids, dtype=torch.bool)
     first[1:] = ids[1:] != ids[:-1]

@@ -17,7 +17,7 @@ from mmmoca.messages import listed
 def with_data_root(
     loader: DataLoader | dict, data_root: str | None
 ) -> DataLoader | dict:
-    """A loader's config whose data set, or all within it, lies elsewhere.
+    """Give the data sets of a loader's config another root.
 
     Args:
         loader (DataLoader or dict): The config, which is not changed; or
@@ -41,13 +41,13 @@ def with_data_root(
 
 
 def class_names(loader: DataLoader) -> tuple[str, ...]:
-    """Names of the classes of a loader's data set; () if it has none."""
+    """Return the names of a loader's classes, or ()."""
     metainfo = getattr(loader.dataset, 'metainfo', {})
     return tuple(metainfo.get('classes') or ())
 
 
 def class_label(sample: DataSample | dict, role: str) -> int:
-    """The class label of a data sample.
+    """Return the class label of a data sample.
 
     Args:
         sample (DataSample | dict): Of an image.
@@ -71,7 +71,7 @@ def class_label(sample: DataSample | dict, role: str) -> int:
 
 
 def sample_index(sample: DataSample | dict, role: str) -> int:
-    """The number of an image in its data set.
+    """Return the number of an image in its data set.
 
     Args:
         sample (DataSample | dict): Of the image.

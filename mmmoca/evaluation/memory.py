@@ -14,7 +14,7 @@ GROUPS, OWN = Path('/sys/fs/cgroup'), Path('/proc/self/cgroup')
 
 
 def group_limits(name: str) -> list[list[int]]:
-    """The limits of this process's control group and of all above it.
+    """Return the limits of this process's control group and of all above it.
 
     Slurm and systemd set those of a group within the machine's, containers
     those of what they show as the root. All of them hold.

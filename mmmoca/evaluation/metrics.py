@@ -14,7 +14,7 @@ from mmmoca.registry import METRICS
 
 
 def set_accuracies(results: list[dict]) -> dict[str, np.ndarray]:
-    """Accuracies over the images, in percent, of each set if there are some.
+    """Compute the accuracies in percent, of each set if there are several.
 
     Args:
         results (list[dict]): What :meth:`ImageMetric.record` gave.
@@ -69,13 +69,13 @@ class ImageMetric(BaseMetric):
 
     @abstractmethod
     def record(self, sample: dict) -> Any:
-        """What counts of an image, by metric name; picklable.
+        """Return what counts of an image, by metric name; picklable.
 
         Whether a prediction is right, or those of several sets.
         """
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Accuracies over the images; of sets their mean and deviation."""
+        """Compute the accuracies, with mean and deviation over sets."""
         metrics = {}
         for name, sets in set_accuracies(results).items():
             metrics[name] = float(sets.mean())
@@ -172,7 +172,7 @@ class LinearProbeAccuracy(ImageMetric):
     def compute_metrics(
         self, results: list[tuple[np.ndarray, bool]]
     ) -> dict[str, float]:
-        """Accuracies of the best classifier, and which it is."""
+        """Return the accuracies of the best classifier, and which it is."""
         places, held_out = map(np.stack, zip(*results))  # (N, H), (N,)
         judges = places[held_out] if held_out.any() else places
         top1 = 100.0 * (judges < 1).mean(axis=0)
@@ -188,7 +188,7 @@ class LinearProbeAccuracy(ImageMetric):
 
 
 def mean_iou(predictions: list[np.ndarray], masks: list[np.ndarray]) -> float:
-    """Mean intersection over union, of all images together.
+    """Return the mean intersection over union, of all images together.
 
     Args:
         predictions (list[np.ndarray]): Class of each pixel, (H, W) each.

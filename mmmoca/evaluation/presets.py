@@ -45,7 +45,7 @@ PRESETS = {preset.method: preset for preset in _PRESETS}
 
 
 def choose_preset(layout: str, feature: str | None = None) -> Preset:
-    """What to take of a checkpoint.
+    """Return what to take of a checkpoint.
 
     Args:
         layout (str): The layout of the file, see

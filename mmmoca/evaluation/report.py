@@ -7,7 +7,7 @@ from mmmoca.messages import printable
 
 
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table as text, in Markdown.
+    """Return a table as text, in Markdown.
 
     Args:
         columns (Sequence[str]): Headings.
@@ -30,5 +30,5 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A name as it is, whatever Markdown would make of it."""
+    """Return a name as it is, whatever Markdown would make of it."""
     return printable(text).replace('|', '\\|').replace('<', '&lt;')

@@ -136,7 +136,7 @@ def read_subsets(
 
 
 def images_by_class(dataset: CustomDataset) -> dict[str, dict[str, int]]:
-    """The images of a data set of class folders.
+    """Return the images of a data set of class folders.
 
     Args:
         dataset (CustomDataset): An :class:`~mmmoca.datasets.ImageFolder`, say.

@@ -39,7 +39,7 @@ class AttentiveClassifier(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def questions(self) -> Tensor:
-        """What each head h asks of a patch, (h, D)."""
+        """Return what each head h asks of a patch, (h, D)."""
         query = self.query.unflatten(0, (self.num_heads, 64))
         keys = self.key.weight.unflatten(0, (self.num_heads, 64))
         return torch.einsum('hk,hkd->hd', query, keys) / 64**0.5

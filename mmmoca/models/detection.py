@@ -47,7 +47,7 @@ def detector(detector: str, num_classes: int, **model) -> nn.Module:
 
 
 def _parts(parent: dict, *names: str) -> Iterator[dict]:
-    """The configs under these keys, each of them one or a list."""
+    """Yield the configs under these keys, each of them one or a list."""
     for name in names:
         part = parent.get(name) or []
         yield from part if isinstance(part, (list, tuple)) else [part]

@@ -189,7 +189,7 @@ class MOCA(BaseSelfSupervisor):
         return self.teacher.encode(views).patches
 
     def embed_image(self, encoded: EncodedTokens) -> Tensor:
-        """The image embedding of equation 5: [AVG] or [CLS], (N, D)."""
+        """Return the image embedding of equation 5: [AVG] or [CLS], (N, D)."""
         return getattr(encoded, self.image_embedding)
 
     def parse_losses(self, losses: dict) -> tuple[Tensor, dict]:

@@ -10,7 +10,7 @@ from .precision import no_autocast
 
 
 def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
-    """The periods of the angles, in units of half an image.
+    """Return the periods of the angles, in units of half an image.
 
     Args:
         head_dims (int): d, channels of a head, a multiple of 4.
@@ -24,7 +24,7 @@ def rotary_periods(head_dims: int, base: float = 100.0) -> Tensor:
 
 
 def rotary_angles(grid: tuple[int, int], periods: Tensor) -> Tensor:
-    """The angle of each channel of a head at each patch.
+    """Return the angle of each channel of a head at each patch.
 
     The first quarter of the channels tells the row, the second one the column
     of a patch's centre, both from -1 to 1 over the image. The other half

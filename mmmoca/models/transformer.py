@@ -138,7 +138,7 @@ class FFN(nn.Module):
 
     @staticmethod
     def fits(ffn: nn.Module) -> bool:
-        """Whether a module is two linear layers with an exact GELU between."""
+        """Return whether a module is linear, exact GELU, linear."""
         if not isinstance(ffn, mmcv.FFN) or ffn.num_fcs != 2:
             return False
         gelu = ffn.layers[0][1]

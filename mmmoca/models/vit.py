@@ -208,7 +208,7 @@ class MOCAViT(VisionTransformer):
     def get_layer_depth(
         self, param_name: str, prefix: str = ''
     ) -> tuple[int, int]:
-        """The depth of a parameter, that of [CLS] for the registers."""
+        """Return the depth of a parameter, that of [CLS] for the registers."""
         if param_name == f'{prefix}register_tokens':
             param_name = f'{prefix}cls_token'
         return super().get_layer_depth(param_name, prefix)
@@ -231,7 +231,7 @@ class MOCAViT(VisionTransformer):
     def _embed(
         self, images: Tensor, visible: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Tokens before the first layer, and the angles of their rotation.
+        """Compute the tokens before the first layer, and their angles.
 
         (B, 1 + R + n, D); (1 or B, 1, n, d), or None without.
         """

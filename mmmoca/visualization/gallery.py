@@ -61,16 +61,16 @@ class Gallery(Images):
         return folder[-20:], path.name[-20:]
 
     def part(self, places: Sequence[int]) -> 'Gallery':
-        """Some of the images."""
+        """Return some of the images."""
         rows = [self.rows[place] for place in places]
         return Gallery(self.dataset, rows, self.pipeline)
 
     def picture(self, index: int) -> np.ndarray:
-        """One image, see :func:`to_picture`."""
+        """Return one image, see :func:`to_picture`."""
         return to_picture(self[index], not isinstance(self.loader, LoadBands))
 
     def places_in(self, other: 'Gallery') -> list[int | None]:
-        """Where each of these images is in another gallery, if it is."""
+        """Find the place of each image in another gallery."""
         places = {}
         if self.dataset is other.dataset:
             places = {row: place for place, row in enumerate(other.rows)}
@@ -79,7 +79,7 @@ class Gallery(Images):
     def encoded(
         self, encoder: Encoder, feature: str, num_workers: int = 0
     ) -> 'Gallery':
-        """Those that can be read, with features by MOCA and raw pixels.
+        """Return those that can be read, with features by MOCA and raw pixels.
 
         Args:
             encoder (Encoder): The encoder.
@@ -163,6 +163,6 @@ def pick_images(groups: Sequence[Hashable], number: int) -> list[int]:
 
 
 def root_of(dataset: Dataset) -> str:
-    """The folder of a data set, as its config has it."""
+    """Return the folder of a data set, as its config has it."""
     prefix = getattr(dataset, 'data_prefix', {}).get('img_path')
     return str(prefix or dataset.data_root).rstrip('/')

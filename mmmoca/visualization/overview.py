@@ -98,7 +98,7 @@ def draw_overview(
 def _load_models(
     cfg: Config, checkpoint: str | os.PathLike
 ) -> tuple[MOCA, Encoder, Encoder]:
-    """The whole model on the CPU; its encoder, also with initial weights."""
+    """Build the model on the CPU; its encoder, also with initial weights."""
     model = MODELS.build(cfg.model)
     if not isinstance(model, MOCA):
         raise TypeError(

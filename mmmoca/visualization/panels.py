@@ -33,7 +33,7 @@ def student_panel(
     masks: Sequence[Mask],
     grid: tuple[int, int],
 ) -> Panel:
-    """What the student sees of images.
+    """Return what the student sees of images.
 
     Args:
         pictures (Sequence[np.ndarray]): The images, (H, W, 3) each.
@@ -147,7 +147,7 @@ def feature_panels(
 def mask_panel(
     encoder: Encoder, shown: Gallery, bank: Gallery, num_workers: int = 0
 ) -> Panel | None:
-    """Masks of images by those of others, beside the true ones.
+    """Return the masks of images by those of others, beside the true ones.
 
     Args:
         encoder (Encoder): The teacher.
@@ -183,7 +183,7 @@ def mask_panel(
 
 
 def _masks(images: Gallery) -> dict[int, np.ndarray]:
-    """Masks of some images, evenly taken, resized and cropped as these."""
+    """Load masks of some images, resized and cropped like the images."""
     steps = [copy.copy(step) for step in images.transforms]
     if isinstance(steps[0], ResizeBands):
         return {}  # it knows no nearest pixel
@@ -204,7 +204,7 @@ def _masks(images: Gallery) -> dict[int, np.ndarray]:
 
 
 def nearest_panel(name: str, shown: Gallery, bank: Gallery) -> Panel:
-    """The nearest images of each image, others than itself.
+    """Return the nearest images of each image, others than itself.
 
     Args:
         name (str): Of the features.

@@ -174,7 +174,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
 def load_encoder(
     entry: Entry, args: argparse.Namespace
 ) -> tuple['Encoder', 'Preset']:
-    """The encoder of a checkpoint, and what to take of it."""
+    """Return the encoder of a checkpoint, and what to take of it."""
     import mmmoca
     from mmmoca.apis.comparison import untrain
     from mmmoca.engine.config import read_run
@@ -200,7 +200,7 @@ def load_encoder(
 
 
 def scores(result: dict) -> dict[str, tuple[float, str]]:
-    """The number and the text of each column of the table."""
+    """Return the number and the text of each column of the table."""
     found = {f'k-NN, {k}': v for k, v in result.get('knn', {}).items()}
     for name, (measure, head) in COLUMNS.items():
         if name in result:
@@ -217,7 +217,7 @@ def scores(result: dict) -> dict[str, tuple[float, str]]:
 
 
 def comparison_table(results: list[dict]) -> str:
-    """One row a checkpoint, one column a protocol and setting, in Markdown.
+    """Write a table: one row a checkpoint, one column a protocol.
 
     Args:
         results (list[dict]): For each checkpoint its ``name``, ``settings``,
@@ -259,7 +259,7 @@ def comparison_table(results: list[dict]) -> str:
 
 
 def keep_earlier(folder: Path) -> None:
-    """Number the files of an earlier table, which this one would replace."""
+    """Number the files of an earlier table, so that they are kept."""
     number = 1
     while any(folder.glob(f'compare-{number}.*')):
         number += 1

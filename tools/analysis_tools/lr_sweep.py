@@ -146,7 +146,7 @@ def _train(
 
 
 def format_table(result: dict) -> str:
-    """The result as Markdown: rates on the first split, then splits.
+    """Return the result as Markdown: rates on the first split, then splits.
 
     Args:
         result (dict): Of :func:`sweep`.

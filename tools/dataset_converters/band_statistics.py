@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def moments_of(img: np.ndarray) -> np.ndarray:
-    """Number of pixels, mean, and squared differences from it, by channel.
+    """Count pixels; compute mean and squared differences by channel.
 
     Args:
         img (np.ndarray): Image of shape (H, W) or (H, W, C), of any real
@@ -47,7 +47,7 @@ def moments_of(img: np.ndarray) -> np.ndarray:
 
 
 def mean_and_std(moments: Sequence[np.ndarray]) -> np.ndarray:
-    """Mean and standard deviation of all images' pixels, (2, C), float64.
+    """Compute mean and standard deviation of all pixels, (2, C).
 
     Args:
         moments (Sequence[np.ndarray]): Of each image, (3, C).
@@ -107,7 +107,7 @@ def read_moments(
 
 
 def count_channels(root: Path, channel_axis: str | None) -> int:
-    """Channels of the first image that can be read.
+    """Return the channels of the first image that can be read.
 
     Args:
         root (Path): The folder of images.

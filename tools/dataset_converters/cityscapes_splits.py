@@ -20,7 +20,7 @@ CHECKSUM = '5be898907a337d99'
 
 
 def list_ids(data_root: Path) -> list[str]:
-    """Ids of the training images, ``city/city_sequence_frame``, sorted.
+    """Return the sorted ids of the training images, ``city/frame``.
 
     Args:
         data_root (Path): Has ``leftImg8bit/train/<city>/``.
@@ -45,7 +45,7 @@ def list_ids(data_root: Path) -> list[str]:
 
 
 def draw_split(ids: Sequence[str], size: int, seed: int) -> list[str]:
-    """The first ids of a seeded permutation.
+    """Return the first ids of a seeded permutation.
 
     Args:
         ids (Sequence[str]): All ids, sorted.

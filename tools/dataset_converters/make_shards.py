@@ -98,7 +98,7 @@ def make_shards(
 
 
 def _samples(folder: 'ImageFolder') -> Iterator[dict[str, str | bytes]]:
-    """Images as WebDataset takes them."""
+    """Yield the images as WebDataset takes them."""
     for index, info in enumerate(folder.data_list):
         path = Path(info['img_path'])
         try:

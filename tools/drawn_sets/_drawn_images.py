@@ -9,26 +9,26 @@ import numpy as np
 
 
 def rotation(angle: float) -> np.ndarray:
-    """The matrix (2, 2) that turns row vectors by an angle in radians."""
+    """Return the (2, 2) matrix that turns row vectors by radians."""
     cos, sin = math.cos(angle), math.sin(angle)
     return np.array([(cos, sin), (-sin, cos)])
 
 
 def regular(corners: int) -> np.ndarray:
-    """A regular polygon (corners, 2) in the unit circle."""
+    """Return a regular polygon (corners, 2) in the unit circle."""
     angle = np.arange(corners) * 2 * math.pi / corners
     return np.stack([np.cos(angle), np.sin(angle)], 1)
 
 
 def cross(arm: float) -> np.ndarray:
-    """A cross (12, 2) whose arms are ``2 * arm`` wide; their ends are at 1."""
+    """Return a cross, (12, 2), with arms ``2 * arm`` wide that end at 1."""
     corners = np.array([(1, -arm), (1, arm), (arm, arm)])
     turns = [rotation(quarter * math.pi / 2) for quarter in range(4)]
     return np.concatenate([corners @ turn for turn in turns])
 
 
 def coverage(contours: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """How much of each pixel lies inside a figure.
+    """Return how much of each pixel lies inside a figure.
 
     Args:
         contours (Sequence[np.ndarray]): Corners, each (corners, 2), x before
@@ -55,7 +55,7 @@ def smooth(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def background(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A flat tone (size, size) with smooth noise, faint lines and blobs."""
+    """Draw a flat tone, (size, size), with noise, faint lines and blobs."""
     image = rng.uniform(-0.5, 0.5) + 0.15 * smooth(rng, size)
     for _ in range(rng.integers(2, 6)):
         tone = image.mean() + rng.uniform(-0.6, 0.6)

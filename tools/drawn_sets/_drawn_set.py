@@ -135,7 +135,7 @@ def set_parser(
     size: int,
     side: str = 'side of an image in pixels',
 ) -> argparse.ArgumentParser:
-    """The command line of a drawn set, by its defaults.
+    """Return the command line of a drawn set, by its defaults.
 
     Args:
         description (str): Of the tool.

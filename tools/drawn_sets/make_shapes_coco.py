@@ -112,7 +112,7 @@ class _Scene:
     def _shape(
         self, label: int, radius: float, centre: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A shape that is turned by chance and cut at the border.
+        """Return a shape that is turned by chance and cut at the border.
 
         Args:
             label (int): Index into :data:`CLASSES`.
@@ -179,7 +179,7 @@ class _Scene:
         return cv2.imencode('.png', classes)[1].tobytes()
 
     def jpeg(self) -> bytes:
-        """The image with noise, as a file."""
+        """Return the image with noise, as a file."""
         noise = self.rng.normal(0, 6, self.image.shape)
         image = np.clip(self.image + noise, 0, 255).astype(np.uint8)
         quality = (cv2.IMWRITE_JPEG_QUALITY, 95)

@@ -134,7 +134,7 @@ def export_encoder(
 
 
 def _record_of(encoder: Encoder) -> dict:
-    """What an export tells of itself to the readers of this package."""
+    """Return what an export tells of itself to the readers of this package."""
     facts, settings = dict(encoder.metainfo), encoder.preprocessing
     path = facts.pop('checkpoint')
     return file_record(

@@ -43,7 +43,7 @@ class Features(nn.Module):
 
 
 def _exported(encoder: Encoder) -> torch.export.ExportedProgram:
-    """A graph of the encoder for any number of images, 'batch'."""
+    """Return a graph of the encoder for any number of images, 'batch'."""
     vit = encoder.backbone
     channels = vit.patch_embed.projection.in_channels
     images = torch.zeros(2, channels, *vit.img_size)

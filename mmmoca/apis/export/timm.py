@@ -18,7 +18,7 @@ from ..encoder import Encoder
 
 
 def resampling(name: str) -> Resampling:
-    """An interpolation of PIL, bicubic in the place of OpenCV's others."""
+    """Return an interpolation of PIL, bicubic for those that it lacks."""
     return Resampling.__members__.get(name.upper(), Resampling.BICUBIC)
 
 
@@ -28,7 +28,7 @@ def side_or_sides(size: tuple[int, int]) -> int | list[int]:
 
 
 def mlp_ratio(vit: VisionTransformer) -> float:
-    """Channels of the MLP by those of the tokens, for who rounds down."""
+    """Return the MLP's width by the tokens', safe for rounding down."""
     dims = vit.embed_dims
     hidden = vit.arch_settings['feedforward_channels']
     if hidden % dims == 0:

@@ -19,7 +19,7 @@ from .timm import mlp_ratio, resampling, round_periods, side_or_sides
 def _tokens(
     vit: VisionTransformer, state: dict[str, Tensor], dinov2: bool
 ) -> tuple[str, dict, int]:
-    """A class, its settings, and its column of names; the state is changed."""
+    """Return a class, its settings and column of names; change the state."""
     registers, positions = token_parts(state)
     rotary, dims = positions == 'rope', vit.embed_dims
     if not (registers or rotary or dinov2):
@@ -121,7 +121,7 @@ write_dinov2 = partial(write_transformers, dinov2=True)
 
 
 def _image_processor(settings: Preprocessing) -> tuple[str, dict]:
-    """The image processor that does what our pipelines do, and its numbers."""
+    """Return the image processor that equals our pipeline, and its numbers."""
     size = dict(zip(('height', 'width'), settings.img_size))
     numbers = dict(
         size=size,

@@ -106,7 +106,7 @@ class BoxFacts:
 
 
 def _has_polygon(mask: object) -> bool:
-    """Whether mmdet keeps an object where it loads its mask."""
+    """Return whether mmdet keeps an object where it loads its mask."""
     return not isinstance(mask, list) or any(
         len(part) > 5 and len(part) % 2 == 0 for part in mask
     )

@@ -188,7 +188,7 @@ def image_facts(
 
 
 def _classes(part: Any) -> Counter[str]:
-    """Images of each class, those without an image too."""
+    """Return the images of each class, those without an image too."""
     names = part.metainfo.get('classes') or ()
     number = len(part)
     if not number or 'gt_label' not in part.get_data_info(0):
@@ -203,7 +203,7 @@ def _classes(part: Any) -> Counter[str]:
 
 
 def _crops(steps: list) -> Iterator[int]:
-    """Sides that the crops of a pipeline have, in pixels."""
+    """Yield the sides that the crops of a pipeline have, in pixels."""
     for step in steps:
         if isinstance(step, list | tuple):
             yield from _crops(step)
@@ -218,7 +218,7 @@ def _crops(steps: list) -> Iterator[int]:
 
 
 def _skips(part: Any) -> bool:
-    """Whether the loader of a set, in a training, skips what is damaged."""
+    """Return whether a training with this set skips damaged images."""
     steps = part.pipeline.transforms
     load = next(s for s in steps if isinstance(s, LoadImageFromFile))
     return getattr(load, 'skip_unreadable', load.ignore_empty)

@@ -157,7 +157,7 @@ def _look_at_mask(
 
 
 def _is_unclear(path: str, load: Any, image: np.ndarray) -> bool:
-    """Whether EXIF turns an image, and its size does not tell."""
+    """Return whether EXIF turns an image, and its size does not tell."""
     header = read_header(Path(path).read_bytes())
     turns = getattr(load, 'color_type', '') in ('color', 'grayscale')
     return turns and header.orientation > 1 and header.size == image.shape[:2]

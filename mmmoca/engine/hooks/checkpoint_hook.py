@@ -267,5 +267,5 @@ class AtomicCheckpointHook(CheckpointHook):
 
 
 def _ends_early(runner: Runner) -> bool:
-    """Whether ``EarlyStoppingHook`` ends the run now."""
+    """Return whether ``EarlyStoppingHook`` ends the run now."""
     return getattr(runner.train_loop, 'stop_training', False)

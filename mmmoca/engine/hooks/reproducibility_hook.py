@@ -157,7 +157,7 @@ class ReproducibilityHook(Hook):
         checkpoint['meta'] |= dict(settings=settings, images=images)
 
     def _digest(self, runner: Runner) -> str:
-        """The digest of the run's images, computed once."""
+        """Return the digest of the run's images, computed once."""
         if self._images is None:
             self._images = images_digest(runner.train_dataloader.dataset)
         return self._images

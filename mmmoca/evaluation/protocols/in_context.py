@@ -23,7 +23,7 @@ from ..gather import gather_samples
 def label_shares(
     masks: Tensor, grid: tuple[int, int], num_classes: int
 ) -> Tensor:
-    """The share of each class among the pixels of each patch.
+    """Return the share of each class among the pixels of each patch.
 
     Pixels with a label outside of [0, C) count for no class.
 
@@ -152,7 +152,7 @@ class PatchBank:
             )
 
     def missing(self) -> list[int]:
-        """Classes of which the bank has no pixel; never predicted."""
+        """Return the classes without a pixel in the bank."""
         return (self._table.amax(dim=0) == 0).nonzero()[:, 0].tolist()
 
     @torch.no_grad()
