@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class DataWarning(UserWarning):
-    """What stands out in the caller's data. A run logs it instead."""
+    """A warning of what stands out in data. A run logs it instead."""
 
 
 def printable(text: object) -> str:

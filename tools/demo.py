@@ -27,7 +27,7 @@ CONFIGS = ROOT / 'configs' / 'demo'
 TEXTURES = CONFIGS / 'moca_vit-tiny_textures.py'
 OWN_IMAGES = CONFIGS / 'moca_vit-tiny_own-images.py'
 BATCH_SIZE, MAX_IMAGES = 32, 5000
-# Of the scalars of a run.
+# Names of the scalars of a run.
 KNN_NAMES = {
     'raw pixels': 'knn/raw_pixels_k20',
     'untrained': 'knn/untrained_k20',

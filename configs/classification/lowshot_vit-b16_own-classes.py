@@ -10,7 +10,7 @@ settings = 'own_classes'
 test_cfg = dict(
     data_root='data/own-classes/',
     seed=0,
-    # Of classes with few images: test_cfg.subsets.5shot=None
+    # Classes have few images? test_cfg.subsets.5shot=None
     subsets={
         '_delete_': True,
         '1shot': dict(shots=1, sets=3),

@@ -169,7 +169,7 @@ def _unit(feats: Tensor) -> Tensor:
 def _by_subset(
     subsets: dict[str, list[list[int]]], results: list[dict]
 ) -> list[dict]:
-    """Of each subset the accuracies of its sets, their mean and deviation."""
+    """Return accuracies, mean and deviation of each subset's sets."""
     found = set_accuracies(results)
     return [
         dict(

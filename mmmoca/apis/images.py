@@ -76,7 +76,7 @@ class Images(Dataset):
                 img, header = self.loader.load(self.sources[index], name)
                 results = dict(img=img, img_shape=img.shape[:2])
                 results['oddities'] = header.oddities()
-            # Of our loaders. An image that is turned is right.
+            # Our loaders give them. An image that EXIF turns is right.
             oddities = results.get('oddities', ())
             oddities = tuple(o for o in oddities if o != TURNED)
             for transform in self.transforms:
@@ -110,7 +110,7 @@ class Images(Dataset):
 
 
 class PreparedImages(Dataset):
-    """What :meth:`Images.prepare` gives of each image, for a loader.
+    """Images as :meth:`Images.prepare` gives them, for a loader.
 
     Args:
         images (Images): The images.

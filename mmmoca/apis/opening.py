@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the Python interface takes for images: places, files, and memory."""
+"""Opens what the Python interface takes: places, files, memory."""
 
 import os
 from collections.abc import Iterable, Mapping

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which tensors of a checkpoint are the encoder that is asked for."""
+"""Finds the tensors of an encoder in a checkpoint."""
 
 import re
 from collections.abc import Sequence

@@ -72,7 +72,7 @@ TIMM = NameTable(
     ('layers.#.ffn.layers.0.0', 'blocks.#.mlp.fc1'),
     ('layers.#.ffn.layers.1', 'blocks.#.mlp.fc2'),
     ('layers.#.ffn.gamma2.weight', 'blocks.#.ls2.gamma', 'blocks.#.gamma_2'),
-    # Of timm and of the authors of DINOv3, whose periods follow.
+    # timm calls it so, and so do DINOv3's authors, whose periods follow.
     ('register_tokens', 'reg_token', 'storage_tokens'),
     ('rotary_periods', 'rope_embed.periods'),
     ('ln1', 'norm'),

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Whether what a checkpoint holds can be used, before anything uses it."""
+"""Checks that a checkpoint holds nothing but what can be used."""
 
 import os
 from collections.abc import Iterator

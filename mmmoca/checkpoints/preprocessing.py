@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""How images are prepared for an encoder, as its checkpoint records."""
+"""The preparation of images for an encoder."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,12 +17,12 @@ from .record import (
     usual_resizing,
 )
 
-# Of RGB images of 8 bits, as MOCA, DINO, iBOT, MAE, MSN and DeiT have them.
+# MOCA, DINO, iBOT, MAE, MSN and DeiT have these, for RGB images of 8 bits.
 _IMAGENET = ((123.675, 116.28, 103.53), (58.395, 57.12, 57.375))
 
 
 class Preprocessing(NamedTuple):
-    """What is done to an image before it enters an encoder.
+    """The steps that turn an image into the input of an encoder.
 
     Attributes:
         pipeline (tuple[dict, ...]): Configs of the transforms: loading,

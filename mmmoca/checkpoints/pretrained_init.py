@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What each ``init_cfg=dict(type='Pretrained', ...)`` of a model will load."""
+"""Checks what each ``Pretrained`` init of a model will load."""
 
 import functools
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What this package records in a checkpoint, under ``meta.mmmoca``."""
+"""The record of this package in a checkpoint: ``meta.mmmoca``."""
 
 import math
 import re

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run starts from, fitted to its model.
+"""Fits the checkpoint that a run starts from to its model.
 
 ``load_from=FILE`` fills the backbone of a model from a file of any layout.
 ``load_from='mmmoca-start://FILE'``, for pretraining, fills student and

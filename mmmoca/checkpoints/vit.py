@@ -111,7 +111,7 @@ def build_vit(
     )
     kind = VisionTransformer
     if state.keys() & TOKEN_PARTS:
-        # Of the floor of the models, which knows nothing of files.
+        # The class is looked up: rooms of models know nothing of files.
         kind = MODELS.get('mmmoca.MOCAViT')
         registers, positions = token_parts(state)
         config |= dict(num_registers=registers, positions=positions)

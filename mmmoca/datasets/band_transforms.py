@@ -13,7 +13,7 @@ from .transforms import ResizeEdge
 
 
 def _mean(x: np.ndarray) -> np.ndarray:
-    """Of each channel; columns first, which is many times faster."""
+    """Average each channel, columns first, which is many times faster."""
     rows = x.reshape(len(x), -1).mean(axis=0, dtype=np.float64)
     return rows.reshape(x.shape[1:]).mean(axis=0)
 

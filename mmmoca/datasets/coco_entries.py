@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What makes no sense in an annotation file of COCO's format, by value.
+"""Finds entries of COCO's annotation files that make no sense.
 
 mmdet is not imported here. A file has up to a million objects: each is looked
 at once, in plain Python.

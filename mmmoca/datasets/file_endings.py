@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which files are taken by their endings, and how others are counted."""
+"""Selects files by their endings, and counts the others."""
 
 import logging
 import os

@@ -166,7 +166,7 @@ def visible_files(
         OSError: If a folder may not be read, or its path is too long for the
             system. It names the folder.
     """
-    # By paths without links: not every file system numbers its folders.
+    # Paths without links: not every file system numbers its folders.
     above = {os.path.realpath(root), os.path.abspath(root)}
     seen = {os.path.realpath(p) for a in above for p in Path(a).parents}
     places = [root]

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which data set reads the images at a place, and where they are stored."""
+"""Chooses the data set class that reads the images at a place."""
 
 import os
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What image sets have in common, wherever the images are stored."""
+"""The base of image sets, wherever their images are stored."""
 
 import copy
 import pickle
@@ -158,7 +158,7 @@ class ImageSet(CustomDataset):
 
 
 class _Infos(Sequence):
-    """What an image set says of each image, read from its serialised form."""
+    """The entries of an image set, read from its serialised form."""
 
     def __init__(self, images: ImageSet) -> None:
         self.images = images

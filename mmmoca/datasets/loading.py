@@ -277,7 +277,7 @@ class LoadImage(LoadImageFromFile):
             text = f'{printable(path)} is cut short. What is there is taken'
             self._say_once('cut short', path, text)
         shape = img.shape[:2]
-        # Of COCO's format, whose boxes and masks are of this size.
+        # In COCO's format boxes and masks are of this size.
         stated = (
             results.get('height', shape[0]),
             results.get('width', shape[1]),

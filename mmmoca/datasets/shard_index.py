@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which images a tar file holds, whoever wrote it."""
+"""Lists the images in a tar file, whoever wrote it."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from .file_endings import count_left_out
 # Name of an image in a tar file, where its bytes begin, how many they are,
 # and its class, None without one.
 Member = tuple[str, int, int, int | None]
-# Of the index: one of another form is made anew.
+# The form of the index. One of another form is made anew.
 _FORM = 2
 # What is read of a label, or of a description in JSON.
 _MOST_BYTES = 2**24

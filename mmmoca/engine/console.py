@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the terminal shows of a run; the log file has all of it."""
+"""Filters what the terminal shows of a run. The log file has all of it."""
 
 import logging
 import warnings
@@ -21,7 +21,7 @@ _DUMPS = (
     '"HardDiskBackend"',
     'The prefix is not set in metric class',
 )
-# Of PyTorch, MMEngine and mmdet.
+# Beginnings of warnings of PyTorch, MMEngine and mmdet.
 _WARNINGS = (
     'This DataLoader will create',
     'Setting (OMP|MKL)_NUM_THREADS',

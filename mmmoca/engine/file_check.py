@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Whether the files that a config names are there, before a run is built."""
+"""Checks that the files of a config exist, before a run is built."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What MMEngine (0.10) and its loaders have no public name for.
+"""An adapter to what MMEngine (0.10) has no public name for.
 
 Methods of theirs that a class of ours overrides are there; all else is asked
 here alone.
@@ -80,7 +80,7 @@ def stop_workers(runner: Runner) -> None:
         runner (Runner): Its loops hold the loaders. They can be used again.
     """
     for loader in loaders_by_role(runner).values():
-        # Of PyTorch 2.11.
+        # PyTorch 2.11 calls it so.
         if (iterator := loader._iterator) is not None:
             iterator._shutdown_workers()
             loader._iterator = None

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the processes of a run share."""
+"""Starting the processes of a run, and sharing results."""
 
 import os
 from collections.abc import Callable, Mapping

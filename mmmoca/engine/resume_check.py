@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What a run that goes on has to share with the run in its checkpoint."""
+"""Compares a resumed run with the run in its checkpoint."""
 
 import hashlib
 import itertools
@@ -16,7 +16,7 @@ from mmmoca.checkpoints import CheckpointError
 from mmmoca.datasets.seeding import members
 
 _ADVICE = 'start from its weights by load_from=FILE with resume=False'
-# Which have the shape of the parameter in any optimiser.
+# States with the shape of the parameter in any optimiser.
 _MOMENTS = 'exp_avg', 'exp_avg_sq', 'momentum_buffer'
 # Settings that a training depends on, and parts of these that it does not:
 # `check_optimizer` compares rates, and validations change nothing.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Whether a segmentor's config fits the data sets of mmsegmentation.
+"""Checks that a segmentor's config fits its data sets.
 
 mmsegmentation is not imported here.
 """

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What this process may use of the machine."""
+"""The memory and processors that this process may use."""
 
 import os
 from collections.abc import Iterator

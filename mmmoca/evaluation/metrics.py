@@ -84,7 +84,7 @@ class ImageMetric(BaseMetric):
         return metrics
 
 
-# Of fewer classes five guesses are half of them, or all.
+# With fewer classes, five guesses are half of them, or all.
 TOP5_FROM = 10
 
 

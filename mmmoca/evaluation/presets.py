@@ -7,7 +7,7 @@ FEATURES = ('avg', 'cls', 'cls-avg')
 
 
 class Preset(NamedTuple):
-    """How a method's frozen encoder is evaluated where it was published.
+    """The published evaluation of a method's frozen encoder.
 
     docs/guides/evaluate.md says where each value is from.
 

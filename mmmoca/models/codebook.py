@@ -12,7 +12,7 @@ from .targets import Targets
 
 
 class CodebookUpdate(NamedTuple):
-    """What a forward pass passes to :class:`~mmmoca.engine.CodebookHook`.
+    """The part of a forward pass that ``CodebookHook`` needs.
 
     Attributes:
         candidates (Tensor): See :meth:`RandomTokenSampler.draw`.

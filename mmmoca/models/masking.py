@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Which patches the student sees and which the decoder predicts."""
+"""Masks: the patches that the student sees, and those it predicts."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

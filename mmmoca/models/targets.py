@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 class Targets(NamedTuple):
-    """What the teacher's assignments, the student's targets, are made of.
+    """The parts that the student's targets are computed from.
 
     Assignments have K numbers for each token and would be by far the largest
     tensor of a step, so losses compute them in chunks. A head with another

@@ -17,7 +17,7 @@ from mmmoca.registry import TRANSFORMS
 
 from . import functional as F
 
-# Of images and their numbers.
+# Takes images and a number for each of them.
 Function = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -99,7 +99,7 @@ def _blobs(u, v, width, rng):
     angle, phase = rng.uniform(0, 2 * math.pi, (2, 12, 1, 1))
     waves = 2 * math.pi * rng.uniform(0.75, 1.25, (12, 1, 1))
     field = np.sin(waves * (np.cos(angle) * u + np.sin(angle) * v) + phase)
-    # Of unit variance and slope about 2 pi after this.
+    # Afterwards the variance is 1 and the slope about 2 pi.
     field = field.sum(0) / math.sqrt(6)
     return (field - 0.3) / (2 * math.pi)
 

@@ -27,7 +27,7 @@ from .graph import Features, write_onnx, write_torch_export
 from .timm import write_timm
 from .transformers import write_dinov2, write_transformers
 
-# Of the norm of the features.
+# A share of the norm of the features.
 TOLERANCE = 1e-4
 
 

@@ -16,7 +16,7 @@ from ..encoder import Encoder
 
 
 class Features(nn.Module):
-    """What an export computes, by the ViT that it is made of.
+    """The function that an export computes, with the ViT in it.
 
     Args:
         vit (VisionTransformer): Gives all tokens after its final norm.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the objects of COCO's format are, counted while they are parsed."""
+"""Facts about objects of COCO's format, counted while they are parsed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ SMALL = 32**2  # pixels, as COCO's evaluation has it
 
 
 class BoxFacts:
-    """What the objects of one annotation file are.
+    """Facts about the objects of one annotation file.
 
     Args:
         classes (Sequence[str]): Names of the classes.

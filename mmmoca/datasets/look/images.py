@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the images of a data set are."""
+"""Facts about the images of a data set."""
 
 import hashlib
 import time
@@ -36,7 +36,7 @@ _HINTS = {
 
 @dataclass
 class ImageFacts:
-    """What the images of one data set are.
+    """Facts about the images of one data set.
 
     Attributes:
         number (int): Of images.

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""What the masks of mmsegmentation's data sets are.
+"""Facts about the masks of mmsegmentation's data sets.
 
 mmsegmentation is not imported here.
 """
@@ -26,7 +26,7 @@ MASKS = 200  # that are read, evenly spaced
 
 @dataclass
 class MaskFacts:
-    """What the masks of one data set are.
+    """Facts about the masks of one data set.
 
     Attributes:
         classes (Sequence[str]): Names of the classes, in order.

@@ -31,7 +31,7 @@ class Section:
 
 
 class Look:
-    """What data sets are, as :func:`mmmoca.look` finds it.
+    """The report of :func:`mmmoca.look` about data sets.
 
     Printed it is a table; a notebook shows it, too.
 

@@ -67,7 +67,7 @@ class ConsoleRunner(Runner):
 
     def _forget(self) -> None:
         """Remove what is written; let a next run have the name."""
-        # Else a log of another run may lie there.
+        # Another run may have its log there.
         if FolderLock.is_held(self.work_dir):
             shutil.rmtree(getattr(self, 'log_dir', ''), ignore_errors=True)
         forget_name(self)

@@ -140,7 +140,7 @@ class PatchBank:
                 table.append(share[chosen].half().cpu())
         own, none = torch.cat(ids), torch.zeros(end, dtype=torch.int64)
         self._bank = ShardedBank(FeatureShard(own, bank[:end], none))
-        # By id, which is how a neighbour is known.
+        # Neighbours are known by their id.
         self._known, self._table, _ = gather_samples(
             own, torch.cat(table), none
         )
