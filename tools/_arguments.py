@@ -7,9 +7,13 @@ file is reported before anything is built.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+# Names the file of a program's status and last line, see `_launch`.
+LAST_LINE = 'MMMOCA_LAST_LINE'
 
 
 def config_file(name: str) -> Path:
@@ -212,6 +216,18 @@ def run_program(
         if '--debug' in sys.argv:
             raise
         if _is_stop(error):
-            parser.exit(130, f'\n{parser.prog}: stopped\n')
+            _end(parser, 130, 'stopped')
         message = ' '.join(str(error).split()) or repr(error)
-        parser.exit(2, f'{parser.prog}: error: {message}\n')
+        _end(parser, 2, f'error: {message}')
+    except SystemExit as end:
+        if end.code == os.EX_TEMPFAIL and LAST_LINE in os.environ:
+            _end(parser, end.code, 'stopped: --resume goes on from there')
+        raise
+
+
+def _end(parser: argparse.ArgumentParser, status: int, message: str) -> None:
+    """End a program with a line, which :mod:`_launch` repeats at its end."""
+    line = f'{parser.prog}: {message}\n'
+    if file := os.environ.get(LAST_LINE):
+        Path(file).write_text(f'{status} {line}')
+    parser.exit(status, line)

@@ -21,7 +21,7 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((THREADS > 0 ? THREADS : 1))}
 export MKL_NUM_THREADS=${MKL_NUM_THREADS:-$OMP_NUM_THREADS}
 
 PYTHONPATH="$TOOLS/..${PYTHONPATH:+:$PYTHONPATH}" \
-exec python -m torch.distributed.run \
+exec python "$TOOLS/_launch.py" \
     --nnodes="${NNODES:-1}" \
     --node_rank="${NODE_RANK:-0}" \
     --master_addr="${MASTER_ADDR:-127.0.0.1}" \

@@ -4,13 +4,16 @@
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mmengine.config import Config, ConfigDict
+from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.utils import import_modules_from_strings
 
 from mmmoca.requirements import check_compiled_ops, import_quietly
@@ -89,7 +92,8 @@ def read_run(
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
-    cfg = Config.fromfile(file, import_custom_modules=False)
+    with _forks_are_found():
+        cfg = Config.fromfile(file, import_custom_modules=False)
     cfg.launcher = launcher
     default = os.path.join('work_dirs', Path(file).stem)
     folder = work_dir or cfg.get('work_dir') or default
@@ -119,6 +123,23 @@ def read_run(
 
         check_segmentation(cfg, stages)
     return cfg
+
+
+@contextmanager
+def _forks_are_found() -> Iterator[None]:
+    """Let ``mmseg::`` in ``_base_`` find the fork of mmsegmentation.
+
+    MMEngine looks for the distribution, and the fork's has another name.
+    """
+    name = MODULE2PACKAGE['mmseg']
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        MODULE2PACKAGE['mmseg'] = 'mmseg'
+    try:
+        yield
+    finally:
+        MODULE2PACKAGE['mmseg'] = name
 
 
 def load_config(
