@@ -56,7 +56,7 @@ def read_run(
 
     Args:
         file (str | os.PathLike): The config file. Its ``custom_imports`` are
-            looked for in its folder, too.
+            looked for in its folder and in those above, too.
         options (dict | Sequence[str]): Settings of its template and whole
             keys, which win; or the texts ``KEY=VALUE`` of a command line.
         stages (Sequence[str]): What will be run, of 'train', 'val' and
@@ -242,13 +242,24 @@ def _complete(cfg: Config) -> None:
     import mmmoca.import_mmpretrain  # noqa: F401
 
     if own := cfg.get('custom_imports'):
-        _import_own(own, os.path.dirname(os.path.abspath(cfg.filename)))
+        _import_own(own, _home_of(own, cfg.filename))
     scope = cfg.get('default_scope')
     if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
         import_quietly(f'{scope}.datasets')
     # Segmentation and detection need MMEngine's default collate_fn: their
     # images differ in size.
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
+
+
+def _home_of(own: dict, file: str) -> str:
+    """Return the folder of a config, or the one above that has its modules."""
+    folder, *above = Path(file).absolute().parents
+    names = own.get('imports') or ['']
+    first = str(names if isinstance(names, str) else names[0]).split('.')[0]
+    for place in (folder, *above):
+        if (place / first).is_dir() or (place / f'{first}.py').is_file():
+            return str(place)
+    return str(folder)
 
 
 def _import_own(own: dict, folder: str) -> None:

@@ -141,11 +141,13 @@ def _look_at_mask(
     labels = {old + start: known[old] for old in known}
     labels |= dict.fromkeys([*range(start), ignored], -1)
     if foreign := sorted(set(ids.tolist()) - labels.keys()):
+        advice = 'or list all classes in metainfo'
+        if path.name.endswith('_labelIds.png'):  # of Cityscapes
+            advice = 'as in the _labelTrainIds of csCreateTrainIdLabelImgs'
         raise ValueError(
             f'{printable(path)} has the label ids {foreign[:5]}, but there '
             f'are {number} classes: use {start} to {number - 1 + start}, and '
-            f'{ignored} for pixels to leave out, or list all classes in '
-            'metainfo (csCreateTrainIdLabelImgs makes labelTrainIds)'
+            f'{ignored} for pixels to leave out, {advice}'
         )
     there: Counter[int] = Counter()
     for old, count in zip(ids.tolist(), counts.tolist()):
