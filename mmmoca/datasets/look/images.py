@@ -12,6 +12,7 @@ import numpy as np
 from mmcv.transforms import BaseTransform, LoadImageFromFile
 from mmengine import fileio
 
+from mmmoca.files import check_regular
 from mmmoca.messages import listed, printable
 
 from ..band_loading import LoadBands
@@ -25,7 +26,7 @@ MOST_HEADERS = 20_000
 SECONDS = 3.0  # of looking at headers, on a slow disk
 PIXELS = 200  # images that are decoded
 LONG = 8  # times as long as wide
-_MOST_LABELS = 500_000
+MOST_LABELS = 200_000  # that are counted within a second
 # What is done with images that stand out, by phrases of headers.
 _HINTS = {
     'with transparency': 'what lies under it is used',
@@ -50,9 +51,8 @@ class ImageFacts:
         classes (Counter[str]): Images of each class, if there are any.
         decoded (int): Of how many images the pixels were read.
         grey (int): Of these, how many are grey and stored as colours.
-        mean (np.ndarray | None): Of each channel, of colours in the order
-            RGB; None if no image was read.
-        std (np.ndarray | None): Likewise.
+        sums (np.ndarray): Of the means of these images and of their mean
+            squares, (2, C), of colours in the order RGB.
         crop (int): Largest side in pixels that is cut out; 0 without.
         wrong (list[str]): Images that a run cannot use, and why.
     """
@@ -68,10 +68,60 @@ class ImageFacts:
     classes: Counter[str] = field(default_factory=Counter)
     decoded: int = 0
     grey: int = 0
-    mean: np.ndarray | None = None
-    std: np.ndarray | None = None
+    sums: np.ndarray = field(default_factory=lambda: np.zeros((2, 0)))
     crop: int = 0
     wrong: list[str] = field(default_factory=list)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """np.ndarray: Of each channel, (C,); C is 0 if none was decoded."""
+        return self.sums[0] / max(1, self.decoded)
+
+    @property
+    def std(self) -> np.ndarray:
+        """np.ndarray: Of each channel, (C,)."""
+        squares = self.sums[1] / max(1, self.decoded)
+        return np.sqrt(np.maximum(squares - self.mean**2, 0))
+
+    def add_file(self, info: dict, load: LoadImageFromFile) -> None:
+        """Count what a file says of itself.
+
+        Args:
+            info (dict): What the data set says of the image.
+            load (LoadImageFromFile): The loader of the set.
+        """
+        self.headers += 1
+        path = info['img_path']
+        check_regular(path)
+        content = fileio.get(path, backend_args=load.backend_args)
+        self.prints[hashlib.blake2b(content, digest_size=12).digest()] += 1
+        header = read_header(content)
+        self.odd.update(header.oddities())
+        kind = f'{header.format} {header.mode}'
+        self.kinds[f'{kind} of {header.bits} bits'] += 1
+        turns = load.color_type in ('color', 'grayscale')
+        swapped = turns and header.orientation > 4
+        size = header.size[::-1] if swapped else header.size
+        self.sizes.append(size)
+        stated = info.get('height', size[0]), info.get('width', size[1])
+        if stated != size:
+            self.wrong.append(
+                f'{printable(path)} has the height and width {size}, as its '
+                f'EXIF orientation turns it, not {stated} as its entry says'
+            )
+
+    def add_pixels(self, info: dict, load: LoadImageFromFile) -> None:
+        """Count an image by its pixels, see :meth:`add_file`."""
+        img = np.atleast_3d(load(dict(info))['img']).astype(np.float64)
+        new = np.stack([img.mean((0, 1)), (img**2).mean((0, 1))])
+        if new.shape[1] == 3:
+            same = img == img[..., :1]
+            self.grey += bool(same.all())
+            if not isinstance(load, LoadBands):
+                new = new[:, ::-1]  # MMCV loads BGR
+        if self.sums.shape[1] in (0, new.shape[1]):
+            self.decoded += 1
+            self.sums = self.sums + new if self.sums.size else new
 
     def counts(self) -> dict[str, int]:
         """Return how many images are unlike others, by phrases."""
@@ -109,7 +159,7 @@ class ImageFacts:
         if self.classes:
             names = listed(f'{k} {n}' for k, n in self.classes.items())
             found['classes'] = f'{len(self.classes)}: {names}'
-        if self.mean is not None and self.std is not None:
+        if self.decoded:
             found |= _numbers('', self.mean, self.std)
         return found
 
@@ -158,20 +208,20 @@ def image_facts(
         facts.left_out.update(getattr(part, 'left_out', {}))
         facts.classes.update(_classes(part))
         facts.crop = max(facts.crop, *_crops(part.pipeline.transforms), 0)
-    places = [(part, i) for part in parts for i in range(len(part))]
-    order = np.random.default_rng(seed).permutation(len(places))
-    chosen = [places[i] for i in order[:MOST_HEADERS]]
+    ends = np.cumsum([len(part) for part in parts])
+    order = np.random.default_rng(seed).permutation(facts.number)
     end = time.monotonic() + seconds
-    moments = np.zeros((2, 0))
-    for number, (part, index) in enumerate(chosen):
-        info = part.get_data_info(index)
+    for number, place in enumerate(order[:MOST_HEADERS]):
+        which = int(np.searchsorted(ends, place, side='right'))
+        part = parts[which]
+        info = part.get_data_info(int(place - ends[which] + len(part)))
         load = strict_loader(part)
         if load is None or 'img_path' not in info:
             continue
         try:
-            _look_at_file(facts, info, load)
+            facts.add_file(info, load)
             if number < pixels:
-                moments = _look_at_pixels(facts, info, load, moments)
+                facts.add_pixels(info, load)
         except Exception as error:  # each decoder has errors of its own
             path, problem = printable(info['img_path']), printable(error)
             if path not in problem:
@@ -181,9 +231,6 @@ def image_facts(
                 facts.wrong.append(problem)
         if number >= pixels and time.monotonic() > end:
             break
-    if facts.decoded:
-        facts.mean, squares = moments / facts.decoded
-        facts.std = np.sqrt(np.maximum(squares - facts.mean**2, 0))
     return facts
 
 
@@ -191,10 +238,13 @@ def _classes(part: Any) -> Counter[str]:
     """Return the images of each class, those without an image too."""
     names = part.metainfo.get('classes') or ()
     number = len(part)
-    if not number or 'gt_label' not in part.get_data_info(0):
+    labelled = 0 < number <= MOST_LABELS and 'gt_label' in part.get_data_info(
+        0
+    )
+    if not labelled:
         return Counter()
     found = Counter({str(name): 0 for name in names})
-    for index in range(min(number, _MOST_LABELS)):
+    for index in range(number):
         label = part.get_data_info(index)['gt_label']
         if isinstance(label, int | np.integer):
             known = 0 <= label < len(names)
@@ -222,49 +272,6 @@ def _skips(part: Any) -> bool:
     steps = part.pipeline.transforms
     load = next(s for s in steps if isinstance(s, LoadImageFromFile))
     return getattr(load, 'skip_unreadable', load.ignore_empty)
-
-
-def _look_at_file(
-    facts: ImageFacts, info: dict, load: LoadImageFromFile
-) -> None:
-    """Count what a file says of itself."""
-    facts.headers += 1
-    path = info['img_path']
-    content = fileio.get(path, backend_args=load.backend_args)
-    facts.prints[hashlib.blake2b(content, digest_size=12).digest()] += 1
-    header = read_header(content)
-    facts.odd.update(header.oddities())
-    kind = f'{header.format} {header.mode}'
-    facts.kinds[f'{kind} of {header.bits} bits'] += 1
-    turns = load.color_type in ('color', 'grayscale')
-    swapped = turns and header.orientation > 4
-    size = header.size[::-1] if swapped else header.size
-    facts.sizes.append(size)
-    stated = info.get('height', size[0]), info.get('width', size[1])
-    if stated != size:
-        facts.wrong.append(
-            f'{printable(path)} has the height and width {size}, as its EXIF '
-            f'orientation turns it, not {stated} as its entry says'
-        )
-
-
-def _look_at_pixels(
-    facts: ImageFacts,
-    info: dict,
-    load: LoadImageFromFile,
-    moments: np.ndarray,
-) -> np.ndarray:
-    """Count an image that is decoded; sums of its means and mean squares."""
-    img = np.atleast_3d(load(dict(info))['img']).astype(np.float64)
-    facts.decoded += 1
-    if img.shape[2] == 3:
-        facts.grey += bool((img[..., 0] == img[..., 1]).all()) and bool(
-            (img[..., 1] == img[..., 2]).all()
-        )
-    new = np.stack([img.mean((0, 1)), (img**2).mean((0, 1))])
-    if not isinstance(load, LoadBands) and img.shape[2] == 3:
-        new = new[:, ::-1]  # MMCV loads BGR
-    return new if moments.shape != new.shape else moments + new
 
 
 def images_section(
@@ -323,7 +330,7 @@ def _unlike(
     """Say where images are far from what a model normalises by."""
     lines = []
     for role, facts in sets.items():
-        if facts.mean is None or facts.mean.shape != np.shape(mean):
+        if facts.mean.shape != np.shape(mean):
             continue
         shift = np.abs(facts.mean - mean) / std
         ratio = facts.std / std
