@@ -19,6 +19,23 @@ TIFF = (b'II*\0', b'MM\0*', b'II+\0', b'MM\0+')  # the last two: BigTIFF
 HEIF = (b'heic', b'heix', b'heim', b'heis', b'hevc', b'hevx', b'mif1')
 TURN = 0x112  # of EXIF and TIFF: how to hold the camera
 TURNED = 'turned by EXIF'
+# Those that are read: others may be as long as the file.
+_TAGS = {
+    254,
+    256,
+    257,
+    258,
+    262,
+    273,
+    TURN,
+    277,
+    279,
+    324,
+    325,
+    338,
+    339,
+    42113,
+}
 # What a TIFF's numbers are, by its tag.
 _KINDS = {2: 'int', 3: 'float', 5: 'complex', 6: 'complex'}
 # Letters of the struct module for the types of a TIFF's tags.
@@ -285,7 +302,7 @@ def _directories(body: bytes) -> Iterator[dict[int, tuple]]:
         place += struct.calcsize(f'={number}')
         for entry in range(place, place + count * width, width):
             tag, kind, many = read(f'HH{word}', entry)
-            if kind in _TYPES:
+            if kind in _TYPES and tag in _TAGS:
                 form = f'{many}{_TYPES[kind]}'
                 at = entry + 4 + struct.calcsize(f'={word}')
                 if struct.calcsize(f'={form}') > struct.calcsize(f'={word}'):
