@@ -121,15 +121,19 @@ def boxes_section(sets: Mapping[str, BoxFacts]) -> Section:
     Returns:
         Section: A row for each class, and what stands out.
     """
-    kinds = 'objects', 'crowds', 'small', 'beyond the image', 'twice'
-    section = Section('boxes', ['class'])
-    section.columns += [f'{kind}, {role}' for kind in kinds for role in sets]
-    facts = list(sets.values())
+    section = Section('boxes', ['class', *sets])
     for role, fact in sets.items():
         section.odd += fact.odd(role)
+    facts = list(sets.values())
     for name in dict.fromkeys(name for fact in facts for name in fact.classes):
         counts = [fact.classes.get(name, Counter()) for fact in facts]
-        section.rows.append(
-            [name, *(f'{one[kind]}' for kind in kinds for one in counts)]
-        )
+        section.rows.append([name, *map(_cell, counts)])
     return section
+
+
+def _cell(counts: Counter[str]) -> str:
+    """Write the objects of a class, and how many of them are special."""
+    kinds = 'crowds', 'small', 'beyond the image', 'twice'
+    special = [f'{counts[kind]} {kind}' for kind in kinds if counts[kind]]
+    more = f' ({", ".join(special)})' if special else ''
+    return f'{counts["objects"]}{more}'

@@ -187,9 +187,9 @@ def masks_section(sets: Mapping[str, MaskFacts]) -> Section:
             there = f'{fact.masks[label]} of {fact.number}'
             row += [fact.share(label), there]
         section.rows.append(row)
+    section.rows.append(['format'])
     for role, fact in sets.items():
-        kinds = ['', f'{role}: {counted(fact.kinds)}']
-        section.rows.append(kinds + [''] * (2 * len(facts) - 1))
+        section.rows[-1] += [counted(fact.kinds), '']
         section.odd += [f'{role}: {line}' for line in fact.sentences()]
         section.wrong += [f'{role}: {line}' for line in fact.wrong]
     return section
