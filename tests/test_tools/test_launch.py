@@ -1,0 +1,52 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a program of several processes ends with."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ..helpers.images import write_images
+from ..helpers.tools import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
+
+
+def start(work_dir, *options):
+    """``tools/dist_train.sh`` with two processes and the tiny config."""
+    binary = os.path.dirname(sys.executable)
+    env = dict(os.environ, PATH=f'{binary}:{os.environ["PATH"]}', PORT='29571')
+    command = [f'{ROOT}/tools/dist_train.sh', 'moca_vit-tiny_own-images', '2']
+    return subprocess.Popen(
+        [*command, '--work-dir', work_dir, '--cfg-options', *options],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_refused_run_ends_with_its_own_line(tmp_path):
+    run = start(tmp_path / 'work', f'data_root={tmp_path}/nowhere')
+    (*_, last) = run.communicate(timeout=100)[1].splitlines()
+    assert run.returncode == 2
+    assert last.startswith('train.py: error: ') and 'nowhere' in last
+
+
+def test_a_stopped_run_ends_with_its_status(tmp_path):
+    write_images(tmp_path / 'images')
+    work = tmp_path / 'work'
+    options = f'data_root={tmp_path}/images/train', 'epochs=1000'
+    more = 'batch_size=4', 'default_hooks.checkpoint.interval=1'
+    run = start(work, *options, *more)
+    end = time.monotonic() + 100
+    while not [*work.glob('epoch_*.pth')]:
+        assert run.poll() is None and time.monotonic() < end
+        time.sleep(0.2)
+    run.send_signal(signal.SIGINT)
+    (*_, last) = run.communicate(timeout=100)[1].splitlines()
+    assert run.returncode == os.EX_TEMPFAIL
+    assert '--resume' in last and (work / 'interrupted.pth').is_file()
