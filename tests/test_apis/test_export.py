@@ -8,6 +8,7 @@ import resource
 import sys
 from unittest import mock
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -84,11 +85,18 @@ def split(encoded):
 
 def run_card(folder, images):
     """What the code of a folder's card gives names to."""
-    (code,) = re.findall(r'```python\n(.*?)```', card_of(folder)[1], re.S)
+    *_, code = card_code(folder)
     names = dict(images=images)
     with torch.no_grad():
-        exec(code.replace('FOLDER', str(folder)), names)
+        exec(code, names)
     return names
+
+
+def card_code(folder):
+    """The code of a card: to prepare a photo, if it can, and to encode."""
+    name = re.escape(folder.name)
+    code = re.findall(r'```python\n(.*?)```', card_of(folder)[1], re.S)
+    return [re.sub(rf"(?<=['\:]){name}\b", str(folder), c) for c in code]
 
 
 def assert_same_features(names, encoded):
@@ -318,6 +326,42 @@ def test_images_are_prepared_as_in_the_evaluation(root, export, tmp_path):
     settings = timm.data.resolve_model_data_config(model)
     actual = timm.data.create_transform(**settings)(image)[None]
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize('to', sorted(FORMATS))
+def test_cards_lead_from_a_photo_to_features(export, tmp_path, to):
+    if to == 'onnx':
+        pytest.importorskip('onnxruntime')
+    resize = dict(type='ResizeEdge', scale=40, edge='short', backend='pillow')
+    steps = [
+        dict(type='LoadImageFromFile'),
+        dict(resize, interpolation='bicubic'),
+        dict(type='CenterCrop', crop_size=SIZE),
+    ]
+    content, _ = run_content(
+        model=dict(data_preprocessor=NUMBERS | dict(to_rgb=True)),
+        test_dataloader=dict(dataset=dict(pipeline=steps)),
+    )
+    folder = export(content, to)
+    photo = tmp_path / 'photo.png'
+    pixels = np.random.default_rng(0).integers(0, 255, (9, 12, 3), np.uint8)
+    Image.fromarray(pixels).resize((120, 90)).save(photo)
+    encoder = mmmoca.load(tmp_path / 'in.pth', device='cpu')
+    expected = encoder.embed(photo).cls
+    code = card_code(folder)
+    names = {}
+    with torch.no_grad():
+        # Ours embeds the photo itself.
+        for part in code[:1] if to == 'safetensors' else code:
+            exec(part.replace('photo.jpg', str(photo)), names)
+    if 'found' in names:
+        actual = names['found'].cls
+    else:
+        actual = (
+            split(names['tokens'])[0] if 'tokens' in names else names['cls']
+        )
+    actual = torch.as_tensor(actual)
+    torch.testing.assert_close(actual, expected, atol=2e-3, rtol=2e-3)
 
 
 def preprocessing_in(folder):

@@ -3,10 +3,12 @@
 
 from pathlib import Path
 
+from mmmoca.checkpoints import Preprocessing
 from mmmoca.messages import printable
 from mmmoca.version import __version__
 
 from ..encoder import Encoder
+from .timm import resampling
 
 # Python that loads a folder of each format and encodes normalised images.
 _USAGE = {
@@ -36,6 +38,46 @@ import mmmoca
 encoder = mmmoca.load('FOLDER/model.safetensors')
 found = encoder(images)  # found.cls, found.avg, found.patches""",
 }
+# Python that prepares a photo for it, in RGB, or embeds the photo.
+_PREPARED = {
+    'timm': """\
+import timm
+from PIL import Image
+
+model = timm.create_model('local-dir:FOLDER', pretrained=True).eval()
+settings = timm.data.resolve_model_data_config(model)
+photo = Image.open('photo.jpg').convert('RGB')
+images = timm.data.create_transform(**settings)(photo)[None]""",
+    'transformers': """\
+from PIL import Image
+from transformers import AutoImageProcessor
+
+photo = Image.open('photo.jpg').convert('RGB')
+prepare = AutoImageProcessor.from_pretrained('FOLDER')
+images = prepare(photo, return_tensors='pt').pixel_values""",
+    'mmmoca': """\
+import mmmoca
+
+encoder = mmmoca.load('FOLDER/model.safetensors')
+found = encoder.embed('photo.jpg')  # found.cls, found.avg""",
+}
+# The same without a library's help.
+_PREPARED_BY_HAND = """\
+import numpy as np
+import torch
+from PIL import Image
+
+photo = Image.open('photo.jpg').convert('RGB')
+{resize}
+values = (np.asarray(photo, np.float32) - {mean}) / {std}
+images = torch.from_numpy(values.transpose(2, 0, 1)[None]).float()"""
+_RESIZE_WHOLE = 'photo = photo.resize(({width}, {height}), {filter})'
+_RESIZE_AND_CROP = """\
+scale = {edge} / min(photo.size)
+size = [round(scale * side) for side in photo.size]
+photo = photo.resize(size, {filter})
+left, top = (photo.width - {width}) // 2, (photo.height - {height}) // 2
+photo = photo.crop((left, top, left + {width}, top + {height}))"""
 _CARD = """\
 # {title}
 
@@ -44,7 +86,7 @@ Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
 Features are those after the final norm: [CLS], [AVG] (the mean patch token)
 or the patch tokens themselves. `preprocessing.json` says how to prepare
 images: {channels} channels ({order}){assumed}.
-
+{prepare}
 ```python
 {usage}
 ```
@@ -64,6 +106,7 @@ def write_card(
     record: dict,
     library: str,
     license: str | None,
+    name: str,
 ) -> None:
     """Write ``README.md``, a model card as the Hugging Face Hub reads it.
 
@@ -73,6 +116,7 @@ def write_card(
         record (dict): What is known of its file.
         library (str): As the Hub calls it.
         license (str, optional): Of the weights.
+        name (str): The name that the folder will have.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -83,8 +127,10 @@ def write_card(
     if registers := getattr(encoder.backbone, 'num_registers', 0):
         usage = usage.replace('1 + L', f'1 + {registers} + L')
     assumed = ", ImageNet's mean and std, as the checkpoint records none"
+    prepare = _prepare(settings, library)
     text = _CARD.format(
-        usage=usage,
+        prepare=prepare.replace('FOLDER', name),
+        usage=usage.replace('FOLDER', name),
         title=f'{"MOCA " if ours else ""}ViT of {arch["num_layers"]} layers '
         f'of {arch["embed_dims"]}, patches of {height} x {width}',
         source=printable(record['source']),
@@ -105,3 +151,24 @@ def write_card(
         tags=['moca', *tags] if ours else tags,
     )
     ModelCard(f'---\n{data}\n---\n\n{text}').save(folder / 'README.md')
+
+
+def _prepare(settings: Preprocessing, library: str) -> str:
+    """Return the code that prepares a photo; none for other channels."""
+    if settings.channel_order != 'rgb' and library != 'mmmoca':
+        return ''
+    if (code := _PREPARED.get(library)) is None:
+        height, width = settings.img_size
+        shape = _RESIZE_AND_CROP if settings.resize else _RESIZE_WHOLE
+        kind = resampling(settings.interpolation).name
+        code = _PREPARED_BY_HAND.format(
+            resize=shape.format(
+                edge=settings.resize,
+                width=width,
+                height=height,
+                filter=f'Image.Resampling.{kind}',
+            ),
+            mean=list(settings.mean),
+            std=list(settings.std),
+        )
+    return f'\n```python\n{code}\n```\n'

@@ -18,7 +18,7 @@ from mmmoca.checkpoints import (
 )
 from mmmoca.checkpoints.write import file_record, file_sha256
 from mmmoca.files import atomic_write, write_json
-from mmmoca.messages import listed
+from mmmoca.messages import listed, printable
 from mmmoca.requirements import import_extra
 
 from ..encoder import Encoder
@@ -130,7 +130,8 @@ def export_encoder(
             _compare(found, Features(encoder.backbone)(images), to)
         _add_record(folder / 'model.safetensors', record)
         write_json(folder / 'preprocessing.json', prepared)
-        write_card(folder, encoder, record, library, license)
+        name = printable(Path(out).name)
+        write_card(folder, encoder, record, library, license, name)
 
 
 def _record_of(encoder: Encoder) -> dict:
