@@ -158,7 +158,7 @@ def test_facts_of_masks(tmp_path):
     for word, line in zip(words, facts.sentences(), strict=True):
         assert word in line
     look = look_at(dict(train=dataset))
-    row = next(row for row in look.sections[1].rows if row[0] == 'road')
+    row = next(row for row in look.sections[1].rows if row[0] == '1 road')
     assert row[1:] == ['13.33%', '2 of 3']
 
 

@@ -182,7 +182,7 @@ def masks_section(sets: Mapping[str, MaskFacts]) -> Section:
     labels = range(max(len(fact.classes) for fact in facts))
     for label in (*labels, -1):
         names = [f.classes[label] for f in facts if label < len(f.classes)]
-        row = ['left out' if label < 0 else str(names[0])]
+        row = ['left out' if label < 0 else f'{label} {names[0]}']
         for fact in facts:
             there = f'{fact.masks[label]} of {fact.number}'
             row += [fact.share(label), there]
