@@ -62,11 +62,6 @@ def test_outputs_carry_no_register(options):
             assert not torch.allclose(model(images)[0], maps)
 
 
-def test_heads_that_cannot_be_rotated():
-    with pytest.raises(ValueError, match='embed_dims=32 and num_heads=16'):
-        vit(arch=ARCH | dict(num_heads=16), positions='rope')
-
-
 def test_rotary_files_of_older_versions():
     """They have zeros in the place of positions."""
     model = vit(positions='rope')
