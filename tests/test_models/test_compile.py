@@ -3,7 +3,6 @@
 
 import pytest
 import torch
-from mmengine.dist import get_world_size
 from torch._dynamo.utils import counters
 
 from mmmoca.engine.compile import compile_forward
@@ -105,13 +104,13 @@ COMPILED = {
 BLOCKS = COMPILED | {'compile': COMPILED['compile'] | dict(blocks=True)}
 
 
-def train(root, compiled):
+def train(root, compiled, work_dir):
     """Scalars of each step, state and compiled graphs, of eager and other."""
     results = []
     for options in ({}, compiled):
         torch.compiler.reset()
         counters.clear()
-        name = f'run_{get_world_size()}_{len(results)}'
+        name = f'{work_dir}_{len(results)}'
         runner = demo_runner(root, name, **TWO_EPOCHS | options)
         runner.train()
         logs = {
@@ -136,7 +135,9 @@ def test_trains_as_eager_does(root, blocks):
     PyTorch splits the graph that has been traced where a bucket ends.
     """
     options = BLOCKS if blocks else COMPILED
-    for eager, compiled in run_processes(train, 2, root, options):
+    for eager, compiled in run_processes(
+        train, 2, root, options, f'blocks_{blocks}'
+    ):
         traced, parts = compiled[2]
         if blocks:
             # Encoder and decoder, with and without gradients; each for its
