@@ -64,44 +64,48 @@ class Source(NamedTuple):
     size: tuple[int, int] = (files.SIZE, files.SIZE)
 
 
-def plain(name, layout, paired=False):
-    content, teacher, student = files.checkpoint(name)
-    return Source(content, teacher, layout, student if paired else None)
-
-
-def of_vit(build, layout, change=dict, **options):
-    vit = build(**options)
-    return Source(change(vit.state_dict()), vit, layout)
-
-
-def chunked(state):
-    """Blocks in chunks, as runs of DINOv2 have them."""
-    teacher = {
-        f'backbone.{name}'.replace('blocks.', 'blocks.0.'): value
-        for name, value in state.items()
-    }
-    return dict(teacher=teacher)
-
-
 WIDE = dict(heads=2)
 ROTARY = dict(heads=2, kind='mmmoca.DINOv3ViT', size=(40, 72))
 REGISTERS = dict(heads=2, kind='mmmoca.RegisterViT')
 
 
-def of_timm(kind, layout, target, change=lambda vit: vit.state_dict(), **more):
-    vit = files.token_vit(kind, img_size=files.SIZE, **more)
-    return Source(change(vit), vit, layout, **target)
+def plain(name, layout, paired=False):
+    content, teacher, student = files.checkpoint(name)
+    return Source(content, teacher, layout, student if paired else None)
 
 
-def of_transformers(name, target=WIDE, change=None, **sizes):
+def saved(vit):
+    return vit.state_dict()
+
+
+def scaled(layout, write=saved, **options):
+    """timm's with LayerScale."""
+    vit = files.timm_vit(init_values=0.3, **options)
+    return Source(write(vit), vit, layout)
+
+
+def of_timm(kind, layout, target, write=saved, **sizes):
+    vit = files.token_vit(kind, img_size=files.SIZE, **sizes)
+    return Source(write(vit), vit, layout, **target)
+
+
+def of_transformers(name, target, sizes, write=lambda vit: None):
     """Skipped where a version does not know the model."""
     if not hasattr(transformers, f'{name}Model'):
         pytest.skip(f'transformers {transformers.__version__}')
     config = getattr(transformers, f'{name}Config')(**SIZES, **sizes)
     build = getattr(transformers, f'{name}Model')
     vit = files.randomise(build(config), 0)
-    content = change(vit) if change else None
-    return Source(content, vit, 'huggingface', **target)
+    return Source(write(vit), vit, 'huggingface', **target)
+
+
+def chunked(vit):
+    """Blocks in chunks, as runs of DINOv2 have them."""
+    teacher = {
+        f'backbone.{name}'.replace('blocks.', 'blocks.0.'): value
+        for name, value in vit.state_dict().items()
+    }
+    return dict(teacher=teacher)
 
 
 def in_memory(vit):
@@ -142,60 +146,39 @@ def authors_dinov3(vit):
     return state
 
 
-DINOV2 = dict(init_values=0.3)
+RATIO, HIDDEN = dict(mlp_ratio=4), dict(intermediate_size=512)
+FOUR, EPS = dict(num_register_tokens=4), dict(layer_norm_eps=1e-6)
 SOURCES = {
-    'ours': partial(plain, 'mmmoca', 'mmmoca', paired=True),
-    "the authors'": partial(plain, 'moca', 'moca', paired=True),
-    'DINO': partial(plain, 'dino', 'dino', paired=True),
-    'MSN': partial(plain, 'msn', 'msn', paired=True),
-    'MoCo-v3': partial(plain, 'mocov3', 'mocov3', paired=True),
+    'ours': partial(plain, 'mmmoca', 'mmmoca', True),
+    "the authors'": partial(plain, 'moca', 'moca', True),
+    'DINO': partial(plain, 'dino', 'dino', True),
+    'MSN': partial(plain, 'msn', 'msn', True),
+    'MoCo-v3': partial(plain, 'mocov3', 'mocov3', True),
     'iBOT': partial(plain, 'ibot-backbone', 'timm'),
     'MAE': partial(plain, 'mae', 'mae'),
     'DeiT': partial(plain, 'deit', 'timm'),
     'timm': partial(plain, 'timm', 'timm'),
     'mmpretrain': partial(plain, 'classifier', 'mmpretrain'),
-    'timm DINOv2': partial(of_vit, files.timm_vit, 'timm', **DINOV2),
-    'timm DeiT III': partial(
-        of_vit, files.timm_vit, 'timm', **DINOV2, no_embed_class=True
-    ),
-    'a run of DINOv2': partial(
-        of_vit, files.timm_vit, 'dino', chunked, **DINOV2
-    ),
-    'timm DINOv2 with registers': partial(
-        of_timm, 'RegisterViT', 'timm', REGISTERS
-    ),
-    'DINOv2 with registers': partial(
+    'timm DINOv2': partial(scaled, 'timm'),
+    'timm DeiT III': partial(scaled, 'timm', no_embed_class=True),
+    'run of DINOv2': partial(scaled, 'dino', chunked),
+    'timm registers': partial(of_timm, 'RegisterViT', 'timm', REGISTERS),
+    'DINOv2 registers': partial(
         of_timm, 'RegisterViT', 'dinov2', REGISTERS, authors_dinov2
     ),
     'timm DINOv3': partial(of_timm, 'DINOv3ViT', 'timm', ROTARY),
     'DINOv3': partial(
         of_timm, 'DINOv3ViT', 'dinov2', ROTARY, authors_dinov3, qkv_bias=True
     ),
-    'transformers ViT': partial(
-        of_transformers, 'ViT', intermediate_size=512, layer_norm_eps=1e-6
+    'HF ViT': partial(of_transformers, 'ViT', WIDE, HIDDEN | EPS),
+    'HF ViT in memory': partial(
+        of_transformers, 'ViT', WIDE, HIDDEN | EPS, in_memory
     ),
-    'transformers ViT in memory': partial(
-        of_transformers,
-        'ViT',
-        change=in_memory,
-        intermediate_size=512,
-        layer_norm_eps=1e-6,
+    'HF DINOv2': partial(of_transformers, 'Dinov2', WIDE, RATIO),
+    'HF registers': partial(
+        of_transformers, 'Dinov2WithRegisters', REGISTERS, RATIO | FOUR
     ),
-    'transformers DINOv2': partial(of_transformers, 'Dinov2', mlp_ratio=4),
-    'transformers DINOv2 with registers': partial(
-        of_transformers,
-        'Dinov2WithRegisters',
-        REGISTERS,
-        mlp_ratio=4,
-        num_register_tokens=4,
-    ),
-    'transformers DINOv3': partial(
-        of_transformers,
-        'DINOv3ViT',
-        ROTARY,
-        intermediate_size=512,
-        num_register_tokens=4,
-    ),
+    'HF DINOv3': partial(of_transformers, 'DINOv3ViT', ROTARY, HIDDEN | FOUR),
 }
 PAIRED = list(SOURCES)[:5]
 # Some are of the time before PyTorch's archives.

@@ -216,57 +216,38 @@ def folded():
 
 
 NO_NORM = {'norm.weight': None, 'norm.bias': None}
+# Which no shape tells; the record in a file does.
 HEADS = dict(meta=dict(mmmoca=dict(num_heads=2)))
+RESUMED = dict(resume=True)
 
 
 @pytest.mark.parametrize(
-    ('build', 'content', 'options', 'key'),
+    ('key', 'options', 'change'),
     [
-        (
-            demo_model,
-            lambda: RUN | dict(state_dict=part_of(demo_model().state_dict())),
-            dict(resume=True),
-            'codebook.msd',
-        ),
-        (
-            demo_model,
-            lambda: dict(RUN, state_dict=demo_model().state_dict()),
-            dict(resume=True),
-            'resume=False',
-        ),
-        (
-            demo_model,
-            lambda: dict(
-                state_dict=demo_model().state_dict(), optimizer=[1], meta={}
-            ),
-            dict(resume=True),
-            'resume=False',
-        ),
-        # Which no shape tells; the record in the file does.
-        (
-            demo_model,
-            lambda: HEADS | dict(state_dict=demo_model().state_dict()),
-            {},
-            'num_heads=2',
-        ),
-        (classifier, folded, dict(trains=False), 'gamma1.weight'),
-        (
-            lambda: classifier(HEAD3),
-            lambda: checkpoint('mmmoca')[0],
-            dict(trains=False),
-            'head',
-        ),
-        (
-            classifier,
-            lambda: timm_state(**NO_NORM),
-            dict(trains=False),
-            'ln1.bias',
-        ),
+        ('codebook.msd', RESUMED, lambda s: RUN | dict(state_dict=part_of(s))),
+        ('resume=False', RESUMED, lambda s: RUN | dict(state_dict=s)),
+        ('resume=False', RESUMED, lambda s: dict(state_dict=s, meta={})),
+        ('num_heads=2', {}, lambda s: HEADS | dict(state_dict=s)),
     ],
 )
-def test_refusals(load, build, content, options, key):
+def test_refusals(load, key, options, change):
+    model = demo_model()
     with raises(CheckpointError, key):
-        load(build(), content(), **options)
+        load(model, change(copied(model)), **options)
+
+
+@pytest.mark.parametrize(
+    ('key', 'head', 'content'),
+    [
+        ('gamma1.weight', None, folded),
+        ('head', HEAD3, lambda: checkpoint('mmmoca')[0]),
+        ('ln1.bias', None, lambda: timm_state(**NO_NORM)),
+    ],
+)
+def test_what_is_not_tested(load, key, head, content):
+    """What would be initialised, or left out."""
+    with raises(CheckpointError, key):
+        load(classifier(head), content(), trains=False)
 
 
 @pytest.fixture(scope='module')

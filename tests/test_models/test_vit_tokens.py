@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Registers and rotary positions; test_tokens compares them with others'."""
+"""Registers and rotary positions; test_libraries compares with others'."""
 
 import pytest
 import torch
