@@ -81,7 +81,14 @@ def test_fitting_checkpoints(load):
 
 
 class Layer(nn.Linear):
-    """A model that has what a runner asks for."""
+    """A model that has what a runner asks for, and two layers."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.other = nn.Linear(*sizes)
+
+    def forward(self, x):
+        return super().forward(x) + self.other(x)
 
     def train_step(self, data, optim_wrapper):
         return {}
@@ -113,7 +120,7 @@ def test_what_goes_on_of_the_optimizer(load):
     lines = resume()
     assert '0.25' in lines and '0.125' in lines
     group['initial_lr'] = 0.125
-    assert '2 of 2' in resume(optimizer=optimizer | dict(state={0: {}}))
+    assert '4 of 4' in resume(optimizer=optimizer | dict(state={0: {}}))
 
 
 def test_other_optimizers_go_on(load):
@@ -139,6 +146,7 @@ def test_other_optimizers_go_on(load):
         ('state.1.exp_avg', torch.zeros(0)),
         ('state.1.step', torch.zeros(7)),
         ('state.1.step', 'one'),
+        ('state.2', dict(step=torch.tensor(1.0))),
         ('state.5', {}),
         ('state.0', []),
         ('state', []),
