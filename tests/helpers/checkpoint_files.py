@@ -1,24 +1,26 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Small checkpoint files in the layouts that are around."""
 
+import itertools
+import logging
 from argparse import Namespace
-from types import SimpleNamespace
-from unittest import mock
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import timm
 import torch
-from mmengine.runner import BaseLoop
-from mmengine.runner.checkpoint import (
-    CheckpointLoader,
-    _load_checkpoint_to_model,
-)
+from mmengine.evaluator import Evaluator
+from mmengine.runner import Runner
 from mmpretrain.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer as TimmViT
+from torch.utils.data import DataLoader
 
+import mmmoca
 from mmmoca.checkpoints import run_record
 from mmmoca.engine import CheckpointFitHook
 
 SIZE, PATCH, DIMS, DEPTH, HEADS = 32, 8, 24, 2, 3
+COUNT = itertools.count()
 
 
 def randomise(model, seed):
@@ -123,28 +125,45 @@ def timm_state(**changes):
 
 
 def load_as_a_run(model, address, resume=False, trains=True, wrapper=None):
-    """Load a checkpoint as a runner with our hook; the lines of its log."""
-    logger = mock.Mock()
-    runner = SimpleNamespace(
-        model=model,
-        logger=logger,
-        optim_wrapper=wrapper,
-        _load_from=address,
-        _has_loaded=False,
-        _resume=resume,
-        _train_loop=mock.Mock(spec=BaseLoop, dataloader=[]) if trains else {},
-        _val_loop=None,
-        _test_loop=None,
-    )
-    hook = CheckpointFitHook()
-    hook.before_run(runner)
-    if runner._load_from is None:  # from START_SCHEME
-        hook.before_train(runner)
-        return [call.args[0] for call in logger.method_calls]
-    loaded = CheckpointLoader.load_checkpoint(runner._load_from)
-    hook.after_load_checkpoint(runner, loaded)
-    _load_checkpoint_to_model(model, loaded, revise_keys=[(r'^module\.', '')])
-    return [call.args[0] for call in logger.method_calls]
+    """Let a run without a step load a checkpoint; our lines of its log.
+
+    Args:
+        model (nn.Module): What is loaded into.
+        address (str): ``load_from`` of the run.
+        resume (bool): Whether it goes on from the file.
+        trains (bool): Whether it trains, or tests.
+        wrapper (OptimWrapper, optional): Of a run that trains.
+    """
+    images = DataLoader([])
+    if trains:
+        sgd = dict(optimizer=dict(type='SGD', lr=0.1))
+        parts = dict(
+            train_dataloader=images,
+            train_cfg=dict(by_epoch=True, max_epochs=0),
+            optim_wrapper=wrapper or sgd,
+        )
+    else:
+        parts = dict(
+            test_dataloader=images, test_cfg={}, test_evaluator=Evaluator([])
+        )
+    lines = []
+    with TemporaryDirectory() as folder:
+        runner = Runner(
+            model,
+            folder,
+            load_from=address,
+            resume=resume,
+            custom_hooks=[CheckpointFitHook()],
+            default_scope='mmpretrain',
+            experiment_name=f'load_{next(COUNT)}',
+            **parts,
+        )
+        handler = logging.Handler()
+        handler.emit = lambda line: lines.append(line)
+        runner.logger.addHandler(handler)
+        (runner.train if trains else runner.test)()
+    ours = str(Path(mmmoca.__file__).parent)
+    return [x.getMessage() for x in lines if x.pathname.startswith(ours)]
 
 
 def with_prefix(prefix, state):

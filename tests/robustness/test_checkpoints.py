@@ -22,6 +22,7 @@ from mmmoca.engine import NonFiniteStateError
 from mmmoca.engine.training import run
 
 from ..helpers.distributed import run_processes
+from ..helpers.errors import raises
 from ..helpers.images import DEMO_CONFIG
 from ..helpers.payloads import Call
 from ..helpers.runs import assert_same, demo_config, demo_runner, scalars
@@ -168,7 +169,7 @@ def test_one_run_a_folder(root):
     assert held.wait(60)
     before = [*folder.rglob('*')]
     cfg = demo_config(root, 'shared', **OPTIONS | {'train_cfg.max_iters': 1})
-    with pytest.raises(RuntimeError, match=f'process {holder.pid} on'):
+    with pytest.raises(RuntimeError, match=str(holder.pid)):
         run(cfg)
     assert [*folder.rglob('*')] == before
     with pytest.raises(RuntimeError):  # a runner of another package
@@ -198,7 +199,7 @@ def test_nothing_starts_over_what_a_run_has_left(root):
         file = root / f'left_{resume}' / f'{name}.pth'
         file.parent.mkdir()
         file.touch()
-        with pytest.raises(CheckpointError, match='of this run.*--resume '):
+        with pytest.raises(CheckpointError, match='--resume'):
             build(root, file.parent.name, resume=resume).train()
         assert file.exists()
 
@@ -263,8 +264,8 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
             runner.model.backbone.cls_token[0, 0, 0] = float('nan')
 
     at(runner, 'after_train_iter', 3 if last else 1, poison)
-    good = 'iter_2.pth' if last else 'Start again'
-    with pytest.raises(NonFiniteStateError, match=rf'cls_token.*{good}'):
+    good = 'iter_2.pth' if last else ''
+    with raises(NonFiniteStateError, 'cls_token', good):
         runner.train()
     written = {path.name for path in work_dir.glob('*.pth*')}
     assert written == ({'iter_2.pth'} if last else set())

@@ -47,7 +47,7 @@ def test_values_that_make_no_sense(key, value):
     cfg = Config.fromfile(DEMO_CONFIG)
     part, last = part_of(cfg, key)
     part[last] = value
-    with pytest.raises(ValueError, match=rf'{last}.*=.*: must be '):
+    with raises(ValueError, last):
         check_config(cfg)
 
 
@@ -139,13 +139,13 @@ SCHEDULE = dict(optimizer=None, end=9)
 def test_classes_know_their_ranges(kind, known, name, value):
     registries = MODELS, TRANSFORMS, HOOKS, OPTIM_WRAPPERS, PARAM_SCHEDULERS
     (build,) = filter(None, (r.get(f'mmmoca.{kind}') for r in registries))
-    with pytest.raises(ValueError, match=name):
+    with raises(ValueError, name):
         build(**known | {name: value})
 
 
 def test_keys_that_nothing_reads():
     for key, word in (('modle', 'modle'), ('lr', 'lr'), ('auto_lr.a', 'auto')):
-        with pytest.raises(ValueError, match=word):
+        with raises(ValueError, word):
             read_run(DEMO_CONFIG, {key: 4})
     # These are no keys of the file, but the runner's.
     options = {'compile': True, 'resume': True, 'auto_scale_lr.enable': True}
@@ -166,20 +166,19 @@ def test_slips_beside_inherited_keys(key, slip):
     cfg = Config.fromfile(DEMO_CONFIG)
     part, last = part_of(cfg, key)
     part[slip] = part[last]
-    with pytest.raises(ValueError, match=f'{slip}.* did you mean {last}'):
+    with raises(ValueError, slip, last):
         check_config(cfg)
 
 
 def test_schedules_by_epochs_of_a_loop_by_iterations():
     cfg = Config.fromfile(DEMO_CONFIG)
-    message = r'param_scheduler\.by_epoch: must be False'
     cosine = dict(type='CosineAnnealingLR', T_max=9)
     for schedule in (
         dict(cfg.param_scheduler, by_epoch=True),
         [dict(type='LinearLR', end=5), cosine],
     ):
         cfg.param_scheduler = schedule
-        with pytest.raises(ValueError, match=message):
+        with raises(ValueError, 'param_scheduler.by_epoch'):
             check_config(cfg)
     cfg.param_scheduler[1].by_epoch = False
     check_config(cfg)
@@ -189,7 +188,7 @@ def test_the_best_by_what_is_not_measured(root):
     best = {'default_hooks.checkpoint.save_best': 'knn/top1_k20'}
     assert demo_runner(root, 'best', **best).val_loop
     runner = demo_runner(root, 'best', **best, **{'val_cfg.k': (5, 10)})
-    with pytest.raises(ValueError, match='save_best=knn/top1_k20'):
+    with raises(ValueError, 'save_best'):
         runner.val_loop  # noqa: B018  builds it
 
 

@@ -182,7 +182,7 @@ def test_archives_that_unpack_to_much_more(tmp_path):
     ):
         big.writestr('small/data/0', bytes(1 << 22))
     for lazy in (False, True):
-        with pytest.raises(CheckpointError, match='would unpack to 41.*bytes'):
+        with pytest.raises(CheckpointError, match='a.pth'):
             read_checkpoint(tmp_path / 'a.pth', lazy=lazy)
 
 

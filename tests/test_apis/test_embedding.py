@@ -174,29 +174,31 @@ def test_what_is_there_is_not_made_again(root, encoder, written, tmp_path):
     embed_to_file(encoder, root / 'train', written, **OPTIONS)
     assert written.stat().st_mtime_ns == time_of
     before = contents(root)
-    with raises(FileExistsError, 'features.npy', '(feature, width '):
+    with raises(FileExistsError, 'features.npy', 'feature, width '):
         embed_to_file(encoder, root / 'train', written, 'cls-avg', **OPTIONS)
     student = (*command(root, written), '--which', 'student')
     printed = run_tool(*student, code=2)
-    assert 'embed.py: error: ' in printed and '(weights differ)' in printed
+    assert 'features.npy' in printed and 'weights' in printed
     assert contents(root) == before
     # Nor is what others have begun.
     work = tmp_path / 'c.npy.incomplete'
     work.mkdir()
     about = json.loads(Path(f'{written}.json').read_text())
     write_json(work / 'about.json', about | dict(part=16))
-    with raises(FileExistsError, 'c.npy.incomplete', '(part differ'):
+    with raises(FileExistsError, 'c.npy.incomplete', 'part'):
         embed_to_file(encoder, root / 'train', tmp_path / 'c.npy', **OPTIONS)
 
 
 def test_wrong_arguments_leave_nothing(root, encoder, tmp_path):
     out = tmp_path / 'out'
-    for name, feature, message in (
-        ('a.csv', 'avg', 'a.csv must end in .npy or .parquet'),
-        ('a.npy', 'mean', "'mean' is no feature"),
+    image = np.zeros((9, 9, 3), np.uint8)
+    for images, name, feature, error, key in (
+        (root, 'a.csv', 'avg', ValueError, 'a.csv'),
+        (root, 'a.npy', 'mean', ValueError, 'mean'),
+        ([image], 'a.npy', 'avg', TypeError, ''),  # it has no name
     ):
-        with raises(ValueError, message):
-            embed_to_file(encoder, root, out / name, feature, **OPTIONS)
+        with raises(error, key):
+            embed_to_file(encoder, images, out / name, feature, **OPTIONS)
     assert not out.exists()
 
 
@@ -207,8 +209,7 @@ def test_unreadable_images(root, encoder, tmp_path):
         (images / name).write_text('no image')
     out = tmp_path / 'out.npy'
     # One line, without the traceback of a worker.
-    message = r'^cannot read the image .*class_1/0\.jpg: it is damaged .*$'
-    with pytest.raises(OSError, match=message):
+    with pytest.raises(OSError, match=r'^.*class_1/0\.jpg.*\Z'):
         embed_to_file(encoder, images, out, **OPTIONS | dict(num_workers=1))
     assert not out.exists()
     skip = dict(OPTIONS, skip_unreadable=True)
@@ -238,6 +239,3 @@ def test_files_and_other_names_of_a_folder(
     embed_to_file(encoder, files, tmp_path / 'two.npy', **OPTIONS)
     rows = [np.load(tmp_path / f'{name}.npy') for name in ('all', 'two')]
     np.testing.assert_allclose(rows[0][3:5], rows[1], rtol=1e-4, atol=1e-5)
-    with raises(TypeError, 'no names'):
-        image = np.zeros((9, 9, 3), np.uint8)
-        embed_to_file(encoder, [image], tmp_path / 'a.npy', **OPTIONS)

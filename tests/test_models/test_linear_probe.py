@@ -55,12 +55,3 @@ def test_training_cannot_wake_the_backbone():
         trained = name in ('head.weight', 'head.bias')
         assert parameter.requires_grad == trained
         assert (parameter.grad is not None) == trained
-
-
-def test_mistakes():
-    model = build(**FEATURES['cls and avg'][0])
-    model.backbone.out_type = 'cls_token'
-    with pytest.raises(ValueError, match="set out_type='raw'"):
-        model.extract_feat(torch.randn(1, 3, 16, 16))
-    with pytest.raises(ValueError, match='set final_norm=True'):
-        build(**FEATURES['cls of two blocks'][0], final_norm=False)

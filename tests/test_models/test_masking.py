@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import pytest
 import torch
 
 from mmmoca.models import MaskingPlan
@@ -33,20 +32,3 @@ def test_independent_rounds_and_full_decoding():
         decoded = mask.decoded.sort(dim=1).values
         assert decoded.tolist() == [list(range(36))] * 4
     assert not torch.equal(masks[0].visible, masks[1].visible)
-
-
-@pytest.mark.parametrize(
-    'mask_ratios, decoder_mask_ratios, options, message',
-    [
-        ([1.0], [0.5], {}, 'below 1'),
-        ([0.5], [0.5], {}, 'below its mask'),
-        ([0.5], [-0.1], {}, 'at least 0'),
-        ([], [], {}, 'one number'),
-        ([0.999], [0.5], {}, '0 visible'),
-        ([0.4, 0.4], [0.2, 0.2], {}, 'do not fit'),
-        ([0.5], [0.3], dict(complementary=True), 'exactly two'),
-    ],
-)
-def test_bad_plans(mask_ratios, decoder_mask_ratios, options, message):
-    with pytest.raises(ValueError, match=message):
-        MaskingPlan(196, mask_ratios, decoder_mask_ratios, **options)

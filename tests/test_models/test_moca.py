@@ -39,7 +39,6 @@ def test_loss_has_no_side_effects():
     assert torch.equal(*losses)
 
 
-RGB = dict(type='SelfSupDataPreprocessor', mean=[9] * 3, std=[1] * 3)
 THREE_ROUNDS = dict(mask_ratios=[0.65] * 3, decoder_mask_ratios=[0.0] * 3)
 
 
@@ -95,30 +94,3 @@ def test_features_are_the_image_embedding():
             # The teacher's are the default.
             same = torch.equal(model(images), features)
             assert same == (which == 'teacher')
-
-
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(image_embedding='max'), "'avg' or 'cls'"),
-        (dict(backbone__final_norm=False), 'final_norm=True'),
-        (dict(head__lambda_img=1.0), 'needs neck=None'),
-        (dict(neck=None), 'any other needs a neck'),
-        (dict(head__lambda_img=2.0), r'in \[0, 1\]'),
-        (dict(backbone__tap_layer=None), 'set tap_layer'),
-        (dict(neck__num_heads=3), 'multiple of num_heads'),
-        (dict(backbone=dict(type='ResNet', depth=18)), 'mmmoca.MOCAViT'),
-        # mmpretrain's own would drop bands.
-        (dict(data_preprocessor=RGB), 'in_channels is 2.*3 numbers'),
-    ],
-)
-def test_bad_models(changes, message):
-    with pytest.raises(ValueError, match=message):
-        build_moca(**changes)
-
-
-def test_bad_views():
-    model = build_moca()
-    for views in (random_views()[:1], [torch.zeros(4, 2, 40, 48)] * 2):
-        with pytest.raises(ValueError, match='two views of size'):
-            model.loss(views)

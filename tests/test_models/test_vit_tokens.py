@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Registers and rotary positions; test_tokens compares them with others'."""
+"""Registers and rotary positions; test_libraries compares with others'."""
 
 import pytest
 import torch
@@ -60,11 +60,6 @@ def test_outputs_carry_no_register(options):
             with torch.no_grad():
                 getattr(model, name).add_(torch.randn(32))
             assert not torch.allclose(model(images)[0], maps)
-
-
-def test_heads_that_cannot_be_rotated():
-    with pytest.raises(ValueError, match='embed_dims=32 and num_heads=16'):
-        vit(arch=ARCH | dict(num_heads=16), positions='rope')
 
 
 def test_rotary_files_of_older_versions():

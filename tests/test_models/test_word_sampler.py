@@ -79,9 +79,3 @@ def test_words_are_drawn_from_the_global_batch():
         share = BATCH_SIZES[micro_batch] / (2 * sum(BATCH_SIZES))
         expected = NUM_WORDS * num_draws * share
         assert count == pytest.approx(expected, rel=0.2)
-
-
-def test_fewer_images_than_words():
-    generator = torch.Generator().manual_seed(0)
-    with pytest.raises(ValueError, match='step of 2 images cannot give 3 new'):
-        RandomTokenSampler().pick([torch.ones(2, 2, 4)], [2], 3, generator)

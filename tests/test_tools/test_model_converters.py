@@ -51,13 +51,10 @@ def loaded(path, **kwargs):
 
 
 def test_extracted_backbones(convert, capsys):
-    content, teacher, _ = files.checkpoint('mae')
-    path = convert(content)
-    files.assert_same_tokens(loaded(path), teacher)
+    """Their tokens are in test_libraries."""
+    convert(files.checkpoint('mae')[0])
     assert 'decoder_blocks.0.attn' in capsys.readouterr().out  # left out
-    content, _, student = files.checkpoint('moca')
-    path = convert(content, '--which', 'student')
-    files.assert_same_tokens(loaded(path), student)
+    path = convert(files.checkpoint('moca')[0], '--which', 'student')
     for which in ('teacher', 'student'):  # the only one of the file
         assert read_backbone(path, which)[1:3] == ('moca', 'student')
 
@@ -124,7 +121,7 @@ def test_other_input_channels(convert, channels):
 
 
 def test_backbones_in_timm(convert):
-    """What test_layouts reads loads in timm strictly."""
+    """What test_libraries reads loads in timm strictly."""
     content, teacher, _ = files.checkpoint('mmmoca')
     for suffix in ('pth', 'safetensors'):
         path = convert(content, '--to', 'timm', suffix=suffix)

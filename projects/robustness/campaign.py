@@ -6,7 +6,7 @@ and started again with ``--resume``. In the end weights and optimiser must be
 those of a run that nobody stopped, bit for bit. A checkpoint is written in
 every second step, so that many signals meet one that is being written.
 
-python -m tests.robustness.campaign --trials 5
+python -m projects.robustness.campaign --trials 5
 """
 
 import argparse
@@ -24,10 +24,9 @@ from pathlib import Path
 import torch
 
 from mmmoca.checkpoints import read_checkpoint
-
-from ..helpers.images import DEMO_CONFIG, write_images
-from ..helpers.runs import NO_VALIDATION
-from ..helpers.tools import ROOT
+from tests.helpers.images import DEMO_CONFIG, write_images
+from tests.helpers.runs import NO_VALIDATION
+from tests.helpers.tools import ROOT
 
 SIGNALS = ('SIGKILL', 'SIGKILL', 'SIGTERM', 'SIGINT', 'SIGUSR1')
 ITERATIONS = 30

@@ -1,0 +1,330 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A file of any library computes behind every door what its library does.
+
+Where an encoder goes on, to other libraries, is in test_export.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+import mmmoca
+from mmmoca.apis.export import export_encoder
+from mmmoca.checkpoints import run_record
+from mmmoca.models import MOCAViT
+
+from ..helpers import checkpoint_files as files
+from ..helpers.builders import build_moca
+from ..helpers.tools import run_tool
+
+transformers = pytest.importorskip('transformers')
+# Those of `files.token_vit`, and its image.
+SIZES = dict(
+    hidden_size=128,
+    num_attention_heads=2,
+    num_hidden_layers=2,
+    patch_size=8,
+    image_size=32,
+)
+# What version 5 calls otherwise in memory, which it does not save so.
+IN_MEMORY = {
+    'attention.attention.query': 'attention.q_proj',
+    'attention.attention.key': 'attention.k_proj',
+    'attention.attention.value': 'attention.v_proj',
+    'attention.output.dense': 'attention.o_proj',
+    'encoder.layer.': 'layers.',
+    'intermediate.dense': 'mlp.fc1',
+    'output.dense': 'mlp.fc2',
+}
+
+
+class Source(NamedTuple):
+    """A file of a library.
+
+    Attributes:
+        content (dict | None): What it holds; None if ``vit`` saves itself, as
+            models of transformers do.
+        vit (nn.Module): The library's model.
+        layout (str): What the file is taken for.
+        student (nn.Module | None): Of a file of two encoders.
+        heads (int): Of attention.
+        kind (str): Our type of ViT that takes it.
+        size (tuple[int, int]): Of images.
+    """
+
+    content: dict | None
+    vit: nn.Module
+    layout: str
+    student: nn.Module | None = None
+    heads: int = files.HEADS
+    kind: str = 'mmpretrain.VisionTransformer'
+    size: tuple[int, int] = (files.SIZE, files.SIZE)
+
+
+WIDE = dict(heads=2)
+ROTARY = dict(heads=2, kind='mmmoca.DINOv3ViT', size=(40, 72))
+REGISTERS = dict(heads=2, kind='mmmoca.RegisterViT')
+
+
+def plain(name, layout, paired=False):
+    content, teacher, student = files.checkpoint(name)
+    return Source(content, teacher, layout, student if paired else None)
+
+
+def saved(vit):
+    return vit.state_dict()
+
+
+def scaled(layout, write=saved, **options):
+    """timm's with LayerScale."""
+    vit = files.timm_vit(init_values=0.3, **options)
+    return Source(write(vit), vit, layout)
+
+
+def of_timm(kind, layout, target, write=saved, **sizes):
+    vit = files.token_vit(kind, img_size=files.SIZE, **sizes)
+    return Source(write(vit), vit, layout, **target)
+
+
+def of_transformers(name, target, sizes, write=lambda vit: None):
+    """Skipped where a version does not know the model."""
+    if not hasattr(transformers, f'{name}Model'):
+        pytest.skip(f'transformers {transformers.__version__}')
+    config = getattr(transformers, f'{name}Config')(**SIZES, **sizes)
+    build = getattr(transformers, f'{name}Model')
+    vit = files.randomise(build(config), 0)
+    return Source(write(vit), vit, 'huggingface', **target)
+
+
+def chunked(vit):
+    """Blocks in chunks, as runs of DINOv2 have them."""
+    teacher = {
+        f'backbone.{name}'.replace('blocks.', 'blocks.0.'): value
+        for name, value in vit.state_dict().items()
+    }
+    return dict(teacher=teacher)
+
+
+def in_memory(vit):
+    """Below a classifier, whose own weights are left out."""
+    state = files.with_prefix('vit.', vit.state_dict())
+    for old, new in IN_MEMORY.items():
+        state = {name.replace(old, new): v for name, v in state.items()}
+    return state | {'classifier.weight': torch.ones(3, 2)}
+
+
+def authors_dinov2(vit):
+    """Their file has a position of [CLS], and timm's adds it to [CLS]."""
+    state = vit.state_dict()
+    position = torch.randn(1, 1, 128)
+    state['cls_token'] = state['cls_token'] - position
+    state['pos_embed'] = torch.cat((position, state['pos_embed']), dim=1)
+    state['register_tokens'] = state.pop('reg_token')
+    return state | dict(mask_token=torch.zeros(1, 128))
+
+
+def authors_dinov3(vit):
+    """Their file has biases of keys, which a mask switches off."""
+    state = vit.state_dict()
+    for name in [n for n in state if n.endswith('q_bias')]:
+        query, value = state.pop(name), state.pop(name.replace('q_b', 'v_b'))
+        key = torch.full_like(query, 7.0)
+        new = name.replace('q_bias', 'qkv.bias')
+        state[new] = torch.cat((query, key, value))
+        mask = torch.ones(3, len(query))
+        mask[1] = 0
+        state[f'{new}_mask'] = mask.flatten()
+    state['storage_tokens'] = state.pop('reg_token')
+    state['mask_token'] = torch.zeros(1, 128)
+    state['rope_embed.periods'] = 100 ** (torch.arange(16) / 16)
+    for name in [n for n in state if '.gamma_' in n]:
+        branch, number = name.split('.gamma_')
+        state[f'{branch}.ls{number}.gamma'] = state.pop(name)
+    return state
+
+
+RATIO, HIDDEN = dict(mlp_ratio=4), dict(intermediate_size=512)
+FOUR, EPS = dict(num_register_tokens=4), dict(layer_norm_eps=1e-6)
+SOURCES = {
+    'ours': partial(plain, 'mmmoca', 'mmmoca', True),
+    "the authors'": partial(plain, 'moca', 'moca', True),
+    'DINO': partial(plain, 'dino', 'dino', True),
+    'MSN': partial(plain, 'msn', 'msn', True),
+    'MoCo-v3': partial(plain, 'mocov3', 'mocov3', True),
+    'iBOT': partial(plain, 'ibot-backbone', 'timm'),
+    'MAE': partial(plain, 'mae', 'mae'),
+    'DeiT': partial(plain, 'deit', 'timm'),
+    'timm': partial(plain, 'timm', 'timm'),
+    'mmpretrain': partial(plain, 'classifier', 'mmpretrain'),
+    'timm DINOv2': partial(scaled, 'timm'),
+    'timm DeiT III': partial(scaled, 'timm', no_embed_class=True),
+    'run of DINOv2': partial(scaled, 'dino', chunked),
+    'timm registers': partial(of_timm, 'RegisterViT', 'timm', REGISTERS),
+    'DINOv2 registers': partial(
+        of_timm, 'RegisterViT', 'dinov2', REGISTERS, authors_dinov2
+    ),
+    'timm DINOv3': partial(of_timm, 'DINOv3ViT', 'timm', ROTARY),
+    'DINOv3': partial(
+        of_timm, 'DINOv3ViT', 'dinov2', ROTARY, authors_dinov3, qkv_bias=True
+    ),
+    'HF ViT': partial(of_transformers, 'ViT', WIDE, HIDDEN | EPS),
+    'HF ViT in memory': partial(
+        of_transformers, 'ViT', WIDE, HIDDEN | EPS, in_memory
+    ),
+    'HF DINOv2': partial(of_transformers, 'Dinov2', WIDE, RATIO),
+    'HF registers': partial(
+        of_transformers, 'Dinov2WithRegisters', REGISTERS, RATIO | FOUR
+    ),
+    'HF DINOv3': partial(of_transformers, 'DINOv3ViT', ROTARY, HIDDEN | FOUR),
+}
+PAIRED = list(SOURCES)[:5]
+# Some are of the time before PyTorch's archives.
+LEGACY = 'DINO', 'DeiT'
+
+
+@pytest.fixture(scope='module', params=SOURCES)
+def source(request, tmp_path_factory):
+    """A file of a library, and where it is."""
+    found = SOURCES[request.param]()
+    folder = tmp_path_factory.mktemp('source')
+    if found.content is None:
+        found.vit.save_pretrained(folder)
+        return found, folder / 'model.safetensors'
+    zipped = request.param not in LEGACY
+    path = folder / 'a.pth'
+    torch.save(found.content, path, _use_new_zipfile_serialization=zipped)
+    return found, path
+
+
+def vit_config(source, **options):
+    """Config of the ViT that takes it."""
+    dims = 128 if source.heads == 2 else files.DIMS
+    arch = dict(
+        embed_dims=dims,
+        num_layers=2,
+        num_heads=source.heads,
+        feedforward_channels=4 * dims,
+    )
+    vit = files.mm_config(source.size, type=source.kind, arch=arch)
+    return vit | options
+
+
+def features(encoder, images):
+    """All tokens of one of our encoders."""
+    with torch.no_grad():
+        found = encoder(images)
+    torch.testing.assert_close(found.avg, found.patches.flatten(2).mean(2))
+    return torch.cat((found.cls[:, None], found.patches.flatten(2).mT), 1)
+
+
+def load(source, path, which='teacher'):
+    encoder = mmmoca.load(
+        path, which, 'cpu', img_size=source.size, num_heads=source.heads
+    )
+    assert encoder.metainfo['layout'] == source.layout
+    return encoder
+
+
+def by_load(source, path, which, folder):
+    return [partial(features, load(source, path, which))]
+
+
+def by_load_from(source, path, which, folder):
+    """In a run that tests, by the type of the backbone alone."""
+    model = files.classifier(**vit_config(source))
+    scheme = '' if which == 'teacher' else 'mmmoca-student://'
+    files.load_as_a_run(model, f'{scheme}{path}', trains=False)
+    return [partial(files.tokens, model.backbone)]
+
+
+def initialised(source, address):
+    init = dict(type='Pretrained', checkpoint=address, prefix='backbone.')
+    model = files.classifier(**vit_config(source, init_cfg=init))
+    files.load_as_a_run(model, None)
+    model.eval()
+    return [partial(files.tokens, model.backbone)]
+
+
+def by_init(source, path, which, folder):
+    return initialised(source, f'mmmoca-{which}://{path}')
+
+
+def by_convert(source, path, which, folder):
+    out = folder / 'out.pth'
+    tool = 'tools/model_converters/convert.py'
+    run_tool(tool, path, out, '--which', which)
+    return initialised(source, str(out))
+
+
+def by_export(source, path, which, folder):
+    export_encoder(load(source, path, which), folder / 'out', 'safetensors')
+    written = folder / 'out' / 'model.safetensors'
+    return [partial(features, mmmoca.load(written, device='cpu'))]
+
+
+DOORS = {
+    'mmmoca.load': by_load,
+    'load_from': by_load_from,
+    'Pretrained': by_init,
+    'convert': by_convert,
+    'export': by_export,
+}
+
+
+def check(model, encoders, size):
+    images = torch.randn(2, 3, *size)
+    expected = files.tokens(model, images)
+    for encode in encoders:
+        files.assert_close(encode(images), expected)
+
+
+@pytest.mark.parametrize('door', DOORS)
+def test_tokens(source, tmp_path, door):
+    source, path = source
+    check(
+        source.vit, DOORS[door](source, path, 'teacher', tmp_path), source.size
+    )
+
+
+@pytest.mark.parametrize('door', DOORS)
+@pytest.mark.parametrize('name', PAIRED)
+def test_tokens_of_students(tmp_path, name, door):
+    source, path = SOURCES[name](), tmp_path / 'a.pth'
+    torch.save(source.content, path)
+    encoders = DOORS[door](source, path, 'student', tmp_path)
+    check(source.student, encoders, source.size)
+
+
+def test_starts_of_pretraining(source, tmp_path):
+    """Student and teacher, and what the run then saves."""
+    source, path = source
+    vit = vit_config(source, tap_layer=1, in_channels=3)
+    if source.kind.startswith('mmpretrain'):
+        vit['type'] = 'mmmoca.MOCAViT'
+    vit.pop('out_type')
+    model = build_moca(**{f'backbone__{key}': v for key, v in vit.items()})
+
+    files.load_as_a_run(model, f'mmmoca-start://{path}')
+    record = run_record({}, model)
+    saved = dict(state_dict=model.state_dict(), meta=dict(mmmoca=record))
+    torch.save(saved, tmp_path / 'a.pth')
+    model.eval()
+    for which, part in (
+        ('teacher', model.teacher),
+        ('student', model.backbone),
+    ):
+        assert isinstance(part, MOCAViT)
+        part.eval()
+        part.out_type = 'raw'
+        again = mmmoca.load(tmp_path / 'a.pth', which, 'cpu')
+        given = source.vit
+        if source.layout in ('mmmoca', 'moca') and which == 'student':
+            given = source.student
+        check(
+            given,
+            [partial(files.tokens, part), partial(features, again)],
+            source.size,
+        )

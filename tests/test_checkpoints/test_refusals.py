@@ -1,0 +1,142 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Files that are refused, by errors that name what does not fit."""
+
+import pytest
+import torch
+from mmpretrain.models.backbones import ResNet, VisionTransformer
+
+from mmmoca.checkpoints import CheckpointError, find_backbone
+from mmmoca.checkpoints.fit import check_fit
+from mmmoca.checkpoints.pretrained_init import check_pretrained_inits
+from mmmoca.checkpoints.start import load_start
+
+from ..helpers import checkpoint_files as files
+from ..helpers.builders import build_moca
+from ..helpers.errors import raises
+
+TIMM, DINO = files.timm_state(), files.checkpoint('dino')[0]
+PROJ = 'blocks.1.attn.proj.weight'
+EXTRA = torch.ones(3)
+# Queries and values without the keys, as in transformers.
+NO_KEYS = dict.fromkeys(
+    [f'blocks.0.attn.{part}.weight' for part in 'qv'], torch.ones(24, 24)
+)
+BILINEAR = dict(interpolate_mode='bilinear')
+TWO = dict(alike=True, num_registers=2)
+GATED = torch.ones(192, 24)  # twice as many rows as the next layer takes
+TWO_TEACHERS = {
+    f'teacher_{name}': value
+    for prefix in ('a.', 'b.')
+    for name, value in files.with_prefix(prefix, TIMM).items()
+}
+
+
+def find(content, which='teacher', weights=None):
+    find_backbone(content, which, 'a.pth', weights)
+
+
+def find_with(**parts):
+    """In a file of timm's with other parts."""
+    find(files.timm_state(**parts))
+
+
+def fit(state, model=None):
+    check_fit(model or files.mm_vit(), state, None, 'a.pth')
+
+
+def initialise(content, prefix=None, file='a.pth', **backbone):
+    """By ``Pretrained`` in the config of a backbone."""
+    torch.save(content, 'a.pth')
+    init = dict(type='Pretrained', checkpoint=file, prefix=prefix)
+    check_pretrained_inits(files.classifier(init_cfg=init, **backbone))
+
+
+def start(state, kind='MOCAViT', dims=files.DIMS, heads=files.HEADS, **vit):
+    """A pretraining."""
+    torch.save(state, 'a.pth')
+    arch = dict(embed_dims=dims, num_layers=2, num_heads=heads)
+    vit = dict(img_size=files.SIZE, in_channels=3, tap_layer=1) | vit
+    vit |= dict(
+        type=f'mmmoca.{kind}', arch=arch | dict(feedforward_channels=4 * dims)
+    )
+    model = build_moca(**{f'backbone__{key}': v for key, v in vit.items()})
+    load_start(model, 'a.pth')
+
+
+def start_of(kind, alike=False, **options):
+    """A pretraining, of a file with registers; of its own type of ViT?"""
+    state = files.token_vit(kind, img_size=files.SIZE).state_dict()
+    own = kind if alike else 'MOCAViT'
+    start(state, own, **dict(dims=128, heads=2) | options)
+
+
+def integer(name):
+    state = files.mm_vit().state_dict()
+    return state | {name: state[name].to(torch.int8)}
+
+
+def wide():
+    """As wide as DeiT-Ti."""
+    return VisionTransformer(arch='deit-t', img_size=32).state_dict()
+
+
+def other_channels():
+    weight = torch.ones(files.DIMS, 4, 8, 8)
+    state = files.mm_vit().state_dict()
+    return state | {'patch_embed.projection.weight': weight}
+
+
+def of_grid(size, **backbone):
+    """Of as many patches, which mmpretrain would resize as a square."""
+    content = files.checkpoint('mmmoca', size)[0]
+    initialise(content, 'teacher.', **backbone)
+
+
+LOST = 'blocks.0.attn.q_norm.weight'
+REFUSALS = [
+    ('conv1.weight', lambda: find(ResNet(18).state_dict())),
+    ('a.pth', lambda: find({})),
+    ('layers.0.attn.k.weight', lambda: find_with(**NO_KEYS)),
+    (LOST, lambda: find_with(**{LOST: EXTRA})),
+    ('a.pth', lambda: find_with(**{'blocks.0.mlp.fc1.weight': GATED})),
+    ('a.pth', lambda: find_with(**{'patch_embed.proj.weight': GATED})),
+    ('cls_token', lambda: find_with(cls_token=None)),
+    ('layers.1.attn.proj', lambda: find_with(**{PROJ: TIMM[PROJ].int()})),
+    ('layers.1.attn.proj', lambda: find_with(**{PROJ: TIMM[PROJ] * 1j})),
+    ('--which', lambda: find(TWO_TEACHERS)),
+    ('--which', lambda: find(TIMM, 'student')),
+    ('--which', lambda: find(dict(student=DINO['student']))),
+    ('averaged', lambda: find(TIMM, weights='averaged')),
+    ('raw', lambda: find(dict(state_dict_ema=TIMM), weights='raw')),
+    ('ln1.bias', lambda: fit(integer('ln1.bias'))),
+    ('backbone.arch=deit-t', lambda: fit(wide())),
+    ('teacher.', lambda: initialise(files.checkpoint('mmmoca')[0])),
+    ('in_channels', lambda: initialise(other_channels())),
+    ('none.pth', lambda: initialise({}, file='none.pth')),
+    ('--img-size 48 48', lambda: of_grid((32, 72), img_size=(48, 48))),
+    (
+        '--img-size 32 72 --interpolation bilinear',
+        lambda: of_grid((48, 48), img_size=(32, 72), **BILINEAR),
+    ),
+    ('patch_size', lambda: start(TIMM, patch_size=4)),
+    ('positions=sincos', lambda: start(TIMM, heads=2, positions='rope')),
+    ('ln1.bias', lambda: start(files.timm_state(**{'norm.bias': None}))),
+    ('mmmoca-teacher://', lambda: load_start(files.classifier(), 'a.pth')),
+    ('type=mmmoca.RegisterViT', lambda: start_of('RegisterViT')),
+    ('type=mmmoca.DINOv3ViT', lambda: start_of('DINOv3ViT')),
+    ('num_registers=4', lambda: start_of('RegisterViT', **TWO)),
+    ('num_registers=4', lambda: start_of('DINOv3ViT', **TWO)),
+    ('num_heads=2', lambda: start_of('DINOv3ViT', alike=True, heads=4)),
+]
+
+
+@pytest.mark.parametrize(('key', 'call'), REFUSALS)
+def test_refusals(tmp_path, monkeypatch, key, call):
+    monkeypatch.chdir(tmp_path)
+    with raises(CheckpointError, key):
+        call()
+
+
+def test_roles_that_there_are_not():
+    with raises(ValueError, 'ema'):
+        find_backbone(DINO, 'ema')
