@@ -46,15 +46,6 @@ def test_order_and_seeds_do_not_depend_on_the_ranks(monkeypatch, ranks):
     assert found[0] == endless[24_000]
 
 
-def test_pipeline_without_seeds(root):
-    """Within MMEngine's wrappers, too."""
-    loads = [dict(type='mmmoca.LoadImage')]
-    part = ImageFolder(str(root), with_label=False, pipeline=loads)
-    for dataset in (ConcatDataset([part]), RepeatDataset(part, 2)):
-        with pytest.raises(ValueError, match='SeedTransforms'):
-            SeededSampler(dataset)
-
-
 def test_wrapped_data_sets_keep_the_seeds(root):
     places = root / 'val' / 'class_0', root / 'val' / 'class_1'
     parts = [ImageFolder(str(place), with_label=False) for place in places]
