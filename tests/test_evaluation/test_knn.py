@@ -6,9 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mmmoca.evaluation import knn_predictions, knn_search, knn_vote
-from mmmoca.evaluation.features import FeatureShard
-from mmmoca.evaluation.protocols.knn import knn_settings
+from mmmoca.evaluation import knn_search, knn_vote
 
 from ..helpers.judges import knn_judge
 
@@ -62,27 +60,3 @@ def test_search_never_holds_the_similarity_matrix(monkeypatch):
     knn_search(_features(40, 4, 7), _features(90, 4, 8), 3, 16)
     assert max(sizes) == 16 * 16
     assert sum(sizes) == 40 * 90
-
-
-@pytest.mark.parametrize(
-    'change', [dict(k=0), dict(chunk_size=0), dict(bank=torch.empty(0, 4))]
-)
-def test_bad_arguments(change):
-    good = dict(query=torch.eye(4), bank=torch.eye(4), k=3)
-    with pytest.raises(ValueError, match='at least 1'):
-        knn_search(**good | change)
-
-
-@pytest.mark.parametrize(
-    'change', [dict(k=()), dict(k=(1, 2.5)), dict(temperature=(0.07, 0))]
-)
-def test_bad_settings(change):
-    with pytest.raises(ValueError, match='such as k='):
-        knn_settings(**dict(k=20, temperature=0.07) | change)
-
-
-@pytest.mark.parametrize('labels', [(1, 1, 1), (-1, 0, 1)])
-def test_a_bank_has_two_known_classes(labels):
-    bank = FeatureShard(torch.arange(3), torch.eye(3), torch.tensor(labels))
-    with pytest.raises(ValueError):
-        next(knn_predictions(bank, bank, knn_settings(1, 0.07)))
