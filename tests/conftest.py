@@ -1,9 +1,11 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Fixtures for tests of several kinds."""
 
+import os
 from collections import OrderedDict
 
 import pytest
+from hypothesis import settings
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import DefaultScope
 from mmengine.visualization import Visualizer
@@ -13,6 +15,12 @@ from mmmoca.requirements import check_compiled_ops
 from .helpers.images import write_images
 from .helpers.speed import spare_work
 from .helpers.tools import TOOLS, forget_tools, load_tool
+
+# The same few examples in each run; HYPOTHESIS_PROFILE=many looks for others.
+SETTINGS = dict(deadline=None, database=None)
+settings.register_profile('few', max_examples=30, derandomize=True, **SETTINGS)
+settings.register_profile('many', max_examples=1000, **SETTINGS)
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'few'))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,6 +6,8 @@ import sys
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.runner import Runner
 
@@ -169,6 +171,29 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
         assert parts.setdefault(name, part) is part  # registered once
     sys.path.pop()
     del sys.modules['own_part'], sys.modules['own_help']
+
+
+NUMBERS = st.integers() | st.floats(allow_nan=False)
+TEXTS = st.text(st.characters(codec='utf-8'), max_size=20)
+
+
+@given(value=NUMBERS | st.booleans() | st.lists(NUMBERS, min_size=1))
+def test_values_come_back_as_they_were_written(value):
+    """Whatever the config held, but for a text."""
+    for held in (None, 0.5, True, [2], 'auto'):
+        cfg = Config(dict(part=dict(value=held)))
+        assert read_option(cfg, 'part.value', str(value)) == value
+    if isinstance(value, list):
+        cfg = Config(dict(part=dict(value=(1, 2))))
+        assert read_option(cfg, 'part.value', str(value)) == tuple(value)
+
+
+@given(text=TEXTS, key=st.sampled_from(['file', 'data_root', 'work_dir']))
+def test_any_text_is_a_path(text, key):
+    cfg = Config(dict(part=dict(file='x', data_root='data', work_dir=None)))
+    found = read_option(cfg, f'part.{key}', text)
+    nothing = text == 'None' and key != 'data_root'
+    assert found is None if nothing else found == text
 
 
 def test_texts_stay_texts_where_the_config_has_them():

@@ -6,6 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 
 from mmmoca.checkpoints.fit import check_fit
@@ -51,6 +53,25 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     # no more words than a step has images.
     assert numbers(50_000, 512, 200)[2:] == [1024, 64]
     assert numbers(50_000, 24, 200)[2:] == [512, 16]
+
+
+@given(
+    images=st.integers(1, 10**7),
+    batch=st.integers(1, 4096),
+    steps=st.integers(1, 10**6),
+)
+def test_numbers_of_any_run(images, batch, steps):
+    rate, momentum, words, new = numbers(images, batch, steps)
+    assert rate == pytest.approx(1.5e-4 * batch / 256, rel=5e-3)
+    assert 0.9 <= momentum <= numbers(images, batch, 2 * steps)[1] <= 0.996
+    assert words in {2**power for power in range(6, 13)}
+    assert words % new == 0 and new <= batch
+    assert words <= numbers(4 * images, batch, 4 * steps)[2]
+    warmup = max(1, 0.15 * steps)
+    # All words are renewed in the warm-up, or as many as there are images.
+    divisors = [n for n in range(1, batch + 1) if words % n == 0]
+    assert new * warmup >= words or new == divisors[-1]
+    assert words <= max(64, batch * warmup)
 
 
 def test_steps_of_an_epoch(root, monkeypatch):

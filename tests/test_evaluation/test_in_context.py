@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.dist import get_rank
 
 from mmmoca.evaluation import memory
@@ -57,10 +59,26 @@ def _predict():
     return torch.cat(found), bank.size, bank.missing()
 
 
-def test_shares_of_classes():
-    _, masks = _set(5, 0)
-    found = label_shares(masks, (3, 4), CLASSES)
-    np.testing.assert_allclose(found, _shares(masks), rtol=1e-6)
+@given(
+    patch=st.tuples(*[st.integers(1, 4)] * 2),
+    grid=st.tuples(*[st.integers(1, 4)] * 2),
+    classes=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_shares_of_classes(patch, grid, classes, seed):
+    """Of each patch; what is no class counts for none."""
+    (p, q), (rows, columns) = patch, grid
+    rng = np.random.default_rng(seed)
+    masks = rng.integers(0, classes + 1, (2, p * rows, q * columns))
+    masks[masks == classes] = 255
+    found = label_shares(torch.from_numpy(masks), grid, classes)
+    assert found.shape == (2, rows * columns, classes)
+    for image, y, x in np.ndindex(2, rows, columns):
+        part = masks[image, p * y : p * y + p, q * x : q * x + q]
+        expected = [(part == label).mean() for label in range(classes)]
+        np.testing.assert_allclose(
+            found[image, columns * y + x], expected, rtol=1e-6
+        )
 
 
 def test_rare_classes_are_chosen_first():

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mmmoca.evaluation import knn_search, knn_vote
 
@@ -37,14 +39,24 @@ def test_scores_equal_sklearn(k, temperature, chunk_size):
     assert torch.equal(single.argmax(1), predicted)
 
 
-def test_ties_take_the_first_rows():
-    bank = torch.eye(3)[[2, 0, 1, 0, 0, 1, 0]]
-    query = torch.tensor([[1.0, 0.5, 0.0]])
-    for chunk_size in (2, 3, 100):
-        sims, rows = knn_search(query, bank, 5, chunk_size)
-        assert rows.tolist() == [[1, 3, 4, 6, 2]]
-        assert sims.tolist() == [[1, 1, 1, 1, 0.5]]
-        assert knn_search(query, bank, 2, chunk_size)[1].tolist() == [[1, 3]]
+@given(
+    sizes=st.tuples(*[st.integers(1, n) for n in (9, 40, 3)]),
+    k=st.integers(1, 50),
+    chunk_size=st.integers(1, 50),
+    seed=st.integers(0, 99),
+)
+def test_search_is_a_sort(sizes, k, chunk_size, seed):
+    """Of equal rows of a bank the first ones come first."""
+    (queries, rows, dim), rng = sizes, np.random.default_rng(seed)
+    # Small integers: their products are exact in any order of summation.
+    query, bank = (
+        torch.from_numpy(rng.integers(-2, 3, (n, dim))).float()
+        for n in (queries, rows)
+    )
+    full = (query @ bank.T).sort(dim=1, descending=True, stable=True)
+    sims, found = knn_search(query, bank, k, chunk_size)
+    assert torch.equal(sims, full.values[:, :k])
+    assert torch.equal(found, full.indices[:, :k])
 
 
 def test_search_never_holds_the_similarity_matrix(monkeypatch):
