@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Files of any channels and depth come as they were written."""
 
+import itertools
 import os
 import pickle
 
@@ -169,3 +170,37 @@ def test_depth_is_that_of_the_set(tmp_path, door):
         np.save(tmp_path / f'{name}.npy', np.ones((9, 12, 5), dtype))
     load = door(str(tmp_path))
     assert load(2) is None and load(1) is not None
+
+
+def read_of(root, workers, done=0):
+    """Images of two epochs but for the first ones, and their pixels."""
+    steps = [
+        dict(type='mmmoca.SeedTransforms'),
+        dict(type='mmmoca.LoadBands', channels=5, max_unreadable=1),
+        dict(type='mmpretrain.PackInputs', meta_keys=['img_path']),
+    ]
+    dataset = dict(type='mmmoca.ImageFolder', data_root=root, pipeline=steps)
+    dataset |= dict(with_label=False, extensions=['.npy'])
+    sampler = dict(type='mmmoca.SeededSampler', infinite=True)
+    cfg = dict(dataset=dataset, sampler=sampler, num_workers=workers)
+    loader = ConsoleRunner.build_dataloader(
+        cfg | dict(batch_size=2, collate_fn=dict(type='pseudo_collate')), 3
+    )
+    loader.sampler.skip(done)
+    return [
+        (sample.img_path, inputs[0, 0, 0].item())
+        for batch in itertools.islice(loader, 10 - done // 2)
+        for inputs, sample in zip(batch['inputs'], batch['data_samples'])
+    ]
+
+
+def test_mixed_depth_with_workers_and_a_resume(tmp_path):
+    """The images in the place of others, too, are those of any workers."""
+    for index in range(10):
+        dtype = np.uint16 if index in (0, 3, 7) else np.uint8
+        img = np.full((9, 12, 5), index + 1, dtype)
+        np.save(tmp_path / f'{index}.npy', img)
+    whole = read_of(str(tmp_path), 0)
+    assert len(whole) == 20 and len({*whole}) in (3, 7)  # of one depth
+    assert read_of(str(tmp_path), 2) == whole
+    assert read_of(str(tmp_path), 2, done=6) == whole[6:]

@@ -174,7 +174,7 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
 
 
 NUMBERS = st.integers() | st.floats(allow_nan=False)
-TEXTS = st.text(st.characters(codec='utf-8'), max_size=20)
+TEXTS = st.text(' ,;()[]{}=\'"\\/.~-+0123eNonxé\n', max_size=20)
 
 
 @given(value=NUMBERS | st.booleans() | st.lists(NUMBERS, min_size=1))
