@@ -71,6 +71,7 @@ def test_wrappers_on_processes_of_cpus(given, used, monkeypatch):
     assert not isinstance(model[0], nn.SyncBatchNorm)
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_run(root):
     """PyTorch would wait for each when a program on a GPU ends."""
     loader = dict(num_workers=1, persistent_workers=True)

@@ -180,6 +180,7 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
     assert scale_lr(cfg) == {}  # once
 
 
+@pytest.mark.slow
 def test_dry_run_takes_three_steps_and_keeps_nothing(
     root, tmp_path, monkeypatch
 ):

@@ -50,8 +50,8 @@ COMMON = ' batch_size=2 arch=deit-t'
 SMALL = ' img_size=32 arch=deit-t'
 BOXES = ' classes=circle,cross,square,triangle img_size=96,64 epochs=1'
 TEMPLATES = [
-    (*PRETRAINING, 'knn_root=photos epochs=1 batch_size=6 img_size=64 jitter=.5 '
-     'grey=.3 blur=.5 flip=.3 solarize=.2'),
+    (*PRETRAINING, 'knn_root=photos epochs=1 batch_size=6 img_size=64 '
+     'jitter=.5 grey=.3 blur=.5 flip=.3 solarize=.2'),
     (*FINETUNE, 'epochs=1 batch_size=6' + SMALL),
     (*ATTENTIVE, 'steps=2 batch_size=5 classes=x,y,z' + SMALL),
     (*ATTENTIVE, 'epochs=1 batch_size=5' + SMALL),

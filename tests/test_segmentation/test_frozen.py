@@ -180,6 +180,7 @@ def test_foreign_labels_are_named(stage, weights, tmp_path):
         Runner.from_cfg(cfg).test()
 
 
+@pytest.mark.slow
 def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
     cfg = in_context('cityscapes', streets, weights, tmp_path)
     with monkeypatch.context() as patch:
@@ -204,6 +205,7 @@ def test_masks_and_memory_must_fit(streets, weights, tmp_path, monkeypatch):
         Runner.from_cfg(cfg).test()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'layout, variant',
     [
@@ -239,6 +241,7 @@ def test_linear_segmentation(layout, variant, weights, tmp_path):
     assert accuracy.max() > 85
 
 
+@pytest.mark.slow
 def test_depth(weights, tmp_path):
     """Rooms that grow darker with their depth."""
     rng = np.random.default_rng(0)

@@ -104,6 +104,7 @@ def _features(files, name, split):
 
 # As published: MOCA's k-NN and lambda are those of the authors' code, MSN
 # takes [CLS], in low-shot with the lambda of its own code.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'row, name, token, temperature, regularization',
     [(0, 'mmmoca', 'avg', 0.04, 0.1), (1, 'msn', 'cls', 0.07, 0.0025)],
@@ -152,6 +153,7 @@ def test_equals_sklearn(
     assert results[row]['linear']['top1'] > 40
 
 
+@pytest.mark.slow
 def test_table(report):
     out, (result, _) = report
     heads, _, first, *_, last = (
@@ -166,6 +168,7 @@ def test_table(report):
     assert last.startswith('- MSN: teacher encoder; k-NN cls (T = 0.07)')
 
 
+@pytest.mark.slow
 def test_features_are_extracted_once(compare, files, tmp_path):
     """Files of the same weights share them, those of others do not.
 
@@ -208,6 +211,7 @@ def test_features_are_extracted_once(compare, files, tmp_path):
     assert teacher['knn'] != student['knn']
 
 
+@pytest.mark.slow
 def test_untrained_weights_of_the_same_vit(compare, files, tmp_path):
     """Those of a MOCA model, the same for all rows."""
     names = ['untrained', '{}/mmmoca.pth', 'again=untrained:cls']
@@ -259,6 +263,7 @@ def test_bad_files_are_one_line_and_leave_nothing(
     assert not (tmp_path / 'out').exists()
 
 
+@pytest.mark.slow
 def test_unreadable_images_are_left_out_and_counted(compare, files, tmp_path):
     """The result is that of folders without them."""
     options = '--protocols', 'knn', 'lowshot', '--shots', '2'
@@ -388,6 +393,7 @@ def _in_context(files, shapes):
     )
 
 
+@pytest.mark.slow
 def test_patches(compare, files, shapes, tmp_path, monkeypatch, capsys):
     """Of an ordinary ViT and of DINOv3's; a second call computes none."""
     calls = []
