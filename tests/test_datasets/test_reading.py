@@ -176,6 +176,16 @@ def test_pixels_by_each_door(tmp_path, name, backend):
     assert_is(name, img)
 
 
+@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
+@pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
+def test_pixels_that_are_not_turned(kind, backend):
+    load = LoadImage(
+        color_type='color_ignore_orientation', imdecode_backend=backend
+    )
+    for turn in range(1, 9):
+        assert_is(kind, load.load(turned(kind, turn), 'a')[0])
+
+
 @pytest.fixture(scope='module')
 def stores(tmp_path_factory):
     """All files, and some of other bits, in a store of each kind."""

@@ -159,12 +159,17 @@ def test_objects_that_are_left_out_are_named(altered):
 def test_facts_of_boxes(altered):
     """Two corners in the place of width and height, and one twice."""
 
+    sizes = []
+
     def change(content):
         one = content['annotations'][0]
         content['annotations'].append(dict(one, id=10**6))
+        sizes.extend(one['bbox'][2:] for one in content['annotations'])
 
     boxes = DATASETS.build(altered(change)).boxes
     totals = boxes.totals()
+    small = sum(width * height < 32**2 for width, height in sizes)
+    assert totals['small'] == small and 0 < small < len(sizes)
     assert totals['twice'] == 1 and not totals['beyond the image']
     assert len(boxes.odd('a.json')) == 1
 

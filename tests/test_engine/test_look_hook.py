@@ -46,6 +46,13 @@ def test_the_log_has_all_and_the_console_what_is_odd(place):
         assert text in log
 
 
+def test_the_numbers_of_the_config_are_those_of_rgb(place):
+    bgr = 'to_rgb=False', 'mean=[1,2,3]'
+    options = [f'model.data_preprocessor.{option}' for option in bgr]
+    _, log = train(place, '--cfg-options', *options)
+    assert '3, 2, 1' in log
+
+
 def test_runs_that_do_not_look(place):
     for text in train(place, '--cfg-options', 'look=None'):
         assert 'transparency' not in text and '60 x 80' not in text
