@@ -46,11 +46,17 @@ def test_the_log_has_all_and_the_console_what_is_odd(place):
         assert text in log
 
 
-def test_the_numbers_of_the_config_are_those_of_rgb(place):
-    bgr = 'to_rgb=False', 'mean=[1,2,3]'
-    options = [f'model.data_preprocessor.{option}' for option in bgr]
+@pytest.mark.parametrize(
+    ('given', 'shown'),
+    [
+        (('to_rgb=False', 'mean=[1,2,3]'), ' 3, 2, 1'),
+        (('mean=[99]', 'std=[64]'), ' 99, 99, 99'),
+    ],
+)
+def test_the_numbers_of_the_config_are_those_of_rgb(place, given, shown):
+    options = [f'model.data_preprocessor.{option}' for option in given]
     _, log = train(place, '--cfg-options', *options)
-    assert '3, 2, 1' in log
+    assert shown in log
 
 
 def test_runs_that_do_not_look(place):
