@@ -280,7 +280,7 @@ def test_several_images_of_a_sample(tmp_path):
         for part in ('Input', 'mask')
     ]
     write_tar(path, dict.fromkeys([*names, '3.mask.png'], b''))
-    with pytest.warns(UserWarning, match=r'^3 .*input.png, mask.png'):
+    with pytest.warns(UserWarning, match='input.png'):
         assert len(ImageShards(str(path), with_label=False)) == 7
     chosen = ImageShards(str(path), with_label=False, image_suffix='input.png')
     paths = [info['img_path'] for info in chosen.data_list]
