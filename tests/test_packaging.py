@@ -81,6 +81,7 @@ def built(uv, sources, tmp_path_factory):
     return sdist, wheel
 
 
+@pytest.mark.slow
 def test_sdist_and_wheel_hold_all_files(built):
     sdist, wheel = built
     root = sdist.name.removesuffix('.tar.gz')
@@ -104,6 +105,7 @@ def test_sdist_and_wheel_hold_all_files(built):
     assert license_text == (REPO / 'LICENSE').read_bytes()
 
 
+@pytest.mark.slow
 def test_rebuilding_leaves_no_stale_config(sources, tmp_path):
     for name in ('demo/gone.py', 'demo/kept.py'):
         (sources / 'configs' / name).write_text('a = 1\n')

@@ -10,10 +10,12 @@ from mmengine.dist import get_world_size
 from mmengine.registry import RUNNERS
 from mmpretrain.registry import MODELS
 
+from mmmoca.engine.config import read_run
 from mmmoca.engine.steps import unwrap_model
 
-from .images import DEMO_CONFIG, point_to
+from .images import CONFIGS, DEMO_CONFIG, point_to
 
+OWN_CONFIG = CONFIGS / 'moca_vit-s16_own-images.py'
 COUNT = itertools.count()
 NO_VALIDATION = dict(val_cfg=None, val_dataloader=None, val_evaluator=None)
 # Options of a command line that make the paper's recipe one of seconds, for
@@ -65,6 +67,17 @@ def tiny_run():
         # Each runner of a process needs a name of its own.
         'experiment_name': f'tiny_{next(COUNT)}',
     }
+
+
+def own_config(root, work_dir='', **options):
+    """The config of one's own images, tiny, for those of a folder.
+
+    It writes to ``work`` beside them.
+    """
+    own = dict(data_root=str(root), epochs=4, batch_size=8)
+    work_dir = str(work_dir or root / 'work')
+    options = own | tiny_run() | options
+    return read_run(OWN_CONFIG, options, work_dir=work_dir)
 
 
 def demo_model(**options):

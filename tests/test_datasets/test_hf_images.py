@@ -2,17 +2,12 @@
 """Data sets of Hugging Face that are on a disk, and what is wrong."""
 
 import json
-import os
-import shutil
-import sys
-from functools import partial
 
 import pytest
 from mmengine import fileio
 
 from mmmoca.datasets import HFImages, LoadImage
 
-from ..helpers.errors import raises
 from ..helpers.stores import write_arrow
 
 datasets = pytest.importorskip('datasets')
@@ -66,62 +61,3 @@ def test_rows_name_files_of_their_folder_only(tmp_path, root):
     for row in (1, 2, 3):
         with pytest.raises(OSError, match='folder'):
             fileio.get(f'arrow://{folder}#{row}/image')
-
-
-@pytest.mark.parametrize(
-    'options, error, parts',
-    [
-        (dict(data_prefix='val'), FileNotFoundError, ('val', 'train')),
-        (dict(data_prefix='none'), FileNotFoundError, ('no image', 'none')),
-        (dict(data_root='beans'), FileNotFoundError, ('save_to_disk',)),
-        (dict(image_column='img'), ValueError, ('image_column', '(Image)')),
-        (dict(image_column='label'), OSError, ('#14/label',)),
-        (dict(label_column='gap'), ValueError, ('#2/image', 'no label')),
-        (dict(label_column='score'), ValueError, ('no class numbers',)),
-        (dict(data_prefix='pair'), ValueError, ('label_column', '2 columns')),
-        (dict(ann_file='list.txt'), ValueError, ('ann_file',)),
-    ],
-)
-def test_what_is_refused(root, options, error, parts):
-    place = dict(data_root=str(root / 'splits'), data_prefix='train')
-    with raises(error, *parts):
-        HFImages(**place | dict(pipeline=LOAD) | options)
-
-
-def test_without_the_library(root, monkeypatch):
-    monkeypatch.setitem(sys.modules, 'datasets', None)
-    with raises(ImportError, 'HFImages needs datasets', 'mmmoca[data]'):
-        HFImages(str(root / 'one'))
-
-
-def _state(folder, **changes):
-    state = json.loads((folder / 'state.json').read_text())
-    (folder / 'state.json').write_text(json.dumps(state | changes))
-
-
-def _pipe(folder):
-    file = folder / 'data-00000-of-00001.arrow'
-    file.unlink()
-    os.mkfifo(file)
-
-
-def _cut(folder):
-    file = folder / 'data-00000-of-00001.arrow'
-    file.write_bytes(file.read_bytes()[:-300])
-
-
-@pytest.mark.parametrize(
-    'spoil',
-    [
-        partial(_state, _data_files=[dict(filename='../one/a.arrow')]),
-        partial(_state, _data_files=3),
-        lambda folder: (folder / 'dataset_info.json').write_text('{'),
-        _cut,
-        _pipe,
-    ],
-)
-def test_damaged_sets_end_in_one_error(root, tmp_path, spoil):
-    folder = shutil.copytree(root / 'one', tmp_path / 'spoiled')
-    spoil(folder)
-    with raises(OSError, str(folder), 'cannot be read'):
-        HFImages(str(folder), pipeline=LOAD)

@@ -12,9 +12,12 @@ from PIL import Image
 
 from mmmoca.apis.images import Images
 from mmmoca.datasets import LoadBands, LoadImage
+from mmmoca.datasets.functional import grayscale
 from mmmoca.datasets.headers import read_header
+from mmmoca.engine.runners import ConsoleRunner
 
 from ..helpers.photos import photo
+from ..helpers.stores import write_arrow, write_shards
 
 RGB = photo(0, 32, 48)[..., ::-1].copy()
 GREY = RGB[..., 1].copy()
@@ -86,6 +89,10 @@ TWICE = b'Exif\0\0Exif\0\0' + SIX
 UNREAD, TURN = 'with EXIF that cannot be read', 'turned by EXIF'
 CLEARLY, PAGES = 'with transparency', 'of several pages or frames'
 FILES = {
+    **{kind: (saved(RGB, kind), RGB)
+       for kind in ('JPEG', 'PNG', 'WEBP', 'AVIF', 'BMP', 'TIFF', 'JPEG2000')},
+    'CMYK': (saved(Image.fromarray(RGB).convert('CMYK'), 'JPEG'), RGB),
+    'grey': (saved(GREY, 'PNG'), np.dstack([GREY] * 3)),
     'xmp before exif': (behind_xmp(), ways[6], TURN),
     'late exif': (late_exif(), ways[6], TURN),
     **{f'{kind} {turn}': (turned(kind, turn), ways[turn], TURN)
@@ -131,24 +138,121 @@ FILES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize('name', FILES)
+LOSSY = 'JPEG', 'junk JPEG', 'twice', 'AVIF', 'xmp'
+NAMES = [
+    name
+    for name in FILES
+    if 'AVIF' not in name or cv2.haveImageWriter('a.avif')
+]
+
+
+def assert_is(name, pixels, grey=False):
+    """An image, BGR or grey, is what a file of :data:`FILES` shows."""
+    expected = FILES[name][1][..., ::-1]
+    tolerance = 6 if name == 'CMYK' else 4 * name.startswith(LOSSY)
+    if grey:
+        expected, tolerance = grayscale(expected)[..., 0], tolerance + 1
+    np.testing.assert_allclose(pixels, expected, atol=tolerance)
+
+
+@pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('backend', ['cv2', 'pillow'])
 def test_pixels_by_each_door(tmp_path, name, backend):
-    content, expected, *oddities = FILES[name]
-    if 'AVIF' in name and not cv2.haveImageWriter('a.avif'):
-        pytest.skip('this OpenCV reads no AVIF')
+    """A path, bytes and an image that PIL has opened; colours and grey."""
+    content, _, *oddities = FILES[name]
     (tmp_path / 'a').write_bytes(content)
     opened = Image.open(tmp_path / 'a')
     sources = [str(tmp_path / 'a'), content, opened]
     load = dict(type='mmmoca.LoadImage', imdecode_backend=backend)
     images = Images(sources, [load])
-    tolerance = 4 * (content[:2] == b'\xff\xd8' or 'AVIF' in name)
-    for index, source in enumerate(sources):
-        pixels = images[index]
-        pixels = pixels.numpy()[::-1].transpose(1, 2, 0)
-        np.testing.assert_allclose(pixels, expected, atol=tolerance)
-        if isinstance(source, bytes):
-            assert list(read_header(content).oddities()) == oddities
+    for index in range(3):
+        assert_is(name, images[index].numpy().transpose(1, 2, 0))
+    assert list(read_header(content).oddities()) == oddities
+    grey = LoadImage(color_type='grayscale', imdecode_backend=backend)
+    assert_is(name, grey.read(sources[0]), grey=True)
+    floats = LoadImage(to_float32=True, imdecode_backend=backend)
+    img = floats.read(sources[0])
+    assert img.dtype == np.float32
+    assert_is(name, img)
+
+
+@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
+@pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
+def test_pixels_that_are_not_turned(kind, backend):
+    load = LoadImage(
+        color_type='color_ignore_orientation', imdecode_backend=backend
+    )
+    for turn in range(1, 9):
+        assert_is(kind, load.load(turned(kind, turn), 'a')[0])
+
+
+@pytest.fixture(scope='module')
+def stores(tmp_path_factory):
+    """All files, and some of other bits, in a store of each kind."""
+    root = tmp_path_factory.mktemp('stores')
+    (root / 'folder/a').mkdir(parents=True)
+    for index, name in enumerate(NAMES + [*DEEP]):
+        content = FILES[name][0] if name in FILES else DEEP[name]
+        (root / f'folder/a/{index:03}.png').write_bytes(content)
+    write_shards(root / 'folder', root / 'shards', with_label=False)
+    write_arrow(root / 'folder', root / 'arrow')
+    return root
+
+
+DEEP = {
+    f'{mode} {kind}': tiff(np.full(shape, 4000, kind))
+    for mode, shape in dict(L=(9, 12), RGB=(9, 12, 3), RGBA=(9, 12, 4)).items()
+    for kind in ('u2', 'f4')
+}
+DEEP['PNG of 16 bits'] = cv2.imencode('.png', np.full((9, 12), 200, 'u2'))[
+    1
+].tobytes()
+STORES = {
+    'mmmoca.ImageFolder': dict(data_root='folder'),
+    'mmmoca.ImageShards': dict(data_root='shards'),
+    'mmmoca.HFImages': dict(data_root='arrow'),
+    # Of others, as a run builds it: with a loader of MMCV.
+    'mmpretrain.CustomDataset': dict(data_prefix='folder'),
+    'mmseg.BaseSegDataset': dict(data_prefix=dict(img_path='folder')),
+}
+
+
+@pytest.mark.parametrize('kind', STORES)
+def test_pixels_from_each_store(stores, monkeypatch, kind):
+    """Files of other bits count as unreadable: one in their place."""
+    monkeypatch.chdir(stores)
+    load = dict(type='mmcv.LoadImageFromFile')
+    if kind.startswith('mmmoca'):
+        load = dict(type='mmmoca.LoadImage', max_unreadable=1)
+    dataset = dict(STORES[kind], type=kind, pipeline=[load], _scope_='mmcv')
+    if 'seg' in kind:
+        pytest.importorskip('mmseg.datasets')
+        dataset |= dict(img_suffix='.png')
+    else:
+        dataset |= dict(with_label=False)
+    loader = dict(dataset=dataset, batch_size=1, num_workers=0)
+    loader['sampler'] = dict(type='DefaultSampler', shuffle=False)
+    images = ConsoleRunner.build_dataloader(loader).dataset
+    assert len(images) == len(NAMES) + len(DEEP)
+    for index, name in enumerate(NAMES):
+        assert_is(name, images[index]['img'])
+    for index in range(len(NAMES), len(images)):
+        with suppress(ValueError):  # which names it
+            assert images.prepare_data(index) is None
+
+
+@pytest.mark.parametrize('name', DEEP)
+@pytest.mark.parametrize('backend', ['cv2', 'pillow'])
+def test_files_of_other_bits(name, backend):
+    """Grey, coloured or not; of 16 bits the upper 8 are taken if asked."""
+    for color in ('color', 'grayscale'):
+        options = dict(color_type=color, imdecode_backend=backend)
+        with pytest.raises(OSError, match=name):
+            LoadImage(**options).load(DEEP[name], name)
+        if name.startswith(('L u2', 'RGB u2')) and backend == 'cv2':
+            cut = LoadImage(**options, cut_to_8_bits=True)
+            img = cut.load(DEEP[name], name)[0]
+            assert abs(img.astype(int) - 4000 / 256).max() <= 1
 
 
 def bands(content, channels=1, **options):
@@ -242,8 +346,6 @@ def test_transparency_on_a_colour(background):
     assert (img == RGB).all(axis=-1).mean() > 0.9
     plain = saved(RGB, 'PNG')
     np.testing.assert_array_equal(load.load(plain, 'a')[0][..., ::-1], RGB)
-    with pytest.raises(ValueError):
-        LoadImage(background=(255, 255, 256))
 
 
 def test_what_is_neither_colour_nor_transparency():
@@ -255,9 +357,6 @@ def test_what_is_neither_colour_nor_transparency():
         with pytest.raises(ValueError, match='LoadBands'):
             LoadImage().load(content, 'a')
         assert bands(content, channels).shape[2] == channels
-    cmyk = saved(Image.fromarray(RGB).convert('CMYK'), 'JPEG')
-    img = LoadImage().load(cmyk, 'a')[0][..., ::-1]
-    np.testing.assert_allclose(img, RGB, atol=6)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import itertools
+from unittest import mock
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
 from mmmoca.datasets import (
@@ -12,47 +15,66 @@ from mmmoca.datasets import (
 )
 
 
-def order(monkeypatch, ranks, skip=0, epoch=0, **options):
-    """The samples of all ranks in turn, those of 2.5 epochs at most."""
+def order(size, ranks=1, skip=0, epoch=0, count=None, **options):
+    """The samples of all ranks in turn, of each so many after those skipped.
+
+    Each with the seed of its views.
+    """
     parts = []
     for rank in range(ranks):
-        name = 'mmengine.dataset.sampler.get_dist_info'
-        monkeypatch.setattr(name, lambda rank=rank: (rank, ranks))
-        sampler = SeededSampler(range(10_000), seed=3, **options)
+        place = mock.patch(
+            'mmengine.dataset.sampler.get_dist_info',
+            lambda rank=rank: (rank, ranks),
+        )
+        with place:
+            sampler = SeededSampler(range(size), **options)
         sampler.set_epoch(epoch)
-        sampler.skip(skip // ranks)
-        part = itertools.islice(sampler, (25_000 - skip) // ranks)
-        parts.append([(int(i), i.seed) for i in part])
-        if not sampler.infinite:
-            assert len(parts[-1]) == len(sampler) - skip // ranks
-    return [sample for step in zip(*parts) for sample in step]
+        sampler.skip(skip)
+        part = [(int(i), i.seed) for i in itertools.islice(sampler, count)]
+        assert sampler.infinite or len(part) == len(sampler) - skip
+        parts.append(part)
+    return [sample for step in zip(*parts, strict=True) for sample in step]
 
 
-@pytest.mark.parametrize('ranks', [2, 3])
-def test_order_and_seeds_do_not_depend_on_the_ranks(monkeypatch, ranks):
-    alone = order(monkeypatch, 1)
-    assert sorted(i for i, _ in alone) == list(range(10_000))
-    (first, _), *_ = order(monkeypatch, 1, epoch=1)
-    assert first != alone[0][0]
+@given(
+    size=st.integers(1, 50),
+    ranks=st.integers(1, 5),
+    seed=st.integers(0, 99),
+    epoch=st.integers(0, 3),
+    skip=st.integers(0, 99),
+    drop_last=st.booleans(),
+)
+@example(size=10_000, ranks=3, seed=3, epoch=0, skip=1500, drop_last=False)
+def test_order_and_seeds_do_not_depend_on_ranks(
+    size, ranks, seed, epoch, skip, drop_last
+):
+    """Nor on where a run was stopped."""
+    alone = order(size, seed=seed, epoch=epoch)
+    assert sorted(i for i, _ in alone) == list(range(size))
+    each = size // ranks if drop_last else -(-size // ranks)
     # Some come twice at the end for a number that the ranks do not divide.
-    assert order(monkeypatch, ranks)[:10_000] == alone
-    assert order(monkeypatch, ranks, 6000)[:4000] == alone[6000:]
-    last = 10_000 // ranks * ranks
-    assert order(monkeypatch, ranks, drop_last=True) == alone[:last]
-    endless = order(monkeypatch, 1, infinite=True)
-    found = order(monkeypatch, ranks, 6000, infinite=True)
-    assert found == endless[6000 : 6000 + len(found)] and len(found) > 18_000
-    found = order(monkeypatch, ranks, 24_000, infinite=True)
-    assert found[0] == endless[24_000]
+    whole = [alone[i % size] for i in range(each * ranks)]
+    options = dict(seed=seed, drop_last=drop_last)
+    skipped = min(skip, each)
+    found = order(size, ranks, skipped, epoch, **options)
+    assert found == whole[skipped * ranks :]
+    # Without an end one epoch follows another, whatever the ranks.
+    number = 20 + ranks * skip // size
+    endless = [
+        sample
+        for part in range(epoch, epoch + number)
+        for sample in order(size, seed=seed, epoch=part)
+    ]
+    endless = endless[skip * ranks :]
+    count = min(len(endless) // ranks, 3 * size)
+    options |= dict(infinite=True, count=count)
+    found = order(size, ranks, skip, epoch, **options)
+    assert found == endless[: len(found)] and len(found) == count * ranks
 
 
-def test_pipeline_without_seeds(root):
-    """Within MMEngine's wrappers, too."""
-    loads = [dict(type='mmmoca.LoadImage')]
-    part = ImageFolder(str(root), with_label=False, pipeline=loads)
-    for dataset in (ConcatDataset([part]), RepeatDataset(part, 2)):
-        with pytest.raises(ValueError, match='SeedTransforms'):
-            SeededSampler(dataset)
+def test_epochs_and_seeds_differ():
+    orders = [order(50, seed=s, epoch=e) for s in range(3) for e in range(3)]
+    assert len({tuple(one) for one in orders}) == 9
 
 
 def test_wrapped_data_sets_keep_the_seeds(root):

@@ -6,6 +6,8 @@ import sys
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.runner import Runner
 
@@ -66,12 +68,6 @@ def test_what_a_file_inherits(tmp_path):
     assert 'collate_fn' not in cfg.val_dataloader
     # Of the runner, whose keys are listed without importing it.
     assert inspect.signature(Runner).parameters.keys() <= RUN_KEYS
-    file.write_text(f"_base_ = '{own}'\nepoch = 3\n")
-    with pytest.raises(ValueError):
-        read_run(file)
-    # A variable of the file is no setting.
-    with pytest.raises(ValueError, match='data_root'):
-        load(data_root='mine')
 
 
 # What follows from the settings of a template.
@@ -138,21 +134,10 @@ def test_settings_and_whole_keys(tmp_path):
     cfg = read_run(CLASSES, [f'data_root={tmp_path}'])
     assert cfg.model.head.num_classes == 1
     twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
-    with pytest.raises(ValueError):
-        place(twice, 'pipeline.Pad.size')
     assert place(twice, 'pipeline.1.size') == ('pipeline.1.size', 3)
     (tmp_path / 'names.txt').write_text('cat\ndog\n\n')
     names = [f'classes={tmp_path}/names.txt']
     assert read_run(SEGMENTATION, names).model.decode_head.num_classes == 2
-    for bad in (
-        'classes=none.txt',
-        'crop_size=1.5',
-        'crop_size=big',
-        'arch=vit-s',
-        f'{pipeline}.Pad.size=3',
-    ):
-        with pytest.raises(ValueError, match=bad.split('=')[0]):
-            read_run(SEGMENTATION, [bad])
 
 
 def test_a_file_of_classes(tmp_path):
@@ -188,6 +173,29 @@ def test_parts_of_ones_own_lie_beside_the_config(tmp_path):
     del sys.modules['own_part'], sys.modules['own_help']
 
 
+NUMBERS = st.integers() | st.floats(allow_nan=False)
+TEXTS = st.text(' ,;()[]{}=\'"\\/.~-+0123eNonxé\n', max_size=20)
+
+
+@given(value=NUMBERS | st.booleans() | st.lists(NUMBERS, min_size=1))
+def test_values_come_back_as_they_were_written(value):
+    """Whatever the config held, but for a text."""
+    for held in (None, 0.5, True, [2], 'auto'):
+        cfg = Config(dict(part=dict(value=held)))
+        assert read_option(cfg, 'part.value', str(value)) == value
+    if isinstance(value, list):
+        cfg = Config(dict(part=dict(value=(1, 2))))
+        assert read_option(cfg, 'part.value', str(value)) == tuple(value)
+
+
+@given(text=TEXTS, key=st.sampled_from(['file', 'data_root', 'work_dir']))
+def test_any_text_is_a_path(text, key):
+    cfg = Config(dict(part=dict(file='x', data_root='data', work_dir=None)))
+    found = read_option(cfg, f'part.{key}', text)
+    nothing = text == 'None' and key != 'data_root'
+    assert found is None if nothing else found == text
+
+
 def test_texts_stay_texts_where_the_config_has_them():
     held = dict(lr=0.1, auto='auto', size=3, mode='max', data_root='data')
     held |= dict(scale=(2, 1), sides=[2])
@@ -220,40 +228,20 @@ def test_the_launcher_is_what_started_the_processes(monkeypatch):
         slurm=dict(SLURM_STEP_ID='0', SLURM_STEP_NUM_TASKS='2'),
         mpi=dict(OMPI_COMM_WORLD_LOCAL_RANK='0', OMPI_COMM_WORLD_SIZE='2'),
     ).items():
-        refused = pytest.raises(RuntimeError, match=f'2 .*--launcher {name}')
+        refused = pytest.raises(RuntimeError, match=name)
         with mock.patch.dict('os.environ', variables), refused:
             load()
     monkeypatch.setenv('WORLD_SIZE', '2')  # of some job around this process
     load()
 
 
-def test_a_part_that_a_run_has_left_out(tmp_path):
-    """Its config has no k-NN any more, whose folder could be named."""
-    own = CONFIGS / 'moca_vit-b16_own-images.py'
-    read_run(own).dump(tmp_path / 'left.py')
-    with pytest.raises(ValueError, match='knn_root'):
-        read_run(tmp_path / 'left.py', dict(knn_root='mine'))
-
-
-def test_missing_files_of_the_config_are_said_first(tmp_path, monkeypatch):
+def test_files_that_need_not_be_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'data' / 'imagenet').mkdir(parents=True)
     place, kind = (
         f'train_dataloader.dataset.{k}' for k in ('data_root', 'type')
     )
     moved = {'val_cfg.data_root': 'other'}
-    for message, stage, options in (
-        (f'no folder mine: .*{place}=DIR', 'train', {place: 'mine'}),
-        ('no folder other: .*val_cfg.data_root=DIR', 'val', moved),
-        ('no checkpoint a.pth', 'train', dict(load_from='a.pth')),
-        (
-            'no checkpoint b.pth',
-            'test',
-            dict(load_from='mmmoca-teacher://b.pth'),
-        ),
-    ):
-        with pytest.raises(FileNotFoundError, match=message):
-            check_paths(load(**options), stage)
     for options in (
         moved,
         {kind: 'mmmoca.ImageShards', place: '{0..9}.tar'},

@@ -71,6 +71,7 @@ def test_wrappers_on_processes_of_cpus(given, used, monkeypatch):
     assert not isinstance(model[0], nn.SyncBatchNorm)
 
 
+@pytest.mark.slow
 def test_no_worker_outlives_a_run(root):
     """PyTorch would wait for each when a program on a GPU ends."""
     loader = dict(num_workers=1, persistent_workers=True)
@@ -101,18 +102,13 @@ def test_a_run_after_a_refused_one_of_its_name(root):
     assert f'TypeError: {stopped.value}' in log.read_text()
 
 
-@pytest.mark.parametrize('infinite', [True, False])
-def test_a_batch_of_more_images_than_there_are(root, infinite):
+def test_a_batch_of_more_images_than_there_are(root):
+    """Some come twice, where the order has no end."""
     cfg = Config.fromfile(DEMO_CONFIG)
     point_to(cfg, root)
-    batch = 481 if infinite else 49
-    cfg.train_dataloader.update(batch_size=batch)
-    cfg.train_dataloader.sampler.infinite = infinite
-    with pytest.raises(ValueError, match=f'48 images .* {batch}'):
-        ConsoleRunner.build_dataloader(cfg.train_dataloader)
-    if infinite:  # some images twice
-        cfg.train_dataloader.batch_size = 49
-        ConsoleRunner.build_dataloader(cfg.train_dataloader)
+    cfg.train_dataloader.batch_size = 49
+    cfg.train_dataloader.sampler.infinite = True
+    ConsoleRunner.build_dataloader(cfg.train_dataloader)
 
 
 def test_advice_where_there_is_no_shared_memory():

@@ -182,38 +182,3 @@ def test_data_root_reaches_the_sets_in_wrappers(root, tmp_path, wrap):
     moved = with_data_root(loader, str(root))['dataset']
     assert len(DATASETS.build(dict(moved, _scope_='mmpretrain'))) > 0
     assert 'nowhere' in str(loader) and 'nowhere' not in str(moved)
-
-
-NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
-
-
-@pytest.mark.parametrize(
-    ('part', 'word', 'changes'),
-    [
-        ('bank', 'labelled .* no class', dict(with_label=False)),
-        ('query', 'val .* no class label', dict(with_label=False)),
-        ('bank', 'never end', dict(sampler=dict(type='InfiniteSampler'))),
-        ('bank', 'meta_keys of PackInputs', dict(pipeline=NO_INDEX)),
-        ('bank', 'same classes', dict(metainfo=dict(classes=[*'uvwxyz']))),
-    ],
-)
-def test_bad_loaders(root, tmp_path, part, word, changes):
-    loader = {part: folder_loader(root / part, **changes)}
-    with pytest.raises(ValueError, match=word):
-        toy_runner(**config(root, tmp_path, **loader)).val()
-
-
-def test_bad_banks(root, tmp_path):
-    diverged = PooledPixels()
-    diverged.teacher.bias.data[3] = torch.inf
-    # The index of an image would be one within its own set.
-    several = folder_loader(root / 'bank')
-    several['dataset'] = dict(
-        type='ConcatDataset', datasets=[several['dataset']]
-    )
-    for word, model, options in (
-        ('ConcatDataset', None, dict(bank=several)),
-        ('not finite', diverged, {}),
-    ):
-        with pytest.raises(ValueError, match=word):
-            toy_runner(model, **config(root, tmp_path, **options)).val()

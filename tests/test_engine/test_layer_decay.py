@@ -43,8 +43,3 @@ def test_all_parameters():
         assert groups[name]['lr'] == expected, name
         decay = DECAY if parameter.ndim > 1 else 0
         assert groups[name]['weight_decay'] == decay, name
-
-
-def test_keys_that_nothing_reads():
-    with pytest.raises(ValueError, match='got .*layer_decay_rat'):
-        build(layer_decay_rat=0.5)

@@ -106,13 +106,3 @@ def test_two_processes_agree_with_one(root):
     expected = toy_runner(**config(root)).test()
     # Each has a share of 12 and of 19 images, four at a time.
     assert run_processes(evaluate, 2, root) == [(expected, 2 + 3)] * 2
-
-
-def test_bad_config(root):
-    """Bad lists are in test_subsets."""
-    for word, change in (
-        ('at least one list', dict(subsets={})),
-        ('regularization', dict(regularization=0)),
-    ):
-        with pytest.raises(ValueError, match=word):
-            toy_runner(**config(root, **change)).test()

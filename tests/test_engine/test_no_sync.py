@@ -61,6 +61,7 @@ def meta_runner(root, monkeypatch):
     return runner
 
 
+@pytest.mark.slow
 def test_first_read_is_that_of_the_log(meta_runner, monkeypatch):
     """And nothing goes to the device but the views and the words."""
     seen, loop = Transfers(), meta_runner.train_loop

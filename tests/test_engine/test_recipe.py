@@ -6,8 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from mmengine.registry import DATASETS, MODELS, init_default_scope
-from mmengine.runner import Runner
 
 from mmmoca.checkpoints.fit import check_fit
 from mmmoca.engine import complete_recipe
@@ -17,9 +18,9 @@ from mmmoca.engine.recipe import RunSize, recipe_numbers, run_size, scale_lr
 from mmmoca.engine.training import run
 
 from ..helpers.images import CONFIGS, DEMO_CONFIG, write_images
-from ..helpers.runs import tiny_run
+from ..helpers.runs import OWN_CONFIG, own_config
 
-CONFIG = CONFIGS / 'moca_vit-s16_own-images.py'
+CONFIG = OWN_CONFIG
 TINY_CONFIG = CONFIGS / 'demo' / 'moca_vit-tiny_own-images.py'
 LR = 'optim_wrapper.optimizer.lr'
 
@@ -30,14 +31,6 @@ def root(tmp_path_factory):
     write_images(root, train=16, val=3)
     (root / 'broken.jpg').write_text('no image')
     return root
-
-
-def own_config(root, work_dir='', **options):
-    """The config for those images, in the folder ``work`` beside them."""
-    own = dict(data_root=str(root), epochs=4, batch_size=8)
-    work_dir = str(work_dir or root / 'work')
-    options = own | tiny_run() | options
-    return read_run(CONFIG, options, work_dir=work_dir)
 
 
 def numbers(*run):
@@ -62,6 +55,25 @@ def test_rules_pass_through_the_recipes_that_were_tried():
     assert numbers(50_000, 24, 200)[2:] == [512, 16]
 
 
+@given(
+    images=st.integers(1, 10**7),
+    batch=st.integers(1, 4096),
+    steps=st.integers(1, 10**6),
+)
+def test_numbers_of_any_run(images, batch, steps):
+    rate, momentum, words, new = numbers(images, batch, steps)
+    assert rate == pytest.approx(1.5e-4 * batch / 256, rel=5e-3)
+    assert 0.9 <= momentum <= numbers(images, batch, 2 * steps)[1] <= 0.996
+    assert words in {2**power for power in range(6, 13)}
+    assert words % new == 0 and new <= batch
+    assert words <= numbers(4 * images, batch, 4 * steps)[2]
+    warmup = max(1, 0.15 * steps)
+    # All words are renewed in the warm-up, or as many as there are images.
+    divisors = [n for n in range(1, batch + 1) if words % n == 0]
+    assert new * warmup >= words or new == divisors[-1]
+    assert words <= max(64, batch * warmup)
+
+
 def test_steps_of_an_epoch(root, monkeypatch):
     options = {'train_dataloader.drop_last': False, 'batch_size': 10}
     assert run_size(own_config(root, **options)).steps == 24
@@ -75,11 +87,6 @@ def test_steps_of_an_epoch(root, monkeypatch):
 
 def test_what_is_not_auto_stays(root):
     cfg = own_config(root, **{'model.codebook.num_words': 32})
-    # A runner of its own says what is left open.
-    rate = {LR: 1e-3, 'model.codebook.num_words': 32}
-    for left, named in ((cfg, 'lr'), (own_config(root, **rate), 'momentum')):
-        with pytest.raises(ValueError, match=f'{named}.*complete_recipe'):
-            Runner.from_cfg(left).train()
     written = complete_recipe(cfg)
     # 57 images and one that is broken: 7 steps an epoch.
     expected = recipe_numbers(RunSize(58, 8, 28), 32)
@@ -134,13 +141,6 @@ def test_size_and_views_have_names(root):
     assert multi.transforms[1][4].prob == 0
 
 
-def test_what_cannot_be(root):
-    cfg = own_config(root, batch_size=64)
-    message = '58 images fill no step of 64: lower train_dataloader.batch_size'
-    with pytest.raises(ValueError, match=message):
-        complete_recipe(cfg)
-
-
 @pytest.mark.slow
 def test_a_run_of_other_numbers(root, tmp_path, capsys):
     """Warnings of a rate and of words; labelled images switch k-NN on."""
@@ -178,11 +178,9 @@ def test_rates_follow_the_images(monkeypatch, launcher, images):
     assert scale_lr(cfg) == {LR: lr}
     assert cfg.optim_wrapper.optimizer.lr == lr
     assert scale_lr(cfg) == {}  # once
-    cfg.auto_scale_lr = dict(enable=True)
-    with pytest.raises(ValueError, match='base_batch_size'):
-        scale_lr(cfg)
 
 
+@pytest.mark.slow
 def test_dry_run_takes_three_steps_and_keeps_nothing(
     root, tmp_path, monkeypatch
 ):
@@ -224,23 +222,3 @@ def test_dry_run_needs_no_default_hooks(root, tmp_path, monkeypatch):
     with pytest.raises(InterruptedError):
         dry_run(cfg)
     assert build.call_args.args[0].default_hooks == dict(checkpoint=None)
-
-
-@pytest.mark.parametrize(
-    'classes, broken, message',
-    [
-        (1, 'val/class_0/1.jpg', 'two classes'),
-        (2, 'val/class_0/1.jpg', r'1 of 4 .*class_0/1\.jpg'),
-        (2, 'train/class_1/2.jpg', r'1 of 6 .*class_1/2\.jpg'),
-    ],
-)
-def test_dry_run_refuses_what_a_validation_would(
-    root, tmp_path, classes, broken, message
-):
-    knn = tmp_path / 'knn'
-    write_images(knn, train=3, val=2, classes=classes)
-    (knn / broken).write_bytes(b'no image')
-    cfg = own_config(root, tmp_path, knn_root=str(knn))
-    complete_recipe(cfg)
-    with pytest.raises((OSError, ValueError), match=message):
-        dry_run(cfg)

@@ -15,7 +15,7 @@ from mmmoca.engine.hooks.teacher_ema_hook import (
 )
 
 from ..helpers.builders import build_moca
-from ..helpers.images import CONFIGS, DEMO_CONFIG
+from ..helpers.images import CONFIGS
 
 EPOCH_LENGTH = 3
 
@@ -93,14 +93,6 @@ def test_learning_rate(config, options, warmup):
         assert [groups[0][0] for groups in parts] == [
             rate for rate in rates for _ in range(4)
         ]
-
-
-def test_keys_of_prototypes():
-    cfg = Config.fromfile(DEMO_CONFIG)
-    for options in (dict(norm_decay_mult=0), dict(prototype_lr=-1)):
-        cfg.optim_wrapper.paramwise_cfg = options
-        with pytest.raises(ValueError, match='prototype_lr'):
-            build(cfg)
 
 
 def test_resumed_run_of_another_length():

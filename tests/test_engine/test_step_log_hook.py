@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmmoca.engine import NonFiniteLossError, RankMeHook, StepLogHook
+from mmmoca.engine import NonFiniteLossError, StepLogHook
 from mmmoca.engine.hooks.teacher_ema_hook import cosine_momentum
 
 from ..helpers.runs import NO_VALIDATION, demo_runner, scalars
@@ -37,13 +37,6 @@ def test_effective_rank_at_each_log_line(root):
     found = scalars(runner, 'train/rank_me')
     expected = [ranks[2], ranks[5], ranks[6]]  # and at the end
     assert found.tolist() == pytest.approx(expected, rel=1e-3)
-
-
-def test_the_rank_needs_a_codebook(root):
-    runner = build(root, 'no_codebook')
-    runner._hooks = [RankMeHook()]
-    with pytest.raises(ValueError, match='without a codebook'):
-        runner.train()
 
 
 def step_log_of(runner):

@@ -7,7 +7,6 @@ import pytest
 import torch
 from mmengine.runner import Runner
 
-from mmmoca.engine import CodebookHook, StepLogHook, TeacherEMAHook
 from mmmoca.engine.steps import mix_seed
 from mmmoca.models import RandomTokenSampler
 
@@ -26,24 +25,10 @@ def test_no_two_draws_share_a_seed():
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-@pytest.mark.parametrize(
-    ('kind', 'other', 'count'),
-    [(CodebookHook, TeacherEMAHook, 0), (TeacherEMAHook, CodebookHook, 2)],
-)
-def test_hooks_that_move_a_state_never_or_twice(root, kind, other, count):
-    """The runner refuses it before its training."""
-    runner = demo_runner(root, 'refused')
-    runner._hooks = []
-    for hook in [StepLogHook, other, *[kind] * count]:
-        runner.register_hook(hook())
-    with pytest.raises(ValueError, match=f'{kind.__name__} .* has {count}'):
-        runner.train()
-
-
 def train(root):
     """Images of an epoch, seeds of the codebook's draws, a mask's noise."""
     seeds = dict(randomness=dict(seed=0, diff_rank_seed=True))
-    with pytest.raises(ValueError, match='leave out.*diff_rank_seed'):
+    with pytest.raises(ValueError, match='diff_rank_seed'):
         demo_runner(root, 'other_seeds', **seeds).train()
     images, draws, noise = [], [], []
     pick, step = RandomTokenSampler.pick, Runner.call_hook

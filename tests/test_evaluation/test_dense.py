@@ -42,6 +42,7 @@ def test_iou_is_that_of_mmseg():
     assert mean_iou(found, truth) == pytest.approx(expected, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_masks_are_found():
     train, val = scenes(24, 0), scenes(6, 1)
     found, size = in_context_masks(train, val, 150)

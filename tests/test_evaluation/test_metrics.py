@@ -46,8 +46,3 @@ def test_of_equal_classifiers_the_lowest_rate():
     samples = [probe_sample([1, 0, 0]), probe_sample([0, 0, 0])]
     metrics = evaluate(LinearProbeAccuracy(), samples)
     assert metrics['linear/head'] == 1 and metrics['linear/base_lr'] == 0.1
-
-
-def test_foreign_samples():
-    with pytest.raises(ValueError, match='mmmoca.KNNValLoop'):
-        KNNAccuracy().process(None, [dict(pred_score=0)])

@@ -48,6 +48,7 @@ def test_linear_probe(tmp_path):
     assert Runner.from_cfg(cfg).test()['linear/top1'] == top1[-1]
 
 
+@pytest.mark.slow
 def test_attentive_probe_of_own_classes(tmp_path):
     root = write_digits(tmp_path / 'digits', 300)
     save_pretraining(tmp_path / 'moca.pth')

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """The backbone is the same inside mmseg, and configs the same inherited."""
 
+import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, MODELS, init_default_scope
@@ -48,6 +49,7 @@ def test_outputs_equal_those_of_the_teacher(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_inherited_config_builds_the_same(streets, tmp_path, monkeypatch):
     """`_base_ = 'mmmoca::...'` marks all dicts with another scope."""
     path = tmp_path / 'mine.py'

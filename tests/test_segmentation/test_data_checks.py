@@ -2,6 +2,7 @@
 """Bad input is one clear error before the training starts."""
 
 import re
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -33,13 +34,6 @@ def test_right_data_pass(streets, tmp_path):
     check(cfg, 'train', 'val', 'test')
 
 
-def refused(root, work_dir, message, **options):
-    """By the config, or by the look at its data."""
-    cfg = small_config(MASK, root, work_dir, **options)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        check(cfg, 'train', 'val')
-
-
 def check(cfg, *stages):
     """What the tools do before a run, without a runner."""
     check_segmentation(cfg, stages)
@@ -57,19 +51,52 @@ def raise_wrong(wrong):
         raise ValueError(wrong[0])
 
 
+ONE = dict(metainfo=dict(classes=('road',), palette=[[9, 9, 9]]))
+SPLIT = '../val/frankfurt/frankfurt_000000_000019'
+
+
+def in_wrappers(cfg):
+    right = cfg.train_dataloader.dataset
+    parts = [right, dict(right, seg_map_suffix='_x.png')]
+    both = dict(type='ConcatDataset', datasets=parts)
+    repeated = dict(type='RepeatDataset', dataset=both, times=2)
+    cfg.train_dataloader.dataset = repeated
+
+
+def leads_out(cfg):
+    """To an image that is there."""
+    split = Path(cfg.work_dir) / 'mine.txt'
+    split.write_text(f'aachen/aachen_000001_000019\n{SPLIT}\n')
+    cfg.train_dataloader.dataset.ann_file = str(split)
+
+
 @pytest.mark.parametrize(
-    ('key', 'value', 'message'),
+    ('options', 'named'),
     [
-        (f'{VAL}.seg_map_suffix', '_gtFine_labelIds.png', 'labelTrainIds'),
-        ('model.decode_head.num_classes', 5, 'decode_head.num_classes=19'),
-        (f'{TRAIN}.ignore_index', 254, 'seg_pad_val, model.decode_head.'),
+        ({f'{VAL}.seg_map_suffix': '_gtFine_labelIds.png'}, 'labelIds.png'),
+        ({'model.decode_head.num_classes': 5}, 'decode_head.num_classes'),
+        ({f'{TRAIN}.ignore_index': 254}, 'seg_pad_val'),
         # 7.5 patches round to 8.
-        (CROP, (64, 60), 'multiple'),
-        (SIZES[0], (64, 60), 'multiple'),
+        ({CROP: (64, 60)}, 'RandomCrop'),
+        ({SIZES[0]: (64, 60)}, 'data_preprocessor'),
+        # A softmax of one class.
+        (
+            {f'{TRAIN}.{k}': v for k, v in ONE.items()}
+            | {'model.decode_head.num_classes': 1},
+            'decode_head',
+        ),
+        (leads_out, f'{SPLIT}_leftImg8bit.png'),
+        (in_wrappers, '_x.png'),
     ],
 )
-def test_configs_that_are_wrong(streets, tmp_path, key, value, message):
-    refused(streets, tmp_path, message, **{key: value})
+def test_configs_that_are_wrong(streets, tmp_path, options, named):
+    """By the config, or by the look at its data."""
+    changes = options if isinstance(options, dict) else {}
+    cfg = small_config(MASK, streets, tmp_path, **changes)
+    if callable(options):
+        options(cfg)
+    with pytest.raises(ValueError, match=re.escape(named)):
+        check(cfg, 'train', 'val')
 
 
 @pytest.mark.parametrize('head', ['linear', 'mask'])
@@ -83,23 +110,6 @@ def test_a_frozen_vit_of_more_layers(streets, tmp_path, head):
             check_segmentation(cfg, ['train'])
         cfg.model.backbone.type = 'mmpretrain.SwinTransformer'
     check_segmentation(cfg, ['train'])
-
-
-def test_a_softmax_of_one_class(streets, tmp_path):
-    one = {f'{TRAIN}.{k}': v for k, v in ONE.items()}
-    one['model.decode_head.num_classes'] = 1
-    cfg = small_config(MASK, streets, tmp_path, **one)
-    with pytest.raises(ValueError, match='decode_head'):
-        check_segmentation(cfg, ['train'])
-
-
-def test_split_that_leads_out(streets, tmp_path):
-    """To an image that is there."""
-    line = '../val/frankfurt/frankfurt_000000_000019'
-    split = tmp_path / 'mine.txt'
-    split.write_text(f'aachen/aachen_000001_000019\n{line}\n')
-    message = f'{line}_leftImg8bit.png'
-    refused(streets, tmp_path, message, **{f'{TRAIN}.ann_file': str(split)})
 
 
 def own_masks(root, masks, suffix='.png', **changed):
@@ -127,7 +137,6 @@ NO_ZERO = dict(reduce_zero_label=True)
 SOME = NO_ZERO | dict(
     type='ADE20KDataset', metainfo=dict(classes=('wall', 'sky'))
 )
-ONE = dict(metainfo=dict(classes=('road',), palette=[[9, 9, 9]]))
 
 
 @pytest.mark.parametrize(
@@ -150,12 +159,12 @@ def test_own_masks_that_are_right(tmp_path, found, options):
 @pytest.mark.parametrize(
     ('found', 'options', 'message'),
     [
-        (mask(0, 255), {}, '1 in the place of 255'),
-        (mask(0, 1, 2), {}, r'label ids \[2\].* use 0 to 1, and 255'),
+        (mask(0, 255), {}, '255'),
+        (mask(0, 1, 2), {}, r'1\.png.*\[2\]'),
         # mmseg would read 1 of 257.
         (mask(0, 257, dtype=np.uint16), {}, ' 257'),
-        (np.zeros((6, 8, 3), np.uint8), {}, 'has one channel'),
-        (mask(0, 3), NO_ZERO, r'\[3\].* use 1 to 2'),
+        (np.zeros((6, 8, 3), np.uint8), {}, r'1\.png'),
+        (mask(0, 3), NO_ZERO, r'1\.png.*\[3\]'),
         (mask(0, 151), SOME, r'\[151\]'),
     ],
 )
@@ -190,17 +199,17 @@ def test_size_is_that_of_the_loaded_image(tmp_path):
         if fits:
             check_masks(dataset, 1)
         else:
-            with pytest.raises(ValueError, match=r'\(6, 8\).*\(6, 9\)'):
+            with pytest.raises(ValueError, match='0.png'):
                 check_masks(dataset, 1)
 
 
 def test_missing_mask_and_empty_folder(tmp_path):
     dataset = own_masks(tmp_path / 'a', [mask(0, 1)], suffix='.bmp')
-    with pytest.raises(ValueError, match=r'1 of 1 .* a mask NAME\.png'):
+    with pytest.raises(ValueError, match=r'\.png'):
         check_files(dataset)
     options = dict(img_suffix='.jpeg', lazy_init=True)
     dataset = own_masks(tmp_path / 'b', [mask(0, 1)], **options)
-    with pytest.raises(ValueError, match=r'no image \*\.jpeg in'):
+    with pytest.raises(ValueError, match=r'\.jpeg'):
         check_files(dataset)
 
 
@@ -269,14 +278,3 @@ def test_images_that_mmcv_would_make_black_or_stop_at(tmp_path, is_deep):
             with pytest.raises(OSError, match=r'0\.jpg'):
                 dataset[0]
     assert '0.jpg' in look_at(dict(val=dataset)).wrong[0]
-
-
-def test_repeated_and_concatenated_sets(streets, tmp_path):
-    cfg = small_config(MASK, streets, tmp_path)
-    right = cfg.train_dataloader.dataset
-    parts = [right, dict(right, seg_map_suffix='_x.png')]
-    both = dict(type='ConcatDataset', datasets=parts)
-    repeated = dict(type='RepeatDataset', dataset=both, times=2)
-    cfg.train_dataloader.dataset = repeated
-    with pytest.raises(ValueError, match='_x.png'):
-        check_segmentation(cfg, ['train'])

@@ -175,6 +175,7 @@ def test_sweep_that_cannot_be_judged(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_sweep_of_real_runs(streets, tmp_path, monkeypatch):
     """Through tools/train.py, which is a process of its own elsewhere."""
     run = subprocess.run

@@ -14,6 +14,7 @@ from ..helpers.checkpoint_files import assert_goes_on, from_file, token_vit
 from ..helpers.cityscapes import CONFIGS, LINEAR, MASK, run, small_config
 from ..helpers.runs import assert_same
 
+pytestmark = pytest.mark.slow
 UPERNET = 'upernet_moca-vit-b16_ade20k-512x512.py'
 
 

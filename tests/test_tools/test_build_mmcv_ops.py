@@ -84,14 +84,14 @@ def test_a_toolkit_replaces_operators_for_cpus(tool, monkeypatch, tmp_path):
 @pytest.mark.parametrize('content', ['no ops', None])
 def test_failed_build_leaves_nothing(tool, content, tmp_path):
     tool.content = content
-    with pytest.raises(SystemExit, match='could not be built'):
+    with pytest.raises(SystemExit, match='built'):
         tool.install_ops()
     assert not [*tmp_path.rglob('onedl*')]
 
 
 def test_no_headers(tool, monkeypatch, tmp_path):
     monkeypatch.setattr(tool.sysconfig, 'get_path', lambda name: str(tmp_path))
-    with pytest.raises(SystemExit, match='Python.h.*python3-dev'):
+    with pytest.raises(SystemExit, match='Python.h'):
         tool.install_ops()
     assert not tool.builds
 

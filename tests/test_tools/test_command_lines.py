@@ -5,6 +5,8 @@ import contextlib
 import re
 import sys
 
+import pytest
+
 import mmmoca
 import mmmoca.__main__ as command
 from mmmoca.shipped import find_config, shipped
@@ -50,6 +52,7 @@ def test_one_command_has_all_tools(monkeypatch, capsys):
         assert find_config(name).stem == name and comment
 
 
+@pytest.mark.slow
 def test_a_config_is_refused_before_pytorch_is_loaded(tmp_path):
     train = '-X', 'importtime', TOOLS / 'train.py', 'moca_vit-b16_own-images'
     for option in ('data_root=none', 'epochs=0', 'model.backbon.arch=b'):

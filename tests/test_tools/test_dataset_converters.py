@@ -50,15 +50,15 @@ def test_no_shard_is_left_of_a_failure(root, tmp_path, monkeypatch):
     images = tmp_path / 'images'
     images.mkdir()
     (images / 'nowhere.png').symlink_to(tmp_path / 'absent')
-    with pytest.raises(OSError, match='none of the 1 images'):
+    with pytest.raises(OSError, match=images.name):
         write_shards(images, tmp_path / 'out', with_label=False)
     shutil.rmtree(images)
 
     def full(*_):
-        raise OSError('no space left')
+        raise OSError('full')
 
     monkeypatch.setattr('webdataset.ShardWriter.write', full)
-    with pytest.raises(OSError, match='no space left'):
+    with pytest.raises(OSError, match='full'):
         write_shards(root / 'val', tmp_path / 'out')
     assert not list(tmp_path.iterdir())
 
@@ -143,7 +143,7 @@ def test_numbers_of_some_images(bands, tmp_path):
 
 def test_bands_of_other_shapes_are_refused(bands, tmp_path):
     printed = run_tool(NUMBERS, bands[0], '--channels', 4, code=2)
-    assert '.tif has the shape' in printed and 'channels=4' in printed
+    assert '.tif' in printed and 'channels=4' in printed
     np.save(tmp_path / 'a.npy', np.zeros((4, 5)))
     np.save(tmp_path / 'b.npy', np.zeros((4, 5, 3)))
-    assert 'take the file out' in run_tool(NUMBERS, tmp_path, code=2)
+    assert '.npy' in run_tool(NUMBERS, tmp_path, code=2)

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from ..helpers.tools import contents, load_tool, run_tool
 
 
-def test_a_set_is_made_once_and_its_like_is_kept(tmp_path, capsys):
+def test_a_set_is_made_once_and_its_like_is_kept(tmp_path):
     tool = load_tool('drawn_sets/_drawn_set')
     out = tmp_path / 'deep' / 'set'
 
@@ -34,12 +34,10 @@ def test_a_set_is_made_once_and_its_like_is_kept(tmp_path, capsys):
     assert not list(out.parent.iterdir())
     out.mkdir()
     assert draw()  # into an empty folder
-    assert '1 training and 1 validation images' in capsys.readouterr().out
     assert json.loads((out / 'meta.json').read_text())['seed'] == 0
     times = {p: p.stat().st_mtime_ns for p in out.rglob('*')}
     assert not draw()
-    assert 'nothing to do' in capsys.readouterr().out
-    with pytest.raises(FileExistsError, match='something else'):
+    with pytest.raises(FileExistsError, match=out.name):
         draw(seed=1)
     assert times == {p: p.stat().st_mtime_ns for p in out.rglob('*')}
 

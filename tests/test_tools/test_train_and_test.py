@@ -97,7 +97,7 @@ def test_what_a_run_starts_from(root, tmp_path, monkeypatch):
     assert chosen(load_from=start, resume='auto') == (None, True)
     assert chosen(load_from=start, resume='b.pth') == ('b.pth', True)
     for other in (dict(load_from='b.pth'), dict(resume='b.pth')):
-        with pytest.raises(ValueError, match='a.pth, or .*b.pth'):
+        with pytest.raises(ValueError, match='a.pth'):
             chosen(init='a.pth', **other)
 
 

@@ -103,10 +103,10 @@ def test_runs_that_go_on(tmp_path, runs, loss, accuracy):
 
 
 def test_nothing_to_read(tmp_path):
-    with pytest.raises(FileNotFoundError, match='no run has written'):
+    with pytest.raises(FileNotFoundError, match=tmp_path.name):
         read_scalars(tmp_path)
     path = write(tmp_path / 'scalars.json', dict(mIoU=3, step=1))
-    with pytest.raises(ValueError, match='nothing to draw'):
+    with pytest.raises(ValueError, match='draw'):
         draw_curves(read_scalars(path))
     path.write_bytes(b'PK\x03\x80')  # a checkpoint, say
     with pytest.raises(ValueError, match='scalars.json'):

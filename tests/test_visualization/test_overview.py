@@ -34,6 +34,7 @@ def test_pictures_are_of_one_size_and_panels_stand_apart():
     assert colors == ['#2a9d4a', '#d1495b']
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('labelled', [True, False])
 def test_overview_of_a_checkpoint(tmp_path, labelled):
     """It names files, images and checkpoint, and spreads over folders.

@@ -3,12 +3,7 @@
 
 Each fault replaces a piece of code that stands once in the package. The tests
 that run its line go first, the quick ones before the slow ones; where they
-pass, all quick tests follow, and those of several processes. Not a part of
-`make test`:
-
-    python -m pip install pytest-cov
-    python -m tests.mutants
-    python -m tests.mutants 3 17 --coverage .coverage
+pass, all quick tests follow, and those of several processes.
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from coverage import CoverageData
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 QUICK = 'not slow and not ops and not processes'
 MOST_TESTS = 60
 # What stands in the package, and what takes its place. Half of the lines were
@@ -82,6 +77,29 @@ MUTANTS = [
     ('patches.mT.unflatten(2, grid)', 'patches.mT.unflatten(2, grid[::-1])'),
     ('return turn if turned else 1', 'return 1'),
     ('start + np.array(good)', 'start + np.arange(len(good))'),
+    # the one reader of images, and the one look at data
+    ('1 in kinds or 2 in kinds', '1 in kinds'),
+    ('(0,))[0] & 5 for page', '(0,))[0] & 4 for page'),
+    ('> image.fp.tell()', '> 0'),
+    ('{6: 8, 8: 6}.get(turn, turn)', 'turn'),
+    ("return ~img if img.dtype.kind in 'biu' else -img", 'return -img'),
+    ('(clear and shown) or', '(clear and background is not None) or'),
+    ('header.size[::-1] if swapped else', 'header.size if swapped else'),
+    ("{'val', 'test'} if train else ()", "{'test'} if train else ()"),
+    ('old + start: known[old]', 'old: known[old]'),
+    ('width * height < SMALL', 'width + height < SMALL'),
+    # fitting a checkpoint, and what it records
+    ('channels if len(numbers) == 1 else', 'channels if None else'),
+    ('step = -1 if images', 'step = 1 if images'),
+    ("round(resize['scale'] * height / side)", "resize['scale']"),
+    ('(name, ones_like(value))', '(name, value)'),
+    ('(4 * len(periods))', '(2 * len(periods))'),
+    # settings and the config of a run
+    ('round(img_size / patch / 7)', 'round(img_size / patch / 6)'),
+    ('(layer + 1) * depth // last - 1', 'layer * depth // last'),
+    ("value.get('num_workers', 0) > 0", "value.get('num_workers', 0) >= 0"),
+    ('or start is None or left_checkpoints', 'or left_checkpoints'),
+    ('raise ValueError(listed(look.wrong, 2))', 'pass'),
 ]
 
 
@@ -126,7 +144,12 @@ def caught(copy: Path, *arguments: str) -> bool:
     return failed
 
 
-def measure(number: int, copy: Path, data: CoverageData) -> str:
+def measure(
+    number: int,
+    copy: Path,
+    data: CoverageData | None,
+    given: tuple[str, ...] = (),
+) -> str:
     """Put one fault into the copy, run tests, and take it out again."""
     old, new = MUTANTS[number]
     place = find(old)
@@ -134,13 +157,14 @@ def measure(number: int, copy: Path, data: CoverageData) -> str:
         return 'gone: the code is no longer there once'
     path, line = place
     name = path.relative_to(ROOT)
-    tests = covering(data, path, line)
+    tests = [*given] if data is None else covering(data, path, line)
     source = path.read_text()
     (copy / name).write_text(source.replace(old, new))
     own = tests[:MOST_TESTS]
     # Those that take seconds first; nobody traces what other processes run.
     stages = [(QUICK, *own), (f'not ({QUICK})', *own)] if own else []
-    stages += [(QUICK, '-n', 'auto'), ('processes', '-n', 'auto')]
+    if data is not None:
+        stages += [(QUICK, '-n', 'auto'), ('processes', '-n', 'auto')]
     notice = (stage[0] for stage in stages if caught(copy, '-m', *stage))
     found = next(notice, None)
     (copy / name).write_text(source)
@@ -153,19 +177,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('numbers', type=int, nargs='*', help='all of them')
     parser.add_argument('--coverage', type=Path, default=ROOT / '.coverage')
+    parser.add_argument(
+        '--tests', nargs='+', default=(), help='run these and no others'
+    )
     args = parser.parse_args()
-    from coverage import CoverageData
-
-    if not args.coverage.is_file():
-        command = '--cov=mmmoca --cov-context=test --cov-report='
-        subprocess.run(
-            [sys.executable, '-m', 'pytest', '-q', '-n', 'auto']
-            + ['--dist', 'loadfile', *command.split()],
-            cwd=ROOT,
-            env=os.environ | dict(COVERAGE_FILE=str(args.coverage)),
-        )
-    data = CoverageData(str(args.coverage))
-    data.read()
+    data = None if args.tests else measure_coverage(args.coverage)
     results = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / 'project'
@@ -174,10 +190,27 @@ def main() -> None:
         # Golden cases: the pattern above leaves out every folder named data.
         shutil.copytree(ROOT / 'tests' / 'data', copy / 'tests' / 'data')
         for number in args.numbers or range(len(MUTANTS)):
-            results.append(measure(number, copy, data))
+            results.append(measure(number, copy, data, tuple(args.tests)))
             print(f'{number}: {results[-1]}', flush=True)
     good = sum(result.startswith('caught') for result in results)
     print(f'{good} of {len(results)} caught')
+
+
+def measure_coverage(file: Path) -> CoverageData:
+    """Read which tests run a line; run all of them if that is not known."""
+    from coverage import CoverageData
+
+    if not file.is_file():
+        command = '--cov=mmmoca --cov-context=test --cov-report='
+        subprocess.run(
+            [sys.executable, '-m', 'pytest', '-q', '-n', 'auto']
+            + ['--dist', 'loadfile', *command.split()],
+            cwd=ROOT,
+            env=os.environ | dict(COVERAGE_FILE=str(file)),
+        )
+    data = CoverageData(str(file))
+    data.read()
+    return data
 
 
 if __name__ == '__main__':

@@ -1,0 +1,218 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What configs, recipes, hooks and loops refuse, and what they name."""
+
+import re
+
+import pytest
+import torch
+from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
+from mmengine.runner import Runner
+from torch import nn
+
+from mmmoca.engine import (
+    CodebookHook,
+    RankMeHook,
+    StepLogHook,
+    TeacherEMAHook,
+    complete_recipe,
+)
+from mmmoca.engine.config import read_run
+from mmmoca.engine.dry_run import dry_run
+from mmmoca.engine.file_check import check_paths
+from mmmoca.engine.options import place
+from mmmoca.engine.recipe import scale_lr
+from mmmoca.engine.runners import ConsoleRunner
+
+from ..helpers.builders import build_moca
+from ..helpers.frozen import (
+    PIPELINE,
+    PooledPixels,
+    draw,
+    folder_loader,
+    toy_runner,
+)
+from ..helpers.images import CONFIGS, DEMO_CONFIG, point_to, write_images
+from ..helpers.runs import demo_runner, own_config
+
+RECIPE = CONFIGS / 'moca_vit-b16_200e.py'
+OWN = CONFIGS / 'moca_vit-b16_own-images.py'
+MASKS = (
+    CONFIGS / 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
+)
+PIPE = 'train_dataloader.dataset.pipeline'
+BAD, MISSING = ValueError, FileNotFoundError
+
+
+@pytest.fixture(scope='module')
+def root(root):
+    """Also two sets of coloured squares, and damaged ones for k-NN."""
+    draw(root / 'bank', (5, 1, 4), 0)
+    draw(root / 'query', (2, 3, 1), 1)
+    for name, classes, broken in (
+        ('one', 1, 'val/class_0/1.jpg'),
+        ('query_cut', 2, 'val/class_0/1.jpg'),
+        ('bank_cut', 2, 'train/class_1/2.jpg'),
+    ):
+        write_images(root / name, train=3, val=2, classes=classes)
+        (root / name / broken).write_bytes(b'no image')
+    (root / 'epoch.py').write_text(f"_base_ = '{OWN}'\nepoch = 3\n")
+    read_run(OWN).dump(root / 'left.py')
+    return root
+
+
+def read(root, file, *texts, **options):
+    read_run(root / file, texts or options)
+
+
+def paths(root, stage, **options):
+    (root / 'data/imagenet').mkdir(parents=True, exist_ok=True)
+    check_paths(read_run(RECIPE, options), stage)
+
+
+def ambiguous(root):
+    twice = Config(dict(pipeline=[dict(type='Pad'), dict(type='Pad', size=3)]))
+    place(twice, 'pipeline.Pad.size')
+
+
+def train(root, hooks=None, **options):
+    runner = demo_runner(root, 'refused', **options)
+    if hooks is not None:
+        runner._hooks = [hook() for hook in hooks]
+    runner.train()
+
+
+def batch(root, size, infinite):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    point_to(cfg, root)
+    cfg.train_dataloader.update(batch_size=size)
+    cfg.train_dataloader.sampler.infinite = infinite
+    ConsoleRunner.build_dataloader(cfg.train_dataloader)
+
+
+def optimiser(root, **options):
+    cfg = Config.fromfile(DEMO_CONFIG)
+    cfg.optim_wrapper.paramwise_cfg = options
+    build_optim_wrapper(build_moca(), cfg.optim_wrapper)
+
+
+def layers(root, **options):
+    flat = dict(layer_decay_rate=0.5, **options)
+    kind = 'mmmoca.LayerDecayOptimWrapperConstructor'
+    cfg = dict(constructor=kind, paramwise_cfg=flat)
+    cfg['optimizer'] = dict(type='AdamW', lr=0.1)
+    build_optim_wrapper(nn.Linear(1, 1), cfg)
+
+
+def recipe(root, **options):
+    cfg = own_config(root, **options)
+    complete_recipe(cfg)
+
+
+def incomplete(root, **options):
+    Runner.from_cfg(own_config(root, **options)).train()
+
+
+def unscaled(root):
+    cfg = read_run(DEMO_CONFIG)
+    cfg.auto_scale_lr = dict(enable=True)
+    scale_lr(cfg)
+
+
+def rehearsal(root, knn):
+    cfg = own_config(root, str(root / 'rehearsal'), knn_root=f'{root}/{knn}')
+    complete_recipe(cfg)
+    dry_run(cfg)
+
+
+def knn(root, model=None, bank=None, query=None, **loop):
+    bank = folder_loader(root / 'bank', **bank or {})
+    if loop.pop('wrapped', False):
+        # The index of an image would be one within its own set.
+        parts = [bank['dataset']]
+        bank['dataset'] = dict(type='ConcatDataset', datasets=parts)
+    toy_runner(
+        model,
+        work_dir=f'{root}/toy',
+        val_dataloader=folder_loader(root / 'query', **query or {}),
+        val_evaluator=dict(type='mmmoca.KNNAccuracy'),
+        val_cfg=dict(type='mmmoca.KNNValLoop', bank_dataloader=bank, **loop),
+    ).val()
+
+
+def diverged(root):
+    model = PooledPixels()
+    model.teacher.bias.data[3] = torch.inf
+    knn(root, model)
+
+
+def low_shot(root, **loop):
+    loop = dict(subsets=dict(a=['a.txt'])) | loop
+    toy_runner(
+        work_dir=f'{root}/toy',
+        test_dataloader=folder_loader(root / 'query'),
+        test_evaluator=dict(type='mmmoca.LowShotAccuracy'),
+        test_cfg=dict(
+            type='mmmoca.LowShotTestLoop',
+            train_dataloader=folder_loader(root / 'bank'),
+            **loop,
+        ),
+    ).test()
+
+
+NO_INDEX = [*PIPELINE[:2], dict(type='PackInputs', meta_keys=())]
+PLACE = 'train_dataloader.dataset.data_root'
+LR = 'optim_wrapper.optimizer.lr'
+WORDS = 'model.codebook.num_words'
+REFUSED = [
+    (read, ('epoch.py',), {}, BAD, 'epoch'),
+    (read, ('left.py',), dict(knn_root='mine'), BAD, 'knn_root'),
+    (read, (RECIPE,), dict(data_root='mine'), BAD, 'data_root'),
+    *((read, (MASKS, text), {}, BAD, text.split('=')[0])
+      for text in ('classes=none.txt', 'crop_size=1.5', 'crop_size=big',
+                   'arch=vit-s', f'{PIPE}.Pad.size=3', 'crop=3')),
+    (ambiguous, (), {}, BAD, 'pipeline.Pad'),
+    (paths, ('train',), {PLACE: 'mine'}, MISSING, PLACE),
+    (paths, ('val',), {'val_cfg.data_root': 'no'}, MISSING,
+     'val_cfg.data_root'),
+    (paths, ('train',), dict(load_from='a.pth'), MISSING, 'a.pth'),
+    (paths, ('test',), dict(load_from='mmmoca-teacher://b.pth'),
+     MISSING, 'b.pth'),
+    (train, ([StepLogHook, TeacherEMAHook],), {}, BAD, 'CodebookHook'),
+    (train, ([StepLogHook, CodebookHook, TeacherEMAHook, TeacherEMAHook],),
+     {}, BAD, 'TeacherEMAHook'),
+    (train, ([RankMeHook],), {}, BAD, 'codebook'),
+    (train, (), {'model.backbone.tap_layer': 99}, BAD, 'tap_layer'),
+    (batch, (49, False), {}, BAD, '49'),
+    (batch, (481, True), {}, BAD, '481'),
+    (optimiser, (), dict(norm_decay_mult=0), BAD, 'prototype_lr'),
+    (optimiser, (), dict(prototype_lr=-1), BAD, 'prototype_lr'),
+    (layers, (), dict(layer_decay_rat=0.5), BAD, 'layer_decay_rat'),
+    (incomplete, (), {WORDS: 32}, BAD, 'lr'),
+    (incomplete, (), {WORDS: 32, LR: 1e-3}, BAD, 'momentum'),
+    (recipe, (), dict(batch_size=999), BAD, 'batch_size'),
+    (unscaled, (), {}, BAD, 'base_batch_size'),
+    (rehearsal, ('one',), {}, BAD, 'classes'),
+    (rehearsal, ('query_cut',), {}, (OSError, BAD), 'class_0/1.jpg'),
+    (rehearsal, ('bank_cut',), {}, (OSError, BAD), 'class_1/2.jpg'),
+    (knn, (), dict(bank=dict(with_label=False)), BAD, 'label'),
+    (knn, (), dict(query=dict(with_label=False)), BAD, 'val'),
+    (knn, (), dict(bank=dict(sampler=dict(type='InfiniteSampler'))),
+     BAD, 'end'),
+    (knn, (), dict(bank=dict(pipeline=NO_INDEX)), BAD, 'meta_keys'),
+    (knn, (), dict(bank=dict(metainfo=dict(classes=[*'xyz']))),
+     BAD, 'classes'),
+    (knn, (), dict(wrapped=True), BAD, 'ConcatDataset'),
+    (diverged, (), {}, BAD, 'finite'),
+    (low_shot, (), dict(subsets={}), BAD, 'list'),
+    (low_shot, (), dict(regularization=0), BAD, 'regularization'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ('build', 'arguments', 'options', 'error', 'named'), REFUSED
+)
+def test_refused(root, monkeypatch, build, arguments, options, error, named):
+    monkeypatch.chdir(root)
+    with pytest.raises(error, match=re.escape(named)):
+        build(root, *arguments, **options)
