@@ -6,8 +6,6 @@ here alone.
 """
 
 import inspect
-import re
-import sys
 
 from mmengine.dataset import BaseDataset
 from mmengine.optim import OptimWrapper
@@ -90,18 +88,18 @@ def arguments_of(error: Exception) -> str | None:
     """List the arguments of a class that was built with an unknown one.
 
     Args:
-        error (Exception): Of a registry, which names the class and its file.
+        error (Exception): What building by a registry has raised.
 
     Returns:
         str | None: Names of its arguments; None for other errors.
     """
-    found = re.match(
-        r'class `(\w+)` in ([\w/]+)\.py: .* unexpected keyword', str(error)
-    )
-    if found is None:
+    if 'unexpected keyword argument' not in str(error):
         return None
-    module = sys.modules[found[2].replace('/', '.')]
-    return listed(inspect.signature(getattr(module, found[1])).parameters, 30)
+    kind, trace = None, error.__traceback__
+    while trace is not None:
+        kind = trace.tb_frame.f_locals.get('obj_cls', kind)
+        trace = trace.tb_next
+    return kind and listed(inspect.signature(kind).parameters, 30)
 
 
 def forget_name(runner: Runner) -> None:

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.config import Config
 from mmengine.runner import Runner
+from mmpretrain.registry import TRANSFORMS
 
 from mmmoca.engine.config import read_run
 from mmmoca.engine.config_check import RUN_KEYS
 from mmmoca.engine.file_check import check_paths
+from mmmoca.engine.mmengine import arguments_of
 from mmmoca.engine.options import place, read_option
 
 from ..helpers.images import CONFIGS
@@ -249,3 +251,26 @@ def test_files_that_need_not_be_there(tmp_path, monkeypatch):
         dict(load_from='mmmoca-teacher://https://there/a.pth'),
     ):
         check_paths(load(**options), 'train')
+
+
+def test_bases_and_modules_of_others(tmp_path):
+    """A fork of mmsegmentation; modules in a folder above the config."""
+    pytest.importorskip('mmseg')
+    (tmp_path / 'made').mkdir()
+    (tmp_path / 'made/here.py').write_text('')
+    config = tmp_path / 'configs/own.py'
+    config.parent.mkdir()
+    config.write_text(
+        "_base_ = 'mmseg::_base_/datasets/ade20k.py'\n"
+        "custom_imports = dict(imports=['made.here'])\n"
+    )
+    cfg = read_run(config)
+    assert cfg.train_dataloader.dataset.type == 'ADE20KDataset'
+    assert 'made.here' in sys.modules
+
+
+def test_an_unknown_argument_is_answered_by_the_known_ones():
+    with pytest.raises(TypeError) as raised:
+        TRANSFORMS.build(dict(type='mmmoca.LoadImage', colour='grey'))
+    assert 'color_type' in arguments_of(raised.value)
+    assert arguments_of(TypeError('another')) is None

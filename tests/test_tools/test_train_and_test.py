@@ -160,7 +160,7 @@ SRUN = (
     [
         (
             './dist_train.sh c.py 1 --cfg-options "a=[(1, 2)]"',
-            'python -m torch.distributed.run --nnodes=1 --node_rank=0 '
+            f'python {TOOLS}/_launch.py --nnodes=1 --node_rank=0 '
             '--master_addr=127.0.0.1 --master_port=29500 --nproc_per_node=1 '
             f'{TOOLS}/train.py c.py --launcher pytorch '
             '--cfg-options "a=[(1, 2)]"',
@@ -168,7 +168,7 @@ SRUN = (
         (
             'NNODES=2 NODE_RANK=1 MASTER_ADDR=host PORT=3 '
             './dist_test.sh c.py e.pth 1000 --out a.pkl',
-            'python -m torch.distributed.run --nnodes=2 --node_rank=1 '
+            f'python {TOOLS}/_launch.py --nnodes=2 --node_rank=1 '
             '--master_addr=host --master_port=3 --nproc_per_node=1000 '
             f'{TOOLS}/test.py c.py e.pth --launcher pytorch --out a.pkl',
         ),
