@@ -72,7 +72,11 @@ def test_template(place, tmp_path, monkeypatch, config, data, settings):
     # As a command line does it, in this process.
     names = inspect.signature(SETTINGS[cfg.settings]).parameters
     assert {text.split('=')[0] for text in settings} <= names.keys()
-    others = ['default_hooks.logger.interval=1'] + [
+    # MMEngine names a run by the second.
+    others = [
+        f'experiment_name={tmp_path.name}',
+        'default_hooks.logger.interval=1',
+    ] + [
         f'{key}.num_workers=0'
         for key in ('train_dataloader', 'val_dataloader', 'test_dataloader')
         if cfg.get(key)
