@@ -75,6 +75,8 @@ def test_order_and_seeds_do_not_depend_on_ranks(
 def test_epochs_and_seeds_differ():
     orders = [order(50, seed=s, epoch=e) for s in range(3) for e in range(3)]
     assert len({tuple(one) for one in orders}) == 9
+    epochs = [order(50, seed=1, epoch=epoch) for epoch in range(3)]
+    assert len({tuple(index for index, _ in one) for one in epochs}) == 3
 
 
 def test_wrapped_data_sets_keep_the_seeds(root):

@@ -5,9 +5,12 @@ That it goes on bit for bit is a matter of test_integration.
 """
 
 import json
+import random
 import shutil
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from mmengine.config import Config
@@ -15,6 +18,7 @@ from mmengine.dataset import RepeatDataset
 
 from mmmoca.checkpoints import read_checkpoint
 from mmmoca.datasets import ImageFolder
+from mmmoca.engine.hooks import ReproducibilityHook
 from mmmoca.engine.resume_check import (
     changed_settings,
     images_digest,
@@ -154,3 +158,16 @@ def test_a_resumed_run_logs_the_same_lines(root):
     assert len(scalars(runner, 'train/grad_norm')) == 6
     # Whatever else a checkpoint has, nothing of it asks for trust.
     torch.load(f'{runner.work_dir}/iter_12.pth', weights_only=True)
+
+
+def test_each_iteration_seeds_all_generators():
+    """A run that goes on needs no state of them."""
+
+    def drawn(iteration):
+        runner = mock.Mock(seed=3, iter=iteration)
+        ReproducibilityHook().before_train_iter(runner, 0)
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
+    first, other = drawn(7), drawn(8)
+    assert drawn(7) == first
+    assert not {*first} & {*other}
