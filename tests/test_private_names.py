@@ -31,8 +31,9 @@ PRIVATE = [
     (mmcv.image.io, '_pillow2array'),
     (torch, '_foreach_lerp_'),
     (torch._dynamo.config, 'optimize_ddp'),
+    (torch._functorch.config, 'activation_memory_budget'),
+    (torch, '_fused_sdp_choice'),
     (torch.amp.GradScaler, '_found_inf_per_device'),
-    (torch.nn.Module(), '_compiled_call_impl'),
 ]
 
 

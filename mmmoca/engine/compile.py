@@ -7,6 +7,7 @@ from mmpretrain.models.backbones.vision_transformer import (
     TransformerEncoderLayer,
 )
 from torch import nn
+from torch._functorch import config as functorch_config
 from torch.nn.parallel import DistributedDataParallel
 
 from .steps import unwrap_model
@@ -15,17 +16,20 @@ from .steps import unwrap_model
 def compile_forward(
     model: nn.Module, options: bool | str | dict | None, micro_batches: int = 1
 ) -> None:
-    """Compile the forward pass, all losses included, into one graph.
+    """Compile the parts of a training step that compute.
 
-    Or compile each transformer layer, which takes a fraction of the time to
-    compile: the layers share their graphs, one for each width, and with and
-    without gradients.
+    These are the model's ``passes``, a graph each: of
+    :class:`~mmmoca.models.MOCA` the teacher's pass, the student's pass with
+    its decoder, and the losses; of a model without ``passes`` its
+    ``forward``. ``blocks`` compiles each transformer layer instead of the
+    passes that consist of them. That takes a fraction of the time: the layers
+    share their graphs.
 
     MMEngine compiles ``train_step``, which TorchDynamo cannot trace: the
     optimiser wrapper's autocast and counters are inside. Checkpoints and
-    validation do not depend on the compiled forward pass.
+    validation do not depend on what is compiled.
 
-    Under DDP, PyTorch splits the graph at the end of each bucket of
+    Under DDP, PyTorch splits a graph at the end of each bucket of
     gradients, to send it during the backward pass. The graph stays whole
     before PyTorch 2.11, the first version in which splitting was tested:
     PyTorch 2.6 cannot split a graph with a :class:`torch.autograd.Function`,
@@ -35,41 +39,73 @@ def compile_forward(
     Args:
         model (nn.Module): Changed in place. DDP may wrap it.
         options (bool | str | dict | None): ``compile`` of the config: True,
-            'blocks' for each layer, or the arguments of
-            :func:`torch.compile`, and ``blocks=True`` for each layer.
+            'blocks', or the arguments of :func:`torch.compile`. A dict also
+            takes ``blocks=True``, and ``memory_budget``, the share of the
+            activations that the backward pass may keep, from 0 to 1: it
+            computes the others again. Passes have static shapes unless
+            ``dynamic`` says otherwise.
         micro_batches (int): Micro-batches of an optimiser step. Defaults to
             1.
 
     Raises:
-        ValueError: For another text, or if the mode uses CUDA graphs and a
-            step has several micro-batches, whose gradients `would be lost
+        ValueError: For another text or budget, or if the mode uses CUDA
+            graphs and a step has several micro-batches, whose gradients
+            `would be lost
             <https://github.com/pytorch/pytorch/issues/169545>`_.
     """
     if not options:
         return
+    blocks, settings, arguments = _read(options, micro_batches)
+    split = digit_version(torch.__version__) >= digit_version('2.11')
+    if isinstance(model, DistributedDataParallel) and not split:
+        settings.append(torch._dynamo.config.patch(optimize_ddp=False))
+
+    def compile_method(owner: nn.Module, name: str, **arguments) -> None:
+        compiled = torch.compile(getattr(owner, name), **arguments)
+        for setting in settings:
+            compiled = setting(compiled)
+        setattr(owner, name, compiled)
+
+    inner = unwrap_model(model)
+    passes = getattr(inner, 'passes', ['forward'])
+    if blocks:
+        for module in inner.modules():
+            if isinstance(module, TransformerEncoderLayer):
+                compile_method(module, 'forward', **arguments)
+        # The other passes consist of layers.
+        passes = [name for name in passes if name == 'head.loss']
+    for name in passes:
+        path, _, method = name.rpartition('.')
+        owner = inner.get_submodule(path)
+        compile_method(owner, method, **dict(dynamic=False) | arguments)
+
+
+def _read(
+    options: bool | str | dict, micro_batches: int
+) -> tuple[bool, list, dict]:
+    """Split ``compile`` of a config.
+
+    Returns:
+        tuple[bool, list, dict]: Whether to compile layers; settings of the
+        compiler for these graphs alone, which decorate what they hold for;
+        arguments of :func:`torch.compile`.
+    """
     if isinstance(options, str) and options != 'blocks':
         raise ValueError(
             f"compile={options!r}: write True, 'blocks' or a dict"
         )
-    if options in (True, 'blocks'):
+    if not isinstance(options, dict):
         options = dict(blocks=options == 'blocks')
     arguments = dict(options)
     blocks = arguments.pop('blocks', False)
+    budget = arguments.pop('memory_budget', 1)
+    if not 0 <= budget <= 1:
+        raise ValueError(f'memory_budget={budget} must lie in [0, 1]')
     graphs = arguments.get('mode') in ('reduce-overhead', 'max-autotune')
     if graphs and micro_batches > 1:
         raise ValueError(
             'CUDA graphs lose gradients of several micro-batches: write '
             "compile=dict(mode='max-autotune-no-cudagraphs')"
         )
-    if blocks:
-        for module in model.modules():
-            if isinstance(module, TransformerEncoderLayer):
-                module.compile(**arguments)
-        return
-    inner = unwrap_model(model)
-    inner.compile(**arguments)
-    split = digit_version(torch.__version__) >= digit_version('2.11')
-    if isinstance(model, DistributedDataParallel) and not split:
-        # For this model alone: other models of the process may split theirs.
-        whole = torch._dynamo.config.patch(optimize_ddp=False)
-        inner._compiled_call_impl = whole(inner._compiled_call_impl)
+    patch = functorch_config.patch(activation_memory_budget=budget)
+    return blocks, [patch] * (budget < 1), arguments

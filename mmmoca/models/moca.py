@@ -1,5 +1,6 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import copy
+from collections.abc import Sequence
 
 import torch
 from mmpretrain.models.selfsup import BaseSelfSupervisor
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from mmmoca.registry import MODELS
 
 from .codebook import CodebookUpdate
-from .masking import MaskingPlan
+from .masking import Mask, MaskingPlan
 from .vit import EncodedTokens, MOCAViT
 
 
@@ -46,10 +47,15 @@ class MOCA(BaseSelfSupervisor):
         data_preprocessor (dict, optional): Defaults to a
             :class:`ViewsDataPreprocessor` without normalisation.
         init_cfg (dict, optional): See :class:`BaseSelfSupervisor`.
+        half_teacher (bool): Whether the teacher has ``half_residuals``, see
+            :class:`MOCAViT`. Defaults to False: if the student has.
 
     Raises:
         ValueError: If parts do not fit each other.
     """
+
+    # What `compile` of a config compiles, a graph each.
+    passes = 'encode_teacher', 'encode_student', 'head.loss'
 
     def __init__(
         self,
@@ -61,6 +67,7 @@ class MOCA(BaseSelfSupervisor):
         image_embedding: str = 'avg',
         data_preprocessor: dict | None = None,
         init_cfg: dict | None = None,
+        half_teacher: bool = False,
     ) -> None:
         if not isinstance(data_preprocessor, nn.Module):
             default = dict(type='mmmoca.ViewsDataPreprocessor')
@@ -101,6 +108,7 @@ class MOCA(BaseSelfSupervisor):
         self.head.check_decoder(self.neck if self.with_neck else None)
         self.masking = MaskingPlan(grid[0] * grid[1], **(masking or {}))
         self.teacher = copy.deepcopy(self.backbone).requires_grad_(False)
+        self.teacher.half_residuals |= half_teacher
 
     def _check_channels(self) -> None:
         mean = getattr(self.data_preprocessor, 'mean', None)
@@ -157,12 +165,7 @@ class MOCA(BaseSelfSupervisor):
         tokens = self.encode_teacher(views)  # (2B, L, D)
         targets = self.codebook.assign(tokens, views)
         masks = self.masking.draw(len(views), views.device)
-        embeddings, decoded = [], []
-        for mask in masks:
-            student = self.backbone.encode(views, mask.visible)
-            embeddings.append(self.embed_image(student))  # (2B, D)
-            if self.with_neck:
-                decoded.append(self.neck(student, embeddings[-1], mask))
+        embeddings, decoded = self.encode_student(views, masks)
         losses, bags, msd = self.head.loss(embeddings, decoded, masks, targets)
         entropy = _entropy(bags.mean(dim=0))
         losses['codebook_perplexity'] = entropy.exp()
@@ -187,6 +190,30 @@ class MOCA(BaseSelfSupervisor):
             Tensor: Patch tokens, (2B, L, D).
         """
         return self.teacher.encode(views).patches
+
+    def encode_student(
+        self, views: Tensor, masks: Sequence[Mask]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Encode and decode the masked views of all rounds (section 3.3).
+
+        Args:
+            views (Tensor): View 1 and view 2, (2B, C, H, W).
+            masks (Sequence[Mask]): Patch indices of each round.
+
+        Returns:
+            tuple[list[Tensor], list[Tensor]]: For each round the image
+            embeddings, (2B, D), and the decoder's tokens, (2B, n, d); without
+            a decoder an empty list.
+        """
+        rounds = [mask.visible for mask in masks]
+        encoded = self.backbone.encode_rounds(views, rounds)
+        embeddings = [self.embed_image(tokens) for tokens in encoded]
+        decoded = []
+        if self.with_neck:
+            decoded = [
+                self.neck(*parts) for parts in zip(encoded, embeddings, masks)
+            ]
+        return embeddings, decoded
 
     def embed_image(self, encoded: EncodedTokens) -> Tensor:
         """Return the image embedding of equation 5: [AVG] or [CLS], (N, D)."""

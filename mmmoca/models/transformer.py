@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """mmpretrain's transformer layers, faster and with less memory."""
 
+from collections.abc import Sequence
+
 import torch
 from mmcv.cnn.bricks import transformer as mmcv
 from mmpretrain.models.backbones import vision_transformer as mmpretrain
@@ -41,6 +43,18 @@ def attention(
     return function(query, key, value, dropout_p=dropout_p)
 
 
+def join_rounds(tokens: Sequence[Tensor]) -> Tensor:
+    """Put the tokens of all rounds side by side; one round is not copied.
+
+    Args:
+        tokens (Sequence[Tensor]): Those of each round, (B, n, D).
+
+    Returns:
+        Tensor: (B, sum of n, D).
+    """
+    return tokens[0] if len(tokens) == 1 else torch.cat([*tokens], dim=1)
+
+
 class EncoderLayer(mmpretrain.TransformerEncoderLayer):
     """A layer of mmpretrain, computed with less time and memory.
 
@@ -66,17 +80,23 @@ class EncoderLayer(mmpretrain.TransformerEncoderLayer):
             self.ffn = FFN(layer.ffn)
         self.train(layer.training)
 
-    def forward(self, x: Tensor, angles: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        angles: Sequence[Tensor | None] = (None,),
+        lengths: Sequence[int] | None = None,
+    ) -> Tensor:
         """Compute the layer.
 
         Args:
             x (Tensor): (B, N, D).
-            angles (Tensor, optional): See :meth:`Attention.forward`.
+            angles (Sequence[Tensor | None]): See :meth:`Attention.forward`.
+            lengths (Sequence[int], optional): See :meth:`Attention.forward`.
 
         Returns:
             Tensor: (B, N, D).
         """
-        x = x + self.attn(self.ln1(x), angles)
+        x = x + self.attn(self.ln1(x), angles, lengths)
         return self.ffn(self.ln2(x), identity=x)
 
 
@@ -97,25 +117,40 @@ class Attention(nn.Module):
         self.attn_drop, self.proj_drop = attn.attn_drop, attn.proj_drop
         self.gamma1, self.out_drop = attn.gamma1, attn.out_drop
 
-    def forward(self, x: Tensor, angles: Tensor | None = None) -> Tensor:
-        """Mix the tokens.
+    def forward(
+        self,
+        x: Tensor,
+        angles: Sequence[Tensor | None] = (None,),
+        lengths: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Mix the tokens of each round.
 
         Args:
-            x (Tensor): (B, N, D).
-            angles (Tensor, optional): Of rotary positions, (1 or B, 1, n, d),
-                for the last n tokens; see :func:`rotate`.
+            x (Tensor): The tokens of all rounds, (B, N, D).
+            angles (Sequence[Tensor | None]): Of each round's rotary
+                positions, (1 or B, 1, n, d), for its last n tokens; see
+                :func:`rotate`. Defaults to one round without.
+            lengths (Sequence[int], optional): Tokens of each round, N in
+                all. Defaults to one round.
 
         Returns:
             Tensor: (B, N, D).
         """
         heads = self.qkv(x).unflatten(2, (3, self.num_heads, self.head_dims))
-        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
+        heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, N, d)
+        parts = heads.split(lengths or [x.shape[1]], dim=3)
+        mixed = [self._mix(*part) for part in zip(parts, angles)]
+        x = self.proj(join_rounds(mixed))
+        return self.out_drop(self.gamma1(self.proj_drop(x)))
+
+    def _mix(self, heads: Tensor, angles: Tensor | None) -> Tensor:
+        """Attend within a round, (3, B, heads, n, d) -> (B, n, D)."""
+        query, key, value = heads.unbind(0)
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         dropout_p = self.attn_drop if self.training else 0.0
-        x = attention(query, key, value, dropout_p=dropout_p)  # -> heads
-        x = self.proj(x.transpose(1, 2).flatten(2))
-        return self.out_drop(self.gamma1(self.proj_drop(x)))
+        x = attention(query, key, value, dropout_p=dropout_p)
+        return x.transpose(1, 2).flatten(2)
 
 
 class FFN(nn.Module):

@@ -15,7 +15,7 @@ from mmmoca.registry import MODELS
 from .initialization import init_transformer
 from .position_encoding import sincos_positions_2d
 from .rotary import rotary_angles, rotary_periods
-from .transformer import EncoderLayer
+from .transformer import EncoderLayer, join_rounds
 
 
 class EncodedTokens(NamedTuple):
@@ -59,6 +59,9 @@ class MOCAViT(VisionTransformer):
         lean_mlp (bool): Whether to keep one hidden tensor of each MLP for
             the backward pass instead of two. Costs one GELU. Defaults to
             True.
+        half_residuals (bool): Whether tokens between layers have the 16 bits
+            of autocast in :meth:`encode`, half of the bytes. By default they
+            have 32, as positions and [CLS] have.
         **kwargs: Arguments of :class:`VisionTransformer`.
 
     Raises:
@@ -75,6 +78,7 @@ class MOCAViT(VisionTransformer):
         positions: str = 'sincos',
         tap_layer: int | None = None,
         lean_mlp: bool = True,
+        half_residuals: bool = False,
         **kwargs,
     ) -> None:
         if positions not in ('sincos', 'rope') or num_registers < 0:
@@ -93,6 +97,7 @@ class MOCAViT(VisionTransformer):
                 f'layers of this encoder; choose 1 to {self.num_layers}'
             )
         self.tap_layer = tap_layer
+        self.half_residuals = half_residuals
         self.patch_size: tuple[int, int] = self.patch_embed.projection.stride
         self.check_image_size(self.img_size)
         self.layers: ModuleList = ModuleList(
@@ -171,15 +176,55 @@ class MOCAViT(VisionTransformer):
         Raises:
             ValueError: If the images are not a multiple of the patch.
         """
+        (encoded,) = self.encode_rounds(images, [visible])
+        return encoded
+
+    def encode_rounds(
+        self, images: Tensor, rounds: Sequence[Tensor | None]
+    ) -> list[EncodedTokens]:
+        """Encode several sets of visible patches in one pass.
+
+        The tokens of all rounds stand side by side. Linear layers and norms
+        compute them at once; attention mixes those of each round alone. The
+        results are those of :meth:`encode` for each round. Drop path leaves
+        an image out of a layer in all rounds.
+
+        Args:
+            images (Tensor): (B, C, H, W).
+            rounds (Sequence[Tensor | None]): Patch indices of each round,
+                (B, n), or None for all L patches.
+
+        Returns:
+            list[EncodedTokens]: One for each round.
+
+        Raises:
+            ValueError: If the images are not a multiple of the patch.
+        """
         self.check_image_size(images.shape[-2:])
-        x, angles = self._embed(images, visible)
+        embedded = [self._embed(images, visible) for visible in rounds]
+        tokens, angles = zip(*embedded)
+        lengths = [x.shape[1] for x in tokens]
+        x = join_rounds(tokens)  # (B, sum of 1 + R + n, D)
+        # One round has no lengths, which keeps the shapes of compiled layers
+        # static.
+        parts = lengths if len(lengths) > 1 else None
+        dtype = x.dtype
+        if self.half_residuals and torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         tap = None
         for index, layer in enumerate(self.layers, start=1):
-            x = layer(x, angles)
+            x = layer(x, angles, parts)
             if index == self.tap_layer:
-                tap = x[:, 1 + self.num_registers :]
-        x = self.ln1(x)
-        return EncodedTokens(x[:, 0], x[:, 1 + self.num_registers :], tap)
+                tap = x
+        first = 1 + self.num_registers
+        taps = [None] * len(lengths)
+        if tap is not None:
+            taps = [part[:, first:] for part in tap.split(lengths, dim=1)]
+        x = self.ln1(x.to(dtype))
+        return [
+            EncodedTokens(part[:, 0], part[:, first:], tap)
+            for part, tap in zip(x.split(lengths, dim=1), taps)
+        ]
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Encode whole images as mmpretrain's ViT does, without registers.
@@ -196,7 +241,7 @@ class MOCAViT(VisionTransformer):
         x, angles = self._embed(images)
         outputs = []
         for index, layer in enumerate(self.layers):
-            x = layer(x, angles)
+            x = layer(x, [angles])
             if index == self.num_layers - 1 and self.final_norm:
                 x = self.ln1(x)
             if index in self.out_indices:

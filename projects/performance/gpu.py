@@ -1,7 +1,9 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All that a GPU can show, in minutes: tests, steps, runs.
 
-The parts run one after the other, what is least known first. Each is a command
+The parts run one after the other, what is least known first. What they compile
+stays in ``work_dirs/inductor`` (``--cache``), so that a second call need not
+compile it again. Each is a command
 that can be typed alone. It prints its rows of the table as it ends; what it
 printed itself is in ``report.txt`` of the ``--out`` folder, and its last lines
 follow its row if it failed. A part that fails or takes too long costs its own
@@ -9,7 +11,7 @@ time only. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py
-    python projects/performance/gpu.py --parts eager compiled --minutes 5
+    python projects/performance/gpu.py --parts eager passes --minutes 5
     python projects/performance/gpu.py --device cpu --tiny
 """
 
@@ -36,13 +38,17 @@ TESTS = (
 )
 BATCH, TINY_BATCH = 256, 4
 SECONDS = 180  # of a part, at most, on a GPU
-COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s'
+COLUMNS = 'images/s', 'TFLOP/s', '% of a product', 'GiB', 'data s', 'ms'
 # Arguments at the end of a command, where the last of a kind counts, that
 # only show that it runs.
 TINY = {
     'matrix.py': '--size 64',
-    'step.py': '--arch deit-tiny --repeats 1 --dtype fp32 --forms ours '
+    'attention.py': '--views 2 --repeats 1',
+    'kernels.py': f'--arch deit-tiny --repeats 1 --batch-size {TINY_BATCH} '
+    '--compile no',
+    'step.py': '--arch deit-tiny --repeats 1 --dtype bf16 --forms ours '
     f'--batch-size {TINY_BATCH}',
+    'banks.py': '--patches 2048 --images 1 --bank 1000 --queries 10',
     'demo.py': '--iters 2',
     'data.py': '--number 8',
     'train.py': f'train_dataloader.batch_size={TINY_BATCH} '
@@ -79,27 +85,38 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
             f'{out}/{name} {options}'
         )
 
-    one_rank = '-m torch.distributed.run --nproc-per-node 1'
+    one_rank = '-m torch.distributed.run --standalone --nproc-per-node 1'
     ddp = train(recipe, 'distributed', '--launcher pytorch')
     side_by_side = '-n 4' if find_spec('xdist') else ''
+    own = '--forms ours'
     commands = {
         'matrix': f'{programs}/matrix.py --device {device}',
+        'attention': f'{programs}/attention.py --device {device}',
+        'eager': f'{step} bf16 {own} reference',
+        'profile': f'{programs}/kernels.py --compile no blocks passes',
+        'blocks': f'{step} bf16 --compile blocks {own}',
+        'passes': f'{step} bf16 --compile passes {own} half_residuals '
+        'half_teacher',
+        'batch-512': f'{step} bf16 --compile passes --memory-budget .6 {own} '
+        '--batch-size 512',
+        'large': f'{step} bf16 --compile blocks --arch l --batch-size 128 '
+        f'{own}',
+        'photos': f'{programs}/data.py --write {out}/photos --number 8192',
+        'recipe-passes': train(recipe, 'recipe-passes') + ' compile=True',
+        'small': f'{step} bf16 --compile blocks --arch deit-small '
+        f'--batch-size 512 {own}',
+        'autotuned': f'{step} bf16 --compile blocks --mode '
+        f'max-autotune-no-cudagraphs {own}',
         'tests': f'-m pytest -v -p no:cacheprovider {side_by_side} -m '
         f'"gpu and not processes" {" ".join(TESTS)}',
-        'eager': f'{step} bf16 --forms ours reference',
-        'photos': f'{programs}/data.py --write {out}/photos --number 8192',
-        'views-on-cpu': train(recipe, 'views-on-cpu'),
-        'views-on-gpu': train(views, 'views-on-gpu'),
-        'blocks': f'{step} bf16 --compile blocks',
-        'recipe-blocks': train(recipe, 'recipe-blocks') + ' compile=blocks',
-        'compiled': f'{step} bf16 --compile whole',
+        'float16': f'{step} fp16 --forms ours reference',
+        'distributed': f'{one_rank} {ddp} compile=blocks',
+        'banks': f'{programs}/banks.py --device {device}',
+        'demo': f'tools/demo.py --out {out}/shown --iters 840',
         'embedding': f'{programs}/embedding.py --device {device} --number '
         f'2048 --batch-size 256 --repeats 3 --workers {workers}',
-        'large': f'{step} bf16 --arch l --batch-size 128 --forms ours '
-        'reference',
-        'demo': f'tools/demo.py --out {out}/shown --iters 840',
-        'distributed': f'{one_rank} {ddp}',
-        'float16': f'{step} fp16 --forms ours reference',
+        'recipe-eager': train(recipe, 'recipe-eager'),
+        'views-on-gpu': train(views, 'views-on-gpu'),
     }
     for name, command in commands.items():
         if tiny:
@@ -123,6 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add('--list', action='store_true', help='the parts, and end')
     add('--minutes', type=float, default=9.0, help='in all (9)')
     add('--out', type=Path, default='work_dirs/gpu', metavar='DIR')
+    cache = Path('work_dirs/inductor')
+    add('--cache', type=Path, default=cache, metavar='DIR', help='compiled')
     add('--device', choices=['cuda', 'cpu'], default='cuda')
     add('--tiny', action='store_true', help='rehearse with small sizes')
     args = parser.parse_args(argv)
@@ -147,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.device == 'cuda' and not torch.cuda.is_available():
         parser.error('PyTorch sees no GPU; rehearse by --device cpu --tiny')
     args.out.mkdir(parents=True, exist_ok=True)
+    os.environ['TORCHINDUCTOR_CACHE_DIR'] = str(args.cache.absolute())
     end = time.time() + 60 * args.minutes
     missed, table = [], Table(args.out, TINY_BATCH if args.tiny else BATCH)
     for name in args.parts:

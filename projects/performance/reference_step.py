@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmmoca.models import MOCAViT, Targets
+from mmmoca.models.vit import EncodedTokens
 from training_step import MOMENTUM, TrainingStep
 
 # What timm's blocks call since version 0.9, and what they did before.
@@ -21,8 +22,22 @@ ATTENTIONS = dict(
     fused=F.scaled_dot_product_attention,
     products=scaled_dot_product_attention_pyimpl,
 )
-NOT_LEAN = {'model.backbone.lean_mlp': False, 'model.neck.lean_mlp': False}
-OPTIONS = {**NOT_LEAN, 'optim_wrapper.optimizer.fused': None}
+OPTIONS = {
+    'model.backbone.lean_mlp': False,
+    'model.neck.lean_mlp': False,
+    'optim_wrapper.optimizer.fused': None,
+}
+
+
+encode_together = MOCAViT.encode_rounds
+
+
+def encode_one_by_one(
+    encoder: MOCAViT, images: Tensor, rounds: Sequence[Tensor | None]
+) -> list[EncodedTokens]:
+    """``encode_rounds`` in a pass for each round."""
+    passes = [encode_together(encoder, images, [part]) for part in rounds]
+    return [encoded for (encoded,) in passes]
 
 
 def embed_all_then_gather(
@@ -109,11 +124,12 @@ def bag_divergence(
 class ReferenceStep(TrainingStep):
     """A step without any of this package's optimisations.
 
-    The teacher sees one view after the other. All patches are embedded, and
-    the visible ones gathered, in every round. Both losses are those above,
-    under autocast, and are read in every step. The
-    optimiser is PyTorch's AdamW by default, the EMA a loop. Decoder and
-    transformer layers are our own but for the activations, which they keep.
+    The teacher sees one view after the other, the student one round after
+    the other. All patches are embedded, and the visible ones gathered, in
+    every round. Both losses are those above, under autocast, and are read in
+    every step. The optimiser is PyTorch's AdamW by default, the EMA a loop.
+    Decoder and transformer layers are our own but for the activations, which
+    they keep.
 
     Args:
         *args: Arguments of :class:`TrainingStep`.
@@ -141,8 +157,10 @@ class ReferenceStep(TrainingStep):
         models = 'mmmoca.models'
         with (
             mock.patch(f'{models}.transformer.attention', self.attention),
-            mock.patch.object(
-                MOCAViT, '_embed_patches', embed_all_then_gather
+            mock.patch.multiple(
+                MOCAViT,
+                encode_rounds=encode_one_by_one,
+                _embed_patches=embed_all_then_gather,
             ),
             mock.patch.multiple(
                 f'{models}.assignment_head',

@@ -5,9 +5,9 @@ Builds the model, the parameter groups and the optimiser wrapper of
 ``configs/_base_`` and trains on synthetic views. Prints time, images a second,
 operations of the matrix products and memory.
 
-``--reference`` adds the same step as the authors' code takes it, from the same
-weights, with PyTorch's fused attention (reference) and with that of older timm
-(products); ``--forms`` chooses what is measured.
+``--forms`` chooses what is measured: ours, with some other settings, and the
+same step as the authors' code takes it, from the same weights, with PyTorch's
+fused attention (reference) and with that of older timm (products).
 
 Example:
     python projects/performance/step.py --arch b --dtype bf16
@@ -17,7 +17,18 @@ Example:
 import argparse
 from pathlib import Path
 
-FORMS = 'ours', 'lean_mlp=False', 'reference', 'products'
+# Settings of the recipe that ours are measured with.
+OPTIONS = {
+    'ours': {},
+    'lean_mlp=False': {
+        'model.backbone.lean_mlp': False,
+        'model.neck.lean_mlp': False,
+    },
+    'half_teacher': {'model.half_teacher': True},
+    'half_residuals': {'model.backbone.half_residuals': True},
+}
+# Attention of the authors' step.
+REFERENCES = {'reference': 'fused', 'products': 'products'}
 
 
 def main() -> None:
@@ -30,12 +41,15 @@ def main() -> None:
     add('--arch', default='b', help='of mmpretrain (b)')
     add('--batch-size', type=int, help='16; on a GPU 256')
     add('--dtype', default='bf16', choices=['fp32', 'bf16', 'fp16'])
-    compiled = 'our forward pass, or each of its transformer layers'
-    add('--compile', choices=['whole', 'blocks'], help=compiled)
+    compiled = 'our passes, or each transformer layer and the losses'
+    add('--compile', choices=['passes', 'blocks'], help=compiled)
+    add('--memory-budget', type=float, help='of what is compiled, 0 to 1')
+    add('--mode', help='of torch.compile')
     add('--repeats', type=int, default=5)
     add('--rounds', type=int, default=1, help='of processes')
-    add('--forms', nargs='+', choices=FORMS, default=['ours'])
-    add('--reference', action='store_true', help='all of the forms')
+    names = [*OPTIONS, *REFERENCES]
+    add('--forms', nargs='+', choices=names, default=['ours'])
+    add('--reference', action='store_true', help="ours and the authors'")
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
     import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
@@ -45,7 +59,6 @@ def main() -> None:
 
     from mmengine.device import get_device
 
-    import reference_step
     from measure import measure_apart, name_of, report
     from reference_step import ReferenceStep
     from training_step import TrainingStep, count_flops
@@ -57,17 +70,21 @@ def main() -> None:
     if batch < 4:
         parser.error('--batch-size must be 4 or more, for as many new words')
     setting = args.arch, batch, args.dtype, device
-    compiled = args.compile == 'whole' or args.compile
-    ours = partial(TrainingStep, *setting, compiled=compiled)
-    reference = partial(ReferenceStep, *setting)
+    compiled = args.compile and {'blocks': args.compile == 'blocks'}
+    for name in ('memory_budget', 'mode'):
+        if compiled and getattr(args, name) is not None:
+            compiled[name] = getattr(args, name)
+    names = args.forms
+    if args.reference:
+        names = ['ours', 'lean_mlp=False', *REFERENCES]
     forms = {
-        'ours': ours,
-        'lean_mlp=False': partial(ours, options=reference_step.NOT_LEAN),
-        'reference': partial(reference, attention='fused'),
-        'products': partial(reference, attention='products'),
+        name: partial(ReferenceStep, *setting, attention=REFERENCES[name])
+        if name in REFERENCES
+        else partial(
+            TrainingStep, *setting, compiled=compiled, options=OPTIONS[name]
+        )
+        for name in names
     }
-    if not args.reference:
-        forms = {name: forms[name] for name in args.forms}
     costs = measure_apart(forms, device, args.repeats, args.rounds)
     products = count_flops(args.arch, batch) / 1e12
     seconds, memory = next(iter(costs.values()))

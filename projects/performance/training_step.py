@@ -34,7 +34,7 @@ class TrainingStep:
         batch_size (int): B, images of two views each, K_new or more.
         dtype (str): 'fp32', 'bf16' or 'fp16'.
         device (str): 'cpu' or 'cuda'.
-        compiled (bool | str): ``compile`` of a config.
+        compiled (bool | str | dict | None): ``compile`` of a config.
         options (dict, optional): Settings that override those of the recipe,
             with dotted keys.
         config (Path | str): The recipe. Defaults to the paper's.
@@ -46,7 +46,7 @@ class TrainingStep:
         batch_size: int,
         dtype: str,
         device: str,
-        compiled: bool | str = False,
+        compiled: bool | str | dict | None = None,
         options: dict | None = None,
         config: Path | str = RECIPE,
     ) -> None:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The forward pass compiles whole and once, and trains as eager does."""
+"""Each pass compiles whole and once, and trains as eager does."""
 
 import pytest
 import torch
@@ -29,20 +29,18 @@ def test_no_graph_break_under_autocast(monkeypatch):
         backbone__drop_path_rate=0.2,
     )
 
-    def loss(forward):
+    def loss():
         """Of the same random masks in each call."""
         torch.manual_seed(5)
         with torch.autocast('cpu', torch.bfloat16):
-            losses = forward(random_views(), None, 'loss')
+            losses = model(random_views(), None, 'loss')
         return model.parse_losses(losses)[0]
 
-    expected = loss(model.forward)
+    expected = loss()
     # The compiler chooses by itself what to keep of an MLP.
     monkeypatch.delattr(transformer._GELULinear, 'forward')
-    compiled = torch.compile(
-        model.forward, backend='aot_eager', fullgraph=True
-    )
-    found = loss(compiled)
+    compile_forward(model, dict(backend='aot_eager', fullgraph=True))
+    found = loss()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     found.backward()
 
@@ -51,9 +49,36 @@ def test_cuda_graphs_do_not_go_with_micro_batches():
     model, options = torch.nn.Identity(), dict(mode='reduce-overhead')
     with pytest.raises(ValueError, match='max-autotune-no-cudagraphs'):
         compile_forward(model, options, 2)
-    assert model._compiled_call_impl is None
+    assert 'forward' not in vars(model)
     compile_forward(model, options)
-    assert model._compiled_call_impl is not None
+    assert 'forward' in vars(model)
+
+
+def kept_and_gradients(budget):
+    """Bytes that the backward pass keeps, and its gradients."""
+    torch.compiler.reset()
+    model, saved = build_moca(), {}
+    options = dict(backend='aot_eager_decomp_partition')
+    compile_forward(model, options | dict(memory_budget=budget))
+
+    def keep(tensor):
+        saved[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    torch.manual_seed(5)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        loss, _ = model.parse_losses(model(random_views(), None, 'loss'))
+    loss.backward()
+    kept = sum(x.untyped_storage().nbytes() for x in saved.values())
+    return kept, [parameter.grad for parameter in model.parameters()]
+
+
+@pytest.mark.slow
+def test_the_backward_pass_computes_again():
+    kept, gradients = kept_and_gradients(1)
+    less, found = kept_and_gradients(0.3)
+    assert less < 0.7 * kept
+    torch.testing.assert_close(found, gradients)
 
 
 def test_only_this_graph_stays_whole(monkeypatch):
@@ -144,8 +169,9 @@ def test_trains_as_eager_does(root, blocks):
             # first number of tokens and for any.
             assert 1 < traced <= 8
         else:
-            assert traced == 1  # once, and in one piece
-            assert parts > 1
+            # The teacher's, the student's, and that of the losses.
+            assert traced == 3
+            assert parts > 3
         assert_close(compiled, eager)
 
 

@@ -4,6 +4,7 @@
 import pytest
 import torch
 
+from mmmoca.engine.compile import compile_forward
 from mmmoca.models.masking import Mask
 
 from ..helpers.builders import build_moca, random_views
@@ -23,8 +24,7 @@ def losses_and_gradients(device, compiled=False, **changes):
     masks = [Mask(*(part.to(device) for part in mask)) for mask in drawn]
     model.masking.draw = lambda *_: masks
     model.to(device)
-    if compiled:
-        model.compile()
+    compile_forward(model, compiled)
     views = [view.to(device) for view in random_views()]
     # By default cuDNN embeds patches in TF32.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -45,6 +45,7 @@ def losses_and_gradients(device, compiled=False, **changes):
     [
         (False, False, 1e-5, 1e-3),
         (False, True, 1e-5, 1e-3),
+        (False, 'blocks', 1e-5, 1e-3),
         # TF32 rounds factors at 5e-4.
         (True, False, 1e-4, 5e-3),
         (True, True, 1e-4, 5e-3),

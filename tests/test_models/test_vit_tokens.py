@@ -54,12 +54,35 @@ def test_outputs_carry_no_register(options):
     for name in ('patches', 'tap'):
         expected = getattr(found, name).gather(1, rows)
         torch.testing.assert_close(getattr(shuffled, name), expected)
+    # Rounds beside each other know nothing of each other.
+    rounds = [order[:, :4], None, order[:, 3:9]]
+    for visible, tokens in zip(rounds, model.encode_rounds(images, rounds)):
+        expected = model.encode(images, visible)
+        torch.testing.assert_close(tuple(tokens), tuple(expected))
     for name in ('register_tokens', 'cls_token'):
         if hasattr(model, name):
             assert model.get_layer_depth(f'a.{name}', 'a.') == (0, 4)
             with torch.no_grad():
                 getattr(model, name).add_(torch.randn(32))
             assert not torch.allclose(model(images)[0], maps)
+
+
+@pytest.mark.parametrize('half', [False, True])
+def test_half_residuals(half):
+    """Between layers only, under autocast only."""
+    model = vit(half_residuals=half)
+    types = []
+    for layer in model.layers:
+        layer.register_forward_hook(lambda *args: types.append(args[2].dtype))
+    images = torch.randn(2, 3, 24, 32)
+    expected = model.encode(images)
+    assert types == [torch.float32] * 2
+    with torch.autocast('cpu', torch.bfloat16):
+        found = model.encode(images)
+    assert types[2:] == [torch.bfloat16 if half else torch.float32] * 2
+    for one, other in zip(found, expected):
+        error = (one.float() - other).norm() / other.norm()
+        assert 0 < error < 0.02
 
 
 def test_rotary_files_of_older_versions():

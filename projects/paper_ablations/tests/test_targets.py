@@ -130,11 +130,11 @@ def test_decoders_read_their_own_layer(name, monkeypatch):
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)
     model.init_weights()
-    encode, encoded = model.backbone.encode, []
+    encode, encoded = model.backbone.encode_rounds, []
     monkeypatch.setattr(
         model.backbone,
-        'encode',
-        lambda *args: encoded.append(encode(*args)) or encoded[-1],
+        'encode_rounds',
+        lambda *args: encoded.extend(encode(*args)) or encoded,
     )
     loss = model.loss(list(torch.randn(2, 2, 3, 48, 48)))['loss_loc']
     (tokens,) = encoded

@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.helpers.command_lines import check_help
 
 PROJECT = Path(__file__).parents[1]
-COMMANDS = ('data', 'embedding', 'gpu', 'listing', 'matrix')
-COMMANDS += ('in_context', 'step')
+COMMANDS = 'attention', 'banks', 'data', 'embedding', 'gpu', 'kernels'
+COMMANDS += 'listing', 'matrix', 'step'
 
 
 def test_help_needs_no_stack(tmp_path):

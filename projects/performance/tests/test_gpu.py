@@ -16,7 +16,8 @@ import gpu
 def test_rehearsal(tmp_path, capsys):
     """Each program that the parts run, once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
-    names = 'eager', 'photos', 'distributed', 'embedding'
+    names = 'attention', 'eager', 'profile', 'photos', 'distributed'
+    names += 'banks', 'embedding'
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     assert code == 0, (tmp_path / 'report.txt').read_text()
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
