@@ -55,7 +55,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument(
-        '--iters', type=positive_integer, default=1400, help='training steps'
+        '--iters',
+        type=positive_integer,
+        default=1400,
+        help='training steps, of --data rounded to whole epochs',
     )
     return parser
 
@@ -179,9 +182,9 @@ def run(args: argparse.Namespace) -> None:
         out=out, resume=resume, progress=True, **settings
     )
 
-    print('3/4 k-NN accuracies', flush=True)
     knn = {}
     if settings['knn']:
+        print('3/4 k-NN accuracies', flush=True)
         scalars = read_scalars(out)
         knn = {name: scalars[key][1][-1] for name, key in KNN_NAMES.items()}
         knn['student'] = student_accuracy(checkpoint, settings['knn'])

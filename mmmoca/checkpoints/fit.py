@@ -132,8 +132,8 @@ def check_fit(
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
             f'{report}. {misshapen[0]} is {there} in the file and {here} in '
-            f'the model: {_arch_advice(vits)}give the model the patch_size '
-            f'and in_channels of the file, or {advice}'
+            f'the model: {_arch_advice(vits, record_of(meta))}give the model '
+            f'the patch_size and in_channels of the file, or {advice}'
         )
     if not shared:
         raise CheckpointError(
@@ -151,18 +151,41 @@ def check_fit(
     return report
 
 
-def _arch_advice(vits: list[tuple[str, VisionTransformer, dict]]) -> str:
-    """Return what to write where the encoder of a file is of another size."""
+def _arch_advice(
+    vits: list[tuple[str, VisionTransformer, dict]], record: dict
+) -> str:
+    """Return the options that give a model the encoder of the file."""
     for _, vit, saved in vits:
         needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
         arch = arch_of(saved) if saved.keys() >= needed else {}
         if arch.items() - vit.arch_settings.items():
             zoo = vit.arch_zoo.items()
             known = [key for key, v in zoo if arch.items() <= v.items()]
+            options = (
+                {'': known[0]}
+                if known
+                else {'._delete_': True}
+                | {
+                    f'.{key}': value
+                    for key, value in {
+                        'num_heads': 'N',
+                        **record,
+                        **arch,
+                    }.items()
+                    if key in ('num_heads', *arch)
+                }
+            )
+            text = ' '.join(
+                f'model.backbone.arch{key}={v}' for key, v in options.items()
+            )
+            rows, columns = saved[PROJECTION].shape[-2:]
+            if (rows, columns) != vit.patch_embed.projection.kernel_size:
+                patch = rows if rows == columns else f'({rows},{columns})'
+                text += f' model.backbone.patch_size={patch}'
             return (
-                f'its ViT has {arch}: write model.backbone.arch='
-                f'{(known or [arch])[0]}, out_indices and in_channels of neck '
-                'and head (the setting arch, if any, writes them); or '
+                f'its ViT is another: write {text}, and out_indices and '
+                'in_channels of neck and head (the setting arch, if any, '
+                "writes them), or test with a config of the file's run; or "
             )
     return ''
 

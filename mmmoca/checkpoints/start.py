@@ -113,7 +113,8 @@ def take_backbone(checkpoint: dict, model: nn.Module) -> list[str]:
     ):
         return []
     backbone = find_backbone(checkpoint)
-    done = f'the backbone is its {backbone.which}, of layout {backbone.layout}'
+    role = 'encoder' if backbone.which == 'only' else backbone.which
+    done = f'the backbone is its {role}, of layout {backbone.layout}'
     changes = [done, *backbone.changes]
     if isinstance(vit, VisionTransformer):
         backbone, fitted = fit(backbone, vit)

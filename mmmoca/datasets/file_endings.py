@@ -68,10 +68,10 @@ def say_left_out(left_out: Counter[str], place: str, remedy: str) -> None:
     """
     if left_out:
         if any(kind.lower().endswith(HEIC) for kind in left_out):
-            remedy += ', or pip install pillow-heif for .heic'
+            remedy += ', or run `pip install pillow-heif` for .heic'
         print_log(
-            f'{left_out.total()} files in {printable(place)} are left out '
-            f'({counted(left_out)}): {remedy}',
+            f'{printable(place)}: files left out: {counted(left_out)}. '
+            f'{remedy}',
             logger='current',
             level=logging.WARNING,
         )

@@ -16,6 +16,7 @@ from mmengine.config import Config, ConfigDict
 from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.utils import import_modules_from_strings
 
+from mmmoca.messages import listed
 from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
@@ -173,8 +174,9 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
                 read_setting(key, kinds[key], value) if is_text else value
             )
         elif (name := key.split('.')[0]) not in known:
-            near = difflib.get_close_matches(name, [*kinds, *known], 1)
-            hint = ''.join(f'did you mean {other}? ' for other in near)
+            near = [*_keys_ending(cfg, key)]
+            near = near or difflib.get_close_matches(name, [*kinds, *known], 1)
+            hint = f'did you mean {listed(near)}? ' if near else ''
             short = f', or {", ".join(kinds)}' if kinds else ''
             raise ValueError(
                 f'there is no setting {key}: {hint}Write whole keys, such as '
@@ -187,6 +189,15 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
     if given:
         write_settings(cfg, given)
         write_options(cfg, whole)
+
+
+def _keys_ending(part: dict, name: str) -> Iterator[str]:
+    """Yield the dotted keys whose last part is a name."""
+    for key, value in part.items():
+        if key == name:
+            yield key
+        if isinstance(value, dict):
+            yield from (f'{key}.{end}' for end in _keys_ending(value, name))
 
 
 def _is_setting(value: Any) -> bool:

@@ -69,17 +69,17 @@ def own_images(
     _write_length(cfg, epochs, batch_size)
     if img_size is not None:
         _write_views(cfg, img_size)
-    for name, probability in dict(
-        RandomApply=jitter,
-        RandomGrayscale=grey,
-        GaussianBlur=blur,
-        RandomFlip=flip,
-        Solarize=solarize,
-    ).items():
+    for key, name, probability in (
+        ('jitter', 'RandomApply', jitter),
+        ('grey', 'RandomGrayscale', grey),
+        ('blur', 'GaussianBlur', blur),
+        ('flip', 'RandomFlip', flip),
+        ('solarize', 'Solarize', solarize),
+    ):
         if probability is not None:
             views = _views(cfg)
             for view in views[1:] if name == 'Solarize' else views:
-                find_part(view, name).prob = probability
+                _write_probability(view, key, name, probability)
 
 
 def own_classes(
@@ -384,6 +384,19 @@ def _views(cfg: Config) -> list[list[ConfigDict]]:
     """Return the transforms of both views of pretraining."""
     pipeline = cfg.train_dataloader.dataset.pipeline
     return find_part(pipeline, 'MultiView').transforms
+
+
+def _write_probability(
+    view: list[ConfigDict], key: str, name: str, probability: float
+) -> None:
+    """Write that of a transform; 0 is that of one that a view lacks."""
+    names = [part.type.split('.')[-1] for part in view]
+    if not probability and name not in names:
+        return
+    try:
+        find_part(view, name).prob = probability
+    except ValueError as error:
+        raise ValueError(f'{key}: {error}') from error
 
 
 def _write_views(cfg: Config, img_size: int) -> None:

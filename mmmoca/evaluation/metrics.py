@@ -177,8 +177,10 @@ class LinearProbeAccuracy(ImageMetric):
         judges = places[held_out] if held_out.any() else places
         top1 = 100.0 * (judges < 1).mean(axis=0)
         best = int(top1.argmax())
-        ranked = sorted(zip(top1, self._base_lrs), reverse=True)[:5]
-        accuracies = ', '.join(f'{lr:g}: {value:.2f}' for value, lr in ranked)
+        ranked = np.argsort(-top1, kind='stable')[:5]  # the first is chosen
+        accuracies = ', '.join(
+            f'{self._base_lrs[place]:g}: {top1[place]:.2f}' for place in ranked
+        )
         print_log(f'top-1 by base learning rate: {accuracies}', 'current')
         places = places[~held_out] if held_out.any() else places
         metrics = dict(top1=float(100.0 * (places[:, best] < 1).mean()))

@@ -21,7 +21,6 @@ PANELS = {
     'teacher momentum': 'momentum',
     'learning rate': 'lr',
 }
-HEALTHY = 0.4, 0.7  # of mu, docs/method/health.md
 STYLES = ('--', ':', '-.')
 
 
@@ -126,9 +125,6 @@ def draw_curves(
             label = name.removeprefix('knn/')
             axes.plot(*scalars[name], label=label, marker='.', markersize=4)
         lines = {}
-        if names[0] == 'msd':
-            colors = dict(facecolor='#e4f4e7', edgecolor='#2a9d4a')
-            axes.axhspan(*HEALTHY, label='healthy', **colors)
         if names[0] == 'codebook_perplexity' and num_words:
             lines = {f'K = {num_words}': num_words}
         if names[0].startswith('knn/'):

@@ -80,6 +80,13 @@ def wide():
     return VisionTransformer(arch='deit-t', img_size=32).state_dict()
 
 
+def shallow():
+    """Of an arch without a name."""
+    arch = dict(embed_dims=48, num_layers=1, num_heads=3)
+    arch['feedforward_channels'] = 96
+    return VisionTransformer(arch=arch, img_size=32).state_dict()
+
+
 def other_channels():
     weight = torch.ones(files.DIMS, 4, 8, 8)
     state = files.mm_vit().state_dict()
@@ -110,6 +117,7 @@ REFUSALS = [
     ('raw', lambda: find(dict(state_dict_ema=TIMM), weights='raw')),
     ('ln1.bias', lambda: fit(integer('ln1.bias'))),
     ('backbone.arch=deit-t', lambda: fit(wide())),
+    ('backbone.arch.num_layers=1', lambda: fit(shallow())),
     ('teacher.', lambda: initialise(files.checkpoint('mmmoca')[0])),
     ('in_channels', lambda: initialise(other_channels())),
     ('none.pth', lambda: initialise({}, file='none.pth')),

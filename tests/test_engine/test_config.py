@@ -142,6 +142,13 @@ def test_settings_and_whole_keys(tmp_path):
     assert read_run(SEGMENTATION, names).model.decode_head.num_classes == 2
 
 
+def test_a_view_without_a_transform_has_probability_0():
+    tiny = CONFIGS / 'demo/moca_vit-tiny_own-images.py'
+    assert read_run(tiny, ['solarize=0', 'flip=.5'])
+    with pytest.raises(ValueError, match='^solarize'):
+        read_run(tiny, ['solarize=.5'])
+
+
 def test_a_file_of_classes(tmp_path):
     path = tmp_path / 'classes.txt'
     path.write_text('road\nsky\n', 'utf-16')

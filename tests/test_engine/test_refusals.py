@@ -166,6 +166,8 @@ LR = 'optim_wrapper.optimizer.lr'
 WORDS = 'model.codebook.num_words'
 REFUSED = [
     (read, ('epoch.py',), {}, BAD, 'epoch'),
+    (read, (RECIPE, 'lr=1e-3'), {}, BAD, LR),
+    (read, (RECIPE, 'arch=s'), {}, BAD, 'model.backbone.arch'),
     (read, ('left.py',), dict(knn_root='mine'), BAD, 'knn_root'),
     (read, (RECIPE,), dict(data_root='mine'), BAD, 'data_root'),
     *((read, (MASKS, text), {}, BAD, text.split('=')[0])

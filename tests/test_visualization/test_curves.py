@@ -58,7 +58,7 @@ def test_iterations(tmp_path):
 
 
 def test_a_run_with_its_config(tmp_path):
-    """K, the healthy band of mu, a title, and no empty cell."""
+    """K, a title, and no empty cell."""
     names = 'loss', 'codebook_perplexity', 'msd', 'momentum', 'lr'
     folder = tmp_path / '20260101_000000' / 'vis_data'
     values = train(3, **dict.fromkeys(names, 0.5))
@@ -70,13 +70,12 @@ def test_a_run_with_its_config(tmp_path):
     figure = draw_run(tmp_path)
     title = figure.get_suptitle()
     assert 'runs/a' in title and 'photos' in title
-    accuracy, _, perplexity, mu, *others = figure.axes
-    assert len(others) == 2
+    _, _, perplexity, *others = figure.axes
+    assert len(others) == 3
     spans = [a.get_subplotspec() for a in figure.axes]
     cells = [(s.rowspan, s.colspan) for s in spans]
     assert sum(len(row) * len(column) for row, column in cells) == 8
     assert set(perplexity.lines[1].get_ydata()) == {640}
-    assert mu.patches[0].get_extents().height > 0 and not accuracy.patches
 
 
 KNN = {'knn/top1_k20': 30, 'step': 2}

@@ -233,7 +233,7 @@ def comparison_table(results: list[dict]) -> str:
 
     rows, notes = [], ''
     for result in results:
-        row = {'top-1, mIoU (%)': result['name']}
+        row = {'checkpoint': result['name']}
         rows.append(row | {k: text for k, (_, text) in scores(result).items()})
         used = result['settings']
         notes += f'- {printable(result["name"])}: {used["which"]} encoder'

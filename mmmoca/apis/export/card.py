@@ -16,12 +16,14 @@ _USAGE = {
 import timm
 
 model = timm.create_model('local-dir:FOLDER', pretrained=True).eval()
-tokens = model.forward_features(images)  # (B, 1 + L, D)""",
+tokens = model.forward_features(images)  # (B, 1 + L, D)
+cls, avg = tokens[:, 0], tokens[:, 1:].mean(dim=1)""",
     'transformers': """\
 from transformers import AutoModel
 
 model = AutoModel.from_pretrained('FOLDER')
-tokens = model(images).last_hidden_state  # (B, 1 + L, D)""",
+tokens = model(images).last_hidden_state  # (B, 1 + L, D)
+cls, avg = tokens[:, 0], tokens[:, 1:].mean(dim=1)""",
     'onnx': """\
 import onnxruntime
 
@@ -84,8 +86,10 @@ _CARD = """\
 Made from `{source}` (SHA-256 {sha256}), {which} encoder, by mmmoca {version}.
 
 Features are those after the final norm: [CLS], [AVG] (the mean patch token)
-or the patch tokens themselves. `preprocessing.json` says how to prepare
-images: {channels} channels ({order}){assumed}.
+or the patch tokens themselves.
+
+Images have {channels} channels ({order}){assumed}.
+`preprocessing.json` has their size, mean and std.
 {prepare}
 ```python
 {usage}
@@ -126,6 +130,7 @@ def write_card(
     usage = _USAGE[library]
     if registers := getattr(encoder.backbone, 'num_registers', 0):
         usage = usage.replace('1 + L', f'1 + {registers} + L')
+        usage = usage.replace('1:]', f'{1 + registers}:]')
     assumed = ", ImageNet's mean and std, as the checkpoint records none"
     prepare = _prepare(settings, library)
     text = _CARD.format(

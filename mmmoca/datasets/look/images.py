@@ -45,6 +45,7 @@ class ImageFacts:
         headers (int): Of how many images the header was read.
         kinds (Counter[str]): Formats, modes and bits, by headers.
         odd (Counter[str]): What stands out in headers, by phrases.
+        examples (dict[str, str]): An image of each of these.
         sizes (list[tuple[int, int]]): H and W as shown.
         unreadable (list[str]): Images that cannot be read, and why.
         prints (Counter[bytes]): Digests of the files' content.
@@ -62,6 +63,7 @@ class ImageFacts:
     headers: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     odd: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
     sizes: list[tuple[int, int]] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     prints: Counter[bytes] = field(default_factory=Counter)
@@ -83,12 +85,15 @@ class ImageFacts:
         squares = self.sums[1] / max(1, self.decoded)
         return np.sqrt(np.maximum(squares - self.mean**2, 0))
 
-    def add_file(self, info: dict, load: LoadImageFromFile) -> None:
+    def add_file(self, info: dict, load: LoadImageFromFile) -> tuple[str, ...]:
         """Count what a file says of itself.
 
         Args:
             info (dict): What the data set says of the image.
             load (LoadImageFromFile): The loader of the set.
+
+        Returns:
+            tuple[str, ...]: What stands out in its header, by phrases.
         """
         self.headers += 1
         path = info['img_path']
@@ -96,7 +101,6 @@ class ImageFacts:
         content = fileio.get(path, backend_args=load.backend_args)
         self.prints[hashlib.blake2b(content, digest_size=12).digest()] += 1
         header = read_header(content)
-        self.odd.update(header.oddities())
         kind = f'{header.format} {header.mode}'
         self.kinds[f'{kind} of {header.bits} bits'] += 1
         turns = load.color_type in ('color', 'grayscale')
@@ -109,6 +113,7 @@ class ImageFacts:
                 f'{printable(path)} has the height and width {size}, as its '
                 f'EXIF orientation turns it, not {stated} as its entry says'
             )
+        return header.oddities()
 
     def add_pixels(self, info: dict, load: LoadImageFromFile) -> None:
         """Count an image by its pixels, see :meth:`add_file`."""
@@ -170,10 +175,12 @@ class ImageFacts:
             few = 'smaller' in phrase and number < 0.1 * self.headers
             if few or phrase == 'turned by EXIF':  # which is as it should be
                 continue
-            hint = _HINTS.get(phrase, '')
+            hints = [_HINTS[phrase]] if phrase in _HINTS else []
             if phrase == 'unreadable':
-                hint = listed(self.unreadable, 2)
-            more = f' ({hint})' if hint else ''
+                hints = [listed(self.unreadable, 2)]
+            elif phrase in self.examples:
+                hints.insert(0, f'such as {self.examples[phrase]}')
+            more = f' ({"; ".join(hints)})' if hints else ''
             lines.append(f'{number} of {self.headers} {phrase}{more}')
         empty = [name for name, n in self.classes.items() if not n]
         if empty:
@@ -218,12 +225,16 @@ def image_facts(
         load = strict_loader(part)
         if load is None or 'img_path' not in info:
             continue
+        path = printable(info['img_path'])
         try:
-            facts.add_file(info, load)
+            oddities = facts.add_file(info, load)
             if number < pixels:
                 facts.add_pixels(info, load)
+            facts.odd.update(oddities)
+            for phrase in oddities:
+                facts.examples.setdefault(phrase, path)
         except Exception as error:  # each decoder has errors of its own
-            path, problem = printable(info['img_path']), printable(error)
+            problem = printable(error)
             if path not in problem:
                 problem = f'{path}: {problem}'
             facts.unreadable.append(problem)

@@ -124,7 +124,8 @@ class ReproducibilityHook(Hook):
         if runner.iter >= runner.max_iters:
             runner.logger.warning(
                 f'the run is complete, {runner.iter} of {runner.max_iters} '
-                'iterations: raise max_epochs or max_iters to train longer'
+                'iterations. To train longer, raise epochs, max_epochs or '
+                'max_iters, whichever the config has'
             )
         sampler = _sampler(loop)
         own = isinstance(sampler, SeededSampler)

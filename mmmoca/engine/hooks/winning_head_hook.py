@@ -77,6 +77,14 @@ class WinningHeadHook(Hook):
         write_text(path.with_suffix('.py'), config.pretty_text)
         runner.logger.info(f'best linear classifier so far in {path}')
 
+    def after_train(self, runner: Runner) -> None:
+        """Say what the result is."""
+        if self._best >= 0:
+            runner.logger.info(
+                f'linear probe: top-1 {self._best:.2f} % by the classifier in '
+                'linear_best.pth'
+            )
+
 
 def classifier_config(cfg: Config, in_channels: int) -> Config:
     """Build the config that tests one classifier of a linear probe.

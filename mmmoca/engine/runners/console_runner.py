@@ -159,7 +159,7 @@ class ConsoleRunner(Runner):
         if not len(loader) and images < loader.batch_size:
             raise ValueError(
                 f'{len(loader.sampler)} images of each process fill no batch '
-                f'of {loader.batch_size}: lower batch_size of the dataloader'
+                f'of {loader.batch_size}: lower train_dataloader.batch_size'
             )
         judge_images(loader.dataset)
         return loader

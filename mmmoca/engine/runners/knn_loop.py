@@ -137,7 +137,8 @@ class _BaselinesHook(Hook):
                 for name, value in found.items()
             )
             runner.logger.info(
-                f'k-NN top-1 ({self.setting}): {last:.1f} %; {gains}'
+                f'k-NN top-1 ({self.setting}): {last:.1f} % of '
+                f'{len(runner.val_dataloader.dataset)} images; {gains}'
             )
 
 
