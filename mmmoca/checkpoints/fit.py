@@ -129,11 +129,18 @@ def check_fit(
     for name, vit, part in vits:
         _check_tokens(vit, part, name or type(vit).__name__)
     if misshapen:
+        if options := _arch_options(vits, record_of(meta)):
+            raise CheckpointError(
+                f'{source} has another ViT than the config: write {options}, '
+                'and out_indices and in_channels of neck and head (the '
+                'setting arch, if any, writes them). A config of the run that '
+                'made the file has all of this'
+            )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
             f'{report}. {misshapen[0]} is {there} in the file and {here} in '
-            f'the model: {_arch_advice(vits, record_of(meta))}give the model '
-            f'the patch_size and in_channels of the file, or {advice}'
+            'the model: give the model the patch_size and in_channels of the '
+            f'file, or {advice}'
         )
     if not shared:
         raise CheckpointError(
@@ -151,10 +158,10 @@ def check_fit(
     return report
 
 
-def _arch_advice(
+def _arch_options(
     vits: list[tuple[str, VisionTransformer, dict]], record: dict
 ) -> str:
-    """Return the options that give a model the encoder of the file."""
+    """Return options that give a config the ViT of a file, if another."""
     for _, vit, saved in vits:
         needed = {PROJECTION, 'layers.0.ffn.layers.0.0.weight'}
         arch = arch_of(saved) if saved.keys() >= needed else {}
@@ -182,11 +189,7 @@ def _arch_advice(
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'
                 text += f' model.backbone.patch_size={patch}'
-            return (
-                f'its ViT is another: write {text}, and out_indices and '
-                'in_channels of neck and head (the setting arch, if any, '
-                "writes them), or test with a config of the file's run; or "
-            )
+            return text
     return ''
 
 
