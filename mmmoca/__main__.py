@@ -28,11 +28,12 @@ COMMANDS = dict(
 def list_configs() -> None:
     """Print the name of each config and what it says of itself."""
     # Those outside of the folders inherit the one of their name.
-    files = [f for name, f in shipped_configs().items() if '/' in name]
-    width = max(len(file.stem) for file in files)
-    for file in files:
+    files = {n: f for n, f in shipped_configs().items() if '/' in n}
+    width = max(map(len, files))
+    for name, file in files.items():
         line = textwrap.shorten(first_comment(file), 100, placeholder=' ...')
-        print(f'{file.stem:{width}}  {line}')
+        print(f'{name:{width}}  {line}')
+    print("\nIn a config of your own: _base_ = 'mmmoca::FOLDER/NAME.py'")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ file is reported before anything is built.
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -217,7 +218,7 @@ def run_program(
             raise
         if _is_stop(error):
             _end(parser, 130, 'stopped')
-        message = ' '.join(str(error).split()) or repr(error)
+        message = ' '.join(str(error).split()) or _where(error)
         _end(parser, 2, f'error: {message}')
     except SystemExit as end:
         if end.code == os.EX_TEMPFAIL and LAST_LINE in os.environ:
@@ -225,9 +226,18 @@ def run_program(
         raise
 
 
+def _where(error: BaseException) -> str:
+    """Return the line of code that raised an error without a message."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f'{Path(frame.filename).name}:{frame.lineno}'
+    return f'{type(error).__name__} in {place}: {frame.line}'
+
+
 def _end(parser: argparse.ArgumentParser, status: int, message: str) -> None:
     """End a program with a line, which :mod:`_launch` repeats at its end."""
     line = f'{parser.prog}: {message}\n'
     if file := os.environ.get(LAST_LINE):
+        # It is printed once, and not by each process.
         Path(file).write_text(f'{status} {line}')
+        sys.exit(status)
     parser.exit(status, line)

@@ -21,7 +21,7 @@ from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .file_check import check_paths
-from .options import read_option, write_options
+from .options import entries, read_option, write_options
 from .processes import check_launcher
 from .settings import read_setting, settings_of, write_settings
 
@@ -93,7 +93,7 @@ def read_run(
         RuntimeError: See :func:`check_launcher`.
     """
     check_launcher(launcher)
-    with _forks_are_found():
+    with _bases_are_found():
         cfg = Config.fromfile(file, import_custom_modules=False)
     cfg.launcher = launcher
     default = os.path.join('work_dirs', Path(file).stem)
@@ -127,8 +127,8 @@ def read_run(
 
 
 @contextmanager
-def _forks_are_found() -> Iterator[None]:
-    """Let ``mmseg::`` in ``_base_`` find the fork of mmsegmentation.
+def _bases_are_found() -> Iterator[None]:
+    """Let ``_base_`` find the fork of mmsegmentation, or say what is wrong.
 
     MMEngine looks for the distribution, and the fork's has another name.
     """
@@ -139,6 +139,16 @@ def _forks_are_found() -> Iterator[None]:
         MODULE2PACKAGE['mmseg'] = 'mmseg'
     try:
         yield
+    except FileNotFoundError as error:
+        index = Path(f'{error.filename}')
+        if index.parts[-2:] != ('.mim', 'model-index.yml'):
+            raise
+        checkout = index.parents[2]
+        raise FileNotFoundError(
+            '_base_ = "PACKAGE::..." finds configs of installed packages '
+            f'alone: run `pip install --no-deps -e {checkout}`, or write '
+            f'a path of {checkout}/configs'
+        ) from error
     finally:
         MODULE2PACKAGE['mmseg'] = name
 
@@ -174,7 +184,7 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
                 read_setting(key, kinds[key], value) if is_text else value
             )
         elif (name := key.split('.')[0]) not in known:
-            near = [*_keys_ending(cfg, key)]
+            near = [k for k, _ in entries(cfg) if k.split('.')[-1] == key]
             near = near or difflib.get_close_matches(name, [*kinds, *known], 1)
             hint = f'did you mean {listed(near)}? ' if near else ''
             short = f', or {", ".join(kinds)}' if kinds else ''
@@ -189,15 +199,6 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
     if given:
         write_settings(cfg, given)
         write_options(cfg, whole)
-
-
-def _keys_ending(part: dict, name: str) -> Iterator[str]:
-    """Yield the dotted keys whose last part is a name."""
-    for key, value in part.items():
-        if key == name:
-            yield key
-        if isinstance(value, dict):
-            yield from (f'{key}.{end}' for end in _keys_ending(value, name))
 
 
 def _is_setting(value: Any) -> bool:

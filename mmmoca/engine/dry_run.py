@@ -105,6 +105,8 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
         words = len(codebook.words)
         turns = run.steps * codebook.num_new_words / words
         report['codebook'] = f'{words} words, {turns:.3g} times renewed'
+        if turns < 1:
+            report['codebook'] += ': some stay noise, lower num_words'
     report |= {key: f'{value:g}' for key, value in numbers.items()}
     hooks = [hook for hook in runner.hooks if isinstance(hook, LookHook)]
     return report, hooks[0].look if hooks else None

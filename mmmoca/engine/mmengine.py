@@ -5,14 +5,10 @@ Methods of theirs that a class of ours overrides are there; all else is asked
 here alone.
 """
 
-import inspect
-
 from mmengine.dataset import BaseDataset
 from mmengine.optim import OptimWrapper
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
-
-from mmmoca.messages import listed
 
 
 def is_training(runner: Runner) -> bool:
@@ -82,24 +78,6 @@ def stop_workers(runner: Runner) -> None:
         if (iterator := loader._iterator) is not None:
             iterator._shutdown_workers()
             loader._iterator = None
-
-
-def arguments_of(error: Exception) -> str | None:
-    """List the arguments of a class that was built with an unknown one.
-
-    Args:
-        error (Exception): What building by a registry has raised.
-
-    Returns:
-        str | None: Names of its arguments; None for other errors.
-    """
-    if 'unexpected keyword argument' not in str(error):
-        return None
-    kind, trace = None, error.__traceback__
-    while trace is not None:
-        kind = trace.tb_frame.f_locals.get('obj_cls', kind)
-        trace = trace.tb_next
-    return kind and listed(inspect.signature(kind).parameters, 30)
 
 
 def forget_name(runner: Runner) -> None:

@@ -3,7 +3,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine.config import Config, DictAction
@@ -98,6 +98,19 @@ def write_options(cfg: Config, options: Mapping[str, Any]) -> None:
                 'it, or take the config that this one was made from'
             )
     cfg.merge_from_dict({place(cfg, k)[0]: v for k, v in options.items()})
+
+
+def entries(part: Config | Mapping | Sequence) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted key and the value of all that a config holds.
+
+    Args:
+        part (Config | Mapping | Sequence): A config, or a part of it.
+    """
+    pairs = part.items() if hasattr(part, 'items') else enumerate(part)
+    for key, value in pairs:
+        yield f'{key}', value
+        if isinstance(value, Mapping | list | tuple):
+            yield from ((f'{key}.{end}', v) for end, v in entries(value))
 
 
 def place(cfg: Config, key: str) -> tuple[str, Any]:

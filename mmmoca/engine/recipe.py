@@ -11,6 +11,7 @@ from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
 
+from .build_errors import explained
 from .console import without_idle_warnings
 from .options import place
 from .processes import started_processes
@@ -163,8 +164,9 @@ def rate_warning(cfg: Config) -> str | None:
     if batch == base:
         return None
     return (
-        f'the learning rate was chosen for {base} images a step, not '
-        f'{batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales it'
+        f'the config has a learning rate for {base} images a step, and this '
+        f'run has {batch}: --auto-scale-lr (auto_scale_lr.enable=True) scales '
+        'it'
     )
 
 
@@ -179,7 +181,7 @@ def training_set(cfg: Config) -> BaseDataset:
         run, so that its images are listed once.
     """
     init_default_scope(cfg.get('default_scope', 'mmpretrain'))
-    with without_idle_warnings():
+    with without_idle_warnings(), explained(cfg):
         return DATASETS.build(cfg.train_dataloader.dataset)
 
 

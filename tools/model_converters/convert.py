@@ -141,6 +141,11 @@ def write(args: argparse.Namespace) -> None:
     checkpoint['meta']['mmmoca']['sha256'] = file_sha256(args.src)
     write_checkpoint(checkpoint, args.dst)
     print(f'wrote {args.dst}')
+    if args.to == 'mmpretrain':
+        print(
+            "init_cfg=dict(type='Pretrained', prefix='backbone.', "
+            f"checkpoint='{args.dst}') of a backbone loads it"
+        )
 
 
 def main() -> None:

@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader
 from mmmoca.checkpoints import CheckpointError, guarded
 from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_set import judge_images
+from mmmoca.engine.build_errors import explained
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.console import filter_terminal, without_idle_warnings
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
 from mmmoca.engine.hooks.look_hook import LookHook
 from mmmoca.engine.mmengine import (
-    arguments_of,
     forget_name,
     load_address,
     micro_batches,
@@ -52,15 +52,17 @@ class ConsoleRunner(Runner):
     def _watched(self) -> Iterator[None]:
         """Log the error of a run that has begun; leave no workers."""
         try:
-            with shared_memory(), without_idle_warnings():
+            with (
+                shared_memory(),
+                without_idle_warnings(),
+                explained(getattr(self, 'cfg', {})),
+            ):
                 yield
-        except Exception as error:
+        except Exception:
             if self._begun:
                 self.logger.exception('the run has failed')
             else:
                 self._forget()
-            if known := arguments_of(error):
-                raise TypeError(f'{error}; it takes {known}') from error
             raise
         finally:
             stop_workers(self)

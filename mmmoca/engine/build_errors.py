@@ -1,0 +1,105 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Says which key of a config is behind an error of building a part."""
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mmengine import registry
+from mmengine.registry import Registry
+
+from mmmoca.messages import listed
+
+from .options import entries
+
+_UNKNOWN_ARGUMENT = re.compile("unexpected keyword argument '(\\w+)'")
+_UNKNOWN_CLASS = re.compile(r'([\w.]+) is not in the \S+::(.+) registry')
+
+
+@contextmanager
+def explained(cfg: dict) -> Iterator[None]:
+    """Let an error of a registry name the key, and what can stand there.
+
+    Args:
+        cfg (dict): The config whose parts are built.
+
+    Raises:
+        TypeError: For an argument that a class does not have.
+        ValueError: For a class that is not registered.
+    """
+    try:
+        yield
+    except (TypeError, KeyError) as error:
+        text = str(error)
+        if found := _UNKNOWN_ARGUMENT.search(text):
+            raise TypeError(_of_argument(cfg, error, found[1])) from error
+        if found := _UNKNOWN_CLASS.search(text):
+            raise ValueError(_of_class(cfg, found[1], found[2])) from error
+        raise
+
+
+def _of_argument(cfg: dict, error: Exception, name: str) -> str:
+    kind, trace = None, error.__traceback__
+    while trace is not None:
+        kind = trace.tb_frame.f_locals.get('obj_cls', kind)
+        trace = trace.tb_next
+    if kind is None:
+        return str(error)
+    known = [*dict.fromkeys(_arguments(kind))]
+    keys = [key for key, _ in entries(cfg) if key.split('.')[-1] == name]
+    return (
+        f'{listed(keys) or name}: {kind.__name__} has no such argument, but '
+        f'{listed(_near(name, known) or known, 30)}'
+    )
+
+
+def _arguments(kind: Any) -> Iterator[str]:
+    """Yield the arguments of a class, those of its parents behind **kwargs."""
+    parents = inspect.getmro(kind) if inspect.isclass(kind) else [kind]
+    for parent in parents:
+        if parent is object:
+            return
+        if inspect.isclass(kind) and '__init__' not in vars(parent):
+            continue
+        parameters = inspect.signature(parent).parameters.values()
+        more = False
+        for parameter in parameters:
+            more |= parameter.kind is parameter.VAR_KEYWORD
+            if parameter.kind not in (
+                parameter.VAR_KEYWORD,
+                parameter.VAR_POSITIONAL,
+            ):
+                yield parameter.name
+        if not more:
+            return
+
+
+def _of_class(cfg: dict, name: str, kind: str) -> str:
+    keys = [key for key, value in entries(cfg) if value == name]
+    known = {
+        full.split('.')[-1]: full
+        for root in vars(registry).values()
+        if isinstance(root, Registry) and root.name == kind
+        for full in _registered(root)
+    }
+    near = [known[n] for n in _near(name.split('.')[-1], [*known])]
+    return (
+        f'{listed(keys) or "type"}: there is no {kind} {name}. '
+        + (f'Did you mean {listed(near)}? ' if near else '')
+        + 'A class of your own is registered by a module in custom_imports'
+    )
+
+
+def _registered(root: Registry) -> Iterator[str]:
+    """Yield the names of a registry and its children, with their scopes."""
+    for name in root.module_dict:
+        yield name if root.parent is None else f'{root.scope}.{name}'
+    for child in root.children.values():
+        yield from _registered(child)
+
+
+def _near(name: str, known: list[str]) -> list[str]:
+    return difflib.get_close_matches(name, known, 3)
