@@ -13,6 +13,7 @@ from pycocotools import mask
 
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import look_at
+from mmmoca.datasets.look.boxes import box_facts
 from mmmoca.engine.config import read_run
 from mmmoca.engine.hooks import LookHook
 from mmmoca.engine.runners import ConsoleRunner
@@ -232,6 +233,14 @@ def test_images_of_other_bits(shapes, tmp_path):
     dataset = DATASETS.build(shapes_config(root).val_dataloader.dataset)
     judge_images(dataset)
     assert '000003' in look_at(dict(val=dataset)).wrong[0]
+
+
+def test_a_set_of_mmdet_has_facts_too(shapes):
+    """Equal to ours, as this file has no object to leave out."""
+    ours = shapes_config(shapes).train_dataloader.dataset
+    theirs = dict(ours, type='mmdet.CocoDataset')
+    found = [box_facts(DATASETS.build(cfg)).classes for cfg in (theirs, ours)]
+    assert found[0] == found[1] and found[0]['circle']['objects']
 
 
 def test_some_of_the_classes(shapes):

@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence, Sized
 
 from ..seeding import members
-from .boxes import BoxFacts, boxes_section
+from .boxes import BoxFacts, box_facts, boxes_section
 from .images import PIXELS, SECONDS, image_facts, images_section
 from .masks import MaskFacts, mask_facts, masks_section
 from .report import Look, Section
@@ -41,7 +41,7 @@ def look_at(
             name = role if number == 1 else f'{role} {number}'
             if hasattr(part, 'reduce_zero_label'):  # of mmsegmentation
                 masks[name] = mask_facts(part)
-            if isinstance(found := getattr(part, 'boxes', None), BoxFacts):
+            if (found := box_facts(part)) is not None:
                 boxes[name] = found
     sections = [images_section(images, normalise)]
     if masks:

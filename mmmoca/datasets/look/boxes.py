@@ -3,12 +3,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mmmoca.messages import listed
 
 from .report import Section
 
 SMALL = 32**2  # pixels, as COCO's evaluation has it
+MOST_IMAGES = 200_000  # whose objects are counted
 
 
 class BoxFacts:
@@ -103,6 +105,42 @@ class BoxFacts:
         if empty:
             lines.append(f'{file} has no object of {listed(empty)}')
         return lines
+
+
+def box_facts(dataset: Any) -> BoxFacts | None:
+    """Return the facts about the objects of a data set, if it has any.
+
+    Args:
+        dataset (Any): Ours has counted them while it parsed them. Of others
+            of mmdetection, those that its parser leaves are counted.
+    """
+    found = getattr(dataset, 'boxes', None)
+    if isinstance(found, BoxFacts):
+        return found
+    number = len(dataset)
+    if not number or 'instances' not in dataset.get_data_info(0):
+        return None
+    names = dataset.metainfo.get('classes') or ()
+    facts = BoxFacts(names, masks=False)
+    for index in range(min(number, MOST_IMAGES)):
+        info = dataset.get_data_info(index)
+        for place, one in enumerate(info['instances']):
+            left, top, right, bottom = one['bbox']
+            width, height = right - left, bottom - top
+            label = one['bbox_label']
+            known = 0 <= label < len(names)
+            facts.take(
+                dict(
+                    id=place,
+                    image_id=index,
+                    bbox=(left, top, width, height),
+                    area=width * height,
+                    iscrowd=one.get('ignore_flag'),
+                ),
+                (info['height'], info['width']),
+                names[label] if known else None,
+            )
+    return facts
 
 
 def _has_polygon(mask: object) -> bool:
