@@ -34,7 +34,8 @@ SMALL = [
     'train_cfg.val_interval=1',
     'default_hooks.logger.interval=1',
 ]
-SMALLER = {
+# A network for runs of which no test asks what they learn.
+NETWORK = {
     'model.backbone.arch': dict(
         embed_dims=64, num_layers=2, num_heads=2, feedforward_channels=128
     ),
@@ -125,7 +126,7 @@ def demo_config(root, name, **options):
         'train_dataloader.batch_size': 8 // processes,
         'model.codebook.num_new_words': 4,  # of eight images
         'log_level': 'ERROR',
-        **SMALLER,
+        **NETWORK,
     }
     if processes > 1:
         settings |= DDP
