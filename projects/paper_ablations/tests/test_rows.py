@@ -45,7 +45,7 @@ def test_rows_are_configs():
 
 
 @pytest.mark.parametrize('name', ROWS)
-def test_row_builds_at_full_size(name):
+def test_row_builds_at_full_size(no_first_weights, name):
     cfg = Config.fromfile(CONFIGS / f'{name}.py')
     init_default_scope(cfg.default_scope)
     with torch.device('meta'):
