@@ -9,6 +9,7 @@ from hypothesis import settings
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.registry import DefaultScope
 from mmengine.visualization import Visualizer
+from torch import nn
 
 from mmmoca.requirements import check_compiled_ops
 
@@ -73,6 +74,13 @@ def tool(monkeypatch):
         return load_tool(name)
 
     return load
+
+
+@pytest.fixture
+def no_first_weights(monkeypatch):
+    """Models are built without numbers, which take those of full size long."""
+    for kind in (nn.Linear, nn.Conv2d):
+        monkeypatch.setattr(kind, 'reset_parameters', lambda self: None)
 
 
 @pytest.fixture(scope='module')

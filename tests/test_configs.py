@@ -31,7 +31,7 @@ def config(request):
     return cfg
 
 
-def test_config_builds(config):
+def test_config_builds(config, no_first_weights):
     check_config(config)
     with torch.device('cpu' if config.default_scope == 'mmseg' else 'meta'):
         MODELS.build(config.model)

@@ -66,7 +66,7 @@ def snippets(file, language):
 def test_python(tmp_path, monkeypatch):
     """The three lines of the README, then the guide, line after line."""
     monkeypatch.chdir(tmp_path)
-    write_images(tmp_path / 'labelled')
+    write_images(tmp_path / 'labelled', train=6, val=2)
     shutil.copytree('labelled/train', 'images')
     for name in ('a.jpg', 'b.jpg'):
         shutil.copy('images/class_0/0.jpg', name)
@@ -76,13 +76,13 @@ def test_python(tmp_path, monkeypatch):
     code = next(c for c in readme if 'pretrain' in c)
     names = {}
     exec(code.replace('epochs=200', 'epochs=1'), names)
-    assert names['features'].shape == (48, 32)
+    assert names['features'].shape == (18, 32)
     shutil.copy(names['checkpoint'], 'epoch_200.pth')
     python = iter(snippets('docs/guides/embed.md', 'python'))
     exec(next(python), names)
     exec(next(python), names)
-    assert names['found'].patches.shape == (48, 32, 14, 14)
-    assert len(names['found'].paths) == len(names['array']) == 48
+    assert names['found'].patches.shape == (18, 32, 14, 14)
+    assert len(names['found'].paths) == len(names['array']) == 18
     assert torch.equal(names['found'].avg, names['features'])
     exec(next(python), names)
     (code,) = snippets('docs/guides/embed.md', 'shell')
@@ -91,7 +91,7 @@ def test_python(tmp_path, monkeypatch):
         np.load('features.npy'), names['array'], rtol=1e-4, atol=1e-5
     )
     exec(next(python), names)
-    assert len(names['groups']) == len(names['paths']) == 48
+    assert len(names['groups']) == len(names['paths']) == 18
     assert Path('groups.png').stat().st_size > 5000
     exec(next(python), names)
     assert len({*names['nearest'], names['paths'][0]}) == 6

@@ -94,19 +94,26 @@ loaders = dict(checkpoint.CheckpointLoader._schemes)
 import mmmoca
 big = {'mmcv', 'mmmoca.apis', 'mmpretrain', 'torchvision'}
 assert before == state() and not big & sys.modules.keys()
+
+import mmmoca.import_mmpretrain, mmseg.utils
+from mmseg.registry import METRICS
+before = state()
+assert not {'mmmoca.registry', 'mmmoca.checkpoints'} & sys.modules.keys()
+metric = METRICS.get('mmmoca.KNNAccuracy')
+assert metric.__module__ == 'mmmoca.evaluation.metrics'
+# Checkpoints of others are read by our reader from now on.
+own = checkpoint.CheckpointLoader._schemes.items() - loaders.items()
+assert own and all(scheme.startswith('mmmoca-') for scheme, _ in own)
 from mmmoca.engine.config import read_run
 config = 'segmentation/segmenter_moca-vit-b16_mask_own-masks-512x512.py'
 read_run(f'configs/{config}', {'arch': 'deit-s'})
-before = state()
-import mmmoca.checkpoints
 assert before[:2] == state()[:2]
-own = checkpoint.CheckpointLoader._schemes.items() - loaders.items()
-assert all(scheme.startswith('mmmoca-') for scheme, _ in own)
 """
 
 
 @pytest.mark.processes
-def test_import_changes_nothing_of_the_process_and_loads_nothing_big():
+def test_a_process_before_and_after_the_first_use():
+    """An import loads nothing big; a prefix in a config loads the package."""
     done = python('-c', CODE, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert not done.stdout

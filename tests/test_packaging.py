@@ -164,16 +164,22 @@ def install(uv, tmp_path_factory):
     shutil.rmtree(folder)
 
 
+INSTALL = (REPO / 'docs' / 'get_started' / 'install.md').read_text()
+
+
 @pytest.fixture(scope='module')
-def trained(install, sources, workspace, tmp_path_factory):
+def editable(install, sources):
+    """Folder of the programs, with the docs' editable install."""
+    assert "pip install -e '.[onedl,mim]'" in INSTALL
+    return install('-e', '.[onedl,mim]', cwd=sources)
+
+
+@pytest.fixture(scope='module')
+def trained(editable, sources, workspace, tmp_path_factory):
     """Folder of a run: the docs' line, from an editable install."""
-    page = (REPO / 'docs' / 'get_started' / 'install.md').read_text()
-    assert "pip install -e '.[onedl,mim]'" in page
-    line = re.search(r'^mim (train mmmoca .*) --gpus 8$', page, re.M)[1]
-    programs = install('-e', '.[onedl,mim]', cwd=sources)
-    assert (sources / 'mmmoca/.mim/configs/moca').is_symlink()
+    line = re.search(r'^mim (train mmmoca .*) --gpus 8$', INSTALL, re.M)[1]
     work_dir = tmp_path_factory.mktemp('trained')
-    train = [programs / 'mim', *line.split(), '--gpus', '1']
+    train = [editable / 'mim', *line.split(), '--gpus', '1']
     options = ['--work-dir', work_dir, '--cfg-options', *SMALL]
     log = _run(*train, *options, 'train_cfg.max_epochs=1', cwd=workspace)
     assert f'will use {sources}/configs/moca/{CONFIG} instead' in log
@@ -187,7 +193,17 @@ def installed(install, trained, built):
 
 
 @pytest.mark.slow
-def test_mim_trains_and_tests(installed, trained, workspace, tmp_path):
+def test_an_editable_install_has_the_configs_themselves(editable, sources):
+    assert (sources / 'mmmoca/.mim/configs/moca').is_symlink()
+
+
+@pytest.mark.slow
+def test_mim_trains(trained):
+    assert (trained / 'epoch_1.pth').is_file()
+
+
+@pytest.mark.slow
+def test_mim_tests(installed, trained, workspace, tmp_path):
     metrics = tmp_path / 'metrics.json'
     test = [installed / 'mim', 'test', 'mmmoca', CONFIG]
     test += ['--checkpoint', trained / 'epoch_1.pth', '--work-dir', tmp_path]

@@ -9,8 +9,6 @@ from mmengine.registry import DefaultScope, Registry
 
 from mmmoca import registry
 
-from .helpers.tools import python
-
 ROOTS = {
     name: value
     for name, value in vars(mmengine.registry).items()
@@ -27,20 +25,6 @@ def test_every_registry_of_mmengine_has_a_child(name):
     # A folder without __init__.py would import here, but not be packaged.
     for location in child._locations:
         assert import_module(location).__file__ is not None
-
-
-@pytest.mark.processes
-def test_prefix_resolves_without_an_import():
-    # Of all classes this one takes the fewest imports.
-    code = (
-        'import sys\n'
-        'from mmseg.registry import METRICS\n'
-        "print(METRICS.get('mmmoca.KNNAccuracy'))\n"
-        # Checkpoints of others are read by our reader from now on.
-        "print('mmmoca.checkpoints.schemes' in sys.modules)"
-    )
-    end = "mmmoca.evaluation.metrics.KNNAccuracy'>\nTrue\n"
-    assert python('-c', code).stdout.endswith(end)
 
 
 def test_scope_knows_itself_mmengine_and_mmpretrain():

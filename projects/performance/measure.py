@@ -15,8 +15,6 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch.profiler import profile
 
-from mmmoca.evaluation.report import render_table
-
 T = TypeVar('T')
 # Picklable, such as a class or a partial of one; what it builds is called.
 Build = Callable[[], Callable[[], object]]
@@ -139,6 +137,9 @@ def report(figures: list[dict], file: Path | None = None) -> None:
         figures (list[dict]): For each row, texts and numbers by column.
         file (Path, optional): For JSON.
     """
+    # Not for the processes that measure: it imports all of OpenMMLab.
+    from mmmoca.evaluation.report import render_table
+
     rows = [
         [f'{v:.4g}' if isinstance(v, float) else str(v) for v in row.values()]
         for row in figures

@@ -73,9 +73,10 @@ def python(*arguments, **options):
 
 def forget_tools():
     """Let the next import of a module of ``tools/`` be its first."""
+    folder = f'{TOOLS}/'
     for name, module in list(sys.modules.items()):
         file = getattr(module, '__file__', None) or ''
-        if file.startswith(f'{TOOLS}/'):
+        if file.startswith(folder):
             del sys.modules[name]
 
 

@@ -47,10 +47,11 @@ from ..helpers.checkpoint_files import (
 )
 from ..helpers.tools import run_tool
 
-# ONNX takes seconds.
+# They take seconds.
+GRAPHS = 'onnx', 'torch-export'
 EVERY_FORMAT = [
-    pytest.param('onnx', marks=pytest.mark.slow),
-    *sorted(FORMATS.keys() - {'onnx'}),
+    pytest.param(name, marks=[pytest.mark.slow] * (name in GRAPHS))
+    for name in sorted(FORMATS)
 ]
 TRAINED, OTHER = (32, 48), (48, 80)
 
@@ -147,15 +148,26 @@ def test_features_in_other_libraries(export, to):
         assert [o.name for o in outputs] == ['cls', 'avg', 'patches']
 
 
-@pytest.mark.parametrize('to', EVERY_FORMAT)
-@pytest.mark.parametrize('kind', ['RegisterViT', 'DINOv3ViT'])
+# Registers are in a graph of the other kind, too.
+KINDS = {
+    'RegisterViT': FORMATS.keys() - {'onnx'},
+    'DINOv3ViT': FORMATS.keys() - {'dinov2'},  # no class has both
+}
+
+
+@pytest.mark.parametrize(
+    'kind, to',
+    [
+        pytest.param(kind, to, marks=[pytest.mark.slow] * (to in GRAPHS))
+        for kind, formats in KINDS.items()
+        for to in sorted(formats)
+    ],
+)
 def test_registers_and_rotary_positions(export, tmp_path, kind, to):
     """Which files these are read from is in test_libraries."""
     pytest.importorskip('transformers', '4.56')  # which knows DINOv3
     squares = to in ('transformers', 'dinov2') and kind == 'RegisterViT'
     size = (64, 64) if squares else (40, 72)
-    if (kind, to) == ('DINOv3ViT', 'dinov2'):
-        pytest.skip('no class has both')
     options = '--num-heads', 2, '--img-size', *size
     folder = export(token_vit(kind).state_dict(), to, *options)
     source = tmp_path / 'in.pth'
@@ -279,7 +291,9 @@ def test_periods_in_bfloat16_are_those_of_the_libraries(tmp_path):
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-@pytest.mark.parametrize('to', sorted(FORMATS.keys() - {'onnx'}))
+@pytest.mark.parametrize(
+    'to', [to for to in EVERY_FORMAT if to.values != ('onnx',)]
+)
 def test_a_full_disk_is_an_error(export, tmp_path, to):
     """PyTorch's own writer ends the process."""
     torch.save(run_content()[0], tmp_path / 'in.pth')
@@ -346,7 +360,7 @@ def test_images_are_prepared_as_in_the_evaluation(root, export, tmp_path):
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize('to', sorted(FORMATS))
+@pytest.mark.parametrize('to', EVERY_FORMAT)
 def test_cards_lead_from_a_photo_to_features(export, tmp_path, to):
     if to == 'onnx':
         pytest.importorskip('onnxruntime')

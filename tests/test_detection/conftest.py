@@ -23,10 +23,10 @@ def mmdet_scope():
 
 @pytest.fixture(scope='session')
 def shapes(tmp_path_factory):
-    """Twelve training and four validation images. Read it only."""
+    """Six training and two validation images. Read it only."""
     root = tmp_path_factory.mktemp('coco') / 'shapes'
     tool = load_tool('drawn_sets/make_shapes_coco')
-    tool.make_shapes(root, train=12, val=4, size=96)
+    tool.make_shapes(root, train=6, val=2, size=96)
     return root
 
 
@@ -38,6 +38,7 @@ def shapes_config(root, work_dir=None, **options):
         loader = cfg[f'{name}_dataloader']
         loader.dataset.data_root = str(root)
         loader.persistent_workers = False
+    cfg.train_dataloader.batch_size = 2
     for name in ('val', 'test'):
         cfg[f'{name}_evaluator'].ann_file = f'{root}/annotations/train.json'
     cfg.merge_from_dict({'log_level': 'WARNING'} | options)

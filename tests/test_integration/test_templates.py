@@ -91,9 +91,13 @@ def test_template(place, tmp_path, monkeypatch, config, data, settings):
         others.append('model.backbone.init_cfg=None')
     if 'needs_checkpoint' in cfg.default_hooks.get('checkpoint_fit', ()):
         others.append('default_hooks.checkpoint_fit.needs_checkpoint=False')
+    if 'own-images' in config:
+        others.append('model.backbone.arch=deit-t')
     if 'cascade' in config:  # a thousand regions take a minute
         regions = 'train_cfg.rpn_proposal', 'test_cfg.rpn'
         others += [f'model.{key}.max_per_img=20' for key in regions]
+        heads = [f'model.roi_head.bbox_head.{index}' for index in range(3)]
+        others += [f'{head}.fc_out_channels=32' for head in heads]
     options = '--work-dir', tmp_path, '--cfg-options', *settings, *others
     if cfg.get('train_cfg'):
         run_tool('tools/train.py', f'{config}.py', *options)

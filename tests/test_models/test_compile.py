@@ -116,6 +116,7 @@ TWO_EPOCHS = {
     ),
     'train_dataloader.batch_size': 8,
     'train_dataloader.sampler.infinite': False,
+    'model.backbone.arch.embed_dims': 192,  # of more than a bucket of DDP
     'optim_wrapper.dtype': 'float32',
     'optim_wrapper.accumulative_counts': 2,
     'model.backbone.arch.num_layers': 1,

@@ -92,16 +92,16 @@ def test_pictures_of_any_run(demo, tmp_path):
 @pytest.mark.slow
 def test_own_images(tool, tmp_path, monkeypatch, capfd):
     """A draw of them, with labels or without, and one that is unreadable."""
-    write_images(tmp_path / 'images', train=60, val=6, classes=2)
+    write_images(tmp_path / 'images', train=24, val=6, classes=2)
     broken = tmp_path / 'images' / 'train' / 'class_0' / 'broken.jpg'
     demo, out = tool('demo'), tmp_path / 'out'
-    monkeypatch.setattr(demo, 'MAX_IMAGES', 100)
-    for data, number, labelled in (('.', 120, True), ('train', 121, False)):
+    monkeypatch.setattr(demo, 'MAX_IMAGES', 40)
+    for data, number, labelled in (('.', 48, True), ('train', 49, False)):
         folder = (tmp_path / 'images' / data).resolve()
         line = '--data', str(folder), '--out', str(out / data)
-        demo.main([*line, '--iters', '3'])
+        demo.main([*line, '--iters', '2'])
         printed = capfd.readouterr().out
-        assert f'100 images of {number} in' in printed
+        assert f'40 images of {number} in' in printed
         assert ('k-NN, teacher' in printed) == labelled
         assert cv2.imread(str(out / data / 'moca.png')).std() > 20
         broken.write_bytes(b'\xff\xd8\xff broken')

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from ..helpers.distributed import free_port
 from ..helpers.images import write_images
 from ..helpers.tools import ROOT
 
@@ -18,7 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 def start(work_dir, *options):
     """``tools/dist_train.sh`` with two processes and the tiny config."""
     binary = os.path.dirname(sys.executable)
-    env = dict(os.environ, PATH=f'{binary}:{os.environ["PATH"]}', PORT='29571')
+    env = dict(os.environ, PATH=f'{binary}:{os.environ["PATH"]}')
+    env['PORT'] = str(free_port())
     command = [f'{ROOT}/tools/dist_train.sh', 'moca_vit-tiny_own-images', '2']
     return subprocess.Popen(
         [*command, '--work-dir', work_dir, '--cfg-options', *options],
@@ -37,10 +39,11 @@ def test_a_refused_run_ends_with_its_own_line(tmp_path):
 
 
 def test_a_stopped_run_ends_with_its_status(tmp_path):
-    write_images(tmp_path / 'images')
+    write_images(tmp_path / 'images', train=6, val=1)
     work = tmp_path / 'work'
     options = f'data_root={tmp_path}/images/train', 'epochs=1000'
-    more = 'batch_size=4', 'default_hooks.checkpoint.interval=1'
+    more = 'batch_size=4', 'train_dataloader.num_workers=0'
+    more += ('default_hooks.checkpoint.interval=1',)
     run = start(work, *options, *more)
     end = time.monotonic() + 100
     while not [*work.glob('epoch_*.pth')]:

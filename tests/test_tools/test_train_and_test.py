@@ -1,12 +1,10 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Command lines of training and testing, in one process and in two."""
 
-import json
 import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +15,7 @@ from mmmoca import requirements
 from mmmoca.engine import NonFiniteLossError, NonFiniteStateError, training
 from mmmoca.engine.config import read_run
 
-from ..helpers.distributed import free_port
+from ..helpers.distributed import run_processes
 from ..helpers.images import CONFIGS, DEMO_CONFIG
 from ..helpers.runs import SMALL
 from ..helpers.tools import TOOLS, run_tool
@@ -207,38 +205,41 @@ def test_scripts_are_executable_and_say_what_is_missing(script):
     assert f'Usage: {script}' in run.stderr
 
 
+def run_in_one_of_two(program, folder, *arguments):
+    """What it prints."""
+    os.environ['CUDA_VISIBLE_DEVICES'] = ''
+    os.chdir(folder)
+    return run_tool(program, *arguments)
+
+
 @pytest.mark.slow
 @pytest.mark.processes
 def test_two_processes_and_one_agree(workspace, tmp_path, monkeypatch):
-    monkeypatch.chdir(workspace)
-    folder = str(Path(sys.executable).parent)
-    monkeypatch.setenv('PATH', folder, prepend=os.pathsep)
-    monkeypatch.setenv('PYTHONPATH', str(TOOLS.parent), prepend=os.pathsep)
-    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
-    monkeypatch.setenv('OMP_NUM_THREADS', '1')
-    monkeypatch.setenv('PORT', str(free_port()))
-    options = ['--work-dir', tmp_path, '--cfg-options', *SMALL]
+    monkeypatch.chdir(tmp_path)
+    Path('data').symlink_to(workspace / 'data')
+    options = ['--work-dir', '.', '--cfg-options', *SMALL]
     options.append('train_cfg.max_epochs=1')
+    # The run leaves a config of this name here.
+    test = CONFIGS / CONFIG, 'epoch_1.pth'
 
-    def run(script, *arguments):
-        command = [TOOLS / script, CONFIG, *arguments, *options]
-        return subprocess.check_output(command, text=True)
+    def run(program, *arguments):
+        line = program, tmp_path, *arguments, '--launcher', 'pytorch'
+        return run_processes(run_in_one_of_two, 2, *line, *options)[0]
 
     switches = '--auto-scale-lr', '--amp', '--no-validate'
-    log = run('dist_train.sh', '2', *switches)
+    log = run('tools/train.py', CONFIG, *switches)
     (file,) = tmp_path.glob('*/*.log')
     assert 'GPU number: 2' in file.read_text()
     assert 'optim_wrapper.optimizer.lr=4.6875e-06' in log  # times 8 / 2048
     assert 'Epoch(train) [1][1/1]' in log and 'Epoch(val)' not in log
-    saved = (tmp_path / CONFIG).read_text()
+    saved = Path(CONFIG).read_text()
     assert "type='mmmoca.MixedPrecisionOptimWrapper'" in saved
 
-    test, metrics = (CONFIG, tmp_path / 'epoch_1.pth'), tmp_path / 'm.json'
-    out = '--out', metrics, '--out-item', 'metrics'
+    run('tools/test.py', *test, '--out', 'p.pkl')
+    out = '--out', 'm.json', '--out-item', 'metrics'
     log = run_tool('tools/test.py', *test, *out, *options)
     assert re.search(r'\| k-NN top-1 \(%\) \| +k = 2', log)
-    run('dist_test.sh', test[1], '2', '--out', tmp_path / 'p.pkl')
-    samples = load(tmp_path / 'p.pkl')
+    samples, found = load('p.pkl'), load('m.json')
     hits = [int(s['pred_label']) == int(s['gt_label']) for s in samples]
-    found = json.loads(metrics.read_text())['knn/top1_k2']
-    assert len(hits) == 4 and found == 100 * sum(hits) / 4
+    assert len(hits) == 4
+    assert found['knn/top1_k2'] == 100 * sum(hits) / 4

@@ -2,7 +2,9 @@
 """Every row of the tables is a config that trains, and every config a row."""
 
 import copy
+import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -43,7 +45,7 @@ def test_rows_are_configs():
 
 
 @pytest.mark.parametrize('name', ROWS)
-def test_row_builds_at_full_size(name):
+def test_row_builds_at_full_size(no_first_weights, name):
     cfg = Config.fromfile(CONFIGS / f'{name}.py')
     init_default_scope(cfg.default_scope)
     with torch.device('meta'):
@@ -102,25 +104,38 @@ def test_row_trains(root, name):
 @pytest.mark.slow
 @pytest.mark.processes
 def test_command(root, tmp_path, monkeypatch, capsys):
-    """Two rows, trained once; what it prints is what they logged."""
+    """A row, trained once; what it prints is what runs logged."""
     (tmp_path / 'textures').symlink_to(root)
-    names = ['table2a_img-only', 'table3_pixels']
-    command = ['run', tmp_path, '--seeds', '1', '--steps', '8']
-    # The last is the first at this size.
-    command += ['--jobs', '1', '--rows', *names, 'table3_img-only']
-    monkeypatch.setattr(sys, 'argv', [*map(str, command)])
-    run.main()
-    table = capsys.readouterr().out
-    for name, paper in zip(names, ('66.8', '72.3')):
-        work = tmp_path / f'{name}_steps_8_seed_0'
-        assert (work / 'iter_8.pth').is_file()
-        what, _ = ROWS[name]
-        cells = f'`{name}`', what, f'{run.accuracy(work):.1f}', paper
-        assert re.search(r' +\| +'.join(map(re.escape, cells)), table)
-    assert len([*tmp_path.glob('*_seed_0')]) == 2
-    monkeypatch.setattr(run, 'tool', None)  # nothing is trained again
-    run.main()
-    assert table.splitlines()[-4:] == capsys.readouterr().out.splitlines()[-4:]
+    first, second = 'table2a_img-only', 'table3_pixels'
+
+    def table(*rows):
+        command = ['run', tmp_path, '--seeds', '1', '--steps', '8']
+        command += ['--jobs', '1', '--rows', *rows]
+        monkeypatch.setattr(sys, 'argv', [*map(str, command)])
+        run.main()
+        return capsys.readouterr().out.strip().splitlines()
+
+    def work(name):
+        return tmp_path / f'{name}_steps_8_seed_0'
+
+    def cells(name, paper):
+        values = f'{run.accuracy(work(name)):.1f}', paper
+        return [f'`{name}`', ROWS[name][0], *values]
+
+    # Both are the same at this size.
+    *_, line = table(first, 'table3_img-only')
+    assert re.split(r' *\| *', line.strip('| ')) == cells(first, '66.8')
+    assert (work(first) / 'iter_8.pth').is_file()
+    assert [*tmp_path.glob('*_seed_0')] == [work(first)]
+    # As if a second one had been trained, too: nothing is repeated.
+    shutil.copytree(work(first), work(second))
+    (log,) = work(second).glob('*/vis_data/scalars.json')
+    log.write_text(json.dumps({run.ACCURACY: 12.34}))
+    monkeypatch.setattr(run, 'tool', None)
+    *_, same, line = table(first, second)
+    assert re.split(r' *\| *', same.strip('| ')) == cells(first, '66.8')
+    assert re.split(r' *\| *', line.strip('| ')) == cells(second, '72.3')
+    assert cells(second, '72.3')[2] == '12.3'
 
 
 @pytest.mark.parametrize('arguments', [['--rows', 'x'], ['--seeds', '0']])

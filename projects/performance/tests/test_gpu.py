@@ -3,17 +3,49 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import gpu
+import measure
+import training_step
+from tests.helpers.tools import run_tool
+
+
+@pytest.fixture
+def imported_once(monkeypatch):
+    """Parts that are programs of the repository run in this process.
+
+    Others, such as those of several processes, start as they do.
+    """
+    start, threads = gpu.subprocess.run, torch.get_num_threads()
+
+    def run(command, *, stdout, **options):
+        python = command.index(sys.executable)
+        program, *arguments = command[python + 1 :]
+        if not program.endswith('.py'):
+            return start(command, stdout=stdout, **options)
+        stdout.write(run_tool(program, *arguments))
+        return gpu.subprocess.CompletedProcess(command, 0)
+
+    def call(function, *arguments):
+        return function(*arguments)
+
+    monkeypatch.setattr(gpu.subprocess, 'run', run)
+    monkeypatch.setattr(measure, 'apart', call)
+    # Counted in test_step.py.
+    monkeypatch.setattr(training_step, 'count_flops', lambda *_: 1e9)
+    monkeypatch.chdir(gpu.ROOT)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_rehearsal(tmp_path, capsys):
+def test_rehearsal(tmp_path, capsys, imported_once):
     """Each program that the parts run, once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
     names = 'attention', 'eager', 'profile', 'photos', 'distributed'

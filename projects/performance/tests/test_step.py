@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
+from mmengine.config import Config
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -83,8 +84,13 @@ def test_operations_of_a_step():
 
 def test_steps_are_set_up_as_runs_are(root):
     """The benchmark measures what the Runner does."""
-    half = {'optim_wrapper.dtype': 'bfloat16'}
-    runner = demo_runner(root, 'same', **half, **NO_VALIDATION)
+    model = Config.fromfile(DEMO_CONFIG).model
+    options = NO_VALIDATION | {
+        'optim_wrapper.dtype': 'bfloat16',
+        'model.backbone': model.backbone,
+        'model.neck': model.neck,
+    }
+    runner = demo_runner(root, 'same', **options)
     theirs = runner.build_optim_wrapper(runner.cfg.optim_wrapper)
     step = TrainingStep(None, 4, 'bf16', 'cpu', config=DEMO_CONFIG)
     assert step.wrapper.optimizer.defaults['fused'] is True
