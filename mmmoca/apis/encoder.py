@@ -257,7 +257,7 @@ class Encoder(BaseModel):
             batch_sampler=map(list, batches),
             num_workers=num_workers,
             collate_fn=collate,
-            # Its seed is drawn there, and not of the caller's numbers.
+            # The loader draws its seed here, not from the caller's generator.
             generator=torch.Generator(),
             pin_memory=self.data_preprocessor.device.type == 'cuda',
         )

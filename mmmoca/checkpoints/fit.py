@@ -37,9 +37,9 @@ def fit(
 ) -> tuple[Backbone, list[str]]:
     """Fit an encoder to a ViT that will take its weights.
 
-    Its positions are resized, as mmpretrain would resize every grid as a
-    square one; the patch projection is adapted to the channels of the ViT;
-    LayerScale, which is folded into the weights, gets factors of 1.
+    Positions are resized here, because mmpretrain would take every grid for a
+    square. The patch projection is adapted to the ViT's channels. LayerScale
+    is already folded into the weights, so its factors become 1.
 
     Args:
         backbone (Backbone): The encoder.
@@ -132,9 +132,9 @@ def check_fit(
         if options := _arch_options(vits, record_of(meta)):
             raise CheckpointError(
                 f'{source} has another ViT than the config: write {options}, '
-                'and out_indices and in_channels of neck and head (the '
-                'setting arch, if any, writes them). A config of the run that '
-                'made the file has all of this'
+                'and change out_indices and in_channels where the config has '
+                'them (the setting arch of a template does). The config of '
+                'the run that made the file has all of this'
             )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Says which key of a config is behind an error of building a part."""
+"""Names the config key that makes building a part fail."""
 
 import difflib
 import inspect
@@ -21,7 +21,7 @@ _UNKNOWN_CLASS = re.compile(r'([\w.]+) is not in the \S+::(.+) registry')
 
 @contextmanager
 def explained(cfg: dict) -> Iterator[None]:
-    """Let an error of a registry name the key, and what can stand there.
+    """Make a registry's error name the key and its possible values.
 
     Args:
         cfg (dict): The config whose parts are built.
@@ -46,12 +46,14 @@ def _of_argument(cfg: dict, error: Exception, name: str) -> str:
     while trace is not None:
         kind = trace.tb_frame.f_locals.get('obj_cls', kind)
         trace = trace.tb_next
-    if kind is None:
-        return str(error)
-    known = [*dict.fromkeys(_arguments(kind))]
     keys = [key for key, _ in entries(cfg) if key.split('.')[-1] == name]
+    place = listed(keys) or name
+    parents = [c.__qualname__ for c in getattr(kind, '__mro__', ())]
+    if str(error).split('.')[0] not in parents:  # a part that it builds
+        return f'{place}: {error}'
+    known = [*dict.fromkeys(_arguments(kind))]
     return (
-        f'{listed(keys) or name}: {kind.__name__} has no such argument, but '
+        f'{place}: {kind.__name__} has no such argument, but '
         f'{listed(_near(name, known) or known, 30)}'
     )
 

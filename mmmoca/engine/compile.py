@@ -16,14 +16,14 @@ from .steps import unwrap_model
 def compile_forward(
     model: nn.Module, options: bool | str | dict | None, micro_batches: int = 1
 ) -> None:
-    """Compile the parts of a training step that compute.
+    """Compile the computations of a training step.
 
-    These are the model's ``passes``, a graph each: of
-    :class:`~mmmoca.models.MOCA` the teacher's pass, the student's pass with
-    its decoder, and the losses; of a model without ``passes`` its
-    ``forward``. ``blocks`` compiles each transformer layer instead of the
-    passes that consist of them. That takes a fraction of the time: the layers
-    share their graphs.
+    These are the model's ``passes``, one graph each. Those of
+    :class:`~mmmoca.models.MOCA` are the teacher's pass, the student's pass
+    with its decoder, and the losses. A model without ``passes`` has its
+    ``forward`` compiled. ``blocks`` compiles each transformer layer instead of
+    the passes that consist of layers. That takes a fraction of the time, as
+    the layers share their graphs.
 
     MMEngine compiles ``train_step``, which TorchDynamo cannot trace: the
     optimiser wrapper's autocast and counters are inside. Checkpoints and
@@ -86,9 +86,9 @@ def _read(
     """Split ``compile`` of a config.
 
     Returns:
-        tuple[bool, list, dict]: Whether to compile layers; settings of the
-        compiler for these graphs alone, which decorate what they hold for;
-        arguments of :func:`torch.compile`.
+        tuple[bool, list, dict]: Whether to compile layers; decorators that
+        apply compiler settings to these graphs alone; arguments of
+        :func:`torch.compile`.
     """
     if isinstance(options, str) and options != 'blocks':
         raise ValueError(

@@ -119,7 +119,7 @@ def read_run(
     check_paths(cfg, *stages)
     _complete(cfg)
     if cfg.get('default_scope') == 'mmseg':
-        # Data sets take PyTorch to be imported.
+        # Importing the data sets imports PyTorch.
         from .segmentation_check import check_segmentation
 
         check_segmentation(cfg, stages)
@@ -254,7 +254,10 @@ def _complete(cfg: Config) -> None:
     import mmmoca.import_mmpretrain  # noqa: F401
 
     if own := cfg.get('custom_imports'):
-        _import_own(own, _home_of(own, cfg.filename))
+        # The run writes its config into a folder that lacks the modules.
+        home = _home_of(own, cfg.filename, cfg.get('imports_from'))
+        cfg.imports_from = home
+        _import_own(own, home)
     scope = cfg.get('default_scope')
     if scope and find_spec(scope) and find_spec(f'{scope}.datasets'):
         import_quietly(f'{scope}.datasets')
@@ -263,22 +266,26 @@ def _complete(cfg: Config) -> None:
     _complete_dataloaders(cfg, scope not in ('mmseg', 'mmdet'))
 
 
-def _home_of(own: dict, file: str) -> str:
-    """Return the folder of a config, or the one above that has its modules."""
+def _home_of(own: dict, file: str, earlier: str | None) -> str:
+    """Return the folder that has the modules of a config.
+
+    It is that of the config, one above, or that of an earlier run.
+    """
     folder, *above = Path(file).absolute().parents
+    above += [Path(earlier)] if earlier else []
     names = own.get('imports') or ['']
     first = str(names if isinstance(names, str) else names[0]).split('.')[0]
     for place in (folder, *above):
         if (place / first).is_dir() or (place / f'{first}.py').is_file():
             return str(place)
-    return str(folder)
+    return earlier or str(folder)
 
 
 def _import_own(own: dict, folder: str) -> None:
-    """Import modules, those beside a config before those of earlier ones.
+    """Import modules; a config's own win over those of earlier configs.
 
-    Two configs may have a ``hooks.py`` each: the folder of an earlier config,
-    and what was imported from there, step aside.
+    Two configs may each have a ``hooks.py``, so the folder of the earlier one
+    and what was imported from it are removed first.
     """
     for earlier, modules in _BESIDE.items():
         if earlier != folder and earlier in sys.path:

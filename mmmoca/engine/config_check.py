@@ -47,8 +47,8 @@ _KEYS = (
     'test_cfg test_dataloader test_evaluator train_cfg train_dataloader '
     'val_cfg val_dataloader val_evaluator visualizer work_dir '
     'activation_checkpointing compile efficient_conv_bn_eval '
-    'find_unused_parameters look model_wrapper_cfg runner_type settings '
-    'sync_bn'
+    'find_unused_parameters imports_from look model_wrapper_cfg runner_type '
+    'settings sync_bn'
 )
 # Steps after which the values of an image are no longer those of 8 bits.
 _OTHER_SCALE = re.compile('LoadBands|ToTensor|Normalize|Rescale')

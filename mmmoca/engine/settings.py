@@ -389,7 +389,7 @@ def _views(cfg: Config) -> list[list[ConfigDict]]:
 def _write_probability(
     view: list[ConfigDict], key: str, name: str, probability: float
 ) -> None:
-    """Write that of a transform; 0 is that of one that a view lacks."""
+    """Write a transform's probability; 0 is allowed if a view lacks it."""
     names = [part.type.split('.')[-1] for part in view]
     if not probability and name not in names:
         return

@@ -47,8 +47,8 @@ class MOCA(BaseSelfSupervisor):
         data_preprocessor (dict, optional): Defaults to a
             :class:`ViewsDataPreprocessor` without normalisation.
         init_cfg (dict, optional): See :class:`BaseSelfSupervisor`.
-        half_teacher (bool): Whether the teacher has ``half_residuals``, see
-            :class:`MOCAViT`. Defaults to False: if the student has.
+        half_teacher (bool): Whether the teacher has ``half_residuals`` (see
+            :class:`MOCAViT`) even if the student does not. Defaults to False.
 
     Raises:
         ValueError: If parts do not fit each other.

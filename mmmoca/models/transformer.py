@@ -127,9 +127,9 @@ class Attention(nn.Module):
 
         Args:
             x (Tensor): The tokens of all rounds, (B, N, D).
-            angles (Sequence[Tensor | None]): Of each round's rotary
-                positions, (1 or B, 1, n, d), for its last n tokens; see
-                :func:`rotate`. Defaults to one round without.
+            angles (Sequence[Tensor | None]): The rotary angles of each round,
+                (1 or B, 1, n, d), for its last n tokens; see :func:`rotate`.
+                Defaults to one round without rotary positions.
             lengths (Sequence[int], optional): Tokens of each round, N in
                 all. Defaults to one round.
 

@@ -259,7 +259,7 @@ class MOCAViT(VisionTransformer):
         return super().get_layer_depth(param_name, prefix)
 
     def _prepare_pos_embed(self, state_dict: dict, prefix: str, *args) -> None:
-        """Resize positions that are loaded; older rotary ones are zeros."""
+        """Resize loaded positions; drop the zeros of older rotary files."""
         if self.pos_embed is None:
             state_dict.pop(f'{prefix}pos_embed', None)
         else:

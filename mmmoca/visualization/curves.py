@@ -17,6 +17,7 @@ PANELS = {
     'loss (KL divergence)': 'loss',
     'codebook perplexity': 'codebook_perplexity',
     'image information (nats)': 'image_information',
+    'effective rank (RankMe)': 'rank_me',
     'mean similarity difference μ': 'msd',
     'teacher momentum': 'momentum',
     'learning rate': 'lr',

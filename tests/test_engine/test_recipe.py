@@ -158,7 +158,7 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
     cfg = own_config(root, tmp_path, **options)
     run(cfg)
     printed = capsys.readouterr().out
-    assert 'chosen for 2048 images' in printed
+    assert '2048 images' in printed
     assert '36 of the 64 words' in printed
     assert list(tmp_path.glob('best_knn_top1_k20_epoch_*.pth'))
 

@@ -119,7 +119,7 @@ TWO_EPOCHS = {
     'model.backbone.arch.embed_dims': 192,  # of more than a bucket of DDP
     'optim_wrapper.dtype': 'float32',
     'optim_wrapper.accumulative_counts': 2,
-    'model.backbone.arch.num_layers': 1,
+    'model.backbone.arch.num_layers': 2,
     'model.backbone.tap_layer': 1,
     'env_cfg.dist_cfg.backend': 'gloo',
 }

@@ -52,8 +52,8 @@ class ImageFacts:
         classes (Counter[str]): Images of each class, if there are any.
         decoded (int): Of how many images the pixels were read.
         grey (int): Of these, how many are grey and stored as colours.
-        sums (np.ndarray): Of the means of these images and of their mean
-            squares, (2, C), of colours in the order RGB.
+        sums (np.ndarray): Sums over the decoded images of their means and
+            mean squares per channel, (2, C), colours in RGB order.
         crop (int): Largest side in pixels that is cut out; 0 without.
         wrong (list[str]): Images that a run cannot use, and why.
     """

@@ -77,11 +77,15 @@ class CodebookHook(Hook):
             epochs = -(-count // len(loader))
             images -= epochs * (-len(loader.dataset) % batch)
         if images < needed:
+            remedy = 'take a larger batch, or fewer new words'
+            if batch >= needed:
+                remedy += (
+                    ', write drop_last=True in the train_dataloader, or '
+                    'iterations that are a multiple of accumulative_counts'
+                )
             raise ValueError(
                 f'a step can have as few as {images} images, too few for '
-                f'num_new_words={needed}: write drop_last=True in the '
-                'train_dataloader, iterations that are a multiple of '
-                'accumulative_counts, a larger batch or fewer new words'
+                f'num_new_words={needed}: {remedy}'
             )
 
     def after_train_iter(

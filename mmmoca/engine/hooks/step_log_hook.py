@@ -143,6 +143,7 @@ class StepLogHook(Hook):
                 self._warned.add(name)
                 runner.logger.warning(
                     f'iteration {iteration}: the run seems to collapse, '
-                    f'{name} has fallen to {scalars[name]:.2g}. See "Is my '
-                    'run healthy?" in docs/method/health.md'
+                    f'{name} has fallen to {scalars[name]:.2g}, below '
+                    f'{alarms[name]:.2g}. See "Is my run healthy?" in '
+                    'docs/method/health.md'
                 )
