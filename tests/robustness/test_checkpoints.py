@@ -28,6 +28,8 @@ from ..helpers.payloads import Call
 from ..helpers.runs import assert_same, demo_config, demo_runner, scalars
 from ..helpers.tools import python
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     'train_cfg.max_iters': 6,
     'train_cfg.val_interval': 100,
@@ -271,7 +273,6 @@ def test_weights_that_are_not_finite_are_not_written(root, last):
     assert written == ({'iter_2.pth'} if last else set())
 
 
-@pytest.mark.slow
 def test_a_signal_saves_the_run(root, finished, capfd):
     """And the resumed run ends as if there had been none.
 
@@ -306,7 +307,6 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     assert not interrupted.exists()
 
 
-@pytest.mark.slow
 def test_a_signal_where_every_step_is_validated(root):
     options = {'train_cfg.val_interval': 1}
     runner = build(root, 'validated', **options)

@@ -15,8 +15,9 @@ from ..helpers.checkpoint_files import mm_vit, timm_vit, token_vit
 from ..helpers.mutations import mutate
 from ..helpers.runs import NO_VALIDATION, assert_same, demo_runner, tiny_run
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_run_goes_on_from_a_checkpoint_that_is_whole(root):
     """From the newest, or if anything in it cannot be used, from the next."""
     options = {

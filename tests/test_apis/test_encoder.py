@@ -205,6 +205,7 @@ def test_given_mean_and_std(tmp_path):
     assert torch.equal(encoder.embed(white).cls, expected.cls)
 
 
+@pytest.mark.slow
 def test_models_by_name(root, run, tmp_path, monkeypatch):
     name = 'moca_vit-b16_200e_v1.0'
     monkeypatch.setenv('TORCH_HOME', str(tmp_path))

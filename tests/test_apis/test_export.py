@@ -473,6 +473,7 @@ def test_cards(export):
     assert 'ImageNet' in text  # whose numbers are assumed
 
 
+@pytest.mark.slow
 def test_nothing_is_overwritten_or_half_written(export, tmp_path, monkeypatch):
     content = run_content()[0]
     (tmp_path / 'timm').mkdir()

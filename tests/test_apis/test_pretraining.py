@@ -37,6 +37,7 @@ def run(root, tmp_path_factory):
     return out, mmmoca.pretrain(root / 'train', out, **settings)
 
 
+@pytest.mark.slow
 def test_is_the_run_of_the_tool(root, run, tmp_path):
     out, last = run
     assert last == out / 'epoch_1.pth'
@@ -59,6 +60,7 @@ def test_is_the_run_of_the_tool(root, run, tmp_path):
     assert encoder.embed(root / 'val').avg.shape == (15, 32)
 
 
+@pytest.mark.slow
 def test_goes_on_with_a_bar(root, run, capsys, monkeypatch):
     """In a notebook it takes the place of the log."""
     out, last = run

@@ -289,6 +289,7 @@ def test_tokens(source, tmp_path, door):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('door', DOORS)
 @pytest.mark.parametrize('name', PAIRED)
 def test_tokens_of_students(tmp_path, name, door):
@@ -298,6 +299,7 @@ def test_tokens_of_students(tmp_path, name, door):
     check(source.student, encoders, source.size)
 
 
+@pytest.mark.slow
 def test_starts_of_pretraining(source, tmp_path):
     """Student and teacher, and what the run then saves."""
     source, path = source

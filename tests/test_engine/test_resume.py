@@ -65,6 +65,7 @@ def first_epoch(root):
     return read_checkpoint(root / 'epochs' / 'iter_6.pth')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'count'),
     [

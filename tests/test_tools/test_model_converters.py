@@ -140,6 +140,7 @@ def test_an_encoder_of_bgr_images_is_not_one_of_timm(convert):
     assert 'export.py' in convert(content, '--to', 'timm', code=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', CASES)
 def test_the_full_released_model(convert, tmp_path, capsys, name):
     """Every tensor of the model that test_golden compares with theirs."""

@@ -146,6 +146,7 @@ def segment(fields, work_dir, checkpoint, *options, code=0):
     )
 
 
+@pytest.mark.slow
 def test_a_segmentor_goes_on_with_the_bands(
     fields, work_dir, backbone, tmp_path
 ):

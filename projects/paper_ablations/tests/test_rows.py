@@ -44,6 +44,7 @@ def test_rows_are_configs():
         assert paper == '-' or 10 < float(paper) < 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ROWS)
 def test_row_builds_at_full_size(no_first_weights, name):
     cfg = Config.fromfile(CONFIGS / f'{name}.py')
