@@ -221,10 +221,43 @@ def normalisation(
         tuple[tuple[float, ...], tuple[float, ...]] | None: None if the config
         does not normalise.
     """
-    if 'mean' not in images:
+    mean, std = images.get('mean'), images.get('std')
+    if not mean or not std:
         return None
-    step = -1 if images['channel_order'] == 'bgr' else 1
-    return images['mean'][::step], images['std'][::step]
+    step = -1 if images.get('channel_order') == 'bgr' else 1
+    return mean[::step], std[::step]
+
+
+def other_normalisation(saved: dict, own: dict) -> str | None:
+    """Say that a checkpoint's images were normalised otherwise than a run's.
+
+    Args:
+        saved (dict): Record of the checkpoint, see :func:`record_of`.
+        own (dict): That of the run, see :func:`run_record`.
+
+    Returns:
+        str | None: A sentence; None if they agree to 2 %, or if one does not
+        say.
+    """
+    pairs = [
+        normalisation(record.get('preprocessing') or {})
+        for record in (saved, own)
+    ]
+    if None in pairs:
+        return None
+    theirs, ours = ([*mean, *std] for mean, std in pairs)
+    if len(theirs) != len(ours) or all(
+        math.isclose(a, b, rel_tol=0.02) for a, b in zip(theirs, ours)
+    ):
+        return None
+    texts = (
+        ' and std '.join(', '.join(f'{x:.4g}' for x in n) for n in numbers)
+        for numbers in pairs
+    )
+    return (
+        'its images were normalised by mean {} (RGB), and those of this '
+        'config by mean {}: set data_preprocessor.mean and std'
+    ).format(*texts)
 
 
 def _resizing(steps: list[dict], img_size: tuple[int, int]) -> list[dict]:

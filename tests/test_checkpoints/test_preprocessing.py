@@ -4,6 +4,7 @@
 import pytest
 
 from mmmoca.checkpoints import run_record
+from mmmoca.checkpoints.record import other_normalisation
 
 from ..helpers.checkpoint_files import mm_vit
 
@@ -30,3 +31,22 @@ def test_whole_images(steps, expected):
     assert [step['type'] for step in known] == ['LoadImageFromFile', *expected]
     if not steps:
         assert known[1]['scale'] == mm_vit().img_size[0]
+
+
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        ({}, False),
+        (dict(mean=(101.0, 102.0, 103.0)), False),
+        (dict(mean=(127.5, 127.5, 127.5)), True),
+        (dict(std=(1.0, 50.0, 50.0)), True),
+        (dict(mean=(103.0, 102.0, 101.0), channel_order='bgr'), False),
+        (dict(mean=(101.0,), std=(50.0,)), False),
+        (dict(mean=None), False),
+    ],
+)
+def test_images_that_were_normalised_otherwise(changes, said):
+    images = dict(mean=(101.0, 102.0, 103.0), std=(50.0, 50.0, 50.0))
+    images['channel_order'] = 'rgb'
+    records = [dict(preprocessing=i) for i in (images | changes, images)]
+    assert (other_normalisation(*records) is not None) == said

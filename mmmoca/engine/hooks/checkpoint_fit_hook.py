@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import numpy as np
 from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
@@ -14,7 +13,11 @@ from mmmoca.checkpoints.pretrained_init import (
     check_pretrained_inits,
     starts_pretrained,
 )
-from mmmoca.checkpoints.record import normalisation, record_of, run_record
+from mmmoca.checkpoints.record import (
+    other_normalisation,
+    record_of,
+    run_record,
+)
 from mmmoca.checkpoints.start import (
     START_SCHEME,
     TEACHER_CLS,
@@ -137,8 +140,10 @@ class CheckpointFitHook(Hook):
                     checkpoint['optimizer'], wrapper
                 ):
                     runner.logger.warning(warning)
-        elif note := _other_normalisation(runner, meta):
-            runner.logger.warning(f'{source}: {note}')
+        else:
+            own_record = run_record(runner.cfg.to_dict(), model)
+            if note := other_normalisation(record_of(meta), own_record):
+                runner.logger.warning(f'{source}: {note}')
         missing = dict(model.named_parameters()).keys() - saved.keys()
         if missing and not training:
             raise CheckpointError(
@@ -150,27 +155,3 @@ class CheckpointFitHook(Hook):
         design = saved.keys() <= own.keys() and not new & held
         log = runner.logger.info if design else runner.logger.warning
         log('; '.join([report, *changes]))
-
-
-def _other_normalisation(runner: Runner, meta: object) -> str | None:
-    """Say that a file's images were normalised otherwise than the run's."""
-    model = unwrap_model(runner.model)
-    saved, own = (
-        normalisation(record.get('preprocessing') or {})
-        for record in (
-            record_of(meta),
-            run_record(runner.cfg.to_dict(), model),
-        )
-    )
-    if not saved or not own or np.shape(saved) != np.shape(own):
-        return None
-    if np.allclose(saved, own, rtol=0.02):
-        return None
-    texts = (
-        ' and std '.join(', '.join(f'{x:.4g}' for x in n) for n in numbers)
-        for numbers in (saved, own)
-    )
-    return (
-        'its images were normalised by mean {} (RGB), and those of this '
-        'config by {}: set data_preprocessor.mean and std'
-    ).format(*texts)
