@@ -45,19 +45,25 @@ def imported_once(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_rehearsal(tmp_path, capsys, imported_once):
+@pytest.mark.parametrize(
+    'names',
+    [
+        ('photos', 'distributed'),
+        ('attention', 'eager', 'profile', 'banks', 'embedding'),
+    ],
+)
+def test_rehearsal(tmp_path, capsys, imported_once, names):
     """Each program that the parts run, once, on a CPU."""
     arguments = ['--device', 'cpu', '--tiny', '--out', str(tmp_path)]
-    names = 'attention', 'eager', 'profile', 'photos', 'distributed'
-    names += 'banks', 'embedding'
     code = gpu.main([*arguments, '--minutes', '30', '--parts', *names])
     assert code == 0, (tmp_path / 'report.txt').read_text()
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     printed = [row[0] for row in rows if row and row[0] in names]
     assert list(dict.fromkeys(printed)) == [*names]
-    numbers = {row[0]: row for row in rows if row}['distributed']
-    images, operations, waited = map(float, numbers[1:4])
-    assert min(images, operations, waited) > 0
+    if 'distributed' in names:
+        numbers = {row[0]: row for row in rows if row}['distributed']
+        images, waited = map(float, numbers[1:3])
+        assert min(images, waited) > 0
 
 
 def test_share_of_the_rate_of_a_product(tmp_path, capsys):
