@@ -6,7 +6,9 @@ from textwrap import fill
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from .pictures import SHARP
 
@@ -58,8 +60,6 @@ def draw_tiles(
     tall = len(names) * (TILE * aspect + GAP) - GAP
     height = HEADER + tall + FOOTER
     figure = Figure((NAMES + sum(widths), height), facecolor='white')
-    places = dict(bottom=FOOTER / height, top=(FOOTER + tall) / height)
-    places |= dict(wspace=GAP / TILE, hspace=GAP / (TILE * aspect))
     style = dict(color=TEXT, fontsize=8.5)
     left, *parts = figure.subfigures(
         1, 1 + len(panels), wspace=0, width_ratios=[NAMES, *widths]
@@ -68,37 +68,49 @@ def draw_tiles(
     left.text(start, 1 - 0.2 / height, title, va='center', **style)
     left.text(start, FOOTER / 2 / height, legend, va='center', **style)
     for part, panel, width in zip(parts, panels, widths):
-        side = GUTTER / 2 / width
-        grid = part.subplots(
-            len(names),
-            len(panel.columns),
-            squeeze=False,
-            subplot_kw=dict(xticks=[], yticks=[]),
-            gridspec_kw=dict(places, left=side, right=1 - side),
-        )
         heading = fill(panel.title, 12 * len(panel.columns))
         bold = dict(fontsize=10.5, weight='bold', va='center', color=TEXT)
         part.suptitle(heading, y=1 - 0.6 / height, **bold)
-        _draw_panel(panel, grid, style)
+        # One for all pictures: each more takes as long as some of them.
+        axes = part.add_axes(
+            (
+                GUTTER / 2 / width,
+                FOOTER / height,
+                1 - GUTTER / width,
+                tall / height,
+            )
+        )
+        _draw_panel(panel, axes, TILE * aspect, style)
         if part is parts[0]:
-            for axes, name in zip(grid[:, 0], names):
-                label = dict(rotation=0, ha='right', va='center')
-                axes.set_ylabel(name, **label, **style)
+            for row, name in enumerate(names):
+                middle = row * (TILE * aspect + GAP) + TILE * aspect / 2
+                label = dict(ha='right', va='center', **style)
+                axes.text(-GAP, middle, name, **label)
+        # In inches, from the top.
+        axes.set(xlim=(0, width - GUTTER), ylim=(tall, 0))
+        axes.set_axis_off()
     return figure
 
 
-def _draw_panel(panel: Panel, grid: np.ndarray, style: dict) -> None:
-    """Draw the pictures of a panel into its axes."""
-    for axes, text in zip(grid[0], panel.columns):
-        axes.set_title(fill(text, 13), **style)
-    for (row, column), axes in np.ndenumerate(grid):
-        axes.spines[:].set_visible(False)
-        if column >= len(panel.rows[row]):
-            continue
-        picture = panel.rows[row][column]
-        small = 2 * max(picture.shape[:2]) <= SHARP
-        smoothing = 'bicubic' if small else 'antialiased'
-        axes.imshow(picture, interpolation=smoothing, aspect='auto')
-        if panel.same_class:
-            color = FRAMES[panel.same_class[row][column]]
-            axes.spines[:].set(visible=True, color=color, linewidth=2.2)
+def _draw_panel(panel: Panel, axes: Axes, tile: float, style: dict) -> None:
+    """Draw the pictures of a panel, ``tile`` inches high, side by side."""
+    for column, text in enumerate(panel.columns):
+        middle = column * (TILE + GAP) + TILE / 2
+        axes.text(middle, -GAP, fill(text, 13), ha='center', **style)
+    for row, pictures in enumerate(panel.rows):
+        top = row * (tile + GAP)
+        for column, picture in enumerate(pictures):
+            left = column * (TILE + GAP)
+            small = 2 * max(picture.shape[:2]) <= SHARP
+            axes.imshow(
+                picture,
+                interpolation='bicubic' if small else 'antialiased',
+                extent=(left, left + TILE, top + tile, top),
+                aspect='auto',
+            )
+            if panel.same_class:
+                color = FRAMES[panel.same_class[row][column]]
+                frame = dict(color=color, fill=False, linewidth=2.2)
+                axes.add_patch(
+                    Rectangle((left, top), TILE, tile, clip_on=False, **frame)
+                )
