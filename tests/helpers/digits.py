@@ -7,6 +7,8 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from mmmoca.engine.mmengine import stop_workers
+
 from .images import CONFIGS, point_to
 from .runs import demo_model
 from .tools import load_tool
@@ -85,4 +87,5 @@ def train(cfg):
     """Train by a config; the runner."""
     runner = Runner.from_cfg(cfg)
     runner.train()
+    stop_workers(runner)
     return runner

@@ -57,7 +57,8 @@ def test_cuda_graphs_do_not_go_with_micro_batches():
 def kept_and_gradients(budget):
     """Bytes that the backward pass keeps, and its gradients."""
     torch.compiler.reset()
-    model, saved = build_moca(), {}
+    small = dict(neck=None, head__lambda_img=1.0, backbone__tap_layer=None)
+    model, saved = build_moca(**small), {}
     options = dict(backend='aot_eager_decomp_partition')
     compile_forward(model, options | dict(memory_budget=budget))
 
