@@ -10,11 +10,13 @@ import argparse
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # Names the file of a program's status and last line, see `_launch`.
 LAST_LINE = 'MMMOCA_LAST_LINE'
+_FORMAT = warnings.formatwarning
 
 
 def config_file(name: str) -> Path:
@@ -211,6 +213,7 @@ def run_program(
     """
     if '--debug' not in parser._option_string_actions:
         add_debug(parser)
+    warnings.formatwarning = _formatted
     try:
         work(parser.parse_args(argv))
     except (Exception, KeyboardInterrupt) as error:
@@ -224,6 +227,15 @@ def run_program(
         if end.code == os.EX_TEMPFAIL and LAST_LINE in os.environ:
             _end(parser, end.code, 'stopped: --resume goes on from there')
         raise
+
+
+def _formatted(
+    message: Warning, category: type[Warning], *place, **options
+) -> str:
+    """Write a warning of the user's data without the place in our code."""
+    if category.__name__ == 'DataWarning':  # of mmmoca, not imported here
+        return f'warning: {message}\n'
+    return _FORMAT(message, category, *place, **options)
 
 
 def _where(error: BaseException) -> str:

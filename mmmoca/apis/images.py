@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Images from files and from memory, prepared for an encoder."""
 
-import logging
 import os
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from mmcv.transforms import BaseTransform
-from mmengine.logging import print_log
 from mmpretrain.registry import TRANSFORMS
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
@@ -20,7 +19,7 @@ from mmmoca.datasets.headers import TURNED
 from mmmoca.datasets.hf_images import HFRows
 from mmmoca.datasets.image_set import judging
 from mmmoca.evaluation.memory import group_limits
-from mmmoca.messages import listed
+from mmmoca.messages import DataWarning, listed
 
 
 def build_transform(config: dict) -> BaseTransform:
@@ -93,11 +92,11 @@ class Images(Dataset):
         """Warn of how many of the images that were read stand out, and why."""
         if self.oddities:
             kinds = [f'{n} {kind}' for kind, n in self.oddities.most_common()]
-            print_log(
+            warnings.warn(
                 f'{self.odd} of {len(self)} images are odd: {listed(kinds)} '
                 '(`mmmoca look DATA` names one of each kind)',
-                'current',
-                level=logging.WARNING,
+                DataWarning,
+                stacklevel=3,
             )
 
     def path(self, index: int) -> str | None:
