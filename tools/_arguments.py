@@ -233,7 +233,9 @@ def _formatted(
     message: Warning, category: type[Warning], *place, **options
 ) -> str:
     """Write a warning of the user's data without the place in our code."""
-    if category.__name__ == 'DataWarning':  # of mmmoca, not imported here
+    from mmmoca.messages import DataWarning
+
+    if issubclass(category, DataWarning):
         return f'warning: {message}\n'
     return _FORMAT(message, category, *place, **options)
 

@@ -168,20 +168,10 @@ def _arch_options(
         if arch.items() - vit.arch_settings.items():
             zoo = vit.arch_zoo.items()
             known = [key for key, v in zoo if arch.items() <= v.items()]
-            options = (
-                {'': known[0]}
-                if known
-                else {'._delete_': True}
-                | {
-                    f'.{key}': value
-                    for key, value in {
-                        'num_heads': 'N',
-                        **record,
-                        **arch,
-                    }.items()
-                    if key in ('num_heads', *arch)
-                }
-            )
+            options = {'': known[0]} if known else {'._delete_': True}
+            if not known:
+                arch['num_heads'] = record.get('num_heads', 'N')
+                options |= {f'.{key}': value for key, value in arch.items()}
             text = ' '.join(
                 f'model.backbone.arch{key}={v}' for key, v in options.items()
             )

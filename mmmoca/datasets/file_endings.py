@@ -70,7 +70,7 @@ def say_left_out(left_out: Counter[str], place: str, remedy: str) -> None:
         if any(kind.lower().endswith(HEIC) for kind in left_out):
             remedy += ', or run `pip install pillow-heif` for .heic'
         print_log(
-            f'{printable(place)}: files left out: {counted(left_out)}. '
+            f'{printable(place)}: files left out: {counted(left_out)}; '
             f'{remedy}',
             logger='current',
             level=logging.WARNING,

@@ -112,7 +112,7 @@ class ImageSet(CustomDataset):
         say_left_out(
             self.left_out,
             self.img_prefix,
-            "To take them, set the data set's extensions ('' takes all "
+            "to take them, set the data set's extensions ('' takes all "
             'files), or give a list of files',
         )
         return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int64)

@@ -6,16 +6,18 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from mmengine import registry
 from mmengine.registry import Registry
 
 from mmmoca.messages import listed
 
-from .options import entries
+from .options import entries, keys_named
 
-_UNKNOWN_ARGUMENT = re.compile("unexpected keyword argument '(\\w+)'")
+# MMEngine of OpenMMLab writes class and file before it, the fork does not.
+_UNKNOWN_ARGUMENT = re.compile(
+    r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'"
+)
 _UNKNOWN_CLASS = re.compile(r'([\w.]+) is not in the \S+::(.+) registry')
 
 
@@ -35,48 +37,38 @@ def explained(cfg: dict) -> Iterator[None]:
     except (TypeError, KeyError) as error:
         text = str(error)
         if found := _UNKNOWN_ARGUMENT.search(text):
-            raise TypeError(_of_argument(cfg, error, found[1])) from error
+            raise TypeError(
+                _of_argument(cfg, error, *found.groups())
+            ) from error
         if found := _UNKNOWN_CLASS.search(text):
             raise ValueError(_of_class(cfg, found[1], found[2])) from error
         raise
 
 
-def _of_argument(cfg: dict, error: Exception, name: str) -> str:
+def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
     kind, trace = None, error.__traceback__
     while trace is not None:
         kind = trace.tb_frame.f_locals.get('obj_cls', kind)
         trace = trace.tb_next
-    keys = [key for key, _ in entries(cfg) if key.split('.')[-1] == name]
-    place = listed(keys) or name
-    parents = [c.__qualname__ for c in getattr(kind, '__mro__', ())]
-    if str(error).split('.')[0] not in parents:  # a part that it builds
-        return f'{place}: {error}'
-    known = [*dict.fromkeys(_arguments(kind))]
+    place = listed(keys_named(cfg, name)) or name
+    parents = getattr(kind, '__mro__', (kind,))
+    if owner not in [getattr(p, '__name__', None) for p in parents]:
+        return f'{place}: {error}'  # of a part that it builds
+    known = []
+    for parent in parents:  # each hands its **kwargs to the next
+        parameters = inspect.signature(parent).parameters.values()
+        known += [
+            p.name
+            for p in parameters
+            if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        ]
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    known = [*dict.fromkeys(known)]
     return (
-        f'{place}: {kind.__name__} has no such argument, but '
+        f'{place}: {owner} has no such argument, but '
         f'{listed(_near(name, known) or known, 30)}'
     )
-
-
-def _arguments(kind: Any) -> Iterator[str]:
-    """Yield the arguments of a class, those of its parents behind **kwargs."""
-    parents = inspect.getmro(kind) if inspect.isclass(kind) else [kind]
-    for parent in parents:
-        if parent is object:
-            return
-        if inspect.isclass(kind) and '__init__' not in vars(parent):
-            continue
-        parameters = inspect.signature(parent).parameters.values()
-        more = False
-        for parameter in parameters:
-            more |= parameter.kind is parameter.VAR_KEYWORD
-            if parameter.kind not in (
-                parameter.VAR_KEYWORD,
-                parameter.VAR_POSITIONAL,
-            ):
-                yield parameter.name
-        if not more:
-            return
 
 
 def _of_class(cfg: dict, name: str, kind: str) -> str:

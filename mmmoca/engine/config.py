@@ -21,7 +21,7 @@ from mmmoca.requirements import check_compiled_ops, import_quietly
 
 from .config_check import RUN_KEYS, check_config
 from .file_check import check_paths
-from .options import entries, read_option, write_options
+from .options import keys_named, read_option, write_options
 from .processes import check_launcher
 from .settings import read_setting, settings_of, write_settings
 
@@ -184,8 +184,9 @@ def _write_options(cfg: Config, options: dict | Sequence[str]) -> None:
                 read_setting(key, kinds[key], value) if is_text else value
             )
         elif (name := key.split('.')[0]) not in known:
-            near = [k for k, _ in entries(cfg) if k.split('.')[-1] == key]
-            near = near or difflib.get_close_matches(name, [*kinds, *known], 1)
+            near = keys_named(cfg, key) or difflib.get_close_matches(
+                name, [*kinds, *known], 1
+            )
             hint = f'did you mean {listed(near)}? ' if near else ''
             short = f', or {", ".join(kinds)}' if kinds else ''
             raise ValueError(
@@ -278,7 +279,7 @@ def _home_of(own: dict, file: str, earlier: str | None) -> str:
     for place in (folder, *above):
         if (place / first).is_dir() or (place / f'{first}.py').is_file():
             return str(place)
-    return earlier or str(folder)
+    return str(folder)
 
 
 def _import_own(own: dict, folder: str) -> None:

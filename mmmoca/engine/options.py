@@ -113,6 +113,11 @@ def entries(part: Config | Mapping | Sequence) -> Iterator[tuple[str, Any]]:
             yield from ((f'{key}.{end}', v) for end, v in entries(value))
 
 
+def keys_named(cfg: Config | Mapping, name: str) -> list[str]:
+    """Return the dotted keys of a config whose last part is a name."""
+    return [key for key, _ in entries(cfg) if key.split('.')[-1] == name]
+
+
 def place(cfg: Config, key: str) -> tuple[str, Any]:
     """Resolve the names of parts in a key, and find what the key holds.
 

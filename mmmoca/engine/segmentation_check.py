@@ -164,7 +164,7 @@ def check_files(dataset: BaseDataset) -> None:
         )
     masks = f'a mask NAME{dataset.seg_map_suffix}'
     wanted = f'an image NAME{dataset.img_suffix} needs {masks}'
-    say_left_out(left_out, folder, wanted[0].upper() + wanted[1:])
+    say_left_out(left_out, folder, wanted)
     for key in _PATHS:
         paths = [info[key] for info in infos if key in info]
         root = dataset.data_prefix.get(key) or ''

@@ -1,13 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """All that a GPU can show, in minutes: tests, steps, runs.
 
-The parts run one after the other, what is least known first. What they compile
-stays in ``work_dirs/inductor`` (``--cache``), so that a second call need not
-compile it again. Each is a command
-that can be typed alone. It prints its rows of the table as it ends; what it
-printed itself is in ``report.txt`` of the ``--out`` folder, and its last lines
-follow its row if it failed. A part that fails or takes too long costs its own
-time only. Nothing needs a network.
+The parts run one after the other, what is least known first. Each is a command
+that can be typed alone. What they compile stays in ``work_dirs/inductor``
+(``--cache``), so that a second call need not compile it again. A part prints
+its rows of the table as it ends; what it printed itself is in ``report.txt``
+of the ``--out`` folder, and its last lines follow its row if it failed. A part
+that fails or takes too long costs its own time only. Nothing needs a network.
 
 Example:
     python projects/performance/gpu.py

@@ -294,6 +294,23 @@ def test_an_error_of_building_names_the_key(registry, part, named):
         registry.build(part)
 
 
+def test_either_mmengine_says_whose_argument_it_is():
+    def build(obj_cls, text):
+        raise TypeError(text)
+
+    fork = "LoadImage.__init__() got an unexpected keyword argument 'colour'"
+    own = f'class `LoadImage` in mmmoca/datasets/loading.py: {fork}'
+    for text in (fork, own):
+        error = pytest.raises(TypeError, match='^colour: .*color_type')
+        with error, explained({}):
+            build(TRANSFORMS.get('mmmoca.LoadImage'), text)
+    # A part that the class builds has arguments of its own.
+    with pytest.raises(TypeError, match='MaskingPlan'), explained({}):
+        build(
+            MODELS.get('mmmoca.MOCA'), fork.replace('LoadImage', 'MaskingPlan')
+        )
+
+
 def test_other_errors_stay_as_they_are():
     with pytest.raises(KeyError, match='^1$'), explained({}):
         {}[1]
