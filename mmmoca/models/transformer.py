@@ -101,7 +101,7 @@ class EncoderLayer(mmpretrain.TransformerEncoderLayer):
 
 
 class Attention(nn.Module):
-    """Self-attention that unbinds queries, keys and values in one call.
+    """Self-attention that takes queries, keys and values in one call.
 
     mmpretrain indexes them one by one. The backward pass then fills, copies
     and adds a gradient of all three for each.
@@ -136,16 +136,18 @@ class Attention(nn.Module):
         Returns:
             Tensor: (B, N, D).
         """
-        heads = self.qkv(x).unflatten(2, (3, self.num_heads, self.head_dims))
-        heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, N, d)
-        parts = heads.split(lengths or [x.shape[1]], dim=3)
+        # Slices, whose gradients are put together in one copy, or two.
+        parts = self.qkv(x).split(lengths or [x.shape[1]], dim=1)
         mixed = [self._mix(*part) for part in zip(parts, angles)]
         x = self.proj(join_rounds(mixed))
         return self.out_drop(self.gamma1(self.proj_drop(x)))
 
-    def _mix(self, heads: Tensor, angles: Tensor | None) -> Tensor:
-        """Attend within a round, (3, B, heads, n, d) -> (B, n, D)."""
-        query, key, value = heads.unbind(0)
+    def _mix(self, qkv: Tensor, angles: Tensor | None) -> Tensor:
+        """Attend within a round, (B, n, 3 * D) -> (B, n, D)."""
+        query, key, value = (
+            part.unflatten(2, (self.num_heads, self.head_dims)).transpose(1, 2)
+            for part in qkv.chunk(3, dim=2)
+        )  # (B, heads, n, d) each
         if angles is not None:
             query, key = rotate(query, angles), rotate(key, angles)
         dropout_p = self.attn_drop if self.training else 0.0

@@ -305,21 +305,25 @@ class MOCAViT(VisionTransformer):
                 grid,
                 mode=self.interpolate_mode,
             )[0, 1:]  # (L, D)
-        if visible is None:
-            tokens = self.patch_embed(images)[0]
-            return tokens if positions is None else tokens + positions
+        # A linear layer of patches: cuDNN's convolution is slow at this shape.
+        projection = self.patch_embed.projection
+        if self.patch_embed.adaptive_padding is not None:
+            images = self.patch_embed.adaptive_padding(images)
         patches = images.unflatten(3, (grid[1], self.patch_size[1])).unflatten(
             2, (grid[0], self.patch_size[0])
         )  # (B, C, rows, p, columns, q)
         patches = patches.permute(0, 2, 4, 1, 3, 5)
-        sample = torch.arange(len(images), device=images.device)[:, None]
-        rows, columns = visible // grid[1], visible % grid[1]
-        patches = patches[sample, rows, columns]  # -> (B, n, C, p, q)
-        projection = self.patch_embed.projection
+        if visible is None:
+            patches = patches.flatten(1, 2)  # (B, L, C, p, q)
+        else:
+            sample = torch.arange(len(images), device=images.device)[:, None]
+            rows, columns = visible // grid[1], visible % grid[1]
+            patches = patches[sample, rows, columns]  # (B, n, C, p, q)
+            positions = None if positions is None else positions[visible]
         tokens = F.linear(
             patches.flatten(2), projection.weight.flatten(1), projection.bias
         )
-        return tokens if positions is None else tokens + positions[visible]
+        return tokens if positions is None else tokens + positions
 
 
 @MODELS.register_module()

@@ -92,11 +92,13 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
         'matrix': f'{programs}/matrix.py --device {device}',
         'attention': f'{programs}/attention.py --device {device}',
         'eager': f'{step} bf16 {own} reference',
-        'profile': f'{programs}/kernels.py --compile no blocks passes',
         'blocks': f'{step} bf16 --compile blocks {own}',
-        'passes': f'{step} bf16 --compile passes {own} half_residuals '
-        'half_teacher',
-        'batch-512': f'{step} bf16 --compile passes --memory-budget .6 {own} '
+        'passes': f'{step} bf16 --compile passes {own}',
+        'profile': f'{programs}/kernels.py --compile no blocks passes '
+        '--longest 40',
+        'lean': f'{step} bf16 --compile passes --memory-budget .9 {own} '
+        'half_residuals',
+        'batch-512': f'{step} bf16 --compile blocks --memory-budget .9 {own} '
         '--batch-size 512',
         'large': f'{step} bf16 --compile blocks --arch l --batch-size 128 '
         f'{own}',

@@ -3,6 +3,7 @@
 
 Prints the milliseconds of a step that each kind of kernel takes on the GPU,
 and those in which the GPU is idle; on a CPU those of PyTorch's operators.
+``--longest`` lists the kernels that take most of it, and how often each runs.
 
 Example:
     python projects/performance/kernels.py --compile no blocks passes
@@ -54,6 +55,7 @@ def main() -> None:
     forms = ['no', 'blocks', 'passes']
     add('--compile', nargs='+', choices=forms, default=forms[:2])
     add('--repeats', type=int, default=3, help='steps that are recorded')
+    add('--longest', type=int, default=0, metavar='N', help='kernels (none)')
     add('--json', type=Path, metavar='FILE', help='write the figures there')
     args = parser.parse_args()
     import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
@@ -81,7 +83,9 @@ def main() -> None:
             for _ in range(args.repeats):
                 step()
             timer()
-        spent = Counter()
+        spent = Counter()  # microseconds of each kernel
+        runs = Counter()
+        idle = 0.0
         if device == 'cuda':
             kernels = [
                 event
@@ -90,21 +94,29 @@ def main() -> None:
                 and not event.is_user_annotation
             ]
             for event in kernels:
-                spent[kind_of(event.name)] += event.time_range.elapsed_us()
+                spent[event.name] += event.time_range.elapsed_us()
+                runs[event.name] += 1
             spans = [(e.time_range.start, e.time_range.end) for e in kernels]
             idle = seconds * 1e6 * args.repeats - busy_time(spans)
-            spent['idle'] = max(0.0, idle)
         else:
             for event in recorded.key_averages():
-                spent[kind_of(event.key)] += event.self_cpu_time_total
-        spent['step'] = seconds * 1e6 * args.repeats
+                spent[event.key] += event.self_cpu_time_total
+                runs[event.key] += event.count
+        for kernel, microseconds in spent.most_common(args.longest):
+            print(
+                f'{name}: {microseconds / args.repeats / 1e3:8.3f} ms '
+                f'{runs[kernel] / args.repeats:6.0f} x {kernel[:110]}'
+            )
+        kinds = Counter(idle=max(0.0, idle), step=seconds * 1e6 * args.repeats)
+        for kernel, microseconds in spent.items():
+            kinds[kind_of(kernel)] += microseconds
         figures += [
             {
                 'part': f'{name}: {kind}',
                 'ms': microseconds / args.repeats / 1e3,
-                '% of the step': 100 * microseconds / spent['step'],
+                '% of the step': 100 * microseconds / kinds['step'],
             }
-            for kind, microseconds in spent.most_common()
+            for kind, microseconds in kinds.most_common()
         ]
         del step
     print(

@@ -13,7 +13,8 @@ from mmpretrain.models.utils.attention import (
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmmoca.models import MOCAViT, Targets
+from mmmoca.models import MOCAViT, Targets, transformer
+from mmmoca.models.transformer import Attention
 from mmmoca.models.vit import EncodedTokens
 from training_step import MOMENTUM, TrainingStep
 
@@ -38,6 +39,16 @@ def encode_one_by_one(
     """``encode_rounds`` in a pass for each round."""
     passes = [encode_together(encoder, images, [part]) for part in rounds]
     return [encoded for (encoded,) in passes]
+
+
+def attend_to_unbound(
+    layer: Attention, qkv: Tensor, angles: Tensor | None
+) -> Tensor:
+    """``_mix`` of our attention, as timm slices queries, keys and values."""
+    heads = qkv.unflatten(2, (3, layer.num_heads, layer.head_dims))
+    heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, n, d)
+    x = transformer.attention(*heads.unbind(0))
+    return x.transpose(1, 2).flatten(2)
 
 
 def embed_all_then_gather(
@@ -156,7 +167,8 @@ class ReferenceStep(TrainingStep):
         """What :meth:`MOCA.loss` returns."""
         models = 'mmmoca.models'
         with (
-            mock.patch(f'{models}.transformer.attention', self.attention),
+            mock.patch.object(transformer, 'attention', self.attention),
+            mock.patch.object(Attention, '_mix', attend_to_unbound),
             mock.patch.multiple(
                 MOCAViT,
                 encode_rounds=encode_one_by_one,
