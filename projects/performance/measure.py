@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import math
 import os
 import statistics
 import time
@@ -100,27 +101,40 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
 
 
 def measure_apart(
-    builds: dict[str, Build], device: str, repeats: int, rounds: int
+    builds: dict[str, Build], device: str, repeats: int
 ) -> dict[str, Cost]:
-    """Build each form, call it, and give the medians of what a call takes.
+    """Build each form, call it, and give what a call takes.
 
-    In every round each form has a new process, one at a time. A form is
-    called once, then ``repeats`` times.
+    Each form has a new process, in which it is called once, and then
+    ``repeats`` times. On a CPU one more process times all forms in turns, as
+    the speed of a shared machine doubles or halves within minutes.
     """
-    costs = {name: [] for name in builds}
-    for name, build in [*builds.items()] * rounds:
-        costs[name].append(apart(cost_of, build, device, repeats))
-    return {
-        name: Cost(*map(statistics.median, zip(*found)))
-        for name, found in costs.items()
+    if device != 'cpu':
+        calls = device, repeats
+        return {
+            n: apart(cost_of, build, *calls) for n, build in builds.items()
+        }
+    costs = {
+        n: apart(cost_of, build, device, 0) for n, build in builds.items()
     }
+    seconds = apart(seconds_in_turns, builds, repeats)
+    return {n: cost._replace(seconds=seconds[n]) for n, cost in costs.items()}
+
+
+def seconds_in_turns(builds: dict[str, Build], repeats: int) -> dict:
+    """Build all forms and time their calls, in this process."""
+    forms = {name: build() for name, build in builds.items()}
+    return median_seconds(forms, repeats)
 
 
 def cost_of(build: Build, device: str, repeats: int) -> Cost:
-    """Build a form and measure a call of it, in this process."""
+    """Build a form and measure a call of it, in this process.
+
+    The time is NaN without ``repeats``.
+    """
     run = build()
-    seconds = median_seconds({'run': run}, repeats)
-    return Cost(seconds['run'], own_mebibytes(run, device))
+    seconds = median_seconds({'run': run}, repeats).get('run', math.nan)
+    return Cost(seconds, own_mebibytes(run, device))
 
 
 def name_of(device: str) -> str:

@@ -46,7 +46,6 @@ def main() -> None:
     add('--memory-budget', type=float, help='of what is compiled, 0 to 1')
     add('--mode', help='of torch.compile')
     add('--repeats', type=int, default=5)
-    add('--rounds', type=int, default=1, help='of processes')
     names = [*OPTIONS, *REFERENCES]
     add('--forms', nargs='+', choices=names, default=['ours'])
     add('--reference', action='store_true', help="ours and the authors'")
@@ -85,7 +84,7 @@ def main() -> None:
         )
         for name in names
     }
-    costs = measure_apart(forms, device, args.repeats, args.rounds)
+    costs = measure_apart(forms, device, args.repeats)
     products = count_flops(args.arch, batch) / 1e12
     seconds, memory = next(iter(costs.values()))
     print(

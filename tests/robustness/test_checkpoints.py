@@ -15,10 +15,12 @@ from unittest import mock
 import pytest
 import torch
 from mmengine.dist import get_rank
+from torch.utils.data import DataLoader
 
 from mmmoca.checkpoints import CheckpointError, guarded, read_checkpoint
 from mmmoca.checkpoints.run_folder import FolderLock, newest_checkpoint
 from mmmoca.engine import NonFiniteStateError
+from mmmoca.engine.hooks.preemption_hook import start_worker
 from mmmoca.engine.training import run
 
 from ..helpers.distributed import run_processes
@@ -305,6 +307,38 @@ def test_a_signal_saves_the_run(root, finished, capfd):
     expected = read_checkpoint(finished / 'iter_6.pth')['state_dict']
     assert_same(resumed.model.state_dict(), expected)
     assert not interrupted.exists()
+
+
+def batch_larger_than_a_pipe(_):
+    return b'0' * 2**20
+
+
+def load_until_killed(pids):
+    """Hold the pipe of the pids open, in this process and its worker."""
+    loader = DataLoader(
+        range(8),
+        collate_fn=batch_larger_than_a_pipe,
+        num_workers=1,
+        worker_init_fn=functools.partial(start_worker, None),
+    )
+    batches = iter(loader)
+    next(batches)
+    pids.send(multiprocessing.active_children()[0].pid)
+    signal.pause()
+
+
+def test_workers_end_with_a_run_that_is_killed():
+    """As by the kernel, for its memory."""
+    received, sent = multiprocessing.Pipe(duplex=False)
+    run = multiprocessing.Process(target=load_until_killed, args=(sent,))
+    run.start()
+    sent.close()
+    worker = received.recv()
+    run.kill()
+    ended = received.poll(20)
+    if not ended:
+        os.kill(worker, signal.SIGKILL)
+    assert ended
 
 
 def test_a_signal_where_every_step_is_validated(root):

@@ -71,7 +71,7 @@ class PreemptionHook(Hook):
             }
             for loader in loaders_by_role(runner).values():
                 loader.worker_init_fn = partial(
-                    _start_worker, loader.worker_init_fn
+                    start_worker, loader.worker_init_fn
                 )
 
     def after_run(self, runner: Runner) -> None:
@@ -115,13 +115,14 @@ class PreemptionHook(Hook):
         signal.signal(number, self._previous[number])
 
 
-def _start_worker(start: Callable | None, number: int) -> None:
+def start_worker(start: Callable | None, number: int) -> None:
     """Start a worker that only its run ends.
 
     Slurm and torchrun send SIGTERM to all processes, and PyTorch's handler
-    would end the workers, whose end is an error of the run.
+    would end the workers, whose end is an error of the run. If the run is
+    killed, PyTorch's workers wait for ever until someone takes their batches.
     """
-    if hasattr(signal, 'sigwaitinfo'):  # macOS has none
+    if hasattr(signal, 'sigtimedwait'):  # macOS has none
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         run = os.getppid()
         threading.Thread(target=_end_by, args=(run,), daemon=True).start()
@@ -130,6 +131,9 @@ def _start_worker(start: Callable | None, number: int) -> None:
 
 
 def _end_by(run: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != run:
-        pass
+    """End this worker when its run says so, or has ended."""
+    while os.getppid() == run:
+        received = signal.sigtimedwait({signal.SIGTERM}, 1)
+        if received is not None and received.si_pid == run:
+            break
     os._exit(0)

@@ -25,17 +25,19 @@ def test_memory_of_a_call():
 
 
 @pytest.mark.processes
-def test_each_round_has_a_process(tmp_path):
+def test_each_form_has_a_process_and_takes_turns(tmp_path):
     calls = tmp_path / 'calls'
-    build = partial(partial, os.system, f'echo $PPID >> {calls}')
-    cost, _ = measure_apart(
-        dict(a=build, b=build), 'cpu', repeats=2, rounds=1
-    ).values()
+    builds = {
+        name: partial(partial, os.system, f'echo {name} $PPID >> {calls}')
+        for name in 'ab'
+    }
+    cost, _ = measure_apart(builds, 'cpu', repeats=2).values()
     assert cost.seconds > 0
     assert cost.mebibytes == 0
-    # Not counted, timed twice, and once for its memory.
-    processes = calls.read_text().split()
-    assert [processes.count(p) for p in dict.fromkeys(processes)] == [4, 4]
-    assert str(os.getpid()) not in processes
+    names, pids = zip(*map(str.split, calls.read_text().splitlines()))
+    # Once and for its memory; then one not counted, and two turns.
+    assert ''.join(names) == 'aabb' + 'ab' * 3
+    assert [pids.count(p) for p in dict.fromkeys(pids)] == [2, 2, 6]
+    assert str(os.getpid()) not in pids
     with pytest.raises(FileNotFoundError):
-        measure_apart({'': partial(os.chdir, 'no')}, 'cpu', 1, 1)
+        measure_apart({'': partial(os.chdir, 'no')}, 'cpu', 1)
