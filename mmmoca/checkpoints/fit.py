@@ -98,7 +98,7 @@ def check_fit(
     shared = saved.keys() & own.keys()
     weights = [n for n in sorted(shared) if own[n].is_floating_point()]
     check_real({name: saved[name] for name in weights}, source)
-    # A codebook of 'auto' words takes those of the state that it loads.
+    # With num_words='auto' a codebook takes as many as the state has.
     resized = {
         f'{name}.words'
         for name, part in module.named_modules()
@@ -149,7 +149,7 @@ def check_fit(
     for name, vit, part in vits:
         if part.keys() & dict(vit.named_parameters()).keys():
             role = name or type(vit).__name__
-            # The record of a file is not about other ViTs of a model.
+            # The record of a file describes these, and no other ViT.
             known = name.rpartition('.')[2] in ('', 'backbone', 'teacher')
             _check_grid(vit, part, record_of(meta), role)
             _check_vit(
@@ -186,7 +186,7 @@ def _arch_options(
 def _check_tokens(
     vit: VisionTransformer, saved: Mapping[str, Tensor], role: str
 ) -> None:
-    """Refuse registers and rotary positions that only one of both has."""
+    """Refuse registers and rotary positions of the file or the model alone."""
     if 'cls_token' not in saved:
         return
     file, model = map(token_parts, (saved, vit.state_dict()))
@@ -213,10 +213,12 @@ def _check_tokens(
 def _check_heads(vit: VisionTransformer, heads: int | None, role: str) -> None:
     """Refuse another number of attention heads, where the file's is known."""
     if heads not in (None, vit.arch_settings['num_heads']):
+        arch = dict(vit.arch_settings, num_heads=heads)
+        text = ', '.join(f'{key}={value}' for key, value in arch.items())
         raise CheckpointError(
             f'the encoder of the checkpoint has {heads} attention heads, '
-            f'{role} another number: write model.backbone.arch.num_heads='
-            f'{heads}'
+            f'{role} another number: write arch=dict({text}) for '
+            'model.backbone in a config'
         )
 
 

@@ -402,7 +402,7 @@ def _write_probability(
 def _write_views(cfg: Config, img_size: int) -> None:
     """Write the size of views, in pixels, and what follows from it."""
     cfg.model.backbone.img_size = img_size
-    # A seventh of the patches, as the paper's 2 of 14.
+    # A seventh of the rows on each edge, as the paper's 2 of 14.
     patch = max(to_2tuple(cfg.model.backbone.patch_size))
     cfg.model.codebook.border = round(img_size / patch / 7)
     for step in cfg.train_dataloader.dataset.pipeline:

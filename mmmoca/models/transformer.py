@@ -101,10 +101,10 @@ class EncoderLayer(mmpretrain.TransformerEncoderLayer):
 
 
 class Attention(nn.Module):
-    """Self-attention that takes queries, keys and values in one call.
+    """Self-attention that slices queries, keys and values at once.
 
-    mmpretrain indexes them one by one. The backward pass then fills, copies
-    and adds a gradient of all three for each.
+    mmpretrain indexes them one by one. Its backward pass fills, copies and
+    adds a gradient of the size of all three for each of them.
 
     Args:
         attn (MultiheadAttention): The module whose parts this takes over.
@@ -136,7 +136,8 @@ class Attention(nn.Module):
         Returns:
             Tensor: (B, N, D).
         """
-        # Slices, whose gradients are put together in one copy, or two.
+        # The backward pass puts the gradients of slices together by copies:
+        # one for each round, and one for all if there are several.
         parts = self.qkv(x).split(lengths or [x.shape[1]], dim=1)
         mixed = [self._mix(*part) for part in zip(parts, angles)]
         x = self.proj(join_rounds(mixed))

@@ -59,9 +59,9 @@ class MOCAViT(VisionTransformer):
         lean_mlp (bool): Whether to keep one hidden tensor of each MLP for
             the backward pass instead of two. Costs one GELU. Defaults to
             True.
-        half_residuals (bool): Whether tokens between layers have the 16 bits
-            of autocast in :meth:`encode`, half of the bytes. By default they
-            have 32, as positions and [CLS] have.
+        half_residuals (bool): Whether :meth:`encode` keeps the tokens between
+            layers in the 16 bits of autocast. Defaults to False: 32 bits, the
+            type of positions and [CLS].
         **kwargs: Arguments of :class:`VisionTransformer`.
 
     Raises:

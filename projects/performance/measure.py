@@ -94,7 +94,7 @@ def apart(function: Callable[..., T], *arguments: object) -> T:
     Otherwise the memory that the C library keeps would pass from one call to
     the next, and a GPU would have to hold what all of them build.
     """
-    # Its profiler would report on itself, and on a GPU that is missing.
+    # Else PyTorch's profiler tells of itself, and of a GPU that is missing.
     os.environ |= dict(TORCH_CPP_LOG_LEVEL='ERROR', KINETO_LOG_LEVEL='5')
     with ProcessPoolExecutor(1, get_context('spawn')) as pool:
         return pool.submit(function, *arguments).result()
@@ -105,9 +105,10 @@ def measure_apart(
 ) -> dict[str, Cost]:
     """Build each form, call it, and give what a call takes.
 
-    Each form has a new process, in which it is called once, and then
-    ``repeats`` times. On a CPU one more process times all forms in turns, as
-    the speed of a shared machine doubles or halves within minutes.
+    Each form has a new process that measures its memory. On a GPU the process
+    times it, too, ``repeats`` times after a first call. On a CPU one more
+    process times all forms in turns, as the speed of a shared machine doubles
+    or halves within minutes.
     """
     if device != 'cpu':
         calls = device, repeats

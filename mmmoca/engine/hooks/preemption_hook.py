@@ -42,7 +42,7 @@ class PreemptionHook(Hook):
     (EX_TEMPFAIL), so that a scheduler can start the run again. ``--resume``
     goes on as if nothing had happened. A validation that runs or is due comes
     first, and a run whose last step this was ends as usual. A second signal
-    stops the run at once.
+    of the same kind stops the run at once.
 
     Raises:
         StoppedRun: With status 75.
@@ -116,11 +116,11 @@ class PreemptionHook(Hook):
 
 
 def start_worker(start: Callable | None, number: int) -> None:
-    """Start a worker that only its run ends.
+    """Prepare a worker so that only its run ends it.
 
-    Slurm and torchrun send SIGTERM to all processes, and PyTorch's handler
-    would end the workers, whose end is an error of the run. If the run is
-    killed, PyTorch's workers wait for ever until someone takes their batches.
+    Slurm and torchrun send SIGTERM to all processes. PyTorch's handler would
+    end the workers, and the run would fail. If the run is killed, PyTorch's
+    workers wait for ever for someone to take their batches.
     """
     if hasattr(signal, 'sigtimedwait'):  # macOS has none
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
