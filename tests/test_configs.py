@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.dataset import Compose
 from mmengine.registry import HOOKS, MODELS, init_default_scope
 
-from mmmoca.engine.config_check import check_config
+from mmmoca.engine.config_check import check_config, unread_variables
 
 from .helpers.images import CONFIGS
 
@@ -33,6 +33,7 @@ def config(request):
 
 def test_config_builds(config, no_first_weights):
     check_config(config)
+    assert unread_variables(config) is None
     with torch.device('cpu' if config.default_scope == 'mmseg' else 'meta'):
         MODELS.build(config.model)
     for hook in config.default_hooks.values():

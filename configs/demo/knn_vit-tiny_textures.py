@@ -9,6 +9,5 @@ _base_ = [
 model = dict(
     data_preprocessor=_base_.tiny_preprocessor, backbone=_base_.tiny_backbone
 )
-test_pipeline = _base_.tiny_pipeline
 test_dataloader = _base_.tiny_loader
 test_cfg = dict(bank_dataloader=_base_.tiny_loader)

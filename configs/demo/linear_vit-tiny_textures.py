@@ -21,7 +21,6 @@ train_pipeline = [
     _base_.tiny_crop,
     dict(type='PackInputs'),
 ]
-test_pipeline = _base_.tiny_pipeline
 train_dataloader = dict(
     _base_.tiny_loader,
     batch_size=batch_size,

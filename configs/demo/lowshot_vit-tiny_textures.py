@@ -9,7 +9,6 @@ _base_ = [
 model = dict(
     data_preprocessor=_base_.tiny_preprocessor, backbone=_base_.tiny_backbone
 )
-test_pipeline = _base_.tiny_pipeline
 test_dataloader = _base_.tiny_loader
 subset_root = 'data/textures/subsets/'
 test_cfg = dict(

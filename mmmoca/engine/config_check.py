@@ -5,16 +5,21 @@ OpenMMLab's classes accept most arguments, and fail later or train on
 nonsense. This package's own classes check their arguments themselves.
 """
 
+import ast
 import itertools
 import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
+from mmmoca.messages import listed
+
+from .options import keys_named
 from .settings import settings_of
 
 # Lowest and highest value of an argument that has the same name in all
@@ -107,6 +112,44 @@ def check_config(cfg: Config) -> None:
                 )
     if problems:
         raise ValueError('; '.join(problems))
+
+
+def unread_variables(cfg: Config) -> str | None:
+    """Say which variables of a config file nothing reads.
+
+    A file that inherits others cannot change what they have computed from a
+    variable of the same name, such as ``data_root``.
+
+    Args:
+        cfg (Config): A config.
+
+    Returns:
+        str: A sentence; None if all are read, or nothing is inherited.
+    """
+    file = Path(cfg.filename or '')
+    if file.suffix != '.py':
+        return None
+    tree = ast.parse(file.read_bytes())
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    own = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    read |= {'_base_', 'custom_imports', *RUN_KEYS, *settings_of(cfg)}
+    unread = [name for name in own if name not in read]
+    if '_base_' not in own or not unread:
+        return None
+    keys = [key for name in unread for key in keys_named(cfg, name)]
+    whole = sorted(
+        (key for key in keys if '.' in key),
+        key=lambda key: not key.startswith('train'),
+    )
+    instead = f': write {listed(whole, 2)}' if whole else ''
+    return f'nothing reads {listed(unread)} of {file}{instead}'
 
 
 def wrong_scale(

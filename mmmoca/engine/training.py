@@ -11,6 +11,7 @@ from mmengine.runner import Runner
 
 from mmmoca.checkpoints.run_folder import FolderLock
 
+from .config_check import unread_variables
 from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
@@ -98,9 +99,9 @@ def _show_progress(runner: Runner) -> None:
 def _log_recipe(
     runner: Runner, cfg: Config, numbers: dict[str, float]
 ) -> None:
-    """Log the numbers that were written; warn of a rate for other batches."""
+    """Log the numbers that were written; warn of what may be a slip."""
     if numbers:
         text = ', '.join(f'{key}={n:g}' for key, n in numbers.items())
         runner.logger.info(f'from images and steps: {text}')
-    if warning := rate_warning(cfg):
+    for warning in filter(None, (rate_warning(cfg), unread_variables(cfg))):
         runner.logger.warning(warning)

@@ -15,7 +15,7 @@ from mmpretrain.registry import MODELS, TRANSFORMS
 
 from mmmoca.engine.build_errors import explained
 from mmmoca.engine.config import read_run
-from mmmoca.engine.config_check import RUN_KEYS
+from mmmoca.engine.config_check import RUN_KEYS, unread_variables
 from mmmoca.engine.file_check import check_paths
 from mmmoca.engine.options import place, read_option
 
@@ -123,6 +123,23 @@ def test_what_follows_from_the_settings_of_a_template(template, tmp_path):
         dataset = cfg.test_dataloader.dataset
         assert dataset.get('metainfo', values)['classes'] == values['classes']
         assert (dataset.data_root, cfg.train_cfg.max_epochs) == ('mine', 3)
+
+
+@pytest.mark.parametrize(
+    'line, named',
+    [
+        ("data_root = 'images'", 'train_dataloader.dataset.data_root'),
+        ('epochs = 3', 'epochs'),
+        ('num = 8\ntrain_dataloader = dict(num_workers=num)', None),
+        ('compile = True', None),
+    ],
+)
+def test_variables_that_nothing_reads(tmp_path, line, named):
+    """As where a file inherits one without settings."""
+    file = tmp_path / 'own.py'
+    file.write_text(f'_base_ = {str(CONFIG)!r}\n{line}\n')
+    found = unread_variables(read_run(file))
+    assert named in found if named else found is None
 
 
 def test_settings_and_whole_keys(tmp_path):
