@@ -90,34 +90,34 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     own = '--forms ours'
     commands = {
         'matrix': f'{programs}/matrix.py --device {device}',
-        'attention': f'{programs}/attention.py --device {device}',
         'eager': f'{step} bf16 {own} reference',
-        'blocks': f'{step} bf16 --compile blocks {own}',
-        'passes': f'{step} bf16 --compile passes {own}',
-        'profile': f'{programs}/kernels.py --compile no blocks passes '
-        '--longest 40',
-        'lean': f'{step} bf16 --compile passes --memory-budget .9 {own} '
-        'half_residuals',
-        'batch-512': f'{step} bf16 --compile blocks --memory-budget .9 {own} '
-        '--batch-size 512',
         'large': f'{step} bf16 --compile blocks --arch l --batch-size 128 '
         f'{own}',
-        'photos': f'{programs}/data.py --write {out}/photos --number 8192',
-        'recipe-passes': train(recipe, 'recipe-passes') + ' compile=True',
+        'batch-512': f'{step} bf16 --compile blocks --memory-budget .9 {own} '
+        '--batch-size 512',
         'small': f'{step} bf16 --compile blocks --arch deit-small '
         f'--batch-size 512 {own}',
         'autotuned': f'{step} bf16 --compile blocks --mode '
         f'max-autotune-no-cudagraphs {own}',
+        'photos': f'{programs}/data.py --write {out}/photos --number 8192',
+        'distributed': f'{one_rank} {ddp} compile=blocks',
         'tests': f'-m pytest -v -p no:cacheprovider {side_by_side} -m '
         f'"gpu and not processes" {" ".join(TESTS)}',
         'float16': f'{step} fp16 --forms ours reference',
-        'distributed': f'{one_rank} {ddp} compile=blocks',
         'banks': f'{programs}/banks.py --device {device}',
         'demo': f'tools/demo.py --out {out}/shown --iters 840',
+        'views-on-gpu': train(views, 'views-on-gpu'),
+        'passes': f'{step} bf16 --compile passes {own}',
+        'lean': f'{step} bf16 --compile passes --memory-budget .9 {own} '
+        'half_residuals',
+        'blocks': f'{step} bf16 --compile blocks {own}',
+        'profile': f'{programs}/kernels.py --compile no blocks passes '
+        '--longest 40',
+        'attention': f'{programs}/attention.py --device {device}',
+        'recipe-passes': train(recipe, 'recipe-passes') + ' compile=True',
+        'recipe-eager': train(recipe, 'recipe-eager'),
         'embedding': f'{programs}/embedding.py --device {device} --number '
         f'2048 --batch-size 256 --repeats 3 --workers {workers}',
-        'recipe-eager': train(recipe, 'recipe-eager'),
-        'views-on-gpu': train(views, 'views-on-gpu'),
     }
     for name, command in commands.items():
         if tiny:
