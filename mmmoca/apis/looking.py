@@ -13,7 +13,9 @@ from mmmoca.datasets.file_endings import BAND_EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import Look, look_at
+from mmmoca.datasets.seeding import members
 from mmmoca.engine.config import read_run
+from mmmoca.engine.segmentation_check import check_files
 from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.shipped import find_config
 
@@ -36,7 +38,7 @@ def look(data: str | os.PathLike, options: dict | Sequence[str] = ()) -> Look:
     Raises:
         FileNotFoundError: If there is no image at this place, nor a config of
             this name.
-        ValueError: If a data set of a config cannot be built.
+        ValueError: If a data set of a config cannot be built, or lacks files.
     """
     place = os.path.expanduser(os.fspath(data))
     if os.path.isdir(place) or place.endswith('.tar') or '{' in place:
@@ -74,6 +76,10 @@ def _sets_of(cfg: Config) -> dict[str, Sized]:
     scope = cfg.get('default_scope', 'mmpretrain')
     with DefaultScope.overwrite_default_scope(scope):
         for role, config in loaders.items():
+            if scope == 'mmseg':
+                lazy = DATASETS.build(dict(config, lazy_init=True))
+                for part in members(lazy):
+                    check_files(part)
             sets[role] = DATASETS.build(config)
             judge_images(sets[role])
     return sets

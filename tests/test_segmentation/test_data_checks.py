@@ -13,6 +13,7 @@ from mmengine.dataset import Compose
 from mmengine.registry import DATASETS, init_default_scope
 from PIL import Image
 
+import mmmoca
 from mmmoca.datasets.look import look_at
 from mmmoca.datasets.look.masks import mask_facts
 from mmmoca.engine import segmentation_check
@@ -211,6 +212,11 @@ def test_missing_mask_and_empty_folder(tmp_path):
     dataset = own_masks(tmp_path / 'b', [mask(0, 1)], **options)
     with pytest.raises(ValueError, match=r'\.jpeg'):
         check_files(dataset)
+    # A look at a config, which builds the whole set.
+    options = dict(data_root=str(tmp_path / 'b'), classes=['a', 'b'])
+    (tmp_path / 'b/images/train/0.jpg').rename(tmp_path / 'b/0.jpg')
+    with pytest.raises(ValueError, match=r'no image \*\.jpg'):
+        mmmoca.look(CONFIGS / OWN, options)
 
 
 def test_what_suffixes_leave_out_is_said(tmp_path, monkeypatch):
