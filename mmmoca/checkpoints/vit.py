@@ -158,7 +158,7 @@ def num_heads_of(backbone: Backbone, num_heads: int | None = None) -> int:
         usual = {dims // (4 * len(periods))}
     heads = num_heads or backbone.record.get('num_heads')
     heads = heads or (usual.pop() if len(usual) == 1 else None)
-    if not isinstance(heads, int) or heads < 1 or dims % heads:
+    if type(heads) is not int or heads < 1 or dims % heads:  # True is one
         raise CheckpointError(
             f'the number of attention heads of a ViT of {dims} channels is '
             f'not known, or does not divide them ({heads}): give --num-heads N'
