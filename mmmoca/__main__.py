@@ -2,6 +2,7 @@
 """The command ``mmmoca``, which runs the programs of ``tools/``."""
 
 import argparse
+import os
 import sys
 import textwrap
 from importlib import import_module
@@ -15,7 +16,7 @@ COMMANDS = dict(
     look=(['look'], 'show what images, masks and boxes are'),
     check=(['train', '--check'], 'say what a training would be'),
     pretrain=(['train'], 'train by a config'),
-    train=(['train'], 'the same, for linear probing and other tasks'),
+    train=(['train'], 'the same: linear probes and other tasks, too'),
     test=(['test'], 'test a checkpoint by a config'),
     embed=(['embed'], 'write features of images'),
     compare=(['analysis_tools/compare'], 'compare checkpoints'),
@@ -54,7 +55,11 @@ def main() -> None:
     if args.command is None:
         parser.print_help()
     elif args.command == 'configs':
-        list_configs()
+        try:
+            list_configs()
+            sys.stdout.flush()
+        except BrokenPipeError:  # of `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         (tool, *options), _ = COMMANDS[args.command]
         program = shipped(f'tools/{tool}.py')

@@ -2,6 +2,7 @@
 """The requirements of this package: versions and compiled operators."""
 
 import getpass
+import logging
 import os
 import re
 import tempfile
@@ -78,10 +79,17 @@ def import_quietly(*modules: str) -> None:
     Raises:
         ImportError: If there is no such module.
     """
-    with warnings.catch_warnings(), redirect_stdout(None):
-        warnings.simplefilter('ignore')
-        for module in modules:
-            import_module(module)
+    # mmdet logs that a model "cannot work without CUDA" if mmcv has no
+    # operators.
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(None):
+            warnings.simplefilter('ignore')
+            for module in modules:
+                import_module(module)
+    finally:
+        logging.disable(before)
 
 
 def import_extra(module: str, user: str, extra: str = 'data') -> Any:

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The quick start as it was when the tables of own images and ablations
+# The demo as it was when the tables of own images and ablations
 # were measured: solarised, two rounds, slower words, slower teacher, softer
 # targets, larger batches.
 _base_ = '../configs/demo/moca_vit-tiny_textures.py'

@@ -109,7 +109,7 @@ def add_cfg_options(parser: argparse.ArgumentParser) -> None:
     options = (
         'settings that override those of the config, such as '
         'optim_wrapper.optimizer.lr=1e-4 or key="[a,b]" for a list: quoted, '
-        'without blanks. In the place of a text or path, VALUE is one'
+        'without blanks. Where the config has a text, VALUE stays one'
     )
     parser.add_argument(
         '--cfg-options',

@@ -199,7 +199,7 @@ def run(args: argparse.Namespace) -> None:
     write_figure(pictures[0], figure)
     write_figure(pictures[1], draw_run(out))
 
-    print(f'\n{time.time() - start:.0f} s')
+    print(f'\nThe demo took {time.time() - start:.0f} s.')
     for name, accuracy in knn.items():
         print(f'k-NN, {name:10}  {accuracy:5.1f} %')
     print('Look at', *pictures, sep='\n  ')

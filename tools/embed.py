@@ -32,7 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
     add('images', metavar='IMAGES', help=images)
     out = '.npy, with names in OUT.names.txt, or .parquet'
     add('out', type=Path, metavar='OUT', help=out)
-    feature = 'mean patch token, [CLS] or both (what k-NN takes of a layout)'
+    feature = 'mean patch token, [CLS] or both (by default what k-NN takes)'
     add('--feature', choices=['avg', 'cls', 'cls-avg'], help=feature)
     add_encoder_arguments(parser)
     number = 'images at a time (64)'

@@ -1,11 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Fine-tuning of the quick start's network, on any folder of classes. It is
+# Fine-tuning of the demo's network, on any folder of classes. It is
 # milder than ImageNet's recipe, which is too strong for 48 pixels.
 _base_ = [
     '../classification/finetune_vit-b16_100e_in1k.py',
     '../_base_/models/vit-tiny.py',
     '../_base_/datasets/textures.py',
 ]
+
+settings = 'own_classes'  # data_root=..., and others
 
 num_classes = 12
 batch_size = 64

@@ -1,10 +1,12 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# Linear probing of the quick start's network, on any folder of classes.
+# Linear probing of the demo's network, on any folder of classes.
 _base_ = [
     '../classification/linear_vit-b16_100e_in1k.py',
     '../_base_/models/vit-tiny.py',
     '../_base_/datasets/textures.py',
 ]
+
+settings = 'own_classes'  # data_root=..., and others
 
 num_classes = 12
 batch_size = 64

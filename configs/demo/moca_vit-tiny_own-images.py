@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The quick start's network on small images of your own, counted in epochs:
+# The demo's network on small images of your own, counted in epochs:
 # mmmoca.pretrain(data, out, config='moca_vit-tiny_own-images', epochs=10)
 _base_ = './moca_vit-tiny_textures.py'
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The quick start: minutes on two CPU cores. A small ViT on small grey images.
+# The demo: minutes on two CPU cores. A small ViT on small grey images.
 # It differs from the paper's recipe where a run of 1400 steps needs it.
 _base_ = ['../_base_/moca_runtime.py', '../_base_/own_images.py']
 

@@ -131,10 +131,11 @@ def check_fit(
     if misshapen:
         if options := _arch_options(vits, record_of(meta)):
             raise CheckpointError(
-                f'{source} has another ViT than the config: write {options}, '
-                'and change out_indices and in_channels where the config has '
-                'them (the setting arch of a template does). The config of '
-                'the run that made the file has all of this'
+                f'{source} has another ViT than the config: write {options}. '
+                'If the config has out_indices or in_channels, change them, '
+                'too; if that ViT was trained on other sizes of images, '
+                'change img_size and the crops. The config of a run of '
+                'mmmoca has all of this'
             )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(
@@ -179,6 +180,9 @@ def _arch_options(
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'
                 text += f' model.backbone.patch_size={patch}'
+            if getattr(vit, 'tap_layer', None):  # the paper's 8 of 12
+                layer = arch['num_layers'] * 2 // 3
+                text += f' model.backbone.tap_layer={layer}'
             return text
     return ''
 

@@ -29,6 +29,7 @@ def check_paths(cfg: Config, *stages: str) -> None:
     path = re.sub(r'^mmmoca-\w+://', '', start)
     if path and '://' not in path and not Path(path).expanduser().exists():
         raise FileNotFoundError(f'load_from: there is no checkpoint {path}')
+    missing: dict[str, list[str]] = {}
     for stage in stages:
         key, part = f'{stage}_cfg', cfg.get(f'{stage}_cfg') or {}
         if not part.get('data_root'):  # of a loop, for all its sets
@@ -42,7 +43,9 @@ def check_paths(cfg: Config, *stages: str) -> None:
             apart = stage != 'train' and 'knn_root' in known
             short = 'knn_root' if apart else 'data_root'
             name = short if short in known else f'{key}.data_root'
-            raise FileNotFoundError(
-                f'there is no folder {root}: name yours by {name} '
-                f'(--cfg-options {name}=DIR)'
-            )
+            missing.setdefault(root, []).append(name)
+    for root, names in missing.items():
+        options = ' '.join(f'{name}=DIR' for name in dict.fromkeys(names))
+        raise FileNotFoundError(
+            f'there is no folder {root}: name yours by --cfg-options {options}'
+        )

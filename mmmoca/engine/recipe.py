@@ -49,7 +49,7 @@ def recipe_numbers(run: RunSize, words: int | None = None) -> dict[str, float]:
     """
     # Linear, as in the authors' code and by --auto-scale-lr.
     lr = float(f'{1.5e-4 * run.batch / 256:.3g}')
-    # Linear in logarithms, from .9 for the quick start's 1400 steps to the
+    # Linear in logarithms, from .9 for the demo's 1400 steps to the
     # paper's .99 for its 125 000.
     left = 0.1 * (1250 / run.steps) ** 0.5
     momentum = round(1 - min(0.1, max(0.004, left)), 4)

@@ -11,10 +11,11 @@ from mmmoca.datasets.masks import IGNORED
 SHARP = 256  # side in pixels from which pictures are not smoothed
 MASKED = (0.89, 0.89, 0.89)
 HATCH = (0.45, 0.62, 0.8)
-# Okabe and Ito's, which colour-blind people tell apart.
+# Okabe and Ito's, which colour-blind people tell apart, and five more.
 COLORS = (
     *('#0072b2', '#e69f00', '#009e73', '#d55e00'),
-    *('#56b4e9', '#cc79a7', '#f0e442'),
+    *('#56b4e9', '#cc79a7', '#f0e442', '#6a3d9a'),
+    *('#8c510a', '#e7298a', '#b3de69', '#1f1f7a'),
 )
 
 

@@ -1,8 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-r"""Rows of the paper's tables at the quick start's size, in minutes.
+r"""Rows of the paper's tables at the demo's size, in minutes.
 
-A row's model is made as small as the quick start's; images, schedule and
-k-NN are the quick start's, too. Rows that are the same network at this size
+A row's model is made as small as the demo's; images, schedule and
+k-NN are the demo's, too. Rows that are the same network at this size
 (they differ in epochs, l or the depth of a decoder) are trained once. What is
 done is not repeated, what was stopped goes on.
 
@@ -46,7 +46,7 @@ def table_rows() -> dict[str, tuple[str, str]]:
 
 
 def quick_start(name: str) -> Config:
-    """The quick start's config with the model of a row, made as small.
+    """The demo's config with the model of a row, made as small.
 
     Layers are a third of as many, and so is l; decoders are half as deep and
     96 wide; K is a sixteenth.

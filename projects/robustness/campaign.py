@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Stop runs of the quick start at random moments, and see what is lost. Linux.
+"""Stop runs of the demo at random moments, and see what is lost. Linux.
 
 Each run is stopped up to three times, by signals and at times that are drawn,
 and started again with ``--resume``. In the end weights and optimiser must be

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""The quick start, on sets that are much too small to learn from."""
+"""The demo, on sets that are much too small to learn from."""
 
 import re
 from unittest import mock
@@ -72,7 +72,7 @@ def test_pictures_of_any_run(demo, tmp_path):
     model = out / 'moca_vit-tiny_textures.py', out / 'iter_2.pth'
     for picture, command in {
         # Beside the checkpoint.
-        out / 'iter_2.png': [overview, *model, '--data']
+        out / 'iter_2_val.png': [overview, *model, '--data']
         + [out / 'textures' / 'val', '--images', 2, '--bank', 30]
         + ['--num-workers', 0],
         out / 'curves.png': ['tools/analysis_tools/plot_curves.py', out],

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-"""Draw the small labelled image set of the quick start.
+"""Draw the small labelled image set of the demo.
 
 Twelve balanced classes are told apart by the texture inside a random
 polygon. Place, scale, rotation, polarity, light, noise and clutter vary from

@@ -43,7 +43,12 @@ def draw(args: argparse.Namespace) -> None:
         num_workers=args.num_workers,
         seed=args.seed,
     )
-    out = args.out or Path(args.checkpoint).with_suffix('.png')
+    default = Path(args.checkpoint).with_suffix('.png')
+    if args.data:  # beside the picture of the validation's images
+        default = default.with_stem(
+            f'{default.stem}_{Path(args.data).absolute().name}'
+        )
+    out = args.out or default
     write_figure(out, figure)
     print(out)
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# The quick start's drawn textures, in squares of 48 pixels.
+# The demo's drawn textures, in squares of 48 pixels.
 tiny_crop = dict(
     type='mmmoca.RandomResizedCrop', scale=48, crop_ratio_range=(0.3, 1.0)
 )

@@ -27,17 +27,21 @@ class ProgressHook(Hook):
 
     def after_train_iter(self, runner: Runner, *_, **__) -> None:
         """Advance the bar."""
+        self._show(runner, runner.iter + 1)
+
+    def _show(self, runner: Runner, done: int) -> None:
         # StepLogHook reads the loss off the device at each log line only.
         losses = runner.message_hub.log_scalars.get('train/loss')
         loss = f'loss {losses.current():.2f}' if losses else ''
-        self._update(runner.iter + 1, loss + self._accuracy)
+        self._update(done, loss + self._accuracy)
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
-        """Keep the first metric for the bar."""
+        """Show the first metric."""
         if metrics:
             self._accuracy = f', k-NN {next(iter(metrics.values())):.1f} %'
+            self._show(runner, runner.iter)
 
     def after_run(self, runner: Runner) -> None:
         """Close the bar, after a failed run too."""

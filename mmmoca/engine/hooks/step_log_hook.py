@@ -42,10 +42,10 @@ class StepLogHook(Hook):
     It warns once of each kind of collapse:
 
     - ``msd`` falls below 0.1: all tokens become equal. Healthy runs of the
-      quick start stay above 0.25. Runs on images without content, or with a
+      demo stay above 0.25. Runs on images without content, or with a
       learning rate of 1, end below 0.1.
     - ``image_information`` falls below a third of its maximum: tokens differ,
-      but no longer between images. The quick start keeps more than half. On
+      but no longer between images. The demo keeps more than half. On
       digits, which its recipe does not suit, it keeps a sixth.
 
     Raises:
@@ -141,9 +141,10 @@ class StepLogHook(Hook):
         for name in alarms.keys() & scalars.keys() - self._warned:
             if scalars[name] < alarms[name]:
                 self._warned.add(name)
+                of = '' if name == 'msd' else ', a third of its highest'
                 runner.logger.warning(
                     f'iteration {iteration}: the run seems to collapse, '
                     f'{name} has fallen to {scalars[name]:.2g}, below '
-                    f'{alarms[name]:.2g}. See "Is my run healthy?" in '
+                    f'{alarms[name]:.2g}{of}. See "Is my run healthy?" in '
                     'docs/method/health.md'
                 )

@@ -104,6 +104,7 @@ class _BaselinesHook(Hook):
     def __init__(self, loop: KNNValLoop) -> None:
         self.loop = loop
         self.setting = loop.settings[-1][0]
+        self.last: float | None = None
 
     def before_train(self, runner: Runner) -> None:
         """Measure it, unless the run is resumed or never validates."""
@@ -122,15 +123,21 @@ class _BaselinesHook(Hook):
                 runner.visualizer.add_scalars({key: top1}, step=0)
                 runner.logger.info(f'k-NN before training, {key}: {top1:.2f}')
 
+    def after_val_epoch(
+        self, runner: Runner, metrics: dict[str, float] | None = None
+    ) -> None:
+        """Keep the accuracy. A complete run that is resumed has none."""
+        self.last = (metrics or {}).get(f'knn/top1_{self.setting}')
+
     def after_train(self, runner: Runner) -> None:
         """Compare the last accuracy with them."""
         logs, end = runner.message_hub.log_scalars, f'_{self.setting}'
         found = {
             name: logs[key].current()
-            for name in ('top1', 'start', 'untrained', 'raw_pixels')
+            for name in ('start', 'untrained', 'raw_pixels')
             if (key := f'val/knn/{name}{end}') in logs
         }
-        last = found.pop('top1', None)
+        last = self.last
         if last is not None and found:
             gains = ', '.join(
                 f'{name.replace("_", " ")} {value:.1f} ({last - value:+.1f})'

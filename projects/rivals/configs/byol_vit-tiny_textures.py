@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# BYOL on the quick start's encoder, images, views and schedule. By the best
+# BYOL on the demo's encoder, images, views and schedule. By the best
 # of twelve trials its teacher's momentum is 0.8 to 0.95, and nothing is
 # solarised.
 _base_ = './mocov3_vit-tiny_textures.py'

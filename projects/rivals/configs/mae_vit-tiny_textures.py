@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# MAE on the quick start's encoder, images and schedule. By the best of twelve
+# MAE on the demo's encoder, images and schedule. By the best of twelve
 # trials it masks 40 %, and its only view is cropped and flipped.
 _base_ = './mocov3_vit-tiny_textures.py'
 

@@ -1,5 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-# MoCo-v3 on the quick start's encoder, images, views and schedule. By the
+# MoCo-v3 on the demo's encoder, images, views and schedule. By the
 # best of twelve trials its teacher's momentum is 0.8 to 0.98.
 _base_ = './moca_vit-tiny_textures.py'
 
