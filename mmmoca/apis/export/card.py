@@ -162,7 +162,12 @@ def _prepare(settings: Preprocessing, library: str) -> str:
     """Return the code that prepares a photo; none for other channels."""
     if settings.channel_order != 'rgb' and library != 'mmmoca':
         return ''
+    note = (
+        'It resizes otherwise than mmmoca, which changes features, and the '
+        'more, the smaller images become.\n'
+    )
     if (code := _PREPARED.get(library)) is None:
+        note = ''
         height, width = settings.img_size
         shape = _RESIZE_AND_CROP if settings.resize else _RESIZE_WHOLE
         kind = resampling(settings.interpolation).name
@@ -176,4 +181,4 @@ def _prepare(settings: Preprocessing, library: str) -> str:
             mean=list(settings.mean),
             std=list(settings.std),
         )
-    return f'\n```python\n{code}\n```\n'
+    return f'\n```python\n{code}\n```\n{note}'
