@@ -42,7 +42,6 @@ PRETRAINING = 'moca_vit-s16_own-images', 'photos'
 FINETUNE = 'classification/finetune_vit-b16_100e_own-classes', 'photos'
 ATTENTIVE = 'classification/attentive_vit-b16_own-classes', 'photos'
 LINEAR = 'classification/linear_vit-b16_100e_own-classes', 'photos'
-TINY_LINEAR = 'demo/linear_vit-tiny_textures', 'photos'
 LOW_SHOT = 'classification/lowshot_vit-b16_own-classes', 'photos'
 MASKS = 'segmentation/segmenter_moca-vit-s16_mask_own-masks-512x512', 'scenes'
 IN_CONTEXT = 'segmentation/incontext_vit-b16_own-masks-512x512', 'scenes'
@@ -59,7 +58,6 @@ TEMPLATES = [
     (*ATTENTIVE, 'epochs=1 batch_size=5' + SMALL),
     (*LOW_SHOT, SMALL[1:]),
     (*LINEAR, 'epochs=1 batch_size=5' + SMALL),
-    (*TINY_LINEAR, 'epochs=1 batch_size=5'),
     (*MASKS, 'classes=a,b,c crop_size=64,32 scale=128,64 epochs=1' + COMMON),
     (*IN_CONTEXT, 'classes=a,b,c img_size=64 bank_size=20 arch=deit-t'),
     *(pytest.param(f'detection/{name}', 'shapes', COMMON[1:] + BOXES,
