@@ -1,6 +1,8 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 import mmmoca.import_mmpretrain  # noqa: F401  # isort: skip
 
+import warnings
+
 import torch
 from mmengine.utils import digit_version
 from mmpretrain.models.backbones.vision_transformer import (
@@ -55,6 +57,8 @@ def compile_forward(
     """
     if not options:
         return
+    # The objective chooses TF32 for its products (`allow_tf32` of the head).
+    warnings.filterwarnings('ignore', 'TensorFloat32 tensor cores')
     blocks, settings, arguments = _read(options, micro_batches)
     split = digit_version(torch.__version__) >= digit_version('2.11')
     if isinstance(model, DistributedDataParallel) and not split:
