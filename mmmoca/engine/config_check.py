@@ -129,10 +129,7 @@ def unread_variables(cfg: Config) -> str | None:
     file = Path(cfg.filename or '')
     if file.suffix != '.py':
         return None
-    try:
-        tree = ast.parse(file.read_bytes())
-    except SyntaxError:  # of {{$NAME:default}}, which MMEngine has replaced
-        return None
+    tree = ast.parse(file.read_bytes())
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
     own = [
