@@ -132,10 +132,10 @@ def check_fit(
         if options := _arch_options(vits, record_of(meta)):
             raise CheckpointError(
                 f'{source} has another ViT than the config: write {options}. '
-                'If the config has out_indices or in_channels, change them, '
-                'too; if that ViT was trained on other sizes of images, '
-                'change img_size and the crops. The config of a run of '
-                'mmmoca has all of this'
+                'If the config has out_indices of the backbone or '
+                'in_channels of a neck or head, change them, too; if that '
+                'ViT was trained on images of another size, change img_size '
+                'and the crops'
             )
         there, here = (tuple(s[misshapen[0]].shape) for s in (saved, own))
         raise CheckpointError(

@@ -99,8 +99,10 @@ def _values(
         else:
             problem = _problem(one, sizes[image] if masks else None)
         # pycocotools takes 0 for "no match".
-        if evaluated and ('iscrowd' not in one or one['id'] == 0):
-            problem = 'iscrowd is missing or id 0, which the evaluation reads'
+        if evaluated and 'iscrowd' not in one:
+            problem = 'iscrowd is missing, which the evaluation reads'
+        elif evaluated and one['id'] == 0:
+            problem = 'id is 0, which the evaluation takes for none'
         if problem:
             yield f'annotations whose {problem}', one['id']
 

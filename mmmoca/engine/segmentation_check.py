@@ -151,11 +151,18 @@ def check_files(dataset: BaseDataset) -> None:
         dataset (BaseDataset): The data set.
 
     Raises:
+        FileNotFoundError: If the folder of the images is missing.
         ValueError: Names the first files that are missing.
     """
+    folder = dataset.data_prefix['img_path']
+    listed_here = not dataset.ann_file and '://' not in folder
+    if listed_here and not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f'there is no folder {folder}: correct data_root or data_prefix '
+            'of the data set'
+        )
     infos = dataset.load_data_list()
     left_out = Counter() if dataset.ann_file else _left_out(dataset, infos)
-    folder = dataset.data_prefix['img_path']
     if not infos:
         raise ValueError(
             f'there is no image *{dataset.img_suffix} in {folder} '

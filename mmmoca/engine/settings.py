@@ -355,7 +355,8 @@ def _checked(key: str, kind: Any, value: Any) -> Any:
     )
     if value is not None and kinds & {int, float} and not right:
         raise ValueError(f'{key}={value!r} must be a number, whole if a size')
-    return value
+    # As on a command line: transforms take no whole number for a probability.
+    return float(value) if float in kinds and right else value
 
 
 def _write(part: ConfigDict | None, **values: Any) -> None:

@@ -122,7 +122,7 @@ def test_boxes_alone(altered):
     [
         ('segmentation', lambda c: first_whole(c).pop('segmentation')),
         ('iscrowd', lambda c: first_whole(c).pop('iscrowd')),
-        ('id 0', each(id=lambda one: one['id'] - 1)),
+        ('id is 0', each(id=lambda one: one['id'] - 1)),
     ],
 )
 def test_what_the_evaluation_reads(altered, key, change):

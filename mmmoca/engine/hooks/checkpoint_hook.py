@@ -165,7 +165,7 @@ class AtomicCheckpointHook(CheckpointHook):
             raise CheckpointError(
                 f'{folder} has checkpoints, or damaged ones ({left[0]}): if '
                 'they are of this run, go on by --resume (resume=True); if '
-                'of another run, give another work dir (--work-dir)'
+                'of another run, give another work dir (--work-dir, out=)'
             )
         return None
 

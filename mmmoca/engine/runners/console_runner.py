@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+import difflib
 import logging
 import shutil
 from collections.abc import Iterator
@@ -138,7 +139,12 @@ class ConsoleRunner(Runner):
         if isinstance(optim_wrapper, dict):
             kind = optim_wrapper.get('optimizer', {}).get('type')
         if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
-            raise KeyError(f'there is no optimiser {kind}')
+            near = difflib.get_close_matches(kind, OPTIMIZERS.module_dict)
+            hint = f'. Did you mean {", ".join(near)}?' if near else ''
+            raise ValueError(
+                'optim_wrapper.optimizer.type: there is no optimiser '
+                f'{kind}{hint}'
+            )
         return super().build_optim_wrapper(optim_wrapper)
 
     def train(self) -> nn.Module:
