@@ -13,9 +13,8 @@ from mmmoca.datasets.file_endings import BAND_EXTENSIONS
 from mmmoca.datasets.image_places import image_set_of
 from mmmoca.datasets.image_set import judge_images
 from mmmoca.datasets.look import Look, look_at
-from mmmoca.datasets.seeding import members
 from mmmoca.engine.config import read_run
-from mmmoca.engine.segmentation_check import check_files
+from mmmoca.engine.segmentation_check import check_files, unread_sets
 from mmmoca.evaluation.loaders import with_data_root
 from mmmoca.shipped import find_config
 
@@ -76,10 +75,8 @@ def _sets_of(cfg: Config) -> dict[str, Sized]:
     scope = cfg.get('default_scope', 'mmpretrain')
     with DefaultScope.overwrite_default_scope(scope):
         for role, config in loaders.items():
-            if scope == 'mmseg':
-                lazy = DATASETS.build(dict(config, lazy_init=True))
-                for part in members(lazy):
-                    check_files(part)
+            for part in unread_sets(config) if scope == 'mmseg' else ():
+                check_files(part)
             sets[role] = DATASETS.build(config)
             judge_images(sets[role])
     return sets

@@ -180,9 +180,10 @@ def _arch_options(
             if (rows, columns) != vit.patch_embed.projection.kernel_size:
                 patch = rows if rows == columns else f'({rows},{columns})'
                 text += f' model.backbone.patch_size={patch}'
-            if getattr(vit, 'tap_layer', None):  # the paper's 8 of 12
-                layer = arch['num_layers'] * 2 // 3
-                text += f' model.backbone.tap_layer={layer}'
+            layers = arch['num_layers']
+            if getattr(vit, 'tap_layer', None) and layers != vit.num_layers:
+                # The paper's 8 of 12.
+                text += f' model.backbone.tap_layer={layers * 2 // 3}'
             return text
     return ''
 

@@ -41,7 +41,7 @@ def explained(cfg: dict) -> Iterator[None]:
                 _of_argument(cfg, error, *found.groups())
             ) from error
         if found := _UNKNOWN_CLASS.search(text):
-            raise ValueError(_of_class(cfg, found[1], found[2])) from error
+            raise ValueError(unknown_class(cfg, *found.groups())) from error
         raise
 
 
@@ -71,7 +71,17 @@ def _of_argument(cfg: dict, error: Exception, owner: str, name: str) -> str:
     )
 
 
-def _of_class(cfg: dict, name: str, kind: str) -> str:
+def unknown_class(cfg: dict, name: str, kind: str) -> str:
+    """Write the error for a class that is not registered.
+
+    Args:
+        cfg (dict): The config that names it.
+        name (str): The class.
+        kind (str): The name of its registry, such as 'model'.
+
+    Returns:
+        str: Its key, and near names.
+    """
     keys = [key for key, value in entries(cfg) if value == name]
     known = {
         full.split('.')[-1]: full

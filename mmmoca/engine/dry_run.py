@@ -12,11 +12,10 @@ from mmengine.hooks import Hook
 
 from mmmoca.datasets.look import Look
 
-from .config_check import unread_variables
 from .hooks.look_hook import LookHook
 from .recipe import (
     complete_recipe,
-    rate_warning,
+    likely_slips,
     run_size,
     scale_lr,
     training_set,
@@ -86,14 +85,14 @@ def dry_run(cfg: Config) -> tuple[dict[str, str], Look | None]:
     filled = [
         line for hook in runner.hooks for line in getattr(hook, 'filled', ())
     ]
-    notes = [*filter(None, (rate_warning(short), unread_variables(short)))]
+    slips = likely_slips(short)
     report = {
         **({'starts from': '; '.join(filled)} if filled else {}),
         'images': f'{run.images}',
         'images a step': f'{run.batch}',
         'steps': f'{run.steps}',
         **_rates(runner.optim_wrapper.optimizer.param_groups),
-        **({'note': '; '.join(notes)} if notes else {}),
+        **({'note': '; '.join(slips)} if slips else {}),
         'the first step': f'{first:.3g} s (compiling, loading)',
         'a step': f'{seconds:.3g} s',
         'the run': f'{timedelta(seconds=round(whole))}',

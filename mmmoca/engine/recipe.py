@@ -12,6 +12,7 @@ from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS, init_default_scope
 
 from .build_errors import explained
+from .config_check import unread_variables
 from .console import without_idle_warnings
 from .options import place
 from .processes import started_processes
@@ -150,15 +151,22 @@ def global_batch_size(cfg: Config) -> int:
     )
 
 
-def rate_warning(cfg: Config) -> str | None:
-    """Say that the learning rate of a config is for another batch.
+def likely_slips(cfg: Config) -> list[str]:
+    """Say what a training of a config may not have meant.
+
+    That is a learning rate for another batch, or variables that nothing
+    reads.
 
     Args:
         cfg (Config): A config with a ``train_dataloader``.
 
     Returns:
-        str | None: A sentence, None if the rate is for this batch.
+        list[str]: A sentence each.
     """
+    return [*filter(None, (_rate_slip(cfg), unread_variables(cfg)))]
+
+
+def _rate_slip(cfg: Config) -> str | None:
     batch = global_batch_size(cfg)
     base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', batch)
     if batch == base:

@@ -45,12 +45,24 @@ def check_segmentation(cfg: Config, stages: Iterable[str]) -> None:
         loop = cfg.get(f'{stage}_cfg') or {}
         loaders = cfg.get(f'{stage}_dataloader'), loop.get('bank_dataloader')
         for loader in filter(None, loaders):
-            built = dict(loader.dataset, _scope_='mmseg', lazy_init=True)
-            for dataset in members(DATASETS.build(built)):
+            for dataset in unread_sets(loader.dataset):
                 _check_sizes(cfg.model, dataset)
                 _check_classes(cfg.model, dataset)
                 _check_ignored(cfg, stage, dataset)
                 check_files(dataset)
+
+
+def unread_sets(config: dict) -> list[BaseDataset]:
+    """Build a data set of mmsegmentation that has not listed its files.
+
+    Args:
+        config (dict): The data set, or a wrapper of several.
+
+    Returns:
+        list[BaseDataset]: The data set, or those in the wrapper.
+    """
+    lazy = dict(config, _scope_='mmseg', lazy_init=True)
+    return [*members(DATASETS.build(lazy))]
 
 
 def _check_frozen(model: dict) -> None:

@@ -11,7 +11,6 @@ from mmengine.runner import Runner
 
 from mmmoca.checkpoints.run_folder import FolderLock
 
-from .config_check import unread_variables
 from .hooks.checkpoint_hook import AtomicCheckpointHook
 from .hooks.preemption_hook import PreemptionHook
 from .hooks.progress_hook import ProgressHook
@@ -19,7 +18,7 @@ from .mmengine import hand_over
 from .processes import join_processes, on_main_process
 from .recipe import (
     complete_recipe,
-    rate_warning,
+    likely_slips,
     scale_lr,
     training_set,
 )
@@ -103,5 +102,5 @@ def _log_recipe(
     if numbers:
         text = ', '.join(f'{key}={n:g}' for key, n in numbers.items())
         runner.logger.info(f'from images and steps: {text}')
-    for warning in filter(None, (rate_warning(cfg), unread_variables(cfg))):
+    for warning in likely_slips(cfg):
         runner.logger.warning(warning)

@@ -110,16 +110,16 @@ def measure_apart(
     process times all forms in turns, as the speed of a shared machine doubles
     or halves within minutes.
     """
-    if device != 'cpu':
-        calls = device, repeats
-        return {
-            n: apart(cost_of, build, *calls) for n, build in builds.items()
-        }
+    in_turns = device == 'cpu'
+    timed = 0 if in_turns else repeats
     costs = {
-        n: apart(cost_of, build, device, 0) for n, build in builds.items()
+        name: apart(cost_of, build, device, timed)
+        for name, build in builds.items()
     }
-    seconds = apart(seconds_in_turns, builds, repeats)
-    return {n: cost._replace(seconds=seconds[n]) for n, cost in costs.items()}
+    if in_turns:
+        for name, seconds in apart(seconds_in_turns, builds, repeats).items():
+            costs[name] = costs[name]._replace(seconds=seconds)
+    return costs
 
 
 def seconds_in_turns(builds: dict[str, Build], repeats: int) -> dict:

@@ -97,6 +97,10 @@ Images have {channels} channels ({order}){assumed}.
 
 License of the weights: {license}.
 {citation}"""
+_RESIZES = (
+    'It resizes otherwise than mmmoca, which changes features, and the more, '
+    'the smaller images become.\n'
+)
 _CITATION = """
 MOCA: Self-supervised Representation Learning by Predicting Masked Online
 Codebook Assignments, S. Gidaris, A. Bursuc, O. Siméoni, A. Vobecký,
@@ -162,12 +166,8 @@ def _prepare(settings: Preprocessing, library: str) -> str:
     """Return the code that prepares a photo; none for other channels."""
     if settings.channel_order != 'rgb' and library != 'mmmoca':
         return ''
-    note = (
-        'It resizes otherwise than mmmoca, which changes features, and the '
-        'more, the smaller images become.\n'
-    )
+    note = _RESIZES if library in _PREPARED else ''
     if (code := _PREPARED.get(library)) is None:
-        note = ''
         height, width = settings.img_size
         shape = _RESIZE_AND_CROP if settings.resize else _RESIZE_WHOLE
         kind = resampling(settings.interpolation).name

@@ -1,5 +1,4 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
-import difflib
 import logging
 import shutil
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from torch.utils.data import DataLoader
 from mmmoca.checkpoints import CheckpointError, guarded
 from mmmoca.checkpoints.run_folder import FolderLock
 from mmmoca.datasets.image_set import judge_images
-from mmmoca.engine.build_errors import explained
+from mmmoca.engine.build_errors import explained, unknown_class
 from mmmoca.engine.compile import compile_forward
 from mmmoca.engine.console import filter_terminal, without_idle_warnings
 from mmmoca.engine.hooks.checkpoint_hook import AtomicCheckpointHook
@@ -139,12 +138,7 @@ class ConsoleRunner(Runner):
         if isinstance(optim_wrapper, dict):
             kind = optim_wrapper.get('optimizer', {}).get('type')
         if isinstance(kind, str) and OPTIMIZERS.get(kind) is None:
-            near = difflib.get_close_matches(kind, OPTIMIZERS.module_dict)
-            hint = f'. Did you mean {", ".join(near)}?' if near else ''
-            raise ValueError(
-                'optim_wrapper.optimizer.type: there is no optimiser '
-                f'{kind}{hint}'
-            )
+            raise ValueError(unknown_class(self.cfg, kind, OPTIMIZERS.name))
         return super().build_optim_wrapper(optim_wrapper)
 
     def train(self) -> nn.Module:

@@ -137,8 +137,7 @@ class _BaselinesHook(Hook):
             for name in ('start', 'untrained', 'raw_pixels')
             if (key := f'val/knn/{name}{end}') in logs
         }
-        last = self.last
-        if last is not None and found:
+        if (last := self.last) is not None and found:
             gains = ', '.join(
                 f'{name.replace("_", " ")} {value:.1f} ({last - value:+.1f})'
                 for name, value in found.items()
