@@ -90,27 +90,25 @@ def parts(device: str, tiny: bool, out: Path) -> dict[str, str]:
     own = '--forms ours'
     commands = {
         'matrix': f'{programs}/matrix.py --device {device}',
-        'eager': f'{step} bf16 {own} reference',
-        'large': f'{step} bf16 --compile blocks --arch l --batch-size 128 '
-        f'{own}',
-        'batch-512': f'{step} bf16 --compile blocks --memory-budget .9 {own} '
-        '--batch-size 512',
-        'small': f'{step} bf16 --compile blocks --arch deit-small '
-        f'--batch-size 512 {own}',
-        'autotuned': f'{step} bf16 --compile blocks --mode '
-        f'max-autotune-no-cudagraphs {own}',
+        'eager': f'{step} bf16 {own} reference products',
         'photos': f'{programs}/data.py --write {out}/photos --number 8192',
         'distributed': f'{one_rank} {ddp} compile=blocks',
-        'tests': f'-m pytest -v -p no:cacheprovider {side_by_side} -m '
-        f'"gpu and not processes" {" ".join(TESTS)}',
-        'float16': f'{step} fp16 --forms ours reference',
-        'banks': f'{programs}/banks.py --device {device}',
         'demo': f'tools/demo.py --out {out}/shown --iters 840',
         'views-on-gpu': train(views, 'views-on-gpu'),
         'passes': f'{step} bf16 --compile passes {own}',
         'lean': f'{step} bf16 --compile passes --memory-budget .9 {own} '
         'half_residuals',
         'blocks': f'{step} bf16 --compile blocks {own}',
+        'large': f'{step} bf16 --compile blocks --arch l --batch-size 128 '
+        f'{own}',
+        'batch-512': f'{step} bf16 --compile blocks --memory-budget .9 {own} '
+        '--batch-size 512',
+        'small': f'{step} bf16 --compile blocks --arch deit-small '
+        f'--batch-size 512 {own}',
+        'tests': f'-m pytest -v -p no:cacheprovider {side_by_side} -m '
+        f'"gpu and not processes" {" ".join(TESTS)}',
+        'float16': f'{step} fp16 --forms ours reference',
+        'banks': f'{programs}/banks.py --device {device}',
         'profile': f'{programs}/kernels.py --compile no blocks passes '
         '--longest 40',
         'attention': f'{programs}/attention.py --device {device}',
