@@ -23,7 +23,7 @@ train_dataloader = dict(
 train_cfg = dict(
     _delete_=True, type='EpochBasedTrainLoop', max_epochs=10, val_interval=10
 )
-val_cfg = dict(data_root='')
+val_cfg = dict(data_root='', agreement=dict(num_images=500))
 param_scheduler = dict(warmup=0.15, by_epoch=True, convert_to_iter_based=True)
 default_hooks = dict(
     teacher_ema=dict(momentum='auto'),

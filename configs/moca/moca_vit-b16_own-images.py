@@ -10,10 +10,12 @@ train_dataloader = dict(
     batch_size=64, dataset=dict(data_root='data/images/', data_prefix='')
 )
 train_cfg = dict(max_epochs=200, val_interval=10)
-# Without labelled images there is no k-NN. With knn_root=DIR the checkpoint
-# of the best accuracy is kept, and the encoder that the run starts from and
-# raw pixels are measured, too.
-val_cfg = dict(data_root='', baselines=True)
+# The agreement of neighbours needs no labels. With knn_root=DIR k-NN is
+# measured, too. The best checkpoint is kept, and the encoder that the run
+# starts from and raw pixels are measured, too.
+val_cfg = dict(
+    data_root='', baselines=True, agreement=dict(num_images=500)
+)
 
 # 'auto' follows from N images, B images a step and S steps. A number can
 # replace it.

@@ -6,7 +6,7 @@ import mmmoca.import_mmpretrain  # noqa: F401
 from .band_loading import LoadBands
 from .band_transforms import BandJitter, ResizeBands
 from .coco import coco
-from .held_out import held_out
+from .held_out import evenly_spaced, held_out
 from .hf_images import HFImages
 from .image_folder import ImageFolder
 from .image_shards import ImageShards
@@ -43,5 +43,6 @@ __all__ = [
     'SeedTransforms',
     'SeededSampler',
     'coco',
+    'evenly_spaced',
     'held_out',
 ]

@@ -1,6 +1,7 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 from functools import partial
 
+import numpy as np
 from mmengine.dataset import BaseDataset
 
 from mmmoca.registry import DATASETS
@@ -39,3 +40,22 @@ def held_out(
     if not rest:
         part.pipeline.transforms.insert(0, partial(dict, held_out=True))
     return part
+
+
+@DATASETS.register_module(name='EvenlySpaced')
+def evenly_spaced(dataset: dict, number: int) -> BaseDataset:
+    """Some images of a data set, evenly spaced.
+
+    Registered as ``mmmoca.EvenlySpaced``.
+
+    Args:
+        dataset (dict): Config of a data set of one file an image.
+        number (int): Images at most.
+
+    Returns:
+        BaseDataset: A part of the data set.
+    """
+    whole = DATASETS.build(dataset)
+    number = min(number, len(whole))
+    rows = np.linspace(0, len(whole) - 1, number).round().astype(int)
+    return whole.get_subset(rows.tolist())

@@ -103,8 +103,7 @@ def read_run(
     check_config(cfg)
     leave_out_hooks(cfg)
     if (cfg.get('val_cfg') or {}).get('data_root') == '':
-        # Without labelled images there is no k-NN.
-        _leave_out_validation(cfg)
+        _validate_without_labels(cfg)
     if stages and cfg.get(f'{stages[0]}_cfg') is None:
         raise ValueError(f'{file} has no {stages[0]}_cfg')
     if 'train' in stages:
@@ -206,6 +205,27 @@ def _is_setting(value: Any) -> bool:
     """Tell a setting from a part of a config: dict(type='RandomFlip')."""
     is_part = isinstance(value, dict) and 'type' in value
     return value is not None and not is_part
+
+
+def _validate_without_labels(cfg: Config) -> None:
+    """Leave out k-NN, but measure the agreement of neighbours."""
+    from mmmoca.evaluation.loaders import views_loader
+
+    loop = cfg.val_cfg
+    if loop.get('agreement') is None:
+        _leave_out_validation(cfg)
+        return
+    options = dict(loop.agreement)
+    cfg.val_dataloader = views_loader(
+        cfg.train_dataloader, options.pop('num_images', None)
+    )
+    cfg.val_evaluator = dict(type='mmmoca.NeighbourAgreement')
+    shared = 'which', 'fp16', 'baselines'
+    options |= {key: loop[key] for key in shared if key in loop}
+    cfg.val_cfg = dict(type='mmmoca.NeighbourAgreementValLoop', **options)
+    checkpoints = cfg.default_hooks.get('checkpoint') or {}
+    if f'{checkpoints.get("save_best")}'.startswith('knn/'):
+        checkpoints.save_best = 'agreement/neighbours'
 
 
 def _leave_out_validation(cfg: Config) -> None:

@@ -64,7 +64,8 @@ def own_images(
         solarize (float, optional): That the second view is solarised.
     """
     _write(cfg.train_dataloader.dataset, data_root=data_root)
-    _write(cfg.val_cfg, data_root=knn_root)
+    loop = cfg.val_cfg or {}
+    _write(loop if 'bank_dataloader' in loop else None, data_root=knn_root)
     _write(cfg.get('test_cfg') or {}, data_root=knn_root)
     _write_length(cfg, epochs, batch_size)
     if img_size is not None:

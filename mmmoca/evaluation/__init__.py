@@ -4,7 +4,13 @@
 from .bank import ShardedBank, knn_search
 from .features import raw_pixels
 from .gather import gather_samples
-from .metrics import KNNAccuracy, LinearProbeAccuracy, LowShotAccuracy
+from .metrics import (
+    KNNAccuracy,
+    LinearProbeAccuracy,
+    LowShotAccuracy,
+    NeighbourAgreement,
+)
+from .protocols.agreement import neighbour_agreement
 from .protocols.in_context import PatchBank, label_shares
 from .protocols.knn import knn_predictions, knn_vote
 from .rank_me import rank_me
@@ -13,6 +19,7 @@ __all__ = [
     'KNNAccuracy',
     'LinearProbeAccuracy',
     'LowShotAccuracy',
+    'NeighbourAgreement',
     'PatchBank',
     'ShardedBank',
     'gather_samples',
@@ -20,6 +27,7 @@ __all__ = [
     'knn_search',
     'knn_vote',
     'label_shares',
+    'neighbour_agreement',
     'rank_me',
     'raw_pixels',
 ]

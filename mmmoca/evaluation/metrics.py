@@ -71,7 +71,7 @@ class ImageMetric(BaseMetric):
     def record(self, sample: dict) -> Any:
         """Return what counts of an image, by metric name; picklable.
 
-        Whether a prediction is right, or those of several sets.
+        Whether a prediction is right, or a share; or those of several sets.
         """
 
     def compute_metrics(self, results: list) -> dict[str, float]:
@@ -116,6 +116,24 @@ class KNNAccuracy(ImageMetric):
             for top in tops
             for name, labels in sample['knn_pred'].items()
         }
+
+
+@METRICS.register_module()
+class NeighbourAgreement(ImageMetric):
+    """Agreement of neighbours, in percent: a number without labels.
+
+    Goes with :class:`NeighbourAgreementValLoop`, which gives samples
+    ``agreement``. The metric is named ``agreement/neighbours``. For arguments
+    and errors see :class:`ImageMetric`.
+    """
+
+    default_prefix: str | None = 'agreement'
+    key = 'agreement'
+    advice = "write val_cfg=dict(type='mmmoca.NeighbourAgreementValLoop')"
+
+    def record(self, sample: dict) -> dict[str, float]:
+        """Metric name -> agreement of an image, from 0 to 1."""
+        return dict(neighbours=sample['agreement'])
 
 
 @METRICS.register_module()

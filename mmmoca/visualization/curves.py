@@ -14,6 +14,7 @@ Curve = tuple[list[int], list[float]]
 # Title of a panel, and the prefix of its names in the log.
 PANELS = {
     'k-NN accuracy (%)': 'knn/top1_',
+    'agreement of neighbours (%)': 'agreement/neighbours',
     'loss (KL divergence)': 'loss',
     'codebook perplexity': 'codebook_perplexity',
     'image information (nats)': 'image_information',
@@ -76,6 +77,20 @@ def _records(path: Path) -> list[tuple[int, dict]]:
         raise ValueError(f'{path} is no file of scalars') from error
 
 
+def _without_baselines(
+    scalars: dict[str, Curve],
+) -> tuple[dict[str, Curve], dict[str, dict[str, float]]]:
+    """Take out what was measured before the first step, by protocol."""
+    judged = 'knn/top', 'agreement/neighbours'
+    others = dict(scalars)
+    found: dict[str, dict[str, float]] = {'knn': {}, 'agreement': {}}
+    for name in scalars:
+        protocol, _, short = name.partition('/')
+        if protocol in found and not name.startswith(judged):
+            found[protocol][short] = others.pop(name)[1][-1]
+    return others, found
+
+
 def draw_curves(
     scalars: dict[str, Curve],
     num_words: int | None = None,
@@ -86,7 +101,7 @@ def draw_curves(
     Args:
         scalars (dict[str, tuple[list, list]]): Result of
             :func:`read_scalars`. What the run has measured before its first
-            step is a dashed line in the panel of k-NN.
+            step is a dashed line in the panel of what was measured.
         num_words (int, optional): K, drawn as a line beside the perplexity.
         title (str): Title of the figure.
 
@@ -96,12 +111,7 @@ def draw_curves(
     Raises:
         ValueError: If no scalar has a panel.
     """
-    scalars = dict(scalars)
-    baselines = {
-        name.removeprefix('knn/'): scalars.pop(name)[1][-1]
-        for name in list(scalars)
-        if name.startswith('knn/') and not name.startswith('knn/top')
-    }
+    scalars, baselines = _without_baselines(scalars)
     panels = {
         panel: names
         for panel, start in PANELS.items()
@@ -123,13 +133,13 @@ def draw_curves(
         axes.set_title(panel, fontsize=10.5, weight='bold', loc='left')
         names = panels[panel]
         for name in names:
-            label = name.removeprefix('knn/')
+            label = name.rpartition('/')[2]
             axes.plot(*scalars[name], label=label, marker='.', markersize=4)
         lines = {}
         if names[0] == 'codebook_perplexity' and num_words:
             lines = {f'K = {num_words}': num_words}
-        if names[0].startswith('knn/'):
-            lines = baselines
+        if (protocol := names[0].partition('/')[0]) in baselines:
+            lines = baselines[protocol]
             axes.set_ylim(0, 102)
         for style, (name, value) in zip(STYLES * 9, lines.items()):
             axes.axhline(value, label=name, color='grey', linestyle=style)

@@ -144,7 +144,6 @@ def test_size_and_views_have_names(root):
 @pytest.mark.slow
 def test_a_run_of_other_numbers(root, tmp_path, capsys):
     """Warnings of a rate and of words; labelled images switch k-NN on."""
-    assert own_config(root).val_dataloader is None
     options = {
         LR: 1e-3,
         'model.codebook.num_words': 64,
@@ -155,8 +154,9 @@ def test_a_run_of_other_numbers(root, tmp_path, capsys):
         'log_level': 'INFO',
     }
     options |= dict(knn_root=str(root), epochs=1, img_size=64)
-    cfg = own_config(root, tmp_path, **options)
-    run(cfg)
+    runner = run(own_config(root, tmp_path, **options))
+    # The number without labels is measured, too.
+    assert 'val/agreement/neighbours' in runner.message_hub.log_scalars
     printed = capsys.readouterr().out
     assert '2048 images' in printed
     assert '36 of the 64 words' in printed

@@ -97,6 +97,11 @@ class AtomicCheckpointHook(CheckpointHook):
         ValueError: If ``out_dir`` is given.
     """
 
+    _default_greater_keys = (
+        *CheckpointHook._default_greater_keys,
+        'agreement',
+    )
+
     def __init__(self, *args, **kwargs) -> None:
         # MMEngine builds a backend for each file that it writes.
         backend = dict(backend='mmmoca_atomic', outdated=[])

@@ -9,7 +9,7 @@ from mmmoca.checkpoints.record import normalisation
 from mmmoca.datasets.look import Look, look_at
 from mmmoca.datasets.look.images import PIXELS
 from mmmoca.datasets.seeding import members
-from mmmoca.engine.mmengine import loaders_by_role
+from mmmoca.engine.mmengine import built_loops, loaders_by_role
 from mmmoca.engine.processes import on_main_process
 from mmmoca.engine.steps import unwrap_model
 from mmmoca.messages import listed
@@ -44,9 +44,16 @@ class LookHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Look at the data sets of the loops that this run has."""
+        # Of a validation by the training's own images nothing is to be said.
+        seen = [
+            loop.dataloader
+            for loop in built_loops(runner)
+            if getattr(loop, 'of_training', False)
+        ]
         sets = {
             role: loader.dataset
             for role, loader in loaders_by_role(runner).items()
+            if loader not in seen
         }
         _check_annotations(runner, sets)
         model = unwrap_model(runner.model)

@@ -1,4 +1,5 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+from .agreement_loop import NeighbourAgreementValLoop
 from .console_runner import ConsoleRunner
 from .in_context_loop import InContextTestLoop
 from .knn_loop import KNNTestLoop, KNNValLoop
@@ -10,4 +11,5 @@ __all__ = [
     'KNNTestLoop',
     'KNNValLoop',
     'LowShotTestLoop',
+    'NeighbourAgreementValLoop',
 ]

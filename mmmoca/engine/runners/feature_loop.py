@@ -190,7 +190,8 @@ class FeatureLoop(TestLoop):
             seen = len(ids)
             # Before they go to the device, where each would be waited for.
             for sample in data_batch.get('data_samples') or [{}]:
-                labels.append(class_label(sample, role))
+                label = class_label(sample, role) if self.with_label else -1
+                labels.append(label)
                 ids.append(sample_index(sample, role))
             batch = encode(preprocess(data_batch, False)['inputs'])
             if batch.ndim != 2:

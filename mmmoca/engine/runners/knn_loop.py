@@ -1,17 +1,13 @@
 # Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
 """Weighted k-NN classification as a validation and as a test."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
 
-from mmengine.hooks import Hook
-from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from mmmoca.checkpoints.pretrained_init import starts_pretrained
-from mmmoca.engine.mmengine import has_loaded, resumes
-from mmmoca.evaluation.features import FeatureShard, raw_pixels
-from mmmoca.evaluation.loaders import class_label, class_names
+from mmmoca.evaluation.features import FeatureShard
+from mmmoca.evaluation.loaders import class_label, class_names, views_loader
 from mmmoca.evaluation.protocols.knn import (
     ONE_CLASS,
     knn_predictions,
@@ -20,6 +16,8 @@ from mmmoca.evaluation.protocols.knn import (
 from mmmoca.evaluation.report import render_table
 from mmmoca.registry import LOOPS
 
+from .agreement_loop import NeighbourAgreementValLoop
+from .baselines_hook import BaselinesHook, Judgement
 from .feature_loop import FeatureLoop
 
 
@@ -48,6 +46,10 @@ class KNNValLoop(FeatureLoop):
             numbers an image), by the last k and temperature. Each validation
             then logs ``knn/untrained_k20``, or ``knn/start_k20`` of weights
             that were loaded, and ``knn/raw_pixels_k20``. Defaults to False.
+        agreement (dict, optional): Arguments of
+            :class:`NeighbourAgreementValLoop` and of ``views_loader``: a
+            training also measures the agreement of neighbours among its own
+            images. Defaults to None.
         **kwargs: See :class:`FeatureLoop`.
 
     Raises:
@@ -66,6 +68,7 @@ class KNNValLoop(FeatureLoop):
         k: int | Sequence[int] = (10, 20),
         temperature: float | Sequence[float] = 0.07,
         baselines: bool = False,
+        agreement: dict | None = None,
         **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -84,8 +87,34 @@ class KNNValLoop(FeatureLoop):
             for best in getattr(hook, 'save_best', None) or ():
                 if best.startswith('knn/') and best not in names:
                     raise ValueError(f'save_best={best}: write one of {names}')
+        last = self.settings[-1][0]
+        self.judgements = [
+            Judgement(
+                f'knn/top1_{last}', f'knn/{{}}_{last}', f'k-NN top-1 ({last})'
+            )
+        ]
+        self.agreement = None
+        if agreement is not None and self.stage == 'val':
+            options = dict(agreement)
+            number = options.pop('num_images', None)
+            self.agreement = NeighbourAgreementValLoop(
+                self.runner,
+                views_loader(self.runner.cfg.train_dataloader, number),
+                dict(type='mmmoca.NeighbourAgreement'),
+                which=self.which,
+                fp16=self.fp16,
+                **options,
+            )
+            self.judgements += self.agreement.judgements
         if baselines and self.stage == 'val':
-            self.runner.register_hook(_BaselinesHook(self))
+            self.runner.register_hook(BaselinesHook(self))
+
+    def measure(self, encode: Callable | None = None) -> dict:
+        """Classify once, and compare neighbours; see :class:`FeatureLoop`."""
+        metrics = super().measure(encode)
+        if self.agreement is not None:
+            metrics |= self.agreement.measure(encode)
+        return metrics
 
     def predict(
         self, known: FeatureShard, asked: FeatureShard
@@ -93,59 +122,6 @@ class KNNValLoop(FeatureLoop):
         """Let the neighbours vote, see :func:`knn_predictions`."""
         number = len(class_names(self.labelled))
         return knn_predictions(known, asked, self.settings, number)
-
-
-class _BaselinesHook(Hook):
-    """Measures what a training starts from, and says what it has gained.
-
-    A resumed run has the numbers from the message hub of its checkpoint.
-    """
-
-    def __init__(self, loop: KNNValLoop) -> None:
-        self.loop = loop
-        self.setting = loop.settings[-1][0]
-        self.last: float | None = None
-
-    def before_train(self, runner: Runner) -> None:
-        """Measure it, unless the run is resumed or never validates."""
-        # One that was stopped before its first step is resumed, too.
-        goes_on = resumes(runner) and has_loaded(runner)
-        if goes_on or runner.train_loop.val_begin > runner.max_iters:
-            return
-        loads = runner.cfg.get('load_from') or starts_pretrained(runner.model)
-        start = 'start' if loads else 'untrained'
-        for name, encode in ((start, None), ('raw_pixels', raw_pixels)):
-            metrics = self.loop.measure(encode=encode)
-            if (top1 := metrics.get(f'knn/top1_{self.setting}')) is not None:
-                # Under a name of the validation, whose log lines have it.
-                key = f'knn/{name}_{self.setting}'
-                runner.message_hub.update_scalar(f'val/{key}', top1)
-                runner.visualizer.add_scalars({key: top1}, step=0)
-                runner.logger.info(f'k-NN before training, {key}: {top1:.2f}')
-
-    def after_val_epoch(
-        self, runner: Runner, metrics: dict[str, float] | None = None
-    ) -> None:
-        """Keep the accuracy. A complete run that is resumed has none."""
-        self.last = (metrics or {}).get(f'knn/top1_{self.setting}')
-
-    def after_train(self, runner: Runner) -> None:
-        """Compare the last accuracy with them."""
-        logs, end = runner.message_hub.log_scalars, f'_{self.setting}'
-        found = {
-            name: logs[key].current()
-            for name in ('start', 'untrained', 'raw_pixels')
-            if (key := f'val/knn/{name}{end}') in logs
-        }
-        if (last := self.last) is not None and found:
-            gains = ', '.join(
-                f'{name.replace("_", " ")} {value:.1f} ({last - value:+.1f})'
-                for name, value in found.items()
-            )
-            runner.logger.info(
-                f'k-NN top-1 ({self.setting}): {last:.1f} % of '
-                f'{len(runner.val_dataloader.dataset)} images; {gains}'
-            )
 
 
 @LOOPS.register_module()

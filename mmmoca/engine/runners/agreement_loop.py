@@ -1,0 +1,99 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A validation without labels."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+from mmmoca.evaluation.features import FeatureShard
+from mmmoca.evaluation.loaders import check_loader
+from mmmoca.evaluation.protocols.agreement import neighbour_agreement
+from mmmoca.registry import LOOPS
+
+from .baselines_hook import BaselinesHook, Judgement
+from .feature_loop import FeatureLoop
+
+
+@LOOPS.register_module()
+class NeighbourAgreementValLoop(FeatureLoop):
+    """Validation by the agreement of neighbours, which needs no labels.
+
+    Two views of an image should have the same neighbours. The loop encodes
+    both views of each image and compares their nearest images, see
+    :func:`~mmmoca.evaluation.protocols.agreement.neighbour_agreement`. Each
+    data sample gets ``agreement`` for :class:`NeighbourAgreement`.
+
+    Args:
+        *args: See :class:`FeatureLoop`. The loader gives two views of each
+            image, the same ones each time, as
+            :func:`~mmmoca.evaluation.loaders.views_loader` does.
+        k (int): Number of neighbours. Of fewer than 10 k images a tenth of
+            them. Defaults to 10.
+        baselines (bool): Whether a training also measures, before its first
+            step, the encoder that it starts from and raw pixels, and says at
+            its end what it has gained. Defaults to False.
+        **kwargs: See :class:`FeatureLoop`.
+
+    Raises:
+        ValueError: If k is below 1, a loader never ends, or there are fewer
+            than three images.
+    """
+
+    stage = 'val'
+    with_label = False
+    of_training = True  # no images of its own
+    judgements = (
+        Judgement(
+            'agreement/neighbours',
+            'agreement/{}',
+            'agreement of neighbours',
+            margin=2.0,
+        ),
+    )
+
+    def __init__(
+        self, *args, k: int = 10, baselines: bool = False, **kwargs
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if k < 1:
+            raise ValueError(f'k must be 1 or more, but got {k}')
+        check_loader(self.dataloader, self.stage, with_label=False)
+        self.k = k
+        if baselines:
+            self.runner.register_hook(BaselinesHook(self))
+
+    def measure(self, encode: Callable | None = None) -> dict:
+        """Compare neighbours once and compute the metrics.
+
+        Args:
+            encode (Callable, optional): See :meth:`extract`.
+
+        Returns:
+            dict: Metrics of the evaluator.
+        """
+        self.runner.model.eval()
+        shard = self.extract(self.dataloader, self.stage, encode)
+        samples = neighbour_agreement(shard, self.k)
+        self.evaluator.process(data_samples=samples)
+        return self.evaluator.evaluate(len(self.dataloader.dataset))
+
+    def extract(
+        self,
+        loader: DataLoader,
+        role: str,
+        encode: Callable[[Tensor], Tensor] | None = None,
+    ) -> FeatureShard:
+        """Extract features of both views, side by side, (n, 2 * D)."""
+        encode = encode or self.encode
+        return super().extract(
+            loader,
+            role,
+            lambda views: torch.cat([*map(encode, views)], dim=1),
+        )
+
+    def scale(self, feats: Tensor) -> Tensor:
+        """Give the features of each view unit length."""
+        return F.normalize(feats.unflatten(1, (2, -1)), dim=2).flatten(1)

@@ -1,0 +1,98 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""What a validation compares the encoder of a training with."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from mmmoca.checkpoints.pretrained_init import starts_pretrained
+from mmmoca.engine.mmengine import has_loaded, resumes
+from mmmoca.evaluation.features import raw_pixels
+
+if TYPE_CHECKING:
+    from .feature_loop import FeatureLoop
+
+
+class Judgement(NamedTuple):
+    """A metric that tells what a training has gained.
+
+    Attributes:
+        metric (str): Its name.
+        baseline (str): Names of what it is compared with, for ``format``.
+        title (str): What it is called.
+        margin (float, optional): The least difference from the start that is
+            said to be a gain or a loss.
+    """
+
+    metric: str
+    baseline: str
+    title: str
+    margin: float | None = None
+
+
+class BaselinesHook(Hook):
+    """Measures what a training starts from, and says what it has gained.
+
+    A resumed run has the numbers from the message hub of its checkpoint.
+
+    Args:
+        loop (FeatureLoop): The validation.
+    """
+
+    def __init__(self, loop: 'FeatureLoop') -> None:
+        self.loop = loop
+        self.last: dict[str, float] = {}
+
+    def before_train(self, runner: Runner) -> None:
+        """Measure it, unless the run is resumed or never validates."""
+        # One that was stopped before its first step is resumed, too.
+        goes_on = resumes(runner) and has_loaded(runner)
+        if goes_on or runner.train_loop.val_begin > runner.max_iters:
+            return
+        loads = runner.cfg.get('load_from') or starts_pretrained(runner.model)
+        start = 'start' if loads else 'untrained'
+        for name, encode in ((start, None), ('raw_pixels', raw_pixels)):
+            metrics = self.loop.measure(encode=encode)
+            for judgement in self.loop.judgements:
+                if (value := metrics.get(judgement.metric)) is None:
+                    continue
+                # Under a name of the validation, whose log lines have it.
+                key = judgement.baseline.format(name)
+                runner.message_hub.update_scalar(f'val/{key}', value)
+                runner.visualizer.add_scalars({key: value}, step=0)
+                runner.logger.info(f'before training, {key}: {value:.2f}')
+
+    def after_val_epoch(
+        self, runner: Runner, metrics: dict[str, float] | None = None
+    ) -> None:
+        """Keep the metrics. A complete run that is resumed has none."""
+        self.last = metrics or {}
+
+    def after_train(self, runner: Runner) -> None:
+        """Compare the last metrics with them."""
+        logs = runner.message_hub.log_scalars
+        for judgement in self.loop.judgements:
+            found = {
+                name: logs[key].current()
+                for name in ('start', 'untrained', 'raw_pixels')
+                if (key := f'val/{judgement.baseline.format(name)}') in logs
+            }
+            last = self.last.get(judgement.metric)
+            if last is None or not found:
+                continue
+            gains = ', '.join(
+                f'{name.replace("_", " ")} {value:.1f} ({last - value:+.1f})'
+                for name, value in found.items()
+            )
+            verdict = ''
+            if (margin := judgement.margin) is not None:
+                gain = last - [*found.values()][0]
+                verdict = ': the run has learned'
+                if abs(gain) < margin:
+                    verdict = ': the run has hardly changed the encoder'
+                elif gain < 0:
+                    verdict = ': the run has lost what the encoder knew'
+            runner.logger.info(
+                f'{judgement.title}: {last:.1f} %; {gains}{verdict}'
+            )

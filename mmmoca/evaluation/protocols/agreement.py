@@ -1,0 +1,64 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Agreement of neighbours: what an encoder has learned, without labels."""
+
+import torch
+from torch import Tensor
+
+from ..bank import ShardedBank
+from ..features import FeatureShard
+from ..gather import owned_rows, take_rows
+
+
+def neighbour_agreement(shard: FeatureShard, k: int = 10) -> list[dict]:
+    """Compare the nearest images of two views of each image.
+
+    The k images are found whose first views are most similar to an image's
+    first view, and those whose second views are most similar to its second
+    one. The agreement is their Jaccard index: the number of images in both
+    over that in either.
+
+    Called by all ranks together, each of which has a part. The result does not
+    depend on the number of ranks.
+
+    Args:
+        shard (FeatureShard): This rank's images. ``feats`` are those of both
+            views side by side, (n, 2 * D), each of unit length.
+        k (int): Neighbours of an image. Of fewer than 10 k images a tenth of
+            them. Defaults to 10.
+
+    Returns:
+        list[dict]: ``sample_idx`` and ``agreement`` of each image, on one
+        rank.
+
+    Raises:
+        ValueError: If there are fewer than three images.
+    """
+    rows, number = owned_rows(shard.ids)
+    if number < 3:
+        raise ValueError(
+            f'{number} images have no neighbours to compare: write '
+            'val_cfg.agreement=None'
+        )
+    k = max(1, min(k, number // 10))
+    ids, views = shard.ids[rows], take_rows(shard.feats, rows)
+    first, second = (_others(ids, v, k) for v in views.chunk(2, dim=1))
+    shared = (first[:, :, None] == second[:, None]).sum(dim=(1, 2))
+    agreement = shared / (2 * k - shared)
+    return [
+        dict(sample_idx=index, agreement=value)
+        for index, value in zip(ids.tolist(), agreement.tolist())
+    ]
+
+
+def _others(ids: Tensor, views: Tensor, k: int) -> Tensor:
+    """Find the k other images of most similar views, (n, D) -> (n, k)."""
+    bank = ShardedBank(FeatureShard(ids, views, torch.zeros_like(ids)))
+    found = [ids.new_empty(0, k)]
+    for own, part in zip(ids.split(256), views.split(256)):
+        _, near, _ = bank.search(part, k + 1)
+        # Equal images may come before its own, or in the place of it.
+        is_own = near == own.to(near.device)[:, None]
+        order = is_own.int().argsort(dim=1, stable=True)
+        found.append(near.gather(1, order)[:, :k].cpu())
+    bank.serve(k + 1)
+    return torch.cat(found)

@@ -1,0 +1,113 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Cut a labelled image set out of large photographs.
+
+Each photograph is a class. Its images are squares on a grid without overlap,
+those with content, and one in five is held out:
+``OUT/{train,val}/<photograph>/<row>-<column>.png``. Photographs are shrunk
+first, so that a square shows more than a blur.
+
+Example:
+    python projects/rivals/photographs.py ~/wallpapers data/photographs
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+HELD_OUT = 5  # one square in five
+
+
+def squares(
+    image: np.ndarray, size: int, contrast: float
+) -> dict[str, np.ndarray]:
+    """Cut the squares with content out of an image.
+
+    Args:
+        image (np.ndarray): (H, W, 3), uint8.
+        size (int): Side of a square in pixels.
+        contrast (float): Least standard deviation of a square's grey values,
+            of 255.
+
+    Returns:
+        dict[str, np.ndarray]: Row and column -> (size, size, 3).
+    """
+    found = {}
+    for row in range(image.shape[0] // size):
+        for column in range(image.shape[1] // size):
+            part = image[row * size :, column * size :][:size, :size]
+            if part.mean(axis=2).std() >= contrast:
+                found[f'{row:02d}-{column:02d}'] = part
+    return found
+
+
+def cut(
+    folder: Path, out: Path, size: int, side: int, contrast: float, most: int
+) -> None:
+    """Write the set, with the numbers of images in ``out/meta.json``.
+
+    Args:
+        folder (Path): The photographs, at any depth.
+        out (Path): Folder to make.
+        size (int): Side of a square in pixels.
+        side (int): Longer side of a shrunk photograph.
+        contrast (float): See :func:`squares`.
+        most (int): Squares of a photograph, drawn evenly.
+
+    Raises:
+        FileExistsError: If ``out`` exists.
+    """
+    import mmmoca.import_mmpretrain  # noqa: F401  and checks the versions
+
+    # isort: split
+    from mmcv import imrescale, imwrite
+    from rich.progress import track
+
+    from mmmoca.datasets import ImageFolder
+    from mmmoca.files import atomic_write
+
+    if out.exists():
+        raise FileExistsError(f'{out} exists: remove it or give another name')
+    photographs = ImageFolder(
+        data_root=str(folder),
+        with_label=False,
+        pipeline=[dict(type='mmmoca.LoadImage')],
+    )
+    draw = np.random.default_rng(0)
+    counts = dict(train=0, val=0)
+    with atomic_write(out.absolute()) as root:
+        for number in track(range(len(photographs)), 'photographs'):
+            found = photographs[number]
+            image = found['img']
+            if max(image.shape[:2]) > side:
+                image = imrescale(image, (side, side), interpolation='area')
+            parts = squares(image, size, contrast)
+            order = draw.permutation([*parts])[:most]
+            for i, place in enumerate(order):
+                split = 'val' if i % HELD_OUT == 0 else 'train'
+                name = f'{number:03d}_{Path(found["img_path"]).stem}'
+                imwrite(parts[place], root / split / name / f'{place}.png')
+                counts[split] += 1
+        (root / 'meta.json').write_text(json.dumps(counts) + '\n')
+    print(f'{out}: {counts["train"]} training and {counts["val"]} others')
+
+
+def main() -> None:
+    """Read the command line and cut."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add('folder', type=Path, help='of photographs, at any depth')
+    add('out', type=Path, help='folder to make')
+    add('--size', type=int, default=96, help='of a square, in pixels (96)')
+    add('--side', type=int, default=2048, help='of a photograph (2048)')
+    add('--contrast', type=float, default=12.0, help='least, of 255 (12)')
+    add('--most', type=int, default=150, help='squares of each (150)')
+    cut(**vars(parser.parse_args()))
+
+
+if __name__ == '__main__':
+    main()

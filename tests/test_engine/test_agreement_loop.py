@@ -1,0 +1,74 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""A run on unlabelled images measures the agreement of neighbours."""
+
+import pytest
+import torch
+from mmengine.registry import RUNNERS
+from torch.nn.functional import normalize
+
+from mmmoca.engine.training import run
+from mmmoca.evaluation.features import raw_pixels
+from mmmoca.registry import DATASETS
+from tests.helpers.images import write_images
+from tests.helpers.runs import own_config
+
+LOGGED = 'val/agreement/{}'
+SHORT = {
+    'img_size': 64,
+    'epochs': 2,
+    'train_cfg.val_interval': 1,
+    'default_hooks.checkpoint.interval': 1,
+}
+
+
+@pytest.fixture(scope='module')
+def images(tmp_path_factory):
+    root = tmp_path_factory.mktemp('agreement')
+    write_images(root)
+    return root
+
+
+def agreement_of(views, k):
+    """Mean Jaccard index of neighbours, by sets."""
+    near = []
+    for view in views:
+        sims = (normalize(view) @ normalize(view).T).fill_diagonal_(-2)
+        near.append([{*row} for row in sims.topk(k).indices.tolist()])
+    shares = [len(a & b) / len(a | b) for a, b in zip(*near)]
+    return 100 * sum(shares) / len(shares)
+
+
+@pytest.mark.slow
+def test_without_labels(images, tmp_path):
+    """It is the number of the training's own views, the same each time."""
+    runner = run(own_config(images, tmp_path, **SHORT))
+    found = {
+        name: runner.message_hub.get_scalar(LOGGED.format(name)).data[0]
+        for name in ('neighbours', 'untrained', 'raw_pixels')
+    }
+    assert len(found['untrained']) == 1
+    assert len(found['neighbours']) == 2
+    (best,) = tmp_path.glob('best_agreement_neighbours_*.pth')
+    loop = runner.val_loop
+    assert loop.run() == loop.run()
+    prepare = runner.model.data_preprocessor
+    views = [prepare(batch)['inputs'] for batch in loop.dataloader]
+    pixels = [torch.cat([*map(raw_pixels, parts)]) for parts in zip(*views)]
+    assert len(pixels[0]) == len(runner.train_dataloader.dataset)
+    expected = agreement_of(pixels, len(pixels[0]) // 10)
+    assert found['raw_pixels'] == [pytest.approx(expected)]
+
+
+def test_can_be_left_out(images):
+    cfg = own_config(images, **{'val_cfg.agreement': None})
+    assert cfg.val_cfg is cfg.val_dataloader is cfg.val_evaluator is None
+
+
+def test_takes_some_images_evenly_spaced(images):
+    options = {'val_cfg.agreement': dict(num_images=4, k=1)}
+    cfg = own_config(images, **SHORT, **options)
+    chosen = RUNNERS.build(cfg).build_dataloader(cfg.val_dataloader).dataset
+    files = [chosen.get_data_info(row)['img_path'] for row in range(4)]
+    whole = DATASETS.build(cfg.train_dataloader.dataset)
+    every = [whole.get_data_info(row)['img_path'] for row in range(len(whole))]
+    assert files == [every[row] for row in (0, 21, 41, 62)]

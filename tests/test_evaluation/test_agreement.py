@@ -1,0 +1,68 @@
+# Copyright (c) mmmoca contributors. Licensed under Apache-2.0.
+"""Agreement of neighbours against sets of Python, and on two processes."""
+
+import pytest
+import torch
+from mmengine.dist import get_rank
+from torch.nn.functional import normalize
+
+from mmmoca.evaluation import neighbour_agreement
+from mmmoca.evaluation.features import FeatureShard
+from tests.helpers.distributed import run_processes
+
+COUNT, K = 61, 4
+
+
+def _views():
+    """Two similar views of each image, side by side."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(COUNT, 8, generator=generator)
+    second = first + 0.5 * torch.randn(COUNT, 8, generator=generator)
+    return torch.cat([normalize(first), normalize(second)], dim=1)
+
+
+def _measure(rows):
+    shard = FeatureShard(rows, _views()[rows], -torch.ones_like(rows))
+    return neighbour_agreement(shard, K)
+
+
+def _expected():
+    views = _views().double().chunk(2, dim=1)
+    near = []
+    for view in views:
+        sims = (view @ view.T).fill_diagonal_(-2)
+        near.append([{*row} for row in sims.topk(K).indices.tolist()])
+    return [len(a & b) / len(a | b) for a, b in zip(*near)]
+
+
+def test_is_the_mean_jaccard_index():
+    found = _measure(torch.arange(COUNT))
+    assert [sample['sample_idx'] for sample in found] == [*range(COUNT)]
+    values = [sample['agreement'] for sample in found]
+    assert values == pytest.approx(_expected())
+    assert 0.1 < sum(values) / COUNT < 0.9
+
+
+def test_equal_images_are_neighbours_but_none_of_itself():
+    """Among copies an image's own view need not come first."""
+    views = torch.ones(40, 6) / 3**0.5
+    rows = torch.arange(40)
+    found = neighbour_agreement(FeatureShard(rows, views, rows), k=3)
+    assert all(sample['agreement'] == 1 for sample in found)
+    # Of few images a tenth are neighbours.
+    few = torch.arange(15)
+    found = neighbour_agreement(FeatureShard(few, _views()[few], few))
+    assert {sample['agreement'] for sample in found} == {0.0, 1.0}
+
+
+def _share():
+    """Thirds of the images, one of which comes twice, as if padded."""
+    rows = torch.arange(COUNT + 1) % COUNT
+    return _measure(rows[:20] if get_rank() else rows[20:])
+
+
+@pytest.mark.processes
+def test_processes_find_what_one_does():
+    found = [s for part in run_processes(_share, 2) for s in part]
+    found = {sample['sample_idx']: sample['agreement'] for sample in found}
+    assert [found[i] for i in range(COUNT)] == pytest.approx(_expected())
