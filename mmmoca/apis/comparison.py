@@ -17,9 +17,11 @@ from mmmoca.evaluation.metrics import (
     KNNAccuracy,
     LinearProbeAccuracy,
     LowShotAccuracy,
+    NeighbourAgreement,
     set_accuracies,
 )
 from mmmoca.evaluation.presets import Preset
+from mmmoca.evaluation.protocols.agreement import neighbour_agreement
 from mmmoca.evaluation.protocols.knn import knn_predictions, knn_settings
 from mmmoca.evaluation.protocols.linear import linear_predictions
 from mmmoca.evaluation.protocols.lowshot import (
@@ -141,6 +143,65 @@ def evaluate(
         lowshot.process(None, low_shot_predictions(train, val, subsets, **fit))
         result['lowshot'] = _by_subset(subsets, lowshot.results)
     return result
+
+
+def evaluate_unlabelled(
+    encoder: Encoder,
+    images: str | os.PathLike,
+    preset: Preset | None = None,
+    seed: int = 0,
+    num_workers: int | None = None,
+    num_images: int = 500,
+) -> dict:
+    """Measure the agreement of neighbours of some images without labels.
+
+    Two crops of each image, of 30 to 100 % of its area, one or both mirrored,
+    should have the same nearest images, see
+    :func:`~mmmoca.evaluation.neighbour_agreement`.
+
+    Args:
+        encoder (Encoder): Of :func:`mmmoca.load`.
+        images (str | os.PathLike): Folder of images, at any depth.
+        preset (Preset, optional): Its feature for k-NN is used; the
+            encoder's if not given.
+        seed (int): Of the crops.
+        num_workers (int, optional): See :meth:`Encoder.embed`.
+        num_images (int): Images at most, evenly spaced.
+
+    Returns:
+        dict: ``agreement``, in percent.
+
+    Raises:
+        OSError: If an image cannot be read.
+        ValueError: If there are fewer than three images.
+    """
+    found = image_set(os.fspath(images), encoder.pipeline).data_list
+    number = min(num_images, len(found))
+    rows = np.linspace(0, len(found) - 1, number).round().astype(int)
+    crop = dict(
+        type='mmmoca.RandomResizedCrop',
+        scale=encoder.preprocessing.img_size,
+        crop_ratio_range=(0.3, 1.0),
+    )
+    pipeline = [
+        encoder.pipeline[0],
+        dict(type='mmmoca.SeedTransforms'),
+        crop,
+        dict(type='RandomFlip', prob=0.5),
+    ]
+    kinds = (preset or encoder.preset).knn.split('-')
+    views = []
+    for view in range(2):
+        crops = Images([found[r] for r in rows], pipeline, 2 * seed + view)
+        feats = encoder.embed(crops, features=kinds, num_workers=num_workers)
+        parts = [getattr(feats, kind) for kind in kinds]
+        views.append(_unit(torch.cat(parts, dim=1)))
+    ids = torch.arange(number)
+    shard = FeatureShard(ids, torch.cat(views, dim=1), ids)
+    agreement = NeighbourAgreement()
+    agreement.process(None, neighbour_agreement(shard))
+    metrics = agreement.compute_metrics(agreement.results)
+    return dict(agreement=metrics['neighbours'])
 
 
 def _pick(

@@ -18,6 +18,7 @@ from mmmoca.datasets import LoadBands
 from mmmoca.datasets.headers import TURNED
 from mmmoca.datasets.hf_images import HFRows
 from mmmoca.datasets.image_set import judging
+from mmmoca.datasets.seeding import SeededIndex
 from mmmoca.evaluation.memory import group_limits
 from mmmoca.messages import DataWarning, listed
 
@@ -40,14 +41,21 @@ class Images(Dataset):
             contents of files, PIL images, arrays, or what a data set says of
             an image.
         pipeline (list[dict]): Configs of transforms, the loader first.
+        seed (int, optional): Of what :class:`SeedTransforms` in the pipeline
+            seeds, with the place of the image. Defaults to None.
 
     Attributes:
         odd (int): Number of images that stand out, of those that were read.
         oddities (Counter[str]): How many do, and why.
     """
 
-    def __init__(self, sources: Sequence[Any], pipeline: list[dict]) -> None:
-        self.sources = sources
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        pipeline: list[dict],
+        seed: int | None = None,
+    ) -> None:
+        self.sources, self.seed = sources, seed
         self.odd, self.oddities = 0, Counter[str]()
         loader, *self.transforms = map(build_transform, pipeline)
         self.loader = judging(loader)
@@ -79,6 +87,10 @@ class Images(Dataset):
             # Our loaders give them. An image that EXIF turns is right.
             oddities = results.get('oddities', ())
             oddities = tuple(o for o in oddities if o != TURNED)
+            if self.seed is not None:
+                mixed = np.random.SeedSequence((self.seed, index))
+                seed = int(mixed.generate_state(1)[0])
+                results['sample_idx'] = SeededIndex(index, seed)
             for transform in self.transforms:
                 results = transform(results)
             img = np.atleast_3d(results['img'])

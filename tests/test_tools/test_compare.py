@@ -17,7 +17,7 @@ from mmengine.config import Config
 from PIL import Image
 
 import mmmoca
-from mmmoca.apis.comparison import untrain
+from mmmoca.apis.comparison import evaluate_unlabelled, untrain
 from mmmoca.apis.dense_comparison import (
     DENSE,
     evaluate_masks,
@@ -100,6 +100,24 @@ def _features(files, name, split):
         found = encoder((pixels - 127.5) / 63.75)
     labels = np.array([int(path.parent.name) for path in paths])
     return found, labels, [f'{p.parent.name}/{p.name}' for p in paths]
+
+
+def test_images_without_labels(tool, files, tmp_path):
+    """Crops of plain images are alike; others depend on the seed alone."""
+    for number in range(30):
+        colour = number * 8, 255 - number * 8, number * 97 % 256
+        Image.new('RGB', (SIZE, SIZE), colour).save(tmp_path / f'{number}.png')
+    file, digits = files / 'mmmoca.pth', files / 'digits' / 'val'
+    encoder = mmmoca.load(file, num_heads=HEADS, device='cpu')
+    found = evaluate_unlabelled(encoder, tmp_path, num_workers=0)
+    assert found['agreement'] == pytest.approx(100)
+    line = file, '--images', digits, '--num-heads', HEADS, '--num-workers', 2
+    tool.main([*map(str, line), '--out-dir', f'{tmp_path}/out'])
+    written = json.loads((tmp_path / 'out' / 'compare.json').read_text())
+    (result,) = written['results']
+    expected = evaluate_unlabelled(encoder, digits, num_workers=0)
+    assert result['agreement'] == expected['agreement']
+    assert 0 < result['agreement'] < 90 and 'knn' not in result
 
 
 # As published: MOCA's k-NN and lambda are those of the authors' code, MSN

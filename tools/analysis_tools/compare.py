@@ -6,6 +6,7 @@ images take the feature that the method was published with
 (docs/guides/evaluate.md), the others patches (docs/guides/dense.md). Unlike in
 the protocols' own configs, no probe sees augmented images. Images are prepared
 as each checkpoint records, or as ``--config`` says for all of them.
+``--images`` needs no labels.
 """
 
 import argparse
@@ -115,9 +116,14 @@ def build_parser() -> argparse.ArgumentParser:
     add('checkpoints', nargs='+', type=parse_entry, metavar=form, help=entry)
     root = 'folder with train/ and val/, a folder for each class in both'
     add('--data-root', type=image_folder, help=root)
+    images = 'folder of images without labels: agreement of neighbours'
+    add('--images', type=image_folder, help=images)
     masks = 'folder with masks/train and masks/val, and images beside'
     add('--masks', type=image_folder, help=masks)
-    add('--protocols', nargs='+', choices=PROTOCOLS, default=DEFAULT)
+    which = (
+        f'by default {" ".join(DEFAULT)}, or none if only --images is given'
+    )
+    add('--protocols', nargs='+', choices=PROTOCOLS, help=which)
     bank = 'patches at most of the bank of incontext'
     add('--bank-size', type=positive_integer, default=102_400, help=bank)
     config = 'a k-NN config, to prepare images by (as each file records)'
@@ -155,10 +161,14 @@ def complete_arguments(args: argparse.Namespace) -> None:
     if not files:
         raise ValueError('untrained takes the ViT of a file: name one, too')
     args.first = files[0]
+    if args.protocols is None:
+        alone = args.images and not args.data_root
+        args.protocols = () if alone else DEFAULT
     dense = [p for p in args.protocols if p in DENSE]
     if args.data_root is None and len(dense) < len(args.protocols):
         raise ValueError(
-            f'give --data-root, or only --protocols {" ".join(DENSE)}'
+            'give --data-root, or --images, or only --protocols '
+            f'{" ".join(DENSE)}'
         )
     if bool(dense) != bool(args.masks):
         raise ValueError(
@@ -205,6 +215,8 @@ def scores(result: dict) -> dict[str, tuple[float, str]]:
     for name, (measure, head) in COLUMNS.items():
         if name in result:
             found[head] = result[name][measure]
+    if 'agreement' in result:
+        found['agreement of neighbours'] = result['agreement']
     if 'rank_me' in result:
         found['RankMe'] = result['rank_me']
     columns = {head: (value, f'{value:.1f}') for head, value in found.items()}
@@ -276,7 +288,7 @@ def compare(args: argparse.Namespace) -> None:
     """
     complete_arguments(args)
     import_stack()
-    from mmmoca.apis.comparison import evaluate
+    from mmmoca.apis.comparison import evaluate, evaluate_unlabelled
     from mmmoca.apis.dense_comparison import evaluate_masks
     from mmmoca.files import write_figure, write_json, write_text
     from mmmoca.visualization.bars import draw_bars
@@ -296,20 +308,25 @@ def compare(args: argparse.Namespace) -> None:
             options = {name: getattr(args, name) for name in OF_IMAGES}
             options |= common | dict(preset=preset)
             result |= evaluate(encoder, args.data_root, cache, **options)
+        if args.images is not None:
+            options = dict(preset=preset, num_workers=args.num_workers)
+            result |= evaluate_unlabelled(
+                encoder, args.images, seed=args.seed, **options
+            )
         if args.masks is not None:
             options = common | dict(bank_size=args.bank_size)
             result |= evaluate_masks(encoder, args.masks, cache, **options)
         results.append(result)
     table = comparison_table(results)
-    names = 'data_root', 'masks', 'which', 'seed'
+    names = 'data_root', 'images', 'masks', 'which', 'seed'
     settings = {name: getattr(args, name) for name in names}
     keep_earlier(args.out_dir)
     write_json(args.out_dir / 'compare.json', dict(settings, results=results))
     write_text(args.out_dir / 'compare.md', table)
     columns = [scores(result) for result in results]
     panels = {head: [found[head] for found in columns] for head in columns[0]}
-    places = filter(None, (args.data_root, args.masks))
-    title = f'top-1 and mIoU in %, images of {", ".join(places)}'
+    places = filter(None, (args.data_root, args.images, args.masks))
+    title = f'in %, images of {", ".join(places)}'
     figure = draw_bars(args.names, panels, title)
     write_figure(args.out_dir / 'compare.png', figure)
     print(f'\n{table}\n{args.out_dir}')
