@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
+from mmengine.dist import is_main_process
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
@@ -22,6 +23,7 @@ from .recipe import (
     scale_lr,
     training_set,
 )
+from .runners.baselines_hook import BaselinesHook
 from .runners.console_runner import ConsoleRunner
 
 
@@ -58,6 +60,9 @@ def run(cfg: Config, progress: bool = False) -> Runner:
             ):
                 stack.callback(hook.after_run, runner)
         runner.train()
+    for hook in runner.hooks if progress and is_main_process() else ():
+        if isinstance(hook, BaselinesHook):
+            print(*hook.gains, sep='\n')
     return runner
 
 

@@ -11,13 +11,13 @@ from mmmoca.registry import HOOKS
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """Shows a progress bar of the training, with loss and k-NN accuracy."""
+    """Shows a progress bar of the training, with loss and a metric."""
 
     priority = 'LOWEST'
 
     def __init__(self) -> None:
         self._open = ExitStack()
-        self._accuracy = ''
+        self._metric = ''
 
     def before_train(self, runner: Runner) -> None:
         """Open the bar."""
@@ -33,14 +33,16 @@ class ProgressHook(Hook):
         # StepLogHook reads the loss off the device at each log line only.
         losses = runner.message_hub.log_scalars.get('train/loss')
         loss = f'loss {losses.current():.2f}' if losses else ''
-        self._update(done, loss + self._accuracy)
+        self._update(done, loss + self._metric)
 
     def after_val_epoch(
         self, runner: Runner, metrics: dict[str, float] | None = None
     ) -> None:
         """Show the first metric."""
         if metrics:
-            self._accuracy = f', k-NN {next(iter(metrics.values())):.1f} %'
+            name, value = next(iter(metrics.items()))
+            protocol = name.partition('/')[0].replace('knn', 'k-NN')
+            self._metric = f', {protocol} {value:.1f} %'
             self._show(runner, runner.iter)
 
     def after_run(self, runner: Runner) -> None:

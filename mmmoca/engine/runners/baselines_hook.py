@@ -38,11 +38,15 @@ class BaselinesHook(Hook):
 
     Args:
         loop (FeatureLoop): The validation.
+
+    Attributes:
+        gains (list[str]): What the log says at the end.
     """
 
     def __init__(self, loop: 'FeatureLoop') -> None:
         self.loop = loop
         self.last: dict[str, float] = {}
+        self.gains: list[str] = []
 
     def before_train(self, runner: Runner) -> None:
         """Measure it, unless the run is resumed or never validates."""
@@ -93,6 +97,6 @@ class BaselinesHook(Hook):
                     verdict = ': the run has hardly changed the encoder'
                 elif gain < 0:
                     verdict = ': the run has lost what the encoder knew'
-            runner.logger.info(
-                f'{judgement.title}: {last:.1f} %; {gains}{verdict}'
-            )
+            text = f'{judgement.title}: {last:.1f} %; {gains}{verdict}'
+            runner.logger.info(text)
+            self.gains.append(text)
