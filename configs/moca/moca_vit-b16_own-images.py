@@ -13,9 +13,7 @@ train_cfg = dict(max_epochs=200, val_interval=10)
 # The agreement of neighbours needs no labels. With knn_root=DIR k-NN is
 # measured, too. The best checkpoint is kept, and the encoder that the run
 # starts from and raw pixels are measured, too.
-val_cfg = dict(
-    data_root='', baselines=True, agreement=dict(num_images=500)
-)
+val_cfg = dict(data_root='', baselines=True, agreement=dict(num_images=500))
 
 # 'auto' follows from N images, B images a step and S steps. A number can
 # replace it.

@@ -106,4 +106,6 @@ def _registered(root: Registry) -> Iterator[str]:
 
 
 def _near(name: str, known: list[str]) -> list[str]:
-    return difflib.get_close_matches(name, known, 3)
+    folded = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), folded, 3)
+    return [folded[one] for one in near]

@@ -15,7 +15,6 @@ Example:
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from itertools import starmap
 from pathlib import Path
 
 import mmmoca.import_mmpretrain
@@ -252,14 +251,17 @@ def main() -> None:
     groups['across'] = [found['raw pixels']]
     groups['across'] += [rows[-1] for rows in [*groups.values()][:-1]]
     names = [*found['raw pixels']]
+    ends = groups | {'raw pixels': groups['across'][:1]}
+    del ends['across']
     print(
         render_table(
-            ['', *names],
+            ['first → last', *names],
             [
-                [name, *starmap('{:.3g}→{:.3g}'.format, zip(a, b))]
-                for name, rows in groups.items()
-                if (a := [rows[0][n] for n in names])
-                and (b := [rows[-1][n] for n in names])
+                [
+                    name,
+                    *(f'{rows[0][n]:.3g} → {rows[-1][n]:.3g}' for n in names),
+                ]
+                for name, rows in ends.items()
             ],
         )
     )
